@@ -9,8 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
-_STARS = re.compile(r"\*+")
-_PATH_TOKEN = re.compile(r"(?<![^/])(?:\*\*+/)+|\*\*+|\*|\?|[^*?]+")
+_PATH_PIECE = r"(?<![^/])(?:\*\*+/)+|\*\*+|\*|\?|[^*?]+"
 
 
 class Glob:
@@ -23,7 +22,7 @@ class Glob:
             self._path = re.compile(_translate(pattern), re.DOTALL)
             self.match: Callable[[str], bool] = self._match_path
             return
-        first, *rest = _STARS.sub("*", pattern).split("*")
+        first, *rest = re.sub(r"\*+", "*", pattern).split("*")
         self._first = first
         self._last: str | None = rest[-1] if rest else None
         self._middle = tuple(rest[:-1])
@@ -58,7 +57,7 @@ def _translate(pattern: str) -> str:
     after a `**`, because it must not skip a slash; so everything up to the next `**` is one group.
     """
     segments: list[tuple[str, list[str]]] = [("", [""])]
-    for piece in _PATH_TOKEN.findall(pattern):
+    for piece in re.findall(_PATH_PIECE, pattern):
         if piece == "*":
             segments[-1][1].append("")
         elif piece.startswith("**"):

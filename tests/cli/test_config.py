@@ -105,6 +105,7 @@ def test_get_as_json_quotes_text(config: Config) -> None:
         ("env.vars.NAME", "'env.vars.NAME' is not set and has no default.\n"),
         ("tools.exec.hots", "unknown setting 'tools.exec.hots'. Did you mean"),
         ("agents.list[3].name", "'agents.list[3].name' is not set and has no default. "),
+        ("agents.list[3].sandbox", "'agents.list[3].sandbox' is not set and has no default. "),
     ],
 )
 def test_get_tells_what_is_not_set_from_what_does_not_exist(

@@ -17,7 +17,7 @@ AGAIN = (
 )
 MAX_VALUE = 256 * 1024
 MAX_DEPTH = 32
-_FENCED = re.compile(r"\A[^{\[]*?```(?:json)?[ \t]*\n(.*?)\n?```\s*\Z", re.S)
+_FENCED = r"(?s)\A[^{\[]*?```(?:json)?[ \t]*\n(.*?)\n?```\s*\Z"
 
 
 def schema_of(output_type: Any) -> str:
@@ -66,5 +66,5 @@ def _depth(value: Any) -> int:
 
 
 def _unfenced(text: str) -> str:
-    fenced = _FENCED.match(text)
+    fenced = re.match(_FENCED, text)
     return fenced[1] if fenced else text.strip()

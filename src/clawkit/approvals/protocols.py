@@ -1,9 +1,8 @@
 """The interface of approvals for tools: `Gate`, `Approvals` and the data they exchange.
 
-Imported on every start, so it must stay cheap to import.
+Imported on every start, so it must stay cheap to import: annotations are not postponed, because a
+NamedTuple compiles each one that is a string.
 """
-
-from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from types import MappingProxyType
@@ -30,8 +29,8 @@ class Request(NamedTuple):
     agent: str = "main"
     session: str = "main"
     call_id: str = ""
-    security: Security | None = None
-    ask: Ask | None = None
+    security: "Security | None" = None
+    ask: "Ask | None" = None
     wanted: Literal["auto", "sandbox", "host"] = "host"
     """`auto`: in the sandbox unless an allowlist entry grants more."""
     leaves: bool = False
@@ -61,7 +60,7 @@ class Admitted(NamedTuple):
     """The only paths that may be executed; None for any."""
     asked: bool = False
     host: Literal["sandbox", "gateway"] = "gateway"
-    hold: Hold | None = None
+    hold: "Hold | None" = None
     env: Mapping[str, str] = MappingProxyType({})
     """Variables that disable interactive pagers and editors, which could start other programs."""
     warning: str = ""
@@ -71,7 +70,7 @@ class Admitted(NamedTuple):
 class Waiting(NamedTuple):
     """A command that may be approved later."""
 
-    pending: Pending
+    pending: "Pending"
     reason: str
     to_allow: str
 
@@ -98,13 +97,13 @@ class Confines(Protocol):
 
     def in_sandbox(
         self, grants: Grants
-    ) -> tuple[Literal["sandbox", "gateway"], Hold | None, Mapping[str, str]]:
+    ) -> "tuple[Literal['sandbox', 'gateway'], Hold | None, Mapping[str, str]]":
         """For a command in the sandbox: its host, its confinement, and extra variables."""
         ...
 
     def by_entry(
         self, grants: Grants
-    ) -> tuple[Literal["sandbox", "gateway"], Hold | None, Mapping[str, str]]:
+    ) -> "tuple[Literal['sandbox', 'gateway'], Hold | None, Mapping[str, str]]":
         """The same for an allowlisted command; no hold where the kernel cannot confine it."""
         ...
 
@@ -143,13 +142,13 @@ class Approvals(Protocol):
         """Whether an answer can be expected now (`wait`), later, or never (`none`)."""
         ...
 
-    async def ask(self, request: Question, binding: Mapping[str, Any] | None = None) -> Answer:
+    async def ask(self, request: "Question", binding: Mapping[str, Any] | None = None) -> "Answer":
         """Wait for a person's answer. No answer, or no one to ask, counts as no. `binding` records
         what the answer applies to."""
         ...
 
-    def submit(self, request: Question, binding: Mapping[str, Any] | None = None) -> Pending:
+    def submit(self, request: "Question", binding: Mapping[str, Any] | None = None) -> "Pending":
         """Queue a question without waiting; `outcome` waits for the answer."""
         ...
 
-    async def outcome(self, pending: Pending) -> Answer: ...
+    async def outcome(self, pending: "Pending") -> "Answer": ...

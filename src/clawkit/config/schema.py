@@ -14,6 +14,7 @@ from clawkit.config.json5 import format_path
 from clawkit.config.model import Config
 from clawkit.config.section import (
     DeferredShape,
+    Partial,
     SecretRef,
     Section,
     Shape,
@@ -178,8 +179,9 @@ def explain(path: Path) -> tuple[Any, str]:
     cls = above.sections[0] if above and above.sections else Section
     field = layout_of(cls).fields.get(str(path[-1]), "")
     default = defaults_of(cls).get(field)
-    is_deferred = isinstance(found, DeferredShape)
-    make = found.sections[0] if is_deferred and found else getattr(default, "factory", None)
+    make = getattr(default, "factory", None)
+    if isinstance(found, DeferredShape) and not issubclass(found.sections[0], Partial):
+        make = found.sections[0]
     return make() if make else default, cls.descriptions().get(field, "")
 
 

@@ -118,9 +118,11 @@ def _bounded(value: Any) -> Any:
     """A JSON value with long strings cut. Its depth is already bounded by redaction."""
     if isinstance(value, str):
         return cut(value, EVENT_DETAIL)
+    if value is None or isinstance(value, (bool, int, float)):
+        return value
     if isinstance(value, (list, tuple)):
         return [_bounded(item) for item in value]
-    if isinstance(value, Mapping):
+    if isinstance(value, (dict, Mapping)):
         return {
             key: cut_start(item, EVENT_DETAIL)
             if key == OUTPUT and isinstance(item, str)

@@ -26,11 +26,11 @@ MAX_NODES = 200_000
 _PLAIN = (str, bool, int, float, list, dict)
 _ONE_LINE_KEYS = frozenset({"path", "command", "workdir", "host", "ask", "node"})
 # Some models leak the closing tag of their own call format into the last string.
-_LEAKED_TAG = re.compile(r"(?<!\s)\s*+</arg_value>++\s*+\Z")
+_LEAKED_TAG = r"(?<!\s)\s*+</arg_value>++\s*+\Z"
 # ... or invent Office file extensions.
-_OFFICE = re.compile(r"(?<=\.)(doc|ppt|xls)x?c?odex\Z", re.IGNORECASE)
-_INDEX = re.compile(r"\[\d+\]")
-_NUMBER = re.compile(r"-?(0|[1-9]\d{0,17})(\.\d{1,17})?([eE][+-]?\d{1,3})?\Z")
+_OFFICE = r"(?i)(?<=\.)(doc|ppt|xls)x?c?odex\Z"
+_INDEX = r"\[\d+\]"
+_NUMBER = r"-?(0|[1-9]\d{0,17})(\.\d{1,17})?([eE][+-]?\d{1,3})?\Z"
 
 
 def read_params(
@@ -147,7 +147,7 @@ class _Reader:
             if value is None and not _takes_null(part) and name not in schema.get("required", ()):
                 continue
             value = self._repair(value, part, where)
-            is_path = tool.paths and _INDEX.sub("", where) in tool.paths
+            is_path = tool.paths and re.sub(_INDEX, "", where) in tool.paths
             out[name] = self._plain(value, where) if is_path else value
         return out
 
@@ -166,7 +166,7 @@ class _Reader:
 
     def _repair_string(self, value: str, wanted: Any, schema: Mapping[str, Any], at: str) -> Any:
         bare = value.strip()
-        if wanted in ("integer", "number") and _NUMBER.match(bare):
+        if wanted in ("integer", "number") and re.match(_NUMBER, bare):
             number = json.loads(bare)
             return int(number) if wanted == "integer" and float(number).is_integer() else number
         if wanted == "boolean" and bare.lower() in ("true", "false"):
@@ -182,9 +182,9 @@ class _Reader:
             return [value] if items.get("type") == "string" else value
         if at not in _ONE_LINE_KEYS:
             return value
-        repaired = _LEAKED_TAG.sub("", value)
+        repaired = re.sub(_LEAKED_TAG, "", value)
         if at == "path":
-            repaired = _OFFICE.sub(r"\1x", repaired)
+            repaired = re.sub(_OFFICE, r"\1x", repaired)
         if value and not repaired.strip() and repaired != value:
             self.problems.append(f"{at}: only a leaked closing tag was sent; send the real value")
         return repaired

@@ -61,17 +61,20 @@ def _resolve(path: str) -> str:
     links = 0
     while rest:
         name = rest.pop()
-        step = os.path.join(done, name)
+        if name in ("", "."):
+            continue
         if name == "..":
             done = os.path.dirname(done)
-        elif os.path.islink(step):
+            continue
+        step = f"{done}/{name}" if done != "/" else f"/{name}"
+        if os.path.islink(step):
             links += 1
             if links > _MAX_LINKS:
                 return os.path.realpath(path)  # a cycle, for which realpath returns a name too
             target = os.readlink(step)
             done = "/" if target.startswith("/") else done
             rest += target.split("/")[::-1]
-        elif name not in ("", "."):
+        else:
             done = step
     return done
 

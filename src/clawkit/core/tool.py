@@ -367,29 +367,28 @@ def _make_execute(
     return execute
 
 
-_SECTION = re.compile(
-    r"^(args|arguments|parameters|returns?|raises|yields|examples?|notes?):\s*$", re.I
-)
-_ARG = re.compile(r"^(\w+)\s*(?:\([^)]*\))?\s*:\s*(.*)$")
+_SECTION = r"(?i)^(args|arguments|parameters|returns?|raises|yields|examples?|notes?):\s*$"
+_ARG = r"^(\w+)\s*(?:\([^)]*\))?\s*:\s*(.*)$"
 
 
 def _read_docstring(func: Callable[..., object]) -> tuple[str, dict[str, str]]:
     """The description (all text before the first section), and the text for each argument."""
     doc = inspect.getdoc(func)
-    if not doc or _SECTION.match(doc.partition("\n")[0]):
+    if not doc or re.match(_SECTION, doc.partition("\n")[0]):
         raise SchemaError(f"{func.__name__}: a tool needs a docstring, which the model reads")
     intro: list[str] = []
     args: dict[str, str] = {}
     section, current = "", ""
     for line in doc.splitlines():
-        heading = _SECTION.match(line.strip()) if not line.startswith((" ", "\t")) else None
+        is_flush = not line.startswith((" ", "\t"))
+        heading = re.match(_SECTION, line.strip()) if is_flush else None
         if heading:
             section, current = heading[1].lower(), ""
         elif not section:
             intro.append(line)
         elif section in ("args", "arguments", "parameters") and line.strip():
             indent = len(line) - len(line.lstrip())
-            found = _ARG.match(line.strip())
+            found = re.match(_ARG, line.strip())
             if found and (indent <= 4 or not current):
                 current = found[1]
                 args[current] = found[2]

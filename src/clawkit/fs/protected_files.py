@@ -130,7 +130,7 @@ _SPELLED = {"head": "HEAD"}
 _IN_GIT = (GIT, Group(GIT.why, ("rebase-merge", "rebase-apply", "sequencer")))
 _FIRST = _ALONE | {path.partition("/")[0] for group in _IN_GIT for path in group.paths}
 # Invisible characters that some file systems ignore in names, besides those of the category Cf.
-_IGNORED = re.compile(
+_IGNORED = (
     "[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u3164\ufe00-\ufe0f\uffa0\U000e0000-\U000e0fff]"
 )
 
@@ -210,7 +210,7 @@ def fold(name: str) -> str:
     if not name.isascii():
         import unicodedata
 
-        name = _IGNORED.sub("", unicodedata.normalize("NFKC", name))
+        name = re.sub(_IGNORED, "", unicodedata.normalize("NFKC", name))
         name = "".join(char for char in name if unicodedata.category(char) != "Cf")
     name = name.casefold()
     return name.partition(":")[0].rstrip(". ") or name

@@ -11,11 +11,13 @@ from httptools import HttpParserError, HttpParserUpgrade, HttpResponseParser
 
 from clawkit.net.route import NetError, Route, Timeouts
 
+_AT_ONCE = 64 * 1024
+"""Bytes that are taken from the socket in one go."""
 _ENOUGH = 256 * 1024
 """Bytes in the buffer after which reading from the socket is paused."""
 
 
-class ByteStream(asyncio.Protocol):
+class ByteStream(asyncio.BufferedProtocol):
     """The bytes of one connection, with or without TLS. Waiting for more needs no task."""
 
     transport: asyncio.Transport
@@ -23,6 +25,7 @@ class ByteStream(asyncio.Protocol):
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
+        self._buffer = memoryview(bytearray(_AT_ONCE))
         self._pieces: list[bytes] = []
         self._size = 0
         self._is_paused = False
@@ -38,9 +41,13 @@ class ByteStream(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast("asyncio.Transport", transport)
 
-    def data_received(self, data: bytes) -> None:
-        self._pieces.append(data)
-        self._size += len(data)
+    def get_buffer(self, sizehint: int) -> memoryview:
+        # One for all that comes: a new one each time is memory that the system clears and maps.
+        return self._buffer
+
+    def buffer_updated(self, nbytes: int) -> None:
+        self._pieces.append(bytes(self._buffer[:nbytes]))
+        self._size += nbytes
         if self._size > _ENOUGH and not self._is_paused:
             self._is_paused = True
             self.transport.pause_reading()

@@ -1,6 +1,7 @@
-"""Protocols and values for commands: what to run, running commands, and how they ended."""
+"""Protocols and values for commands: what to run, running commands, and how they ended.
 
-from __future__ import annotations
+Imported on every start, so annotations are not postponed: a NamedTuple compiles each string.
+"""
 
 from collections.abc import Callable, Mapping, Sequence
 from signal import Signals
@@ -55,7 +56,7 @@ class Grants(NamedTuple):
     write: tuple[str, ...] = ()
     """Absolute paths outside the workspace that it may change."""
 
-    def __or__(self, other: Grants) -> Grants:
+    def __or__(self, other: "Grants") -> "Grants":
         return Grants(
             self.network or other.network,
             self.sockets or other.sockets,
@@ -64,7 +65,7 @@ class Grants(NamedTuple):
             tuple(dict.fromkeys((*self.write, *other.write))),
         )
 
-    def without(self, other: Grants) -> Grants:
+    def without(self, other: "Grants") -> "Grants":
         """What `other` does not grant."""
         return Grants(
             self.network and not other.network,
@@ -105,7 +106,7 @@ class Launch(NamedTuple):
     programs: tuple[str, ...] | None = None
     """Absolute paths of the only programs, or directories of programs, that it may execute; None
     for any. The shell and the loader are added."""
-    hold: Hold | None = None
+    hold: "Hold | None" = None
     """What the kernel confines it to; None for resource limits only."""
     typed: str = ""
     """The command as it was sent, if the shell runs an equivalent text instead."""
@@ -136,7 +137,7 @@ class Exit(NamedTuple):
     """Whether the kernel denied it network access."""
 
     @classmethod
-    def of(cls, code: int, seconds: float) -> Exit:
+    def of(cls, code: int, seconds: float) -> "Exit":
         """From the exit code of the shell; a negative one is a signal."""
         if code < 0:
             return cls("signal", None, name_signal(-code), seconds)
@@ -175,9 +176,9 @@ class Controllable(Protocol):
     """Its process on this machine; 0 if it runs elsewhere."""
 
     @property
-    def output(self) -> Spool: ...
+    def output(self) -> "Spool": ...
     @property
-    def terminal(self) -> TerminalState | None: ...
+    def terminal(self) -> "TerminalState | None": ...
     @property
     def can_write(self) -> bool: ...
     @property

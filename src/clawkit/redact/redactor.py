@@ -171,7 +171,7 @@ class Redactor:
             return MASK if hide else value
         if depth >= _MAX_DEPTH:
             return _TOO_DEEP
-        if isinstance(value, Mapping):
+        if isinstance(value, (dict, Mapping)):
             # An object that only references a stored secret is shown.
             refers = "source" in value and value.keys() <= {"source", "provider", "id"}
             hide = hide and not refers

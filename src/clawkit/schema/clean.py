@@ -44,7 +44,7 @@ class _Inliner:
 
     def schema(self, node: Any, trail: tuple[str, ...], depth: int) -> Any:
         """A copy of a schema; `trail` names the references being followed."""
-        if not isinstance(node, Mapping):
+        if not isinstance(node, (dict, Mapping)):
             return self.data(node, depth)
         kept = {key: value for key, value in node.items() if key not in _SCAFFOLDING}
         maps = [kept[key] for key in kept if key in MAPS and isinstance(kept[key], Mapping)]
@@ -67,15 +67,18 @@ class _Inliner:
 
     def data(self, value: Any, depth: int) -> Any:
         """A copy of plain JSON."""
-        if isinstance(value, Mapping):
+        if isinstance(value, str):
+            self.spend(depth, value)
+            return value
+        if isinstance(value, (dict, Mapping)):
             self.spend(depth, *value)
             return {key: self.data(child, depth + 1) for key, child in value.items()}
-        self.spend(depth, *([value] if isinstance(value, str) else []))
-        if isinstance(value, list | tuple):
+        self.spend(depth)
+        if isinstance(value, (list, tuple)):
             return [self.data(child, depth + 1) for child in value]
-        if value is None or isinstance(value, bool | str):
+        if value is None or isinstance(value, bool):
             return value
-        if isinstance(value, int | float):
+        if isinstance(value, (int, float)):
             return _number(value)
         raise SchemaError(f"the schema holds a {type(value).__name__}, which is not JSON")
 

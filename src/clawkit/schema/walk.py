@@ -35,9 +35,9 @@ def map_schemas(
     """A copy with `visit` applied to every direct subschema and `data` to everything else."""
     out: Schema = {}
     for key, value in schema.items():
-        if key in MAPS and isinstance(value, Mapping):
+        if key in MAPS and isinstance(value, (dict, Mapping)):
             out[key] = {name: visit(child) for name, child in value.items()}
-        elif (key in LISTS or key == "items") and isinstance(value, list | tuple):
+        elif (key in LISTS or key == "items") and isinstance(value, (list, tuple)):
             out[key] = [visit(child) for child in value]
         else:
             out[key] = visit(value) if key in ONE else data(value)

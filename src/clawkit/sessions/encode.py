@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
+from functools import cache
 from typing import Any
 
 import msgspec
@@ -36,12 +37,17 @@ _MAX_KEYS, _MAX_KEY = 50, 40
 _NOT_KEPT = "[left out: contents of attachments are not stored]"
 _TOO_DEEP, _TOO_MANY = "[left out: nested too deeply]", "[left out: too many values]"
 _encode = msgspec.json.Encoder().encode
-_decoder: msgspec.json.Decoder[Message] = msgspec.json.Decoder(Message)
 
 
 def decode(body: bytes) -> Message:
     """A stored message. Raises ValueError when it is none."""
-    return _decoder.decode(body)
+    return _decoder().decode(body)
+
+
+@cache
+def _decoder() -> msgspec.json.Decoder[Message]:
+    """Made when a conversation is resumed: it takes as long as a few dozen messages."""
+    return msgspec.json.Decoder(Message)
 
 
 def encode(message: Message, redact: Redact | None = None) -> bytes:
@@ -197,18 +203,16 @@ class _Packing:
             return value if math.isfinite(value) else None
         if isinstance(value, int):
             return value if value.bit_length() <= _MAX_BITS else self._leave_out(_TOO_MANY)
-        if not isinstance(value, (Mapping, list, tuple)):
+        if not isinstance(value, (dict, list, tuple, Mapping)):
             return self.text(str(value))
         if depth >= _MAX_DEPTH:
             return self._leave_out(_TOO_DEEP)
         self._values -= len(value)
         if self._values < 0:
             return self._leave_out(_TOO_MANY)
-        if isinstance(value, Mapping):
-            return {
-                self.text(str(key)): self._plain(item, depth + 1) for key, item in value.items()
-            }
-        return [self._plain(item, depth + 1) for item in value]
+        if isinstance(value, (list, tuple)):
+            return [self._plain(item, depth + 1) for item in value]
+        return {self.text(str(key)): self._plain(item, depth + 1) for key, item in value.items()}
 
     def _leave_out(self, why: str) -> str:
         self.is_cut = True

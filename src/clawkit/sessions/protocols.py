@@ -21,7 +21,7 @@ Event = Literal[
 ]
 MAX_NAME = 256
 """Enough for five sub-agents below each other, each with a UUID."""
-_URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://")
+_URL = r"[A-Za-z][A-Za-z0-9+.-]+://"
 _NOTHING: Mapping[str, Any] = MappingProxyType({})
 
 
@@ -255,7 +255,7 @@ def locate_store(setting: str | None, env: Mapping[str, str]) -> str:
     if not setting:
         return sessions_file(env)
     wrong = ""
-    if _URL.match(setting):
+    if re.match(_URL, setting):
         # The address is not repeated: there may be a password in it.
         what = "PostgreSQL" if setting.lower().startswith("postgres") else "an address"
         wrong = f"{what} as the store of sessions is not built in yet"

@@ -30,8 +30,7 @@ FEW = 2_000
 NOT_A_RESULT = 'substr(body, 1, 20) <> CAST(\'{"type":"toolResult"\' AS BLOB)'
 _LAST_NUMBER = 2**32 - 1
 _MARGIN = 8_192  # characters redacted beyond a snippet: longer than a secret across its end
-_PHRASE = re.compile(r'"([^"]*)"?|([^\s"]+)')
-_SPACE = re.compile(r"\s+")
+_PHRASE = r'"([^"]*)"?|([^\s"]+)'
 _NEW = "FROM session LEFT JOIN searched USING (row) WHERE last > coalesce(number, 0)"
 FORGET_WORDS = (
     "DELETE FROM words WHERE rowid BETWEEN (SELECT row << 32 FROM session WHERE id = ?1)"
@@ -43,7 +42,7 @@ FORGET_WORDS = (
 def read_query(text: str) -> list[str]:
     """The words and quoted phrases of a query. Raises `ToolInputError` when there are none, or too
     many."""
-    pieces = [one or other for one, other in _PHRASE.findall(sound(text).replace("\0", " "))]
+    pieces = [one or other for one, other in re.findall(_PHRASE, sound(text).replace("\0", " "))]
     phrases = [each for each in pieces if any(map(str.isalnum, each))]
     if not phrases:
         raise ToolInputError("the query has no words; give one or more that must all occur")
@@ -144,7 +143,7 @@ def _cut_out(text: str, phrases: Sequence[str], redact: Redact | None) -> str:
     """What is around the first phrase, on one line."""
     at = _locate(text, phrases)
     near = text[max(0, at - _MARGIN) : at + _MARGIN]
-    near = _SPACE.sub(" ", redact(near) if redact else near).strip()
+    near = " ".join((redact(near) if redact else near).split())
     begin = max(0, _locate(near, phrases) - SNIPPET // 3)
     cut = f"{'…' if begin else ''}{near[begin:]}"
     return one_line(cut, SNIPPET)

@@ -24,7 +24,7 @@ MAX_BYTES = 50 * 1024
 NOTICE_ROOM = 1_000
 
 # Could be mistaken for a notice, a quoted path, or a line number with its text.
-_AMBIGUOUS = re.compile(r"[\[\"\s]|.*[:-]\d+[:-] |.*\s\Z|--\Z", re.DOTALL)
+_AMBIGUOUS = r"(?s)[\[\"\s]|.*[:-]\d+[:-] |.*\s\Z|--\Z"
 
 
 class Update(NamedTuple):
@@ -128,7 +128,7 @@ def check_text(name: str, *texts: str) -> None:
 
 def quote(path: str) -> str:
     """The path, as a JSON string if it could be mistaken for something else."""
-    if path.isprintable() and not _AMBIGUOUS.match(path):
+    if path.isprintable() and not re.match(_AMBIGUOUS, path):
         return path
     return json.dumps(path, ensure_ascii=not path.isprintable())
 

@@ -87,9 +87,8 @@ def _real_paths(name: str, given: Sequence[str], ctx: Context) -> tuple[str, ...
     return tuple(found)
 
 
-_PLAIN = re.compile(r"[A-Za-z0-9_./:=@%+,\-~ ]+")
+_PLAIN = r"[A-Za-z0-9_./:=@%+,\-~ ]+"
 """Plain words: no quotes, variables, globs, redirections or other shell syntax."""
-_OPERATOR = re.compile(r"&&|\|\|?|;")
 _READERS = frozenset(
     (
         *("sleep", "true", "false", "echo", "pwd", "test", "seq", "whoami", "id", "uname"),
@@ -103,9 +102,9 @@ _READERS = frozenset(
 
 def only_reads(command: str) -> bool:
     """Whether a command is a chain of simple commands whose programs only read."""
-    steps = _OPERATOR.split(command.strip())
+    steps = re.split(r"&&|\|\|?|;", command.strip())
     return all(
-        (words := step.split()) and words[0] in _READERS and _PLAIN.fullmatch(step)
+        (words := step.split()) and words[0] in _READERS and re.fullmatch(_PLAIN, step)
         for step in steps
     )
 

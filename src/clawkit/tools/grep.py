@@ -26,9 +26,9 @@ GAP = "--"
 """Marks omitted lines between matches with context."""
 
 # Only base64, like the lines of a private key.
-_KEY_LINE = re.compile(rb"\s*[A-Za-z0-9+/]{24,}={0,2}\s*\Z")
+_KEY_LINE = rb"\s*[A-Za-z0-9+/]{24,}={0,2}\s*\Z"
 # Characters that would break the line or move the cursor; tabs are kept.
-_CONTROL = re.compile("[\x00-\x08\n-\x1f\x7f\x85\u2028\u2029]")
+_CONTROL = "[\x00-\x08\n-\x1f\x7f\x85\u2028\u2029]"
 
 
 class Params(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
@@ -116,7 +116,7 @@ async def _mask(hits: Sequence[Hits], ctx: Context) -> Mapping[str, Sequence[str
     suspect = [
         each.path
         for each in hits
-        if is_env_file(each.path) or any(_KEY_LINE.match(line.text) for line in each.lines)
+        if is_env_file(each.path) or any(re.match(_KEY_LINE, line.text) for line in each.lines)
     ]
     masked: dict[str, Sequence[str]] = dict.fromkeys(suspect[MAX_SUSPECT:], ())
     for path in suspect[:MAX_SUSPECT]:
@@ -167,7 +167,7 @@ class _Page:
             self.cut += 1
             # Redact before cutting: half of a token may not be recognized.
             text = self._ctx.use(Redactor).text(text)[:MAX_CHARS] + CUT
-        return _CONTROL.sub(lambda char: f"\\u{{{ord(char[0]):x}}}", text)
+        return re.sub(_CONTROL, lambda char: f"\\u{{{ord(char[0]):x}}}", text)
 
 
 def _notes(query: Grep, found: Found, shown: int) -> Iterator[str]:

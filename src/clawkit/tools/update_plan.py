@@ -18,7 +18,7 @@ from clawkit.tools._params import doc
 
 MAX_STEPS, MAX_STEP, MAX_EXPLANATION = 50, 500, 2_000
 _SHOWN = 80
-_GPT5 = re.compile(r"(openai|openai-codex)/(?i:gpt-5)(?!\d)")
+_GPT5 = r"(openai|openai-codex)/(?i:gpt-5)(?!\d)"
 
 
 class PlanStep(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -94,7 +94,7 @@ def make_tool(config: Config, scope: Scope) -> Tool | str:
         defaults, agent = config.agents.defaults, config.agents.get(scope.agent)
         behaviour = EmbeddedPi().merged(defaults.embedded_pi).merged(agent.embedded_pi)
         is_strict = behaviour.execution_contract == "strict-agentic"
-        if is_strict and _GPT5.match(str(scope.model or "")):
+        if is_strict and re.match(_GPT5, str(scope.model or "")):
             return TOOL
         return (
             "tools.updatePlan is not true; unset, it is for GPT-5 models of OpenAI where "

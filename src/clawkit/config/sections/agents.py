@@ -146,10 +146,10 @@ class AgentCommon(Section):
     model_policy: ModelPolicy | None = None  #: Which models may be chosen.
     params: dict[str, Any] = {}  #: Further fields of requests, sent as they are.
     thinking_default: Thinking | Literal["adaptive"] | None = None  #: Initial thinking level.
-    context_limits: Override[ContextLimits] | None = None  #: How much text goes into the context.
+    context_limits: "Override[ContextLimits] | None" = None  #: How much text goes into the context.
     bootstrap_max_chars: Positive | None = None  #: Maximum characters of one workspace file.
     bootstrap_total_max_chars: Positive | None = None  #: Maximum characters of all workspace files.
-    embedded_pi: Override[EmbeddedPi] | None = None  #: How the agent loop behaves.
+    embedded_pi: "Override[EmbeddedPi] | None" = None  #: How the agent loop behaves.
     max_turns: Positive | None = None  #: Maximum answers of the model to one message; unset is 200.
     max_cost: Annotated[float, Meta(gt=0)] | None = None  #: Maximum dollars per conversation.
     memory_search: "Override[MemorySearch] | None" = None  #: Older place of `memory.search`.
@@ -190,8 +190,8 @@ class Agent(AgentCommon):
     identity: Identity = Identity()  #: How it presents itself.
     group_chat: "GroupChat | None" = None  #: How it behaves in groups.
     tools: AgentTools = AgentTools()  #: Its tools.
-    sandbox: Override[Sandbox] | None = None  #: Isolation of its commands.
-    subagents: Override[Subagents] | None = None  #: Sub-agents it may start.
+    sandbox: "Override[Sandbox] | None" = None  #: Isolation of its commands.
+    subagents: "Override[Subagents] | None" = None  #: Sub-agents it may start.
     heartbeat: "Override[Heartbeat] | None" = None
     memory: "AgentMemory | None" = None  #: Its long-term memory.
 

@@ -97,4 +97,4 @@ class Memory(Section):
 class AgentMemory(Section):
     """Memory of one agent."""
 
-    search: Override[MemorySearch] | None = None
+    search: "Override[MemorySearch] | None" = None

@@ -288,7 +288,7 @@ class AgentTools(ToolSettings):
     """Tools of one agent; objects here change the general ones key by key."""
 
     elevated: Elevated | None = None  #: Further limits on running commands outside the sandbox.
-    exec: Override[Exec] | None = None  #: Running commands.
-    fs: Override[Fs] | None = None  #: The file tools.
-    loop_detection: Override[LoopDetection] | None = None
+    exec: "Override[Exec] | None" = None  #: Running commands.
+    fs: "Override[Fs] | None" = None  #: The file tools.
+    loop_detection: "Override[LoopDetection] | None" = None
     message: "Override[MessageTool] | None" = None

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from abc import abstractmethod
-from collections.abc import Iterable
+from collections.abc import Sequence
 from typing import Any, ClassVar
 from urllib.parse import urlsplit
 
@@ -240,11 +240,13 @@ def _service_of(endpoint: Endpoint) -> str:
     return _SERVICES.get(next(ends, ""), endpoint.ref.provider)
 
 
-def arrange(pieces: Iterable[Piece], *, bridge: bool) -> list[bytes]:
+def arrange(pieces: Sequence[Piece], *, bridge: bool) -> list[bytes]:
     """The items in the order in which they are sent.
 
     With `bridge`, there is a message of the assistant between results and what a user says next.
     """
+    if not bridge and not any(piece.apart for piece in pieces):
+        return [piece.body for piece in pieces if piece.body]
     out: list[bytes] = []
     waiting: list[bytes] = []
     after_result = False

@@ -325,7 +325,7 @@ def nearest_effort(level: str, known: Iterable[str]) -> str | None:
 
 def tokens(value: object) -> int:
     """A number of tokens as a service or a setting has it; 0 for anything else."""
-    if isinstance(value, bool) or not isinstance(value, int | float) or not value > 0:
+    if not isinstance(value, (int, float)) or isinstance(value, bool) or not value > 0:
         return 0
     return int(value) if value < _MAX_TOKENS else 0
 
