@@ -16,6 +16,7 @@ import msgspec
 import pytest
 from tests.agent.talking import APIS, Heard, assert_consistent, assert_sane, config_for, open_agent
 from tests.agent.talking import stored as stored_of
+from tests.scale import scaled
 
 from clawkit.agent.events import Event
 from clawkit.content import Assistant, Image, Message, Text, Thinking, ToolResult
@@ -138,7 +139,8 @@ def assert_readable(heard: list[Event]) -> None:
         assert decoder.decode(msgspec.json.encode(event)) == event
 
 
-@pytest.mark.parametrize("seed", [1, 2, 3])
+@pytest.mark.long
+@pytest.mark.parametrize("seed", range(1, 1 + scaled(10)))
 async def test_a_script_gives_the_same_transcript_through_every_api(
     seed: int, tmp_path: Path
 ) -> None:

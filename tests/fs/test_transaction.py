@@ -606,7 +606,6 @@ def test_nobody_ever_sees_half_of_a_file(ws: Path) -> None:
     assert seen <= set(contents)
 
 
-@pytest.mark.untraced
 @pytest.mark.timeout(300)
 def test_ten_thousand_files_change_at_once(ws: Path) -> None:
     before = open_handles()

@@ -201,7 +201,6 @@ def is_python(text: str) -> bool:
     return True
 
 
-@pytest.mark.untraced
 def test_the_standard_library_is_python_and_what_is_added_is_not() -> None:
     seen = 0
     for file in standard_library():
@@ -224,7 +223,6 @@ def test_what_compiles_is_never_found_whatever_it_is(text: str) -> None:
     assert finding is None or not is_python(text)
 
 
-@pytest.mark.untraced
 @pytest.mark.parametrize(
     "unit",
     [
