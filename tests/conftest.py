@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import gc
 import importlib
 import itertools
@@ -119,6 +120,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
 
+@functools.cache
 def _is_covering(path: Path) -> bool:
     below = path.relative_to(Path(__file__).parent)
     return below.parts[0] in COVERING or str(below) in COVERING
@@ -139,9 +141,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     part = config.getoption("part")
     if not part:
         return
-    fitting = [item for item in items if _part_of(item) == part]
-    config.hook.pytest_deselected(items=[item for item in items if _part_of(item) != part])
-    items[:] = fitting
+    parts = [_part_of(item) for item in items]
+    config.hook.pytest_deselected(
+        items=[item for item, its in zip(items, parts, strict=True) if its != part]
+    )
+    items[:] = [item for item, its in zip(items, parts, strict=True) if its == part]
 
 
 def _part_of(item: pytest.Item) -> str:

@@ -17,6 +17,7 @@ import pytest
 from tests.agent.talking import APIS, Heard, assert_consistent, assert_sane, config_for, open_agent
 from tests.agent.talking import stored as stored_of
 from tests.scale import scaled
+from tests.sdks import SDKS
 
 from clawkit.agent.events import Event
 from clawkit.content import Assistant, Image, Message, Text, Thinking, ToolResult
@@ -24,6 +25,7 @@ from clawkit.models.protocols import Api
 from clawkit.testing.answers import call, say, think
 from clawkit_testkit.server import ScriptedServer
 
+pytestmark = SDKS
 STEPS = 50
 WORDS = (
     *("Plain.", "Zwölf Boxkämpfer", "世界", "🌍🏳️‍🌈", "مرحبا", "e\u0301", "a\u2028b", "nul\x00"),
