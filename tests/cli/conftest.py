@@ -15,7 +15,8 @@ from tests.forked import ready_clawkit
 def _ready(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """Clawkit is a copy of one that has imported everything; how it starts from nothing is tested
     with `SLOW`."""
-    with ready_clawkit(tmp_path_factory.mktemp("ready"), os.environ) as program:
+    env = {**os.environ, "PYTHONUTF8": "1"}
+    with ready_clawkit(tmp_path_factory.mktemp("ready"), env) as program:
         PROGRAM[:] = [str(program)]
         yield
 

@@ -240,6 +240,6 @@ def test_an_encoding_that_takes_long_to_decode_is_not_decoded(subtests: pytest.S
     heads = b"# coding: punycode\n", b"#!python\r# coding=punycode\r", b"\n\f# coding:punycode "
     for head in heads:
         with subtests.test(head=head):
-            started = time.monotonic()
+            started = time.thread_time()
             assert preflight.check_python(head + text) is None
-            assert time.monotonic() - started < 5
+            assert time.thread_time() - started < 5
