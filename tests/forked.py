@@ -70,6 +70,7 @@ def ready_clawkit(folder: Path, env: Mapping[str, str]) -> Iterator[Path]:
         try:
             assert waiting.stdout is not None
             assert waiting.stdout.readline() == b"ready\n"
+            waiting.wait()  # it was a child of this one that said so
             typed = folder / "clawkit"
             typed.write_text(_TYPED.format(python=sys.executable, socket=argv[-1]))
             typed.chmod(0o755)
