@@ -1,31 +1,43 @@
 """Clawkit without the wait: a program that has imported everything becomes clawkit in a copy.
 
-A page of examples starts clawkit dozens of times, and most of each start is the import of the same
-modules. What is typed is a small program that hands its arguments, environment, directory and open
-files to the one that waits, sends on the signals that come, and ends as the copy does.
+A page of examples starts clawkit dozens of times, tests of the command line hundreds of times, and
+most of each start is the import of the same modules. A copy is a process with an environment, a
+directory, open files and, if wanted, a terminal of its own. What differs from `python -m clawkit`:
+it is not a child of who asked for it, and it ends without taking the interpreter apart.
+
+Whoever needs a program to start gets a small one that hands on what it was given, sends on the
+signals that come, and ends as the copy does. It is no match for `python -m clawkit` in a shell with
+a terminal, where a copy would be in another session.
 
     python tests/forked.py SOCKET
 """
 
 from __future__ import annotations
 
+import atexit
 import contextlib
+import fcntl
 import gc
 import importlib
+import io
 import marshal
 import os
 import pkgutil
+import pty
 import selectors
 import signal
 import socket
 import struct
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+import termios
+import threading
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TextIO
 
 _HEAD = struct.Struct("I")
+_NUMBER = struct.Struct("i")
 _GIVEN = ("stdin", "stdout", "stderr", "cwd")
 # Nothing that takes time to import, or the wait would be back.
 _TYPED = """#!{python} -IS
@@ -33,13 +45,14 @@ import marshal, os, sys, _signal, _socket
 other = _socket.socket(_socket.AF_UNIX, _socket.SOCK_STREAM)
 other.connect({socket!r})
 cwd = os.open(".", os.O_RDONLY)
-given = marshal.dumps((sys.argv, dict(os.environ), os.umask(0o77)))
+given = marshal.dumps((sys.argv, dict(os.environ), os.umask(0o77), False))
 fds = b"".join(fd.to_bytes(4, sys.byteorder) for fd in (0, 1, 2, cwd))
 size = len(given).to_bytes(4, sys.byteorder)
 other.sendmsg([size], [(_socket.SOL_SOCKET, _socket.SCM_RIGHTS, fds)])
 other.sendall(given)
 for number in (1, 2, 15):
     _signal.signal(number, lambda number, _: other.send(bytes([number])))
+other.recv(4)
 ended = int.from_bytes(other.recv(4), sys.byteorder, signed=True)
 for number in (1, 2, 15):
     _signal.signal(number, _signal.SIG_DFL)
@@ -50,21 +63,51 @@ os._exit(ended)
 
 
 @contextlib.contextmanager
-def ready_clawkit(folder: Path, env: dict[str, str]) -> Iterator[None]:
+def ready_clawkit(folder: Path, env: Mapping[str, str]) -> Iterator[Path]:
     """While a program waits, `clawkit` in a folder is what a person types."""
-    address = str(folder / "socket")
-    argv = [sys.executable, "-P", __file__, address]
+    argv = [sys.executable, "-P", __file__, str(folder / "socket")]
     with subprocess.Popen(argv, env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as waiting:
         try:
             assert waiting.stdout is not None
             assert waiting.stdout.readline() == b"ready\n"
+            waiting.wait()  # it was a child of this one that said so
             typed = folder / "clawkit"
-            typed.write_text(_TYPED.format(python=sys.executable, socket=address))
+            typed.write_text(_TYPED.format(python=sys.executable, socket=argv[-1]))
             typed.chmod(0o755)
-            yield
+            yield typed
         finally:
             assert waiting.stdin is not None
             waiting.stdin.close()
+
+
+class InTerminal:
+    """Clawkit in a terminal of its own, a copy of the program that waits in a folder."""
+
+    def __init__(
+        self, folder: Path, *args: str, cwd: Path, size: tuple[int, int], env: Mapping[str, str]
+    ) -> None:
+        self.fd, inside = pty.openpty()
+        """Our end of the terminal."""
+        fcntl.ioctl(inside, termios.TIOCSWINSZ, struct.pack("HHHH", size[1], size[0], 0, 0))
+        directory = os.open(cwd, os.O_RDONLY)
+        self._copy = socket.socket(socket.AF_UNIX)
+        self._copy.connect(str(folder / "socket"))
+        given = marshal.dumps((["clawkit", *args], dict(env), 0o22, True))
+        fds = [inside, inside, inside, directory]
+        socket.send_fds(self._copy, [_HEAD.pack(len(given))], fds)
+        self._copy.sendall(given)
+        os.close(inside)
+        os.close(directory)
+        self.pid = self._heard()
+
+    def wait(self) -> int:
+        """The exit code."""
+        with self._copy:
+            return self._heard()
+
+    def _heard(self) -> int:
+        [number] = _NUMBER.unpack(self._copy.recv(_NUMBER.size, socket.MSG_WAITALL))
+        return int(number)
 
 
 class ForkServer:
@@ -108,6 +151,8 @@ class ForkServer:
             return True
         for fd in fds:
             os.close(fd)
+        with contextlib.suppress(OSError):
+            asking.send(_NUMBER.pack(pid))
         handle = os.pidfd_open(pid)
         self._events.register(handle, selectors.EVENT_READ, lambda: self._end(pid, handle, asking))
         self._events.register(asking, selectors.EVENT_READ, lambda: self._pass_on(pid, asking))
@@ -132,7 +177,7 @@ class ForkServer:
         os.close(handle)
         self._events.unregister(asking)
         with asking, contextlib.suppress(OSError):
-            asking.send(struct.pack("i", os.waitstatus_to_exitcode(status)))
+            asking.send(_NUMBER.pack(os.waitstatus_to_exitcode(status)))
         return False
 
     def _close(self) -> None:
@@ -144,23 +189,29 @@ class ForkServer:
         self._events.close()
 
 
-def _take(given: tuple[list[str], dict[str, str], int], fds: list[int]) -> None:
-    argv, env, mask = given
+def _take(given: tuple[list[str], dict[str, str], int, bool], fds: list[int]) -> None:
+    argv, env, mask, in_terminal = given
     for number, fd in enumerate(fds[:3]):
         os.dup2(fd, number)
     os.fchdir(fds[3])
     for fd in fds:
         os.close(fd)
-    sys.stdin, sys.stdout = _opened(sys.stdin, "r"), _opened(sys.stdout, "w")
-    sys.stderr = _opened(sys.stderr, "w", buffering=1)
+    if in_terminal:
+        os.setsid()
+        fcntl.ioctl(0, termios.TIOCSCTTY, 0)
     os.umask(mask)
     os.environ.clear()
     os.environ.update(env)
+    sys.stdin, sys.stdout = _opened(sys.stdin, "r"), _opened(sys.stdout, "w")
+    sys.stderr = _opened(sys.stderr, "w", buffering=1)
     sys.argv = argv
 
 
 def _opened(old: TextIO, mode: str, buffering: int = -1) -> TextIO:
     """Whether one can seek in a file is asked only when it is opened."""
+    if mode == "w" and os.environ.get("PYTHONUNBUFFERED"):
+        raw = io.FileIO(old.fileno(), mode, closefd=False)
+        return io.TextIOWrapper(raw, old.encoding, old.errors, write_through=True)
     return open(  # type: ignore[return-value]
         old.fileno(), mode, buffering, old.encoding, old.errors, closefd=False
     )
@@ -176,6 +227,15 @@ def _import_all() -> None:
     gc.freeze()
 
 
+def _end(code: object) -> None:
+    """As the interpreter ends, but for taking everything apart that was imported."""
+    threading._shutdown()  # type: ignore[attr-defined]
+    atexit._run_exitfuncs()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code if isinstance(code, int) else 0)
+
+
 if __name__ == "__main__":
     # Not a child of the tests, some of which count theirs.
     if os.fork():
@@ -186,4 +246,7 @@ if __name__ == "__main__":
     waiting.become()
     from clawkit.cli.main import run
 
-    run()
+    try:
+        run()
+    except SystemExit as ended:
+        _end(ended.code)

@@ -11,7 +11,6 @@ from tests.scale import scaled
 COUNT = scaled(1_000)
 
 
-@pytest.mark.untraced
 @pytest.mark.long
 @pytest.mark.timeout(600)
 async def test_many_commands_at_once_end_as_they_should_and_leave_nothing(workspace: Path) -> None:

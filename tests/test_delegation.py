@@ -779,8 +779,9 @@ async def test_a_program_learns_of_failures_and_can_stop_what_it_started(workspa
             await agent.spawn("slow", timeout_s=0.2)
         with pytest.raises(ToolAuthorizationError, match="not allowed here"):
             await agent.spawn("x", agent="other")
+        gate.reached.clear()
         stuck = asyncio.ensure_future(agent.spawn("stuck"))
-        await asyncio.sleep(0.05)
+        await gate.reached.wait()
         stuck.cancel()
         await asyncio.wait({stuck})
         assert runs_of(agent)[-1].error == "cancelled by the program"

@@ -141,7 +141,6 @@ print("steps", step, flush=True)
 
 
 @pytest.mark.long
-@pytest.mark.untraced
 @pytest.mark.timeout(600)
 def test_no_result_is_lost_or_told_twice(tmp_path: Path) -> None:
     stride = 1 if scaled(10) == 10 else 10

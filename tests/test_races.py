@@ -9,7 +9,6 @@ from tests.races_tools import changing, looking, race, searching
 from tests.scale import scaled
 
 
-@pytest.mark.untraced
 @pytest.mark.long
 @pytest.mark.parametrize(
     ("calls", "count"),

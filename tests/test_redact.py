@@ -588,7 +588,6 @@ def test_what_is_learned_is_masked_from_then_on() -> None:
     assert quote("plain-second-value") not in redactor.text(f"?a={quote('plain-second-value')}")
 
 
-@pytest.mark.untraced
 def test_threads_that_mask_never_hide_what_others_learn() -> None:
     """Neither may two that learn at once lose a value, nor a text be taken for clean that one
     looked at just before."""

@@ -16,6 +16,8 @@ import msgspec
 import pytest
 from tests.agent.talking import APIS, Heard, assert_consistent, assert_sane, config_for, open_agent
 from tests.agent.talking import stored as stored_of
+from tests.scale import scaled
+from tests.sdks import SDKS
 
 from clawkit.agent.events import Event
 from clawkit.content import Assistant, Image, Message, Text, Thinking, ToolResult
@@ -23,6 +25,7 @@ from clawkit.models.protocols import Api
 from clawkit.testing.answers import call, say, think
 from clawkit_testkit.server import ScriptedServer
 
+pytestmark = SDKS
 STEPS = 50
 WORDS = (
     *("Plain.", "Zwölf Boxkämpfer", "世界", "🌍🏳️‍🌈", "مرحبا", "e\u0301", "a\u2028b", "nul\x00"),
@@ -138,7 +141,8 @@ def assert_readable(heard: list[Event]) -> None:
         assert decoder.decode(msgspec.json.encode(event)) == event
 
 
-@pytest.mark.parametrize("seed", [1, 2, 3])
+@pytest.mark.long
+@pytest.mark.parametrize("seed", range(1, 1 + scaled(10)))
 async def test_a_script_gives_the_same_transcript_through_every_api(
     seed: int, tmp_path: Path
 ) -> None:

@@ -351,7 +351,6 @@ def quick_switches() -> Iterator[None]:
     sys.setswitchinterval(before)
 
 
-@pytest.mark.untraced
 @pytest.mark.usefixtures("quick_switches")
 def test_many_threads_can_assemble_many_scopes_at_once() -> None:
     failures: list[Exception] = []

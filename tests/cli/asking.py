@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 SLOW = (sys.executable, "-m", "clawkit")
 PROGRAM = list(SLOW)
-"""Clawkit as a program of its own."""
+"""Clawkit as a program of its own; conftest.py puts one here that starts faster."""
 
 
 class Done(NamedTuple):

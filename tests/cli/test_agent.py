@@ -237,8 +237,8 @@ async def test_a_locale_without_unicode_changes_nothing(workspace: Path) -> None
     said = "Grüße 世界"
     async with ScriptedServer("Zurück 🌍", then="Fine.") as server:
         clawkit = Asker(workspace, config_for(server, APIS[0]))
-        done = await clawkit.ask("-m", said, env=plain)
-        await clawkit.ask("-m", b"caf\xe9", env=plain)
+        done = await clawkit.ask("-m", said, env=plain, program=SLOW)
+        await clawkit.ask("-m", b"caf\xe9", env=plain, program=SLOW)
         assert said in str(server.requests[0].body)
         assert "caf\ufffd" in str(server.requests[1].body)
     assert done.code == 0

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
+from tests.cli.asking import PROGRAM
 from tests.test_corpus import CASES
 
 from clawkit.approvals.audit import Audit
@@ -362,7 +363,7 @@ def call(workspace: Path) -> Callable[[str], Done]:
     def execute(command: str) -> Done:
         params = json.dumps({"command": command})
         done = subprocess.run(
-            [sys.executable, "-m", "clawkit", "tools", "call", "exec", params],
+            [*PROGRAM, "tools", "call", "exec", params],
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
+
+from tests.cli.asking import PROGRAM, SLOW
 
 from clawkit.config.json5 import parse
 
@@ -17,7 +18,7 @@ def content(file: Path) -> Any:
 
 def clawkit(*args: str, **env: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-m", "clawkit", *args],
+        [*PROGRAM, *args],
         capture_output=True,
         text=True,
         env={**os.environ, **env},
@@ -41,7 +42,7 @@ def test_two_programs_at_once_lose_nothing(tmp_path: Path) -> None:
     where = {**os.environ, "CLAWKIT_HOME": str(tmp_path)}
     running = [
         subprocess.Popen(
-            [sys.executable, "-m", "clawkit", "config", "set", f"env.vars.N{number}", "x"],
+            [*PROGRAM, "config", "set", f"env.vars.N{number}", "x"],
             env=where,
             stdout=subprocess.DEVNULL,
         )
@@ -61,7 +62,7 @@ def test_bad_usage_of_a_real_process_has_no_traceback(tmp_path: Path) -> None:
 
 def test_a_patch_from_nowhere(tmp_path: Path) -> None:
     done = subprocess.run(
-        [sys.executable, "-m", "clawkit", "config", "patch", "-"],
+        [*SLOW, "config", "patch", "-"],
         capture_output=True,
         text=True,
         preexec_fn=lambda: os.close(0),

@@ -6,12 +6,12 @@ import json
 import os
 import stat
 import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
+from tests.cli.asking import PROGRAM
 
 from clawkit.cli.doctor_checks import MAX_AGENTS
 from clawkit.cli.main import run
@@ -405,7 +405,7 @@ def test_text_in_the_file_cannot_play_tricks_on_the_terminal(doctor: Doctor, fil
 def test_a_real_process_ends_with_the_code(tmp_path: Path) -> None:
     (tmp_path / "clawkit.json5").write_text("{ tolls: 1 }", encoding="utf-8")
     done = subprocess.run(
-        [sys.executable, "-m", "clawkit", "doctor"],
+        [*PROGRAM, "doctor"],
         capture_output=True,
         text=True,
         env={**os.environ, "CLAWKIT_HOME": str(tmp_path)},

@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import fcntl
 import json
 import os
-import pty
 import signal
-import struct
 import subprocess
 import sys
 import tempfile
-import termios
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -20,6 +16,7 @@ from typing import Any, NamedTuple
 
 import pytest
 from tests.cli.asking import PROGRAM
+from tests.forked import InTerminal
 from tests.process.started import KEY, TOGETHER, Start, log_of, make, members, starting, until
 
 from clawkit.cli.main import run
@@ -225,21 +222,17 @@ def test_text_is_cut_to_columns(text: str, columns: int, cut: str) -> None:
 
 def on_terminal(columns: int, *args: str) -> str:
     """What clawkit writes to a terminal of its own."""
-    pid, screen = pty.fork()
-    if pid == 0:
-        while os.get_terminal_size().columns != columns:
-            time.sleep(0.01)
-        env = {key: text for key, text in os.environ.items() if key not in ("COLUMNS", "LINES")}
-        os.execve(sys.executable, [sys.executable, "-m", "clawkit", *args], env)
-    fcntl.ioctl(screen, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
+    env = {key: text for key, text in os.environ.items() if key not in ("COLUMNS", "LINES")}
+    folder = Path(PROGRAM[0]).parent
+    program = InTerminal(folder, *args, cwd=Path.cwd(), size=(columns, 24), env=env)
     shown = b""
     try:
-        while piece := os.read(screen, 4096):
+        while piece := os.read(program.fd, 4096):
             shown += piece
     except OSError:
         pass
-    os.close(screen)
-    os.waitpid(pid, 0)
+    os.close(program.fd)
+    program.wait()
     return shown.decode()
 
 

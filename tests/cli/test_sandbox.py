@@ -361,7 +361,7 @@ def test_a_person_is_asked_before_sandboxes_are_removed(
     ours, theirs = pty.openpty()
     try:
         os.write(ours, typed)
-        argv = [sys.executable, "-m", "clawkit", "sandbox", "recreate", "--all"]
+        argv = [*PROGRAM, "sandbox", "recreate", "--all"]
         done = subprocess.run(
             argv, cwd=workspace, stdin=theirs, capture_output=True, timeout=PATIENCE_S
         )

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import fcntl
 import json
 import os
 import pty
 import select
 import shlex
 import signal
-import struct
 import subprocess
 import sys
 import termios
@@ -19,7 +17,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.cli.asking import PROGRAM
+from tests.cli.asking import PROGRAM, SLOW
+from tests.forked import InTerminal
 
 from clawkit.cli import terminal as clawkit_terminal
 from clawkit.testing import ScriptedApprover, open_kit
@@ -29,6 +28,19 @@ PROMPT, LINE_PROMPT = "r  deny", "means no): "
 """What is shown last before an answer is read."""
 PATIENCE_S = 60
 pytestmark = pytest.mark.usefixtures("on_host")
+
+
+class InShell:
+    """A line that a shell runs in a terminal of its own; `$CLAWKIT` is clawkit there."""
+
+    def __init__(self, line: str, *, cwd: Path, env: dict[str, str]) -> None:
+        self.pid, self.fd = pty.fork()
+        if self.pid == 0:
+            os.chdir(cwd)
+            os.execve("/bin/sh", ["/bin/sh", "-c", line], {**env, "CLAWKIT": shlex.join(SLOW)})
+
+    def wait(self) -> int:
+        return os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
 
 
 class Terminal:
@@ -42,15 +54,14 @@ class Terminal:
         line: str = "",
         **env: str,
     ) -> None:
-        """With a `line`, it is what a shell runs; `$CLAWKIT` is clawkit there."""
-        self.pid, self._fd = pty.fork()
-        if self.pid == 0:
-            fcntl.ioctl(0, termios.TIOCSWINSZ, struct.pack("HHHH", size[1], size[0], 0, 0))
-            os.chdir(cwd)
-            python = shlex.join([sys.executable, "-m", "clawkit", *args])
-            env = {"CLAWKIT": python, "TERM": "xterm", **env}
-            command = ["/bin/sh", "-c", line] if line else [*PROGRAM, *args]
-            os.execve(command[0], command, {**os.environ, **env})
+        env = {**os.environ, "TERM": "xterm", **env}
+        folder = Path(PROGRAM[0]).parent
+        self._program = (
+            InShell(line, cwd=cwd, env=env)
+            if line
+            else InTerminal(folder, *args, cwd=cwd, size=size, env=env)
+        )
+        self._fd = self._program.fd
         self._data = b""
         self._read = 0
         self.code: int | None = None
@@ -75,7 +86,7 @@ class Terminal:
         os.write(self._fd, keys)
 
     def signal(self, number: int) -> None:
-        os.kill(self.pid, number)
+        os.kill(self._program.pid, number)
 
     def end(self, again: bytes = b"") -> int:
         """Wait for the end; the exit code. Keys that are typed again when nothing happens are for
@@ -110,12 +121,12 @@ class Terminal:
 
     def _reap(self) -> int:
         if self.code is None:
-            self.code = os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
+            self.code = self._program.wait()
         return self.code
 
     def close(self) -> None:
         if self.code is None:
-            os.kill(self.pid, signal.SIGKILL)
+            self.signal(signal.SIGKILL)
             self._reap()
         if self._fd >= 0:
             os.close(self._fd)

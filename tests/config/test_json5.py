@@ -309,7 +309,6 @@ def test_steps_grow_with_the_text_and_not_with_its_square(make: Any) -> None:
     assert many <= 4.2 * few
 
 
-@pytest.mark.untraced
 @pytest.mark.parametrize(
     "text", ["[" * 100 + "[]," * 100_000, '["a",' + '"b\\n",' * 60_000 + "1 2]"]
 )
@@ -537,7 +536,6 @@ VALUES = st.recursive(
 )
 
 
-@pytest.mark.untraced
 @given(VALUES, st.integers(0, 2**32))
 def test_a_value_written_in_any_way_is_read_back(value: Any, seed: int) -> None:
     text = Writer(random.Random(seed)).value(value)
@@ -571,7 +569,6 @@ def mutated(draw: st.DrawFn) -> str:
     return text
 
 
-@pytest.mark.untraced
 @given(mutated() | st.lists(st.sampled_from(PIECES), max_size=12).map("".join))
 def test_what_is_accepted_is_json5_and_means_the_same(text: str) -> None:
     try:
@@ -596,7 +593,6 @@ REFUSED_ON_PURPOSE = (
 )
 
 
-@pytest.mark.untraced
 @given(mutated())
 def test_what_is_refused_is_not_json5_or_refused_on_purpose(text: str) -> None:
     try:

@@ -100,7 +100,6 @@ def smallest(shape: Shape) -> Any:
     return "x" if shape.text else 100
 
 
-@pytest.mark.untraced
 def test_schema_and_check_agree_on_every_setting(subtests: pytest.Subtests) -> None:
     for path in paths_to(Config):
         with subtests.test(path=".".join(path)):
@@ -145,7 +144,6 @@ VALUES = st.recursive(
 )
 
 
-@pytest.mark.untraced
 @given(st.data())
 def test_schema_and_check_agree_on_damaged_examples(data: st.DataObject) -> None:
     raw = copied(data.draw(st.sampled_from(EXAMPLES)))

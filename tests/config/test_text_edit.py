@@ -402,7 +402,6 @@ def typed_documents(draw: st.DrawFn) -> tuple[dict[str, Any], str]:
     return value, typist.gap("") + typist.write(value) + typist.gap("")
 
 
-@pytest.mark.untraced
 @given(typed_documents(), VALUES, st.data())
 def test_setting_any_value_equals_assigning_it(
     document: tuple[dict[str, Any], str], value: Any, data: st.DataObject
@@ -419,7 +418,6 @@ def test_setting_any_value_equals_assigning_it(
         assert after.endswith(text[old.end :])
 
 
-@pytest.mark.untraced
 @given(typed_documents(), VALUES, st.data())
 def test_adding_a_member_moves_nothing_but_space(
     document: tuple[dict[str, Any], str], value: Any, data: st.DataObject
@@ -437,7 +435,6 @@ def test_adding_a_member_moves_nothing_but_space(
     assert squeeze(unset_value(after, path)) == squeeze(text)
 
 
-@pytest.mark.untraced
 @given(typed_documents(), st.data())
 def test_removing_any_part_equals_deleting_it(
     document: tuple[dict[str, Any], str], data: st.DataObject
@@ -457,7 +454,6 @@ def test_removing_any_part_equals_deleting_it(
     assert squeeze(after).endswith(squeeze(text[end:]))
 
 
-@pytest.mark.untraced
 @given(typed_documents(), DOCUMENTS)
 def test_merging_any_patch_equals_merging_the_values(
     document: tuple[dict[str, Any], str], patch: dict[str, Any]

@@ -18,7 +18,7 @@ from tests.core.parts import (
     run_of,
 )
 
-from clawkit.core.approval import MAX_TIMEOUT_S, Answer, Ask, Deny, Question
+from clawkit.core.approval import MAX_TIMEOUT_S, Answer, Ask, Deny, Lasting, Question
 from clawkit.core.call import CallRequest, call
 from clawkit.core.context import Context, Scope
 from clawkit.core.hooks import Hooks, Rewrite
@@ -265,3 +265,15 @@ async def test_what_a_person_agreed_to_covers_the_paths_of_the_same_rule() -> No
     )
     assert (await call(run, CallRequest("probe", {"path": "a"}))).as_text() == "a a/b d"
     assert (await call(run, CallRequest("probe", {"path": "d"}))).as_text() == "d"
+
+
+async def test_whoever_finds_nobody_to_ask_says_so_in_their_own_words() -> None:
+    nobody = ToolAuthorizationError("there is no one here to ask", reason="approval-unavailable")
+    result = await once(echo, rules=always(QUESTION), approver=Answering(nobody))
+    assert "there is no one here to ask" in result.as_text()
+    assert result.details["deniedReason"] == "approval-unavailable"
+
+
+def test_what_lasts_for_a_session_is_not_stored() -> None:
+    exact, session = Lasting("exact", "this"), Lasting("session", "this")
+    assert Question("exec", {}, "Run it?", lasting=(exact, session)).stored == (exact,)

@@ -7,7 +7,7 @@ import contextlib
 import logging
 import os
 import sys
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
@@ -354,3 +354,17 @@ async def test_an_unexpected_failure_is_logged_for_whoever_looks(
 
     await once(fail)
     assert "probe failed" in caplog.text
+
+
+async def test_a_notice_is_told_to_who_listens_also_after_the_end() -> None:
+    later: list[Callable[[Result], None]] = []
+    listener = Listener()
+
+    async def start(_params: Any, ctx: Context) -> str:
+        later.append(ctx.notify)
+        return "started"
+
+    await call(run_of(make("probe", start)), CallRequest("probe", {}, "7"), listener)
+    later[0](Result.text("ended"))
+    assert listener.kinds == ["start", "end", "notice"]
+    assert listener[-1]["callId"] == "7"

@@ -1,11 +1,11 @@
-"""Patterns that operators write."""
+"""Patterns that operators write, and schemas that models do."""
 
 from __future__ import annotations
 
 import pytest
 
-from clawkit.core.tool import make_pattern
-from clawkit.errors import SchemaError
+from clawkit.core.tool import make_pattern, make_validator
+from clawkit.errors import SchemaError, ToolInputError
 
 
 @pytest.mark.parametrize(
@@ -30,3 +30,18 @@ def test_what_could_not_run_in_linear_time_is_refused(pattern: str) -> None:
 
 def test_patterns_that_blow_up_elsewhere_answer_at_once() -> None:
     assert make_pattern("^(a+)+$")("a" * 50_000 + "!") is False
+
+
+def test_a_schema_checks_values() -> None:
+    check = make_validator({"type": "object", "required": ["a"]}, "outputSchema")
+    assert check.is_valid({"a": 1})
+    assert not check.is_valid({})
+
+
+@pytest.mark.parametrize(
+    "schema", [{"type": 7}, {"pattern": "("}, {"$ref": "https://example.com/schema"}]
+)
+def test_a_schema_that_cannot_be_used_is_the_callers_mistake(schema: dict[str, object]) -> None:
+    with pytest.raises(ToolInputError, match="outputSchema is not a usable JSON Schema: ") as error:
+        make_validator(schema, "outputSchema")
+    assert "\n" not in str(error.value)

@@ -345,3 +345,13 @@ def test_what_cannot_be_a_path_is_the_callers_mistake(tree: Path, path: str) -> 
 def test_everything_is_below_the_root_of_all(tmp_path: Path) -> None:
     assert relative_path(f"{tmp_path}/a", "/") == f"{tmp_path}/a".lstrip("/")
     assert relative_path("/", "/") == "."
+
+
+def test_a_path_on_another_file_system_is_not_near(tree: Path) -> None:
+    with handle(tree) as root:
+        assert content(containment.open_near(root, "dir/f", os.O_RDONLY)) == "inside"
+        for path in ("out/f", "../outside/f", "absolute"):
+            with pytest.raises(OSError, match="Invalid cross-device link"):
+                containment.open_near(root, path, os.O_RDONLY)
+    with handle(Path("/")) as root, pytest.raises(OSError, match="Invalid cross-device link"):
+        containment.open_near(root, "proc/self/status", os.O_RDONLY)

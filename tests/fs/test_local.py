@@ -448,7 +448,6 @@ def crowd(tmp_path: Path) -> Iterator[Path]:
         place.rmdir()
 
 
-@pytest.mark.untraced
 async def test_a_huge_directory_is_listed_in_little_memory_and_every_name_once(
     crowd: Path,
 ) -> None:

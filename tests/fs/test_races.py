@@ -10,7 +10,7 @@ from tests.fs.races import Tally, race_changes, race_lists, race_reads
 from tests.fs.tricks import resolving_by_hand
 from tests.scale import scaled
 
-pytestmark = [pytest.mark.timeout(300), pytest.mark.untraced, pytest.mark.long]
+pytestmark = [pytest.mark.timeout(300), pytest.mark.long]
 
 Race = Callable[[Path, int], Awaitable[Tally]]
 

@@ -41,7 +41,8 @@ def decoders() -> list[int]:
         if not entry.name.isdigit():
             continue
         try:
-            stat = (entry / "stat").read_text().rpartition(")")[2].split()
+            # The name of a program may be anything.
+            stat = (entry / "stat").read_text(errors="replace").rpartition(")")[2].split()
             command = (entry / "cmdline").read_bytes()
         except (FileNotFoundError, ProcessLookupError):
             continue

@@ -13,7 +13,9 @@ from collections.abc import Iterator
 
 import pytest
 
-MAX_GROWTH_KB = 72 * 1024
+# What it takes at the most is about 70 MB, and a little more where the machine is busy and much is
+# read at once.
+MAX_GROWTH_KB = 80 * 1024
 ASK = r"""
 import asyncio, sys
 from clawkit.config.modelref import parse_ref

@@ -17,7 +17,7 @@ from clawkit.core.context import Context, Scope
 from clawkit.core.tool import Tool
 from clawkit.errors import ConfigError, ToolInputError
 from clawkit.globs import Glob
-from clawkit.policy.rules import compile_rules, judge
+from clawkit.policy.rules import compile_rules, judge, judge_file
 from clawkit.policy.tool_names import Universe
 
 
@@ -387,3 +387,21 @@ def test_a_person_is_told_where_files_that_a_text_names_lead(tmp_path: Path) -> 
     asked = judge(compiled, PATCH, "apply_patch", {"input": "link/a b"}, ctx)
     assert isinstance(asked, Ask)
     assert "'link/a' leads to" in asked.description
+
+
+def test_a_path_is_judged_by_itself_as_in_a_call(workspace: Path) -> None:
+    rules = [
+        rule("deny", "read", params={"path": "*.txt"}),
+        rule("ask", "read", params={"path": "src/"}),
+        rule("deny", "write"),
+    ]
+    config = loads(json.dumps({"tools": {"rules": rules}})).config
+    compiled, _ = compile_rules(config.tools.rules, UNIVERSE)
+    for path, effect in (
+        ("src/../b.txt", "deny"),
+        (f"{workspace}/src/main.py", "ask"),
+        ("other", "allow"),
+    ):
+        assert judge_file(compiled, READ, "read", path, str(workspace)) == effect
+        assert ask_rules(rules, READ, {"path": path}, workspace) == effect
+    assert [each.unconditional for each in compiled] == [False, False, True]

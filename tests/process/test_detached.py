@@ -15,6 +15,7 @@ import pytest
 from tests.process.started import KEY, TOGETHER, Start, log_of, make, members, starting, until
 from tests.process.tables import table
 from tests.process.watching import own
+from tests.process.watching import until as meanwhile
 
 from clawkit.errors import ToolError, ToolInputError
 from clawkit.process import detached, process_table, records
@@ -432,7 +433,7 @@ async def test_a_command_of_an_earlier_clawkit_is_found_and_ended(
     )
     await commands.start("gateway", launch, "main", background=True)
     until(lambda: any(b"ready" in each.read_bytes() for each in folder.glob("*.log")))
-    await asyncio.sleep(0.01)
+    await meanwhile(lambda: list(records.read_all(str(folder))))
     await commands.close()
     running = only(folder)
     assert await running.wait(0) is None
@@ -446,7 +447,7 @@ async def test_records_of_a_supervisor_can_be_read(folder: Path) -> None:
     commands = Supervisor({"gateway": lambda: LocalHost(str(folder))}, str(folder))
     launch = Launch("exec sleep 300", "/", dict(os.environ), size=(100, 40))
     session = await commands.start("gateway", launch, "main", background=True)
-    await asyncio.sleep(0.01)
+    await meanwhile(lambda: list(records.read_all(str(folder))))
     try:
         (record,) = records.read_all(str(folder))
         expected = Record(

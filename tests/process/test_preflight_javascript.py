@@ -182,7 +182,6 @@ def real_files() -> list[Path]:
     return files[:: len(files) // 75 + 1]
 
 
-@pytest.mark.untraced
 def test_real_files_are_javascript_and_what_is_added_is_not() -> None:
     files = real_files()
     if not files:
@@ -206,7 +205,6 @@ def test_what_is_in_a_template_is_never_found(text: str) -> None:
     assert check_javascript(f"x = `{inside}\n# a\necho 'a'`") is None
 
 
-@pytest.mark.untraced
 @pytest.mark.parametrize(
     "unit",
     [

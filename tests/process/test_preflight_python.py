@@ -201,7 +201,6 @@ def is_python(text: str) -> bool:
     return True
 
 
-@pytest.mark.untraced
 def test_the_standard_library_is_python_and_what_is_added_is_not() -> None:
     seen = 0
     for file in standard_library():
@@ -224,7 +223,6 @@ def test_what_compiles_is_never_found_whatever_it_is(text: str) -> None:
     assert finding is None or not is_python(text)
 
 
-@pytest.mark.untraced
 @pytest.mark.parametrize(
     "unit",
     [
@@ -242,6 +240,6 @@ def test_an_encoding_that_takes_long_to_decode_is_not_decoded(subtests: pytest.S
     heads = b"# coding: punycode\n", b"#!python\r# coding=punycode\r", b"\n\f# coding:punycode "
     for head in heads:
         with subtests.test(head=head):
-            started = time.monotonic()
+            started = time.thread_time()
             assert preflight.check_python(head + text) is None
-            assert time.monotonic() - started < 5
+            assert time.thread_time() - started < 5

@@ -85,8 +85,7 @@ async def test_messages_wait_until_the_keeper_has_room(
         asyncio.create_task(run(keeping, fds, f"c{code}", f"exit {code}", env=env))
         for code in range(10)
     ]
-    await asyncio.sleep(0.05)
-    assert open_handles() > before
+    await until(lambda: open_handles() > before)
     assert not any(task.done() for task in starting)
     os.kill(keeper, signal.SIGCONT)
     started = await asyncio.gather(*starting)

@@ -56,7 +56,6 @@ def typed() -> list[tuple[int, Schema, Any]]:
     return cases
 
 
-@pytest.mark.untraced
 @pytest.mark.parametrize("target", CHECKS)
 def test_every_form_keeps_its_providers_rules(target: Target) -> None:
     for seed, schema in wild():
@@ -70,7 +69,6 @@ def test_the_strict_form_keeps_the_strict_rules_and_knows_it() -> None:
         assert is_strict_ready(form), seed
 
 
-@pytest.mark.untraced
 @pytest.mark.parametrize("target", CHECKS)
 def test_adapting_twice_changes_nothing_more(target: Target) -> None:
     for seed, schema in wild():
@@ -80,7 +78,6 @@ def test_adapting_twice_changes_nothing_more(target: Target) -> None:
         assert adapt(strict, "openai", strict=True) == strict, seed
 
 
-@pytest.mark.untraced
 def test_the_original_is_never_changed() -> None:
     for seed, schema in wild():
         before = copy.deepcopy(schema)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import ssl
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any, get_args
 
 import msgspec
 import pytest
+from tests.sdks import SDKS
 
 from clawkit.content import Assistant, Text, Thinking, ToolCall, Usage
 from clawkit.models.protocols import Api
@@ -17,13 +18,22 @@ from clawkit.testing import ScriptedServer, call, calls
 from clawkit_testkit import fault
 from clawkit_testkit.server import Answer
 
-openai = pytest.importorskip("openai")
-anthropic = pytest.importorskip("anthropic")
-genai = pytest.importorskip("google.genai")
-
+pytestmark = SDKS
+openai: Any
+anthropic: Any
+genai: Any
 APIS: tuple[Api, ...] = get_args(Api)
 NO_CERTIFICATES = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)  # reading some takes long
 EVERY_API = pytest.mark.parametrize("api", APIS)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _imported() -> None:
+    """Not while tests are collected, which every worker does."""
+    global openai, anthropic, genai
+    openai = pytest.importorskip("openai")
+    anthropic = pytest.importorskip("anthropic")
+    genai = pytest.importorskip("google.genai")
 
 
 @dataclass
@@ -306,16 +316,16 @@ async def test_the_time_to_wait_is_told() -> None:
 @pytest.mark.parametrize(
     ("api", "form", "error", "words"),
     [
-        ("openai-completions", "error", openai.APIError, "is overloaded"),
-        ("openai-responses", "nested", openai.APIError, "currently overloaded"),
-        ("anthropic-messages", "error", anthropic.APIStatusError, "overloaded_error"),
-        ("google-generative-ai", "error", genai.errors.ServerError, "UNAVAILABLE"),
+        ("openai-completions", "error", lambda: openai.APIError, "is overloaded"),
+        ("openai-responses", "nested", lambda: openai.APIError, "currently overloaded"),
+        ("anthropic-messages", "error", lambda: anthropic.APIStatusError, "overloaded_error"),
+        ("google-generative-ai", "error", lambda: genai.errors.ServerError, "UNAVAILABLE"),
     ],
 )
 async def test_an_error_in_the_middle_of_an_answer(
-    api: Api, form: Any, error: type[Exception], words: str
+    api: Api, form: Any, error: Callable[[], type[Exception]], words: str
 ) -> None:
-    with pytest.raises(error, match=words):
+    with pytest.raises(error(), match=words):
         await hear(api, fault.midstream("overloaded", form=form))
 
 

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-import fcntl
 import os
-import pty
 import signal
-import struct
-import sys
 import termios
 from collections.abc import Callable
 from pathlib import Path
 
 import pyte
+from tests.cli.asking import PROGRAM
+from tests.forked import InTerminal
 
 PATIENCE_S = 60
 READY = "shows what you can type"
@@ -26,14 +24,10 @@ class Screen:
     def __init__(
         self, *args: str, cwd: Path, size: tuple[int, int] = (100, 40), **env: str
     ) -> None:
-        self.pid, self._fd = pty.fork()
-        if self.pid == 0:
-            fcntl.ioctl(0, termios.TIOCSWINSZ, struct.pack("HHHH", size[1], size[0], 0, 0))
-            os.chdir(cwd)
-            python = [sys.executable, "-m", "clawkit", *args]
-            os.execve(
-                sys.executable, python, {**_ENV, **os.environ, "TERM": "xterm-256color", **env}
-            )
+        env = {**_ENV, **os.environ, "TERM": "xterm-256color", **env}
+        folder = Path(PROGRAM[0]).parent
+        self._program = InTerminal(folder, *args, cwd=cwd, size=size, env=env)
+        self._fd = self._program.fd
         self.raw = b""
         self.code: int | None = None
         self.is_over = False
@@ -82,7 +76,7 @@ class Screen:
         self.type("\r")
 
     def signal(self, number: int) -> None:
-        os.kill(self.pid, number)
+        os.kill(self._program.pid, number)
 
     async def end(self) -> int:
         """Wait for the end; the exit code."""
@@ -124,14 +118,13 @@ class Screen:
     async def _reap(self) -> int:
         if self.code is None:
             loop = asyncio.get_running_loop()
-            _, status = await loop.run_in_executor(None, os.waitpid, self.pid, 0)
-            self.code = os.waitstatus_to_exitcode(status)
+            self.code = await loop.run_in_executor(None, self._program.wait)
         return self.code
 
     def close(self) -> None:
         if self.code is None:
-            os.kill(self.pid, signal.SIGKILL)
-            os.waitpid(self.pid, 0)
+            self.signal(signal.SIGKILL)
+            self.code = self._program.wait()
         if self._fd >= 0:
             os.close(self._fd)
 

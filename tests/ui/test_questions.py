@@ -11,7 +11,10 @@ from msgspec.structs import replace
 
 from clawkit.core.approval import Answer, Lasting, Question
 from clawkit.core.context import Scope
-from clawkit.ui.questions import SETTLE_S, Questions
+from clawkit.ui import questions
+from clawkit.ui.questions import Questions
+
+SETTLE_S = 0.05
 
 QUESTION = Question(
     "exec",
@@ -21,6 +24,12 @@ QUESTION = Question(
     description="make is not on the allowlist",
     lasting=(Lasting("exact", "this"), Lasting("program", "make"), Lasting("session", "this")),
 )
+
+
+@pytest.fixture(autouse=True)
+def _types_fast(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Keys that come at the same moment do so exactly, so that a short pause is one."""
+    monkeypatch.setattr(questions, "SETTLE_S", SETTLE_S)
 
 
 class Person:

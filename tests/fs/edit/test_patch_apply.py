@@ -300,7 +300,6 @@ def test_a_mask_in_an_old_line_is_explained() -> None:
     assert "is a masked secret" in refusal("key=abcdef\nx\n", "@@\n-key=***\n+key=1")
 
 
-@pytest.mark.untraced
 def test_ten_thousand_chunks_find_their_places_in_a_long_file() -> None:
     lines = [f"    value_{n} = compute({n % 97})" if n % 5 else "" for n in range(100_000)]
     patch: list[str] = []

@@ -103,7 +103,6 @@ def wrap(*sections: str) -> str:
     return "\n".join(("*** Begin Patch", *sections, "*** End Patch"))
 
 
-@pytest.mark.untraced
 @given(cases(), st.booleans())
 def test_a_patch_gives_the_text_it_was_made_for(case: Case, crlf: bool) -> None:
     text = wrap(update(case.body))
@@ -111,7 +110,6 @@ def test_a_patch_gives_the_text_it_was_made_for(case: Case, crlf: bool) -> None:
     assert apply_chunks(case.before, section.chunks, "f").text == case.after
 
 
-@pytest.mark.untraced
 @given(st.data())
 def test_lines_found_in_spite_of_blanks_and_typography_stay_as_they_are(
     data: st.DataObject,
@@ -135,7 +133,6 @@ def test_lines_found_in_spite_of_blanks_and_typography_stay_as_they_are(
     assert result.text == "".join(f"{line}\n" for line in kept)
 
 
-@pytest.mark.untraced
 @given(
     st.lists(
         st.sampled_from(
@@ -195,7 +192,6 @@ def test_a_patch_of_several_files_leaves_each_with_the_bytes_it_was_made_for(
         assert found == [as_bytes(case.after, encoding) for case, encoding in files]
 
 
-@pytest.mark.untraced
 @pytest.mark.parametrize("breakage", ["@@ no such line\n+x", "@@\n no such line\n+x", "nonsense"])
 @given(files=st.lists(cases(), min_size=1, max_size=4), data=st.data())
 @settings(max_examples=25, deadline=None)

@@ -216,7 +216,6 @@ def test_a_great_many_edits_that_do_not_fit_are_not_all_told() -> None:
     assert told.count("is not in 'a.py'") == 20
 
 
-@pytest.mark.untraced
 def test_a_result_that_would_be_huge_is_refused() -> None:
     assert "too large" in refuse("a" * 100_000, ("a", "b" * 1_000, True))
     assert "too large" in refuse("a\n" * 100_000, ("a", "\n" * 1_000, True))
@@ -308,7 +307,6 @@ def test_replaced_lines_are_numbered_as_they_are_afterwards() -> None:
 M, K = 1_000_000, 100_000
 
 
-@pytest.mark.untraced
 @pytest.mark.parametrize(
     ("text", "old"),
     [

@@ -138,7 +138,6 @@ def test_the_glob_for_the_base_name(subtests: pytest.Subtests) -> None:
             assert base_glob(pattern) == base
 
 
-@pytest.mark.untraced
 @pytest.mark.parametrize(
     ("pattern", "path"),
     [
@@ -254,7 +253,6 @@ def one_fits(items: tuple[str | tuple[str, bool], ...], name: str) -> bool:
 PATHS = st.lists(st.text(LETTERS, min_size=1, max_size=4), min_size=1, max_size=4).map("/".join)
 
 
-@pytest.mark.untraced
 @given(
     parts(slashes=True, empty=True) | parts(slashes=False, empty=True), st.lists(PATHS, max_size=8)
 )
@@ -281,7 +279,6 @@ def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return place
 
 
-@pytest.mark.untraced
 @pytest.mark.skipif(RG is None, reason="there is no ripgrep here")
 @settings(
     max_examples=50, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]

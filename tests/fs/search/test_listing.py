@@ -43,7 +43,6 @@ def test_the_first_names_in_order_are_kept_of_any_number(limit: int) -> None:
     assert collect(Find("*", limit=limit), names, size=50_000) == (sorted(names)[:limit], 30_000)
 
 
-@pytest.mark.untraced
 def test_very_many_names_take_little_memory() -> None:
     collector = Collector(Find("*", limit=2), spare=1_998)
     tracemalloc.start()

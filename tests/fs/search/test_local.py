@@ -448,7 +448,6 @@ async def test_no_handle_is_left_open(make: Make, place: Path) -> None:
     assert len(os.listdir("/proc/self/fd")) <= before
 
 
-@pytest.mark.untraced
 @pytest.mark.long
 async def test_nothing_outside_is_found_while_directories_are_swapped(
     make: Make, place: Path

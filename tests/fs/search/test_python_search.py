@@ -459,7 +459,6 @@ def test_a_directory_that_is_moved_away_is_still_the_one_that_was_opened(
     assert notes == []
 
 
-@pytest.mark.untraced
 def test_a_directory_swapped_for_a_link_shows_nothing_from_outside(tmp_path: Path) -> None:
     root, outside = tmp_path / "root", tmp_path / "outside"
     for place, text in ((root / "dir" / "sub", "inside\n"), (outside / "sub", "SECRET\n")):

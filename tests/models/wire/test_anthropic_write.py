@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
+from tests.sdks import SDKS
 
 from clawkit.config.modelref import ModelRef
 from clawkit.config.sections.models import Compat
@@ -194,6 +195,7 @@ def look_at_all(value: Any) -> None:
     ],
 )
 @pytest.mark.parametrize("model", ["claude-sonnet-4-5", "claude-opus-4-6", "claude-sonnet-5-5"])
+@SDKS
 def test_the_official_types_take_what_is_written(model: str, asking: Request) -> None:
     from anthropic.types.message_create_params import MessageCreateParamsStreaming
     from pydantic import TypeAdapter, ValidationError

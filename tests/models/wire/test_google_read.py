@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.models.wire.served import damaged, events_of, read, serving, sse
+from tests.sdks import SDKS
 
 from clawkit.config.modelref import ModelRef
 from clawkit.config.sections.models import Cost
@@ -86,6 +87,7 @@ def decode(*events: dict[str, Any]) -> Assistant:
     ],
     ids=["everything", "text", "length", "calls", "safety", "blocked"],
 )
+@SDKS
 async def test_the_official_client_reads_the_same(events: list[dict[str, Any]]) -> None:
     from google import genai
     from google.genai import types

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from msgspec.structs import replace
+from tests.sdks import SDKS
 
 from clawkit.config.modelref import ModelRef
 from clawkit.config.sections.models import Compat
@@ -181,6 +182,7 @@ def test_a_call_that_lost_its_signature_gets_the_one_that_skips_the_check() -> N
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("model", [SECOND, THIRD, "google/gemini-2.0-flash"])
 @pytest.mark.parametrize("level", ["off", "minimal", "high"])
+@SDKS
 def test_the_official_types_take_what_is_written(model: str, level: Any) -> None:
     from google.genai import types
 
