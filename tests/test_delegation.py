@@ -204,13 +204,20 @@ async def test_the_runtime_says_how_it_ended(
         assert (told(agent) == []) if words is None else (words in told(agent)[0])
 
 
-async def test_a_deadline_ends_a_run_with_what_it_had_said(workspace: Path) -> None:
+@pytest.mark.parametrize(
+    ("settings", "params"),
+    [({}, {"runTimeoutSeconds": 0.3}), ({"runTimeoutSeconds": 1}, {})],
+)
+async def test_a_deadline_ends_a_run_with_what_it_had_said(
+    workspace: Path, settings: dict[str, Any], params: dict[str, Any]
+) -> None:
     def child(request: Request) -> Answer:
         is_first = isinstance(request.messages[-1], User)
         return ["I begin.", call("ls", {})] if is_first else Gate("never")
 
-    model = model_of([spawn(runTimeoutSeconds=0.3), "waiting", "too slow"], child)
-    async with Agent.open({}, workspace=workspace, model=model) as agent:
+    model = model_of([spawn(**params), "waiting", "too slow"], child)
+    config = {"agents": {"defaults": {"subagents": settings}}}
+    async with Agent.open(config, workspace=workspace, model=model) as agent:
         ended = await agent.work("go")
         assert ended.text == "too slow"
         [run] = runs_of(agent)
