@@ -34,7 +34,7 @@ _COLOURS = {"ok": "green", "warn": "yellow", "error": "red"}
 def doctor(
     fix: bool, dry_run: bool, allow_exec: bool, as_json: bool, config_file: str | None
 ) -> None:
-    """Check this installation, and say what to type to fix it.
+    """Check this installation, and report how to fix problems.
 
     With --fix, old spellings in the configuration are updated (comments stay, the previous file is
     kept as a backup), and files that other users could read become private.

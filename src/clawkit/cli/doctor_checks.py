@@ -232,7 +232,7 @@ def check_policy(config: Config) -> Iterator[Finding]:
         yield warn(f"only the first {MAX_AGENTS} of {len(agents)} agents were checked")
     if not remarks:
         names = ", ".join(agents[:6]) + (", …" if len(agents) > 6 else "")
-        yield ok(f"every entry matches something, for {names}")
+        yield ok(f"every entry matches a tool, for {names}")
 
 
 def _situations(config: Config, agent: str) -> Iterator[Scope]:
@@ -379,7 +379,7 @@ def _describe(policy: Policy) -> str:
     if policy.security == "full":
         return "every command runs without asking, with your permissions"
     others = "is refused" if policy.ask == "off" else "needs approval"
-    return f"on the host, the allowlist runs without asking, everything else {others}"
+    return f"on the host, allowlisted programs run without asking, everything else {others}"
 
 
 def check_chat() -> Iterator[Finding]:

@@ -49,7 +49,7 @@ COMMANDS = {
     "config": ("clawkit.cli.config", "Read, change and validate the configuration."),
     "doctor": (
         "clawkit.cli.doctor:doctor",
-        "Check this installation, and say what to type to fix it.",
+        "Check this installation, and report how to fix problems.",
     ),
     "ps": ("clawkit.cli.ps:ps", "List running commands."),
     "logs": ("clawkit.cli.ps:logs", "Show the output of a command."),

@@ -250,7 +250,7 @@ def show(found: Mapping[str, Any]) -> None:
                 click.echo(f"  - {printable(text)}")
     if "command" in found:
         command = found["command"]
-        click.secho("This command", bold=True)
+        click.secho("The command", bold=True)
         click.echo(f"  {one_line(printable(command['command']), 100)}")
         click.echo(f"  {printable(command['inWords'])}")
 
