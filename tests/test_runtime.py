@@ -278,7 +278,7 @@ def test_a_current_directory_that_is_gone_is_a_configuration_error(
     gone.mkdir()
     monkeypatch.chdir(gone)
     gone.rmdir()
-    with pytest.raises(ConfigError, match="the current directory is gone"):
+    with pytest.raises(ConfigError, match="the current directory was deleted"):
         resolve_workspace(Config(), "main")
 
 

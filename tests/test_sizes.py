@@ -27,7 +27,7 @@ BUDGETS = {
     "guard": 460,
     "lsp": 1_300,
     "media": 420,
-    "models": 4_820,
+    "models": 4_810,
     # A parser in C, which leaves more of an answer's state to us, took a fifth off a small call.
     "net": 1_680,
     # Which agent answers, by bindings.
@@ -35,7 +35,7 @@ BUDGETS = {
     "process": 4_510,
     "redact": 485,
     "sandbox": 3_410,
-    "schema": 620,
+    "schema": 610,
     "telemetry": 420,
     "testing": 290,
     # Listing, reading and searching sessions; starting, steering and waiting for sub-agents, with

@@ -1,4 +1,4 @@
-"""What a call of a tool is about, in a few words."""
+"""A one-line summary of a tool call's parameters."""
 
 from __future__ import annotations
 
@@ -9,12 +9,13 @@ from typing import Any
 from clawkit.text import one_line
 
 MAX_CHARS = 100
-_TELLING = ("command", "path", "pattern", "sessionId", "url", "query")
+_INFORMATIVE = ("command", "path", "pattern", "sessionId", "url", "query")
 _PATCH_LINES = ("*** Add File:", "*** Update File:", "*** Delete File:")
 
 
 def summarize_params(params: Any, max_chars: int = MAX_CHARS) -> str:
-    """The telling parameter alone, the files of a patch, a task and its label, else all."""
+    """The most informative parameter, the files of a patch, a task and its label, or else all
+    parameters."""
     if isinstance(params, str):
         return one_line(params, max_chars)
     if not isinstance(params, Mapping):
@@ -24,7 +25,7 @@ def summarize_params(params: Any, max_chars: int = MAX_CHARS) -> str:
         lines = patch[:20_000].split("\n")
         names = [row.partition(":")[2].strip() for row in lines if row.startswith(_PATCH_LINES)]
         return one_line(", ".join(names) or patch, max_chars)
-    for key in _TELLING:
+    for key in _INFORMATIVE:
         if isinstance(params.get(key), str):
             action = params.get("action")
             start = f"{action} " if isinstance(action, str) else ""

@@ -1,4 +1,4 @@
-"""The composition root: configuration and scope in, a set of tools that can be called out."""
+"""The composition root: builds a `Toolkit`, a set of callable tools, from a configuration."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Toolkit:
         self.config = loaded.config
         self.assembly = assembly
         self.warnings = (*map(str, loaded.warnings), *assembly.warnings)
-        """What an operator should know about the configuration."""
+        """Warnings about the configuration."""
         self._loaded = loaded
         self._run = run
         self._on_event = on_event
@@ -60,7 +60,7 @@ class Toolkit:
         self._approver = approver
         self._later = later
         self._place = run.workspace
-        """The workspace, also when the run works in a sandbox's own."""
+        """The workspace on this machine, even if the run has its own one in a sandbox."""
 
     @classmethod
     def open(
@@ -92,16 +92,16 @@ class Toolkit:
     ) -> Toolkit:
         """Set up the tools for one run.
 
-        `config` is a file, a mapping or a loaded configuration; left out, the file clawkit finds.
-        Without an `agent`, the one that `bindings` choose for the channel, account, group, space
-        (its server or team) and sender, else the default one, else `main`.
-        Left out, `sandboxed` is what the configuration says of the session.
-        Unless `owner` is true (or the sender says so), the run has no owner's rights. With `later`,
-        a command that needs a person is not refused when there is no one to ask: the call returns,
-        and the command runs if a person allows it while the kit is open. `delegates` is for agents:
-        the tools for sub-agents need one. `cwd` is the directory of the workspace that relative
-        paths begin in. `redactor` is that of another run, with all it has learned. Raises
-        `ConfigError` for a bad configuration, `RegistryError` for a tool whose name is taken.
+        `config` is a file, a mapping or a loaded configuration; by default, the user's
+        configuration file. Without an `agent`, it is the one that `bindings` choose for the
+        channel, account, group, space (its server or team) and sender, else the default agent, else
+        `main`. `sandboxed` defaults to what the configuration says for the session. Without `owner`
+        (or a sender who is the owner), the run has no owner rights. With `later`, a command that
+        needs approval is not refused if there is no one to ask: the call returns, and the command
+        runs if a person approves it while the kit is open. `delegates` is for agents, which the
+        tools for sub-agents need. `cwd` is the directory of the workspace that relative paths start
+        from. `redactor` is that of another run, with all secrets it has learned. Raises
+        `ConfigError` for an invalid configuration, `RegistryError` for a tool whose name is taken.
         """
         loaded = load_config(config)
         origin = Origin(channel, account, group, sender or Sender(), space)
@@ -145,7 +145,7 @@ class Toolkit:
         model: ModelRef | None = None,
         context_window: int | None = None,
     ) -> None:
-        """Go on with other settings, or for another model. What runs goes on, too."""
+        """Switch to other settings or another model. Running commands continue."""
         old = self._run
         scope = old.scope
         keeps = config is None or config.logging == self.config.logging
@@ -176,17 +176,17 @@ class Toolkit:
         await self.close()
 
     async def close(self) -> None:
-        """End what the calls started and kept running, such as language servers."""
+        """Stop everything that calls left running, such as commands and language servers."""
         await close_run(self._run)
 
     @property
     def tools(self) -> tuple[Tool, ...]:
-        """The tools that policy left, in catalog order."""
+        """The tools in force, in catalog order."""
         return tuple(self._run.tools.values())
 
     @property
     def run(self) -> Run:
-        """What calls are made with: for code that drives the tools itself."""
+        """The `Run` that calls are made with, for code that uses `core.call` directly."""
         return self._run
 
     @property
@@ -195,12 +195,12 @@ class Toolkit:
 
     @property
     def place(self) -> str:
-        """The workspace on this machine, also when the run works in a sandbox's own."""
+        """The workspace on this machine, even if the run has its own one in a sandbox."""
         return self._place
 
     @property
     def loaded(self) -> Loaded:
-        """The configuration as it was read."""
+        """The configuration and its sources."""
         return self._loaded
 
     @property
@@ -209,18 +209,18 @@ class Toolkit:
 
     @property
     def extra_tools(self) -> tuple[Tool, ...]:
-        """The tools that the caller gave."""
+        """The tools passed to `open`."""
         return tuple(each.tool for each in self._extra)
 
     @property
     def guard(self) -> CallGuard | None:
-        """Looks for calls that repeat without progress. Tell it when a new turn begins."""
+        """Detects calls that repeat without progress. It must be told when a new turn begins."""
         return self._run.watch
 
     def schemas(
         self, provider: Provider | None = None, *, strict: bool = False
     ) -> list[dict[str, Any]]:
-        """The tools as a model API takes them; without a provider, as that of the run's model."""
+        """Tool declarations in the format of a model API, by default that of the run's model."""
         provider = provider or target_of(self._run.scope.model)
         if provider not in PROVIDERS:
             raise SchemaError(f"unknown model API {provider!r}; known: {', '.join(PROVIDERS)}")
@@ -230,18 +230,18 @@ class Toolkit:
         ]
 
     async def call(self, tool: str, params: object = None, *, id: str = "") -> Result:  # noqa: A002
-        """Call a tool. A failure is a result with `is_error`; only cancellation is raised."""
+        """Call a tool. A failure is a result with `is_error`; raises only on cancellation."""
         return await call(self._run, CallRequest(tool, params, id), self._on_event)
 
     async def call_all(self, calls: Iterable[CallRequest]) -> list[Result]:
-        """The calls of one message; those that cannot collide run side by side."""
+        """Make the calls of one message; those that cannot conflict run in parallel."""
         return await call_all(self._run, calls, self._on_event)
 
 
 def load_config(
     config: Config | Loaded | Mapping[str, Any] | str | os.PathLike[str] | None,
 ) -> Loaded:
-    """The configuration, in whatever form it is given. Raises `ConfigError`."""
+    """Load a configuration given in any form. Raises `ConfigError`."""
     if isinstance(config, Loaded):
         return config
     if isinstance(config, Config):
@@ -258,7 +258,7 @@ def load_config(
 def resolve_workspace(
     config: Config, agent: str, given: str | os.PathLike[str] | None = None
 ) -> str:
-    """What was asked for, else the agent's configured place, else the current directory."""
+    """The given directory, else the agent's configured one, else the current directory."""
     for place in (given, config.agents.get(agent).workspace, config.agents.defaults.workspace):
         if place:
             path = os.path.abspath(os.path.expanduser(os.fspath(place)))
@@ -268,7 +268,7 @@ def resolve_workspace(
     try:
         return os.getcwd()
     except OSError:
-        raise ConfigError([Issue("workspace", "the current directory is gone")]) from None
+        raise ConfigError([Issue("workspace", "the current directory was deleted")]) from None
 
 
 def make_run(
@@ -282,10 +282,10 @@ def make_run(
     later: bool = False,
     redactor: Redactor | None = None,
 ) -> Run:
-    """Everything `core.call` needs, with the local services filled in. Raises `ConfigError` when a
-    sandbox is configured that cannot be used.
+    """Everything `core.call` needs, with the local services. Raises `ConfigError` if a sandbox is
+    configured that cannot be used.
 
-    A `redactor` of an earlier run knows what was learned in it.
+    The `redactor` of an earlier run keeps the secrets learned in it.
     """
     if redactor is None:
         redactor = make_redactor(loaded)
@@ -317,7 +317,7 @@ def make_run(
 
 
 def _place(services: Services, scope: Scope, workspace: str) -> str:
-    """Where the run works: in the sandbox of its session, if that is sandboxed."""
+    """The workspace of the run: that of the sandbox, if the session is sandboxed."""
     if not services.requires_sandbox:
         return workspace
     from clawkit.sandbox.protocols import SandboxUnavailableError
@@ -342,7 +342,7 @@ def _make_guard(config: Config, agent: str) -> CallGuard | None:
 
 
 class _Asker(Struct, frozen=True):
-    """Asks by way of the service, which is created with the first question."""
+    """Asks through the `Approvals` service, which is created with the first question."""
 
     services: Services
 
@@ -354,13 +354,13 @@ class _Asker(Struct, frozen=True):
 
 
 async def close_run(run: Run) -> None:
-    """End what the run's services started."""
+    """Stop everything that the run's services started."""
     if isinstance(run.services, Services):
         await run.services.close()
 
 
 def make_redactor(loaded: Loaded) -> Redactor:
-    """Knows what must not show up in a result: secrets of the configuration and around us."""
+    """A redactor that knows the secrets of the configuration and of the environment."""
     env = {**os.environ, **loaded.env}
     around = [value for name, value in env.items() if is_secret_name(name)]
     try:

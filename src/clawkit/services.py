@@ -1,4 +1,4 @@
-"""The services of one run, each made from the configuration on first use."""
+"""The services of one run, each created from the configuration on first use."""
 
 from __future__ import annotations
 
@@ -52,16 +52,16 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 Factory = Callable[[], object]
 _OF_THE_RUN = (Gate, Approvals, InForce, Redactor)
-"""What a later run of the same agent makes anew: what decides, and what is about the run."""
+"""Services that a later run of the same agent creates again: they decide, or belong to the run."""
 _FOR_COMMANDS = (
     *("sandbox.confinement", "process.supervisor", "approvals.gate", "approvals.judge"),
     *("approvals.path_rules", "fs.masks", "process.environ", "process.output_text"),
 )
-"""What the first command needs beside the spawn server, which starts meanwhile."""
+"""Modules that the first command needs, loaded while the spawn server starts."""
 
 
 class Services(Mapping[type, object]):
-    """By Protocol. What is not used is neither made nor imported."""
+    """Services by Protocol. Unused ones are neither created nor imported."""
 
     def __init__(
         self,
@@ -74,8 +74,8 @@ class Services(Mapping[type, object]):
         redactor: Redactor | None = None,
         rules: Assembly | None = None,
     ) -> None:
-        """`approver` is a person here who can be asked; with `later`, what needs a person may also
-        be answered after the call."""
+        """`approver` asks a person here; with `later`, approvals may also be given after the call
+        has returned."""
         self._loaded = loaded
         self._scope = scope
         self._workspace = workspace
@@ -101,7 +101,7 @@ class Services(Mapping[type, object]):
             ImageLimits: lambda: ImageLimits(config.agents.defaults.image_max_dimension_px),
             Commands: self._commands,
             ExecHost: self._local_host,
-            BaseEnvironment: self._surroundings,
+            BaseEnvironment: self._environment,
             Interpreters: self._interpreters,
             Approvals: self._approvals,
             Confines: self._confines,
@@ -112,29 +112,29 @@ class Services(Mapping[type, object]):
         }
 
     async def warm_up(self) -> None:
-        """Load what a first command needs, and start the spawn server. Never fails: what is wrong
-        is said when a command is started."""
+        """Load what the first command needs, and start the spawn server. Does not raise: errors are
+        reported when a command starts."""
         if Commands in self._made or self._is_closed:
             return
-        from clawkit.core.tasks import in_thread  # asyncio is not needed to look at settings
+        from clawkit.core.tasks import in_thread  # imports asyncio, which not every command needs
 
         with suppress(ClawkitError, OSError, ImportError, RuntimeError):
             if not self._scope.sandboxed:
                 self[ExecHost].prepare()
-            # Services belong to the loop; only what they are made of is loaded in a thread.
+            # Services belong to the event loop, so only their modules are loaded in a thread.
             for module in _FOR_COMMANDS:
                 await in_thread(importlib.import_module, f"clawkit.{module}")
 
     def is_made(self, kind: type) -> bool:
-        """Whether a service has been used."""
+        """Whether a service has been created."""
         return kind in self._made
 
     def fill(self, kind: type, factory: Factory) -> None:
-        """Add a service."""
+        """Register a service."""
         self._factories[kind] = factory
 
     def take_over(self, older: Services) -> None:
-        """Go on with what another run of the same agent has made, but for what decides."""
+        """Use the services of an earlier run of the same agent, except those that decide."""
         for kind, service in older._made.items():
             if kind not in _OF_THE_RUN:
                 self._made[kind] = service
@@ -155,10 +155,10 @@ class Services(Mapping[type, object]):
         return len(self._factories)
 
     async def close(self) -> None:
-        """Stop what the services started. They can be used again, but nothing more runs."""
+        """Stop everything the services started. They can still be used, but not start commands."""
         self._is_closed = True
         made, self._made = self._made, {}
-        # Commands end before the sandbox that they run in.
+        # Stop commands before the sandbox they run in.
         for kind in sorted(made, key=lambda kind: kind is not Commands):
             service = made[kind]
             close = getattr(service, "close", None)
@@ -169,11 +169,11 @@ class Services(Mapping[type, object]):
 
     @property
     def requires_sandbox(self) -> bool:
-        """Whether commands run in a sandbox or not at all; known without preparing one."""
+        """Whether commands must run in a sandbox; does not create one."""
         return self._sandbox.is_required(self._scope.session)
 
     def enter_sandbox(self) -> str:
-        """Have everything work where the sandbox of the session is; the directory. Raises
+        """Move all services into the sandbox of the session; returns its workspace. Raises
         `SandboxUnavailableError`."""
         confines: Any = self[Confines]
         self._workspace = confines.workspace()
@@ -187,7 +187,7 @@ class Services(Mapping[type, object]):
         return self._files(self._fs.workspace_only)
 
     def _mounted(self, mounts: Sequence[Mount]) -> Any:
-        """The files of a sandboxed session: its own, and what it may only read."""
+        """The file system of a sandboxed session: its own files, and read-only mounts."""
         read = [mount.source for mount in mounts if not mount.writable]
         write = [mount.source for mount in mounts if mount.writable]
         return self._files(held=True, roots=not read, read=read, write=write)
@@ -222,14 +222,14 @@ class Services(Mapping[type, object]):
         return attachments_dir(env, key), worktrees_dir(env, key)
 
     def _own_files(self) -> tuple[str, ...]:
-        """What clawkit reads and writes outside of its home."""
+        """Files of clawkit outside its home directory."""
         return (*map(os.path.abspath, self._loaded.files), *self._elsewhere())
 
     def _protection(self) -> Protection:
         ways = (way for file in self._own_files() for way in ways_of(file))
         own = (os.path.realpath(home(os.environ)), *ways)
         place = os.path.realpath(self._workspace)
-        # A workspace that lies in the state directory is an ordinary place.
+        # A workspace inside the state directory is not protected.
         is_inside = any(place.startswith(f"{each}/") for each in own)
         user = os.path.realpath(expand("~", os.environ))
         is_around = f"{user}/".startswith(f"{place.rstrip('/')}/")
@@ -237,7 +237,7 @@ class Services(Mapping[type, object]):
         return Protection(own, open=open_, home=user if is_around else "")
 
     def _elsewhere(self) -> list[str]:
-        """What of our state the settings put outside of the state directory."""
+        """State that the configuration puts outside the state directory."""
         from clawkit.models.providers import agent_dirs
 
         env = {**os.environ, **self._loaded.env}
@@ -310,8 +310,8 @@ class Services(Mapping[type, object]):
         files = DeniedFiles(lambda path: self._effect_on("read", path) == "deny")
 
         def denied() -> list[str]:
-            """Files in the workspace that no file tool may read. Raises `ToolError` when there are
-            too many files to look at."""
+            """Files in the workspace that no file tool may read. Raises `ToolError` if there are
+            too many files to check."""
             rules = self._rules
             return files.find(self._workspace) if rules and rules.denies_files else []
 
@@ -336,7 +336,7 @@ class Services(Mapping[type, object]):
         return Confinement(self._sandbox, around)
 
     async def _ask_host(self, host: str, port: int) -> bool:
-        """Have a person decide whether a command may connect to a host."""
+        """Ask a person whether a command may connect to a host."""
         approvals = self[Approvals]
         if approvals.route() == "none":
             return False
@@ -353,7 +353,7 @@ class Services(Mapping[type, object]):
         )
         return (await approvals.ask(question)).verdict == "allow"
 
-    def _surroundings(self) -> Any:
+    def _environment(self) -> Any:
         from clawkit.process.environ import LocalEnvironment
 
         return LocalEnvironment(
@@ -377,7 +377,7 @@ class Services(Mapping[type, object]):
         return SessionStore(place, self._redactor.text)
 
     def judge(self, settings: Exec | None = None) -> Judge:
-        """What commands of this run are judged by, with other settings than those in force."""
+        """The judge for commands of this run; `settings` replace those in force."""
         from clawkit.approvals.judge import Judge
         from clawkit.approvals.path_rules import PathRules
         from clawkit.fs.masks import is_env_file
@@ -385,7 +385,7 @@ class Services(Mapping[type, object]):
 
         config, agent = self._loaded.config, self._scope.agent
         state = home(os.environ)
-        # What was not read from a file has a name that is none.
+        # A configuration that was not read from a file has a name such as `<mapping>`.
         read = (os.path.abspath(file) for file in self._loaded.files if os.path.isfile(file))
         own = (state, config_file(os.environ), *read, *self._elsewhere())
         places = PathRules(
@@ -448,7 +448,7 @@ class Services(Mapping[type, object]):
 
 
 def login_home() -> str:
-    """The home directory of the user, whatever HOME says."""
+    """The user's home directory from the password database, regardless of HOME."""
     try:
         return pwd.getpwuid(os.geteuid()).pw_dir
     except KeyError:
@@ -456,7 +456,7 @@ def login_home() -> str:
 
 
 def known_secrets(loaded: Loaded) -> list[str]:
-    """Secrets of the configuration and of the files of agents, those behind a name too."""
+    """Secrets in the configuration and in the files of agents, including variables they name."""
     from clawkit.models.secret_values import stored_secrets
 
     raw = loaded.raw or msgspec.to_builtins(loaded.config)
@@ -467,7 +467,7 @@ def known_secrets(loaded: Loaded) -> list[str]:
 
 
 def _find_socket() -> tuple[str, str] | None:
-    """Where an approver may be listening, and the token for it."""
+    """The socket where an approver may be listening, and its token."""
     from clawkit.approvals.file import BadDocumentError, read_document
     from clawkit.approvals.socket import socket_path
 

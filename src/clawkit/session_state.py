@@ -1,4 +1,4 @@
-"""What tools may know of the conversation of a running agent, and change in it."""
+"""The state of a running agent's conversation, as seen by tools."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class AgentSessionState:
-    """What tools may know of the conversation, and change."""
+    """What tools may read and change of the conversation of an agent."""
 
     def __init__(self, agent: Agent) -> None:
         self._agent = agent
@@ -46,15 +46,15 @@ class AgentSessionState:
     def resolve_model(self, text: str) -> str:
         if not self._agent.kit.run.scope.sender.owner:
             raise ToolAuthorizationError(
-                "only the owner chooses the model of a conversation", reason="owner-only"
+                "only the owner may change the model of a conversation", reason="owner-only"
             )
         if text.strip().lower() == "default":
             return ""
         models = self._agent.models
         ref = models.find(text)
-        # A person can put this right; a model that cannot be asked never says another word.
+        # The model must be usable: it could not switch back by itself.
         if ref != OPERATOR and not models.catalog.credentials.has(ref.provider):
-            raise ToolInputError(f"{ref} cannot be chosen: there is no credential for it")
+            raise ToolInputError(f"{ref} cannot be used: there is no credential for it")
         return str(ref)
 
     def set_model(self, model: str) -> None:

@@ -1,4 +1,4 @@
-"""Text on a terminal: how many columns it takes, cutting it and wrapping it."""
+"""Measuring, truncating and wrapping text by terminal columns."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 
 def char_width(char: str) -> int:
-    """How many columns a character takes: 0, 1 or 2."""
-    # A megabyte of tables that only text of other alphabets needs.
+    """Columns of a character: 0, 1 or 2."""
+    # Imported on use: a megabyte of tables that ASCII text does not need.
     import unicodedata
 
     if unicodedata.east_asian_width(char) in "WF":
@@ -16,21 +16,21 @@ def char_width(char: str) -> int:
 
 
 def text_width(text: str) -> int:
-    """How many columns a text takes."""
+    """Columns of a text."""
     return len(text) if text.isascii() else sum(map(char_width, text))
 
 
 def truncate(text: str, columns: int) -> str:
-    """The beginning of a text that fits, ended by `…` if that is not all."""
+    """The text, cut to fit and ended with `…` if it is too long."""
     if text_width(text) <= columns:
         return text
     return f"{text[: _count_fitting(text, columns - 1)]}…"
 
 
 def wrap(text: str, columns: int, first: str = "", rest: str | None = None) -> Iterator[str]:
-    """A line as rows of a terminal, the last column of which stays empty.
+    """Wrap a line into rows that leave the last column empty.
 
-    Rows end behind a blank where possible; `first` and `rest` begin the first row and the others.
+    Rows end after a space if possible; `first` prefixes the first row, `rest` the others.
     """
     text = text.expandtabs(4)
     start = first
@@ -47,7 +47,7 @@ def wrap(text: str, columns: int, first: str = "", rest: str | None = None) -> I
 
 
 def _count_fitting(text: str, columns: int) -> int:
-    """How many characters fit into columns."""
+    """Number of characters that fit into so many columns."""
     if text.isascii():
         return min(len(text), max(columns, 0))
     for count, char in enumerate(text):

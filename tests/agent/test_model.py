@@ -89,5 +89,5 @@ async def test_settings_for_a_provider_hold_for_the_default_model_too(workspace:
 def test_an_alias_of_two_models_is_an_error() -> None:
     both = '"b/y": {alias: "quick"}, "a/x": {alias: "Quick"}'
     config = loads(f'{{agents: {{defaults: {{model: "quick", models: {{{both}}}}}}}}}').config
-    with pytest.raises(ConfigError, match="'quick' means both a/x and b/y"):
+    with pytest.raises(ConfigError, match="'quick' refers to both a/x and b/y"):
         default_model(config, "main")

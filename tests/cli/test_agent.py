@@ -70,11 +70,11 @@ def type_in(capsys: pytest.CaptureFixture[str], *args: str) -> tuple[int, str, s
         ),
         (("-m", "x", "--continue"), 2, "the agent 'main' has no session in"),
         (("-m", "x", "--model", "nobody/m"), 2, "unknown provider 'nobody'"),
-        (("-m", "x", "--model", "nope"), 2, "`clawkit models list --all` shows all"),
+        (("-m", "x", "--model", "nope"), 2, "`clawkit models list --all` lists all"),
         (("-m", "x", "--image", "missing.png"), 2, "missing.png: No such file"),
         (("-m", "x", "--image", "a.txt"), 2, "a.txt: the image cannot be decoded"),
         (("-m", "x", "--workspace", "nowhere"), 2, "is not a directory"),
-        (("-m", "x", "--config", "nowhere.json5"), 2, "there is no such file"),
+        (("-m", "x", "--config", "nowhere.json5"), 2, "does not exist"),
         (("-m", "x", "--session", "two words"), 2, "cannot be the name of a session"),
     ],
 )

@@ -128,10 +128,10 @@ def test_a_dry_run_writes_nothing(agents: Type, file: Path) -> None:
 @pytest.mark.parametrize(
     ("args", "message"),
     [
-        (("Research",), "cannot be the id of an agent"),
-        (("a b",), "cannot be the id of an agent"),
+        (("Research",), "invalid agent id"),
+        (("a b",), "invalid agent id"),
         (("-x",), "No such option"),
-        (("x" * 65,), "cannot be the id of an agent"),
+        (("x" * 65,), "invalid agent id"),
         (("x", "--workspace", "/nowhere/at/all"), "is not a directory; create it first"),
         (("x", "--model", "nobody/nothing"), "unknown provider 'nobody'"),
     ],
@@ -149,7 +149,7 @@ def test_an_agent_is_added_once(agents: Type, file: Path) -> None:
     write(file, "{agents: {entries: {one: {}}}}")
     done = agents("add", "one")
     assert done.code == 1
-    assert "there is already an agent 'one', at agents.entries.one" in done.err
+    assert "already exists, at agents.entries.one" in done.err
 
 
 def test_an_agent_is_removed(agents: Type, file: Path) -> None:

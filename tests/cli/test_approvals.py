@@ -78,7 +78,7 @@ def ask(waiting: PendingStore) -> Ask:
 
 
 def test_nothing_is_pending_and_nothing_is_made(clawkit: Clawkit) -> None:
-    assert clawkit("pending").err == "No request is pending.\n"
+    assert clawkit("pending").err == "No requests are pending.\n"
     assert clawkit("pending", "--json").json == []
     assert not os.path.exists(waiting_file(os.environ))
 
@@ -215,14 +215,14 @@ def test_whoever_allows_what_nobody_waits_for_is_told(
     )
     asked = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     id_ = asked.stdout.strip()
-    assert "the process that asked is gone" in clawkit("pending").out
-    assert "so nothing runs" in clawkit("resolve", id_, "allow-once").err
+    assert "the process that asked has exited" in clawkit("pending").out
+    assert "so nothing will run" in clawkit("resolve", id_, "allow-once").err
 
 
 def test_the_document_is_shown_without_its_token_and_replaced(
     clawkit: Clawkit, tmp_path: Path
 ) -> None:
-    assert "does not exist yet; only the configuration applies" in clawkit("get").err
+    assert "does not exist yet, so only the configuration applies" in clawkit("get").err
     path = approvals_file(os.environ)
     first = {"version": 1, "socket": {"path": "/tmp/x", "token": "t" * 32}}
     assert clawkit("set", "--file", "-", stdin=json.dumps(first).encode()).code == 0
@@ -287,7 +287,7 @@ def test_the_log_says_what_was_decided_by_whom_and_why(clawkit: Clawkit) -> None
 def test_rules_that_would_have_saved_questions_are_proposed(
     clawkit: Clawkit, workspace: Path
 ) -> None:
-    assert clawkit("suggest").err == "Nothing was approved often enough to suggest a rule.\n"
+    assert clawkit("suggest").err == "No command was approved often enough to suggest an entry.\n"
     audit = Audit(audit_file(os.environ))
     for name in ("a.txt", "a.txt", "src/main.py"):
         audit.write(record(f"touch {name}", cwd=str(workspace)))

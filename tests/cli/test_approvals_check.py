@@ -113,7 +113,7 @@ def test_what_runs_is_shown_as_it_runs(check: Check, workspace: Path) -> None:
         "allow, on the host, confined, by entry: every part is allowed: head (safe program)\n"
     )
     assert f"  runs as: /usr/bin/head -3 <{workspace}/a.txt\n" in done.out
-    assert "lets it start only (where it has Landlock): /usr/bin/head\n" in done.out
+    assert "(with Landlock) lets it start only: /usr/bin/head\n" in done.out
 
 
 @pytest.mark.parametrize(
@@ -125,19 +125,25 @@ def test_what_runs_is_shown_as_it_runs(check: Check, workspace: Path) -> None:
             [
                 "cannot determine what this runs: command substitution",
                 "^ here",
-                "No rule can allow it as written; a person can, each time. Without",
+                "No allowlist entry can allow it as written; a person can, each time. Without",
             ],
         ),
-        ("", ["nothing to run", "No rule can allow it as written;"]),
-        ("rm -rf /", ["only a person can allow this", "No rule can allow it as written; a person"]),
+        ("", ["nothing to run", "No allowlist entry can allow it as written;"]),
+        (
+            "rm -rf /",
+            [
+                "only a person can allow this",
+                "No allowlist entry can allow it as written; a person",
+            ],
+        ),
         ("nosuchprogram", ["nosuchprogram was not found in PATH"]),
         ("echo hi > f", ["it writes the file", "config set tools.exec.redirects workspace"]),
         (
             "ls; nosuch",
             ["    asks  /usr/bin/ls", "          to allow it: clawkit approvals allowli"],
         ),
-        ("есho hi", ["careful: the program name has look-alike letters"]),
-        ("ls \u202eabc", ["careful: it has characters that reverse the order", "\\u{202e}abc"]),
+        ("есho hi", ["warning: the program name has look-alike letters"]),
+        ("ls \u202eabc", ["warning: it has characters that reverse the order", "\\u{202e}abc"]),
     ],
 )
 def test_what_no_rule_helps_with_is_explained_too(
@@ -158,7 +164,7 @@ def test_what_no_rule_helps_with_is_explained_too(
         (["--security", "full", "--ask", "off"], "allow", "every command may run"),
         (["--security", "deny"], "deny", "no command may run"),
         (["--ask", "off"], "deny", "no    /usr/bin/ls: ls is not on the allowlist"),
-        (["--ask", "always", "--allow", "ls"], "ask", "No rule changes that"),
+        (["--ask", "always", "--allow", "ls"], "ask", "No allowlist entry changes that"),
         (["--safe-bin", "ls"], "ask", "ls is allowed, but"),
     ],
 )
@@ -185,8 +191,8 @@ def test_options_replace_what_is_listed(check: Check) -> None:
     [
         ([], "name a command"),
         (["git", "push"], "quote the command: clawkit approvals check 'git push'"),
-        (["ls", "--jsonl"], "takes all of that from standard input"),
-        (["--jsonl", "--ask", "off"], "takes all of that from standard input"),
+        (["ls", "--jsonl"], "options come from the input"),
+        (["--jsonl", "--ask", "off"], "options come from the input"),
         (["ls", "--allow", "bin/ls"], "--allow: the pattern 'bin/ls' is a relative path"),
         (["ls", "--cwd", "/nope"], "--cwd: '/nope' is not a directory"),
         (["ls", "--security", "some"], "'some' is not one of"),

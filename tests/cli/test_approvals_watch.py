@@ -137,7 +137,7 @@ def test_a_second_one_says_that_one_is_running(watch: Callable[[], Terminal], so
     first.until(READY)
     second = watch()
     assert second.end() == 1
-    assert "requests are already answered elsewhere, probably by another" in second.shown
+    assert "something else already answers requests, probably another" in second.shown
     assert socket.exists()
     first.type(b"\x03")
     assert first.end() == 0
@@ -198,7 +198,7 @@ def test_what_waits_already_is_told(watch: Callable[[], Terminal], workspace: Pa
     waiting = Terminal("tools", "call", "exec", '{"command": "touch made"}', cwd=workspace)
     waiting.until(PROMPT)
     screen = watch()
-    screen.until("1 request pending already: clawkit approvals pending")
+    screen.until("1 earlier request pending: clawkit approvals pending")
     waiting.type(b"n")
     assert waiting.end() == 3
     waiting.close()

@@ -271,7 +271,7 @@ async def test_sub_agents_are_seen_at_work_and_their_results_are_read_at_once(
         await screen.until("Stopped 1 sub-agent.")
         await screen.until("One was stopped.")
         await screen.say("/stop")
-        await screen.until("None is at work.")
+        await screen.until("No sub-agents are running.")
 
 
 def test_a_piped_chat_waits_for_its_sub_agents(workspace: Path) -> None:
@@ -396,7 +396,7 @@ async def test_a_turn_can_be_interrupted(chat: Open, config: Callable[..., str],
         await screen.until("Here I am.")
         assert screen.text.count("A long") == 1
         screen.type("\x03")
-        await screen.until("ends the chat")
+        await screen.until("to end the chat")
         screen.type("\x03")
         assert await screen.end() == 0
 
@@ -435,7 +435,7 @@ async def test_changes_plans_and_void_attempts_are_shown(
         assert "☑ Look" in text
         assert "☐ Act" in text
         assert "✗ read gone.txt" in text
-        assert "what was said above is void" in text.replace("\n  ", " ")
+        assert "the text above is void" in text.replace("\n  ", " ")
         await screen.say("/plan")
         await screen.until("☑ Look", 2)
 

@@ -223,7 +223,7 @@ def test_what_is_shown_of_arguments_comments_and_mistakes_holds_no_secret(
     file.write_text("{ gateway: { auth: { token: hunter2 } } }", encoding="utf-8")
     done = config("validate")
     assert done.code == 2
-    assert "this is not a value: text needs quotes" in done.err
+    assert "invalid value: text needs quotes" in done.err
     assert "hunter2" not in done.out + done.err
 
 
@@ -417,8 +417,8 @@ def test_file_names_the_file_and_whether_it_is_there(config: Config, file: Path)
 
 def test_a_named_file_that_is_not_there(config: Config, file: Path) -> None:
     file.unlink()
-    assert "there is no such file" in config("get").err
-    assert "there is no such file" in config("validate").err
+    assert "does not exist" in config("get").err
+    assert "does not exist" in config("validate").err
     assert config("set", "tools.profile", "full").code == 0
     assert content(file) == {"tools": {"profile": "full"}}
 

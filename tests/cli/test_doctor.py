@@ -128,7 +128,7 @@ def test_a_directory_as_configuration(doctor: Doctor, file: Path) -> None:
 def test_a_named_file_that_is_not_there_is_an_error(doctor: Doctor, tmp_path: Path) -> None:
     done = doctor("--config", str(tmp_path / "none.json5"))
     assert done.code == 2
-    assert "there is no such file" in done.out
+    assert "does not exist" in done.out
 
 
 def test_sections_without_effect_are_named_once(doctor: Doctor, file: Path) -> None:
@@ -163,7 +163,7 @@ def test_fix_shows_the_diff_and_then_does_it(doctor: Doctor, file: Path) -> None
     assert file.read_text(encoding="utf-8") == new
     assert Path(f"{file}.bak").read_text(encoding="utf-8") == OLD
     assert done.out.index('+  browser: { profiles: { work: { driver: "openclaw"') < done.out.index(
-        f"done: bring {file} up to date; the previous file is {file}.bak"
+        f"done: update {file}; the previous file is {file}.bak"
     )
     assert "old spelling" not in done.out
 
@@ -180,7 +180,7 @@ def test_fixing_twice_is_fixing_once(doctor: Doctor, file: Path) -> None:
 def test_a_dry_run_shows_what_fix_would_do(doctor: Doctor, file: Path) -> None:
     write(file, OLD, 0o644)
     done = doctor("--dry-run")
-    assert "would do: bring" in done.out
+    assert "would do: update" in done.out
     assert "would do: chmod 600" in done.out
     assert file.read_text(encoding="utf-8") == OLD
     assert stat.S_IMODE(file.stat().st_mode) == 0o644
@@ -190,7 +190,7 @@ def test_a_dry_run_shows_what_fix_would_do(doctor: Doctor, file: Path) -> None:
 def test_fix_as_json(doctor: Doctor, file: Path) -> None:
     write(file, OLD)
     done = doctor("--fix", "--json").json
-    assert done["fixed"] == [f"bring {file} up to date; the previous file is {file}.bak"]
+    assert done["fixed"] == [f"update {file}; the previous file is {file}.bak"]
     assert any(line.startswith("+") for line in done["diff"])
     assert done["ok"] is True
 

@@ -19,7 +19,10 @@ def say(text: str) -> list[tuple[str, str]]:
 @pytest.mark.parametrize(
     ("settings", "said"),
     [
-        ("{}", "on the host, the allowlist runs without asking, everything else needs approval"),
+        (
+            "{}",
+            "on the host, allowlisted programs run without asking, everything else needs approval",
+        ),
         ('{security: "allowlist", ask: "off"}', "everything else is refused"),
         ('{ask: "always"}', "every command needs approval"),
         ('{mode: "full"}', "every command runs without asking, with your permissions"),

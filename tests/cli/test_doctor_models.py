@@ -102,7 +102,7 @@ def test_no_model_and_no_key(doctor: Doctor) -> None:
     done = doctor()
     assert done.code == 0
     [told] = done.of("models", "warn")
-    assert told.startswith("no model is chosen and no key was found")
+    assert told.startswith("no model is configured and no API key was found")
     assert told.endswith("→ clawkit onboard, or export ANTHROPIC_API_KEY=...")
 
 
@@ -111,7 +111,7 @@ def test_a_key_alone_will_do(doctor: Doctor, monkeypatch: pytest.MonkeyPatch) ->
     done = doctor()
     assert done.of("models", "warn") == []
     [told] = done.of("models", "ok")
-    assert "is used, by env:OPENAI_API_KEY" in told
+    assert "is used, because of env:OPENAI_API_KEY" in told
 
 
 async def test_a_model_of_this_machine_will_do(
@@ -121,15 +121,15 @@ async def test_a_model_of_this_machine_will_do(
         monkeypatch.setenv("OLLAMA_HOST", server.url)
         done = await asyncio.to_thread(doctor)
         assert done.of("models", "warn") == []
-        what = "no model is chosen; ollama/qwen3:8b is used, which runs on this machine"
+        what = "no model is configured; ollama/qwen3:8b is used, which runs on this machine"
         assert done.of("models", "ok") == [f"{what} → clawkit models set ollama/qwen3:8b"]
         before = len(server.others)
         agents = {"list": [{"id": "ada"}, {"id": "bob"}]}
         allow = {"defaults": {"modelPolicy": {"allow": ["ollama/llama3"]}}}
         done = await asyncio.to_thread(doctor, json.dumps({"agents": agents | allow}))
         first, second = done.of("models", "ok")
-        assert first.startswith("agent 'ada': no model is chosen; ollama/llama3 is used")
-        assert second.startswith("agent 'bob': no model is chosen; ollama/llama3 is used")
+        assert first.startswith("agent 'ada': no model is configured; ollama/llama3 is used")
+        assert second.startswith("agent 'bob': no model is configured; ollama/llama3 is used")
         # However many agents there are, it is asked once; with a model it is not asked at all.
         assert len(server.others) == before + 1
         await asyncio.to_thread(doctor, choose("clawkit/operator"))
@@ -175,7 +175,7 @@ def test_a_credential_that_rests(doctor: Doctor, home: Path) -> None:
     stored = {"profiles": {"openai:a": profile}, "usageStats": stats}
     agent_file(home, "auth-profiles.json", stored)
     [told] = doctor(choose("openai/gpt-5.4")).of("models", "warn")
-    assert "agents.defaults.model.primary: openai:a was refused and is not used for " in told
+    assert "agents.defaults.model.primary: openai:a was rejected and is not used for " in told
     profile_b = profile | {"key": f"{SECRET}b"}
     stored = {"profiles": {"openai:a": profile, "openai:b": profile_b}, "usageStats": stats}
     agent_file(home, "auth-profiles.json", stored)
@@ -196,7 +196,7 @@ def test_configured_providers_without_a_credential(doctor: Doctor) -> None:
     first, second = done.of("models", "warn")
     assert first.startswith("the provider a has no credential")
     assert first.endswith("→ set models.providers.a.apiKey")
-    assert "AWS is not built in yet" in second
+    assert "AWS credentials are not supported yet" in second
 
 
 def test_what_is_wrong_with_a_chosen_provider(doctor: Doctor) -> None:
@@ -206,8 +206,8 @@ def test_what_is_wrong_with_a_chosen_provider(doctor: Doctor) -> None:
              agents: { defaults: { model: { primary: "a/x", fallbacks: ["a/y"] } } } }"""
     )
     first, second = done.of("models", "error")
-    assert "AWS is not built in yet" in first
-    assert "'google-vertex' is not built in yet" in second
+    assert "AWS credentials are not supported yet" in first
+    assert "'google-vertex' is not supported yet" in second
 
 
 @pytest.mark.parametrize("name", ["models.json", "auth-profiles.json"])
@@ -256,13 +256,13 @@ def test_each_agent_is_told_by_name(doctor: Doctor, monkeypatch: pytest.MonkeyPa
     done = doctor('{agents: {list: [{id: "ada", model: "gpt-5.4"}, {id: "bob"}]}}')
     first, second = done.of("models", "ok")
     assert first.startswith("agent 'ada': openai/gpt-5.4, with")
-    assert second.startswith("agent 'bob': no model is chosen; ")
+    assert second.startswith("agent 'bob': no model is configured; ")
 
 
 def test_an_agent_whose_directory_cannot_be_named(doctor: Doctor) -> None:
     done = doctor('{agents: {list: [{id: "a/../b"}]}}')
     assert done.code == 1
-    assert "cannot name a directory" in done.of("models", "error")[0]
+    assert "cannot be used as the name of a directory" in done.of("models", "error")[0]
 
 
 @pytest.mark.parametrize(
@@ -371,9 +371,9 @@ class TestSessions:
             (apsw.FullError(), "free some space there: df -h /h"),
             (apsw.IOError(), "free some space there: df -h /h"),
             (OSError(errno.ENOSPC, "full"), "free some space there: df -h /h"),
-            (apsw.BusyError(), "stop what uses it: fuser -v /h/s.sqlite"),
-            (apsw.CantOpenError(), "set X to a place that can be written, or save nothing"),
-            (PermissionError(errno.EACCES, "no"), "set X to a place that can be written, or save"),
+            (apsw.BusyError(), "stop the process that uses it: fuser -v /h/s.sqlite"),
+            (apsw.CantOpenError(), "set X to a writable location, or do not save"),
+            (PermissionError(errno.EACCES, "no"), "set X to a writable location, or do not save"),
         ],
     )
     def test_only_one_that_is_damaged_has_to_go(self, cause: Exception | None, remedy: str) -> None:
@@ -385,7 +385,7 @@ class TestSessions:
         with path.open("r+b") as file:
             file.truncate(MAX_CHECKED + 1)
         [told] = check_sessions(load(), os.environ)
-        assert told.what.endswith("too large to be checked")
+        assert told.what.endswith("too large to check")
 
     def test_a_place_that_is_not_built_in(self, doctor: Doctor) -> None:
         done = doctor('{session: {store: "postgres://u:secret@db/x"}}')

@@ -20,8 +20,8 @@ from clawkit.cli.main import run
 from clawkit.sessions.store import SessionStore
 
 READ_ONLY, DENIED = os.strerror(errno.EROFS), os.strerror(errno.EACCES)
-ELSEWHERE = "set CLAWKIT_HOME to a place that can be written"
-NOTHING = "or save nothing: clawkit agent --no-session"
+ELSEWHERE = "set CLAWKIT_HOME to a writable location"
+NOTHING = "or do not save sessions: clawkit agent --no-session"
 SOUND = {
     "f_flag": 0,
     "f_frsize": 4096,
@@ -62,14 +62,14 @@ def test_what_a_disk_says_about_itself(
     place.mkdir()
     found = obstacle_at(str(place / "not" / "there"), "X")
     room = f"free some space there: df -h '{place}'"
-    do = room if "full" in why else "set X to a place that can be written"
+    do = room if "full" in why else "set X to a writable location"
     assert found == ((why, do) if why else None)
 
 
 def test_a_place_that_cannot_even_be_looked_at(tmp_path: Path) -> None:
     (tmp_path / "loop").symlink_to("loop")
     found = obstacle_at(str(tmp_path / "loop"), "X")
-    assert found == (os.strerror(errno.ELOOP), "set X to a place that can be written")
+    assert found == (os.strerror(errno.ELOOP), "set X to a writable location")
 
 
 @pytest.fixture
@@ -141,7 +141,7 @@ def test_a_store_elsewhere_is_not_looked_for_at_home(
     subprocess.run(["mount", "-o", "remount,ro", str(disk)], check=True)
     code, errors = look(capsys)
     assert (code, list(errors)) == (1, ["sessions"])
-    assert errors["sessions"][1].startswith("set session.store to a place that can be written")
+    assert errors["sessions"][1].startswith("set session.store to a writable location")
 
 
 def keep_one(path: Path) -> None:

@@ -127,7 +127,7 @@ def test_an_engine_that_is_missing_silent_or_without_the_image_is_an_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     silent = engine(tmp_path, "echo 'no daemon here' >&2; exit 1", monkeypatch)
-    assert (silent[1][0], silent[1][1][:22]) == ("error", "docker does not answer")
+    assert (silent[1][0], silent[1][1][:23]) == ("error", "docker does not respond")
     assert "no daemon here" in silent[1][1]
     empty = engine(tmp_path, 'test "$1" = info', monkeypatch)
     assert "does not have the image 'clawkit-sandbox:bookworm-slim'" in empty[1][1]

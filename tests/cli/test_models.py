@@ -220,8 +220,8 @@ class TestList:
             encoding="utf-8",
         )
         done = models("list", "--all", "--json")
-        assert "AWS is not built in yet" in done.row("a/x")["problem"]
-        assert "is not built in yet" in done.row("b/y")["problem"]
+        assert "AWS credentials are not supported yet" in done.row("a/x")["problem"]
+        assert "is not supported yet" in done.row("b/y")["problem"]
         assert not done.row("a/x")["usable"]
 
     def test_a_secret_that_cannot_be_had_is_told_in_its_row(
@@ -403,7 +403,7 @@ class TestStatus:
         told = models("status", "--json").json["models"][0]
         assert told["credential"] == "openai:a"
         assert 3_000_000 < told["cooldownMs"] <= 3_600_000
-        assert "openai:a (api-key); it was refused and is not used for " in models("status").out
+        assert "openai:a (api-key); it was rejected and is not used for " in models("status").out
 
     def test_further_credentials_are_told(
         self, models: Models, home: Path, monkeypatch: pytest.MonkeyPatch
@@ -436,7 +436,7 @@ class TestStatus:
         )
         done = models("status", "--json")
         assert done.code == 1
-        assert "models.providers.a.baseUrl: is not an address" in done.json["models"][0]["problem"]
+        assert "models.providers.a.baseUrl: is not a URL" in done.json["models"][0]["problem"]
 
     def test_a_broken_configuration_ends_with_2(self, models: Models, file: Path) -> None:
         file.write_text("{ tolls: 1 }", encoding="utf-8")
@@ -466,7 +466,7 @@ class TestProbe:
             assert answers[True]["probe"]["text"] == "Ready."
             assert answers[True]["probe"]["ms"] >= 0
             assert answers[False]["probe"]["kind"] == "auth"
-            assert "refuses the credential (HTTP 401)" in answers[False]["probe"]["error"]
+            assert "rejected the credential (HTTP 401)" in answers[False]["probe"]["error"]
             assert done.code == (0 if answers[True] is first else 1)
             assert len(server.requests) == 2
 
@@ -671,7 +671,7 @@ class TestSet:
         monkeypatch.setattr(process_table, "is_inside_command", lambda: True)
         done = models("set", "gpt-5.4")
         assert done.code == 3
-        assert "a person has to type this" in done.err
+        assert "a person must type this" in done.err
         assert not file.exists()
         assert models("list").code == 0
 

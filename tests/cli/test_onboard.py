@@ -262,7 +262,7 @@ async def test_a_wrong_key_is_explained_and_nothing_is_written(
         given = ("cerebras-api-key", "--api-key-stdin")
         done = await asyncio.to_thread(onboard, *given, stdin=KEY)
         assert done.code == 1
-        assert "The service does not accept the key." in done.err
+        assert "The provider rejected the key." in done.err
         assert "Nothing was written" in done.err
         assert file.read_text(encoding="utf-8") == text
         assert not keys.exists()
@@ -372,7 +372,7 @@ def test_a_service_whose_host_is_not_found_was_not_reached(
     monkeypatch.setattr("socket.getaddrinfo", resolve)
     done = onboard("groq-api-key", "--api-key-stdin", stdin=KEY)
     assert done.code == 1
-    assert done.err.startswith("The service cannot be reached.\n")
+    assert done.err.startswith("The provider cannot be reached.\n")
     assert words in done.err
     assert "no such model" not in done.err
     done = onboard("groq-api-key", "--api-key-stdin", "--json", stdin=KEY)
@@ -438,15 +438,18 @@ _AT = ("--custom-base-url", "https://llm.example/v1", "--custom-model-id", "m")
         (("groq-api-key", "--api-key", "x", "--api-key-stdin"), "use one of --api-key"),
         (("groq-api-key", "--api-key-env", "no name"), "takes a name"),
         (("groq-api-key", "--api-key-stdin"), "the key is empty"),
-        (("groq-api-key", "--api-key", "two words"), "a key has no blanks"),
+        (("groq-api-key", "--api-key", "two words"), "a key cannot contain spaces"),
         (("xai-api-key", "--api-key-env", "X", "--model", "openai/gpt-5"), "a model of openai"),
-        (("xai-api-key", "--api-key-env", "X", "--model", "no model"), "not a model id"),
+        (("xai-api-key", "--api-key-env", "X", "--model", "no model"), "invalid model id"),
         (("ollama", "--api-key", "x"), "needs no key"),
         (("ollama",), "lists no models here"),
         (("groq-api-key", *_AT), "requires --auth-choice custom-api-key"),
         (("custom-api-key",), "needs --custom-base-url"),
         (("custom-api-key", *_AT), "set CUSTOM_API_KEY"),
-        (("custom-api-key", *_AT, "--custom-provider-id", "openai"), "knows a provider of that"),
+        (
+            ("custom-api-key", *_AT, "--custom-provider-id", "openai"),
+            "the name of a built-in provider",
+        ),
         (("custom-api-key", *_AT, "--custom-provider-id", "a/b"), "use lower-case letters"),
         (("custom-api-key", *_AT, "--custom-image-input", "--custom-text-input"), "use one of"),
         (("custom-api-key", *_AT[2:], "--custom-base-url", "http://10.1.1.1"), "private network"),
@@ -482,7 +485,7 @@ def test_without_a_terminal_nothing_is_asked(
     with pytest.raises(SystemExit) as end:
         run(list(command))
     assert end.value.code == 2
-    assert "there is no terminal to ask questions at" in capsys.readouterr().err
+    assert "there is no terminal to ask questions on" in capsys.readouterr().err
 
 
 async def test_what_clawkit_runs_cannot_onboard(
@@ -661,8 +664,8 @@ def answer(screen: Terminal, *talk: tuple[str, str]) -> None:
         screen.type(f"{typed}\n".encode())
 
 
-PROVIDER, TYPE_KEY, MODEL = "Which provider?", "not shown while you type", "Which model?"
-ASK_KEY, NOW, WRITE = "The key of", "What now?", "Write this?"
+PROVIDER, TYPE_KEY, MODEL = "Which provider?", "not shown; leave it empty", "Which model?"
+ASK_KEY, NOW, WRITE = "Which key for", "What now?", "Write this?"
 
 
 async def test_a_few_questions_lead_to_a_model_that_answers(
@@ -680,7 +683,7 @@ async def test_a_few_questions_lead_to_a_model_that_answers(
 
         screen = await asyncio.to_thread(talk)
         assert KEY in server.requests[0].headers["authorization"]
-    assert "no key in the environment, and no Ollama" in screen.shown
+    assert "no API key in the environment and no Ollama" in screen.shown
     assert "cerebras/zai-glm-4.7 answered in" in screen.shown
     assert "zai-glm-4.7: GLM 4.7" in screen.shown
     assert 'primary: "cerebras/zai-glm-4.7"' in screen.shown
@@ -689,7 +692,7 @@ async def test_a_few_questions_lead_to_a_model_that_answers(
     text = file.read_text(encoding="utf-8")
     assert "  // mine\n" in text
     assert "// here\n" in text
-    assert "// The model that is asked." in text
+    assert "// The model to use." in text
     assert (mode_of(file), mode_of(keys)) == (0o600, 0o600)
     assert stored(keys)["cerebras:default"]["key"] == KEY
     assert load().warnings == []
@@ -723,8 +726,8 @@ async def test_what_does_not_work_is_asked_about_again(terminal: Open, file: Pat
             answer(screen, (PROVIDER, "another provider"), ("Which one?", "moonshot"))
             screen.until("2) https://api.moonshot.cn/v1")
             answer(screen, ("Which address", ""), (TYPE_KEY, "two words"))
-            screen.until("a key has no blanks")
-            answer(screen, (TYPE_KEY, KEY), (MODEL, "no id"), ("not a model id", "3"))
+            screen.until("a key cannot contain spaces")
+            answer(screen, (TYPE_KEY, KEY), (MODEL, "no id"), ("invalid model id", "3"))
             screen.until("has no such model")
             answer(screen, (NOW, ""), (MODEL, "2"), (WRITE, "n"))
             assert screen.end() == 1
@@ -749,7 +752,7 @@ async def test_what_is_found_is_offered_first_and_a_wrong_key_can_be_replaced(
             screen.until("1) cerebras: key in CEREBRAS_API_KEY")
             screen.until("2) ollama: 1 model on this machine")
             answer(screen, (PROVIDER, ""), (ASK_KEY, ""), (MODEL, "2"))
-            screen.until("The service does not accept the key.")
+            screen.until("The provider rejected the key.")
             # The likely remedy is what Enter means.
             answer(screen, (NOW, ""), (TYPE_KEY, KEY), ("answered in", ""))
             assert screen.end() == 0
@@ -766,7 +769,7 @@ async def test_what_is_found_is_offered_first_and_a_wrong_key_can_be_replaced(
 def test_a_key_can_be_set_later(terminal: Open, file: Path, keys: Path) -> None:
     screen = terminal("onboard", "--auth-choice", "groq-api-key")
     answer(screen, (TYPE_KEY, ""), (MODEL, "my/own-model"))
-    answer(screen, ("GROQ_API_KEY is not set here, so this cannot be tried", ""))
+    answer(screen, ("GROQ_API_KEY is not set, so the model cannot be tested", ""))
     assert screen.end() == 0
     assert content(file)["agents"]["defaults"]["model"]["primary"] == "groq/my/own-model"
     assert not keys.exists()
@@ -818,9 +821,9 @@ async def test_a_service_of_ones_own_is_looked_at(terminal: Open, file: Path) ->
                 screen, ("Address of the API", "ftp://x"), ("starts with http", "http://10.1.2.3")
             )
             answer(screen, ("Let clawkit connect to it?", ""), ("Address of the API", server.url))
-            answer(screen, ("A short name", "OpenAI"), ("knows a provider of that", "mine"))
-            answer(screen, (TYPE_KEY, ""), ("It answers, with 1 model.", ""))
-            answer(screen, (MODEL, ""), ("take images?", "y"), ("Context window of", "1"))
+            answer(screen, ("Short name", "OpenAI"), ("the name of a built-in provider", "mine"))
+            answer(screen, (TYPE_KEY, ""), ("The server responds and lists 1 model.", ""))
+            answer(screen, (MODEL, ""), ("accept images?", "y"), ("Context window of", "1"))
             answer(screen, ("1,024 or more", "1023"), ("1,024 or more", "64,000"))
             answer(screen, ("answered in", ""))
             assert screen.end() == 0
@@ -844,8 +847,8 @@ def test_a_failure_can_be_left_alone(terminal: Open, file: Path) -> None:
     before = file.read_text(encoding="utf-8")
     screen = terminal("configure", "models")
     answer(screen, (PROVIDER, "vllm"), (MODEL, "some-model"))
-    screen.until("The service cannot be reached.")
-    answer(screen, (NOW, "begin again"), (PROVIDER, "vllm"), (MODEL, "other"), (NOW, "stop"))
+    screen.until("The provider cannot be reached.")
+    answer(screen, (NOW, "start over"), (PROVIDER, "vllm"), (MODEL, "other"), (NOW, "stop"))
     assert screen.end() == 1
     assert "Nothing was written." in screen.shown
     assert file.read_text(encoding="utf-8") == before

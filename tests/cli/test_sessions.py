@@ -187,9 +187,9 @@ class TestShow:
             "1k tokens in, 30 out · $0.25",
             "you",
             "  Which tests are slow?",
-            "  [picture: image/png, 6 B]",
+            "  [image: image/png, 6 B]",
             "openai/gpt-5.4",
-            "  [thinks: Let me see.]",
+            "  [thinking: Let me see.]",
             "  I look.",
             "  → exec pytest --durations=5",
             '  → read {"path": "a',
@@ -264,7 +264,7 @@ class TestShow:
         assert "the service" in out
         assert "\x1b[2J" not in out
         assert "[the answer stopped: length]" in out
-        assert "[thinks: not shown by the provider]" in out
+        assert "[thinking: not shown by the provider]" in out
 
 
 class TestRename:
@@ -528,7 +528,7 @@ class TestSearch:
         assert lines[1].startswith("  message 1 · you · 20")
         assert lines[2] == "  Which tests are slow?"
         assert len(lines) == 3
-        assert sessions("search", "quick").out == "No message has all of these words.\n"
+        assert sessions("search", "quick").out == "No message contains all of these words.\n"
 
     def test_words_in_quotes_are_a_phrase(self, sessions: Sessions, store: SessionStore) -> None:
         talk(store, User((Text("red green blue"),)), name="one")

@@ -322,7 +322,7 @@ def test_line_numbers_count_empty_lines_and_a_line_too_long_ends_it(cli: Cli) ->
         ("approvals pendng", 2, "Did you mean 'clawkit approvals pending'?"),
         ("approvals allowlist ad", 2, "Did you mean 'clawkit approvals allowlist add'?"),
         ("tools zzzzzz", 2, "Unknown command 'zzzzzz'."),
-        ("tools call read notes.txt", 2, "Give them as an object"),
+        ("tools call read notes.txt", 2, "Pass an object"),
     ],
 )
 def test_odd_streams_and_words_get_a_plain_answer(

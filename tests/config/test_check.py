@@ -476,5 +476,5 @@ class TestVariables:
         assert config.plugins.entries["p"].config == {"a": ["${GONE}"]}
         assert [str(warning) for warning in warnings] == [
             "f:6: plugins.entries.p.config.a[0]: the environment variable GONE is not set. "
-            "The setting fails where it is used"
+            "The setting will fail when it is used"
         ]

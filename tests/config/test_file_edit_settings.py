@@ -271,5 +271,5 @@ def test_a_patch_is_about_its_leaves() -> None:
 
 
 def test_a_file_that_holds_no_object_is_not_patched() -> None:
-    with pytest.raises(EditError, match="does not hold an object"):
+    with pytest.raises(EditError, match="does not contain an object"):
         patch_settings("[]", {"tools": {}})

@@ -76,8 +76,8 @@ def test_integers_and_floats_stay_apart() -> None:
 
 def test_mistakes_are_named_with_their_place(subtests: pytest.Subtests) -> None:
     cases: list[Any] = [
-        ("", "line 1, column 1: there is nothing here: expected a value, such as {}"),
-        ("// only this", "line 1, column 1: there is nothing here: expected a value, such as {}"),
+        ("", "line 1, column 1: the text is empty: expected a value, such as {}"),
+        ("// only this", "line 1, column 1: the text is empty: expected a value, such as {}"),
         (
             '{\n  profile: "coding"\n  deny: []\n}',
             "line 2, column 20: expected ',' or '}' after the value of 'profile', "
@@ -123,7 +123,7 @@ def test_mistakes_are_named_with_their_place(subtests: pytest.Subtests) -> None:
         ("{[", "line 1, column 2: expected a key or '}', found '['"),
         (
             "{# note\n}",
-            "line 1, column 2: expected a key or '}', found '#': comments begin with //",
+            "line 1, column 2: expected a key or '}', found '#': comments start with //",
         ),
         ("{a: }", "line 1, column 5: expected a value after the key 'a', found '}'"),
         ("[1,,2]", "line 1, column 4: expected a value, found ','"),
@@ -133,24 +133,23 @@ def test_mistakes_are_named_with_their_place(subtests: pytest.Subtests) -> None:
             "line 1, column 5: expected a value after the key 'a', found '“': "
             'use the plain " for quotes',
         ),
-        ("{a: coding}", "line 1, column 5: this is not a value: text needs quotes"),
-        ("{a: True}", "line 1, column 5: this is not a value: write true"),
-        ("{a: None}", "line 1, column 5: this is not a value: write null"),
-        ("{a: 1.2.3}", "line 1, column 5: this is not a value: text needs quotes"),
+        ("{a: coding}", "line 1, column 5: invalid value: text needs quotes"),
+        ("{a: True}", "line 1, column 5: invalid value: write true"),
+        ("{a: None}", "line 1, column 5: invalid value: write null"),
+        ("{a: 1.2.3}", "line 1, column 5: invalid value: text needs quotes"),
         (
             "{a: -007}",
-            "line 1, column 5: this is not a value: "
-            "a number cannot begin with 0, and text needs quotes",
+            "line 1, column 5: invalid value: a number cannot start with 0, and text needs quotes",
         ),
-        ("{a: 0x}", "line 1, column 5: this is not a value: text needs quotes"),
-        ("{a: +}", "line 1, column 5: this is not a value: text needs quotes"),
-        ("NaN", "line 1, column 1: this is not a value: numbers must be finite"),
-        ("-Infinity", "line 1, column 1: this is not a value: numbers must be finite"),
+        ("{a: 0x}", "line 1, column 5: invalid value: text needs quotes"),
+        ("{a: +}", "line 1, column 5: invalid value: text needs quotes"),
+        ("NaN", "line 1, column 1: invalid value: numbers must be finite"),
+        ("-Infinity", "line 1, column 1: invalid value: numbers must be finite"),
         ("1e400", "line 1, column 1: this number is too large"),
         ("9" * 401, "line 1, column 1: a number of more than 400 characters"),
         (
             "tools: {}",
-            "line 1, column 1: this is not a value: keys must be between '{' and '}'",
+            "line 1, column 1: invalid value: keys must be between '{' and '}'",
         ),
         (
             '"tools": {}',
@@ -158,25 +157,25 @@ def test_mistakes_are_named_with_their_place(subtests: pytest.Subtests) -> None:
             "keys must be between '{' and '}'",
         ),
         ("{} {}", "line 1, column 4: expected the end of the file, found '{'"),
-        ("{}\n}", "line 2, column 1: this '}' closes nothing: is one missing above?"),
+        ("{}\n}", "line 2, column 1: unmatched '}': is a bracket missing above?"),
         (
             '{\n  a: "x,\n}',
-            'line 2, column 6: the string that begins here has no closing " on its line',
+            'line 2, column 6: the string that starts here has no closing " on its line',
         ),
         (
             "{\r\n  a: 'x",
-            "line 2, column 6: the string that begins here has no closing ' on its line",
+            "line 2, column 6: the string that starts here has no closing ' on its line",
         ),
-        ('"x\\', 'line 1, column 1: the string that begins here has no closing " on its line'),
+        ('"x\\', 'line 1, column 1: the string that starts here has no closing " on its line'),
         (r'"\x4"', "line 1, column 2: expected two hexadecimal digits after '\\x'"),
         (r'"\u{41}"', "line 1, column 2: expected four hexadecimal digits after '\\u'"),
-        (r'"\1"', "line 1, column 2: '\\1' is not an escape: write '\\\\' for a backslash"),
-        (r'"\01"', "line 1, column 2: '\\0' is not an escape: write '\\\\' for a backslash"),
-        (r'"\ud83d"', "line 1, column 2: '\\ud83d' is half a surrogate pair"),
-        (r'"\ude00\ud83d"', "line 1, column 2: '\\ude00' is half a surrogate pair"),
-        (r'"\ud83d\u0041"', "line 1, column 2: '\\ud83d' is half a surrogate pair"),
-        ("['a\udcff']", "line 1, column 4: this character is half a surrogate pair"),
-        ("{\n /* open", "line 2, column 2: the comment that begins here is never closed with '*/'"),
+        (r'"\1"', "line 1, column 2: invalid escape '\\1': write '\\\\' for a backslash"),
+        (r'"\01"', "line 1, column 2: invalid escape '\\0': write '\\\\' for a backslash"),
+        (r'"\ud83d"', "line 1, column 2: '\\ud83d' is a lone surrogate"),
+        (r'"\ude00\ud83d"', "line 1, column 2: '\\ude00' is a lone surrogate"),
+        (r'"\ud83d\u0041"', "line 1, column 2: '\\ud83d' is a lone surrogate"),
+        ("['a\udcff']", "line 1, column 4: this character is a lone surrogate"),
+        ("{\n /* open", "line 2, column 2: the comment that starts here is never closed with '*/'"),
         ("{a: 1,\n\n a: 2}", "line 3, column 2: the key 'a' is already set on line 1"),
         ("{'__proto__': 1}", "line 1, column 2: the key '__proto__' is not allowed"),
         ("{constructor: 1}", "line 1, column 2: the key 'constructor' is not allowed"),
@@ -405,7 +404,7 @@ def test_paths_are_read(subtests: pytest.Subtests) -> None:
 
 def test_wrong_paths_say_where(subtests: pytest.Subtests) -> None:
     cases: list[Any] = [
-        ("", "the path '' is wrong at character 1: expected .name, [number] or [\"key\"]"),
+        ("", "invalid path '', at character 1: expected .name, [number] or [\"key\"]"),
         (".a", "character 1: expected .name"),
         ("a..b", "character 2: expected .name"),
         ("a.", "character 2: expected .name"),
@@ -413,7 +412,7 @@ def test_wrong_paths_say_where(subtests: pytest.Subtests) -> None:
         ("a[", "character 2: expected .name"),
         ("a[]", "character 2: expected .name"),
         ("a[1", "character 2: expected .name"),
-        ('a["b]', 'character 3: the string that begins here has no closing "'),
+        ('a["b]', 'character 3: the string that starts here has no closing "'),
         ('a["b"', "character 6: expected ']'"),
         ('a["b"c]', "character 6: expected ']'"),
         ("a]b", "character 2: expected .name"),
@@ -586,9 +585,9 @@ REFUSED_ON_PURPOSE = (
     "is already set",
     "not allowed",
     "must be finite",
-    "half a surrogate",
+    "lone surrogate",
     "needs quotes",
-    "is not an escape",
+    "invalid escape",
     "too large",
 )
 

@@ -53,7 +53,7 @@ def test_the_process_environment_is_used_unless_another_is_given(
 
 def test_a_file_that_was_named_must_exist(env: dict[str, str], tmp_path: Path) -> None:
     missing = tmp_path / "missing.json5"
-    expected = [Issue("", "there is no such file", str(missing))]
+    expected = [Issue("", "does not exist", str(missing))]
     assert problems(missing, env) == expected
     assert problems(None, {**env, "CLAWKIT_CONFIG": str(missing)}) == expected
 
@@ -61,7 +61,7 @@ def test_a_file_that_was_named_must_exist(env: dict[str, str], tmp_path: Path) -
 def test_a_dangling_link_does_not_mean_the_defaults(env: dict[str, str], tmp_path: Path) -> None:
     (tmp_path / "state" / "clawkit.json5").symlink_to(tmp_path / "gone.json5")
     (issue,) = problems(None, env)
-    assert issue.message == "there is no such file"
+    assert issue.message == "does not exist"
 
 
 def test_an_empty_file_does_not_mean_the_defaults(env: dict[str, str], tmp_path: Path) -> None:
@@ -167,7 +167,7 @@ def test_an_unset_variable_is_a_warning_with_path_and_line(env: dict[str, str]) 
     loaded = loads(text, file="<test>", env=env)
     assert [str(warning) for warning in loaded.warnings] == [
         "<test>:3: models.providers.openai.apiKey: the environment variable NO_SUCH_KEY is not "
-        "set. The setting fails where it is used"
+        "set. The setting will fail when it is used"
     ]
     assert loaded.config.models.providers["openai"].api_key == "${NO_SUCH_KEY}"
 
@@ -179,7 +179,7 @@ def test_an_unset_variable_below_an_unused_setting_is_no_warning(env: dict[str, 
 
 def test_an_unreadable_env_file_is_a_warning(env: dict[str, str], tmp_path: Path) -> None:
     (tmp_path / "state" / ".env").mkdir()
-    expected = f"{tmp_path}/state/.env: is a directory, not a file; no variables were taken from it"
+    expected = f"{tmp_path}/state/.env: is a directory, not a file; its variables are not used"
     assert [str(warning) for warning in load(env=env).warnings] == [expected]
     assert [str(warning) for warning in loads("{}", env=env).warnings] == [expected]
 

@@ -122,7 +122,7 @@ def test_a_tool_policy_where_none_is_applied_is_a_warning(
 ) -> None:
     (warning,) = load({"channels": {"slack": channel}})
     assert (warning.path, warning.file, warning.line) == (f"channels.slack.{place}", "<test>", 1)
-    assert warning.message == "clawkit applies no tool policy in this place"
+    assert warning.message == "a tool policy has no effect here"
     assert "channels.slack.groups.<id>.tools" in warning.hint
 
 

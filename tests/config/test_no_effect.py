@@ -94,7 +94,7 @@ def test_settings_that_work_are_not_warned_about(text: str) -> None:
 def test_a_channel_has_no_effect_beyond_the_policy_of_its_groups(channel: str) -> None:
     [(section, message)] = warned(f"{{ channels: {{ telegram: {channel} }} }}")
     assert section == "channels"
-    assert "only the tools of groups" in message
+    assert "only the tool policies of groups" in message
 
 
 def test_everything_in_the_table_is_a_setting() -> None:

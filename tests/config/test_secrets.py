@@ -79,7 +79,7 @@ class TestEnvironment:
     def test_a_named_provider_must_exist_and_be_of_that_kind(self) -> None:
         ref = {**API_KEY, "provider": "other"}
         env = {"API_KEY": SECRET}
-        assert "unknown provider; it is not in secrets.providers" in refusal(ref, env)
+        assert "unknown provider: it is not in secrets.providers" in refusal(ref, env)
         file = {"source": "file", "path": "/x"}
         assert "(source env): the provider has source file" in refusal(ref, env, other=file)
 
@@ -130,7 +130,7 @@ class TestStore:
 
     def test_its_ids_are_names_of_variables(self) -> None:
         text = '{gateway: {auth: {token: {source: "store", id: "a/b"}}}}'
-        with pytest.raises(ConfigError, match="not an id for source 'store'"):
+        with pytest.raises(ConfigError, match="invalid id for source 'store'"):
             loads(text, env={})
 
 
@@ -170,11 +170,11 @@ class TestFile:
     @pytest.mark.parametrize(
         ("pointer", "reason"),
         [
-            ("/none", "nothing at that pointer"),
-            ("/a/b/2", "nothing at that pointer"),
-            ("/a/b/-1", "nothing at that pointer"),
-            ("/a/b/00", "nothing at that pointer"),
-            ("/a/b/0/deeper", "nothing at that pointer"),
+            ("/none", "nothing at this pointer"),
+            ("/a/b/2", "nothing at this pointer"),
+            ("/a/b/-1", "nothing at this pointer"),
+            ("/a/b/00", "nothing at this pointer"),
+            ("/a/b/0/deeper", "nothing at this pointer"),
             ("/a/b", "not a string"),
             ("/number", "not a string"),
             ("/nothing", "or is empty"),
@@ -219,11 +219,11 @@ class TestFile:
         file.chmod(0o644)
         assert self.ask(file, "/a/b/0") == SECRET
         file.chmod(0o602)
-        assert "anyone may write to" in self.refusal(file, "/a/b/0")
+        assert "anyone can write to" in self.refusal(file, "/a/b/0")
 
     def test_a_file_in_a_directory_that_anyone_may_write_is_refused(self, file: Path) -> None:
         file.parent.chmod(0o777)
-        assert "anyone may replace files in" in self.refusal(file, "/a/b/0")
+        assert "anyone can replace files in" in self.refusal(file, "/a/b/0")
         file.parent.chmod(0o1777)
         assert self.ask(file, "/a/b/0") == SECRET
 
@@ -232,7 +232,7 @@ class TestFile:
         link.symlink_to(file)
         assert self.ask(link, "/a/b/0") == SECRET
         file.chmod(0o666)
-        assert "anyone may write to" in self.refusal(link, "/a/b/0")
+        assert "anyone can write to" in self.refusal(link, "/a/b/0")
         link.unlink()
         link.symlink_to("/dev/zero")
         assert "not a regular file" in self.refusal(link, "/a/b/0")
@@ -245,7 +245,7 @@ class TestFile:
         link = file.parent / "link"
         link.symlink_to(file)
         os.lchown(link, 54321, 54321)
-        assert "a link made by another user" in self.refusal(link, "/a/b/0")
+        assert "a symbolic link created by another user" in self.refusal(link, "/a/b/0")
 
 
 class TestCommand:
@@ -395,14 +395,14 @@ print(json.dumps({"protocolVersion": 1, "values": values}))
         command = self.script(folder, f"echo {SECRET}")
         for mode in (0o775, 0o757):
             command.chmod(mode)
-            assert f"other users may write to '{command}'" in self.refusal(command)
+            assert f"other users can write to '{command}'" in self.refusal(command)
         command.chmod(0o755)
         for mode in (0o775, 0o777, 0o1777):
             folder.chmod(mode)
-            assert f"other users may write to '{folder}'" in self.refusal(command)
+            assert f"other users can write to '{folder}'" in self.refusal(command)
         folder.chmod(0o755)
         folder.parent.chmod(0o777)
-        assert f"other users may write to '{folder.parent}'" in self.refusal(command)
+        assert f"other users can write to '{folder.parent}'" in self.refusal(command)
         folder.parent.chmod(0o1777)
         assert self.ask(command, jsonOnly=False) == SECRET
 

@@ -260,7 +260,7 @@ class TestSettings:
 
     def test_signing_in_with_aws_is_told_to_be_missing(self, place: Place) -> None:
         credentials = place.credentials(own(auth="aws-sdk"))
-        with pytest.raises(ConfigError, match=r"models\.providers\.own\.auth: .*not built in"):
+        with pytest.raises(ConfigError, match=r"models\.providers\.own\.auth: .*not supported"):
             credentials.for_provider("own")
         assert not credentials.has("own")
 
@@ -301,7 +301,7 @@ class TestFile:
 
     @pytest.mark.parametrize(
         ("data", "said"),
-        [(b"\xff", "not UTF-8"), (b"[]", "must hold an object"), (b"", "expected")],
+        [(b"\xff", "not UTF-8"), (b"[]", "must contain an object"), (b"", "expected")],
     )
     def test_what_holds_no_profiles_is_told(self, place: Place, data: bytes, said: str) -> None:
         place.file.write_bytes(data)

@@ -212,7 +212,7 @@ async def test_a_failure_that_does_not_pass_ends_the_request(kind: ErrorKind) ->
     clock = Clock(factor=0.0)
     one = model(then=error(kind, "Gone."))
     wanted = await failure(Chain([one], clock=clock))
-    assert (wanted.kind, str(wanted)) == (kind, "Gone. Asked 9 times.")
+    assert (wanted.kind, str(wanted)) == (kind, "Gone. Tried 9 times.")
     assert len(clock.slept) == 8
     assert sum(clock.slept) <= 90
 
@@ -221,7 +221,7 @@ async def test_a_service_of_this_machine_that_does_not_run_is_not_waited_for_lon
     clock = Clock()
     one = model(then=AbsentError("network", "Nobody."))
     wanted = await failure(Chain([one], clock=clock))
-    assert (wanted.kind, str(wanted)) == ("network", "Nobody. Asked 3 times.")
+    assert (wanted.kind, str(wanted)) == ("network", "Nobody. Tried 3 times.")
     assert clock.slept == [0.5, 1]
 
 

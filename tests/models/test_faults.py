@@ -441,7 +441,7 @@ def test_a_daily_limit_without_a_time_counts_as_an_empty_account() -> None:
 def test_the_message_says_who_what_and_what_to_do() -> None:
     body = raw(anthropic("authentication_error", "invalid x-api-key"))
     assert str(from_response("anthropic", 401, {}, body)) == (
-        "anthropic refuses the credential (HTTP 401): invalid x-api-key. "
+        "anthropic rejected the credential (HTTP 401): invalid x-api-key. "
         "Check the key in ANTHROPIC_API_KEY or models.providers.anthropic.apiKey."
     )
 
@@ -458,7 +458,7 @@ def test_the_credential_to_check_is_named(subtests: pytest.Subtests) -> None:
     for provider, credential, advice in cases:
         with subtests.test(provider=provider, credential=credential, advice=advice):
             error = from_response(provider, 401, {}, b"", credential=credential)
-            assert str(error) == f"{provider} refuses the credential (HTTP 401). {advice}"
+            assert str(error) == f"{provider} rejected the credential (HTTP 401). {advice}"
 
 
 def test_the_message_names_the_time_to_wait() -> None:
@@ -522,7 +522,7 @@ def test_a_web_page_is_named_as_such() -> None:
 
 def test_a_redirection_is_told_with_its_place() -> None:
     message = str(from_response("svc", 301, {"location": "https://other.test/v1"}, b""))
-    assert "it sends to 'https://other.test/v1', which is not followed" in message
+    assert "it redirects to 'https://other.test/v1', which is not followed" in message
 
 
 def test_failed_connections_have_kinds_too(subtests: pytest.Subtests) -> None:
@@ -545,9 +545,11 @@ def test_failed_connections_have_kinds_too(subtests: pytest.Subtests) -> None:
 
 
 def test_a_service_of_this_machine_may_not_run() -> None:
-    assert "and that ollama runs." in str(from_net("ollama", NetError("connect", "refused")))
+    assert "and that ollama is running." in str(from_net("ollama", NetError("connect", "refused")))
     error = from_net("svc", NetError("absent", "cannot connect to localhost: Connection refused"))
-    assert str(error).endswith("refused. Check models.providers.svc, and that the service runs.")
+    assert str(error).endswith(
+        "refused. Check models.providers.svc, and that the server is running."
+    )
 
 
 def test_an_answer_that_broke_off_is_told() -> None:

@@ -139,7 +139,9 @@ class TestAliases:
     def test_an_alias_of_two_models_is_an_error(self) -> None:
         models = {"openai/gpt-5.4": {"alias": "Fast"}, "zai/glm-4.7": {"alias": "fast"}}
         found = catalog({"agents": {"defaults": {"models": models}}})
-        with pytest.raises(ConfigError, match=r"agents\.defaults\.models: the alias 'fast' means"):
+        with pytest.raises(
+            ConfigError, match=r"agents\.defaults\.models: the alias 'fast' refers to"
+        ):
             found.find("fast")
 
     def test_an_alias_of_a_model_nobody_knows_names_its_key(self) -> None:
@@ -422,11 +424,11 @@ class TestFaults:
     def test_an_api_that_is_not_there_yet_stops_its_own_models_only(self, api: str) -> None:
         models = [{"id": "a", "api": api}, {"id": "b"}]
         own = with_provider("own", baseUrl="http://x.test/v1", models=models)
-        assert f"the API '{api}' is not built in yet" in refusal(own, "own/a")
+        assert f"the API '{api}' is not supported yet" in refusal(own, "own/a")
         assert refusal(own, "own/a").startswith("models.providers.own.models[0].api: ")
         assert own.endpoint(own.find("own/b")).api == "openai-completions"
         problems = {entry.ref.id: entry.problem for entry in own.list()}
-        assert "not built in yet" in problems["a"]
+        assert "not supported yet" in problems["a"]
         assert problems["b"] == ""
 
     @pytest.mark.parametrize(
@@ -435,9 +437,9 @@ class TestFaults:
             ("ftp://x", "http:// or https://"),
             ("x.test/v1", "http:// or https://"),
             ("http://", "http:// or https://"),
-            ("http://[", "is not an address"),
-            ("http://x:port", "is not an address"),
-            ("http://x.test:99999", "is not an address"),
+            ("http://[", "is not a URL"),
+            ("http://x:port", "is not a URL"),
+            ("http://x.test:99999", "is not a URL"),
             ("http://a b", "http:// or https://"),
             ("http://x.test/\0", "http:// or https://"),
             ("https://key:secret@x.test", "user name or password"),
@@ -628,12 +630,12 @@ class TestHeaders:
     @pytest.mark.parametrize(
         ("headers", "said"),
         [
-            ({"bad name": "x"}, "cannot be the name of a header"),
-            ({"": "x"}, "cannot be the name of a header"),
-            ({"Content-Length": "1"}, "set by the connection"),
+            ({"bad name": "x"}, "invalid header name"),
+            ({"": "x"}, "invalid header name"),
+            ({"Content-Length": "1"}, "cannot be configured"),
             ({"X-A": "hunter2\r\nX-B: 1"}, "a line break at position 8"),
-            ({"X-A": "hunter2\u20ac"}, "cannot have at position 8"),
-            ({"X-A": "hunter2\0"}, "cannot have at position 8"),
+            ({"X-A": "hunter2\u20ac"}, "invalid in headers at position 8"),
+            ({"X-A": "hunter2\0"}, "invalid in headers at position 8"),
         ],
     )
     def test_what_cannot_be_sent_is_refused_and_not_shown(

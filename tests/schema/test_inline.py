@@ -107,10 +107,10 @@ def test_a_recursive_definition_that_nothing_uses_does_no_harm() -> None:
         ("other.json#/$defs/a", "does not point into the schema itself"),
         ("#anchor", "does not point into the schema itself"),
         ("", "does not point into the schema itself"),
-        ("#/$defs/missing", "points at nothing"),
-        ("#/anyOf/7", "points at nothing"),
-        ("#/anyOf/0/title/deeper", "points at nothing"),
-        ("#/anyOf/0/title", "does not point at a schema"),
+        ("#/$defs/missing", "points to nothing"),
+        ("#/anyOf/7", "points to nothing"),
+        ("#/anyOf/0/title/deeper", "points to nothing"),
+        ("#/anyOf/0/title", "does not point to a schema"),
     ],
 )
 def test_a_reference_that_leads_nowhere_is_refused(ref: str, message: str) -> None:
@@ -175,7 +175,7 @@ def test_what_is_not_json_is_refused(subtests: pytest.Subtests) -> None:
         (-math.inf, "not finite"),
         (10**400, "far too large"),
         (object(), "not JSON"),
-        ({1: 2}, "not text"),
+        ({1: 2}, "not a string"),
         (b"bytes", "not JSON"),
         ({"a", "b"}, "not JSON"),
         ("\ud800", "not valid Unicode"),

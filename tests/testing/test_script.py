@@ -67,21 +67,21 @@ def test_a_script_is_read(tmp_path: Path, text: str, answers: list[Any]) -> None
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("{", "is no JSON list of answers"),
-        ("{}", "is no JSON list of answers"),
+        ("{", "is not a JSON list of answers"),
+        ("{}", "is not a JSON list of answers"),
         ('[{"text": 7}]', "answer 1: Expected `str`"),
         ('[{}, {"txet": "Hi."}]', "answer 2: .*txet"),
         ('[{"calls": [{}]}]', "answer 1: .*name"),
         ('[{"repeat": 0}]', "repeat must be 1 to 1,000,000, not 0"),
         ('[{"repeat": 1000001}]', "repeat must be"),
-        ('[{"fault": "flood"}]', "no fault 'flood'; there are: bad_key, cut"),
+        ('[{"fault": "flood"}]', "unknown fault 'flood'; use one of bad_key, cut"),
         ('[{"fault": {}}]', "one name, not 0"),
         ('[{"fault": {"cut": {}, "drop": {}}}]', "one name, not 2"),
         ('[{"fault": {"cut": {"before": 1}}}]', "fault 'cut': .*before"),
         ('[{"fault": {"status": {}}}]', "fault 'status': .*code"),
         ('[{"fault": {"status": {"code": "x"}}}]', "fault 'status'"),
         ('[{"fault": {"cut": {"answer": {"txet": 1}}}}]', "answer 1: .*txet"),
-        ('[{"fault": {"whole": {}}}]', "no fault 'whole'"),
+        ('[{"fault": {"whole": {}}}]', "unknown fault 'whole'"),
     ],
 )
 def test_what_is_wrong_with_a_script_is_told(tmp_path: Path, text: str, words: str) -> None:

@@ -158,7 +158,7 @@ async def test_an_address_and_an_entry_for_the_configuration(api: Api) -> None:
 
 
 def test_there_is_no_address_before_it_runs() -> None:
-    with pytest.raises(RuntimeError, match="no address before"):
+    with pytest.raises(RuntimeError, match="no address until"):
         _ = ScriptedServer().url
 
 

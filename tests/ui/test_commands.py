@@ -116,7 +116,7 @@ async def made(workspace: Path) -> AsyncIterator[Made]:
         ("/prompt", "model fake/one"),
         ("/plan", "There is no plan."),
         ("/subagents", "This session has started no sub-agents."),
-        ("/stop", "None is at work."),
+        ("/stop", "No sub-agents are running."),
         ("/approve", "There are no pending approvals."),
         ("/thinking", "Thinking: off"),
         ("/thinking high", "Thinking: high (fake/one may ignore it)"),
@@ -131,16 +131,16 @@ async def made(workspace: Path) -> AsyncIterator[Made]:
         ("/exec security=deny,host=gateway", "exec: host=gateway security=deny ask=on-miss"),
         ("/model", " clawkit/operator"),
         ("/model all", "no key"),
-        ("/compact", "There is nothing to shorten yet."),
+        ("/compact", "There is nothing to summarize yet."),
         ("/resume", "> "),
         ("/resume first", "You are already in this conversation."),
-        ("/image", "Say which: /image PATH. Images attached to your next message: none."),
+        ("/image", "Type /image PATH. Images attached to your next message: none."),
         ("/later", "Type /later TEXT"),
         ("/modle", "Unknown command /modle. Did you mean /model?"),
         ("/mo", "Unknown command /mo. Did you mean /model?"),
         ("/co", "Unknown command /co. Did you mean /cost or /compact?"),
-        ("/", "Unknown command /. /help shows all."),
-        ("/zzzzzz", "Unknown command /zzzzzz. /help shows all."),
+        ("/", "Unknown command /. /help lists them all."),
+        ("/zzzzzz", "Unknown command /zzzzzz. /help lists them all."),
         ("!", "Type a command after `!`"),
         ("!echo hi there", "hi there\n"),
         ('/tool read {"path": "a.txt"}', "alpha\nbeta\n"),
@@ -157,7 +157,7 @@ async def test_a_command_says_what_it_did(made: Made, line: str, shown: str) -> 
         ("/thinking hihg", "did you mean 'high'? /thinking show and"),
         ("/thinking zzzzzzzz", "xhigh, max. /thinking show and"),
         ("/thinking shwo", "did you mean 'show'?"),
-        ("/thinking huge", "max. /thinking show and /thinking hide say whether you see"),
+        ("/thinking huge", "max. /thinking show and /thinking hide show or hide it"),
         ("/fast 3", "use one of on, off"),
         ("/elevated maybe", "elevated mode 'maybe'"),
         ("/exec speed=fast", "use one of security, ask, host, mode. Type it like /exec ask=always"),
@@ -166,9 +166,9 @@ async def test_a_command_says_what_it_did(made: Made, line: str, shown: str) -> 
         ("/model nowhere/none", "nowhere"),
         ("/policy exce", "did you mean 'exec'"),
         ("/resume nowhere", "nowhere"),
-        ("/new first", "/resume continues it"),
+        ("/new first", "continue it with /resume"),
         ("/approve abcd allow", "abcd"),
-        ("/approve abcd maybe", "say what to answer"),
+        ("/approve abcd maybe", "type /approve ID allow"),
         ("/approve allow", "0 approvals are pending"),
         ("/image gone.png", "No such file"),
     ],
@@ -197,13 +197,13 @@ async def test_what_is_not_worth_it_is_not_summed_up(made: Made) -> None:
     await type_("hello")
     before = list(talk.agent.conversation.history)
     said = await type_("/compact")
-    assert "nothing to shorten yet: all but about 5 tokens is recent" in said
+    assert "nothing to summarize yet: only about 5 tokens are old enough" in said
     assert talk.agent.conversation.history == before
     await type_("/new")
     await type_("many words " * 1_000)
     assert "Summarizing" in await type_("/compact")
     assert isinstance(talk.agent.conversation.history[0], Summary)
-    assert "nothing to shorten yet" in await type_("/compact")
+    assert "nothing to summarize yet" in await type_("/compact")
 
 
 async def test_fast_is_said_to_be_on_where_there_is_a_faster_variant(
@@ -338,7 +338,7 @@ async def test_what_an_agent_runs_sets_nothing_for_a_person(
     talk, type_ = made
     monkeypatch.setattr(process_table, "is_inside_command", lambda: True)
     before = talk.agent.session
-    with pytest.raises(ToolAuthorizationError, match="a person has to type this"):
+    with pytest.raises(ToolAuthorizationError, match="a person must type this"):
         await type_(line)
     assert talk.agent.session == before
     assert "Thinking: off" in await type_("/thinking")

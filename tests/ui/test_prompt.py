@@ -202,13 +202,13 @@ async def test_with_a_text_in_the_line_ctrl_c_does_not_offer_to_end(terminal: Te
     assert not terminal.prompt.is_armed
     terminal.type("\x03")
     await terminal.until(lambda: terminal.keys > before and not terminal.prompt.buffer.text)
-    assert "ends the chat" not in terminal.text
+    assert "to end the chat" not in terminal.text
     terminal.type("\x03")
-    await terminal.until(lambda: "Ctrl-C again, or Ctrl-D, ends the chat." in terminal.text)
+    await terminal.until(lambda: "Press Ctrl-C again, or Ctrl-D, to end the chat." in terminal.text)
     # A text that is pasted in between takes the offer back.
     terminal.type("\x1b[200~pasted\x1b[201~")
     await terminal.until_line("pasted")
-    await terminal.until(lambda: "ends the chat" not in terminal.text)
+    await terminal.until(lambda: "to end the chat" not in terminal.text)
 
 
 async def ready(terminal: Terminal) -> None:

@@ -89,7 +89,7 @@ def test_what_was_said_in_a_void_attempt_is_taken_back_or_marked(screen: Recorde
     assert screen.text.count("void") == 0
     assert "asking fake/two again in 3s" in screen.text
     screen.tell(TextPiece("Wrong.\n\n"), Voided("it broke", 0, "fake/two"), TextPiece("Right."))
-    assert "it broke; what was said above is void; asking fake/two" in screen.text
+    assert "it broke; the text above is void; asking fake/two" in screen.text
     screen.tell(Answered(Assistant((Text("Right."),))))
     assert screen.text.endswith("\nRight.\n")
 

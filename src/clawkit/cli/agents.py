@@ -14,7 +14,6 @@ from clawkit.cli.onboarding.write import agent_path
 from clawkit.cli.options import (
     change_options,
     config_option,
-    from_home,
     json_option,
     print_json,
     print_table,
@@ -24,6 +23,7 @@ from clawkit.cli.options import (
 )
 from clawkit.config.file_edit import content, set_setting, unset_setting
 from clawkit.config.load import Loaded, load
+from clawkit.config.paths import abbreviate_home
 from clawkit.config.schema import Path, spelled, value_at
 from clawkit.config.sections.agents import MAIN, Agents
 from clawkit.config.sections.shared import ModelChoice
@@ -40,7 +40,7 @@ _VALID = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
 def list_agents(as_json: bool, config_file: str | None) -> None:
     """List agents, the default one first.
 
-    Without any agent in the configuration there is one, `main`.
+    If the configuration has none, there is one agent, `main`.
     """
     loaded = load(config_file)
     agents = loaded.config.agents
@@ -56,7 +56,7 @@ def list_agents(as_json: bool, config_file: str | None) -> None:
                 "default" if row["default"] else "",
                 row["name"] or "",
                 row["model"] or "",
-                from_home(row["workspace"] or ""),
+                abbreviate_home(row["workspace"] or ""),
                 row["setting"] or "not in the configuration",
             )
             for row in rows
@@ -81,7 +81,7 @@ def _to_json(agents: Agents, id_: str) -> dict[str, Any]:
 
 @click.command()
 @_ID
-@click.option("--name", help="Name for people.")
+@click.option("--name", help="Display name.")
 @click.option("--workspace", metavar="DIR", help="Directory it works in.")
 @click.option("--model", help="Model to use: provider/model, a model id or an alias.")
 @change_options
@@ -90,8 +90,8 @@ def add(
 ) -> None:
     """Add the agent ID to the configuration.
 
-    ID has lower-case letters, digits, `-` and `_`. What is not given is as for all agents. Comments
-    in the file stay, and the previous file is kept as a backup.
+    ID consists of lower-case letters, digits, `-` and `_`. What you do not give is taken from
+    agents.defaults. Comments in the file are kept, and the previous file is saved as a backup.
 
     \b
     clawkit agents add research --workspace ~/research --model claude-opus-5
@@ -99,18 +99,18 @@ def add(
     """
     if not _VALID.fullmatch(agent_id):
         raise click.UsageError(
-            f"{one_line(agent_id, 60)!r} cannot be the id of an agent: up to 64 lower-case "
-            "letters, digits, - and _, the first a letter or digit"
+            f"invalid agent id {one_line(agent_id, 60)!r}: use up to 64 lower-case letters, "
+            "digits, - and _, starting with a letter or digit"
         )
     loaded = load(how["config_file"])
     if taken := loaded.config.agents.key_of(agent_id):
-        raise ConflictError(f"there is already an agent {agent_id!r}, at {taken}")
+        raise ConflictError(f"the agent {agent_id!r} already exists, at {taken}")
     place = _check_place(workspace) if workspace else None
     given = {"name": name, "workspace": place, "model": _find_model(loaded, model)}
     agent = {key: value for key, value in given.items() if value}
     path: Path = ("agents", "entries", agent_id)
     if loaded.config.agents.listed:
-        # What the file uses already; in a list, the id is part of the entry.
+        # The file uses the list; there, the id is part of the entry.
         path, agent = ("agents", "list"), {"id": agent_id, **agent}
 
     def edit(text: str) -> str:
@@ -135,7 +135,7 @@ def _find_model(loaded: Loaded, name: str | None) -> str | None:
 
 @click.command()
 @_ID
-@click.option("--force", is_flag=True, help="Also the default agent, or the only one.")
+@click.option("--force", is_flag=True, help="Remove it even if it is the default or only agent.")
 @change_options
 def remove(agent_id: str, force: bool, **how: Any) -> None:
     """Remove the agent ID from the configuration. Its sessions and files are kept."""
@@ -145,9 +145,7 @@ def remove(agent_id: str, force: bool, **how: Any) -> None:
     if path is None:
         hint = suggest(agent_id, known) or f"; there are: {', '.join(known) or 'none'}"
         with wrong_usage():
-            raise ToolInputError(
-                f"there is no agent {one_line(agent_id, 60)!r} in the configuration{hint}"
-            )
+            raise ToolInputError(f"the configuration has no agent {one_line(agent_id, 60)!r}{hint}")
     id_ = agent_id.strip().lower()
     if not force and (id_ == agents.default_id() or len(known) == 1):
         role = "the default agent" if id_ == agents.default_id() else "the only agent"
@@ -161,7 +159,7 @@ def remove(agent_id: str, force: bool, **how: Any) -> None:
             isinstance(entry, dict) and str(entry.get("id", "")).strip().lower() == id_
         )
         if entry is None or not same:
-            raise EditError(f"the agent {id_!r} is not in this file any more; try again")
+            raise EditError(f"the agent {id_!r} is no longer in this file; try again")
         return unset_setting(text, path)
 
     make_change(edit, [path], allow_shrink=True, **how)

@@ -1,4 +1,4 @@
-"""`clawkit approvals allowlist`: what may run without a question."""
+"""`clawkit approvals allowlist`: the programs that run on the host without asking."""
 
 from __future__ import annotations
 
@@ -65,23 +65,23 @@ def list_(as_json: bool) -> None:
     "--args",
     "rule",
     metavar="PRESET|any|JSON",
-    help="Which arguments: a preset such as git, or a rule such as "
-    '\'{"subcommand": ["status"]}\'; any for all of them. Default: all but code and '
-    "exfiltration of data.",
+    help="Allowed arguments: a preset such as git, a rule such as "
+    '\'{"subcommand": ["status"]}\', or any. Default: all except those that run code or send '
+    "data.",
 )
 @click.option("--preset", metavar="NAME", help="Like --args NAME, for all programs of the preset.")
 @click.option(
     "--arg-pattern",
     metavar="REGEX",
-    help="A pattern to find in the arguments, joined by spaces: '^status$'.",
+    help="A regular expression that the arguments, joined by spaces, must match: '^status$'.",
 )
 @click.option(
     "--children",
     type=click.Choice(["any", "named"]),
-    help="What the program may start itself: anything, or only what its preset names. "
-    "Default: any, or what the preset says.",
+    help="Which programs it may start itself: any, or only those its preset names. "
+    "Default: as the preset says, else any.",
 )
-@click.option("--no-network", is_flag=True, help="Without the network.")
+@click.option("--no-network", is_flag=True, help="Run it without network access.")
 @click.option(
     "--host",
     "hosts",
@@ -89,9 +89,9 @@ def list_(as_json: bool) -> None:
     multiple=True,
     help="A host it may reach, instead of the whole network; it then runs in the sandbox.",
 )
-@click.option("--read", metavar="PATH", multiple=True, help="A hidden path that it may read.")
+@click.option("--read", metavar="PATH", multiple=True, help="A hidden path it may read.")
 @click.option(
-    "--write", metavar="PATH", multiple=True, help="A path outside the workspace it may write."
+    "--write", metavar="PATH", multiple=True, help="A path outside the workspace it may write to."
 )
 @json_option
 def add(
@@ -99,8 +99,8 @@ def add(
 ) -> None:
     """Let a program run on the host without asking, confined.
 
-    PATTERN is a name such as git (only if called by that name and found in PATH), or a path such as
-    /usr/bin/git, '/opt/tools/*' or '~/bin/**'.
+    PATTERN is a name such as git (which matches only calls by name, found in PATH), or a path such
+    as /usr/bin/git, '/opt/tools/*' or '~/bin/**'.
 
     \b
     clawkit approvals allowlist add --preset git
@@ -131,15 +131,15 @@ def add(
     regex, children = options["arg_pattern"], options["children"]
     if regex is not None and search_regex(regex, "") is None:
         raise click.UsageError(
-            f"--arg-pattern: {one_line(regex, 80)!r} is invalid: it is empty, too long, or not a "
-            "regular expression without look-around and back-references"
+            f"--arg-pattern: {one_line(regex, 80)!r} is invalid: it must be a regular expression, "
+            "not empty or too long, without look-around and back-references"
         )
     stated = {"args": args, "children": children, "argPattern": regex}
     given = {key: value for key, value in stated.items() if value is not None}
     given["pattern"] = pattern
     changes = [options[name] for name in ("no_network", "hosts", "read", "write")]
     if any(changes):
-        # What the entry gets by itself, changed by the options.
+        # The grants the entry has by default, modified by the options.
         no_network, hosts, read, write = changes
         known = PRESETS.get(rule or "")
         base = PLAIN_GRANTS if known is None else known.grants
@@ -147,24 +147,23 @@ def add(
             "network": base.network and not no_network and not hosts,
             "sockets": base.sockets,
             "hosts": list(hosts),
-            "read": [*base.read, *map(_shorten, read)],
-            "write": [*base.write, *map(_shorten, write)],
+            "read": [*base.read, *map(_absolute, read)],
+            "write": [*base.write, *map(_absolute, write)],
         }
     try:
         entry = read_entry(given)
     except ValueError as error:
         raise click.UsageError(str(error)) from None
     document, added = add_entry(approvals_file(os.environ), agent, entry)
-    warn(_doubts(entry))
+    warn(_entry_warnings(entry))
     if options["as_json"]:
         print_json({"added": added, "revision": document.revision, **entry_to_json(entry)})
         return
-    word = "allowed" if added else "was allowed already"
+    word = "allowed" if added else "already allowed"
     click.echo(f"{word}: {describe_entry(entry)}", err=True)
 
 
-def _shorten(path: str) -> str:
-    """A path as entries have it: a shell has made `~` the home directory."""
+def _absolute(path: str) -> str:
     return path if path.startswith("~") else os.path.abspath(path)
 
 
@@ -184,24 +183,24 @@ def _read_rule(text: str) -> object:
     return text
 
 
-def _doubts(entry: Entry) -> Iterator[str]:
+def _entry_warnings(entry: Entry) -> Iterator[str]:
     from clawkit.approvals.entries import is_literal, is_path_pattern
 
     pattern = entry.pattern
     if entry.args == "any":
-        yield f"{pattern} now runs with any arguments, also those that start other programs"
+        yield f"{pattern} now runs with any arguments, including those that start other programs"
     given = entry.arg_pattern
     if given is not None and not (given.startswith("^") and given.endswith("$")):
-        yield f"{given} may match anywhere in the arguments; use ^ and $ to match all of them"
+        yield f"{given} matches anywhere in the arguments; use ^ and $ to match all of them"
     if is_literal(pattern) and not os.path.isfile(path := os.path.expanduser(pattern)):
-        yield f"{path} does not exist at the moment"
+        yield f"{path} does not exist yet"
     if entry.grants is not None and entry.grants.hosts:
         yield f"{pattern} runs in the sandbox, because only the sandbox can restrict hosts"
     if not is_path_pattern(pattern) and not set(pattern) & set("*?["):
         import shutil
 
         if shutil.which(pattern) is None:
-            yield f"{pattern} is not in PATH at the moment"
+            yield f"{pattern} is not in PATH yet"
 
 
 @allowlist.command()
@@ -209,7 +208,7 @@ def _doubts(entry: Entry) -> Iterator[str]:
 @click.option("--agent", help="Only entries for this agent.")
 @json_option
 def remove(which: str, agent: str | None, as_json: bool) -> None:
-    """Remove an entry, by its id, a prefix of it, or its pattern."""
+    """Remove an entry by its id, a prefix of its id, or its pattern."""
     from clawkit.approvals.entries import describe_entry, entry_to_json
     from clawkit.approvals.file import remove_entry
 

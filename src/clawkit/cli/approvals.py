@@ -1,4 +1,4 @@
-"""`clawkit approvals`: what waits for an answer, what is allowed, and why."""
+"""`clawkit approvals`: pending requests, the allowlist, and the log of decisions."""
 
 from __future__ import annotations
 
@@ -37,19 +37,21 @@ if TYPE_CHECKING:
 
 
 _CHOICES = ("allow-once", "allow-always", "deny")
+_SECURITY = click.Choice(["deny", "allowlist", "full"])
+_ASK = click.Choice(["off", "on-miss", "always"])
 _COLOURS = {"allow": "green", "ask": "yellow", "deny": "red"}
 _WIDTH = 100
 
 
 @click.group(cls=Group)
 def approvals() -> None:
-    """Answer approval requests, and decide which commands need none.
+    """Answer approval requests, and manage the allowlist of commands that need none.
 
     \b
     clawkit approvals check 'git status | head'      would it run, and why
     clawkit approvals allowlist add git --args git   allow everyday git commands
     clawkit approvals pending                        requests waiting for an answer
-    clawkit approvals resolve 3f2a allow-once        answer it
+    clawkit approvals resolve 3f2a allow-once        answer one
     clawkit approvals watch                          answer requests at this terminal
     """
 
@@ -60,29 +62,29 @@ def approvals() -> None:
     "--allow",
     multiple=True,
     metavar="PATTERN",
-    help="As if only this were on the allowlist; can be given several times.",
+    help="As if the allowlist had only this entry; repeatable.",
 )
 @click.option(
     "--safe-bin",
     "safe_bins",
     multiple=True,
     metavar="NAME",
-    help="As if only this were a safe program; can be given several times.",
+    help="As if this were the only safe program; repeatable.",
 )
-@click.option("--security", type=click.Choice(["deny", "allowlist", "full"]), help="As if set.")
-@click.option("--ask", type=click.Choice(["off", "on-miss", "always"]), help="As if set.")
+@click.option("--security", type=_SECURITY, help="As if tools.exec.security had this value.")
+@click.option("--ask", type=_ASK, help="As if tools.exec.ask had this value.")
 @click.option(
     "--place",
     type=click.Choice(["auto", "sandbox", "host"]),
-    help="Judge it for the sandbox, for the host, or for where it would run (auto). Default: auto, "
-    "and host with --allow or --safe-bin.",
+    help="Check it for the sandbox, for the host, or for where it would run (auto). Default: auto; "
+    "host with --allow or --safe-bin.",
 )
-@click.option("--cwd", metavar="DIR", help="Where the command would run. Default: the workspace.")
+@click.option("--cwd", metavar="DIR", help="Directory of the command. Default: the workspace.")
 @click.option(
     "--jsonl",
     is_flag=True,
     help="Read one case per line from standard input, such as "
-    '{"command": "ls", "allowlist": ["ls"]}, and answer each with a line.',
+    '{"command": "ls", "allowlist": ["ls"]}, and print one line for each.',
 )
 @json_option
 @scope_options
@@ -94,9 +96,10 @@ def check(
     as_json: bool,
     **options: Any,
 ) -> None:
-    """Say whether a command would run, and where, without running it.
+    """Print whether a command would run, and where, without running it.
 
-    Exit code 0 if it would run without asking, 3 if not. With --jsonl 0, or 1 if a line is invalid.
+    Exit code 0 if it would run without asking, 3 if not. With --jsonl, 0, or 1 if a line is
+    invalid.
     """
     from clawkit.approvals.entries import validate_pattern
     from clawkit.cli.approvals_check import Checker, check_lines, show, to_json
@@ -112,7 +115,7 @@ def check(
     checker = Checker(settings)
     if jsonl:
         if any(value is not None for value in case.values()):
-            raise click.UsageError("--jsonl takes all of that from standard input")
+            raise click.UsageError("with --jsonl, commands and their options come from the input")
         if sys.stdin is None:
             raise click.UsageError("--jsonl needs standard input, which is closed")
         sys.exit(check_lines(checker, sys.stdin.buffer))
@@ -136,20 +139,20 @@ def check(
 @approvals.command()
 @json_option
 def pending(as_json: bool) -> None:
-    """List the requests that wait for an answer."""
+    """List the requests that are waiting for an answer."""
     now_ms = round(time.time() * 1000)
     found = _pending(now_ms)
     if as_json:
         print_json([_row(each, now_ms) for each in found])
         return
     if not found:
-        click.echo("No request is pending.", err=True)
+        click.echo("No requests are pending.", err=True)
         return
     from clawkit.approvals.prompt import render
 
     for each in found:
         left = human_time(max(0, each.expires_ms - now_ms) / 1000)
-        gone = "; the process that asked is gone" if each.orphaned else ""
+        gone = "; the process that asked has exited" if each.orphaned else ""
         click.secho(f"{each.slug}  {left} left{gone}", bold=True)
         for row in render(each.question, width=(columns() or _WIDTH) - 2).split("\n"):
             click.echo(f"  {row}")
@@ -163,9 +166,9 @@ def pending(as_json: bool) -> None:
 @click.option(
     "--extent",
     type=click.Choice(get_args(Extent)),
-    help="How much allow-always covers. Default: the least that was offered.",
+    help="How much allow-always covers. Default: the narrowest that was offered.",
 )
-@click.option("--reason", default="", help="Why; the model sees it.")
+@click.option("--reason", default="", help="Reason, shown to the model.")
 @json_option
 def resolve(approval: str, decision: str, extent: str | None, reason: str, as_json: bool) -> None:
     """Answer the request ID with allow-once, allow-always or deny.
@@ -201,7 +204,7 @@ def resolve(approval: str, decision: str, extent: str | None, reason: str, as_js
     shown = f" ({extent})" if extent else ""
     click.echo(f"{done.slug}: {decision}{shown}", err=True)
     if asked.orphaned and decision != "deny":
-        click.echo("But the process that asked is gone, so nothing runs.", err=True)
+        click.echo("The process that asked has exited, so nothing will run.", err=True)
 
 
 @approvals.command()
@@ -216,7 +219,7 @@ def get(as_json: bool) -> None:
         print_json({"path": path, "revision": document.revision, "document": document.shown})
         return
     if not document.exists:
-        click.echo(f"{path} does not exist yet; only the configuration applies.", err=True)
+        click.echo(f"{path} does not exist yet, so only the configuration applies.", err=True)
         return
     print_json(document.shown)
     click.echo(f"{path}, revision {document.revision}", err=True)
@@ -224,7 +227,7 @@ def get(as_json: bool) -> None:
 
 @approvals.command("set")
 @click.option("--file", "file", metavar="FILE", help="The new file; - for standard input.")
-@click.option("--base", metavar="REVISION", help="Refuse if the file has changed since.")
+@click.option("--base", metavar="REVISION", help="Fail if the file is no longer at this revision.")
 @json_option
 def set_(file: str | None, base: str | None, as_json: bool) -> None:
     """Replace the approvals file with another JSON file.
@@ -255,7 +258,7 @@ def set_(file: str | None, base: str | None, as_json: bool) -> None:
 @click.option("--limit", type=click.IntRange(1, 10_000), default=20, show_default=True)
 @json_option
 def log(limit: int, as_json: bool) -> None:
-    """Show the last decisions about commands, newest last."""
+    """Show the most recent decisions about commands, newest last."""
     from clawkit.approvals.audit import read
 
     records = list(read(audit_file(os.environ), limit))
@@ -285,7 +288,7 @@ def log(limit: int, as_json: bool) -> None:
 @json_option
 @config_option
 def suggest(limit: int, as_json: bool, config_file: str | None) -> None:
-    """Suggest rules that would have avoided approval requests."""
+    """Suggest allowlist entries that would have avoided approval requests."""
     from clawkit.approvals.allow_always import suggest as make
     from clawkit.approvals.audit import read
     from clawkit.cli.approvals_check import Checker
@@ -299,7 +302,7 @@ def suggest(limit: int, as_json: bool, config_file: str | None) -> None:
         print_json([each._asdict() for each in found])
         return
     if not found:
-        click.echo("Nothing was approved often enough to suggest a rule.", err=True)
+        click.echo("No command was approved often enough to suggest an entry.", err=True)
     for each in found:
         example = one_line(printable(each.example), 100)
         click.secho(f"{each.count} requests, such as: {example}", bold=True)
@@ -318,7 +321,7 @@ def watch() -> None:
 
     refuse_commands()
     if not can_ask():
-        raise click.UsageError("watch needs a terminal to read your answers from")
+        raise click.UsageError("watch needs a terminal to read your answers")
     asyncio.run(_watch())
 
 
@@ -332,7 +335,7 @@ def _waiting() -> PendingStore:
 
 
 def _pending(now_ms: int) -> Sequence[Stored]:
-    # Without a store there has been no request yet.
+    # Without the file, nothing has been asked yet; opening the store would create it.
     return _waiting().pending(now_ms) if os.path.lexists(waiting_file(os.environ)) else []
 
 
@@ -369,7 +372,7 @@ async def _watch() -> None:
     from clawkit.cli.terminal import TerminalApprover
 
     path, token = ensure_socket(approvals_file(os.environ), socket_path(home(os.environ)))
-    # Before anything else: what comes to an end early leaves no socket behind.
+    # Before the socket exists: a signal that arrives early must not leave it behind.
     done = asyncio.Event()
     loop = asyncio.get_running_loop()
     for each in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
@@ -378,14 +381,14 @@ async def _watch() -> None:
         server = await serve(path, token, TerminalApprover(bell=True).ask)
     except ConflictError:
         raise ConflictError(
-            f"{path}: requests are already answered elsewhere, probably by another "
-            "`clawkit approvals watch`; stop that one first"
+            f"{path}: something else already answers requests, probably another "
+            "`clawkit approvals watch`; stop it first"
         ) from None
     try:
         click.echo(f"Waiting for requests at {path}. Press Ctrl-C to stop.", err=True)
-        # Requests from before can only be answered by `resolve`.
+        # Earlier requests can only be answered by `resolve`.
         if waiting := len(_pending(round(time.time() * 1000))):
-            said = f"{counted(waiting, 'request')} pending already: clawkit approvals pending"
+            said = f"{counted(waiting, 'earlier request')} pending: clawkit approvals pending"
             click.echo(said, err=True)
         await done.wait()
     finally:

@@ -1,4 +1,4 @@
-"""`clawkit approvals check`: what would become of a command, part by part, without running it."""
+"""`clawkit approvals check`: how a command would be judged, without running it."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _COLOURS = {"allow": "green", "ask": "yellow", "deny": "red"}
 
 
 class Checker:
-    """Judges commands with the settings in force, or with others in their place."""
+    """Judges commands by the settings in force, or by settings given with a case."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
@@ -46,10 +46,10 @@ class Checker:
         self._env: dict[str, str] | None = None
         self._rules = assemble(settings.loaded.config, settings.scope)
         self.backend = ""
-        """The sandbox that the last case was judged with; empty for none."""
+        """The sandbox backend the last case was judged with; empty for none."""
 
     def check(self, case: object) -> Decision:
-        """The decision about a case. Raises ValueError, in words, for one that makes no sense."""
+        """The decision about a case. Raises ValueError for an invalid case."""
         try:
             judge, request = self._prepare(case)
         except ToolAuthorizationError as error:
@@ -59,7 +59,7 @@ class Checker:
     def _prepare(self, case: object) -> tuple[Judge, Request]:
         given = _read_case(case)
         cwd = os.path.normpath(os.path.join(self._here, given.cwd or ""))
-        # Whoever names a directory means the workspace, unless one was named as well.
+        # A directory given with the case is the workspace, unless that was given as well.
         place = self._here if self._settings.workspace else cwd
         scope = self._settings.scope
         services = Services(self._settings.loaded, scope, place, rules=self._rules)
@@ -67,17 +67,17 @@ class Checker:
         request = Request(
             given.command,
             cwd,
-            self._surroundings(services) if given.env is None else given.env,
+            self._environment(services) if given.env is None else given.env,
             agent=scope.agent,
             wanted=wanted,
         )
-        return _changed(services.judge(), given), request
+        return _override(services.judge(), given), request
 
     def _find_place(self, case: _Case, services: Services) -> Wanted:
-        """Where the case is judged for. Raises `ToolAuthorizationError` where no command runs."""
+        """The place to judge the case for. Raises `ToolAuthorizationError` if none is usable."""
         place = case.place
         if place is None and (case.allowlist is not None or case.safe_bins is not None):
-            # The question is what that list allows, and the sandbox needs no list.
+            # The question is what that list allows; in the sandbox no list is needed.
             place = "host"
         self.backend = ""
         if place == "host":
@@ -100,7 +100,7 @@ class Checker:
         ).wanted
 
     def rules_for(self, record: Mapping[str, Any]) -> list[Entry | None]:
-        """The rules that would let a command of the log run, if it is still asked about."""
+        """The entries that would allow a command from the log, if it still needs approval."""
         case = {"command": record.get("command"), "cwd": record.get("cwd"), "place": "host"}
         try:
             judge, request = self._prepare({**case, "security": "allowlist", "ask": "on-miss"})
@@ -108,7 +108,7 @@ class Checker:
             return []
         return judge.find_rules(request)
 
-    def _surroundings(self, services: Services) -> dict[str, str]:
+    def _environment(self, services: Services) -> dict[str, str]:
         if self._env is None:
             import asyncio
 
@@ -118,7 +118,7 @@ class Checker:
 
 
 class _Case(msgspec.Struct, rename="camel"):
-    """What a command is judged with; None for what is in force."""
+    """A command to judge; None stands for the setting in force."""
 
     command: str
     cwd: str | None = None
@@ -137,7 +137,7 @@ _KEYS = tuple(field.encode_name for field in msgspec.structs.fields(_Case))
 
 
 def _read_case(case: object) -> _Case:
-    """Raises ValueError, in words that follow the name of the line."""
+    """Raises ValueError, with a message to be read after `line N`."""
     if not isinstance(case, dict) or "command" not in case:
         raise ValueError('must be an object like {"command": "ls -la"}')
     for key in case:
@@ -171,8 +171,8 @@ def _check_text(key: str, text: str) -> None:
             raise ValueError(f"{key}: is {size:,} bytes; the limit of exec is {MAX_COMMAND - 1:,}")
 
 
-def _changed(judge: Judge, case: _Case) -> Judge:
-    """The judge with what the case says in place of what is configured."""
+def _override(judge: Judge, case: _Case) -> Judge:
+    """The judge with the settings of the case instead of the configured ones."""
     changes: dict[str, Any] = {}
     if case.security or case.ask:
         security, ask = judge.settings.policy()
@@ -188,8 +188,8 @@ def _changed(judge: Judge, case: _Case) -> Judge:
 
 
 def to_json(decision: Decision) -> dict[str, Any]:
-    """The decision for programs."""
-    # What it gets beyond the sandbox, without what it does not.
+    """The decision as JSON data."""
+    # Only what is granted.
     granted = {
         key: value if value is True else list(value)
         for key, value in decision.grants._asdict().items()
@@ -219,7 +219,7 @@ def _analysis(decision: Decision) -> dict[str, Any] | None:
         return None
     if (doubt := decision.doubt) is not None:
         return {"ok": False, "reason": doubt.reason, "code": doubt.code, "position": doubt.at}
-    # In the sandbox it is not rebuilt: the shell gets it as it was written.
+    # In the sandbox the command is not rebuilt: the shell gets it as written.
     return {"ok": True} if decision.place == "sandbox" else {"ok": True, "rebuilt": decision.run}
 
 
@@ -247,7 +247,7 @@ def _result(result: Match | Miss) -> dict[str, Any]:
 
 
 def say_place(decision: Decision, backend: str) -> str:
-    """Where it runs, in words such as `in the sandbox (bwrap)`; `backend` is the sandbox."""
+    """Where it runs, such as `in the sandbox (bwrap)`."""
     if decision.place == "sandbox":
         return f"in the sandbox ({backend})" if backend else "in the sandbox"
     how = "confined, by entry" if decision.place == "entry" else "unconfined"
@@ -255,17 +255,17 @@ def say_place(decision: Decision, backend: str) -> str:
 
 
 def show(decision: Decision, command: str, backend: str = "") -> None:
-    """The decision for a person; `backend` is the sandbox that there is."""
+    """Print the decision for people; `backend` is the sandbox backend, if any."""
     place = say_place(decision, backend)
     click.secho(decision.verdict, fg=_COLOURS[decision.verdict], bold=True, nl=False)
     click.echo(f"{f', {place}' if decision.verdict == 'allow' else ''}: {_one(decision.reason)}")
     if decision.verdict == "ask":
         click.echo(f"  if approved, it runs {place}")
     for warning in warnings_about(command):
-        click.echo(f"  careful: {warning}")
+        click.echo(f"  warning: {warning}")
     if decision.grants != NO_GRANTS:
         click.echo(f"  granted beyond the sandbox: {describe_grants(decision.grants)}")
-    # In the sandbox no part of it needs a rule.
+    # In the sandbox no part of it needs an entry.
     is_inside = decision.place == "sandbox"
     for judged in () if is_inside else decision.segments:
         click.echo(f"  {_short(judged.segment.text, 100)}")
@@ -276,8 +276,8 @@ def show(decision: Decision, command: str, backend: str = "") -> None:
     if decision.verdict == "allow" and decision.segments and not is_inside:
         click.echo(f"  runs as: {_short(decision.run, 400)}")
         if decision.programs is not None:
-            only = ", ".join(map(_one, decision.programs)) or "no program at all"
-            click.echo(f"  the kernel lets it start only (where it has Landlock): {only}")
+            only = ", ".join(map(_one, decision.programs)) or "no program"
+            click.echo(f"  the kernel (with Landlock) lets it start only: {only}")
     if decision.policy.sources:
         click.echo(f"  in force: {'; '.join(map(_one, decision.policy.sources))}")
     if advice := _advise(decision):
@@ -293,7 +293,7 @@ def _show_result(program: Program | None, result: Match | Miss, decision: Decisi
     word, colour = ("no", "red") if decision.verdict == "deny" else ("asks", "yellow")
     click.secho(f"    {word:4}  ", fg=colour, nl=False)
     click.echo(f"{path}{_one(result.reason)}")
-    # With one for the whole command, or where none helps, there is no point in it.
+    # Pointless if there is advice for the whole command, or if no entry would help.
     is_about_rules = not decision.human_only and decision.policy.ask != "always"
     if result.to_allow and not decision.to_allow and is_about_rules:
         click.echo(f"          to allow it: {result.to_allow}")
@@ -305,10 +305,10 @@ def _advise(decision: Decision) -> str:
     if decision.verdict == "allow" or decision.code in (*_NOT_ANALYSED, "sandbox"):
         return ""
     if decision.policy.ask == "always" and not decision.human_only:
-        return "No rule changes that while every command needs approval."
-    said = "No rule can allow it as written; a person can, each time."
+        return "No allowlist entry changes that while every command needs approval."
+    said = "No allowlist entry can allow it as written; a person can, each time."
     if decision.doubt is not None and decision.doubt.code != "empty":
-        said += " Without the uncertain part, each of its commands is checked by itself."
+        said += " Without the part marked above, each of its commands is checked separately."
     return said
 
 
@@ -317,12 +317,11 @@ def _one(text: str) -> str:
 
 
 def _short(text: str, most: int) -> str:
-    """On one line, after whatever cannot be seen was spelled out."""
     return one_line(show_command(text), most)
 
 
 def _point(command: str, at: int) -> None:
-    """The place in the command where it stopped being clear."""
+    """Mark the position in the command where the parser gave up."""
     start = command.rfind("\n", 0, at) + 1
     end = command.find("\n", at)
     line = command[start : end if end >= 0 else len(command)]
@@ -333,7 +332,7 @@ def _point(command: str, at: int) -> None:
 
 
 def check_lines(checker: Checker, lines: BinaryIO) -> int:
-    """One answer per line; 1 when a line made no sense."""
+    """Print one answer per line; returns 1 if a line is invalid, else 0."""
     worst, number = 0, 0
     while line := lines.readline(MAX_LINE + 1):
         number += 1

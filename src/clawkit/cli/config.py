@@ -38,7 +38,7 @@ MAX_PATCH_FILE = 8 * 1024 * 1024
 MAX_PATCH_STDIN = 1024 * 1024
 
 _PATH = click.argument("path", metavar="PATH")
-_REPLACE = click.option("--replace", is_flag=True, help="Let the change remove settings.")
+_REPLACE = click.option("--replace", is_flag=True, help="Allow the change to remove settings.")
 
 
 @click.command()
@@ -56,10 +56,10 @@ def get(path: str, as_json: bool, config_file: str | None) -> None:
         print_json(masked(content))
         return
     steps = _parse_path(path)
-    # Masked as a whole: what makes a value a secret may be the name of something above it.
+    # Mask the whole file first: the name of an enclosing key may be what makes a value a secret.
     shown = settings.value_at(masked(content), settings.spelled(steps, content))
     if shown is None:
-        _tell_absent(path, steps, as_json)
+        _report_unset(path, steps, as_json)
         sys.exit(1)
     if as_json or not isinstance(shown, str):
         print_json(shown)
@@ -67,8 +67,8 @@ def get(path: str, as_json: bool, config_file: str | None) -> None:
         print_text(shown)
 
 
-def _tell_absent(path: str, steps: settings.Path, as_json: bool) -> None:
-    """Say that a setting is not set, and what applies instead, or that there is no such setting."""
+def _report_unset(path: str, steps: settings.Path, as_json: bool) -> None:
+    """Report that a setting is unknown, or that it is not set and what applies instead."""
     found = settings.find(steps)
     if found.shape is None:
         click.echo(f"clawkit: unknown setting {path!r}. {found.hint}", err=True)
@@ -87,7 +87,7 @@ def _tell_absent(path: str, steps: settings.Path, as_json: bool) -> None:
 @_PATH
 @click.argument("value", metavar="VALUE")
 @click.option(
-    "--strict-json", is_flag=True, help="VALUE must be JSON; otherwise text needs no quotes."
+    "--strict-json", is_flag=True, help="Accept only JSON; without it, text needs no quotes."
 )
 @click.option("--merge", is_flag=True, help="Merge an object into the existing one.")
 @_REPLACE
@@ -95,7 +95,7 @@ def _tell_absent(path: str, steps: settings.Path, as_json: bool) -> None:
 def set_(path: str, value: str, strict_json: bool, merge: bool, replace: bool, **how: Any) -> None:
     """Set a setting. VALUE is JSON5; anything else is taken as text.
 
-    Comments in the file stay, and the previous file is kept as a backup.
+    Comments in the file are kept, and the previous file is saved as a backup.
 
     \b
     clawkit config set tools.exec.ask always
@@ -115,7 +115,7 @@ def set_(path: str, value: str, strict_json: bool, merge: bool, replace: bool, *
 
 @click.command()
 @_PATH
-@click.option("--force", is_flag=True, help="Even if that removes most of the file.")
+@click.option("--force", is_flag=True, help="Allow a change that removes most of the file.")
 @change_options
 def unset(path: str, force: bool, **how: Any) -> None:
     """Remove a setting, so that its default applies again."""
@@ -217,7 +217,7 @@ def _file(given: str | None) -> str:
 
 
 def _content(config_file: str | None) -> Any:
-    """The content of the file and of those it includes, valid or not."""
+    """The content of the file with its includes, valid or not."""
     file = _file(config_file)
     if not os.path.lexists(file):
         return load(config_file).raw
@@ -243,7 +243,7 @@ def _parse_path(text: str) -> settings.Path:
 
 
 def _parse_value(text: str, shape: Shape, strict_json: bool) -> Any:
-    """VALUE as data. No message repeats it: it may be a secret."""
+    """VALUE as data. Messages must not contain it: it may be a secret."""
     if strict_json:
         try:
             msgspec.json.decode(text)
@@ -268,7 +268,7 @@ def _parse_value(text: str, shape: Shape, strict_json: bool) -> Any:
 
 def _read_patch(source: str | None, patch_file: str | None) -> dict[str, Any]:
     if not patch_file and (sys.stdin is None or (source is None and sys.stdin.isatty())):
-        raise click.UsageError("give --file FILE, or - to type the patch and finish it with Ctrl-D")
+        raise click.UsageError("give --file FILE, or - to type the patch and end it with Ctrl-D")
     limit = MAX_PATCH_FILE if patch_file else MAX_PATCH_STDIN
     data = read_input(patch_file or "-", limit)
     if len(data) > limit:
@@ -294,7 +294,7 @@ def make_change(
     config_file: str | None,
     allow_shrink: bool = False,
 ) -> None:
-    """Carry out an edit of the file, and say what it changed."""
+    """Edit the file and print what changed; `paths` are the settings to be changed."""
     if not dry_run:
         refuse_commands()
     done = edits.change(
@@ -331,7 +331,7 @@ def say_written(done: edits.Change) -> str:
 
 
 def print_diff(done: edits.Change) -> None:
-    """The changed lines, coloured on a terminal."""
+    """Print the diff, coloured on a terminal."""
     colours = {"-": "red", "+": "green", "@": "cyan"}
     for line in done.diff:
         head = line.startswith(("--- ", "+++ "))

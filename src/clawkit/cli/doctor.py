@@ -1,4 +1,4 @@
-"""`clawkit doctor`: what is missing or wrong, what to type, and with `--fix` doing it."""
+"""`clawkit doctor`: reports problems and how to fix them, and fixes some with `--fix`."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ _COLOURS = {"ok": "green", "warn": "yellow", "error": "red"}
 
 
 @click.command()
-@click.option("--fix", is_flag=True, help="Fix what can be fixed safely, after showing it.")
+@click.option("--fix", is_flag=True, help="Fix what can be fixed safely, and show each change.")
 @click.option("--dry-run", is_flag=True, help="Show what --fix would do, without doing it.")
 @click.option(
-    "--allow-exec", is_flag=True, help="Also check secrets that need a command to be run."
+    "--allow-exec", is_flag=True, help="Also check secrets that are read by running a command."
 )
 @json_option
 @config_option
 def doctor(
     fix: bool, dry_run: bool, allow_exec: bool, as_json: bool, config_file: str | None
 ) -> None:
-    """Check this installation, and say what to type to fix it.
+    """Check this installation, and report how to fix problems.
 
     With --fix, old spellings in the configuration are updated (comments stay, the previous file is
     kept as a backup), and files that other users could read become private.
@@ -72,9 +72,9 @@ def doctor(
 def _diagnose(
     file: str, named: str | None, env: Mapping[str, str], *, allow_exec: bool
 ) -> tuple[list[tuple[str, Finding]], bool]:
-    """Everything that is found, with its section, and whether the configuration is valid.
+    """All findings, each with its section, and whether the configuration is valid.
 
-    `named` is the file that was named, if any; `file` the one in use.
+    `named` is the file from the command line, if any; `file` is the one in use.
     """
     from clawkit.cli import doctor_checks as checks
     from clawkit.cli import doctor_services as services
@@ -109,7 +109,7 @@ def _diagnose(
 def _repair(
     file: str, env: Mapping[str, str], fixes: dict[str, list[str]], *, dry_run: bool, quiet: bool
 ) -> None:
-    """What `--fix` does, or with `dry_run` would do; the diff is shown before it is written."""
+    """Carry out `--fix`, or with `dry_run` only report it; shows the diff before writing."""
     from clawkit.cli.config import print_diff
     from clawkit.cli.doctor_checks import open_mode, private_files
     from clawkit.config.file_edit import change, content
@@ -140,9 +140,9 @@ def _repair(
                 print_diff(done)
             done = done if dry_run else change(file, update, env=env)
             kept = f"; the previous file is {done.backup}" if done.backup else ""
-            note(f"bring {file} up to date{kept}")
+            note(f"update {file}{kept}")
     except ConfigError:
-        pass  # the findings say what is wrong with the file
+        pass  # reported by the findings
     except EditError as error:
         note(str(error), "notFixed")
     if not (fixes["fixed"] or fixes["notFixed"] or quiet):

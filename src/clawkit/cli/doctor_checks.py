@@ -1,4 +1,4 @@
-"""What `clawkit doctor` checks: machine, home, configuration, policy, secrets, files, commands."""
+"""The checks of `clawkit doctor` for the machine, the configuration, files and commands."""
 
 from __future__ import annotations
 
@@ -52,9 +52,9 @@ from clawkit.sessions.protocols import locate_store
 
 MAX_AGENTS = 100
 MAX_SITUATIONS = 100
-"""Beyond these a configuration is too large to be checked case by case."""
+"""A configuration with more than these is too large to check case by case."""
 MAX_LISTED = 20
-"""Old spellings that are listed one by one."""
+"""How many old spellings are listed individually."""
 
 _VARIABLE = re.compile(r"\$\{?([A-Z_][A-Z0-9_]*)")
 
@@ -78,16 +78,16 @@ def check_platform() -> Iterator[Finding]:
     system = platform.system()
     yield ok(f"Python {platform.python_version()} on {system} {platform.release()}")
     if system != "Linux":
-        yield warn(f"clawkit is made for Linux; on {system} there is less isolation")
+        yield warn(f"clawkit is designed for Linux; {system} offers less isolation")
     elif not _kernel_resolves_paths():
         yield warn(
-            "the kernel does not offer openat2, so the file tools refuse every symbolic link",
+            "the kernel has no openat2, so the file tools refuse every symbolic link",
             "use Linux 5.6 or newer; in a container, allow openat2 in its seccomp profile",
         )
 
 
 def _kernel_resolves_paths() -> bool:
-    """Whether a link below a root can be followed; /proc/self is one that is always there."""
+    """Whether a symbolic link below a root can be followed; /proc/self always exists."""
     with suppress(OSError, ClawkitError):
         root = os.open("/proc", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
@@ -131,7 +131,7 @@ def _open_to_others(path: str, mode: int, do: str) -> Finding:
 
 
 def private_files(file: str, env: Mapping[str, str], *, with_store: bool = False) -> Iterator[str]:
-    """Our own files that may hold secrets, as far as the configuration says."""
+    """clawkit's own files that may hold secrets, as far as the configuration tells."""
     yield from (file, os.path.join(home(env), ".env"))
     folders: dict[str, None] = {}
     store = sessions_file(env)
@@ -155,7 +155,7 @@ def private_files(file: str, env: Mapping[str, str], *, with_store: bool = False
 
 
 def open_mode(path: str) -> int:
-    """The mode of a file of ours that other users can get at; 0 for any other."""
+    """The mode of a file we own, if other users can access it; otherwise 0."""
     try:
         info = os.lstat(path)
     except OSError:
@@ -196,7 +196,7 @@ def check_config(loaded: Loaded, file: str) -> Iterator[Finding]:
 
 
 def check_old_spellings(file: str, env: Mapping[str, str]) -> Iterator[Finding]:
-    """Old spellings in the file, which can be brought up to date, and in those it includes."""
+    """Old spellings in the file, which `--fix` can update, and in the files it includes."""
     try:
         text = read_text(file)
         ours = migrations(content(text))
@@ -217,7 +217,7 @@ def check_old_spellings(file: str, env: Mapping[str, str]) -> Iterator[Finding]:
 
 
 def check_policy(config: Config) -> Iterator[Finding]:
-    """Remarks of the policy on every agent, in every situation the configuration knows."""
+    """Warnings of the policy for every agent, in every situation that the configuration names."""
     agents = list(config.agents.by_id()) or ["main"]
     remarks: dict[str, None] = {}
     situations = (scope for agent in agents[:MAX_AGENTS] for scope in _situations(config, agent))
@@ -232,11 +232,11 @@ def check_policy(config: Config) -> Iterator[Finding]:
         yield warn(f"only the first {MAX_AGENTS} of {len(agents)} agents were checked")
     if not remarks:
         names = ", ".join(agents[:6]) + (", …" if len(agents) > 6 else "")
-        yield ok(f"every entry matches something, for {names}")
+        yield ok(f"every entry matches a tool, for {names}")
 
 
 def _situations(config: Config, agent: str) -> Iterator[Scope]:
-    """Scopes that between them bring every list of tools into play."""
+    """Scopes that together apply every list of tools."""
     owner = Sender(owner=True)
     yield Scope(agent=agent, sender=owner)
     yield Scope(agent=agent, sender=owner, sandboxed=True)
@@ -283,14 +283,14 @@ def check_secrets(loaded: Loaded, *, allow_exec: bool) -> Iterator[Finding]:
             names = _VARIABLE.findall(ref) if isinstance(ref, str) else []
             if isinstance(ref, SecretRef) and ref.source == "env":
                 names = [ref.id]
-            do = "export {}=..., or put it into .env in the home directory"
-            yield fault(f"{where}: {error}", do.format(names[0]) if names else "")
+            do = f"export {names[0]}=..., or set it in {home(loaded.env)}/.env" if names else ""
+            yield fault(f"{where}: {error}", do)
         else:
             yield ok(f"{where}: found")
 
 
 def _secret_references(value: Any, shape: Shape, path: Path) -> Iterator[tuple[Path, Any]]:
-    """Every place that refers to a secret instead of holding one."""
+    """Every setting that refers to a secret instead of containing it."""
     if is_secret(shape):
         if isinstance(value, dict) or (isinstance(value, str) and value.startswith("$")):
             yield path, value
@@ -315,7 +315,7 @@ def check_workspaces(config: Config) -> Iterator[Finding]:
         path = os.path.abspath(os.path.expanduser(place))
         if problem := workspace_warning(path):
             what = f"{who}: {problem.partition('. ')[0]}"
-            yield warn(what, "set its workspace to a project's directory")
+            yield warn(what, "set its workspace to a project directory")
         elif os.path.isdir(path) and os.access(path, os.R_OK | os.X_OK):
             yield ok(f"{who} works in {path}")
         elif os.path.isdir(path):
@@ -325,7 +325,7 @@ def check_workspaces(config: Config) -> Iterator[Finding]:
 
 
 def check_commands(config: Config) -> Iterator[Finding]:
-    """Whether commands run, and what would keep them from it."""
+    """Whether commands can run, and which of their settings have no effect."""
     yield from _check_security(config)
     for folder in config.tools.exec.path_prepend:
         path = os.path.expanduser(folder)
@@ -334,15 +334,15 @@ def check_commands(config: Config) -> Iterator[Finding]:
             yield warn(what, "use an absolute path")
         elif not os.path.isdir(path):
             what = f"tools.exec.pathPrepend: {folder!r} is not a directory"
-            yield warn(what, "correct it, or remove it")
+            yield warn(what, "fix it, or remove it")
     if not os.access("/bin/bash", os.X_OK) and not os.access("/usr/bin/bash", os.X_OK):
-        yield warn("bash is not installed, so commands run with sh", "install it")
+        yield warn("bash is not installed, so commands run with sh", "apt-get install bash")
     if not sys.executable:
-        what = "Python does not know its own executable, which starts the commands"
-        yield fault(what, "run clawkit with an ordinary Python")
+        what = "Python does not know the path of its own executable, which commands need"
+        yield fault(what, "run clawkit with a regular Python installation")
     folder = commands_dir(os.environ)
     if problem := records.distrust(folder):
-        yield warn(f"{folder} {problem}", "until then `ps` shows nothing")
+        yield warn(f"{folder} {problem}", "fix that; until then `clawkit ps` shows nothing")
     if importlib.util.find_spec("pyte") is None:
         what = "full-screen programs cannot be shown: the extra screen is not installed"
         yield warn(what, "pip install 'clawkit[screen]'")
@@ -354,14 +354,14 @@ def _check_security(config: Config) -> Iterator[Finding]:
     try:
         document = read_document(path)
     except BadDocumentError as error:
-        yield fault(f"every command is refused: {error}", "correct the file, or move it away")
+        yield fault(f"every command is refused: {error}", "fix the file, or move it away")
         return
     policy = combine(settings, document.policy_for(agent), where=path)
     what = f"{_describe(policy)} ({', '.join(policy.sources)})"
     yield ok(what, policy.to_loosen or "clawkit approvals check 'git log'")
     if policy.security == "allowlist" and not landlock.available():
         what = "the kernel has no Landlock: allowlisted programs can start any other program"
-        yield warn(what, "Linux 5.13 or later has it")
+        yield warn(what, "use Linux 5.13 or newer with Landlock enabled")
     rules = Rules(
         safe_bins=tuple(settings.safe_bins),
         profiles=settings.safe_bin_profiles,
@@ -379,7 +379,7 @@ def _describe(policy: Policy) -> str:
     if policy.security == "full":
         return "every command runs without asking, with your permissions"
     others = "is refused" if policy.ask == "off" else "needs approval"
-    return f"on the host, the allowlist runs without asking, everything else {others}"
+    return f"on the host, allowlisted programs run without asking, everything else {others}"
 
 
 def check_chat() -> Iterator[Finding]:
@@ -389,15 +389,15 @@ def check_chat() -> Iterator[Finding]:
 
 
 def check_files(config: Config) -> Iterator[Finding]:
-    """Everything that limits the file tools."""
+    """Whether the file tools have what they need, and which settings are wrong."""
     settings = config.tools.fs
     for name, roots in (("readRoots", settings.read_roots), ("writeRoots", settings.write_roots)):
         for root in roots:
             path = os.path.expanduser(root)
-            # Others begin at the workspace, of which there may be many.
+            # Relative ones start at the workspace, and there may be many of those.
             if (os.path.isabs(path) or root.startswith("~")) and not os.path.isdir(path):
                 what = f"tools.fs.{name}: {root!r} is not a directory"
-                yield warn(what, "correct it, or remove it")
+                yield warn(what, "fix it, or remove it")
     try:
         if found := find_ripgrep(settings.ripgrep, ()):
             yield ok(f"ripgrep is {found.program}")
@@ -438,18 +438,18 @@ def _check_servers(settings: Fs) -> Iterator[Finding]:
 
 
 NEEDED = 64 * 1024
-"""Bytes that are free where there is still room for the smallest store."""
+"""Free bytes that even the smallest store needs."""
 
 
 def obstacle_at(folder: str, setting: str) -> tuple[str, str] | None:
-    """Why files cannot be written to a directory, which need not exist yet, and what to do.
+    """Why files cannot be written to a directory (which need not exist yet), and how to fix it.
 
-    `setting` is what puts the files elsewhere. Nothing is written.
+    `setting` is the setting that moves the files elsewhere. Nothing is written.
     """
     place = os.path.abspath(folder)
     while not os.path.lexists(place):
         place = os.path.dirname(place)
-    move = f"set {setting} to a place that can be written"
+    move = f"set {setting} to a writable location"
     try:
         disk = os.statvfs(place)
         may_write = os.access(place, os.W_OK | os.X_OK, effective_ids=True)
@@ -459,7 +459,7 @@ def obstacle_at(folder: str, setting: str) -> tuple[str, str] | None:
         return os.strerror(errno.EROFS), move
     if not may_write:
         return os.strerror(errno.EACCES), move
-    # Some file systems do not count their blocks or files: they say that there are none at all.
+    # Some file systems do not count blocks or files, and report a total of 0.
     no_room = disk.f_blocks and disk.f_bavail * disk.f_frsize < NEEDED
     if no_room or (disk.f_files and not disk.f_favail):
         return "the disk is full", f"free some space there: df -h {shlex.quote(place)}"

@@ -1,4 +1,4 @@
-"""What `clawkit doctor` checks about models, sessions and the sandbox."""
+"""The checks of `clawkit doctor` for models, sessions and the sandbox."""
 
 from __future__ import annotations
 
@@ -46,19 +46,19 @@ from clawkit.store import Database
 from clawkit.text import human_size, human_time
 
 MAX_CHECKED = 512 * 1024 * 1024
-"""Bytes of a store that are checked; beyond that it would take too long."""
-_LOOKED_AT = 500
+"""Larger stores are not checked: it would take too long."""
+_MAX_COUNTED = 500
 Look = Callable[[], Sequence[str]]
-_NO_MODEL = "no model is chosen and no key was found, so the built-in operator answers"
+_NO_MODEL = "no model is configured and no API key was found, so the built-in operator answers"
 _TO_CHOOSE = "clawkit onboard, or export ANTHROPIC_API_KEY=..."
-_OR_KEEP_NOTHING = ", or save nothing: clawkit agent --no-session"
+_OR_KEEP_NOTHING = ", or do not save sessions: clawkit agent --no-session"
 
 
 def check_models(loaded: Loaded) -> Iterator[Finding]:
-    """Whether each agent has a model that can be asked."""
+    """Whether each agent has a usable model."""
     agents = list(loaded.config.agents.by_id()) or [loaded.config.agents.default_id()]
     findings: dict[Finding, None] = {}
-    # Ollama is asked once, however many agents there are.
+    # Query Ollama once, however many agents there are.
     look = cache(lambda: local_models(loaded.env))
     with listening() as remarks:
         for agent in agents[:MAX_AGENTS]:
@@ -72,23 +72,23 @@ def check_models(loaded: Loaded) -> Iterator[Finding]:
                 findings |= dict.fromkeys(config_errors(error))
     yield from findings
     for remark in remarks:
-        yield warn(remark, f"correct it in {PROFILES_JSON}, or remove it")
+        yield warn(remark, f"fix it in {PROFILES_JSON}, or remove it")
 
 
 def _check_agent(
     catalog: Catalog, choices: Sequence[ChosenModel], look: Look, *, several: bool
 ) -> Iterator[Finding]:
-    # An invalid file of credentials is reported once, not once for each provider.
+    # Read the credentials now: an invalid file is then reported once, not for each provider.
     catalog.credentials.for_provider(OPERATOR.provider)
     whose = f"agent {catalog.agent!r}: " if several else ""
     if not choices:
         ref, by = found_model(catalog), ""
         if ref:
-            by = f"by {access(catalog, ref.provider).credentials[0].id}"
+            by = f"because of {access(catalog, ref.provider).credentials[0].id}"
         elif ref := find_local(catalog, lambda _env: look()):
             by = "which runs on this machine"
         if ref:
-            what = f"{whose}no model is chosen; {ref} is used, {by}"
+            what = f"{whose}no model is configured; {ref} is used, {by}"
             yield ok(what, f"clawkit models set {shlex.quote(str(ref))}")
         else:
             yield warn(f"{whose}{_NO_MODEL}", _TO_CHOOSE)
@@ -118,8 +118,8 @@ def _check_choice(
         first = keys.credentials[0]
         rest_s = catalog.credentials.cooldown_s(first)
         if rest_s:
-            # Those that rest come last: there is no other one.
-            what = f"{first.id} was refused and is not used for {human_time(rest_s)}"
+            # Credentials in cooldown come last, so there is no other one.
+            what = f"{first.id} was rejected and is not used for {human_time(rest_s)}"
             yield warn(f"{choice.setting}: {what}", "clawkit models status --probe")
         else:
             with_ = "no credential needed" if first.kind == "none" else f"with {first.id}"
@@ -127,7 +127,7 @@ def _check_choice(
 
 
 def _check_providers(catalog: Catalog, choices: Sequence[ChosenModel]) -> Iterator[Finding]:
-    """Providers that are configured: may they be connected to, is there a credential?"""
+    """Whether configured providers may be connected to and have a credential."""
     chosen_ones = {choice.ref.provider for choice in choices if choice.ref}
     for service in catalog.services.values():
         settings = service.settings
@@ -137,7 +137,7 @@ def _check_providers(catalog: Catalog, choices: Sequence[ChosenModel]) -> Iterat
             addresses[service.at("models") + f"[{id_!r}].baseUrl"] = each.base_url
         for key, url in addresses.items():
             if url and (problem := address_problem(url.strip(), allow)):
-                yield fault(f"{key}: {problem}", f"correct {key}")
+                yield fault(f"{key}: {problem}", f"fix {key}")
         if service.id in chosen_ones or not (settings.base_url or service.models):
             continue
         keys = access(catalog, service.id)
@@ -149,13 +149,13 @@ def _check_providers(catalog: Catalog, choices: Sequence[ChosenModel]) -> Iterat
 
 
 def address_problem(url: str, allow_private: bool | None) -> str:
-    """Why clawkit does not connect to an address, as far as that is known without a lookup."""
+    """Why clawkit refuses to connect to an address, as far as that is known without DNS."""
     try:
         target = parse_url(url)
     except NetError as error:
         return str(error)
     encrypted = target.scheme == "https"
-    # Where private networks are allowed, the name may be of one.
+    # If private networks are allowed, the name may belong to one.
     is_fine = encrypted or allow_private or is_at_home(target.host)
     kinds = kinds_by_name(target) or ([] if is_fine else ["public"])
     may = {"loopback": allow_private is not False, "private": allow_private is True}
@@ -163,7 +163,7 @@ def address_problem(url: str, allow_private: bool | None) -> str:
 
 
 def check_sessions(loaded: Loaded, env: Mapping[str, str]) -> Iterator[Finding]:
-    """Whether sessions can be saved and read again."""
+    """Whether sessions can be saved and read."""
     try:
         path = locate_store(loaded.config.session.store, env)
     except ConfigError as error:
@@ -183,37 +183,37 @@ def check_sessions(loaded: Loaded, env: Mapping[str, str]) -> Iterator[Finding]:
         yield fault(what, f"chmod 600 {shlex.quote(path)}")
         return
     try:
-        yield ok(_look_through(path))
+        yield ok(_examine_store(path))
     except ClawkitError as error:
         yield fault(str(error), store_remedy(error, path, setting))
 
 
 def store_remedy(error: ClawkitError, path: str, setting: str) -> str:
-    """What helps against an error of the store: only one that is damaged has to go."""
+    """How to fix an error of the store; only a damaged one has to be moved away."""
     quoted, cause = shlex.quote(path), error.__cause__
     name = type(cause).__name__
     is_full = isinstance(cause, OSError) and cause.errno in (errno.ENOSPC, errno.EDQUOT)
     if is_full or name in ("FullError", "IOError"):
         return f"free some space there: df -h {shlex.quote(os.path.dirname(path))}"
     if isinstance(cause, OSError) or name in ("ReadOnlyError", "CantOpenError"):
-        return f"set {setting} to a place that can be written{_OR_KEEP_NOTHING}"
+        return f"set {setting} to a writable location{_OR_KEEP_NOTHING}"
     if name in ("BusyError", "LockedError"):
-        return f"stop what uses it: fuser -v {quoted}"
+        return f"stop the process that uses it: fuser -v {quoted}"
     return f"mv {quoted} {quoted}.old"
 
 
-def _look_through(path: str) -> str:
-    """What is in a store. Raises `ToolError` when it is damaged."""
+def _examine_store(path: str) -> str:
+    """What the store contains. Raises `ToolError` if it is damaged."""
     size = os.stat(path).st_size
     store = SessionStore(path)
     try:
-        found = store.recent(limit=_LOOKED_AT)
+        found = store.recent(limit=_MAX_COUNTED)
     finally:
         store.close()
-    more = "at least " if len(found) == _LOOKED_AT else ""
+    more = "at least " if len(found) == _MAX_COUNTED else ""
     said = f"{path}: {more}{counted(len(found), 'session')}, {human_size(size)}"
     if size > MAX_CHECKED:
-        return f"{said}; too large to be checked"
+        return f"{said}; too large to check"
     database = Database(path, "the store of sessions", APPLICATION, MIGRATIONS)
     try:
         with database.using() as db:
@@ -235,12 +235,12 @@ _LOCAL_KEYS = {
     "write_paths": "writePaths",
     "limits": "limits",
 }
-"""Settings of the local backends alone."""
+"""Settings that only the local backends use."""
 _USED_BY = {"docker": ENGINES, "ssh": ("ssh",)}
 
 
 def check_sandbox(loaded: Loaded) -> Iterator[Finding]:
-    """The sandbox of every agent; what is the same for several is said once."""
+    """The sandbox of every agent; findings that several agents share are reported once."""
     seen: dict[Finding, None] = {}
     agents = loaded.config.agents
     for agent in [agents.default_id(), *agents.by_id()][:MAX_AGENTS]:
@@ -259,15 +259,15 @@ def _check_sandbox_of(loaded: Loaded, agent: str) -> Iterator[Finding]:
         return
     security, _ = config.tools.exec.merged(agents.get(agent).tools.exec).policy()
     if security == "full" and settings.mode == "auto":
-        what = "commands run on the host, unconfined: the security of commands is 'full'"
+        what = "commands run on the host, unconfined: the exec security is 'full'"
         yield warn(what, "clawkit config set tools.exec.security allowlist")
         return
     try:
         workspace = resolve_workspace(config, agent)
         rules = assemble(config, Scope(agent=agent, sender=Sender(owner=True)))
     except ConfigError:
-        return  # the sections about workspaces and policy say so
-    # Without a state directory nothing is remembered: doctor writes nothing.
+        return  # reported in the sections workspace and policy
+    # Without a state directory nothing is cached: doctor must not write anything.
     choice = choose(settings, workspace=workspace, state="")
     yield from _check_backend(settings, choice, key)
     backend = choice.backend
@@ -279,7 +279,7 @@ def _check_sandbox_of(loaded: Loaded, agent: str) -> Iterator[Finding]:
         )
         yield warn(what, "use the backend bwrap (apt-get install bubblewrap)")
     if rules.denies_files and backend == "bwrap" and settings.access() != "none":
-        # Whether all files are found that commands must not see.
+        # Raises if it cannot find all files that commands must not see.
         files = DeniedFiles(lambda path: rules.effect_on("read", path, workspace) == "deny")
         try:
             files.find(workspace)
@@ -308,7 +308,7 @@ def _check_backend(settings: Sandbox, choice: Choice, key: str) -> Iterator[Find
         if lack := look_at_engine(choice.backend, image):
             yield fault(f"{lack[0]}, so no command can run", lack[1])
         else:
-            yield ok(f"{choice.backend} answers and has the image {image!r}")
+            yield ok(f"{choice.backend} responds and has the image {image!r}")
     elif choice.backend == "ssh" and not settings.ssh.target:
         what = f"{key}.ssh.target is not set, so no command can run"
         yield fault(what, f"clawkit config set {key}.ssh.target user@host")

@@ -1,4 +1,4 @@
-"""Groups of commands by their help alone: what carries them out is imported on use."""
+"""The help texts of command groups; the commands themselves are imported on use."""
 
 from __future__ import annotations
 
@@ -21,21 +21,21 @@ An agent has its own sessions, and may have its own workspace, model and tools.
 
 \b
 clawkit agents list                                      agents and their models
-clawkit agents add research --workspace ~/research       one with a directory of its own
+clawkit agents add research --workspace ~/research       add one with its own directory
 clawkit agent --agent research -m "What is new?"         talk to it
 clawkit agents remove research                           its sessions are kept
 """
 _MODELS = """List models, choose one, and check that it answers.
 
 \b
-clawkit models list                           models that you can use
+clawkit models list                           models you can use
 clawkit models set anthropic/claude-opus-5    use this one
 clawkit models status --probe                 does it answer?
 """
 _SANDBOX = """Explain, list and recreate sandboxes, and run a command in one.
 
 \b
-clawkit sandbox explain                        which one, why, and what it allows
+clawkit sandbox explain                        which sandbox, why, and what it allows
 clawkit sandbox explain -- git push            where a command would run
 clawkit sandbox run -- python3 -m pytest       run something in it
 clawkit sandbox list                           what exists on this machine
@@ -43,9 +43,10 @@ clawkit sandbox recreate --all                 remove them; the next use creates
 """
 _CONFIG = """Read, change and check the configuration.
 
-A PATH is written a.b.c, an entry of a list a.b[0], a key with dots in it a["b.c"].
+A PATH is written as a.b.c, a list entry as a.b[0], and a key that contains dots as a["b.c"].
 """
-# Name of the function, and what it does. Of words that several have, the last is suggested.
+# Per command: the name of its function and its short help. When a word is missing its group,
+# `_Main.known_words` suggests the last group here that has it.
 SUBCOMMANDS = {
     "sessions": {
         "delete": ("delete", "Delete sessions permanently."),
@@ -53,9 +54,9 @@ SUBCOMMANDS = {
         "list": ("list_sessions", "List sessions, the most recently used first."),
         "path": ("path", "Print where sessions are stored."),
         "rename": ("rename", "Rename a session to NAME, a word without spaces."),
-        "search": ("search", "Search what you and the models said."),
-        "show": ("show", "Show the messages and calls of a session."),
-        "tree": ("tree", "Show sessions with those they started below them."),
+        "search": ("search", "Search the messages of sessions."),
+        "show": ("show", "Show the messages and tool calls of a session."),
+        "tree": ("tree", "Show which session started which, as a tree."),
     },
     "agents": {
         "add": ("add", "Add an agent to the configuration."),
@@ -69,7 +70,7 @@ SUBCOMMANDS = {
         "write": ("write", "Write the configured providers into the agent's models.json."),
     },
     "sandbox": {
-        "build": ("build", "Build the image of docker and podman."),
+        "build": ("build", "Build the image for docker and podman."),
         "explain": ("explain", "Explain which sandbox commands run in, and why."),
         "list": ("list_sandboxes", "List the sandboxes that exist."),
         "recreate": ("recreate", "Remove sandboxes; the next use creates new ones."),
@@ -87,8 +88,8 @@ SUBCOMMANDS = {
     "tools": {
         "call": ("call", "Call a tool and print its result as JSON."),
         "explain": ("explain", "Explain why a tool is in force or not."),
-        "list": ("list_tools", "List the tools in force, and what each costs per request."),
-        "run": ("run", "Make the calls in a JSONL file, one after the other."),
+        "list": ("list_tools", "List the tools in force, and the tokens each costs per request."),
+        "run": ("run", "Make the tool calls in a JSONL file, one after another."),
         "schema": ("schema", "Print the declarations of the tools in force as JSON."),
     },
 }

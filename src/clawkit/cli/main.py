@@ -1,6 +1,6 @@
-"""`clawkit`: the entry point, and its commands, which are imported on use.
+"""The entry point of `clawkit`, and its table of commands.
 
-`--help` needs only the table; nothing else of clawkit is imported for it.
+Commands are imported on use: `--help` needs only the table and click.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ except KeyboardInterrupt:
     sys.exit(130)
 
 COMMANDS = {
-    "up": ("clawkit.cli.agent:chat", "The same as chat."),
+    "up": ("clawkit.cli.agent:chat", "Alias for chat."),
     "chat": ("clawkit.cli.agent:chat", "Chat with an agent in the terminal; the default command."),
     "agent": ("clawkit.cli.agent:agent", "Send an agent one message and print its answer."),
     "onboard": (
@@ -53,7 +53,7 @@ COMMANDS = {
     "config": ("clawkit.cli.config", "Read, change and validate the configuration."),
     "doctor": (
         "clawkit.cli.doctor:doctor",
-        "Check this installation, and say what to type to fix it.",
+        "Check this installation, and report how to fix problems.",
     ),
     "ps": ("clawkit.cli.ps:ps", "List running commands."),
     "logs": ("clawkit.cli.ps:logs", "Show the output of a command."),
@@ -72,7 +72,7 @@ Try:
 
 
 def _load(name: str, path: str) -> click.Command:
-    """A command by the path of its function; a path without one is the module of a group."""
+    """Import a command from `module:function`; a path without a function is a group's module."""
     module, _, attribute = path.partition(":")
     if not attribute:
         from clawkit.cli.groups import make_group
@@ -83,16 +83,16 @@ def _load(name: str, path: str) -> click.Command:
 
 
 class Group(click.Group):
-    """A group that suggests the nearest of its commands for one it does not have."""
+    """A group that suggests the closest command for an unknown one."""
 
     def known_words(self, ctx: click.Context) -> dict[str, str]:
-        """What could be meant, and what to type for it."""
+        """Words to suggest, each with the command line to type."""
         return {name: f"{ctx.command_path} {name}" for name in self.list_commands(ctx)}
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        # Completion looks at what is still being typed.
+        # During shell completion the word is still being typed.
         if not ctx.resilient_parsing and args[0] not in self.list_commands(ctx):
             from clawkit.text import nearest
 
@@ -107,7 +107,7 @@ class LazyGroup(Group):
     """A group that knows its commands from a table, and imports one only to run it."""
 
     def __init__(self, *args: Any, table: Mapping[str, tuple[str, str]], **options: Any) -> None:
-        """`table` has the path of each command, and what it does in a few words."""
+        """`table` maps the name of each command to its import path and its short help."""
         super().__init__(*args, **options)
         self._table = table
 
@@ -136,7 +136,7 @@ class _Main(LazyGroup):
         from clawkit.cli.approvals import approvals
         from clawkit.cli.groups import SUBCOMMANDS
 
-        # The first word may have been left out.
+        # The name of the group may be missing: `clawkit search` for `clawkit sessions search`.
         groups: dict[str, Iterable[str]] = {"approvals": approvals.commands, **SUBCOMMANDS}
         path = ctx.command_path
         below = {word: f"{path} {name} {word}" for name, words in groups.items() for word in words}
@@ -156,10 +156,10 @@ class _Main(LazyGroup):
 def main(context: click.Context, debug: bool) -> Any:
     """An agent for your terminal, and the tool layer between any agent and a real machine.
 
-    Without a command it opens the chat; where there is no terminal, it prints this help.
+    Without a command, opens the chat, or prints this help if there is no terminal.
 
-    Exit codes: 0 ok, 1 a tool failed, 2 wrong usage or configuration, 3 refused by policy or by a
-    person, 130 interrupted.
+    Exit codes: 0 success, 1 a tool failed, 2 usage or configuration error, 3 refused by policy or
+    by a person, 130 interrupted.
     """
     if context.invoked_subcommand is not None:
         return None
@@ -171,11 +171,11 @@ def main(context: click.Context, debug: bool) -> Any:
 
 
 def run(argv: list[str] | None = None) -> None:
-    """The entry point: errors in plain words, no traceback unless `--debug` is given."""
+    """Run the command line and exit. Errors have no traceback unless `--debug` is given."""
     args = sys.argv[1:] if argv is None else argv
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
-            # What the terminal's encoding lacks is spelled out; in JSON that is an escape.
+            # Characters that the terminal's encoding lacks are escaped instead of raising.
             stream.reconfigure(errors="backslashreplace")
     first_word = next((i for i, arg in enumerate(args) if not arg.startswith("-")), len(args))
     debug = "--debug" in args[:first_word]
@@ -193,7 +193,7 @@ def run(argv: list[str] | None = None) -> None:
     except OSError as error:
         click.echo(f"clawkit: {error.strerror or error}", err=True)
         _end(1)
-    except Exception as error:  # the root of the program
+    except Exception as error:  # top level of the program
         if debug:
             raise
         _end(_report(error))
@@ -219,7 +219,7 @@ def _end(code: int) -> None:
         if sys.stdout is not None:
             sys.stdout.flush()
     except OSError:
-        # What is left cannot be written; the interpreter must not complain about it either.
+        # The rest cannot be written; keep the interpreter from failing on it again at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         code = code or 1
     sys.exit(code)

@@ -1,4 +1,4 @@
-"""`clawkit models`: which there are, which one is used, and whether it answers."""
+"""`clawkit models`: list models, choose one, and check that it answers."""
 
 from __future__ import annotations
 
@@ -62,10 +62,10 @@ def list_models(
     agent: str | None,
     config_file: str | None,
 ) -> None:
-    """List the models you can use; with --all every known model.
+    """List the models you can use; with --all, every known model.
 
-    PRICE is in dollars per million tokens, input and output. KEY is where the credential comes
-    from, or what is missing.
+    PRICE is dollars per million tokens, input/output. KEY is the source of the credential, or what
+    is missing.
     """
     loaded = load(config_file)
     with listening() as remarks:
@@ -77,7 +77,7 @@ def list_models(
                 f"unknown provider {one_line(wanted, 60)!r}{suggest(wanted, known)}"
             )
         source, choices = _chosen_or_found(catalog)
-        # As a turn would find it.
+        # A turn would use a local model, too.
         if source == "built-in" and (local := find_local(catalog)):
             choices = [ChosenModel(str(local), "", local)]
         rows = make_rows(catalog, choices)
@@ -113,7 +113,7 @@ def _summary(
 
 
 @click.command()
-@click.option("--probe", is_flag=True, help="Ask each of them for one word; that costs a little.")
+@click.option("--probe", is_flag=True, help="Ask each model for one word; this costs a little.")
 @json_option
 @_AGENT
 @config_option
@@ -142,20 +142,18 @@ def status(probe: bool, as_json: bool, agent: str | None, config_file: str | Non
     "fallbacks",
     multiple=True,
     metavar="MODEL",
-    help="Model to use when it fails; can be given several times, in order.",
+    help="Model to use if MODEL fails; repeatable, in order.",
 )
-@click.option("--no-fallback", is_flag=True, help="Use no other model when it fails.")
-@click.option(
-    "--agent", help="Only for this agent. Default: all agents without a model of their own."
-)
+@click.option("--no-fallback", is_flag=True, help="Use no other model if MODEL fails.")
+@click.option("--agent", help="Only for this agent. Default: all agents without their own model.")
 @change_options
 def set_model(
     name: str, fallbacks: tuple[str, ...], no_fallback: bool, agent: str | None, **how: Any
 ) -> None:
     """Use MODEL: provider/model, a model id, or an alias.
 
-    Saves it in the configuration. Comments in the file stay, and the previous file is kept as a
-    backup. Without --fallback the fallbacks do not change.
+    Saves it in the configuration. Comments in the file are kept, and the previous file is saved as
+    a backup. Without --fallback, the fallbacks do not change.
 
     \b
     clawkit models set claude-opus-5
@@ -168,7 +166,7 @@ def set_model(
     with listening():
         selection = Selection(loaded, agent or loaded.config.agents.default_id())
         refs = [selection.find(each) for each in (name, *fallbacks)]
-        remarks = _doubts(selection.catalog, refs)
+        remarks = _model_warnings(selection.catalog, refs)
     agents = loaded.config.agents
     own = agents.default_id()
     if agent is None and agents.get(own).model is not None:
@@ -190,10 +188,10 @@ def set_model(
 def write(agent: str | None, config_file: str | None) -> None:
     """Write the configured providers into the agent's models.json.
 
-    For other programs that read this file. Secrets are not written: the file says where the
-    configuration gets them from. With models.mode "replace" nothing else is left in the file;
-    otherwise its other entries stay. From then on, an address in the file takes precedence over the
-    one in the configuration.
+    This is for other programs that read the file. Secrets are not written, only where the
+    configuration gets them from. With models.mode "replace", the file contains nothing else;
+    otherwise its other entries are kept. From then on, an address in the file takes precedence over
+    the one in the configuration.
     """
     refuse_commands()
     catalog = Catalog.of(load(config_file), agent)
@@ -224,7 +222,7 @@ def _with_model(text: str, path: Path, primary: str, fallbacks: list[str] | None
     return set_setting(text, path, primary if fallbacks is None else chain)
 
 
-def _doubts(catalog: Catalog, refs: Sequence[ModelRef]) -> list[str]:
+def _model_warnings(catalog: Catalog, refs: Sequence[ModelRef]) -> list[str]:
     said: dict[str, None] = {}
     for ref in refs:
         service = catalog.services.get(ref.provider)
@@ -232,7 +230,7 @@ def _doubts(catalog: Catalog, refs: Sequence[ModelRef]) -> list[str]:
             continue
         known = [row.id for row in service.known.models] if service.known else []
         if known and ref.id not in service.models and known_model(ref.provider, ref.id) is None:
-            what = f"{ref} is not a model that clawkit knows; the provider may have it"
+            what = f"clawkit does not know {ref}, but the provider may have it"
             said[f"{what}{suggest(ref.id, known)}"] = None
         keys = access(catalog, ref.provider)
         if not keys.credentials:
@@ -245,7 +243,7 @@ _INDENT = "    "
 
 
 def make_rows(catalog: Catalog, choices: Sequence[ChosenModel]) -> list[dict[str, Any]]:
-    """Every model there is, those in force first, as programs read it."""
+    """All models as JSON data, those in use first."""
     roles: dict[ModelRef, str] = {}
     for number, choice in enumerate(choices):
         if choice.ref is not None:
@@ -306,7 +304,7 @@ _NO_COST = {"input": 0.0, "output": 0.0, "cacheRead": 0.0, "cacheWrite": 0.0}
 
 
 def print_rows(rows: Sequence[Mapping[str, Any]], columns: int | None) -> None:
-    """A table where it fits, with names if there is room, else a few lines for each model."""
+    """Print a table if it fits (with names if there is room), else a few lines per model."""
     cells = [_cells(row) for row in rows]
     for kept in (range(len(HEAD)), [0, *range(2, len(HEAD))]):
         head, *lines = ([line[at] for at in kept] for line in (HEAD, *cells))
@@ -358,24 +356,24 @@ Source = Literal["config", "found", "local", "built-in"]
 
 
 class ChosenModel(NamedTuple):
-    """A model that is used, or would be if it could be."""
+    """A model that is used, or would be if it were usable."""
 
     name: str
-    """As it is written."""
+    """As written in the configuration."""
     setting: str
-    """Where; empty when nothing says so."""
+    """The setting that chose it; empty if no setting did."""
     ref: ModelRef | None
     problem: str = ""
 
 
 def chosen(catalog: Catalog) -> list[ChosenModel]:
-    """The agent's model and its fallbacks, also those whose names mean nothing."""
+    """The agent's model and its fallbacks, including those with unknown names."""
     found: dict[ModelRef | str, ChosenModel] = {}
     for setting, name in catalog.chosen():
         try:
             ref = catalog.find(name)
         except ConfigError as error:
-            # Without the name of the setting, which is shown next to it.
+            # Leave out the setting, which is shown next to it.
             why = (
                 f"{each.message}. {each.hint}" if each.hint else each.message
                 for each in error.issues
@@ -387,7 +385,7 @@ def chosen(catalog: Catalog) -> list[ChosenModel]:
 
 
 def _chosen_or_found(catalog: Catalog) -> tuple[Source, list[ChosenModel]]:
-    """What is chosen, else what is found; nothing is connected to."""
+    """The configured models, else one with a credential. Makes no connections."""
     if choices := chosen(catalog):
         return "config", choices
     if ref := found_model(catalog):
@@ -396,12 +394,12 @@ def _chosen_or_found(catalog: Catalog) -> tuple[Source, list[ChosenModel]]:
 
 
 class Access(NamedTuple):
-    """What a provider is asked with."""
+    """The credentials of a provider, or why there are none."""
 
     credentials: tuple[Credential, ...] = ()
-    """In the order of use."""
+    """In order of use."""
     missing: str = ""
-    """What to do where there is none: `set NAME or …`."""
+    """What to do if there is none: `set NAME or …`."""
     problem: str = ""
 
 
@@ -418,7 +416,7 @@ def access(catalog: Catalog, provider: str) -> Access:
 
 @contextmanager
 def listening() -> Iterator[dict[str, None]]:
-    """Collect remarks on models, each once, instead of printing them wherever they are made."""
+    """Collect the warnings that the models package logs, each once, instead of printing them."""
     logger, heard = logging.getLogger("clawkit.models"), dict[str, None]()
 
     class Listener(logging.Handler):
@@ -436,18 +434,18 @@ def listening() -> Iterator[dict[str, None]]:
 
 
 PROBE_S = 60.0
-"""Longest time for an answer to `--probe`; a local model may have to be loaded."""
+"""Timeout of `--probe`; a local model may have to be loaded first."""
 _SOURCES: dict[Source, str] = {
     "config": "",
-    "found": "No model is chosen; this one has a credential.",
-    "local": "No model is chosen and no key was found; this one runs on this machine.",
-    "built-in": "No model is chosen and no key was found: the built-in operator answers.",
+    "found": "No model is configured; this one has a credential.",
+    "local": "No model is configured and no API key was found; this one runs on this machine.",
+    "built-in": "No model is configured and no API key was found: the built-in operator answers.",
 }
 _TO_CHOOSE = "type clawkit onboard, or set a key such as ANTHROPIC_API_KEY"
 
 
 async def _look(loaded: Loaded, agent: str | None, *, probe: bool) -> dict[str, Any]:
-    """Everything that is said, as programs read it."""
+    """The report of `status` as JSON data."""
     selection = Selection(loaded, agent or loaded.config.agents.default_id())
     catalog = selection.catalog
     try:
@@ -543,7 +541,7 @@ def _about(row: dict[str, Any]) -> Iterator[tuple[str, str | None]]:
         what = "no credential is needed" if key["kind"] == "none" else what
         if key["cooldownMs"]:
             rest = human_time(key["cooldownMs"] / 1000)
-            yield f"{what}; it was refused and is not used for {rest}", "yellow"
+            yield f"{what}; it was rejected and is not used for {rest}", "yellow"
         else:
             yield what, None
     if row["problem"]:

@@ -1,4 +1,4 @@
-"""Options that several commands share, and what is made of them."""
+"""Options that commands share, and helpers for their input and output."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ config_option = click.option(
     metavar="FILE",
     help="Configuration file. Default: CLAWKIT_CONFIG, else clawkit.json5 in ~/.clawkit.",
 )
-json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON for programs.")
+json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 _MODEL = click.option(
     "--model", metavar="PROVIDER/ID", help="Model whose settings apply. Default: the agent's."
 )
 _SCOPE = (
     config_option,
     click.option(
-        "--workspace", metavar="DIR", help="Workspace. Default: as configured, else here."
+        "--workspace", metavar="DIR", help="Workspace. Default: as configured, else this directory."
     ),
     click.option(
         "--agent", help="Agent whose settings apply. Default: by bindings, else the default one."
@@ -51,12 +51,12 @@ _SCOPE = (
     click.option("--sender", default="", help="Id of the sender."),
     click.option("--role", "roles", multiple=True, help="Role of the sender; can be repeated."),
     click.option(
-        "--owner/--no-owner", default=True, help="Act as the owner or not. Default: owner."
+        "--owner/--no-owner", default=True, help="Whether the sender is the owner. Default: owner."
     ),
     click.option(
         "--sandboxed/--no-sandboxed",
         default=None,
-        help="Act as a sandboxed session or not.  [default: as configured]",
+        help="Whether the session is sandboxed. Default: as configured.",
     ),
     click.option(
         "--depth",
@@ -70,7 +70,7 @@ _SCOPE = (
 
 _THINKING = ("off", "minimal", "low", "medium", "high", "xhigh", "max")
 _CONVERSATION = (
-    click.option("--image", "images", metavar="FILE", multiple=True, help="Send an image as well."),
+    click.option("--image", "images", metavar="FILE", multiple=True, help="Attach an image."),
     click.option(
         "--session", metavar="ID", help="Resume a session by id or name, or start one by name."
     ),
@@ -102,7 +102,7 @@ _USE_MODEL = click.option(
 
 
 class Settings(NamedTuple):
-    """What the shared options amount to."""
+    """The values of the shared options, resolved."""
 
     loaded: Loaded
     scope: Scope
@@ -111,36 +111,35 @@ class Settings(NamedTuple):
     """The binding that chose the agent; empty when none did."""
 
 
-# For commands that print nothing else, so that programs can always say it.
-always_json = click.option("--json", is_flag=True, expose_value=False, help="The default.")
+# For commands that print nothing but JSON, so that programs can pass --json to every command.
+always_json = click.option("--json", is_flag=True, expose_value=False, help="Always on.")
 
 
 def change_options(command: F) -> F:
-    """What every command that changes the configuration takes."""
-    about = "Show and check the change, write nothing."
+    """The options of every command that changes the configuration."""
+    about = "Show and check the change without writing it."
     return click.option("--dry-run", is_flag=True, help=about)(json_option(config_option(command)))
 
 
 def scope_options(command: F) -> F:
-    """`--config`, `--workspace` and everything that policy depends on."""
+    """`--config`, `--workspace` and all options that policy depends on."""
     return reduce(lambda made, option: option(made), reversed(_SCOPE), command)
 
 
 def conversation_options(command: F) -> F:
-    """What every command that talks with a model takes, but for the message."""
+    """The options of every command that talks to a model, except the message."""
     scope = (_USE_MODEL if each is _MODEL else each for each in _SCOPE)
     options = reversed((*_CONVERSATION, *scope))
     return reduce(lambda made, option: option(made), options, command)
 
 
 def limit_option(default: int, about: str) -> Callable[[F], F]:
-    """`-n` and `--limit`."""
     kind = click.IntRange(1)
     return click.option("-n", "--limit", type=kind, default=default, show_default=True, help=about)
 
 
 def read_settings(options: dict[str, Any]) -> Settings:
-    """The configuration and the scope that the options ask for."""
+    """Load the configuration and build the scope from the values of `scope_options`."""
     from clawkit.agent.model import context_window_of, default_model
     from clawkit.config.load import load
     from clawkit.config.modelref import parse_ref
@@ -181,20 +180,23 @@ def origin_of(options: dict[str, Any]) -> Origin:
 
 
 def print_json(value: Any) -> None:
-    """One JSON value, indented, on standard output; on a terminal nothing in it can deceive."""
+    """Print one JSON value, indented; on a terminal, with unprintable characters escaped."""
     text = json.dumps(value, indent=2, ensure_ascii=False)
     plain = text.replace("\n", "").isprintable() or not is_terminal(sys.stdout)
     click.echo(text if plain else json.dumps(value, indent=2))
 
 
 def print_text(text: str, *, nl: bool = True, err: bool = False) -> None:
-    """A text as it is; on a terminal nothing in it can deceive."""
+    """Print text unchanged; on a terminal, with unprintable characters escaped."""
     is_shown = is_terminal(sys.stderr if err else sys.stdout)
     click.echo(printable(text) if is_shown else text, nl=nl, err=err)
 
 
 def read_input(file: str, max_bytes: int) -> bytes:
-    """A file, or with `-` standard input, up to one byte too many. Raises UsageError."""
+    """Read a file, or standard input for `-`. Raises UsageError.
+
+    Returns up to one byte more than `max_bytes`, so that callers notice input that is too long.
+    """
     try:
         if file == "-":
             return sys.stdin.buffer.read(max_bytes + 1) if sys.stdin is not None else b""
@@ -205,18 +207,18 @@ def read_input(file: str, max_bytes: int) -> bytes:
 
 
 def suggest(name: str, known: Iterable[str]) -> str:
-    """`; did you mean …?`, or nothing."""
+    """`; did you mean …?`, or the empty string."""
     close = nearest(name, known)
     return f"; did you mean {' or '.join(map(repr, close))}?" if close else ""
 
 
 def is_terminal(stream: TextIO | None) -> bool:
-    """Whether a stream is a terminal; one that was closed before we began is not."""
+    """Whether a stream is a terminal; None is a stream that was closed at start-up."""
     return stream is not None and stream.isatty()
 
 
 def can_ask() -> bool:
-    """Whether there is a terminal to ask at and to read the answer from."""
+    """Whether there is a terminal to ask on and to read the answer from."""
     return is_terminal(sys.stdin) and is_terminal(sys.stderr)
 
 
@@ -234,27 +236,21 @@ def count_tokens(tokens: int) -> str:
     return f"{tokens / 1_000_000:.1f}".removesuffix(".0") + "M"
 
 
-def from_home(path: str) -> str:
-    """A path with `~` for the home directory."""
-    home = os.path.expanduser("~")
-    return f"~{path[len(home) :]}" if path == home or path.startswith(f"{home}/") else path
-
-
 def workspace_warning(workspace: str) -> str:
-    """Why a directory is too much to work in; empty when it is not."""
+    """Why a directory is too broad for a workspace; empty if it is not."""
     real = os.path.realpath(workspace)
     homes = {"/": "the root directory", os.path.realpath(os.path.expanduser("~")): "your home"}
     if real not in homes:
         return ""
     return (
         f"the workspace is {homes[real]} ({real}): the agent can change every file in it. Start "
-        "clawkit in the directory of a project, or add --workspace DIR"
+        "clawkit in a project directory, or add --workspace DIR"
     )
 
 
 @contextmanager
 def cancelled_by_signals(task: asyncio.Future[Any]) -> Iterator[None]:
-    """Ctrl-C and SIGTERM cancel the task, as long as this lasts."""
+    """Within this block, Ctrl-C and SIGTERM cancel the task."""
     import asyncio
     import signal
 
@@ -269,14 +265,14 @@ def cancelled_by_signals(task: asyncio.Future[Any]) -> Iterator[None]:
 
 
 def warn(messages: Any) -> None:
-    """Remarks for the person, on standard error."""
+    """Print warnings on standard error."""
     for message in messages:
         click.echo(f"{click.style('warning:', fg='yellow')} {printable(message)}", err=True)
 
 
 @contextmanager
 def wrong_usage() -> Iterator[None]:
-    """What is named on the command line and is not there, or cannot be, has the exit code 2."""
+    """Within this block, names on the command line that are unknown or invalid exit with 2."""
     try:
         yield
     except (ConflictError, ToolAuthorizationError):
@@ -286,24 +282,24 @@ def wrong_usage() -> Iterator[None]:
 
 
 def is_command() -> bool:
-    """Whether an agent runs this: what answers at its terminal is then not a person."""
+    """Whether an agent's command runs this, so that no person is at the terminal."""
     from clawkit.process import process_table
 
     return process_table.is_inside_command()
 
 
 def refuse_commands(what: str = "change what clawkit allows") -> None:
-    """Raises when an agent runs this: it may not answer for a person."""
+    """Raise if an agent's command runs this: it must not answer for a person."""
     if is_command():
         raise ToolAuthorizationError(
-            f"a command that clawkit runs cannot {what}; a person has to type this in a terminal "
-            "of their own",
+            f"a command that clawkit runs cannot {what}; a person must type this in their own "
+            "terminal",
             reason="approval",
         )
 
 
 def columns() -> int | None:
-    """Columns of the terminal that standard output is; None when it is not one."""
+    """Width of the terminal on standard output; None if it is not a terminal."""
     if not is_terminal(sys.stdout):
         return None
     from shutil import get_terminal_size  # imports every archive format
@@ -312,16 +308,16 @@ def columns() -> int | None:
 
 
 def widths_of(lines: Sequence[Sequence[str]]) -> list[int]:
-    """Columns that each column of a table takes."""
+    """The width of each column of a table."""
     return [max(map(text_width, cells)) for cells in zip(*lines, strict=True)]
 
 
 def print_table(
     head: Sequence[str], rows: Sequence[Sequence[str]], *, min_last: int | None = None
 ) -> None:
-    """A table with its head; columns that are empty in every row are left out.
+    """Print a table with a header; columns that are empty in every row are left out.
 
-    With `min_last`, the last column is cut to what fits the terminal, but not below that width.
+    With `min_last`, the last column is truncated to fit the terminal, but not below that width.
     """
     kept = [at for at in range(len(head)) if any(row[at] for row in rows)]
     lines = [[line[at] for at in kept] for line in (head, *rows)]

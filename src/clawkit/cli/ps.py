@@ -1,4 +1,4 @@
-"""`clawkit ps`, `kill` and `logs`: running commands, stopping them, their output."""
+"""`clawkit ps`, `kill` and `logs`: list running commands, stop them, show their output."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 
 import click
 
-from clawkit.cli.options import from_home, json_option, print_json, print_table, suggest
-from clawkit.config.paths import commands_dir
+from clawkit.cli.options import json_option, print_json, print_table, suggest
+from clawkit.config.paths import abbreviate_home, commands_dir
 from clawkit.errors import ClawkitError, NotFoundError, ToolError, ToolInputError
 from clawkit.process import detached, process_table, records
 from clawkit.process.output_text import clean, whole_end
@@ -23,7 +23,7 @@ from clawkit.text import human_size, human_time, one_line, printable
 from clawkit.tools._commands import describe_left, read_signal
 
 LONGEST_KEPT_S = 3 * 3600.0
-"""The longest that clawkit can be configured to remember what has exited."""
+"""The longest time that clawkit can be configured to keep records of exited commands."""
 _MAX_COMMAND = 1_000
 _MIN_COMMAND = 16
 _MAX_OWNER, _MAX_DIRECTORY = 20, 30
@@ -32,14 +32,14 @@ _HEAD = ("ID", "PID", "TIME", "AGENT", "STATUS", "DIRECTORY", "COMMAND")
 
 @click.command()
 @click.option(
-    "--all", "everything", is_flag=True, help="Also detached commands that have exited, and how."
+    "--all", "everything", is_flag=True, help="Include detached commands that have exited."
 )
 @json_option
 def ps(everything: bool, as_json: bool) -> None:
     """List the running commands of all your clawkit processes.
 
-    A command is listed once it has run for a second, or goes to the background. Commands started
-    with detach outlive clawkit; after they exit, --all still lists them for a while.
+    A command is listed after one second, or when it goes to the background. Commands started with
+    detach outlive clawkit; --all lists them for a while after they exit.
 
     \b
     clawkit ps --all
@@ -62,7 +62,7 @@ class _Seen(NamedTuple):
     record: Record
     exit: Exit | None
     left: tuple[Left, ...]
-    """What it left running when it ended."""
+    """Processes it left running when it exited."""
 
 
 def open_folder() -> str:
@@ -73,7 +73,7 @@ def open_folder() -> str:
 
 
 def _look(folder: str, everything: bool) -> list[_Seen]:
-    """The commands of this machine, the oldest first: those that run, or all."""
+    """The running commands of this machine, or all, oldest first."""
     seen = []
     processes: process_table.Table | None = None
     for record in records.read_all(folder):
@@ -138,7 +138,7 @@ def _cells(seen: _Seen, ids: Sequence[str]) -> tuple[str, ...]:
         time_,
         truncate(_plain(record.owner), _MAX_OWNER),
         f"{status}, {len(seen.left)} left running" if seen.left else status,
-        shorten(_plain(from_home(record.cwd)), _MAX_DIRECTORY),
+        shorten(_plain(abbreviate_home(record.cwd)), _MAX_DIRECTORY),
         _plain(record.text),
     )
 
@@ -148,7 +148,7 @@ def _plain(text: str) -> str:
 
 
 class KnownCommand(NamedTuple):
-    """A command that can be named: its output may outlive what is written down about it."""
+    """A command that can be named by id; its output may outlive its record."""
 
     key: str
     id: str
@@ -160,7 +160,7 @@ class KnownCommand(NamedTuple):
 
 
 def choose(wanted: str, known: Sequence[KnownCommand]) -> KnownCommand:
-    """The command with a key, an id or a prefix of one."""
+    """Find a command by its key, its id, or a prefix of either."""
     word = wanted.strip().lower()
     alike = [each for each in known if each.key == word]
     if not alike:
@@ -178,13 +178,15 @@ def choose(wanted: str, known: Sequence[KnownCommand]) -> KnownCommand:
         )
         raise click.UsageError("\n".join((f"{wanted!r} is ambiguous:", *lines)))
     ids = sorted({each.id for each in known})
-    listed = f"; known: {', '.join(ids[:10])}" if ids else "; there are no commands"
+    listed = f"; known: {', '.join(ids[:10])}" if ids else "; there are none"
     raise NotFoundError(f"unknown command {wanted[:80]!r}{suggest(word, ids) or listed}")
 
 
 @click.command()
 @click.argument("ids", nargs=-1, metavar="[ID]...")
-@click.option("--all", "everything", is_flag=True, help="All that `clawkit ps` shows.")
+@click.option(
+    "--all", "everything", is_flag=True, help="Stop all commands that `clawkit ps` lists."
+)
 @click.option("--now", is_flag=True, help="Send SIGKILL at once.")
 @click.option("--signal", "name", metavar="NAME", help="Only send this signal, such as HUP.")
 def kill(ids: tuple[str, ...], everything: bool, now: bool, name: str | None) -> None:
@@ -236,7 +238,7 @@ def kill(ids: tuple[str, ...], everything: bool, now: bool, name: str | None) ->
 
 
 def _chosen(folder: str, ids: Sequence[str]) -> tuple[list[Record], bool]:
-    """The commands that are meant, or all; and whether one of them was not found."""
+    """The commands with these ids (all if there are none), and whether one was not found."""
     if not ids:
         return [each.record for each in _look(folder, everything=False)], False
     here = {each.key: each for each in records.read_all(folder) if each.is_here}
@@ -263,7 +265,7 @@ LINES = 200
 _CHUNK = 1024 * 1024
 _LOOK_S = 0.2
 _SETTLE_S = 3.0
-"""How long, after a command's end, its clawkit may still be writing down what it said."""
+"""How long after a command's end its clawkit process may still be writing its output."""
 
 
 @click.command()
@@ -307,7 +309,7 @@ def logs(id_: str, lines: int | None, follow: bool, raw: bool, screen: bool) -> 
         at = 0 if is_all else _last_lines(fd, size, LINES if lines is None else lines)
         if at and lines is None:
             click.echo(f"[{human_size(at)} of earlier output omitted; -n shows more]", err=True)
-        # The reader of a pipe may have seen enough.
+        # The reader of the pipe may stop early, like `head`.
         with suppress(BrokenPipeError):
             at = _copy(fd, at, out, until=size)
             if follow:
@@ -333,7 +335,7 @@ def _open_log(folder: str, chosen: KnownCommand, *, wait: bool) -> int:
 
 def _last_lines(fd: int, size: int, count: int) -> int:
     at = size
-    # What comes after the last newline is a line as well, if anything does.
+    # Text after the last newline also counts as a line.
     wanted = count + (size > 0 and os.pread(fd, 1, size - 1) == b"\n")
     while at > 0 and count:
         low = max(0, at - _CHUNK)
@@ -354,7 +356,7 @@ def _write(data: bytes) -> None:
 
 
 class _Cleaned:
-    """Bytes as text that is safe to look at, whatever the pieces they come in."""
+    """Prints output, which arrives in arbitrary chunks, without terminal sequences."""
 
     def __init__(self) -> None:
         self._held = b""
@@ -363,7 +365,7 @@ class _Cleaned:
     def take(self, data: bytes) -> None:
         data = self._held + data
         end = whole_end(data)
-        # It may become the end of a line, or the beginning of an update.
+        # A trailing \r may start a \r\n, or overwrite the line.
         end -= data[:end].endswith(b"\r")
         self._held = data[end:]
         self._say(data[:end])
@@ -411,7 +413,7 @@ def _is_over(folder: str, chosen: KnownCommand, ended: float | None) -> bool:
         return True
     if ended is None:
         return False
-    # It is written down until its clawkit has all of its output.
+    # Its record exists until its clawkit process has written all of its output.
     is_noted = os.path.lexists(records.place_of(folder, record.key, "json"))
     has_keeper = process_table.look(record.keeper) is not None
     is_late = time.monotonic() - ended > _SETTLE_S

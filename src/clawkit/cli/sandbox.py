@@ -1,4 +1,4 @@
-"""`clawkit sandbox`: which sandbox commands run in, which there are, and running one by hand."""
+"""`clawkit sandbox`: explain, list and recreate sandboxes, and run a command in one."""
 
 from __future__ import annotations
 
@@ -61,14 +61,14 @@ def _open(options: dict[str, Any], session: str | None) -> Settings:
 
 
 def _join(words: Sequence[str]) -> str:
-    """One word is what a shell reads; several are a program and its arguments."""
+    """One word is a shell command; several are a program and its arguments."""
     try:
         return words[0] if len(words) == 1 else shlex.join(words)
     except ValueError as error:
         raise ClawkitError(str(error)) from None
 
 
-_session_option = click.option("--session", metavar="KEY", help="Session.  [default: main]")
+_session_option = click.option("--session", metavar="KEY", help="Session. Default: main.")
 
 
 @click.command()
@@ -79,8 +79,8 @@ _session_option = click.option("--session", metavar="KEY", help="Session.  [defa
 def explain(command: tuple[str, ...], session: str | None, as_json: bool, **options: Any) -> None:
     """Explain which sandbox commands run in, why, and what it allows.
 
-    With a COMMAND, also where that would run. One word is a shell command; several are a program
-    and its arguments.
+    With COMMAND, also where that command would run. One word is a shell command; several are a
+    program and its arguments.
 
     Exit code 1 if the configured sandbox is not available.
     """
@@ -100,16 +100,16 @@ def explain(command: tuple[str, ...], session: str | None, as_json: bool, **opti
 @click.option(
     "--network",
     type=click.Choice(["none", "full"]),
-    help="Network of the command.  [default: as configured]",
+    help="Network access of the command. Default: as configured.",
 )
 @_session_option
 @scope_options
 def run(command: tuple[str, ...], network: Any, session: str | None, **options: Any) -> None:
-    """Run a command in the sandbox, as an agent's command would run there.
+    """Run a command in the sandbox, as if an agent had started it.
 
     One word is a shell command; several are a program and its arguments. Standard input is passed
     on; output and errors both go to standard output. The exit code is that of the command. Ctrl-C
-    stops it and everything it started.
+    stops the command and everything it started.
 
     \b
     clawkit sandbox run -- ls ~/.ssh
@@ -127,7 +127,7 @@ def run(command: tuple[str, ...], network: Any, session: str | None, **options: 
 @json_option
 @config_option
 def list_sandboxes(as_json: bool, config_file: str | None) -> None:
-    """List the sandboxes that exist on this machine, and those of configured backends."""
+    """List the sandboxes on this machine and those of other configured backends."""
     found, problems = asyncio.run(find_all(load(config_file)))
     if as_json:
         print_json([_row(each) for _, each in found])
@@ -213,24 +213,26 @@ def recreate(
 def is_meant(
     instance: Instance, *, name: str | None, session: str | None = None, agent: str | None = None
 ) -> bool:
-    """Whether a sandbox is of that name, or belongs to that session or agent."""
+    """Whether a sandbox has that name, or belongs to that session or agent."""
     if name is not None:
         return instance.name == name
     about = f"agent:{agent}:workspace:" if agent is not None else f"{session}:workspace:"
     if instance.scope.startswith(about):
         return True
-    # Names of local ones are made of the key, shortened, with a hash of it.
+    # The name of a local one is its shortened scope key and a hash.
     plain = re.sub(r"[^a-z0-9]+", "-", about.lower()).strip("-")[:_SLUG].strip("-")
     body = instance.name.rpartition("-")[0]
     return body == plain or body.startswith(f"{plain}-")
 
 
 @click.command()
-@click.option("--image", metavar="NAME", help="Name of the image.  [default: as configured]")
-@click.option("--engine", type=click.Choice(["docker", "podman"]), help="[default: as configured]")
+@click.option("--image", metavar="NAME", help="Name of the image. Default: as configured.")
+@click.option(
+    "--engine", type=click.Choice(["docker", "podman"]), help="Default: as configured, else docker."
+)
 @config_option
 def build(image: str | None, engine: _Engine | None, config_file: str | None) -> None:
-    """Build the image of the docker and podman backends from this machine's packages."""
+    """Build the image for docker and podman from this machine's packages."""
     from clawkit.sandbox.engine import build_image
 
     refuse_commands("build images")
@@ -247,7 +249,7 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 async def _run(settings: Settings, command: str, network: Network | None) -> int:
-    """The exit code of the command, or 128 and the number of the signal that killed it."""
+    """The exit code of the command, or 128 plus the number of the signal that killed it."""
     loaded, scope = settings.loaded, settings.scope
     if network is not None:
         loaded = loaded._replace(config=_with_network(settings, network))
@@ -269,7 +271,7 @@ async def _run(settings: Settings, command: str, network: Network | None) -> int
         around: Any = services[BaseEnvironment]
         base = dict(await around.variables())
         _, hold, env = confines.in_sandbox(NO_GRANTS)
-        # Output goes to pipes, whatever terminal this is.
+        # Output goes through pipes, even at a terminal.
         extra = {**env, "CLAWKIT_SHELL": "sandbox run", "TERM": "dumb"}
         launch = Launch(
             command,
@@ -296,7 +298,7 @@ def _with_network(settings: Settings, network: Network) -> Any:
 
 
 async def _attend(command: Command) -> int:
-    """The exit code, once it has ended, or a signal has ended it."""
+    """Wait for the command, passing on input, output and signals; returns the exit code."""
     loop = asyncio.get_running_loop()
     ending: dict[int, asyncio.Task[None]] = {}
 
@@ -343,7 +345,7 @@ async def _show(command: Command) -> None:
 async def _feed(command: Command) -> None:
     if sys.stdin is None:
         return
-    # A command that does not read its input need not take it.
+    # The command may end without reading all of its input.
     with suppress(ToolError, OSError):
         while data := await in_thread(os.read, sys.stdin.fileno(), _CHUNK):
             await command.write(data)
@@ -351,14 +353,14 @@ async def _feed(command: Command) -> None:
 
 
 _LOCAL = ("auto", "bwrap", "landlock", "openshell", "crabbox")
-"""Backends that keep nothing beside the directories of the local ones, or are not supported."""
+"""Backends whose sandboxes are all local directories, or which are not supported."""
 Found = tuple[str, Instance]
-"""A sandbox, and an agent whose backend has it; no agent for those of the local backends."""
+"""An agent whose backend has the sandbox (empty for local backends), and the sandbox."""
 
 
 async def find_all(loaded: Loaded) -> tuple[list[Found], list[str]]:
-    """Those of the local backends, and of every other backend that an agent is to use; and why
-    some could not be looked for."""
+    """The sandboxes of the local backends and of all other configured backends, and why some could
+    not be listed."""
     found: list[Found] = [("", each) for each in await in_thread(list_local, home(os.environ))]
     problems = []
     agents, seen = loaded.config.agents, set()
@@ -388,7 +390,7 @@ async def _opened(loaded: Loaded, agent: str) -> AsyncIterator[Any]:
 
 
 async def remove_all(loaded: Loaded, chosen: Sequence[Found]) -> tuple[list[str], dict[str, str]]:
-    """The names of those that were removed, and why the others were not."""
+    """Remove sandboxes; returns the names of those removed, and why the others were not."""
     removed, kept = [], {}
     for agent, instance in chosen:
         try:

@@ -35,17 +35,17 @@ from clawkit.text import human_size, one_line, printable
 
 _STEP = "tools.sandbox.tools"
 _LISTED = 12
-_SAID_OTHERWISE = ("workdir", "mounts")
+_REPORTED_BY_OTHER_KEYS = ("workdir", "mounts")
 _MODES = {
     "auto": "commands run in the sandbox; the file tools work on the host, in the workspace",
-    "all": "every session works in the sandbox",
-    "non-main": "every session but the main one works in the sandbox",
+    "all": "every session runs in the sandbox",
+    "non-main": "every session except main runs in the sandbox",
     "off": "commands run on the host",
 }
 
 
 def explain(settings: Settings, command: str) -> dict[str, Any]:
-    """Everything there is to know; `problem` in it is empty unless commands cannot run."""
+    """The report, as JSON data; its `problem` is empty unless commands cannot run."""
     config, scope = settings.loaded.config, settings.scope
     workspace = resolve_workspace(config, scope.agent, settings.workspace)
     assembly = assemble(config, scope)
@@ -74,7 +74,7 @@ def explain(settings: Settings, command: str) -> dict[str, Any]:
 
 
 def _describe(confines: Any, scope: Scope, workspace: str) -> tuple[dict[str, Any], str]:
-    """The sandbox, and why no command can run in it; empty when one can."""
+    """The sandbox, and why no command can run in it (empty if one can)."""
     settings: Sandbox = confines.settings
     choice, problem = confines.choice, confines.problem
     about: dict[str, Any] = {
@@ -102,7 +102,7 @@ def _describe(confines: Any, scope: Scope, workspace: str) -> tuple[dict[str, An
             described = dict(sandbox.describe())
             about |= {
                 "scopeKey": described.pop("scope", None),
-                **{name: described[name] for name in described if name not in _SAID_OTHERWISE},
+                **{key: described[key] for key in described if key not in _REPORTED_BY_OTHER_KEYS},
                 "runtimeWorkdir": sandbox.workdir,
                 "workspaceMounts": [mount._asdict() for mount in sandbox.mounts],
             }
@@ -145,7 +145,7 @@ def _describe_elevated(settings: Settings) -> dict[str, Any]:
 
 
 def _describe_tools(settings: Settings, assembly: Assembly) -> dict[str, Any]:
-    """What `tools.sandbox.tools` says of each tool, in a sandboxed session."""
+    """What `tools.sandbox.tools` decides for each tool in a sandboxed session."""
     scope = replace(settings.scope, sandboxed=True)
     verdicts = assemble(settings.loaded.config, scope).decision.verdicts
     said = {
@@ -194,7 +194,7 @@ def _advise(
     key = "clawkit config set agents.defaults.sandbox"
     local = settings.backend in ("auto", "bwrap", "landlock")
     if settings.mode == "off":
-        yield f"confine commands, so that they need no approval: {key}.mode auto"
+        yield f"sandbox commands, so that they need no approval: {key}.mode auto"
     elif about["backend"] != "bwrap" and local:
         yield from map(": ".join, advise(why_no_bwrap(home(os.environ))))
     if not about["available"]:
@@ -208,13 +208,13 @@ def _advise(
                 f"{key}.allowHosts '[\"packages\"]'"
             )
         yield f"let commands read a hidden path: {key}.showPaths '[\"~/.config/gh\"]'"
-        yield f"let commands change a directory outside: {key}.writePaths '[\"~/other\"]'"
+        yield f"let commands write to another directory: {key}.writePaths '[\"~/other\"]'"
     for each in elevated["failures"]:
         yield f"commands cannot ask to leave the sandbox because of {each['key']}"
 
 
 def show(found: Mapping[str, Any]) -> None:
-    """All of it for a person; lists of paths as counts and groups."""
+    """Print the report for people; long lists of paths as counts per group."""
     about = found["sandbox"]
     if found["unconfined"]:
         click.secho("Commands run on the host, unconfined", bold=True, fg="yellow", nl=False)
@@ -235,7 +235,7 @@ def show(found: Mapping[str, Any]) -> None:
             keys = ", ".join(each["key"] for each in tools["sources"][name])
             rows.append((f"tools {name}", f"{_list(tools[name])} ({keys or _STEP})"))
     else:
-        said = "tools.sandbox.tools applies to sandboxed sessions only; this one is not"
+        said = "tools.sandbox.tools does not apply: this session is not sandboxed"
         rows.append(("tools", said))
     said = "allowed, after approval" if elevated["allowedByConfig"] else elevated["reason"]
     if elevated["alwaysAllowedByConfig"]:
@@ -243,7 +243,7 @@ def show(found: Mapping[str, Any]) -> None:
     rows.append(("elevated", said))
     for name, text in rows:
         click.echo(f"  {name:<12} {printable(text)}")
-    for name, title in (("gaps", "What it does not do"), ("fixIt", "To change it")):
+    for name, title in (("gaps", "Limitations"), ("fixIt", "To change it")):
         if texts := (about if name == "gaps" else found)[name]:
             click.secho(title, bold=True)
             for text in texts:
@@ -335,16 +335,15 @@ _SYSCTLS = (
         "for bwrap that allows userns",
     ),
 )
-"""Switches that forbid user namespaces: file, value that does, and what lifts it."""
+"""Switches that forbid user namespaces: file, the value that forbids them, how to allow them."""
 
 
 Advice = tuple[str, str]
-"""Something that is missing, and what to do about it."""
+"""A problem, and how to fix it."""
 
 
 def advise(why_no_bwrap: str) -> Iterator[Advice]:
-    """What this machine lacks for the strongest sandbox; `why_no_bwrap` is empty when bwrap
-    works."""
+    """What this machine lacks for the strongest sandbox; `why_no_bwrap` is empty if bwrap works."""
     elsewhere = "use the backend docker, podman or ssh"
     if platform.system() != "Linux":
         yield "the local backends need Linux", elsewhere
@@ -365,13 +364,13 @@ def advise(why_no_bwrap: str) -> Iterator[Advice]:
 
 
 def look_at_engine(engine: str, image: str) -> Advice | None:
-    """What is wrong with docker or podman; None when it answers and has the image. Blocks."""
+    """What is wrong with docker or podman; None if it answers and has the image. Blocks."""
     program = shutil.which(engine)
     if program is None:
         package = "docker.io" if engine == "docker" else "podman"
         return f"{engine} is not installed", f"apt-get install {package}"
     if why := _ask_engine(program, "info", "--format", "{{.ID}}" if engine == "docker" else "json"):
-        return f"{engine} does not answer ({why})", f"start it, and check: {engine} info"
+        return f"{engine} does not respond ({why})", f"start it, then check: {engine} info"
     if _ask_engine(program, "image", "inspect", "--format", "{{.Id}}", image):
         do = f"clawkit sandbox build --engine {engine} --image {image}"
         return f"{engine} does not have the image {image!r}", do
@@ -384,7 +383,7 @@ def _ask_engine(program: str, *words: str) -> str:
             [program, *words], capture_output=True, timeout=_ENGINE_S, stdin=subprocess.DEVNULL
         )
     except subprocess.TimeoutExpired:
-        return f"no answer within {_ENGINE_S:g} s"
+        return f"timed out after {_ENGINE_S:g} s"
     except OSError as error:
         return error.strerror or str(error)
     said = done.stderr.decode("utf-8", "replace").strip().rpartition("\n")[2]

@@ -21,7 +21,6 @@ from clawkit.cli.options import (
     config_option,
     count_tokens,
     counted,
-    from_home,
     json_option,
     limit_option,
     print_json,
@@ -32,6 +31,7 @@ from clawkit.cli.options import (
     wrong_usage,
 )
 from clawkit.config.load import Loaded, load
+from clawkit.config.paths import abbreviate_home
 from clawkit.content import (
     Assistant,
     Block,
@@ -53,7 +53,7 @@ from clawkit.text import human_size, human_time, one_line, printable
 
 EVERYTHING = 2**62
 _INDEX_S = 3_600.0
-"""A person can interrupt a search that indexes; what is done by then stays."""
+"""Long enough to index everything: a person can interrupt it, and what is indexed is kept."""
 _HEAD = ("ID", "NAME", "AGENT", "USED", "TURNS", "MODEL", "COST", "DIRECTORY", "TITLE")
 _MAX_NAME, _MAX_DIRECTORY, _MAX_TITLE, _MIN_TITLE = 24, 36, 60, 12
 
@@ -87,7 +87,7 @@ def open_store(config_file: str | None, agent: str | None = None) -> Iterator[_O
 
 
 def _with_store(command: Callable[..., None]) -> Callable[..., None]:
-    """`--agent` and `--config` for a command, which is given the store instead."""
+    """Add `--agent` and `--config` to a command, and pass it the opened store instead."""
 
     @_AGENT
     @config_option
@@ -132,7 +132,7 @@ def list_sessions(opened: _Opened, all_agents: bool, here: bool, limit: int, as_
 
 
 def _cells(session: Session, *, all_agents: bool, here: bool) -> tuple[str, ...]:
-    place = from_home(session.workspace)
+    place = abbreviate_home(session.workspace)
     place = place if len(place) <= _MAX_DIRECTORY else f"…{place[1 - _MAX_DIRECTORY :]}"
     cells = (
         session.id,
@@ -159,14 +159,14 @@ def _cost(session: Session) -> str:
 
 @click.command()
 @click.argument("which", metavar="[ID]", required=False)
-@limit_option(20, "Maximum number of sessions that no other one started.")
+@limit_option(20, "Maximum number of top-level sessions.")
 @json_option
 @_with_store
 def tree(opened: _Opened, which: str | None, limit: int, as_json: bool) -> None:
-    """Show sessions with those they started below them; with ID only that one.
+    """Show which session started which, as a tree; with ID, only below that session.
 
     \b
-    clawkit sessions tree            the last used of the agent
+    clawkit sessions tree            the most recently used sessions
     clawkit sessions tree main       what the main session started
     """
     below: dict[str, list[Session]] = {}
@@ -192,7 +192,7 @@ def tree(opened: _Opened, which: str | None, limit: int, as_json: bool) -> None:
 def _branch(
     session: Session, below: dict[str, list[Session]], lead: str, mark: str
 ) -> Iterator[tuple[str, ...]]:
-    """A row for a session, and for each one below it."""
+    """A table row for a session and for each one below it."""
     name = session.name.rpartition(":")[2] if session.name.startswith("subagent:") else session.name
     title = session.label or session.title
     facts = (session.id, _ago(session.updated_ms), str(session.turns), _cost(session))
@@ -219,9 +219,9 @@ def _branch_to_json(session: Session, below: dict[str, list[Session]]) -> dict[s
 def search(
     opened: _Opened, words: tuple[str, ...], all_agents: bool, limit: int, as_json: bool
 ) -> None:
-    """Search what you and the models said: messages with all of WORDS.
+    """Search the messages of sessions for all of WORDS.
 
-    Words in quotes are a phrase. The first search indexes all messages, which can take a minute.
+    Quoted words are a phrase. The first search indexes all messages, which can take a minute.
 
     \b
     clawkit sessions search login page
@@ -243,7 +243,7 @@ def search(
         click.secho(f"  message {hit.number} · {who}{when}", fg="bright_black")
         click.echo(f"  {printable(hit.snippet, '')}")
     if not found.hits:
-        click.echo("No message has all of these words.")
+        click.echo("No message contains all of these words.")
     if found.more:
         click.echo(f"There are more; -n {limit * 5} shows up to {limit * 5}.")
 
@@ -265,9 +265,9 @@ def _hit_to_json(hit: Hit) -> dict[str, Any]:
 @json_option
 @_with_store
 def show(opened: _Opened, which: str, limit: int, everything: bool, as_json: bool) -> None:
-    """Show the messages and calls of a session.
+    """Show the messages and tool calls of a session.
 
-    Long results are truncated; `clawkit sessions export` has all of them.
+    Long results are truncated; `clawkit sessions export` prints everything.
     """
     session = opened.find(which)
     entries = opened.store.history(session.id, EVERYTHING if everything else limit)
@@ -327,10 +327,10 @@ def delete(opened: _Opened, which: tuple[str, ...], yes: bool, as_json: bool) ->
 
 
 def _confirm(found: Sequence[Session]) -> None:
-    """Ask the person. Raises when there is none, or they say no."""
+    """Raises if the person says no, or if there is no terminal to ask on."""
     if not can_ask():
         raise click.UsageError(
-            "there is no terminal to confirm at; add --yes to delete without confirmation"
+            "there is no terminal to confirm on; add --yes to delete without confirmation"
         )
     for session in found:
         title = one_line(session.title, _MAX_TITLE)
@@ -353,7 +353,7 @@ def _call(session: Session) -> str:
     type=click.Choice(["json", "markdown"]),
     default="json",
     show_default=True,
-    help="For programs, or to read.",
+    help="JSON for programs, Markdown for reading.",
 )
 @click.option("-o", "--output", metavar="FILE", help="Write to FILE, which must not exist yet.")
 @_with_store
@@ -406,7 +406,7 @@ _FENCE = re.compile(r"^[ \t]*(`{3,})", re.M)
 
 
 def session_to_json(session: Session) -> dict[str, Any]:
-    """A conversation without its messages, as programs read it."""
+    """A session as JSON, without its messages."""
     return {
         "id": session.id,
         "key": session.key,
@@ -429,13 +429,13 @@ def session_to_json(session: Session) -> dict[str, Any]:
 
 
 def message_to_json(entry: Entry) -> dict[str, Any]:
-    """A message and its number; what is not set is left out, as it is stored."""
+    """A message as it is stored, without unset fields, and its number."""
     stored: dict[str, Any] = msgspec.to_builtins(entry.message)
     return {"number": entry.number, **stored}
 
 
 def print_transcript(session: Session, entries: Sequence[Entry]) -> None:
-    """What was said and done, cut where it is long, with nothing that could play tricks."""
+    """Print the messages for people: long ones truncated, unprintable characters escaped."""
     for line in _head(session):
         click.echo(printable(line, ""))
     if left_out := entries[0].number - 1 if entries else 0:
@@ -461,7 +461,7 @@ def _head(session: Session) -> Iterator[str]:
 
 
 def _when(ms: int) -> str:
-    """A time of the clock here; empty for one that is not known."""
+    """Local time; empty if it is unknown."""
     try:
         return time.strftime("%Y-%m-%d %H:%M", time.localtime(ms / 1000)) if ms > 0 else ""
     except (OverflowError, ValueError, OSError):
@@ -501,7 +501,7 @@ def _print_part(part: Text | Thinking | ToolCall) -> None:
             _print_text(part.text, "  ")
         case Thinking():
             words = part.text or "not shown by the provider"
-            click.secho(f"  [thinks: {printable(one_line(words, 200), '')}]", fg="bright_black")
+            click.secho(f"  [thinking: {printable(one_line(words, 200), '')}]", fg="bright_black")
         case ToolCall():
             text = f"  → {part.name} {summarize_params(part.arguments, 120)}".rstrip()
             click.secho(printable(text, ""), fg="yellow")
@@ -520,13 +520,13 @@ def _plain(content: Sequence[Block]) -> str:
     return "\n".join(
         block.text
         if isinstance(block, Text)
-        else f"[picture: {one_line(block.mime_type, 40)}, {human_size(len(block.data) * 3 // 4)}]"
+        else f"[image: {one_line(block.mime_type, 40)}, {human_size(len(block.data) * 3 // 4)}]"
         for block in content
     )
 
 
 def to_markdown(session: Session, entries: Sequence[Entry]) -> str:
-    """The whole conversation to read; pictures are only named."""
+    """The whole session as Markdown; of images, only type and size."""
     title = one_line(session.title, 200) or session.id
     facts = [f"- {line}" for line in list(_head(session))[1:]]
     parts = [f"# {title}", "\n".join([f"- session {session.key} ({session.id})", *facts])]
@@ -539,7 +539,7 @@ def _message_to_markdown(message: Message) -> Iterator[str]:
     match message:
         case User():
             yield f"## You {_when(message.at_ms)}".rstrip()
-            yield _own_words(_plain(message.content))
+            yield _contain_markdown(_plain(message.content))
         case Assistant():
             yield f"## {one_line(message.model, 80) or 'Model'} {_when(message.at_ms)}".rstrip()
             for part in message.content:
@@ -547,18 +547,18 @@ def _message_to_markdown(message: Message) -> Iterator[str]:
             if message.error:
                 yield f"**Failed:** {one_line(message.error, MAX_LINE)}"
         case ToolResult():
-            word = "failed" if message.is_error else "gave"
+            word = "failed" if message.is_error else "returned"
             yield f"`{one_line(message.tool, 80)}` {word}"
             yield _fenced(_plain(message.content), "text")
         case Summary():
             yield "## Summary of earlier messages"
-            yield _own_words(message.text)
+            yield _contain_markdown(message.text)
 
 
 def _part_to_markdown(part: Text | Thinking | ToolCall) -> Iterator[str]:
     match part:
         case Text():
-            yield _own_words(part.text)
+            yield _contain_markdown(part.text)
         case Thinking():
             if part.text:
                 yield "\n".join(f"> {line}" for line in part.text.strip().split("\n"))
@@ -569,9 +569,9 @@ def _part_to_markdown(part: Text | Thinking | ToolCall) -> Iterator[str]:
             yield _fenced(text, "json")
 
 
-def _own_words(text: str) -> str:
-    """The text with headings of its own as words, and its last block of code closed: the headings
-    of the page say who spoke."""
+def _contain_markdown(text: str) -> str:
+    """Escape the headings in a message and close its last code block, so that it cannot imitate
+    the headings of the page, which say who wrote what."""
     rows: list[str] = []
     fence = ""
     for line in text.splitlines():
@@ -588,7 +588,7 @@ def _own_words(text: str) -> str:
 
 
 def _fenced(text: str, language: str) -> str:
-    """A block of code, with a fence that nothing in the text can close."""
+    """A code block with a fence that nothing in the text can close."""
     longest = max((len(found[1]) for found in _FENCE.finditer(text)), default=2)
     fence = "`" * (longest + 1)
     return f"{fence}{language}\n{text.strip(chr(10))}\n{fence}"

@@ -1,4 +1,4 @@
-"""Approval requests, answered at the terminal."""
+"""Asking for approval at the terminal."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ from clawkit.ui.questions import (
 )
 
 SETTLE_S, LETTER_S = 0.03, 0.5
-"""What comes so soon after a key belongs to it: the rest of its sequence, or of a paste; after a
-letter, the rest of what is typed without looking."""
+"""Input that follows a key within this time belongs to it: the rest of an escape sequence or a
+paste, or, after a letter, of a word that was meant for another prompt."""
 _WIDTH = 80
 _MOST = 4_096
 _CTRL_C = "\x03"
@@ -39,9 +39,9 @@ _ARROWS = re.compile(f"((?:{_ARROW})+)([\r\n]*)")
 
 
 def open_terminal() -> int | None:
-    """The terminal that standard error is, to read from; None where it is not in the foreground."""
+    """Open the terminal of standard error for reading; None if we are not in its foreground."""
     try:
-        # One that is not ours fails; in the background nothing may be read from it.
+        # Raises if it is not our controlling terminal. A background process must not read from it.
         if os.tcgetpgrp(sys.stderr.fileno()) == os.getpgrp():
             return os.open("/dev/tty", os.O_RDWR | os.O_CLOEXEC)
     except OSError:
@@ -53,13 +53,13 @@ class TerminalApprover:
     """Asks on standard error and reads the answer from a terminal, one request at a time."""
 
     def __init__(self, fd: int | None = None, *, bell: bool = False) -> None:
-        """`fd` is the terminal, standard input when None. `bell` rings when a request comes."""
+        """`fd` is the terminal, by default standard input; `bell` rings for every request."""
         self._fd = fd
         self._one_at_a_time = asyncio.Lock()
         self._bell = bell
 
     async def ask(self, request: Question) -> Answer:
-        """The answer. Anything but a clear yes is a no. Cancelled when it is no longer needed."""
+        """Ask, and return the answer: anything but a clear yes denies. May be cancelled."""
         async with self._one_at_a_time:
             screen = _Screen(sys.stdin.fileno() if self._fd is None else self._fd)
             if self._bell:
@@ -70,7 +70,7 @@ class TerminalApprover:
                 screen.say(row)
             choices = list(choices_for(request))
             try:
-                if screen.moves:
+                if screen.can_move_cursor:
                     time = human_time(min(request.timeout_s, MAX_WAIT_S))
                     chosen = await _ask_keys(choices, screen, time)
                 else:
@@ -87,15 +87,13 @@ class TerminalApprover:
 class _Screen:
     def __init__(self, fd: int) -> None:
         self.fd = fd
-        """What keys are read from."""
         term = os.environ.get("TERM") or "dumb"
-        self.moves = term not in ("dumb", "unknown")
-        """Whether the cursor can be moved."""
-        self._has_styles = self.moves and not os.environ.get("NO_COLOR")
+        self.can_move_cursor = term not in ("dumb", "unknown")
+        self._has_styles = self.can_move_cursor and not os.environ.get("NO_COLOR")
 
     @property
     def width(self) -> int:
-        # A terminal that does not know says 0.
+        # 0 if the terminal does not know its width.
         return os.get_terminal_size(sys.stderr.fileno()).columns or _WIDTH
 
     def say(self, text: str, *, nl: bool = True, **style: bool) -> None:
@@ -117,7 +115,7 @@ async def _ask_line(choices: list[Choice], screen: _Screen) -> Choice:
 
 
 async def _ask_keys(choices: list[Choice], screen: _Screen, time: str) -> Choice:
-    """The choice by a key, or by arrow keys and Enter. At first, Enter means no."""
+    """Let the user choose by letter, or by arrow keys and Enter. Initially Enter denies."""
     at = deny_at(choices)
     lasting = " (Enter confirms a lasting answer)" if any(each.lasts for each in choices) else ""
     hint = f"Press a letter{lasting}, or arrow keys and Enter. No answer within {time} means no."
@@ -138,12 +136,12 @@ async def _ask_keys(choices: list[Choice], screen: _Screen, time: str) -> Choice
 
 
 def _press(key: str, choices: list[Choice], at: int) -> tuple[Choice | None, int]:
-    """What a key does: the choice it makes, if any, and the line that is marked then."""
+    """The choice that a key makes, if any, and the index of the line selected afterwards."""
     if moves := _ARROWS.fullmatch(key):
         for arrow in re.findall(_ARROW, moves[1]):
             at = (at + {"A": -1, "B": 1}.get(arrow[-1], 0)) % len(choices)
         return (choices[at] if moves[2] else None), at
-    # Enter after a letter is habit.
+    # Many people press Enter after a letter.
     letter = key.rstrip("\r\n").lower()
     if not letter:
         return choices[at], at
@@ -174,8 +172,10 @@ async def _ask_reason(screen: _Screen) -> Answer:
 
 @contextmanager
 def _input(fd: int, *, lines: bool) -> Iterator[None]:
-    """Keys one by one and unseen, or lines; Ctrl-C is a key. What was typed before does not
-    count, and the terminal is as before afterwards."""
+    """Read lines, or single keys without echo; Ctrl-C is an ordinary key.
+
+    Discards what was typed before, and restores the terminal afterwards.
+    """
     before = termios.tcgetattr(fd)
     now = termios.tcgetattr(fd)
     now[3] &= ~termios.ISIG
@@ -189,13 +189,13 @@ def _input(fd: int, *, lines: bool) -> Iterator[None]:
     try:
         yield
     finally:
-        # It may be gone by now.
+        # The terminal may be gone by now.
         with suppress(termios.error):
             termios.tcsetattr(fd, termios.TCSADRAIN, before)
 
 
 async def _read_key(fd: int) -> str:
-    """One key with all that came with it; end of file is Ctrl-D."""
+    """One key, with everything that arrived together with it; end of file counts as Ctrl-D."""
     got = more = await read_ready(fd, _MOST)
     while more:
         try:
@@ -203,7 +203,7 @@ async def _read_key(fd: int) -> str:
                 more = await read_ready(fd, _MOST)
         except TimeoutError:
             break
-        # However much is pasted, no rest of it is taken for a key.
+        # Keep reading however much is pasted, so that no rest of it counts as a key.
         got = (got + more)[:_MOST]
     return got.decode("utf-8", "replace") or "\x04"
 

@@ -1,4 +1,4 @@
-"""`clawkit tools`: what there is, why it is or is not in force, and calling it."""
+"""`clawkit tools`: list tools, explain why each is in force or not, and call them."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ MAX_LINE = 16 * 1024 * 1024
 
 
 def _open(options: dict[str, Any]) -> tuple[Settings, Assembly, list[str]]:
-    """The settings, the tools there are, and remarks on both."""
+    """The settings, the tools, and warnings about both."""
     settings = read_settings(options)
     assembly = assemble(settings.loaded.config, settings.scope)
     return settings, assembly, [*map(str, settings.loaded.warnings), *assembly.warnings]
@@ -83,7 +83,7 @@ def _row(name: str, assembly: Assembly, provider: Provider) -> dict[str, Any]:
     "--all",
     "everything",
     is_flag=True,
-    help="Also tools that policy removed, that are off or not available.",
+    help="Include tools that policy removed, that are off, or that are not available.",
 )
 @json_option
 @scope_options
@@ -138,7 +138,7 @@ def _state(row: dict[str, Any]) -> str:
 def explain(names: tuple[str, ...], as_json: bool, **options: Any) -> None:
     """Explain why a tool is in force or not: which step, setting and entry.
 
-    Without a name, every tool is explained.
+    Without NAME, all tools are explained.
 
     \b
     clawkit tools explain exec --agent support --model google/gemini-3-pro
@@ -174,7 +174,7 @@ def _known(name: str, assembly: Assembly) -> str:
 
 
 def _rules_for(name: str, settings: Settings, assembly: Assembly) -> list[dict[str, Any]]:
-    """The argument rules that may speak up when the tool is called."""
+    """The argument rules that can apply to a call of the tool."""
     configured = settings.loaded.config.tools.rules
     return [
         {
@@ -220,7 +220,7 @@ def _print_explanation(row: dict[str, Any]) -> None:
 @always_json
 @scope_options
 def schema(names: tuple[str, ...], provider: Provider | None, strict: bool, **options: Any) -> None:
-    """Print the declarations of the tools in force as JSON, as a model API takes them."""
+    """Print the declarations of the tools in force as JSON, in the format of a model API."""
     settings, assembly, _ = _open(options)
     target = provider or target_of(settings.scope.model)
     if strict and not target.startswith("openai"):
@@ -252,8 +252,8 @@ def _in_force(name: str, assembly: Assembly) -> Any:
 def call(name: str, params: str, text: bool, **options: Any) -> None:
     """Call a tool and print its result as JSON: {"content": […], "details": {…}}.
 
-    JSON is the parameters as an object; `-` reads them from standard input. The exit code is 0 for
-    success, 1 when the tool failed, 3 when policy or a person refused.
+    JSON is an object with the parameters; `-` reads it from standard input. The exit code is 0 for
+    success, 1 if the tool failed, 3 if policy or a person refused.
 
     \b
     clawkit tools call read '{"path": "README.md", "limit": 5}' --text
@@ -272,13 +272,13 @@ def call(name: str, params: str, text: bool, **options: Any) -> None:
 @click.option(
     "--later",
     is_flag=True,
-    help="Do not refuse commands that need approval: let them wait for `clawkit approvals "
-    "resolve`, and report their outcome in lines of their own.",
+    help="Let commands that need approval wait for `clawkit approvals resolve` instead of "
+    "refusing them, and report each outcome on a separate line.",
 )
 @always_json
 @scope_options
 def run(file: str, later: bool, **options: Any) -> None:
-    """Make the calls in a JSONL file (`-`: standard input), one after the other.
+    """Make the tool calls in a JSONL file (`-` for standard input), one after another.
 
     Each line is {"tool": …, "params": …, "id": …}; each answer is one line with the same id. The
     exit code is the highest of all calls.
@@ -300,7 +300,7 @@ def run(file: str, later: bool, **options: Any) -> None:
 
 
 async def _closing(run: Run, work: Coroutine[Any, Any, T]) -> T:
-    """The work, and then the end of whatever it left running."""
+    """Do the work, then stop everything it left running."""
     try:
         return await work
     finally:
@@ -309,7 +309,7 @@ async def _closing(run: Run, work: Coroutine[Any, Any, T]) -> T:
 
 
 def tell_ending(run: Run) -> None:
-    """Say which background commands are stopped now."""
+    """Print which background commands are about to be stopped."""
     if isinstance(run.services, Services) and run.services.is_made(Commands):
         mine = run.services[Commands].all(owner_of(run.scope))
         running = [each for each in mine if each.exit is None or each.left]
@@ -322,7 +322,8 @@ def tell_ending(run: Run) -> None:
 
 
 async def _answer_all(run: Run, lines: LineReader, *, later: bool) -> int:
-    """One line per call; the worst exit code. A bad line is an answer, not an end."""
+    """Answer every call with one line; returns the highest exit code. Continues after an invalid
+    line."""
     worst, number = 0, 0
     watch = _print_notice if later else None
     while line := await lines.next():
@@ -334,7 +335,7 @@ async def _answer_all(run: Run, lines: LineReader, *, later: bool) -> int:
         _print_line({**id_, **result.to_json()})
         worst = max(worst, exit_code(result))
         if len(line) > MAX_LINE:
-            break  # where the next line begins is unknown
+            break  # the start of the next line is unknown
     if later and isinstance(run.services, Services) and run.services.is_made(Gate):
         gate: Any = run.services[Gate]
         await gate.finish()
@@ -365,7 +366,7 @@ async def _answer(run: Run, line: bytes, number: int, watch: OnEvent | None) -> 
         return refuse(' must be an object like {"tool": "ls", "params": {}}')
     given_id = request.get("id")
     if not (given_id is None or isinstance(given_id, (str, int))):
-        return refuse(": the id must be text or a whole number")
+        return refuse(": the id must be a string or an integer")
     if unknown := sorted(set(request) - {"tool", "params", "id"}):
         return refuse(f" has unknown keys: {', '.join(unknown)}", request["tool"], given_id)
     call_id = "" if given_id is None else str(given_id)
@@ -385,7 +386,7 @@ def _read_params(text: str) -> object:
     except ValueError as error:
         raise click.UsageError(
             f"the parameters are not JSON: {error}\n"
-            "Give them as an object, in single quotes for the shell: "
+            "Pass an object, in single quotes for the shell: "
             """'{"path": "README.md"}'"""
         ) from None
 
@@ -402,7 +403,7 @@ def _prepare(settings: Settings, *, later: bool = False) -> Run:
 
 
 async def _interruptible(run: Run, request: CallRequest, watch: OnEvent | None = None) -> Result:
-    """The call, stopped cleanly by Ctrl-C or a polite kill."""
+    """Make the call; Ctrl-C and SIGTERM stop it cleanly."""
     progress = _show_progress if is_terminal(sys.stderr) else None
     task = asyncio.ensure_future(call_tool(run, request, watch or progress))
     with cancelled_by_signals(task):
@@ -425,5 +426,5 @@ def _show_progress(event: Event) -> None:
 
 
 def exit_code(result: Result) -> int:
-    """0 ok, 1 the tool failed, 3 refused."""
+    """0 success, 1 the tool failed, 3 refused."""
     return 3 if result.details.get("status") == "blocked" else int(result.is_error)

@@ -1,4 +1,4 @@
-"""Showing a turn without a full terminal: plain text, or JSON lines."""
+"""A turn as plain text or as JSON lines, for `clawkit agent` and the chat without a terminal."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ from clawkit.text import human_time, one_line, printable
 
 _SHOWN = 120
 _MARK = "·"
-"""What a line about a call begins with."""
+"""The first character of a line about a tool call."""
 
 
 class TurnOutput(ABC):
-    """Shows events until they cannot be written any more."""
+    """Shows the events of a turn, until the output can no longer be written."""
 
     shows_subagents = False
     """Whether events of sub-agents are shown as well."""
 
     def __init__(self) -> None:
         self.failed: OSError | None = None
-        """Why nothing can be written any more."""
+        """Why the output can no longer be written."""
         self.stop: Callable[[], object] = lambda: None
-        """Called when that happens."""
+        """Called when writing fails."""
 
     def __call__(self, event: Event) -> None:
         if self.failed is None:
@@ -44,15 +44,15 @@ class TurnOutput(ABC):
     @abstractmethod
     def show(self, event: Event) -> None: ...
 
-    def finish(self, ended: TurnEnded) -> None:  # noqa: B027  # events may have said it all
-        """What is left to say when the turn is over."""
+    def finish(self, ended: TurnEnded) -> None:  # noqa: B027  # the events may be enough
+        """Show what remains to be shown when the turn has ended."""
 
-    def give_up(self, how: Ended, error: str = "") -> None:  # noqa: B027  # the caller says it
-        """There will be no turn, or no more of it."""
+    def give_up(self, how: Ended, error: str = "") -> None:  # noqa: B027  # the caller reports it
+        """Called when the turn cannot start or was aborted."""
 
 
 class JsonOutput(TurnOutput):
-    """Every event as one line of JSON on standard output."""
+    """One JSON line per event on standard output."""
 
     shows_subagents = True
 
@@ -76,33 +76,33 @@ class JsonOutput(TurnOutput):
         if not line:
             import json
 
-            # ASCII alone: halves of characters have an escape, and no terminal is deceived.
+            # ASCII only: lone surrogates can be escaped, and nothing can deceive the terminal.
             line = json.dumps(msgspec.to_builtins(event)).encode()
         click.echo(line)
 
 
 class PlainOutput(TurnOutput):
-    """The answer on standard output as it comes, what the agent does on standard error."""
+    """Streams the answer to standard output, and what the agent does to standard error."""
 
     def __init__(self) -> None:
         super().__init__()
         self._in_line = False
         self._streamed: list[str] = []
-        """What was shown of this answer; void when another attempt follows."""
+        """Pieces of this answer so far; they are void if the request is retried."""
         self._is_live = is_terminal(sys.stdout)
-        self._unsaid: list[str] | None = None
-        """Failures that the operator will repeat in its answer; None when another model works."""
+        self._held_back: list[str] | None = None
+        """Failed calls, which the operator repeats in its answer; None for any other model."""
 
     def show(self, event: Event) -> None:
         match event:
             case events.Requested(model=model):
-                self._unsaid = [] if model == str(OPERATOR) else None
+                self._held_back = [] if model == str(OPERATOR) else None
             case events.TextPiece(text=text):
                 self._streamed.append(text)
                 if self._is_live:
                     self._write(self._as_text(printable(text)))
             case events.Answered(message=message):
-                # A pipe gets complete answers only: what was shown there cannot be taken back.
+                # A pipe gets complete answers only: an answer that is voided must not be in it.
                 if not self._is_live and message.text.strip():
                     self._write(message.text)
                 self._end_line()
@@ -111,7 +111,7 @@ class PlainOutput(TurnOutput):
                 wait = f" in {human_time(wait_s)}" if wait_s >= 1 else ""
                 is_shown = self._is_live and bool(self._streamed)
                 void = "; the text above is void" if is_shown else ""
-                # The reason begins with who failed.
+                # The reason starts with the model that failed.
                 again = " again" if reason.startswith(f"{model} ") else ""
                 self._note(f"{reason}{void}; asking {model}{again}{wait}", "yellow")
                 self._streamed = []
@@ -121,10 +121,10 @@ class PlainOutput(TurnOutput):
                     self._note(f"{happened['tool']} {words}")
                 elif happened["type"] == "end" and happened.get("isError"):
                     words = f"{happened['tool']} failed: {happened.get('error', '')}"
-                    if self._unsaid is None:
+                    if self._held_back is None:
                         self._note(words, "yellow")
                     else:
-                        self._unsaid.append(words)
+                        self._held_back.append(words)
             case events.Said(message=message) if message.source is not None:
                 for title in message.source.titles:
                     self._note(title)
@@ -133,9 +133,9 @@ class PlainOutput(TurnOutput):
             case events.Compacted(tokens_before=before, tokens_after=after):
                 self._note(f"the session was compacted: {before} → {after} tokens")
             case TurnEnded():
-                # It was stopped before it could repeat them.
-                unsaid, self._unsaid = self._unsaid or (), None
-                for words in unsaid:
+                # The operator was stopped before it could repeat them.
+                held_back, self._held_back = self._held_back or (), None
+                for words in held_back:
                     self._note(words, "yellow")
             case _:
                 pass
@@ -150,7 +150,7 @@ class PlainOutput(TurnOutput):
         click.secho(f"{_MARK} {printable(one_line(text, 400))}", fg=colour, err=True)
 
     def _as_text(self, text: str) -> str:
-        """More of an answer, in which no line can be taken for one about a call."""
+        """Indent lines of an answer that could be mistaken for lines about tool calls."""
         text = text.replace(f"\n{_MARK}", f"\n {_MARK}")
         return f" {text}" if text.startswith(_MARK) and not self._in_line else text
 

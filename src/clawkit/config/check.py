@@ -1,6 +1,6 @@
-"""The configuration check: raw values in, typed `Config` out, every mistake reported at once.
+"""Validation: raw values in, typed `Config` out, all errors reported at once.
 
-In sections that allow unknown keys, those that are most likely misspelt are mistakes all the same.
+Keys that are probably misspelt are errors even in sections that allow unknown keys.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ from clawkit.errors import ConfigError, Issue
 
 _MIN_LETTERS = 4
 _LONG = 8
-"""From this many letters on a name is still the same with two mistakes in it."""
+"""Names of at least this length still match with two mistakes."""
 _POLICIES = {"tool", "tools", "toolbysender", "toolsbysender"}
 _POLICY_KEYS = {"allow", "alsoallow", "deny"}
 
 
 def meant(key: str, value: Any, layout: Layout) -> str | None:
-    """The setting that an unknown key was meant to be, if there can be little doubt.
+    """The setting that an unknown key was most likely meant to be, or None.
 
-    Capitals and underscores are never a difference. A key that is only similar must have a value
-    that could be there: `account: "+1555"` is not a misspelt map of accounts.
+    Case and underscores are ignored. If the key is only similar, its value must have a suitable
+    type: `account: "+1555"` is not a misspelt map of accounts.
     """
     written = _folded(key)
     names = {name: name.casefold() for name in layout.shapes}
@@ -52,7 +52,7 @@ def meant(key: str, value: Any, layout: Layout) -> str | None:
 
 
 def is_tool_policy(key: str | int, value: dict[str, Any]) -> bool:
-    """Whether an object is called like a tool policy and holds what only such a one would."""
+    """Whether an object has the name and the keys of a tool policy."""
     name = _folded(str(key))
     if name not in _POLICIES:
         return False
@@ -68,7 +68,7 @@ def _folded(key: str) -> str:
 
 
 def _is_near(a: str, b: str, edits: int) -> bool:
-    """Whether that many letters added, dropped, changed or swapped make one word the other."""
+    """Whether so many insertions, deletions, substitutions or transpositions turn `a` into `b`."""
     if abs(len(a) - len(b)) > edits:
         return False
     at = next((i for i, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), None)
@@ -88,10 +88,10 @@ Locate = Callable[[Path], tuple[str, int]]
 
 MAX_SHOWN = 50
 _MAX_PLACED = 4 * MAX_SHOWN
-"""Errors beyond this many get no line and no near miss: either costs too much for so many."""
+"""Errors beyond this number get no line and no suggestion, which would take too long."""
 _MAX_VALUE_CHARS = 80
 _MAX_REDACTED = 8192
-"""Enough to see the end of whatever begins within the characters that are shown."""
+"""Long enough to recognise a secret that starts within the characters shown."""
 _MAX_LISTED = 20
 
 _HIDDEN_NAME = (
@@ -103,17 +103,17 @@ _BOOLEANS = {"true": True, "1": True, "false": False, "0": False}
 
 
 _BAD: Any = object()
-"""Stands in the cleaned tree for a value that was reported as wrong."""
+"""Placeholder in the cleaned tree for a value that was reported as wrong."""
 
 
 class _WrongValueError(Exception):
-    """A section looked at a value that was reported."""
+    """A section used a value that has been reported."""
 
 
 class _Damaged(dict[str, Any]):
-    """An object with wrong values in it; looking at one of those, or at all keys, raises.
+    """An object with wrong values; accessing one of them, or iterating, raises.
 
-    So sections can be asked for contradictions among the values that are right.
+    This lets sections still report conflicts among the values that are right.
     """
 
     def get(self, key: str, default: Any = None) -> Any:
@@ -130,20 +130,20 @@ class _Damaged(dict[str, Any]):
 
 
 def check(raw: Any, locate: Locate, *, every_error: bool = False) -> tuple[Config, list[Issue]]:
-    """The typed configuration and the warnings; raises ConfigError with all that is wrong.
+    """The typed configuration and the warnings. Raises ConfigError with all errors.
 
-    Of many errors it tells the first and how many more there are, or on request every one, those
-    far down without their lines.
+    If there are many, only the first are listed, with the number of the others; with
+    `every_error`, all of them, the last ones without a line number.
 
-    `locate` gives file and line of a path in `raw`. The paths it is asked for are spelled as
-    in `raw`, and exist there but for their last step.
+    `locate` returns file and line of a path. Its paths are spelled as in `raw`; the last step may
+    not exist there.
     """
     walk = _Walk(locate, every_error)
     clean = walk.section(Config, raw, ()) if isinstance(raw, dict) else _BAD
     if clean is _BAD:
         walk.error((), f"expected an object, found {_show(raw, ())}")
     if walk.errors:
-        # In file order: by file as first met, then by line; then those without a line.
+        # By file in order of appearance, then by line; those without a file last.
         ranks: dict[str, int] = {}
         for issue in walk.errors:
             ranks.setdefault(issue.file, len(ranks))
@@ -153,14 +153,14 @@ def check(raw: Any, locate: Locate, *, every_error: bool = False) -> tuple[Confi
 
 
 def cut_off(issues: Sequence[Issue], count: int) -> list[Issue]:
-    """As many issues as a person wants to see at once, and how many of `count` are left."""
+    """The first issues, as many as a person wants to see at once, and how many are left."""
     more = count - MAX_SHOWN
     rest = [Issue("", f"there are {more} more errors after these")] if more > 0 else []
     return [*issues[:MAX_SHOWN], *rest]
 
 
 Found = tuple[Path, str, str]
-"""Where something is odd, what, and what to do."""
+"""The path, the message, and a hint."""
 
 
 class _Walk:
@@ -257,7 +257,7 @@ class _Walk:
     def value(self, shape: Shape, value: Any, path: Path) -> Any:
         if isinstance(value, FromEnv) and value.missing and (shape.text or shape.anything):
             message = f"the environment variable {' and '.join(value.missing)} is not set"
-            self.warnings.append((path, message, "The setting fails where it is used"))
+            self.warnings.append((path, message, "The setting will fail when it is used"))
         if shape.anything and not isinstance(value, dict | list):
             return str(value) if isinstance(value, FromEnv) else value
         if isinstance(value, str):
@@ -306,8 +306,8 @@ class _Walk:
             return self.section(shape.sections[0], value, path)
         if shape.anything and path[0] == "channels" and is_tool_policy(path[-1], value):
             applied = f"{_path_text(path[:2])}.groups.<id>.tools and .toolsBySender"
-            message = "clawkit applies no tool policy in this place"
-            self.unread_policies.append((path, message, f"It applies those in {applied}"))
+            message = "a tool policy has no effect here"
+            self.unread_policies.append((path, message, f"Policies apply in {applied}"))
         inner = shape.values or ANYTHING
         clean = {key: self.value(inner, entry, (*path, key)) for key, entry in value.items()}
         return _BAD if any(entry is _BAD for entry in clean.values()) else clean
@@ -322,7 +322,7 @@ def _shorten(text: str) -> str:
 
 
 def _show(value: Any, path: Path) -> str:
-    """A value as an error may show it: short, one line, and nothing that may be a secret."""
+    """A value for an error message: short, on one line, without secrets."""
     if value is None:
         return "null"
     if isinstance(value, bool):
@@ -343,7 +343,7 @@ def _show(value: Any, path: Path) -> str:
 
 
 def _without_secrets(text: str) -> str:
-    # Most of a start, and only a wrong value needs it.
+    # Expensive to import, and only needed for wrong values.
     from clawkit.redact import Redactor
 
     return _shorten(Redactor().strict(text[:_MAX_REDACTED]))

@@ -1,11 +1,11 @@
-"""Changes to settings in the configuration file: what `config set`, `unset` and `patch` do.
+"""Sets, unsets and patches settings in the configuration file.
 
-First what they do to the text, and what they refuse: a list replaces a list; an object replaces an
-object only if no setting is lost by it, at any depth; so do the two lists whose entries have ids.
-`replace` allows the loss, `merge` adds the new settings to the old ones.
+A list replaces a list. An object replaces an object only if no setting is lost, at any depth; the
+same holds for the two lists whose entries have ids. `replace` allows the loss; `merge` adds the new
+settings to the old ones.
 
-Then the file: it is locked, the result is checked before it is written, the previous file is kept
-as a backup, and a failure leaves the file as it was.
+The file is locked, the result is validated before it is written, and the previous file is kept as a
+backup. If anything fails, the file does not change.
 """
 
 from __future__ import annotations
@@ -46,8 +46,8 @@ def set_setting(
     if merge and old is not None:
         if not _can_merge(old, value, found.path):
             raise EditError(
-                f"{format_path(found.path)!r} cannot be merged: only objects can, and lists whose "
-                "entries have ids. Use --replace instead of --merge"
+                f"{format_path(found.path)!r} cannot be merged: only objects, and lists whose "
+                "entries have ids, can. Use --replace instead of --merge"
             )
         value = _merged(old, value, found.shape, found.path)
     else:
@@ -64,14 +64,14 @@ def unset_setting(text: str, path: Path) -> str:
 
 
 def patch_settings(text: str, patch: Mapping[str, Any], *, replace: bool = False) -> str:
-    """`text` with a patch merged in, in which null removes a setting. Raises EditError."""
+    """`text` with a patch merged in; null removes a setting. Raises EditError."""
     root = content(text)
     if not isinstance(root, dict):
-        raise EditError("the file does not hold an object, so there is nothing to merge into")
+        raise EditError("the file does not contain an object, so the patch cannot be merged")
     patch = aligned(dict(patch), root, ROOT)
     if not replace:
         kept = patched(root, _without_nulls(patch))
-        advice = "Set what should be removed to null, or add --replace"
+        advice = "To remove a setting, set it to null; or add --replace"
         _refuse_loss(_lost(root, kept, ROOT, ()), advice)
     return merge_patch(text, patch)
 
@@ -85,7 +85,7 @@ def _without_nulls(patch: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def patched_paths(patch: Mapping[str, Any], above: Path = ()) -> Iterator[Path]:
-    """The settings that a patch is about."""
+    """The paths of the settings in a patch."""
     for key, value in patch.items():
         if isinstance(value, dict) and value:
             yield from patched_paths(value, (*above, key))
@@ -94,19 +94,19 @@ def patched_paths(patch: Mapping[str, Any], above: Path = ()) -> Iterator[Path]:
 
 
 def content(text: str) -> Any:
-    """The value of a text; an empty object when it holds none yet. Raises Json5Error."""
+    """The value of a text; an empty object if it contains none yet. Raises Json5Error."""
     return parse(text).value if skip_gap(text, 0) < len(text) else {}
 
 
 def _has_ids(path: Path) -> bool:
-    """Whether this is a list whose entries are known by their ids, not by their places."""
+    """Whether this is a list whose entries are identified by id, not by position."""
     return path == ("agents", "list") or (
         len(path) == 4 and path[:2] == ("models", "providers") and path[3] == "models"
     )
 
 
 def _ids(entries: Any) -> dict[str, int]:
-    """Id to the index of its entry."""
+    """Id -> index."""
     found: dict[str, int] = {}
     for index, entry in enumerate(entries if isinstance(entries, list) else ()):
         if isinstance(entry, dict) and isinstance(entry.get("id"), str):
@@ -123,7 +123,7 @@ def _refuse_loss(lost: Iterable[str], advice: str) -> None:
 
 
 def _lost(old: Any, new: Any, shape: Shape, path: Path) -> Iterator[str]:
-    """The settings in `old` for which `new` has no place."""
+    """The settings in `old` that are missing from `new`."""
     if isinstance(old, dict) and not is_secret(shape):
         for key, value in old.items():
             name, inner = below(shape, key)
@@ -173,23 +173,23 @@ BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 
 class Change(NamedTuple):
-    """What an edit does, or would do, to a file."""
+    """The effect of an edit on a file."""
 
     file: str
-    before: str | None  # None when there was no file
+    before: str | None  # None if the file did not exist
     after: str
-    issues: tuple[Issue, ...]  # wrong before and still, cut off when many; an edit never adds any
-    warnings: tuple[Issue, ...]  # what is odd now and was not before
+    issues: tuple[Issue, ...]  # errors from before the edit, the first of many; an edit adds none
+    warnings: tuple[Issue, ...]  # only new ones
     written: bool = False
 
     @property
     def diff(self) -> list[str]:
-        """The changed lines in unified form, secrets masked."""
+        """A unified diff with secrets masked."""
         return diff(self.before or "", self.after, self.file)
 
     @property
     def backup(self) -> str | None:
-        """Where the file before is kept."""
+        """The path of the previous file."""
         return f"{self.file}.bak" if self.written and self.before is not None else None
 
 
@@ -203,11 +203,11 @@ def change(
     env: Mapping[str, str] | None = None,
     wait_s: float = LOCK_WAIT_S,
 ) -> Change:
-    """Apply a text edit to the file at `file`, which is made if there is none.
+    """Apply a text edit to a file, which is created if it does not exist.
 
-    `paths` are the settings the edit is about, so that those of included files are refused;
-    `wait_s` is how long another editor is waited for. A file with errors may be edited as long
-    as the edit adds none. Raises EditError or ConfigError, and then nothing was written.
+    `paths` are the settings to be edited: those that come from included files are refused.
+    `wait_s` is how long to wait for the lock. A file with errors may be edited as long as the edit
+    adds none. If it raises EditError or ConfigError, nothing was written.
     """
     env = os.environ if env is None else env
     if dry_run:
@@ -255,8 +255,8 @@ def _prepare(
     old_size, size = len(text.encode()), len(after.encode())
     if not allow_shrink and old_size > SMALL_BYTES and size < old_size / 2:
         raise EditError(
-            f"this would shrink the file from {old_size} to {size} bytes; ask for it explicitly if "
-            "you mean it"
+            f"this would shrink the file from {old_size} to {size} bytes; if you mean it, add "
+            "--force (config unset) or --replace (config set, config patch)"
         )
     issues, warnings = _judge(after, file, env)
     old_issues, old_warnings = ([], []) if before is None else _judge(before, file, env)
@@ -266,12 +266,12 @@ def _prepare(
 
 
 def _read(file: str) -> str | None:
-    """The text of the file, None if there is none. Raises for what must not be replaced."""
+    """The text of the file; None if it does not exist. Raises if it must not be replaced."""
     if not os.path.lexists(file):
         return None
     if os.path.islink(file):
         target = os.path.realpath(file)
-        raise EditError(f"{file!r} is a symbolic link; name the file itself: {target!r}")
+        raise EditError(f"{file!r} is a symbolic link; use its target: {target!r}")
     try:
         return read_text(file)
     except ReadError as error:
@@ -279,7 +279,7 @@ def _read(file: str) -> str | None:
 
 
 def _refuse_included(file: str, text: str, paths: Iterable[Path], env: Mapping[str, str]) -> None:
-    """Settings of an included file are not overridden from here."""
+    """Refuse to override settings of an included file."""
     if INCLUDE not in text and "\\" not in text:
         return
     own = content(text)
@@ -295,9 +295,9 @@ def _refuse_included(file: str, text: str, paths: Iterable[Path], env: Mapping[s
 
 
 def _included_at(tree: Tree, own: object, path: Path) -> tuple[str, int] | None:
-    """File and line of a setting, or of the nearest thing around it, if our file lacks it.
+    """File and line of a setting, or of what encloses it, if it is not in our own file.
 
-    Indexes into a list that is joined from several files have no meaning in one of them.
+    Indexes into a list that is merged from several files are meaningless in one of them.
     """
     where = spelled(path, tree.value)
     for end in range(1, len(path) + 1):
@@ -314,7 +314,7 @@ def _included_at(tree: Tree, own: object, path: Path) -> tuple[str, int] | None:
 
 
 def _judge(text: str, file: str, env: Mapping[str, str]) -> tuple[list[Issue], list[Issue]]:
-    """All that is wrong with a text as the content of the file, and what is odd."""
+    """The errors and the warnings of a text as content of the file."""
     try:
         return [], loads(text, file=file, env=env, every_error=True).warnings
     except ConfigError as error:
@@ -322,7 +322,7 @@ def _judge(text: str, file: str, env: Mapping[str, str]) -> tuple[list[Issue], l
 
 
 def _added(before: Sequence[Issue], after: Sequence[Issue]) -> list[Issue]:
-    """What is in `after` only; lines move."""
+    """The issues that are only in `after`, regardless of their lines."""
     old = {(each.path, each.message) for each in before}
     return [each for each in after if (each.path, each.message) not in old]
 
@@ -347,7 +347,7 @@ def _byte_order_mark(file: str) -> bytes:
 
 
 def diff(before: str, after: str, name: str) -> list[str]:
-    """The changed lines in unified form. Compared as they are, shown with secrets masked."""
+    """A unified diff, with secrets masked after comparing."""
     from difflib import SequenceMatcher
 
     if before == after:
@@ -371,10 +371,10 @@ def _lines(text: str) -> list[str]:
 
 
 def _shown(text: str) -> str:
-    """A text with the secret values in it masked; no line moves by that."""
+    """A text with its secrets masked; the number of lines stays the same."""
     try:
         root = parse(text)
-    except Json5Error:  # it has no values; every line is still searched for secrets
+    except Json5Error:  # `diff` still redacts every line
         return text
     return apply(text, _masks(text, root, masked(root.value)))
 

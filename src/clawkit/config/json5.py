@@ -1,11 +1,10 @@
-"""JSON5 with positions: the one parser behind loading, error lines and edits.
+"""JSON5 parser with positions, used for loading, error messages and edits.
 
-A configuration has to mean one thing to every reader, so this is stricter than the format:
-a key twice in one object, `__proto__` and its kin as keys, NaN and Infinity, half a surrogate
-pair, numbers of more than 400 characters and nesting beyond 128 levels are errors.
+It is stricter than JSON5, so that a configuration has one meaning for every reader: duplicate keys,
+`__proto__` and similar keys, NaN and Infinity, lone surrogates, numbers of more than 400 characters
+and nesting deeper than 128 levels are errors.
 
-Time is linear in the text. The parser keeps its own stack, so depth never costs Python frames.
-Errors name keys and never repeat a value, which may be a secret.
+Takes linear time, and does not recurse. Errors name keys, but never a value, which may be a secret.
 """
 
 from __future__ import annotations
@@ -21,12 +20,12 @@ SPACE = (
     "\t\n\v\f\r \u00a0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a"
     "\u2028\u2029\u202f\u205f\u3000\ufeff"
 )
-"""What JSON5 counts as white space; a bare `str.strip()` would take more."""
+"""White space in JSON5; `str.strip()` without arguments removes more."""
 MAX_DEPTH = 128
 MAX_NUMBER_CHARS = 400
 UNSAFE_KEYS = frozenset({"__proto__", "constructor", "prototype"})
 
-# Anything in the place of a number or `true`, up to the next punctuation.
+# Anything where a number or `true` may be, up to the next punctuation.
 _WORD = re.compile(r"[+\-.$\w]++")
 _MEMBER = re.compile(r'(?:([A-Za-z_$][A-Za-z0-9_$]*+)|"([^"\\\r\n]*+)")[ \t]*+:')
 _SCALAR = re.compile(rf'[ \t]*+(?:"([^"\\\r\n]*+)"|({_WORD.pattern}))')
@@ -35,16 +34,16 @@ _LINE_BREAKS = "\n\r\u2028\u2029"
 _LINE_COMMENT = re.compile(f"//[^{_LINE_BREAKS}]*+")
 _LITERALS = {"true": True, "false": False, "null": None}
 
-# Plain texts and not patterns: compiling what few files need would cost every start.
+# Strings, not compiled patterns: few files need them, and compiling would slow down every start.
 _INDEX = "0|[1-9][0-9]{0,8}"
 _PATH_NAME = rf"[^.\[\]\"'{SPACE}\x00-\x1f]++"
 _PATH_PART = rf"\.({_PATH_NAME})|\[([^\[\]\"'\x00-\x1f]++)\]"
 _KEY_RUN = rf"[^{SPACE}:=,{{}}\[\]\"']*+"
-# ASCII letters, digits, $ and _, anything beyond ASCII but spaces, and escapes.
+# ASCII letters, digits, $ and _, non-ASCII characters except spaces, and escapes.
 _NAME = rf"(?:[^\x00-#%-/:-@\[-\^`{{-\x7f{SPACE}]++|\\u[0-9a-fA-F]{{4}})+"
 _NAME_ESCAPE = r"\\u([0-9a-fA-F]{4})"
 _AS_IDENTIFIER = {ord("$"): "_", 0x200C: "0", 0x200D: "0"}
-"""What a name may hold in JSON5 and not in Python, as what it may hold in the same place."""
+"""Characters of JSON5 names that Python identifiers lack, mapped to equivalents."""
 _STRING_STOP = {'"': r'["\\\r\n]', "'": r"['\\\r\n]"}
 _ESCAPES = {"b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v": "\v"}
 _HEX_ESCAPE = {"x": "[0-9a-fA-F]{2}", "u": "[0-9a-fA-F]{4}"}
@@ -60,7 +59,7 @@ _BETWEEN_BRACES = "keys must be between '{' and '}'"
 _MISTAKES = {
     "=": "use ':' between a key and its value",
     ";": "use ',' between entries",
-    "#": "comments begin with //",
+    "#": "comments start with //",
     "`": 'use " for quotes',
     **dict.fromkeys("\u201c\u201d\u2018\u2019", 'use the plain " for quotes'),
 }
@@ -72,7 +71,7 @@ def _regex(pattern: str) -> re.Pattern[str]:
 
 
 class Json5Error(ValueError):
-    """The text is not usable JSON5. `line` and `column` count from 1."""
+    """The text is not valid JSON5. `line` and `column` count from 1."""
 
     def __init__(self, message: str, line: int, column: int) -> None:
         self.message = message
@@ -85,11 +84,11 @@ class PathError(ValueError):
     """The text is not a path of keys. `column` counts from 1."""
 
     def __init__(self, message: str, path: str, column: int) -> None:
-        super().__init__(f"the path {short(path)} is wrong at character {column}: {message}")
+        super().__init__(f"invalid path {short(path)}, at character {column}: {message}")
 
 
 def line_of(text: str, offset: int) -> int:
-    """The 1-based line of an offset, as editors count: LF, CRLF or a lone CR ends a line."""
+    """The 1-based line of an offset, as editors count: lines end with LF, CRLF or a lone CR."""
     lines = text.count("\n", 0, offset) + 1
     if "\r" in text:
         lines += text.count("\r", 0, offset) - text.count("\r\n", 0, offset)
@@ -97,21 +96,21 @@ def line_of(text: str, offset: int) -> int:
 
 
 def fault(text: str, offset: int, message: str) -> Json5Error:
-    """An error at one place of the text."""
+    """An error at an offset of the text."""
     line_start = max(text.rfind("\n", 0, offset), text.rfind("\r", 0, offset)) + 1
     return Json5Error(message, line_of(text, offset), offset - line_start + 1)
 
 
 def short(text: str) -> str:
-    """`text` quoted for a message, cut when it is long."""
+    """`text` quoted for a message, truncated if it is long."""
     return repr(text if len(text) <= 40 else f"{text[:39]}…")
 
 
 class Node(msgspec.Struct, eq=False):
-    """A value and the span `[start, end)` of the text that wrote it.
+    """A value and its span `[start, end)` in the text.
 
-    `source` is what the caller of `parse` calls that text. `members` is filled for objects and
-    `items` for arrays; both are read-only to callers.
+    `source` is what was passed to `parse`. Objects have `members`, arrays have `items`; callers
+    must not change them.
     """
 
     value: Any
@@ -123,7 +122,7 @@ class Node(msgspec.Struct, eq=False):
 
 
 class Member(msgspec.Struct, frozen=True):
-    """One `key: value` of an object; the span is that of the key as written."""
+    """One `key: value` of an object; the span is that of the key."""
 
     key_start: int
     key_end: int
@@ -132,17 +131,17 @@ class Member(msgspec.Struct, frozen=True):
 
 
 def parse(text: str, source: Any = None) -> Node:
-    """The value of a whole text, with the place of every part. Raises `Json5Error`."""
+    """Parse a whole text, with the position of every part. Raises `Json5Error`."""
     if not text.isascii():
         try:
             text.encode()
         except UnicodeEncodeError as error:
-            raise fault(text, error.start, "this character is half a surrogate pair") from None
+            raise fault(text, error.start, "this character is a lone surrogate") from None
     return _Parser(text, source).run()
 
 
 def child(node: Node, part: str | int) -> Node | None:
-    """The member or element that `part` names; 0 and "0" both fit a list and an object."""
+    """The member or element named by `part`; 0 and "0" are the same for lists and objects."""
     name = str(part)
     if isinstance(node.value, dict):
         member = node.members.get(name)
@@ -161,12 +160,12 @@ def locate(node: Node, path: Sequence[str | int]) -> Node | None:
 
 
 def parse_path(text: str) -> tuple[str | int, ...]:
-    """The keys of `a.b[0]["x.y"]`: names are strings, a number in brackets is an index.
+    """Parse `a.b[0]["x.y"]`: names are strings, a number in brackets is an index.
 
-    Brackets without quotes work too, `["x.y"]` loses its own in a shell. Raises `PathError`.
+    Quotes in brackets are optional, because a shell removes them. Raises `PathError`.
     """
     parts: list[str | int] = []
-    # The dot that a first name does not have.
+    # Add the dot that the first name lacks.
     dotted = text if text.startswith("[") else f".{text}"
     pos, shift = 0, len(text) - len(dotted) + 1
     while pos < len(dotted):
@@ -195,7 +194,7 @@ def parse_path(text: str) -> tuple[str | int, ...]:
 
 
 def format_path(path: Sequence[str | int]) -> str:
-    """The text of a path, such that `parse_path` gives the same path back."""
+    """The text of a path; the inverse of `parse_path`."""
     parts: list[str] = []
     for part in path:
         if isinstance(part, int):
@@ -208,8 +207,6 @@ def format_path(path: Sequence[str | int]) -> str:
 
 
 class _Parser:
-    """One pass over one text."""
-
     def __init__(self, text: str, source: Any) -> None:
         self.text = text
         self.source = source
@@ -248,7 +245,7 @@ class _Parser:
                 complete = open_[-1] is holder
         pos = skip_gap(text, pos)
         if text[pos : pos + 1] in ("]", "}"):
-            raise fault(text, pos, f"this '{text[pos]}' closes nothing: is one missing above?")
+            raise fault(text, pos, f"unmatched '{text[pos]}': is a bracket missing above?")
         if pos < len(text):
             hint = f": {_BETWEEN_BRACES}" if text[pos] == ":" else ""
             raise fault(text, pos, f"expected the end of the file, {_found(text, pos)}{hint}")
@@ -281,7 +278,7 @@ class _Parser:
         return node
 
     def value(self, pos: int, after: str = "") -> Node:
-        """A scalar, or an object or array that is now open and ends (so far) at its bracket."""
+        """A scalar, or a newly opened object or array, whose end is not known yet."""
         text, source = self.text, self.source
         match = _SCALAR.match(text, pos)
         if not match:
@@ -330,11 +327,11 @@ class _Parser:
         return fault(text, last.end, f"{expected} on line {line}: is {missing} missing?")
 
     def expect_more(self, pos: int) -> None:
-        """Raises when the text has ended."""
+        """Raise if the text has ended."""
         if pos < len(self.text):
             return
         if not self.open:
-            raise fault(self.text, 0, "there is nothing here: expected a value, such as {}")
+            raise fault(self.text, 0, "the text is empty: expected a value, such as {}")
         at = self.open[-1].start
         raise fault(self.text, at, f"this '{self.text[at]}' is never closed")
 
@@ -345,7 +342,7 @@ def quote(text: str) -> str:
 
 
 def skip_gap(text: str, pos: int) -> int:
-    """The first offset from `pos` on that is neither white space nor comment."""
+    """The first offset from `pos` on that is not white space or a comment."""
     while True:
         if match := _SPACES.match(text, pos):
             pos = match.end()
@@ -356,14 +353,13 @@ def skip_gap(text: str, pos: int) -> int:
         elif text.startswith("/*", pos):
             close = text.find("*/", pos + 2)
             if close < 0:
-                raise fault(text, pos, "the comment that begins here is never closed with '*/'")
+                raise fault(text, pos, "the comment that starts here is never closed with '*/'")
             pos = close + 2
         else:
             return pos
 
 
 def _read_name(text: str, pos: int) -> tuple[str, int]:
-    """The unquoted key at `pos`."""
     match = _regex(_NAME).match(text, pos)
     if not match:
         if _WORD.match(text, pos):
@@ -376,7 +372,6 @@ def _read_name(text: str, pos: int) -> tuple[str, int]:
 
 
 def _to_number(text: str, pos: int, word: str, outermost: bool) -> int | float:
-    """The number that `word`, found at `pos`, stands for."""
     if len(word) > MAX_NUMBER_CHARS and word[0] in "+-.0123456789":
         raise fault(text, pos, f"a number of more than {MAX_NUMBER_CHARS} characters")
     if _regex(_INTEGER).fullmatch(word):
@@ -396,14 +391,14 @@ def _to_number(text: str, pos: int, word: str, outermost: bool) -> int | float:
     elif outermost and text.startswith((":", "="), skip_gap(text, pos + len(word))):
         hint = _BETWEEN_BRACES
     elif digits[:1] == "0" and digits.isdecimal():
-        hint = "a number cannot begin with 0, and text needs quotes"
+        hint = "a number cannot start with 0, and text needs quotes"
     else:
         hint = "text needs quotes"
-    raise fault(text, pos, f"this is not a value: {hint}")
+    raise fault(text, pos, f"invalid value: {hint}")
 
 
 def read_string(text: str, start: int) -> tuple[str, int]:
-    """The string whose opening quote is at `start`."""
+    """The string whose opening quote is at `start`, and the offset after it."""
     mark = text[start]
     parts: list[str] = []
     pos = start + 1
@@ -415,7 +410,7 @@ def read_string(text: str, start: int) -> tuple[str, int]:
             break
         escaped, pos = _read_escape(text, match.start())
         parts.append(escaped)
-    raise fault(text, start, f"the string that begins here has no closing {mark} on its line")
+    raise fault(text, start, f"the string that starts here has no closing {mark} on its line")
 
 
 def _read_escape(text: str, pos: int) -> tuple[str, int]:
@@ -433,7 +428,7 @@ def _read_escape(text: str, pos: int) -> tuple[str, int]:
     if char == "0" and text[pos + 2 : pos + 3] not in tuple("0123456789"):
         return "\0", pos + 2
     if char in "0123456789":
-        raise fault(text, pos, f"'\\{char}' is not an escape: write '\\\\' for a backslash")
+        raise fault(text, pos, f"invalid escape '\\{char}': write '\\\\' for a backslash")
     return char, pos + 2
 
 
@@ -443,7 +438,7 @@ def _code_point(text: str, pos: int, end: int) -> tuple[str, int]:
         return chr(code), end
     low = _regex(_LOW_SURROGATE).match(text, end)
     if not low or code >= 0xDC00:
-        raise fault(text, pos, f"'{text[pos:end]}' is half a surrogate pair")
+        raise fault(text, pos, f"'{text[pos:end]}' is a lone surrogate")
     return chr(0x10000 + ((code & 0x3FF) << 10) + (int(low[1], 16) & 0x3FF)), low.end()
 
 
@@ -460,7 +455,7 @@ def _unquoted_key(text: str, start: int) -> Json5Error:
 
 
 def _missing_colon(text: str, start: int, key_end: int, pos: int) -> Json5Error:
-    """The key written in `[start, key_end)` is followed by something else than ':'."""
+    """The key at `[start, key_end)` is not followed by ':'."""
     if pos == key_end and text[pos] not in "=,;{}[]\"'" and text[start] not in "\"'":
         return _unquoted_key(text, start)
     key = short(text[start:key_end].strip("\"'"))

@@ -1,4 +1,4 @@
-"""Loading: from a file, or nothing at all, to a typed configuration."""
+"""Loads a configuration file, or the defaults, into a typed configuration."""
 
 from __future__ import annotations
 
@@ -25,22 +25,22 @@ from clawkit.errors import ConfigError, Issue
 
 
 class Loaded(NamedTuple):
-    """A configuration and where it came from."""
+    """A configuration and its sources."""
 
     config: Config
-    file: str | None  # that was read; None when there was none and the defaults apply
-    text: str  # of the main file, without a byte order mark
-    raw: dict[str, Any]  # as written, included files joined; `${NAME}` is not replaced
+    file: str | None  # the main file; None if there is none and the defaults apply
+    text: str  # text of the main file, without a byte order mark
+    raw: dict[str, Any]  # as written, with included files merged; `${NAME}` is not replaced
     warnings: list[Issue]
-    files: tuple[str, ...]  # the main file and everything it includes
-    env: Environment = Environment()  # what `${NAME}` and secrets of the environment refer to
+    files: tuple[str, ...]  # the main file and all files it includes
+    env: Environment = Environment()  # the variables that `${NAME}` and secrets refer to
 
 
 def load(file: str | None = None, *, env: Mapping[str, str] | None = None) -> Loaded:
-    """The configuration in `file`, or in the usual place. Raises ConfigError.
+    """Load the configuration from `file`, or from the default location. Raises ConfigError.
 
-    Without a file in the usual place the defaults apply; a file that was named, here or in
-    `CLAWKIT_CONFIG`, must exist.
+    If the default file does not exist, the defaults apply; a file that is named here or in
+    `CLAWKIT_CONFIG` must exist.
     """
     env = os.environ if env is None else env
     named = file is not None or bool(env.get("CLAWKIT_CONFIG"))
@@ -63,10 +63,10 @@ def loads(
     env: Mapping[str, str] | None = None,
     every_error: bool = False,
 ) -> Loaded:
-    """The configuration in `text`, as if it stood in `file`. Raises ConfigError.
+    """Load the configuration from `text`, as if it were in `file`. Raises ConfigError.
 
-    Included files are looked for beside `file`, so a name in angle brackets can have none. Of
-    very many errors only the first are reported, unless `every_error` is set.
+    Includes are relative to `file`; a name in angle brackets cannot have any. If there are very
+    many errors, only the first are reported, unless `every_error` is set.
     """
     env = os.environ if env is None else env
     if len(text) > MAX_FILE_BYTES:
@@ -95,4 +95,4 @@ def _read_dotenv(env: Mapping[str, str]) -> tuple[dict[str, str], list[Issue]]:
     try:
         return parse_env_file(read_text(path)), []
     except ReadError as error:
-        return {}, [Issue("", f"{error}; no variables were taken from it", path)]
+        return {}, [Issue("", f"{error}; its variables are not used", path)]

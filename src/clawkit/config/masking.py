@@ -1,4 +1,4 @@
-"""Configuration as it may be shown, secrets masked; and which values and variables are secrets."""
+"""Masks the secrets in a configuration for display, and lists the secrets it contains."""
 
 from __future__ import annotations
 
@@ -20,13 +20,15 @@ _RANDOM = r"(?=.*[0-9])(?=.*[A-Za-z])[A-Za-z0-9_+=-]+"
 _FLAG = r"--?([A-Za-z][A-Za-z0-9_-]*)"
 
 Leaf = tuple[str, Any, Shape, bool, bool]
-"""The key of a scalar or a secret reference, it, its shape, whether it is hidden, and whether it is
-in a bag."""
+"""Key, value and shape of a scalar or secret reference, whether it is hidden, and whether it is in
+a bag."""
 
 
 def secrets_of(value: Any) -> Iterator[str]:
-    """The texts in a configuration that `masked` would not show and that are worth looking for
-    elsewhere: what a bag holds under any name is often an ordinary word, such as `production`."""
+    """The secret strings in a configuration, to be redacted elsewhere.
+
+    Not all that `masked` hides: in a bag, many values are ordinary words such as `production`.
+    """
     for key, text, shape, hide, in_bag in _leaves(value, ROOT):
         if hide and isinstance(text, str) and not _is_shown(text, shape):
             looks_random = len(text) >= 16 and re.fullmatch(_RANDOM, text)
@@ -35,14 +37,14 @@ def secrets_of(value: Any) -> Iterator[str]:
 
 
 def variables_of(value: Any) -> Iterator[str]:
-    """Names of the variables that stand for secrets in a configuration as it is written."""
+    """Names of the environment variables that hold secrets of a configuration (as written)."""
     for _, leaf, shape, hide, in_bag in _leaves(value, ROOT):
         if isinstance(leaf, dict):
             if leaf["source"] == "env":
                 yield str(leaf.get("id"))
         elif hide and isinstance(leaf, str):
             found = re.fullmatch(_VARIABLE, leaf)
-            # Without the sign it is a name only where nothing but a secret can be.
+            # Without `$`, it is a variable name only in a setting that can only be a secret.
             if found and (found[1] or (is_secret(shape) and not in_bag)):
                 yield found[2] or found[3]
 
@@ -57,14 +59,14 @@ def _leaves(
     elif isinstance(value, list):
         inner, flagged = shape.items or shape, _flagged(value)
         for at, item in enumerate(value):
-            name = "" if isinstance(item, dict) else key  # only a map is a bag, not one in a list
+            name = "" if isinstance(item, dict) else key  # maps inside a list are not bags
             yield from _leaves(item, inner, hide or at in flagged, name, in_bag)
     else:
         yield key, value, shape, hide, in_bag
 
 
 def masked(value: Any, shape: Shape = ROOT, *, hide: bool = False) -> Any:
-    """A copy of a value with the secrets in it masked; references to secrets stay."""
+    """A copy of a value with its secrets masked; references to secrets stay."""
     return _masked(value, shape, hide, Redactor())
 
 
@@ -92,7 +94,7 @@ def _masked(value: Any, shape: Shape, hide: bool, redactor: Redactor) -> Any:
 
 
 def _is_shown(text: str, shape: Shape) -> bool:
-    """Whether the place of a secret holds something else: a reference, or one of a few words."""
+    """Whether the value of a secret setting is not a secret: a reference, or a fixed word."""
     return text in shape.words or re.fullmatch(_REFERENCE, text) is not None
 
 
@@ -101,24 +103,21 @@ def _is_reference(value: dict[str, Any]) -> bool:
 
 
 def _inside(key: str, value: Any, shape: Shape, hide: bool) -> tuple[Shape, bool]:
-    """Shape of a member, and whether what is in it is to be hidden."""
+    """The shape of a member, and whether to hide its content."""
     inner = below(shape, key)[1]
     if isinstance(value, dict):
         return inner, hide or key in _BAGS or is_secret_name(key)
-    # Where plugins and channels add settings, more names are worth hiding than in our own.
+    # In settings of plugins and channels, more names are suspicious than in our own.
     secret = is_secret_setting(key) if inner.anything else is_secret_name(key)
     return inner, hide or secret
 
 
 def _flagged(items: list[Any]) -> set[int]:
-    """The places in a list of arguments that hold the value of a flag such as `--token`."""
+    """Indexes in an argument list of the values of flags such as `--token`."""
     found: set[int] = set()
     for at, (item, following) in enumerate(pairwise(items), 1):
         flag = re.fullmatch(_FLAG, item) if isinstance(item, str) else None
-        if flag and is_secret_setting(flag[1]) and not _is_flag(following):
+        is_flag = isinstance(following, str) and re.fullmatch(_FLAG, following)
+        if flag and is_secret_setting(flag[1]) and not is_flag:
             found.add(at)
     return found
-
-
-def _is_flag(item: Any) -> bool:
-    return isinstance(item, str) and re.fullmatch(_FLAG, item) is not None

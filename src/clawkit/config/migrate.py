@@ -1,4 +1,4 @@
-"""Old spellings in a configuration, and the edits that bring them up to date. Pure."""
+"""Old spellings in a configuration, and the edits that update them. Pure."""
 
 from __future__ import annotations
 
@@ -21,22 +21,22 @@ _COMMANDS = {"allowCommands": "allow", "denyCommands": "deny"}
 
 
 class Migration(NamedTuple):
-    """One setting in an old spelling, and what it becomes."""
+    """One setting in an old spelling, and its new form."""
 
     path: Path  # as spelled in the file
-    to: Path  # where it goes; the same when only its value changes
+    to: Path  # the new path; the same if only the value changes
     before: Any
     after: Any
     why: str
 
 
 def migrations(raw: Any) -> list[Migration]:
-    """What is out of date in the content of a file, valid or not."""
+    """The old spellings in the content of a file, valid or not."""
     return list(_walk(raw, ROOT, ()))
 
 
 def apply_migrations(text: str, found: Sequence[Migration]) -> str:
-    """`text` brought up to date; comments and formatting stay. `found` are its migrations."""
+    """`text` with its migrations applied; comments and formatting stay."""
     if not found:
         return text
     root, edits, moves = parse(text), dict[Path, Edit](), list[Migration]()
@@ -77,7 +77,7 @@ def _in_section(value: dict[str, Any], cls: type[Section], path: Path) -> Iterat
     for key, item in value.items():
         name, where = names.get(key), (*path, key)
         if name is None or written[name] > 1:
-            continue  # twice in one object: which of the two is meant is for a person to say
+            continue  # twice in one object: a person has to decide which one is meant
         if name == "toolsBySender" and isinstance(item, dict):
             yield from _senders(item, where)
         elif name == "args" and cls is MediaModel and isinstance(item, list):
@@ -96,12 +96,12 @@ def _in_section(value: dict[str, Any], cls: type[Section], path: Path) -> Iterat
             if isinstance(listed, list):
                 joined = [*listed, *(each for each in item if each not in listed)]
                 to = (*path, "commands", _COMMANDS[name])
-                why = "both lists of commands are in `commands` now"
+                why = "both lists of commands are now in `commands`"
                 yield Migration(where, to, item, joined, why)
         elif name == "allowCrossContextSend" and isinstance(item, bool) and not has_newer:
             both = {"allowWithinProvider": item, "allowAcrossProviders": item}
             to = (*path, "crossContext")
-            yield Migration(where, to, item, both, "there are two settings for this now")
+            yield Migration(where, to, item, both, "this is now two settings")
 
 
 def _senders(senders: dict[str, Any], path: Path) -> Iterator[Migration]:
@@ -109,5 +109,5 @@ def _senders(senders: dict[str, Any], path: Path) -> Iterator[Migration]:
     for key, policy in senders.items():
         written = key.strip()
         if written and not _SENDER.match(written) and f"id:{written.lower()}" not in taken:
-            why = "a sender needs to say what kind of name it is"
+            why = "a sender needs the kind of its name, such as `id:`"
             yield Migration((*path, key), (*path, f"id:{written}"), policy, policy, why)

@@ -1,4 +1,4 @@
-"""The whole configuration as one typed value."""
+"""`Config`: the whole configuration as one typed value."""
 
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
@@ -28,15 +28,15 @@ class Config(Section):
     schema: str | None = msgspec.field(default=None, name="$schema")  #: JSON Schema, for editors.
     env: Env = Env()  #: Environment variables for this configuration.
     secrets: Secrets = Secrets()
-    agents: Agents = Agents()  #: Agents and what they have in common.
+    agents: Agents = Agents()  #: Agents, and defaults for all of them.
     bindings: "list[Binding]" = []  #: Which agent answers which messages.
     models: Models = Models()
     auth: Auth = Auth()
-    tools: Tools = Tools()  #: Tools and what limits them.
+    tools: Tools = Tools()  #: Tools and their limits.
     plugins: "Plugins | None" = None
     mcp: "Mcp | None" = None  #: MCP servers whose tools are offered.
     approvals: Approvals = Approvals()
-    gateway: "Gateway | None" = None  #: The server others connect to.
+    gateway: "Gateway | None" = None  #: The server that other programs and devices connect to.
     browser: "Browser | None" = None
     cron: "Cron | None" = None
     hooks: "Hooks | None" = None
@@ -56,14 +56,14 @@ class Config(Section):
             yield (
                 "hooks",
                 "its token is the same as gateway.auth.token",
-                "Use another token: senders of hooks must not control the gateway",
+                "Use a different token: senders of hooks must not control the gateway",
             )
         yield from _agent_thresholds(raw)
         yield from _unknown_agents(raw)
 
 
 def _agent_thresholds(raw: dict[str, Any]) -> Iterable[Conflict]:
-    """Loop thresholds of an agent that only contradict those it does not set itself."""
+    """Conflicts between an agent's loop thresholds and the general ones it does not override."""
     general = _at(raw, "tools", "loopDetection") or {}
     agents = raw.get("agents") or {}
     named = [(agent.get("id"), agent) for agent in agents.get("list") or ()]

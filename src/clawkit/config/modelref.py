@@ -28,15 +28,15 @@ class ModelRef(NamedTuple):
 
 
 def normalize_provider(name: str) -> str:
-    """The provider's one spelling: lower case, aliases resolved."""
+    """The provider's canonical name: lower case, aliases resolved."""
     name = name.strip().lower()
     return _ALIASES.get(name, name)
 
 
 def parse_ref(text: str) -> ModelRef:
-    """Split at the first slash: model ids may hold slashes, and keep their case.
+    """Parse a reference, split at the first slash: model ids may contain more, and keep their case.
 
-    Raises ValueError when the text cannot name a model.
+    Raises ValueError if the text is not a model reference.
     """
     text = text.strip()
     if len(text) > _MAX_LENGTH:
@@ -51,7 +51,7 @@ def parse_ref(text: str) -> ModelRef:
     if (slash and not head) or not model.strip("/") or model != model.strip("/"):
         raise ValueError(f"model reference {text!r} must look like 'provider/model' or 'model'")
     if not {".", ".."}.isdisjoint(model.split("/")):
-        # It may become part of an address, where these lead elsewhere.
+        # The id may become part of a URL, where these would change the path.
         raise ValueError(f"model reference {text!r} must not contain '.' or '..' between slashes")
     provider = normalize_provider(head)
     if provider and not re.fullmatch(_PROVIDER, provider):

@@ -1,4 +1,4 @@
-"""Settings that are accepted and checked, but that nothing in this version acts on."""
+"""Settings that are accepted and validated, but have no effect in this version."""
 
 from __future__ import annotations
 
@@ -34,17 +34,17 @@ _KEYS = {
 NO_EFFECT = tuple(f"{below}{name}" for below, names in _KEYS.items() for name in names.split())
 """Settings without effect, with `*` for every entry of a list or map.
 
-Making a setting work includes removing it here. Those of a sandbox depend on its backend: `clawkit
-doctor` knows them.
+When you implement a setting, remove it here. Sandbox settings are not listed: which of them have an
+effect depends on the backend, so `clawkit doctor` checks them.
 """
 _VERSION = "in this version of clawkit"
 _MAX_LISTED = 8
 
 
 def find(config: Config) -> list[tuple[str, str]]:
-    """One warning for each section that sets something without effect: its name, and what to know.
+    """One warning for each section with settings that have no effect: section name and message.
 
-    A setting counts as set when the file has it, even with its default value.
+    A setting that is in the file counts as set, even with its default value.
     """
     tree = msgspec.to_builtins(config)  # leaves out what the file does not set
     paths = [path for key in NO_EFFECT for path in _matches(tree, key)]
@@ -59,13 +59,13 @@ def find(config: Config) -> list[tuple[str, str]]:
         found[section] = f"these settings have no effect {_VERSION}: {listed}"
     if any(map(_is_more_than_policy, tree.get("channels", {}).values())):
         found["channels"] = (
-            f"no chat channel is connected {_VERSION}; only the tools of groups take effect"
+            f"chat channels are not supported {_VERSION}; only the tool policies of groups apply"
         )
     return sorted(found.items())
 
 
 def _matches(value: Any, key: str) -> Iterator[tuple[str | int, ...]]:
-    """The paths below `value` that are set and fit the key."""
+    """The paths below `value` that are set and match the key."""
     if value is None:
         return
     if not key:
@@ -82,9 +82,9 @@ def _matches(value: Any, key: str) -> Iterator[tuple[str | int, ...]]:
 
 
 def _is_more_than_policy(channel: dict[str, Any]) -> bool:
-    """Whether a channel, or one of its accounts, sets anything but tools of groups.
+    """Whether a channel, or one of its accounts, sets anything except tool policies of groups.
 
-    One that sets nothing clawkit knows has settings of its own, such as a token.
+    An empty one had only settings that clawkit does not know, such as a token.
     """
     own = channel.keys() - {"groups", "accounts"}
     groups = channel.get("groups", {}).values()

@@ -1,4 +1,4 @@
-"""Where clawkit keeps its files."""
+"""The locations of clawkit's files."""
 
 from __future__ import annotations
 
@@ -9,10 +9,16 @@ CONFIG_NAME = "clawkit.json5"
 
 
 def expand(path: str, env: Mapping[str, str]) -> str:
-    """`path` as an absolute path; a leading `~` is the home directory that `env` names."""
+    """The absolute path; a leading `~` is `HOME` from `env`."""
     if path == "~" or path.startswith("~/"):
         path = (env.get("HOME") or os.path.expanduser("~")) + path[1:]
     return os.path.abspath(path)
+
+
+def abbreviate_home(path: str) -> str:
+    """The path with `~` for the user's home directory, for display."""
+    own = os.path.expanduser("~")
+    return f"~{path[len(own) :]}" if path == own or path.startswith(f"{own}/") else path
 
 
 def home(env: Mapping[str, str]) -> str:
@@ -27,32 +33,32 @@ def config_file(env: Mapping[str, str]) -> str:
 
 
 def commands_dir(env: Mapping[str, str]) -> str:
-    """Where commands that run are written down, and their output when it is much."""
+    """Records of running commands, and their output if it is long."""
     return os.path.join(home(env), "commands")
 
 
 def approvals_file(env: Mapping[str, str]) -> str:
-    """The approvals document, which people may edit."""
+    """The approvals file, which people may edit."""
     return os.path.join(home(env), "exec-approvals.json")
 
 
 def waiting_file(env: Mapping[str, str]) -> str:
-    """Where questions wait for their answers."""
+    """The database of pending approval requests."""
     return os.path.join(home(env), "approvals.sqlite")
 
 
 def sessions_file(env: Mapping[str, str]) -> str:
-    """Where conversations are kept, unless `session.store` says otherwise."""
+    """The database of sessions, unless `session.store` names another."""
     return os.path.join(home(env), "sessions.sqlite")
 
 
 def audit_file(env: Mapping[str, str]) -> str:
-    """Where every decision about a command is written down."""
+    """The log of every decision about a command."""
     return os.path.join(home(env), "logs", "exec-approvals.jsonl")
 
 
 def include_roots(env: Mapping[str, str]) -> tuple[str, ...]:
-    """Directories outside the configuration's own that may be included from."""
+    """Further directories that configuration files may be included from."""
     given = env.get("CLAWKIT_INCLUDE_ROOTS", "").split(os.pathsep)
     return tuple(expand(root, env) for root in given if root)
 

@@ -1,5 +1,5 @@
-"""Which settings exist: paths through the typed sections in any spelling, keys of the reference
-implementation that clawkit does not use, and all of it as JSON Schema."""
+"""Which settings exist: lookup by path in any spelling, keys of the reference implementation that
+clawkit does not use, and the JSON Schema."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ Tree: TypeAlias = dict[str, "Tree"]
 def is_known(path: Sequence[str | int]) -> bool:
     """Whether that key path is a setting of the reference implementation."""
     if tuple(path[:2]) == ("agents", "list"):
-        # The older spelling of the same agents: a list of them instead of a map by id.
+        # The older form: a list of agents instead of a map by id.
         path = ("agents", "entries", *("*" for _ in path[2:3]), *path[3:])
     return _reaches(_tree(), path)
 
@@ -53,7 +53,7 @@ def _tree() -> Tree:
 
 
 def parse_tree(text: str) -> Tree:
-    """The nested form of the packaged list; its first lines say how it is written."""
+    """Parse the packaged list of keys; its first lines describe the format."""
     root: Tree = {}
     open_trees = [root]
     for line in text.splitlines():
@@ -76,11 +76,11 @@ ANYTHING = shape_of(Any)
 
 
 class Found(msgspec.Struct, frozen=True):
-    """What a path leads to."""
+    """The setting at a path."""
 
-    path: Path  # with documented names, and numbers where it goes through a list
-    shape: Shape | None  # what belongs there; None when there is no such setting
-    hint: str = ""  # what may have been meant, when there is none
+    path: Path  # with documented names, and integers for list indexes
+    shape: Shape | None  # None if there is no such setting
+    hint: str = ""  # suggestion if there is no such setting
 
 
 def find(path: Sequence[str | int]) -> Found:
@@ -96,7 +96,7 @@ def find(path: Sequence[str | int]) -> Found:
 
 
 def below(shape: Shape, step: str | int) -> tuple[str | int, Shape]:
-    """Documented name and shape one step further; what is not known may be anything."""
+    """Documented name and shape one step further; unknown settings may be anything."""
     name, found = _below(shape, step, ())
     return name, found or ANYTHING
 
@@ -128,7 +128,7 @@ def _hint(shape: Shape, step: str, above: Path) -> str:
 
 
 def suggest(word: str, known: tuple[str, ...], listing: str = "", *, prefix: str = "") -> str:
-    """`Did you mean ...?` for the most similar known word; else, under `listing`, what there is."""
+    """`Did you mean ...?` for the most similar word; else, if `listing` is given, all words."""
     if close := nearest(word, known, 1):
         return f"Did you mean {prefix + close[0]!r}?"
     if not listing or not known:
@@ -146,7 +146,7 @@ def is_secret(shape: Shape) -> bool:
 
 
 def value_at(value: Any, path: Sequence[str | int]) -> Any:
-    """What `value` holds at `path`, spelled as in `value`; None for nothing."""
+    """The part of `value` at `path`, spelled as in `value`; None if there is none."""
     for step in path:
         if isinstance(value, dict):
             value = value.get(str(step))
@@ -158,7 +158,7 @@ def value_at(value: Any, path: Sequence[str | int]) -> Any:
 
 
 def in_force(config: Config, path: Sequence[str | int]) -> Any:
-    """The typed value at a path of documented names, defaults included; None for nothing."""
+    """The typed value at a path of documented names, including defaults; None if there is none."""
     value: Any = config
     for step in path:
         if isinstance(value, Section):
@@ -166,15 +166,15 @@ def in_force(config: Config, path: Sequence[str | int]) -> Any:
             field = layout.fields.get(str(step))
             value = None if field is None else getattr(value, field)
             if value is None and isinstance(shape := layout.shapes.get(str(step)), DeferredShape):
-                value = shape.sections[0]()  # not loaded, because the file does not have it
+                value = shape.sections[0]()  # not built, because the file does not have it
         else:
             value = value_at(value, (step,))
     return value
 
 
 def explain(path: Path) -> tuple[Any, str]:
-    """The default of the setting at a path of documented names, None for none, and what the
-    setting is for; nothing is known of a key that users choose."""
+    """The default (or None) and the description of the setting at a path of documented names; both
+    are empty for keys that users choose."""
     found, above = find(path).shape, find(path[:-1]).shape
     cls = above.sections[0] if above and above.sections else Section
     field = layout_of(cls).fields.get(str(path[-1]), "")
@@ -186,7 +186,7 @@ def explain(path: Path) -> tuple[Any, str]:
 
 
 def spelled(path: Sequence[str | int], value: Any) -> Path:
-    """`path` with the names that `value` uses for the same settings."""
+    """`path` with the spellings that `value` uses."""
     shape = ROOT
     result: list[str | int] = []
     for step in path:
@@ -202,7 +202,7 @@ def spelled(path: Sequence[str | int], value: Any) -> Path:
 
 
 def aligned(new: Any, old: Any, shape: Shape) -> Any:
-    """`new` with the names that `old` uses, so that no setting ends up under two of them."""
+    """`new` with the spellings that `old` uses, so that no setting is in the file twice."""
     if not isinstance(new, dict) or not isinstance(old, dict):
         return new
     result: dict[str, Any] = {}
@@ -223,17 +223,17 @@ def _as_written(key: str, name: str | int, value: dict[str, Any], shape: Shape) 
 
 
 _INCLUDE_SCHEMA = {
-    "description": "Files whose content is merged in here, in order; keys beside it win.",
+    "description": "Files to merge in here, in order; keys next to it take precedence.",
     "anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}}],
 }
 
 
 def json_schema() -> dict[str, Any]:
-    """A schema that accepts what the check accepts, but for contradictions between settings.
+    """A schema that accepts what `check` accepts, except that it finds no conflicts.
 
-    It knows the documented names and the older ones, not the snake_case forms.
+    It has the documented names and the older ones, not the snake_case spellings.
     """
-    sections = list(all_sections())  # which also loads them
+    sections = list(all_sections())  # also loads them
     schema: dict[str, Any] = _without_null(msgspec.json.schema(Config))
     schema["$schema"] = "https://json-schema.org/draft/2020-12/schema"
     for cls in sections:
@@ -248,7 +248,7 @@ def json_schema() -> dict[str, Any]:
 
 
 def all_sections() -> Iterator[type[Section]]:
-    """Every section class of the configuration, `Config` first, each once."""
+    """All section classes, `Config` first."""
     found: dict[type[Section], None] = {Config: None}
     queue: list[type[Section]] = [Config]
     for cls in queue:
@@ -266,7 +266,7 @@ def _sections_in(shape: Shape | None) -> tuple[type[Section], ...]:
 
 
 def _without_null(schema: Any) -> Any:
-    """The same schema for a file, in which a setting is left out instead of being null."""
+    """The schema without null: in a file, an unset setting is left out."""
     if isinstance(schema, list):
         return [_without_null(item) for item in schema]
     if not isinstance(schema, dict):

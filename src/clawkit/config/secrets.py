@@ -1,6 +1,6 @@
-"""Secrets: from a reference in the configuration to the value, when it is needed.
+"""Resolves secret references in the configuration when they are used.
 
-Messages name the provider, the place and the id, never anything that was read there.
+Messages name the provider, the source and the id, never anything that was read.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ _INDEX = r"0|[1-9][0-9]{0,8}"
 
 
 def resolve(ref: SecretRef | str, config: Config, env: Mapping[str, str]) -> str:
-    """The secret that `ref` stands for. Raises SecretError if it cannot be had.
+    """The secret that `ref` refers to. Raises SecretError if it is not available.
 
-    A string is the secret itself; `$NAME`, and `${NAME}` where it was not set when the file
-    was loaded, are looked up in `env`, the environment the file was loaded with.
+    A string is the secret itself; `$NAME`, and a `${NAME}` that was not set when the file was
+    loaded, are looked up in `env`, the environment the file was loaded with.
     """
     if isinstance(ref, str):
         shorthand = re.fullmatch(_SHORTHAND, ref)
@@ -65,7 +65,7 @@ def _look_up(ref: SecretRef, name: str, config: Config, env: Mapping[str, str]) 
     provider = config.secrets.providers.get(name)
     if provider is None:
         if ref.source != "env" or name != "default":
-            raise SecretError("unknown provider; it is not in secrets.providers")
+            raise SecretError("unknown provider: it is not in secrets.providers")
         provider = SecretProvider(source="env")  # the environment needs no settings
     if provider.source != ref.source:
         raise SecretError(f"the provider has source {provider.source}")
@@ -89,7 +89,7 @@ def _from_file(pointer: str, provider: SecretProvider, env: Mapping[str, str]) -
     data = _read(expand(provider.path or "", env), provider.max_bytes)
     if provider.mode == "singleValue":
         if pointer != "value":
-            raise SecretError("the file holds a single value; its id is 'value'")
+            raise SecretError("the file contains a single value; its id is 'value'")
         text = decode_text(data)
         if text is None:
             raise SecretError("the file is not UTF-8 text")
@@ -102,22 +102,22 @@ def _from_file(pointer: str, provider: SecretProvider, env: Mapping[str, str]) -
 
 
 def _read(path: str, max_bytes: int) -> bytes:
-    """A file that no other user can have put there or can write to."""
+    """Read a file that no other user could have created or can write to."""
     try:
         link = os.lstat(path)
         real = os.path.realpath(path)
         if link.st_uid not in (0, os.geteuid()) and stat.S_ISLNK(link.st_mode):
-            raise SecretError(f"{path!r} is a link made by another user")
+            raise SecretError(f"{path!r} is a symbolic link created by another user")
         folder = os.stat(os.path.dirname(real)).st_mode
         if folder & stat.S_IWOTH and not folder & stat.S_ISVTX:
-            raise SecretError(f"anyone may replace files in {os.path.dirname(real)!r}")
+            raise SecretError(f"anyone can replace files in {os.path.dirname(real)!r}")
         fd = os.open(real, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
         try:
             mode = os.fstat(fd).st_mode
             if not stat.S_ISREG(mode):
                 raise SecretError(f"{real!r} is not a regular file")
             if mode & stat.S_IWOTH:
-                raise SecretError(f"anyone may write to {real!r}; run chmod o-w on it")
+                raise SecretError(f"anyone can write to {real!r}; run chmod o-w on it")
             with open(fd, "rb", closefd=False) as file:
                 data = file.read(max_bytes + 1)
         finally:
@@ -130,7 +130,6 @@ def _read(path: str, max_bytes: int) -> bytes:
 
 
 def _follow(value: Any, pointer: str) -> Any:
-    """The value at a JSON pointer."""
     if value is None:
         raise SecretError("the file is not valid JSON")
     if pointer == "value":
@@ -142,7 +141,7 @@ def _follow(value: Any, pointer: str) -> Any:
         elif isinstance(value, list) and re.fullmatch(_INDEX, step) and int(step) < len(value):
             value = value[int(step)]
         else:
-            raise SecretError("there is nothing at that pointer")
+            raise SecretError("the file has nothing at this pointer")
     return value
 
 
@@ -151,11 +150,11 @@ _CHUNK_BYTES = 64 * 1024
 
 
 def ask_command(name: str, secret_id: str, provider: SecretProvider, env: Mapping[str, str]) -> str:
-    """What the command of provider `name` answers for one id. Raises SecretError.
+    """Ask the command of provider `name` for the secret with an id. Raises SecretError.
 
     The command gets `{"protocolVersion": 1, "provider": ..., "ids": [...]}` on standard input
-    and answers `{"protocolVersion": 1, "values": {id: secret}}` on standard output. It sees
-    no environment but what the provider names, and its standard error is thrown away.
+    and answers `{"protocolVersion": 1, "values": {id: secret}}` on standard output. It has only
+    the environment variables that the provider names; its standard error is discarded.
     """
     command = trusted_command(provider.command or "", provider.trusted_dirs)
     question = {"protocolVersion": PROTOCOL_VERSION, "provider": name, "ids": [secret_id]}
@@ -172,12 +171,12 @@ def ask_command(name: str, secret_id: str, provider: SecretProvider, env: Mappin
     else:
         raise SecretError(f"the command did not answer with protocol version {PROTOCOL_VERSION}")
     if not isinstance(value, str) or not value:
-        raise SecretError("the command gave no value for this id")
+        raise SecretError("the command returned no value for this id")
     return value
 
 
 def trusted_command(command: str, trusted_dirs: Sequence[str]) -> str:
-    """The real path of a program that only root or this user can have put there."""
+    """The real path of a program that only root or this user can have placed there."""
     if not os.path.isabs(command):
         raise SecretError(f"the command {command!r} must be an absolute path")
     real = os.path.realpath(command)
@@ -205,7 +204,7 @@ def require_private(path: str, info: os.stat_result, *, sticky_ok: bool) -> None
         raise SecretError(f"{path!r} belongs to another user")
     shared = info.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
     if shared and not (sticky_ok and info.st_mode & stat.S_ISVTX):
-        raise SecretError(f"other users may write to {path!r}; run chmod go-w on it")
+        raise SecretError(f"other users can write to {path!r}; run chmod go-w on it")
 
 
 def _run(argv: list[str], question: bytes, env: dict[str, str], provider: SecretProvider) -> bytes:
@@ -226,11 +225,11 @@ def _run(argv: list[str], question: bytes, env: dict[str, str], provider: Secret
     except OSError as error:
         raise SecretError(f"the command cannot be started: {error.strerror}") from error
     deadline = time.monotonic() + provider.timeout_ms / 1000
-    # Both are there: they were asked for as pipes.
+    # Not None: both are pipes.
     asking, answering = cast("IO[bytes]", process.stdin), cast("IO[bytes]", process.stdout)
     with process:
         try:
-            # It may answer without listening. The question is far smaller than a pipe's buffer.
+            # The command may not read its input. The request fits into the pipe's buffer.
             with suppress(BrokenPipeError):
                 asking.write(question)
             asking.close()
@@ -240,7 +239,7 @@ def _run(argv: list[str], question: bytes, env: dict[str, str], provider: Secret
             raise SecretError(_too_slow(provider)) from None
         finally:
             if process.returncode is None:
-                # Its whole session, so that nothing it started outlives it.
+                # The whole process group, so that nothing it started survives.
                 os.killpg(process.pid, signal.SIGKILL)
     if code != 0:
         raise SecretError(f"the command failed with exit code {code}")
@@ -273,9 +272,9 @@ def _too_slow(provider: SecretProvider) -> str:
 
 
 def decode_json(data: bytes) -> Any:
-    """The value of a JSON text; None for anything else.
+    """The value of a JSON text; None if it is invalid.
 
-    No exception leaves this: its message, or what it holds on to, would be the secret.
+    Raises nothing: the message or the context of an exception could contain the secret.
     """
     try:
         return msgspec.json.decode(data)
@@ -284,7 +283,7 @@ def decode_json(data: bytes) -> Any:
 
 
 def decode_text(data: bytes) -> str | None:
-    """UTF-8 text, or None for the same reason."""
+    """Decode UTF-8; None if it is invalid, for the same reason."""
     try:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError:

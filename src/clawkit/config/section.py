@@ -1,9 +1,9 @@
-"""What every typed part of the configuration is built from, and the layout of its types.
+"""`Section`, the base of all typed parts of the configuration, and the layout of their types.
 
-Here and in the sections annotations are not postponed: evaluating hundreds of them from text
-would cost more than everything else a program does at its start. An annotation in quotes is
-evaluated when a file has the setting, so that a start does not load sections that it does not use.
-Such a section is None where it is not set; code that needs it takes `config.cron or Cron()`.
+This module and the sections do not use `from __future__ import annotations`: evaluating hundreds of
+annotations from text would dominate start-up. An annotation in quotes is evaluated only if a file
+has the setting, so that unused sections are not loaded. Such a section is None if it is not set;
+code that needs it uses `config.cron or Cron()`.
 """
 
 import re
@@ -31,7 +31,7 @@ import msgspec
 from msgspec import Meta
 
 Conflict = tuple[str | tuple[str | int, ...], str, str]
-"""Key in the section, or the path below it; what is wrong; what to do about it."""
+"""The key in the section, or the path below it; what is wrong; how to fix it."""
 
 _NOTHING: tuple[Any, ...] = (None, "", [], {})
 
@@ -41,7 +41,7 @@ Port = Annotated[int, Meta(ge=1, le=65535)]
 Name = Annotated[str, Meta(min_length=1)]
 
 
-# Said again for type checkers: they do not see that subclasses of a struct inherit its options.
+# Repeated for type checkers, which do not see that subclasses inherit the options of a struct.
 @dataclass_transform(frozen_default=True, kw_only_default=True, field_specifiers=(msgspec.field,))
 class Section(
     msgspec.Struct,
@@ -53,25 +53,25 @@ class Section(
 ):
     """One object of the configuration file.
 
-    Fields are snake_case here and camelCase in the file. A field that is None was not set. The
-    `#:` comment behind a field, or the docstring below it, is its description in the documentation
-    and in the JSON Schema, which add the default.
+    Fields are snake_case here and camelCase in the file. None means not set. The `#:` comment after
+    a field, or the docstring below it, is its description in the documentation and in the JSON
+    Schema, which add the default.
     """
 
     ALIASES: ClassVar[dict[str, str]] = {}
-    """Other accepted key in the file -> the key this section documents."""
+    """Alternative key in the file -> documented key."""
     OPEN: ClassVar[bool] = False
-    """Unknown keys are allowed (and not kept) instead of being an error."""
+    """Unknown keys are allowed (and dropped) instead of being an error."""
     NEEDED: ClassVar[dict[str, tuple[str, str | bool]]] = {}
-    """Key -> another one, and the value of it that makes the key necessary."""
+    """Key -> another key, and the value of that key that makes this one required."""
     EXCLUSIVE: ClassVar[dict[str, str]] = {}
-    """Key -> another one that it cannot be combined with."""
+    """Key -> another key that it cannot be combined with."""
 
     @classmethod
     def conflicts(cls, raw: dict[str, Any]) -> Iterable[Conflict]:
-        """Settings that are each valid and contradict each other.
+        """Settings that are valid by themselves but contradict each other.
 
-        `raw` is this object with documented keys, every value of the right type.
+        `raw` is this object with documented keys and values of the right types.
         """
         for key, (other, value) in cls.NEEDED.items():
             if raw.get(other) == value and raw.get(key) in _NOTHING:
@@ -83,14 +83,14 @@ class Section(
 
     @classmethod
     def partial_conflicts(cls, raw: dict[str, Any]) -> Iterable[Conflict]:
-        """The same for an override, whose missing values come from elsewhere."""
+        """Like `conflicts`, for an override, whose missing values come from elsewhere."""
         return cls.conflicts(raw)
 
     @classmethod
     def descriptions(cls) -> dict[str, str]:
-        """What each field is for, by its name here; read from the source, so not for hot paths.
+        """The description of each field, by attribute name. Reads the source, so it is slow.
 
-        A section that is not described where it is used is described by its own docstring.
+        A field without its own description has that of its section class.
         """
         layout, defaults = layout_of(cls), defaults_of(cls)
         written: dict[str, str] = {}
@@ -109,7 +109,7 @@ class Section(
         return found
 
     def merged(self, override: "Override[Self] | None") -> Self:
-        """This section with what `override` sets: maps by key, lists and values as a whole."""
+        """This section with the values of `override`: maps merge by key, the rest is replaced."""
         changes: dict[str, Any] = {}
         for name in self.__struct_fields__:
             value = getattr(override, name, None)
@@ -126,7 +126,7 @@ class Section(
 
 @cache
 def _field_docs(module: str) -> dict[str, dict[str, str]]:
-    """Class to field to its description, for the classes of one module."""
+    """Class -> field -> description, for the classes of one module."""
     import ast
     import inspect
 
@@ -148,7 +148,7 @@ def _field_docs(module: str) -> dict[str, dict[str, str]]:
 
 
 def defaults_of(cls: type[Section]) -> dict[str, Any]:
-    """Field to its default or factory, for the fields that have one."""
+    """Field -> default or factory, for the fields that have one."""
     names, values = reversed(cls.__struct_fields__), reversed(cls.__struct_defaults__)
     pairs = zip(names, values, strict=False)
     return {name: value for name, value in pairs if value is not msgspec.NODEFAULT}
@@ -158,15 +158,15 @@ SectionT = TypeVar("SectionT", bound=Section)
 
 
 class Partial(Section):
-    """Base of the classes that `Override` makes."""
+    """Base of the classes that `Override` creates."""
 
 
 class Override(Generic[SectionT]):
-    """`Override[Exec]` types an object with the keys of `Exec` in which None means "not set".
+    """`Override[Exec]` is an object with the keys of `Exec`, in which None means "not set".
 
-    A section with real defaults cannot tell a value that was set from its own default, and an
-    agent that repeats a default must still win over the general setting. At run time this is
-    a section class of its own; the one thing to do with a value is `Section.merged`.
+    A section with real defaults cannot tell a value that was set from its default, but an agent
+    that sets the default explicitly must still override the general setting. At run time this is a
+    separate section class, whose only use is `Section.merged`.
     """
 
     def __class_getitem__(cls, section: Any) -> Any:
@@ -174,7 +174,7 @@ class Override(Generic[SectionT]):
 
 
 def _hints(section: type[Section]) -> dict[str, tuple[Any, str]]:
-    """Each field's annotation, and the module that has it."""
+    """Field -> annotation, and the module it is in."""
     return {
         name: (hint, base.__module__)
         for base in reversed(section.__mro__)
@@ -231,29 +231,29 @@ class SecretRef(Section):
     """Where to find a secret, instead of the secret itself."""
 
     source: Literal["env", "file", "exec", "store"]
-    """Kind of place: an environment variable, a file, or a command. `store` fails when used."""
-    id: Name  #: What to ask for: a variable, a JSON pointer into the file, or the command's id.
-    provider: str = "default"  #: Entry of `secrets.providers` that says how to reach the place.
+    """Where it is: an environment variable, a file, or a command. `store` fails when used."""
+    id: Name  #: Which one: a variable, a JSON pointer into the file, or an id for the command.
+    provider: str = "default"  #: Entry of `secrets.providers` that says how to read it.
 
     @classmethod
     def conflicts(cls, raw: dict[str, Any]) -> Iterable[Conflict]:
         if not re.fullmatch(_PROVIDER, raw.get("provider", "default")):
             yield (
                 "provider",
-                "not the name of a secret provider",
+                "invalid name of a secret provider",
                 "Use up to 64 lower-case letters, digits, - and _, starting with a letter",
             )
         pattern, expected = _SECRET_IDS[raw["source"]]
         if not re.fullmatch(pattern, raw["id"]):
-            yield "id", f"not an id for source {raw['source']!r}", f"Expected {expected}"
+            yield "id", f"invalid id for source {raw['source']!r}", f"Expected {expected}"
 
 
 SecretInput = str | SecretRef
-"""A secret as it is, `${NAME}`, or where to find it."""
+"""A secret, `${NAME}`, or a reference to a secret."""
 
 
 class Shape:
-    """The alternatives a value may be, at most one for each kind of JSON value."""
+    """The types a value may have, at most one for each kind of JSON value."""
 
     def __init__(self) -> None:
         self.anything = False
@@ -274,7 +274,7 @@ class Shape:
         return self.values is not None or bool(self.sections)
 
     def is_kind_of(self, value: Any) -> bool:
-        """Whether a JSON value of this kind, right or wrong in itself, may be here."""
+        """Whether a JSON value of this kind is possible here, valid or not."""
         if isinstance(value, str):
             return self.text or bool(self.words)
         if isinstance(value, bool):
@@ -301,14 +301,14 @@ _DEFERRED = {
     }.items()
     for name in names
 }
-"""Section class to its module, for annotations in quotes."""
+"""Section class -> its module, for annotations in quotes."""
 
 
 class DeferredShape(Shape):
-    """The shape of an annotation in quotes, worked out when it is first looked at."""
+    """The shape of an annotation in quotes, evaluated on first use."""
 
     def __init__(self, annotation: str, module: str) -> None:
-        # The attributes of the base are set when `__getattr__` is asked for one of them.
+        # No super().__init__(): `__getattr__` calls it when an attribute is first used.
         self._annotation = annotation
         self._module = module
 
@@ -324,17 +324,17 @@ class DeferredShape(Shape):
 
 
 class Layout(msgspec.Struct, frozen=True):
-    """One section class: every accepted spelling of every key, and what belongs there."""
+    """The keys of a section class in all accepted spellings, and their shapes."""
 
     names: dict[str, str]  # accepted key -> documented key
-    shapes: dict[str, Shape]  # documented key -> shape, in the order of the class
-    fields: dict[str, str]  # documented key -> name of the attribute
+    shapes: dict[str, Shape]  # documented key -> shape, in field order
+    fields: dict[str, str]  # documented key -> attribute name
     required: tuple[str, ...]
 
 
 @cache
 def layout_of(cls: type[Section]) -> Layout:
-    """The layout of a section class, worked out the first time a file has that section."""
+    """The layout of a section class, computed the first time a file has that section."""
     names: dict[str, str] = {}
     shapes: dict[str, Shape] = {}
     fields: dict[str, str] = {}
@@ -351,9 +351,9 @@ def layout_of(cls: type[Section]) -> Layout:
 
 
 def build(cls: type[SectionT], checked: dict[str, Any]) -> SectionT:
-    """The section that `checked` describes: documented keys, every value of the right shape.
+    """Build a section from checked data: documented keys, values of the right shape.
 
-    Equal to what msgspec would convert, which first prepares for every section there is.
+    The result equals that of msgspec.convert, which would first have to load every section.
     """
     layout = layout_of(cls)
     return cls(
@@ -376,7 +376,7 @@ def _typed(shape: Shape, value: Any) -> Any:
 
 
 def shape_of(annotation: Any, module: str = "") -> Shape:
-    """The shape of a type annotation made of what sections may use; `module` is where it is."""
+    """The shape of a type annotation; `module` is needed for annotations in quotes."""
     if isinstance(annotation, str):
         return DeferredShape(annotation, module)
     shape = Shape()
@@ -412,7 +412,7 @@ def _add(shape: Shape, annotation: Any, limits: Meta = _NO_LIMITS) -> None:
 
 
 def allows(limits: Meta, size: float) -> bool:
-    """Whether a number, or the length of a text or a list, is within limits."""
+    """Whether a number, or the length of a string or list, is within limits."""
     low, high = _ends(limits)
     return (
         (low is None or size >= low)
@@ -432,7 +432,7 @@ def snake_case(name: str) -> str:
 
 
 def describe(shape: Shape) -> str:
-    """What is expected, in plain words: `a whole number from 1 to 10`."""
+    """What is expected, in words: `a whole number from 1 to 10`."""
     parts = []
     if shape.boolean:
         parts.append("true or false")

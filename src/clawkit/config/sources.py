@@ -1,4 +1,4 @@
-"""Where settings come from: files, what `$include` joins, `.env`, and environment variables."""
+"""The sources of settings: files, `$include`, `.env`, and environment variables."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from clawkit.errors import Issue
 MAX_FILE_BYTES = 2 * 1024 * 1024
 MAX_INCLUDE_DEPTH = 10
 MAX_INCLUDES = 200
-"""Includes followed in one load: files that include each other twice grow exponentially."""
+"""Maximum includes per load: files that include others twice grow exponentially."""
 MAX_PATH_CHARS = 4096
 INCLUDE = "$include"
 
@@ -38,7 +38,7 @@ def read_text(path: str) -> str:
             _require_regular(os.fstat(file.fileno()))
             data = file.read(MAX_FILE_BYTES + 1)
     except FileNotFoundError:
-        raise ReadError("there is no such file") from None
+        raise ReadError("does not exist") from None
     except OSError as error:
         raise ReadError(f"cannot be read: {error.strerror}") from error
     if len(data) > MAX_FILE_BYTES:
@@ -73,10 +73,10 @@ class Source(msgspec.Struct, frozen=True):
 
 
 class Tree:
-    """A configuration joined from its files, which still knows where each value is."""
+    """A configuration merged from its files, with the position of each value."""
 
     def __init__(self, source: Source, roots: Sequence[str]) -> None:
-        """Raises Json5Error for the main file; what is wrong with included ones is in `issues`.
+        """Raises Json5Error for the main file; errors in included files are in `issues`.
 
         Files may be included from the directory of the main file and from `roots`.
         """
@@ -98,7 +98,7 @@ class Tree:
             if isinstance(step, str) and step in node.members:
                 member = node.members[step]
                 node = member.node
-                # The key of an included file is in another file than what it holds.
+                # The content of an included file is not in the file that has the key.
                 is_included = node.source is not member.source
                 offset = node.start if is_included else member.key_start
             elif isinstance(step, int) and step < len(node.items):
@@ -110,13 +110,13 @@ class Tree:
         return source.file, line_of(source.text, offset)
 
     def _join(self, node: Node, path: Path, chain: tuple[str, ...]) -> Node:
-        """`node` with everything that is included below it; itself if that is nothing.
+        """`node` with all includes below it merged in; `node` itself if there are none.
 
-        `path` leads to it from the root of the joined configuration, and `chain` are the files that
-        led there, each included by the one before.
+        `path` is its path in the merged configuration; `chain` is the chain of files that include
+        each other up to here.
         """
         if len(path) > MAX_DEPTH:
-            self._complain(node, path, f"more than {MAX_DEPTH} levels of nesting")
+            self._report(node, path, f"more than {MAX_DEPTH} levels of nesting")
             return node
         if node.items:
             items = [self._join(item, (*path, i), chain) for i, item in enumerate(node.items)]
@@ -140,21 +140,21 @@ class Tree:
         if not own.members:
             return joined
         if not isinstance(joined.value, dict):
-            problem = "the included file must hold an object here"
-            self._complain(include, (*path, INCLUDE), problem)
+            problem = "the included file must contain an object here"
+            self._report(include, (*path, INCLUDE), problem)
             return own
         return _merge(joined, own)
 
     def _fetch(self, entry: Node, path: Path, chain: tuple[str, ...]) -> Node | None:
-        """The joined content of one included file, or None after a complaint."""
+        """The merged content of one included file, or None after reporting an issue."""
         try:
             file = self._resolve(entry, chain)
             source = Source(file, read_text(file))
         except ReadError as error:
-            # What is not a file name may hold anything, secrets too.
+            # If it is not a string, it could contain anything, including secrets.
             name = repr(entry.value) if isinstance(entry.value, str) else "this"
             name = name if len(name) <= 80 else f"{name[:77]}..."
-            self._complain(entry, (*path, INCLUDE), f"cannot include {name}: {error}")
+            self._report(entry, (*path, INCLUDE), f"cannot include {name}: {error}")
             return None
         if file not in self.files:
             self.files.append(file)
@@ -172,7 +172,7 @@ class Tree:
         if not isinstance(name, str) or not name:
             raise ReadError("expected a file name or a list of file names")
         if len(name) >= MAX_PATH_CHARS or "\0" in name:
-            raise ReadError("this cannot be a file name")
+            raise ReadError("invalid file name")
         if includer.startswith("<"):
             raise ReadError("this text was not read from a file")
         self._includes += 1
@@ -189,7 +189,7 @@ class Tree:
             raise ReadError(f"includes are nested more than {MAX_INCLUDE_DEPTH} deep")
         return file
 
-    def _complain(self, node: Node, path: Path, message: str) -> None:
+    def _report(self, node: Node, path: Path, message: str) -> None:
         file, line = node.source.file, line_of(node.source.text, node.start)
         self.issues.append(Issue(format_path(path), message, file, line))
 
@@ -224,15 +224,15 @@ _ENV_FILE_LINE = r"\s*(?:export\s+)?([A-Za-z_][A-Za-z0-9_]*)\s*=(.*)"
 
 
 class FromEnv(str):
-    """Text with environment variables put in.
+    """A string with environment variables substituted.
 
-    It may stand for a number or a boolean, and it may be a secret: messages show `template`,
-    what the file says, never the text itself.
+    It may represent a number or a boolean, and it may be a secret: messages show `template`, the
+    text in the file, never the result.
     """
 
     template: str
     missing: tuple[str, ...]
-    """Variables that are unset or empty; their `${NAME}` is still in the text."""
+    """Variables that are unset or empty; their `${NAME}` is left in the string."""
 
     def __new__(cls, text: str, template: str, missing: tuple[str, ...]) -> FromEnv:
         self = super().__new__(cls, text)
@@ -242,17 +242,17 @@ class FromEnv(str):
 
 
 class Environment(dict[str, str]):
-    """Variables by name. The representation shows no values, because some are secrets."""
+    """Variables by name. The repr shows no values, because some are secrets."""
 
     def __repr__(self) -> str:
         return f"<{len(self)} environment variables>"
 
 
 def substitute(value: Any, env: Mapping[str, str]) -> Any:
-    """A copy of `value` with `${NAME}` replaced in every string; keys are left alone.
+    """A copy of `value` with `${NAME}` replaced in every string, but not in keys.
 
-    `$${NAME}` stands for a literal `${NAME}`. An unset or empty variable stays as it is
-    written, and the FromEnv that is returned names it.
+    `$${NAME}` is a literal `${NAME}`. An unset or empty variable is not replaced, but listed in
+    `FromEnv.missing`.
     """
     if isinstance(value, str):
         return _substitute_text(value, env) if "${" in value else value
@@ -276,15 +276,15 @@ def _substitute_text(text: str, env: Mapping[str, str]) -> str:
 
 
 def environment(base: Mapping[str, str], dotenv: Mapping[str, str], declared: Any) -> Environment:
-    """Everything `${NAME}` may refer to. A name that is already set is never overridden.
+    """All variables that `${NAME}` may refer to. A variable that is already set is not overridden.
 
-    `base` is the process environment, then comes the state directory's `.env`, then the
-    configuration's own `env` section as written in the file. There is no `.env` of the
-    current directory: a workspace could plant one.
+    In this order: `base`, the process environment; the state directory's `.env`; the `env` section
+    as written in the file. A `.env` in the current directory is not read: a workspace could plant
+    one.
     """
     merged = Environment(dotenv)
     merged.update((name, text) for name, text in base.items() if text)
-    # What is not a string is left for the check to report.
+    # Values that are not strings are reported by the check.
     entries = declared if isinstance(declared, dict) else {}
     nested = entries.get("vars")
     for name, text in (entries | (nested if isinstance(nested, dict) else {})).items():
@@ -296,8 +296,8 @@ def environment(base: Mapping[str, str], dotenv: Mapping[str, str], declared: An
 def parse_env_file(text: str) -> dict[str, str]:
     """Variables of a `.env` file: `NAME=value` lines, `export` and quotes allowed.
 
-    Nothing is expanded. Comments start with `#`, after a value only with a space before it.
-    Lines that are not assignments are skipped.
+    Nothing is expanded. Comments start with `#`; after a value, a space must come before it. Other
+    lines are skipped.
     """
     found: dict[str, str] = {}
     for line in text.splitlines():

@@ -1,10 +1,10 @@
-"""Edits to a JSON5 text that leave the rest of it as the person wrote it.
+"""Edits JSON5 text and leaves the rest of it as written.
 
-Only the span of the changed value, its comma and the line break around it are touched. An object
-set over an object keeps the members that did not change, a list that does not shrink its items.
+Only the changed value, its comma and the adjacent line break are touched. If an object replaces an
+object, unchanged members are kept; if a list replaces a list that is not longer, its items are.
 New text follows the style around it.
 
-Raises `EditError` when the edit makes no sense and `Json5Error` when the text cannot be read.
+Raises `EditError` for an impossible edit and `Json5Error` for text that cannot be parsed.
 """
 
 from __future__ import annotations
@@ -40,11 +40,11 @@ _LITERALS = {None: "null", True: "true", False: "false"}
 Edit = tuple[int, int, str]
 """Replace `text[start:end]`. The edits of one text never overlap."""
 Entry = tuple[str | None, Any]
-"""A key and its value, or None and the element of a list."""
+"""A key and its value, or None and a list element."""
 
 
 class Style(NamedTuple):
-    """How new text is to look."""
+    """The formatting of new text."""
 
     newline: str
     unit: str
@@ -57,7 +57,7 @@ class Slot(NamedTuple):
 
     start: int
     end: int
-    comma: int  # -1 when none follows
+    comma: int  # -1 if none follows
     value_start: int
 
     @property
@@ -66,7 +66,7 @@ class Slot(NamedTuple):
 
 
 def apply(text: str, edits: Iterable[Edit]) -> str:
-    """`text` after all of `edits`; of two at one place the earlier comes first."""
+    """`text` after all of `edits`; edits at the same position apply in order."""
     pieces: list[str] = []
     done = 0
     for start, end, new in sorted(edits, key=lambda edit: edit[0]):
@@ -105,7 +105,7 @@ def _style_inside(text: str, node: Node, slots: list[Slot], style: Style) -> Sty
 
 
 def render(value: Any, indent: str, style: Style) -> str:
-    """`value` as text that begins on a line with `indent`; objects take a line per member."""
+    """`value` as text that starts on a line with `indent`; objects have a line per member."""
     if not isinstance(value, dict | list) or not value:
         return _flat(value, style)
     if isinstance(value, list) and not any(isinstance(item, dict | list) for item in value):
@@ -151,7 +151,7 @@ def _slots(text: str, node: Node) -> list[Slot]:
 
 
 def _lead(text: str, pos: int) -> str | None:
-    """The white space before `pos`, if nothing else comes before it on its line."""
+    """The white space before `pos`, if nothing else precedes it on its line."""
     start = _skip_back(text, pos, " \t")
     return text[start:pos] if start == 0 or text[start - 1] == "\n" else None
 
@@ -190,14 +190,14 @@ def insert(text: str, node: Node, entries: list[Entry], style: Style) -> list[Ed
 
 
 def _fits(text: str, node: Node, flat: str) -> bool:
-    """Whether one more entry may go on the line; a line that is too long already takes any."""
+    """Whether another entry fits on the line; always, if the line is too long already."""
     end = text.find("\n", node.end)
     length = (len(text) if end < 0 else end) - text.rfind("\n", 0, node.start) - 1
     return length > MAX_LINE or length + len(flat) + 2 <= MAX_LINE
 
 
 def remove(text: str, node: Node, gone: set[int]) -> list[Edit]:
-    """The edits that take out the members or elements whose values start at `gone`."""
+    """The edits that remove the members or elements whose values start at `gone`."""
     if not gone:
         return []
     slots = _slots(text, node)
@@ -216,7 +216,7 @@ def remove(text: str, node: Node, gone: set[int]) -> list[Edit]:
 
 
 def _runs(text: str, slots: list[Slot], gone: set[int]) -> Iterator[list[Slot]]:
-    """The slots to go, those side by side on a line together."""
+    """The slots to remove; adjacent ones on a line together."""
     run: list[Slot] = []
     for slot in slots:
         going = slot.value_start in gone
@@ -230,7 +230,7 @@ def _runs(text: str, slots: list[Slot], gone: set[int]) -> Iterator[list[Slot]]:
 
 
 def _cut(text: str, start: int, stop: int, *, at_the_end: bool) -> Edit:
-    """Whole lines when nothing else stands on them, else also the space on one side."""
+    """Cut whole lines if nothing else is on them, else also the space on one side."""
     lead, rest = _lead(text, start), _REST_OF_LINE.match(text, stop)
     if lead is not None and rest:
         return start - len(lead), rest.end(), ""
@@ -260,22 +260,22 @@ def unset_value(text: str, path: Path) -> str:
     """`text` without the member or element at `path`, its comma and a comment on its line."""
     root = parse(_with_root(text))
     if not path:
-        raise EditError("the file as a whole cannot be unset")
+        raise EditError("the whole file cannot be unset")
     node = _find(root, path)
     return apply(text, remove(text, _find(root, path[:-1]), {node.start}))
 
 
 def merge_patch(text: str, patch: Mapping[str, Any]) -> str:
-    """`text` with `patch` merged in: objects merge, null deletes, everything else replaces."""
+    """`text` with `patch` merged in: objects merge, null deletes, anything else replaces."""
     text = _with_root(text)
     root = parse(text)
     if not isinstance(root.value, dict):
-        raise EditError("the file does not hold an object, so there is nothing to merge into")
+        raise EditError("the file does not contain an object, so the patch cannot be merged")
     return _assign(text, (), merged(root.value, _plain(patch)))
 
 
 def merged(old: Any, patch: Any) -> Any:
-    """`old` with a patch in which null deletes."""
+    """`old` with a patch applied; null deletes."""
     if not isinstance(patch, dict):
         return patch
     result = dict(old) if isinstance(old, dict) else {}
@@ -288,7 +288,7 @@ def merged(old: Any, patch: Any) -> Any:
 
 
 def _plain(value: Any) -> Any:
-    """A copy that is made of what JSON has."""
+    """A copy that consists of JSON types only."""
     try:
         return json.loads(json.dumps(value, allow_nan=False))
     except (TypeError, ValueError, RecursionError) as error:
@@ -296,7 +296,7 @@ def _plain(value: Any) -> Any:
 
 
 def _with_root(text: str) -> str:
-    """`text`, with an empty object at its end when it holds no value yet."""
+    """`text`, with an empty object appended if it contains no value yet."""
     if skip_gap(text, 0) < len(text):
         return text
     newline = newline_of(text)
@@ -308,11 +308,11 @@ def _with_root(text: str) -> str:
 
 
 def _with_entry(node: Node, path: Path, depth: int, value: Any) -> Any:
-    """The value of `node`, the deepest that exists, once `path` leads to `value`."""
+    """The new value of `node`, the deepest existing node on `path`, with `value` added."""
     part, where = path[depth], format_path(path)
     for below in reversed(path[depth + 1 :]):
         if isinstance(below, int) and below != 0:
-            raise EditError(f"cannot set {where!r}: a new list begins with [0]")
+            raise EditError(f"cannot set {where!r}: a new list starts with [0]")
         value = {below: value} if isinstance(below, str) else [value]
     if isinstance(node.value, dict):
         return node.value | {str(part): value}
@@ -325,9 +325,9 @@ def _with_entry(node: Node, path: Path, depth: int, value: Any) -> Any:
 
 
 def _assign(text: str, path: Path, value: Any) -> str:
-    """Makes the existing value at `path` equal to `value`.
+    """Make the existing value at `path` equal to `value`.
 
-    Additions come last, outer ones first: so none lies in what another edit removes or moves.
+    Additions come last, outer ones first, so that none is inside text that another edit removes.
     """
     root = parse(text)
     style = style_of(text, root)
@@ -348,7 +348,7 @@ def _find(root: Node, path: Path) -> Node:
 
 
 def _changes(text: str, node: Node, value: Any, style: Style) -> Iterator[Edit]:
-    """The edits that remove or replace; what `value` has more is left to `_additions`."""
+    """The edits that remove or replace; `_additions` makes those that add."""
     old = node.value
     if isinstance(old, dict) and isinstance(value, dict):
         gone = {member.node.start for key, member in node.members.items() if key not in value}
@@ -364,7 +364,7 @@ def _changes(text: str, node: Node, value: Any, style: Style) -> Iterator[Edit]:
 
 
 def _additions(text: str, node: Node, value: Any, style: Style) -> Iterator[list[Edit]]:
-    """The edits that add what `value` has and `node` lacks, for each object or list by itself."""
+    """The edits that add what `node` lacks, one list of edits for each object or list."""
     below: list[tuple[Node, Any]] = []
     entries: list[Entry] = []
     if isinstance(node.value, dict):

@@ -1,7 +1,7 @@
-"""`auth-profiles.json` in an agent's directory: credentials people signed in with, and their use.
+"""`auth-profiles.json` in an agent's directory: stored credentials, and statistics of their use.
 
-Several processes may use it at once: it is changed under a lock, and everything in it that is not
-understood here stays as it is. Tokens are renewed here too, by one process for all.
+Several processes may use the file: it is changed under a lock, and unknown content is kept. OAuth
+tokens are also renewed here, by one process for all.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from clawkit.models.providers import read_private
 from clawkit.store import locked, private_dir, write_atomic
 
 EARLY_MS = 60_000
-"""A token that expires sooner is renewed before it is used."""
+"""A token that expires sooner than this is renewed before use."""
 LOCK_WAIT_S = 2.0
 _NOTE_WAIT_S = 0.2
 _REFRESH_WAIT_S = 30.0
@@ -41,7 +41,7 @@ _TOKEN_URLS = {
 _TAKES_JSON = frozenset({"console.anthropic.com", "platform.claude.com"})
 
 Post = Callable[[str, Mapping[str, str], bytes], Awaitable[tuple[int, bytes]]]
-"""Sends a body to an address and gives status and body of the answer."""
+"""Posts a body to a URL; returns status and body of the response."""
 ProfileKind = Literal["oauth", "token", "api-key"]
 _Count = Annotated[int, msgspec.Meta(ge=0, lt=2**53)]
 
@@ -49,7 +49,7 @@ log = logging.getLogger(__name__)
 
 
 class Profile(msgspec.Struct, frozen=True, rename="camel"):
-    """One credential as it is stored. Its representation shows no secret."""
+    """One stored credential. Its repr contains no secret."""
 
     id: str = ""
     """Its key in the file."""
@@ -62,9 +62,9 @@ class Profile(msgspec.Struct, frozen=True, rename="camel"):
     token_ref: SecretRef | None = None
     access: str = ""
     refresh: str = ""
-    """What a new token is asked for with; OAuth only."""
+    """The OAuth refresh token."""
     expires: Annotated[float, msgspec.Meta(ge=0, lt=2**53)] = 0
-    """Milliseconds since 1970; 0 when it does not expire."""
+    """Milliseconds since 1970; 0 if it does not expire."""
     client_id: str = ""
     token_url: str = ""
 
@@ -73,7 +73,7 @@ class Profile(msgspec.Struct, frozen=True, rename="camel"):
 
     @property
     def kind(self) -> ProfileKind:
-        """`api-key` for an unknown type, too, which has no secret."""
+        """The kind; an unknown type is `api-key`, without a secret."""
         kinds: dict[str, ProfileKind] = {"oauth": "oauth", "token": "token"}
         return kinds.get(self.type, "api-key")
 
@@ -91,18 +91,18 @@ class Profile(msgspec.Struct, frozen=True, rename="camel"):
         return bool(self.provider and (self.secret or (self.kind == "oauth" and self.refresh)))
 
     def is_fresh(self, now_ms: int) -> bool:
-        """Whether its token can be used as it is."""
+        """Whether its token can be used without renewing it."""
         return bool(self.secret) and (not self.expires or self.expires - now_ms >= EARLY_MS)
 
 
 class Use(msgspec.Struct, frozen=True, rename="camel"):
-    """How it went with one credential, as it is stored; times are milliseconds since 1970."""
+    """Stored statistics of one credential; times are milliseconds since 1970."""
 
     last_used: _Count = 0
     error_count: _Count = 0
-    """Refusals in a row."""
+    """Consecutive failures."""
     failure_counts: dict[str, _Count] = {}
-    """Refusals by kind. Only `billing` is used here."""
+    """Failures by kind. Only `billing` is used here."""
     last_failure_at: _Count = 0
     cooldown_until: _Count = 0
     disabled_until: _Count = 0
@@ -117,14 +117,14 @@ class Use(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class Stored(msgspec.Struct, frozen=True):
-    """What the file holds."""
+    """The parsed content of the file."""
 
     profiles: dict[str, Profile] = {}
     use: dict[str, Use] = {}
 
 
 class Profiles:
-    """The file of one agent. Reading raises ConfigError when it cannot be used."""
+    """The file of one agent. Reading raises ConfigError if it cannot be used."""
 
     def __init__(self, folder: str) -> None:
         self.folder = folder
@@ -133,7 +133,7 @@ class Profiles:
         self._stored = Stored()
 
     def read(self) -> Stored:
-        """What the file holds now; nothing when there is none."""
+        """The current content of the file; empty if there is none."""
         try:
             info = os.stat(self.file)
         except FileNotFoundError:
@@ -151,11 +151,11 @@ class Profiles:
         tree = read_private(self.file)
         value = tree.value if tree else {"version": 1, "profiles": {}}
         if not isinstance(value, dict):
-            raise fault("must hold an object", file=self.file)
+            raise fault("must contain an object", file=self.file)
         return value
 
     def change(self, edit: Callable[[dict[str, Any]], None], wait_s: float = LOCK_WAIT_S) -> None:
-        """Has `edit` alter the data, one process at a time. Raises OSError and ConfigError."""
+        """Change the data with `edit`, one process at a time. Raises OSError and ConfigError."""
         private_dir(self.folder)
         with locked(f"{self.file}.lock", wait_s=wait_s):
             raw = self._raw()
@@ -164,9 +164,9 @@ class Profiles:
             write_atomic(self.file, text + b"\n")
 
     def note_use(self, name: str, use: Use) -> None:
-        """Saves how it went with a profile. Raises OSError and ConfigError.
+        """Save the statistics of a profile. Raises OSError and ConfigError.
 
-        Everything waits for it meanwhile: it gives up soon.
+        It blocks the event loop, so it waits only briefly for the lock.
         """
 
         def edit(raw: dict[str, Any]) -> None:
@@ -176,7 +176,7 @@ class Profiles:
         self.change(edit, _NOTE_WAIT_S)
 
     def store_token(self, profile: Profile) -> None:
-        """Puts a new token into the file, if the profile is still there."""
+        """Store a new token, if the profile still exists."""
 
         def edit(raw: dict[str, Any]) -> None:
             entry = _dict(raw.get("profiles")).get(profile.id)
@@ -193,7 +193,7 @@ def _dict(value: Any) -> dict[str, Any]:
 
 
 def _understand(raw: Mapping[str, Any]) -> Stored:
-    """What can be used of it; a profile that cannot is left out, with a word in the log."""
+    """Parse the file's content; incomplete profiles are left out with a warning."""
     stored = Stored({}, {})
     for name, given in _dict(raw.get("profiles")).items():
         fields = _fitting(given, Profile)
@@ -209,7 +209,7 @@ def _understand(raw: Mapping[str, Any]) -> Stored:
 
 
 def _fitting(given: object, kind: type[msgspec.Struct]) -> dict[str, Any]:
-    """The fields of a stored entry that can be used; others are as if they were not there."""
+    """The valid fields of a stored entry; others are ignored."""
     stored, found = _dict(given), {}
     for field in msgspec.structs.fields(kind):
         value = stored.get(field.encode_name)
@@ -222,10 +222,10 @@ def _fitting(given: object, kind: type[msgspec.Struct]) -> dict[str, Any]:
 
 
 async def renew(profile: Profile, profiles: Profiles, post: Post | None, now_ms: int) -> Profile:
-    """The profile with a token that can be used. Raises ModelError.
+    """The profile with a usable token, renewed if necessary. Raises ModelError.
 
-    Only one process does it at a time; the next one takes the token that the first got, because
-    most services accept the old one only once.
+    Only one process renews at a time, and the others use its token, because most providers accept
+    a refresh token only once.
     """
     deadline = time.monotonic() + _REFRESH_WAIT_S
     while True:
@@ -234,7 +234,7 @@ async def renew(profile: Profile, profiles: Profiles, post: Post | None, now_ms:
                 return await _renew_alone(profile, profiles, post, now_ms)
         except TimeoutError:
             if time.monotonic() > deadline:
-                problem = "another process is renewing the sign-in and does not finish"
+                problem = "another process has been renewing the sign-in for too long"
                 raise _sign_in_error(profile, "timeout", problem) from None
         except OSError as error:
             problem = f"{profiles.file} cannot be locked: {error.strerror}"

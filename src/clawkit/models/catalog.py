@@ -1,4 +1,4 @@
-"""From a configuration to models that can be asked: which there are, and how each is reached."""
+"""`Catalog`: the models of a configuration, and how to reach each of them."""
 
 from __future__ import annotations
 
@@ -42,23 +42,23 @@ if TYPE_CHECKING:
 
 
 _BUILT_IN = ModelRef("clawkit", "operator")
-"""The model that needs no provider."""
+"""The model without a provider."""
 _NATIVE: dict[Api, str] = {
     "openai-completions": "api.openai.com",
     "openai-responses": "api.openai.com",
     "anthropic-messages": "api.anthropic.com",
     "google-generative-ai": "generativelanguage.googleapis.com",
 }
-"""Where the own service of each API is."""
+"""The host of each API's original service."""
 _APIS: dict[str, Api] = {**{api: api for api in _NATIVE}, "ollama": "openai-completions"}
 _PATHS = {"api.openai.com": "/v1", "generativelanguage.googleapis.com": "/v1beta"}
-"""What belongs to the address of a service and is easily left out."""
+"""Paths that are easily left out of an address."""
 _MAX_SHOWN = 80
-_HINT = "Write it as provider/model; `clawkit models list --all` shows all"
+_HINT = "Write it as provider/model; `clawkit models list --all` lists all models"
 
 
 class Entry(msgspec.Struct, frozen=True):
-    """One line of a list of models."""
+    """One entry of the list of models."""
 
     ref: ModelRef
     facts: Facts
@@ -66,11 +66,11 @@ class Entry(msgspec.Struct, frozen=True):
     has_credential: bool
     aliases: tuple[str, ...] = ()
     problem: str = ""
-    """Why it cannot be used as it is configured."""
+    """Why it cannot be used as configured."""
 
 
 class Catalog:
-    """The models of one agent. Raises ConfigError for what is wrong in the configuration."""
+    """The models of one agent. Methods raise ConfigError for errors in the configuration."""
 
     def __init__(
         self,
@@ -80,25 +80,25 @@ class Catalog:
         *,
         raw: Mapping[str, Any] | None = None,
     ) -> None:
-        """`env` is what the configuration was loaded with; `raw` the file as it is written."""
+        """`env` is the environment the configuration was loaded with; `raw` is the file's text as
+        data, without substitution."""
         self.config = config
         self.env = env
         self.agent = agent
         self.folder = agent_dir(config, env, agent)
         self.secrets: set[str] = set()
-        """What was got from where secrets are kept, to be kept out of what is shown."""
+        """Secrets that were resolved, to be redacted from output."""
         self._raw = raw
         self.services = load_services(config, env, self.folder, raw)
         self._only_listed = config.models.mode == "replace"
-        """Whether there are no models but those that are configured."""
+        """Whether only configured models exist."""
         self._layers: list[tuple[str, AgentCommon]] = [("agents.defaults", config.agents.defaults)]
-        """Agent settings, the nearest first."""
+        """Agent settings, the most specific first."""
         if key := config.agents.key_of(agent):
             self._layers.insert(0, (key, config.agents.get(agent)))
 
     @classmethod
     def of(cls, loaded: Loaded, agent: str | None = None) -> Catalog:
-        """The models of a configuration that was loaded."""
         name = agent or loaded.config.agents.default_id()
         return cls(loaded.config, loaded.env, name, raw=loaded.raw)
 
@@ -107,9 +107,9 @@ class Catalog:
         return Credentials(self.config, self.env, self.folder, services=self.services)
 
     def find(self, text: str) -> ModelRef:
-        """The one model that a person means: `provider/model`, an alias, or a model id.
+        """Find a model by `provider/model`, an alias, or a model id.
 
-        Raises ConfigError, with what may have been meant.
+        Raises ConfigError with a suggestion.
         """
         text = text.strip()
         if not text:
@@ -141,7 +141,7 @@ class Catalog:
             raise fault(str(error)) from None
         service = self.services[ref.provider]
         if ref.id not in service.models:
-            # An id in another case is the one that is listed.
+            # Ids are matched without regard to case if that is unambiguous.
             folded = str(ref).casefold()
             refs = (*self._listed(), *self._known())
             same = {each for each in refs if str(each).casefold() == folded}
@@ -171,14 +171,14 @@ class Catalog:
                 yield from (ModelRef(service.id, row.id) for row in service.known.models)
 
     def _service(self, ref: ModelRef) -> Service:
-        """The provider of a model that may be asked for there. Raises ConfigError."""
+        """The provider of a model. Raises ConfigError if it cannot have this model."""
         service = self.services.get(ref.provider)
         if service is None:
             raise self._unknown(str(ref))
         if ref.id in service.models:
             return service
         if service.known is None and not service.models:
-            problem = f"is empty: {service.id!r} is not a provider clawkit knows"
+            problem = f"is empty, and {service.id!r} is not a built-in provider"
             raise fault(problem, service.at("models"), "List its models, each with its id")
         if service.known is None or self._only_listed:
             close = nearest(ref.id, service.models) or list(service.models)[:3]
@@ -202,7 +202,7 @@ class Catalog:
         return fault(problem, key, hint)
 
     def _means(self, text: str, ref: ModelRef) -> bool:
-        """Whether a key of an agent's `models` is this model."""
+        """Whether a key of an agent's `models` refers to this model."""
         try:
             return parse_ref(text) in (ref, ModelRef("", ref.id))
         except ValueError:
@@ -214,7 +214,7 @@ class Catalog:
         return tuple(dict.fromkeys(found))
 
     def is_allowed(self, ref: ModelRef) -> bool:
-        """Whether the nearest policy lets a person choose this model."""
+        """Whether the most specific model policy allows this model."""
         for key, layer in self._layers:
             policy = layer.model_policy
             if policy is not None and policy.allow is not None:
@@ -239,7 +239,7 @@ class Catalog:
         return folded in (str(ref).casefold(), ref.id.casefold(), *aliases)
 
     def candidates(self) -> list[ModelRef]:
-        """The agent's model and its fallbacks, in the order in which they are tried."""
+        """The agent's model and its fallbacks, in the order they are tried."""
         found: dict[ModelRef, None] = {}
         for key, text in self.chosen():
             try:
@@ -249,7 +249,8 @@ class Catalog:
         return list(found)
 
     def chosen(self) -> Iterator[tuple[str, str]]:
-        """Setting and text of each model; who names only a model keeps everyone's fallbacks."""
+        """Setting and name of each model. An agent that sets only its model keeps the fallbacks of
+        the defaults."""
         given = [(key, layer.model) for key, layer in self._layers if layer.model]
         for key, choice in given:
             if isinstance(choice, str):
@@ -265,11 +266,11 @@ class Catalog:
                 break
 
     def facts(self, ref: ModelRef) -> Facts:
-        """What is known about a model, and what is said about it."""
+        """What is known and configured about a model."""
         return _facts(self._service(ref), ref.id)
 
     def endpoint(self, ref: ModelRef) -> Endpoint:
-        """Where and how a model is asked, but for the credential."""
+        """How to reach a model, without the credential."""
         service = self._service(ref)
         model = service.models.get(ref.id) or Model(id=ref.id)
         said, known = model.api or service.settings.api, service.known
@@ -279,10 +280,10 @@ class Catalog:
         if api is None:
             key = service.model_at(ref.id, "api") if model.api else service.at("api")
             names = ", ".join(name for name in _APIS if name != "ollama")
-            raise fault(f"the API {said!r} is not built in yet", key, f"Use {names}")
+            raise fault(f"the API {said!r} is not supported yet", key, f"Use {names}")
         address, facts = self._address(service, model), _facts(service, ref.id)
         is_ollama = "ollama" in (service.id, said) or address.port == OLLAMA_PORT
-        # It has to be told how much context to make room for.
+        # Ollama has to be told how much context to allocate.
         wants_size = is_ollama and api == "openai-completions" and service.settings.inject_num_ctx
         return Endpoint(
             ref=ModelRef(ref.provider, full_id(ref.provider, ref.id)),
@@ -303,12 +304,12 @@ class Catalog:
         if said and said.strip():
             return read_address(said, service.at("baseUrl"))
         if service.known is None:
-            problem = f"is missing: {service.id!r} is not a provider clawkit knows"
+            problem = f"is missing, and {service.id!r} is not a built-in provider"
             raise fault(problem, service.at("baseUrl"), "Set the address of its API")
         return read_address(base_url_of(service.known, self.env), service.at("baseUrl"))
 
     def params(self, ref: ModelRef) -> dict[str, Any]:
-        """Further fields of requests to this model, as the agent's settings have them."""
+        """Further fields of requests to this model, from the agent's settings."""
         found: dict[str, Any] = {}
         for _, layer in reversed(self._layers):
             found |= layer.params
@@ -318,7 +319,7 @@ class Catalog:
         return found
 
     def timeout_s(self, ref: ModelRef) -> float | None:
-        """Longest time for one request; None when nothing is said. The agent's word goes first."""
+        """Timeout of one request; None if not configured. The agent's setting takes precedence."""
         for _, layer in self._layers:
             if isinstance(layer.model, ModelChoice) and layer.model.timeout_ms:
                 return layer.model.timeout_ms / 1000
@@ -326,7 +327,7 @@ class Catalog:
         return float(said) if said else None
 
     def headers(self, ref: ModelRef) -> dict[str, str]:
-        """Extra headers of requests to this model, secrets put in. Raises SecretError too."""
+        """Extra headers of requests to this model, secrets resolved. Also raises SecretError."""
         service = self._service(ref)
         model = service.models.get(ref.id) or Model(id=ref.id)
         places = (
@@ -355,8 +356,9 @@ class Catalog:
         return found
 
     def route(self, ref: ModelRef) -> Route:
-        """Who may be connected to for this model, and by what way. Raises SecretError too."""
-        # A catalog alone makes no connections.
+        """Which addresses may be connected to for this model, TLS and proxy. Also raises
+        SecretError."""
+        # Imported on use: most uses of a catalog make no connections.
         from clawkit.net.addresses import env_proxy
         from clawkit.net.route import Proxy, Route
 
@@ -390,7 +392,7 @@ class Catalog:
         return Tls(**texts, server_name=tls.server_name or "", insecure=insecure)
 
     def list(self) -> list[Entry]:
-        """Every model that is configured or known, those that are configured first."""
+        """All configured and known models, configured ones first."""
         return [self._entry(ref) for ref in dict.fromkeys((*self._listed(), *self._known()))]
 
     def _entry(self, ref: ModelRef) -> Entry:
@@ -409,18 +411,18 @@ class Catalog:
         )
 
     def write_models_json(self) -> str:
-        """Writes the configured providers into the agent's models.json; gives its path.
+        """Write the configured providers into the agent's models.json; returns its path.
 
-        Secrets become marks, which only the file as it is written tells: the catalog must have
-        been made with it. Raises ConfigError for a broken file, OSError.
+        Secrets are replaced by markers. That needs the configuration as written, so the catalog
+        must have been created with `raw`. Raises ConfigError for an invalid file, and OSError.
         """
         if self._raw is None:
-            raise ValueError("models.json is written from the configuration as it is written")
+            raise ValueError("models.json can only be written by a catalog created with `raw`")
         return write_models_json(self.folder, self._raw, replace=self._only_listed)
 
 
 def _base_url(address: Address, api: Api, *, is_ollama: bool) -> str:
-    """What the API's own paths are added to."""
+    """The URL that the API's own paths are appended to."""
     start, slashes, rest = address.url.partition("://")
     place, slash, path = rest.partition("/")
     path = slash + path
@@ -428,7 +430,7 @@ def _base_url(address: Address, api: Api, *, is_ollama: bool) -> str:
         path = path.removesuffix("/api")
         path = path if path.endswith("/v1") else f"{path}/v1"
     elif api == "anthropic-messages":
-        # Its paths begin with the version.
+        # The API's own paths start with the version.
         path = path.removesuffix("/v1")
     else:
         path = path or _PATHS.get(address.host, "")
@@ -450,7 +452,7 @@ def _facts(service: Service, name: str) -> Facts:
     elif known:
         images = known.images
     else:
-        # A model that is listed takes what its entry says; others are known by their names.
+        # A listed model accepts what its entry says; for others, the name is a hint.
         images = listed is None and bool(infer_images(name))
     return Facts(
         name=model.name or (known.name if known else "") or name,
@@ -467,9 +469,9 @@ def _facts(service: Service, name: str) -> Facts:
 def find_alias(
     layers: Sequence[tuple[str, AgentCommon]], text: str, read: Callable[[str, str], ModelRef]
 ) -> ModelRef | None:
-    """The model that an alias means; `read` makes a model of the name of an entry, given its layer.
+    """The model that an alias refers to; `read` makes a model of a layer and the name of an entry.
 
-    Raises ConfigError when an alias means two models of one layer.
+    Raises ConfigError if an alias refers to two models of one layer.
     """
     wanted = text.strip().casefold()
     for key, layer in layers:
@@ -480,14 +482,14 @@ def find_alias(
         }
         if len(found) > 1:
             names = " and ".join(sorted(map(str, found)))
-            raise fault(f"the alias {text.strip()!r} means both {names}", setting_of(key))
+            raise fault(f"the alias {text.strip()!r} refers to both {names}", setting_of(key))
         if found:
             return found.pop()
     return None
 
 
 def setting_of(key: str) -> str:
-    """Where the models of a layer of agent settings are."""
+    """The path of the models of a layer of agent settings."""
     return f"{key}.models"
 
 

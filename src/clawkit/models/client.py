@@ -1,8 +1,8 @@
-"""A model behind HTTP: one request, one answer, read as it comes.
+"""A model over HTTP: sends one request and reads the streamed answer.
 
-Limits of time: 15 seconds to connect; 300 for a silence, before the answer or in the middle of it,
-because models that think may say nothing for minutes; an hour for the whole answer. A provider's
-`timeoutSeconds` takes the place of the last two.
+Timeouts: 15 seconds to connect; 300 seconds without data, before or within the answer, because
+thinking models can be silent for minutes; an hour for the whole answer. A provider's
+`timeoutSeconds` replaces the last two.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ CONNECT_S = 15.0
 SILENCE_S = 300.0
 WHOLE_S = 3_600.0
 _DRAIN_S = 0.25
-"""How long the end of the body is waited for after the end of the answer."""
+"""How long to wait for the end of the body after the end of the answer."""
 _MAX_REFUSAL = 64 * 1024
 _REFUSAL_S = 10.0
 MAX_BODY = 256 * 1024 * 1024
-"""Bytes of a stream with everything around the answer; they are not kept."""
+"""Maximum bytes of a stream, including its framing; they are not kept in memory."""
 MAX_WHOLE = 8 * 1024 * 1024
-"""Bytes of an answer that does not come as a stream."""
+"""Maximum bytes of an answer that is not streamed."""
 _BLANKS = b"\xef\xbb\xbf \t\r\n"
 _LAST = frozenset({"message_stop", "response.completed", "response.incomplete", "response.failed"})
 
@@ -57,22 +57,20 @@ _HEADERS = {"content-type": "application/json", "accept": "text/event-stream"}
 
 
 def make_wire(endpoint: Endpoint) -> ApiWire:
-    """What writes and reads the endpoint's API; only that one is imported."""
+    """The writer and reader of the endpoint's API, imported on use."""
     module, name = _WIRES[endpoint.api]
     wire: ApiWire = getattr(import_module(f"clawkit.models.wire.{module}"), name)(endpoint)
     return wire
 
 
 class _Attempt(msgspec.Struct):
-    """What one request is sent with."""
-
     key: Credential | None = None
     signed: Mapping[str, str] = {}
     """The headers that carry the credential."""
 
 
 class HttpModel:
-    """One model, for one conversation: the encodings of its messages are kept."""
+    """One model for one conversation: it caches the encodings of messages."""
 
     def __init__(
         self,
@@ -86,7 +84,7 @@ class HttpModel:
         timeout_s: float | None = None,
         now: Callable[[], float] = time.time,
     ) -> None:
-        """`settings` say how a credential is sent; `headers` are the configured ones, resolved."""
+        """`settings` say how to send a credential; `headers` are the configured ones, resolved."""
         self.ref, self.api, self.facts = endpoint.ref, endpoint.api, endpoint.facts
         self._endpoint = endpoint
         self._client = client
@@ -101,18 +99,18 @@ class HttpModel:
         self._last = ""
 
     def rest_s(self) -> float:
-        """Seconds until a credential is ready; 0 when one is, or when none is needed."""
+        """Seconds until a credential is ready; 0 if one is ready or none is needed."""
         return min((rest for _, rest in self._rests()), default=0.0)
 
     def has_spare(self) -> bool:
-        """Whether a credential is ready that did not fail just now."""
+        """Whether there is a ready credential other than the last one used."""
         return any(key != self._last and not rest for key, rest in self._rests())
 
     def _rests(self) -> Iterator[tuple[str, float]]:
-        """Id of each credential, and how long it rests."""
+        """The id of each credential, and its remaining cooldown in seconds."""
         if self._keys is None:
             return
-        # What is wrong with the configuration is reported when the model is asked.
+        # Configuration errors are reported when a request is sent.
         with suppress(ConfigError):
             for key in self._keys.for_provider(self.ref.provider):
                 yield key.id, self._keys.cooldown_s(key)
@@ -136,7 +134,7 @@ class HttpModel:
             answer = reading.decoder.finish()
         except asyncio.CancelledError as stopped:
             if reading.has_begun:
-                # What the service has counted so far is to be paid.
+                # The provider charges for what it has sent so far.
                 stopped.partial = reading.decoder.partial()  # type: ignore[attr-defined]
             raise
         except (NetError, ModelError) as failed:
@@ -149,7 +147,7 @@ class HttpModel:
         yield msgspec.structs.replace(answer, at_ms=int(self._now() * 1_000))
 
     async def _sign(self, attempt: _Attempt) -> None:
-        """Choose the credential. Raises ModelError when there is none, or it cannot be used."""
+        """Choose the credential. Raises ModelError if there is none, or it cannot be used."""
         if self._keys is None:
             return
         provider = self.ref.provider
@@ -187,16 +185,16 @@ class HttpModel:
         )
 
     def _secrets(self, attempt: _Attempt) -> list[str]:
-        """What was sent and must not be shown."""
+        """Header values that were sent and must not be shown."""
         sent = (*self._headers.values(), *attempt.signed.values())
-        # Those who send a credential back do so without the word that stood before it.
+        # Error messages quote a credential without a prefix such as `Bearer`.
         bare = [value.rpartition(" ")[2] for value in sent]
         return [*sent, *bare, attempt.key.secret if attempt.key else ""]
 
     def _failed(
         self, failed: NetError | ModelError, reading: Reading, attempt: _Attempt
     ) -> ModelError:
-        """The error to raise: with what had come until then, without any secret."""
+        """The error to raise, with the partial answer and without secrets."""
         if isinstance(failed, ModelError):
             error = failed
         elif reading.has_begun and failed.kind != "timeout":
@@ -205,7 +203,7 @@ class HttpModel:
             error = from_net(self.ref.provider, failed)
         if error.partial is None and reading.has_begun:
             error.partial = reading.decoder.partial()
-        # Errors inside a stream come from decoders, which know neither names nor secrets.
+        # Errors from decoders lack the provider's name and may contain secrets.
         words = str(error)
         if error.kind == "malformed" and not words.startswith(self.ref.provider):
             words = unusable(self.ref.provider, words)
@@ -214,7 +212,7 @@ class HttpModel:
 
 
 async def _read_refusal(response: Response) -> bytes:
-    """What a service says when it refuses; the status counts also where it says nothing."""
+    """The body of an error response; empty if it cannot be read, because the status is enough."""
     with suppress(TimeoutError, NetError):
         async with asyncio.timeout(_REFUSAL_S):
             return await response.read(_MAX_REFUSAL)
@@ -222,7 +220,7 @@ async def _read_refusal(response: Response) -> bytes:
 
 
 async def _drain(response: Response) -> None:
-    """Read what comes after the answer, so that the connection can be used again."""
+    """Read the rest of the body, so that the connection can be reused."""
     if response.has_come:
         return
     with suppress(TimeoutError, NetError):
@@ -232,8 +230,8 @@ async def _drain(response: Response) -> None:
 
 
 class Reading:
-    """One answer on its way. Its first byte decides what a body is: many services send a wrong
-    content type."""
+    """Reads the body of one answer. The first byte decides its format, because many servers send a
+    wrong content type."""
 
     def __init__(self, provider: str, decoder: AnswerDecoder) -> None:
         self._provider = provider
@@ -242,12 +240,12 @@ class Reading:
         self._whole = bytearray()
         self._size = 0
         self.is_over = False
-        """The last event has come; what follows does not matter."""
+        """Whether the last event has been received; anything after it is ignored."""
         self.has_begun = False
-        """Something of an answer has come."""
+        """Whether part of an answer has been received."""
 
     def feed(self, chunk: bytes) -> Iterator[Delta]:
-        """What more of the body adds. Raises `ModelError`, as `end` does."""
+        """Read more of the body. Raises `ModelError`, as does `end`."""
         self._size += len(chunk)
         if self._size > MAX_BODY:
             raise self._malformed(f"an answer of more than {MAX_BODY} bytes")
@@ -273,7 +271,7 @@ class Reading:
                 self.is_over = True
 
     def end(self) -> Iterator[Delta]:
-        """What is left when the body is over."""
+        """Finish at the end of the body."""
         if self._events is None:
             yield from self.decoder.feed_whole(bytes(self._whole))
         elif not self.is_over:

@@ -1,4 +1,4 @@
-"""Credentials: which there are for a provider, in what order, and which of them rest for now."""
+"""The credentials of a provider, the order of their use, and their cooldowns."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ _RANK = {"oauth": 0, "token": 1, "api-key": 2}
 _COOLDOWN_S = (30, 60, 300)
 _BILLING_S, _BILLING_MOST_S = 600, 86_400
 _FORGET_MS = 24 * 3600 * 1000
-"""Refusals longer ago than this no longer count."""
+"""Older failures no longer count."""
 _NOTE_EVERY_MS = 60_000
 """The use of a stored credential is saved at most this often."""
 _KEEP_S = 300.0
-"""How long a secret from a file or a command is taken to be current."""
+"""How long a secret from a file or a command is cached."""
 _OAUTH_BETA = "oauth-2025-04-20"
 _OAUTH_START = "sk-ant-oat"
 
@@ -40,23 +40,23 @@ log = logging.getLogger(__name__)
 
 
 class Credential(msgspec.Struct, frozen=True):
-    """What a request is sent with. Its representation does not show the secret."""
+    """What a request is authenticated with. Its repr does not contain the secret."""
 
     id: str
-    """`openai:default` for a stored one, `env:NAME`, or the key of the setting."""
+    """`openai:default` for a stored one, `env:NAME`, or the path of the setting."""
     kind: Kind
     secret: str
-    """Empty where none is needed, and until `Credentials.ready` has got it."""
+    """Empty if none is needed, or if `Credentials.ready` has to fetch it first."""
     provider: str
     ref: SecretInput | None = None
-    """Where the secret is, as long as it was not needed."""
+    """Where to fetch the secret."""
 
     def __repr__(self) -> str:
         return f"<{self.kind} credential {self.id!r} of {self.provider}>"
 
 
 class Credentials:
-    """The credentials of one agent, best first; remembers which were refused."""
+    """The credentials of one agent, best first; remembers which were rejected."""
 
     def __init__(
         self,
@@ -68,7 +68,7 @@ class Credentials:
         post: Post | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        """`post` is what OAuth tokens are renewed through; without it they expire."""
+        """`post` is used to renew OAuth tokens; without it, they expire."""
         self._config = config
         self._env = env
         self._services = load_services(config, env, agent_dir) if services is None else services
@@ -76,23 +76,23 @@ class Credentials:
         self._clock = clock
         self.post = post
         self.learn: Callable[[list[str]], None] = lambda _secrets: None
-        """Told every secret before it is used, so that it can be kept out of what is shown."""
+        """Called with every secret before it is used, so that it can be redacted."""
         self._uses: dict[str, Use] = {}
-        """Of credentials that are not stored, and of others that could not be noted."""
+        """Statistics that are not in the file, or could not be saved there."""
         self._renewed: dict[str, Profile] = {}
         self._problems: dict[str, str] = {}
-        """Why what is configured gave no credential, by provider."""
+        """Provider -> why its setting gave no credential."""
         self._kept: dict[SecretInput, tuple[float, str]] = {}
 
     def for_provider(self, provider: str) -> list[Credential]:
-        """Everything that may be tried, in order; empty when nothing is there.
+        """All credentials of a provider, in the order to try them.
 
-        Those that were refused lately come last. Nothing is waited for: a secret in a file or
-        behind a command is got by `ready`. Raises ConfigError.
+        Those in cooldown come last. It does not block: secrets from files and commands are fetched
+        by `ready`. Raises ConfigError.
         """
         service = self._service(provider)
         if service.settings.auth == "aws-sdk":
-            problem = "signing in with AWS is not built in yet"
+            problem = "AWS credentials are not supported yet"
             raise fault(problem, service.at("auth"), "Use api-key")
         found: dict[str, Credential] = {}
         for credential in self._all(service):
@@ -105,14 +105,14 @@ class Credentials:
         return ordered
 
     def has(self, provider: str) -> bool:
-        """Whether there is something to try, though it may be refused."""
+        """Whether there is a credential, valid or not."""
         try:
             return bool(self.for_provider(provider))
         except ConfigError:
             return False
 
     def missing(self, provider: str) -> ModelError:
-        """What to say when there is nothing to try."""
+        """The error for a provider without credentials."""
         service = self._service(provider)
         problem, text = self._problems.get(service.id), service.settings.api_key
         if not problem:
@@ -121,8 +121,8 @@ class Credentials:
             problem = f"set {' or '.join([*names, service.at('apiKey')])}"
             if (service.settings.base_url or "").lower().startswith("http://"):
                 private = service.at("request", "allowPrivateNetwork")
-                problem += f"; a server in your own network that needs none: set {private} to true"
-        return ModelError("auth", f"there is no credential for {service.id}: {problem}")
+                problem += f", or {private} to true for a server in your network that needs no key"
+        return ModelError("auth", f"no credential for {service.id}: {problem}")
 
     def _service(self, provider: str) -> Service:
         name = normalize_provider(provider)
@@ -148,7 +148,7 @@ class Credentials:
         yield from self._from_setting(service, service.settings.api_key, "apiKey")
 
     def _stored(self, provider: str) -> list[Profile]:
-        """Stored credentials in the order they are configured in, else the usual one."""
+        """Stored credentials in the configured order, else by kind and last use."""
         mine = {
             name: self._renewed.get(name, profile)
             for name, profile in self._profiles.read().profiles.items()
@@ -183,7 +183,7 @@ class Credentials:
         yield Credential(service.at(key), kind, secret, service.id)
 
     def _needs_none(self, service: Service) -> bool:
-        """Whether requests need no credential: to servers at home, or with one in the headers."""
+        """Whether no credential is needed: for local servers, or with one in the headers."""
         settings = service.settings
         if any(map(is_secret_name, [*settings.headers, *settings.request.headers])):
             return True
@@ -196,7 +196,7 @@ class Credentials:
         return at_home or settings.request.allow_private_network is True
 
     async def ready(self, credential: Credential) -> Credential:
-        """The credential with its secret, renewed if need be. Raises ModelError ("auth" mostly)."""
+        """The credential with its secret, renewed if necessary. Raises ModelError."""
         found = await self._ready(credential)
         self.learn([found.secret])
         return found
@@ -235,11 +235,11 @@ class Credentials:
         return secret
 
     def cooldown_s(self, credential: Credential) -> float:
-        """Seconds until a credential that was refused is worth trying again; 0 for now."""
+        """Seconds until a rejected credential should be tried again; 0 for now."""
         return max(0, self._use(credential.id).blocked_until - self._now_ms()) / 1000
 
     def mark_used(self, credential: Credential) -> None:
-        """It worked: earlier refusals are forgotten."""
+        """Record success: earlier failures are forgotten."""
         before = self._use(credential.id)
         now = self._now_ms()
         has_failed = before.error_count or before.billing_errors or before.blocked_until
@@ -248,7 +248,8 @@ class Credentials:
             self._note(credential, Use(last_used=now, failure_counts=counts))
 
     def mark_failed(self, credential: Credential, kind: ErrorKind) -> None:
-        """It was refused: it rests for a while, longer every time. Other failures are not its."""
+        """Start a cooldown, longer each time. Kinds that are not the credential's fault are
+        ignored."""
         if kind not in ("rate_limit", "auth", "billing"):
             return
         if kind == "auth" and credential.ref is not None:
@@ -256,7 +257,7 @@ class Credentials:
         now = self._now_ms()
         use = self._use(credential.id)
         if use.blocked_until > now:
-            return  # Requests that were under way together count once.
+            return  # concurrent requests count once
         if now - use.last_failure_at > _FORGET_MS:
             use = replace(use, error_count=0, failure_counts=use.failure_counts | {"billing": 0})
         use = replace(use, error_count=use.error_count + 1, last_failure_at=now)
@@ -291,7 +292,7 @@ class Credentials:
 
 
 def auth_headers(endpoint: Endpoint, settings: Provider, credential: Credential) -> dict[str, str]:
-    """The headers that a credential is sent in. Raises ModelError for one that cannot be sent."""
+    """The headers for a credential. Raises ModelError if it cannot be sent."""
     secret = credential.secret
     if not secret:
         return {}
@@ -318,29 +319,29 @@ def auth_headers(endpoint: Endpoint, settings: Provider, credential: Credential)
 
 
 _FRAMING = frozenset({"connection", "content-length", "host", "transfer-encoding"})
-"""Headers that say where a request ends; a wrong one makes it another request."""
+"""Headers that define the end of a request; a wrong one would allow request smuggling."""
 _LISTS = frozenset({"anthropic-beta"})
-"""Headers whose values add up."""
+"""Headers whose values are combined."""
 
 
 def bad_name(name: str) -> str:
-    """Why a header cannot have this name; empty when it can."""
+    """Why a name is invalid for a header; empty if it is valid."""
     if not regex(r"[a-zA-Z0-9!#$%&'*+.^_`|~-]+").fullmatch(name):
-        return f"{name[:80]!r} cannot be the name of a header"
-    return f"the header {name} is set by the connection" if name.lower() in _FRAMING else ""
+        return f"invalid header name {name[:80]!r}"
+    return f"the header {name} cannot be configured" if name.lower() in _FRAMING else ""
 
 
 def bad_value(value: str) -> str:
-    """Why a text cannot be sent in a header; empty when it can. Never shows the text."""
+    """Why a text is invalid in a header; empty if it is valid. Never contains the text."""
     found = regex(r"[^\t -~\x80-\xff]").search(value)
     if found is None:
         return ""
-    what = "a line break" if found[0] in "\r\n" else "a character that headers cannot have"
-    return f"it holds {what} at position {found.start() + 1}"
+    what = "a line break" if found[0] in "\r\n" else "a character that is invalid in headers"
+    return f"it contains {what} at position {found.start() + 1}"
 
 
 def join_headers(*sets: Mapping[str, str]) -> dict[str, str]:
-    """All of them; of two with one name, in any case, the later one, lists excepted."""
+    """Merge headers without regard to case: the last value wins, except that lists are combined."""
     found: dict[str, tuple[str, str]] = {}
     for headers in sets:
         for name, value in headers.items():

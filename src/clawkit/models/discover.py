@@ -1,7 +1,7 @@
-"""What can be used without any configuration: keys in the environment, and a local Ollama.
+"""Finds models that need no configuration: by API keys in the environment, and a local Ollama.
 
-There is one Ollama probe, for the agent and for the commands. It looks for a listening socket
-first, so that nothing of the HTTP client is loaded where no server is running.
+The Ollama probe looks for a listening socket first, so that the HTTP client is not loaded if no
+server is running.
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ if TYPE_CHECKING:
     from clawkit.net.route import Route
 
 Get = Callable[[str, float], Awaitable[tuple[int, bytes]]]
-"""Fetches a URL within a time in seconds; gives status and body."""
+"""Fetches a URL with a timeout in seconds; returns status and body."""
 
 OLLAMA_PORT = 11434
 LOOK_S = 5.0
-"""How long a server that is asked about its models has to answer."""
+"""Timeout of requests for lists of models."""
 MAX_BODY = 4 << 20
 MIN_WINDOW, MAX_WINDOW = 1_024, 100_000_000
-"""Tokens. In less there is no room for a question and its answer."""
+"""In tokens; a smaller window has no room for a question and its answer."""
 _OLLAMA = f"http://127.0.0.1:{OLLAMA_PORT}"
 _OLLAMA_WAIT_S = 0.5
 _LISTEN = "0A"
 _FIRST_USER = 1000
-"""Users below are the system's own, such as `ollama`."""
+"""Lower user ids are system accounts, such as `ollama`."""
 _EMBEDS = "embed|minilm|bge-|rerank"
 
 _SEES = (
@@ -56,12 +56,12 @@ class Shown(msgspec.Struct, frozen=True):
     """What Ollama says about a model."""
 
     window: int = 0
-    """Tokens it takes; 0 when unknown."""
+    """Context window in tokens; 0 if unknown."""
     images: bool | None = None
 
 
 def infer_images(model_id: str) -> bool | None:
-    """Whether a model takes images, judging by its name; None when that is unclear."""
+    """Whether a model accepts images, by its name; None if that is unclear."""
     name = model_id.lower()[:512]
     if re.search(_SEES, name):
         return True
@@ -69,12 +69,12 @@ def infer_images(model_id: str) -> bool | None:
 
 
 def providers_with_keys(env: Mapping[str, str]) -> list[str]:
-    """Known providers whose key is set, in the order in which they are used."""
+    """Built-in providers whose key is set, in order of use."""
     found: dict[str, None] = {}
     taken: set[str] = set()
     for provider in PROVIDERS.values():
         names = [name for name in provider.env if env.get(name, "").strip()]
-        # Two services that share a variable cannot both be meant: the first one is.
+        # If two providers share a variable, the key is for the first one.
         if names and names[0] not in taken:
             found[provider.id] = None
             taken.add(names[0])
@@ -82,13 +82,14 @@ def providers_with_keys(env: Mapping[str, str]) -> list[str]:
 
 
 def default_model(provider: str) -> ModelRef | None:
-    """The model of a known provider that is used unless another is chosen."""
+    """The default model of a built-in provider."""
     known = PROVIDERS.get(provider)
     return ModelRef(provider, known.models[0].id) if known and known.models else None
 
 
 def found_model(catalog: Catalog) -> ModelRef | None:
-    """A model to use where none is chosen: one that is configured, or one with a key at hand."""
+    """The model to use if none is chosen: one that is listed in the configuration, or the default
+    of a provider with a credential."""
     listed = [ModelRef(each.id, name) for each in catalog.services.values() for name in each.models]
     usual = [default_model(name) for name in PROVIDERS if name in catalog.services]
     for ref in (*listed, *usual):
@@ -100,9 +101,9 @@ def found_model(catalog: Catalog) -> ModelRef | None:
 def find_local(
     catalog: Catalog, look: Callable[[Mapping[str, str]], Iterable[str]] | None = None
 ) -> ModelRef | None:
-    """The model of a local Ollama that a turn would use where no other is found.
+    """The model of a local Ollama to use if no other is found.
 
-    `look` gives the models there are; `local_models` unless it is given.
+    `look` lists the models; the default is `local_models`.
     """
     if "ollama" not in catalog.services:
         return None
@@ -111,7 +112,7 @@ def find_local(
 
 
 def local_models(env: Mapping[str, str]) -> list[str]:
-    """Ids of the models of a local Ollama; none without one. Not for use in an event loop."""
+    """Ids of the models of a local Ollama; empty if there is none. Not for use in an event loop."""
     if not ollama_address(env):
         return []
     import asyncio
@@ -123,7 +124,7 @@ def local_models(env: Mapping[str, str]) -> list[str]:
 
 
 async def ollama_models(env: Mapping[str, str], get: Get) -> list[ModelRef]:
-    """Models of a local Ollama, the latest first; `get` is not called where there is none."""
+    """Models of a local Ollama, newest first; `get` is not called if there is none."""
     if not (origin := ollama_address(env)):
         return []
     try:
@@ -144,11 +145,11 @@ async def ollama_models(env: Mapping[str, str], get: Get) -> list[ModelRef]:
 def ollama_address(
     env: Mapping[str, str], sockets: Callable[[], Iterable[str]] | None = None
 ) -> str:
-    """Where to ask for a local Ollama; empty when none can be running.
+    """The address of a local Ollama; empty if none can be running.
 
-    `OLLAMA_HOST` is always asked. Without it, something must be listening at the usual port, and it
-    must not be another user, who could pose as our model. `sockets` gives the tables of
-    sockets as Linux has them; where there are none, the usual port is asked.
+    `OLLAMA_HOST` is always used. Without it, something must be listening on the default port, and
+    not as another user, who could impersonate our model. `sockets` returns the socket tables of
+    Linux; if there are none, the default port is used.
     """
     if origin := ollama_origin(env):
         return origin
@@ -167,7 +168,7 @@ def _socket_tables() -> Iterator[str]:
 
 
 def listeners(table: str, port: int) -> list[int]:
-    """User ids of those that listen at a port, by a table such as `/proc/net/tcp`."""
+    """User ids of the listeners on a port, from a table such as `/proc/net/tcp`."""
     found = []
     for line in table.splitlines()[1:]:
         _, local, _, state, _, _, _, owner, *_ = line.split()
@@ -177,7 +178,7 @@ def listeners(table: str, port: int) -> list[int]:
 
 
 def show_model(origin: str, model: str) -> Shown:
-    """What the Ollama at an address knows about one of its models. Not for use in an event loop."""
+    """What an Ollama server knows about one of its models. Not for use in an event loop."""
     body = msgspec.json.encode({"model": model})
     data = fetch_json("POST", f"{origin}/api/show", body=body)
     info = data.get("model_info") if isinstance(data, dict) else None
@@ -188,20 +189,20 @@ def show_model(origin: str, model: str) -> Shown:
 
 
 def ollama_origin_of(url: str) -> str:
-    """The start of an address whose port is Ollama's; empty for any other."""
+    """Scheme, host and port of an address with Ollama's port; empty for any other."""
     scheme, _, rest = url.partition("://")
     place = rest.partition("/")[0]
     return f"{scheme}://{place}" if place.endswith(f":{OLLAMA_PORT}") else ""
 
 
 def window_size(value: Any) -> int:
-    """A number of tokens that a model takes; 0 for anything that cannot be one."""
+    """A plausible context window in tokens; 0 for any other value."""
     is_number = isinstance(value, int) and not isinstance(value, bool)
     return value if is_number and MIN_WINDOW <= value <= MAX_WINDOW else 0
 
 
 def is_model_id(name: str) -> bool:
-    """Whether a text can be the id of a model."""
+    """Whether a text is a valid model id."""
     try:
         return parse_ref(f"x/{name}").id == name
     except ValueError:
@@ -216,7 +217,7 @@ def fetch_json(
     body: bytes = b"",
     route: Route | None = None,
 ) -> Any:
-    """The JSON that a server answers with, None when it does not. Not for use in an event loop."""
+    """Fetch JSON; None if that fails. Not for use in an event loop."""
     import asyncio
 
     try:

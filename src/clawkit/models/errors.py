@@ -1,7 +1,7 @@
-"""What a refusal of a service, or a failed connection, means: which kind of error, and what to do.
+"""Classifies error responses and failed connections, and says what to do about them.
 
-Services agree on little. The status decides where it is clear; where it is not (a 400 for a bad
-key, a 429 for an empty account, a 500 for a conversation that is too long) the words do.
+Providers agree on little. The status decides if it is clear; if it is not (400 for a bad key, 429
+for an empty account, 500 for a conversation that is too long), the text decides.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _OVERFLOW = (
     r"|input token count|prompt token count of|range of input length should be"
     r"|input length .{0,60}exceed|max_new_tokens`? must be"
     r"|reduce the length of the (?:messages|prompt|input)"
-    # More tokens in one request than are allowed in a minute: waiting does not help.
+    # More tokens in one request than are allowed per minute: waiting does not help.
     r"|request too large for|超长|超过.{0,12}上下文"
 )
 _BILLING = (
@@ -91,7 +91,7 @@ _STATUSES: Mapping[ErrorKind, tuple[int, ...]] = {
     "invalid": (501,),
 }
 _BY_STATUS = {status: kind for kind, statuses in _STATUSES.items() for status in statuses}
-# Names of errors, for those that come without a status: inside a stream, or with a 200.
+# Names of errors without a status: inside a stream, or with status 200.
 _NAMES: Mapping[ErrorKind, str] = {
     "rate_limit": r"rate[ _-]?limit|too[ _]many[ _]requests|throttl|resource_exhausted"
     r"|tokens per min",
@@ -102,27 +102,27 @@ _NAMES: Mapping[ErrorKind, str] = {
 }
 
 _LATER = "Try again {later}, or set fallbacks."
-# What a service does, and what a person can do about it.
+# What the provider did, and what a person can do about it.
 _MEANING: Mapping[ErrorKind, tuple[str, str]] = {
-    "auth": ("refuses the credential", ""),
+    "auth": ("rejected the credential", ""),
     "billing": (
-        "reports that the account has no money or quota left",
+        "reports that the account has no credit or quota left",
         "Top up the account at {provider}, use another key, or set fallbacks.",
     ),
-    "rate_limit": ("receives too many requests from this account", _LATER),
+    "rate_limit": ("received too many requests from this account", _LATER),
     "overloaded": ("has no capacity at the moment", _LATER),
     "server": ("failed", _LATER),
     "timeout": ("did not answer in time", "Try again, or raise {setting}.timeoutSeconds."),
     "overflow": (
-        "cannot take a conversation this long",
-        "Shorten the conversation, or choose a model with a larger context.",
+        "cannot accept a conversation this long",
+        "Shorten the conversation, or choose a model with a larger context window.",
     ),
     "not_found": (
-        "has no such model, or none at this address",
+        "does not have this model, or not at this address",
         "Check the model's name and {setting}.baseUrl.",
     ),
     "invalid": (
-        "refuses the request as it is",
+        "rejected the request",
         "Change the request, or choose another model.",
     ),
     "malformed": (
@@ -136,7 +136,7 @@ _MEANING: Mapping[ErrorKind, tuple[str, str]] = {
 
 
 class AbsentError(ModelError):
-    """Nothing listens at an address of this machine: waiting will hardly change that."""
+    """Nothing listens at an address of this machine: waiting will not help."""
 
 
 def from_response(
@@ -149,11 +149,11 @@ def from_response(
     credential: str = "",
     now: float | None = None,
 ) -> ModelError:
-    """The error that an HTTP answer means. `headers` have lower-case names.
+    """The error for an HTTP response. `headers` have lower-case names.
 
-    Also for errors inside a stream and for those that come with status 200: the body decides.
-    `secrets` are what was sent as credential; they are masked wherever they come back.
-    `credential` is the id of the one that was used.
+    Also for errors inside a stream and errors with status 200, for which the body decides.
+    `secrets` are the credentials that were sent; they are masked in the message. `credential` is
+    the id of the one that was used.
     """
     said = read_said(body)
     kind = _kind(status, said)
@@ -162,7 +162,7 @@ def from_response(
         kind = "billing"
     words = shown(said.words, secrets)
     if 300 <= status < 400 and (place := headers.get("location", "")):
-        words = f"it sends to {shown(place, secrets)!r}, which is not followed"
+        words = f"it redirects to {shown(place, secrets)!r}, which is not followed"
     elif said.is_page:
         words = "a web page instead of an answer" + (f", {words!r}" if words else "")
     elif said.is_binary:
@@ -173,19 +173,20 @@ def from_response(
     if status >= 300:
         what += f" (HTTP {status})"
     elif kind == "auth":
-        # `credential:` would be taken for the name of a secret, and what follows be masked.
+        # Not `credential:`, which would look like the name of a secret, so that the rest would be
+        # masked.
         what += " it was sent"
     message = _sentence(what, words, _advice(provider, kind, wait, credential))
     return ModelError(kind, message, status=status, retry_after_s=wait)
 
 
 def from_net(provider: str, error: NetError) -> ModelError:
-    """The error that a connection means which failed before an answer came, or took too long."""
+    """The error for a connection that failed before an answer, or timed out."""
     kinds: Mapping[str, ErrorKind] = {
         "refused": "refused",
-        # A certificate that is not trusted stays so: trying again is no use.
+        # Retrying does not help against an untrusted certificate.
         "tls": "network" if "closed the connection" in str(error) else "refused",
-        # A name that has no address will not have one soon.
+        # Retrying does not help against an unknown host name.
         "dns": "not_found",
         "timeout": "timeout",
         "protocol": "malformed",
@@ -193,23 +194,23 @@ def from_net(provider: str, error: NetError) -> ModelError:
     kind = kinds.get(error.kind, "network")
     advice = _advice(provider, kind)
     if error.kind == "absent":
-        advice = f"Check models.providers.{provider}, and that the service runs."
+        advice = f"Check models.providers.{provider}, and that the server is running."
     elif kind in ("refused", "network", "not_found"):
         known = PROVIDERS.get(provider)
-        local = f", and that {provider} runs" if known and known.is_local else ""
+        local = f", and that {provider} is running" if known and known.is_local else ""
         advice = f"Check models.providers.{provider} and the network{local}."
     made = AbsentError if error.kind == "absent" else ModelError
     return made(kind, _sentence(provider, shown(str(error), ()), advice))
 
 
 def cut_off(provider: str, why: str = "") -> str:
-    """The message for an answer that broke off."""
+    """The message for an answer that was cut off."""
     what = f"{provider} {_MEANING['cut'][0]}"
     return _sentence(what, shown(why, ()), _advice(provider, "cut"))
 
 
 def unusable(provider: str, why: str) -> str:
-    """The message for an answer that is not what the API says it is."""
+    """The message for an answer that does not follow the API."""
     return _sentence(provider, shown(why, ()), _advice(provider, "malformed"))
 
 
@@ -218,21 +219,21 @@ def _sentence(what: str, words: str, advice: str) -> str:
 
 
 def brief(ref: object, error: ModelError) -> str:
-    """What happened, in a few words for a status line."""
-    # Without an answer it is the host that was not found.
+    """What happened, for a status line."""
+    # Without a response, it is the host that was not found.
     kind = error.kind if error.status or error.kind != "not_found" else "network"
     return f"{ref} {_MEANING[kind][0]}" + (f" (HTTP {error.status})" if error.status else "")
 
 
 def shown(text: str, secrets: Iterable[str]) -> str:
-    """Words of others as they may be shown: without secrets, on one line, cut."""
+    """Text from a provider for display: without secrets, on one line, truncated."""
     masked = Redactor(secrets).strict(text)
     return printable(one_line(masked, _MAX_SAID))
 
 
 def _kind(status: int, said: Said) -> ErrorKind:
     if status < 300 and not said.is_json:
-        # A page is a wrong address, or asks to log in: the next time is no better.
+        # A web page means a wrong address or a login: retrying does not help.
         return "not_found" if said.is_page else "malformed"
     inner = said.status
     if inner and (status < 300 or (status in (500, 502, 503) and inner < 500)):
@@ -245,12 +246,12 @@ def _kind(status: int, said: Said) -> ErrorKind:
     for kind, pattern in _NAMES.items():
         if regex(pattern).search(said.search):
             return kind
-    # Without any word of an error, it is not an error but something else than an answer.
+    # Nothing indicates an error, so it is something other than an answer.
     return "server" if said.is_json and (said.texts or said.codes) else "malformed"
 
 
 def _kind_by_words(status: int, text: str) -> ErrorKind | None:
-    """What the words say, where they say more than the status does."""
+    """The kind by the text, if it says more than the status."""
     if status == 407:
         return "refused"
     if status not in (401, 402, 403) and regex(_OVERFLOW).search(text):
@@ -273,18 +274,18 @@ def _kind_by_words(status: int, text: str) -> ErrorKind | None:
 
 
 def _kind_of_limit(text: str) -> ErrorKind:
-    """What a 429 is: a limit that passes, an account that is used up, or a full service."""
+    """The kind of a 429: a temporary limit, an exhausted account, or an overloaded provider."""
     passes: ErrorKind = "overloaded" if regex(_OVERLOADED).search(text) else "rate_limit"
     if regex(r"perday|limit: 0\b").search(text):
         return "billing"
     if "resource_exhausted" in text:
-        # Google says this for its limits per minute, too.
+        # Google also says this for limits per minute.
         text = regex(r"you exceeded your current quota|check your plan and billing").sub("", text)
     return "billing" if regex(_BILLING).search(text) else passes
 
 
 def _advice(provider: str, kind: ErrorKind, wait: float | None = None, credential: str = "") -> str:
-    """What a person can do about it: one sentence."""
+    """What a person can do about it, in one sentence."""
     setting = f"models.providers.{provider}"
     if kind != "auth":
         later = f"in {human_time(wait)}" if wait and wait >= 1 else "later"
@@ -302,7 +303,7 @@ def _advice(provider: str, kind: ErrorKind, wait: float | None = None, credentia
 
 
 MAX_READ = 64 * 1024
-"""Bytes of a body that are looked at; what a service has to say is at its beginning."""
+"""Bytes of a body that are parsed; error messages are at the start."""
 _MAX_WORDS = 4_000
 _MAX_DEPTH = 8
 _MAX_ITEMS = 16
@@ -320,22 +321,22 @@ _WAIT_KEYS = ("retryDelay", "retry_after", "retry_after_seconds", "resets_in_sec
 
 
 class Said(msgspec.Struct):
-    """What a body says. Not yet fit to be shown: it may hold anything, secrets too."""
+    """What an error body says. Not for display: it may contain anything, including secrets."""
 
     texts: list[str] = []
     codes: list[str] = []
     """Names and numbers of errors, in lower case."""
     status: int = 0
-    """The HTTP status that the body itself names; 0 for none."""
+    """The HTTP status that the body names; 0 for none."""
     waits: list[Any] = []
-    """How long to wait, as it was written."""
+    """How long to wait, as written."""
     is_page: bool = False
     is_binary: bool = False
     is_json: bool = False
 
     @property
     def words(self) -> str:
-        """The service's own words; a word that was cut in two is left out."""
+        """The provider's own words, truncated at a word boundary."""
         words = ": ".join(dict.fromkeys(self.texts))
         if len(words) <= _MAX_WORDS:
             return words
@@ -343,12 +344,12 @@ class Said(msgspec.Struct):
 
     @property
     def search(self) -> str:
-        """Words and codes, in lower case, to look for phrases in."""
+        """Words and codes in lower case, for matching."""
         return f"{self.words} {' '.join(self.codes)}".lower().replace("’", "'")
 
 
 def read_said(body: bytes) -> Said:
-    """What a body says; never raises."""
+    """Parse an error body; never raises."""
     said = Said()
     text = body[:MAX_READ].decode("utf-8", "replace").lstrip("\ufeff \t\r\n")
     if text.startswith("<"):
@@ -368,7 +369,7 @@ def read_said(body: bytes) -> Said:
 
 
 def _decoded(text: str) -> Any:
-    """The object or list that a text holds, else None."""
+    """The object or list in a text, else None."""
     if not text.lstrip().startswith(("{", "[")):
         return None
     try:
@@ -407,18 +408,18 @@ def _collect(value: Any, said: Said, depth: int) -> None:
 
 _MAX_WAIT_S = 31 * 86_400.0
 _EPOCH_S = 1_000_000_000
-"""Numbers from here on are points in time, not spans."""
+"""Larger numbers are points in time, not durations."""
 _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3_600.0, "d": 86_400.0}
 _SPAN = r"(?:\d{1,9}(?:\.\d{1,12})?(?:ms|[smhd]))+"
 
 
 def find_wait(headers: Mapping[str, str], said: Said, now: float) -> float | None:
-    """Seconds to wait, by the headers or the body; None when they do not say."""
+    """Seconds to wait according to the headers or the body; None if they do not say."""
     texts = [f"{headers.get('retry-after-ms', '').strip()}ms", headers.get("retry-after", "")]
     phrase = regex(rf"(?:try again|retry|reset) (?:in|after) ({_SPAN}|\d{{1,9}}(?:\.\d+)?)")
     found = phrase.search(said.search)
     texts += [*map(str, said.waits), found[1] if found else ""]
-    # When the last one of the limits that are used up begins anew.
+    # When the last of the exhausted limits is reset.
     resets = [
         _moment(headers.get(reset, ""), now)
         for what in ("requests", "tokens", "input-tokens", "output-tokens")
@@ -440,7 +441,7 @@ def find_wait(headers: Mapping[str, str], said: Said, now: float) -> float | Non
 
 
 def _moment(text: str, now: float) -> float | None:
-    """Seconds from now: of a number, a span (`6m0s`), a point in time or a date."""
+    """Seconds from now, given a number, a duration (`6m0s`), a timestamp or a date."""
     text = text.strip()[:64]
     if regex(r"\d{1,15}(?:\.\d{1,12})?").fullmatch(text):
         number = float(text)

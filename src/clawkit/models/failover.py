@@ -1,14 +1,14 @@
-"""Asks again, with another credential or another model, until one answers.
+"""Retries with another credential or another model until one answers.
 
     invalid, overflow       raised at once: no other model would do better, or the caller must act
     auth, billing           the next credential, then the next model
     not_found, refused      the next model
-    rate_limit              the next credential, then the next model; without one, wait
-    everything else         wait and ask again; after three attempts the next model, if there is one
-    nothing listens here    the same, but after three attempts it is over
+    rate_limit              the next credential, then the next model; if there is none, wait
+    anything else           wait and retry; after three attempts the next model, if there is one
+    local server not found  the same, but give up after three attempts
 
-Once every model was asked, those that may recover are asked again until their patience is used up.
-A model that was given up rests for a while: the one that answered in its place is kept until then.
+Once every model has been tried, those that may recover are retried until their limits are reached.
+A model that was given up rests for a while; until then, the model that replaced it is used.
 """
 
 from __future__ import annotations
@@ -27,19 +27,19 @@ from clawkit.models.protocols import Again, Delta, ErrorKind, Facts, Model, Mode
 
 LIMIT_ATTEMPTS = 10
 LIMIT_WAIT_S = 30.0
-"""Longest wait after a rate limit, where the service does not say how long."""
+"""Longest wait after a rate limit, if the provider does not say how long."""
 MAX_RETRY_AFTER_S = 60.0
-"""A service that wants more time is not waited for."""
+"""A model whose provider asks for a longer wait is given up."""
 RETRIES = 8
 RETRY_WAIT_S = 90.0
-"""All waits for one model together, other than for rate limits."""
+"""Maximum of all waits for one model together, except for rate limits."""
 FAILING_S = 600.0
-"""Attempts that fail slowly are not repeated for longer than this."""
+"""Maximum time of all failed attempts at one model together."""
 PATIENCE = 3
-"""Attempts at one model before another one is asked that was not asked yet."""
+"""Attempts at one model before the next one that has not been tried yet."""
 
 ABSENT_ATTEMPTS = 3
-"""Attempts at a service of this machine that does not run."""
+"""Attempts at a local server that is not running."""
 
 _FIRST_LIMIT_WAIT_S = 2.0
 _FIRST_WAIT_S = 0.5
@@ -50,7 +50,7 @@ _BILLING_REST_S = (600.0, 1_800.0, 3_600.0)
 _AT_ONCE: frozenset[ErrorKind] = frozenset({"invalid", "overflow"})
 _PER_CREDENTIAL: frozenset[ErrorKind] = frozenset({"auth", "billing", "rate_limit"})
 _NEXT_MODEL: frozenset[ErrorKind] = frozenset({"auth", "billing", "not_found", "refused"})
-# What a person can change comes first.
+# Most informative first: what a person can fix.
 _TELLING: tuple[ErrorKind, ...] = (
     *("billing", "auth", "not_found", "refused", "rate_limit"),
     *("overloaded", "server", "timeout", "network", "cut", "malformed"),
@@ -58,7 +58,7 @@ _TELLING: tuple[ErrorKind, ...] = (
 
 
 class Clock:
-    """Time and chance. Tests replace it, to need neither."""
+    """Time and randomness, replaceable by tests."""
 
     def now(self) -> float:
         return time.monotonic()
@@ -67,14 +67,14 @@ class Clock:
         await asyncio.sleep(seconds)
 
     def chance(self) -> float:
-        """A number between 0 and 1."""
-        import random  # a start needs none of it
+        """A random number between 0 and 1."""
+        import random  # not needed at start-up
 
-        return random.random()  # noqa: S311  # spreads waits
+        return random.random()  # noqa: S311  # only for jitter
 
 
 class Link:
-    """One model of a chain, and whether it rests."""
+    """One model of a chain, and until when it rests."""
 
     def __init__(self, model: Model) -> None:
         self.model = model
@@ -82,17 +82,17 @@ class Link:
         self._failures = 0
 
     def rest_s(self, now: float) -> float:
-        """Seconds until it, or a credential of its own, should be tried; 0 for at once."""
+        """Seconds until the model and one of its credentials are ready; 0 for now."""
         rest_s = getattr(self.model, "rest_s", None)
         return max(0.0, self._until - now, rest_s() if rest_s else 0.0)
 
     def has_spare(self) -> bool:
-        """Whether a credential is ready that did not fail just now."""
+        """Whether there is a ready credential other than the last one used."""
         has_spare = getattr(self.model, "has_spare", None)
         return bool(has_spare and has_spare())
 
     def give_up(self, error: ModelError, now: float) -> None:
-        """Let it rest: longer every time, and at least as long as the service wants."""
+        """Let it rest: longer each time, and at least as long as the provider asks for."""
         rests = _BILLING_REST_S if error.kind == "billing" else _REST_S
         rest = max(rests[min(self._failures, len(rests) - 1)], error.retry_after_s or 0.0)
         self._failures += 1
@@ -104,7 +104,7 @@ class Link:
 
 
 class _Attempts(msgspec.Struct):
-    """How often one model failed in one request."""
+    """The failed attempts at one model in one request."""
 
     error: ModelError
     count: int = 0
@@ -118,7 +118,7 @@ class _Attempts(msgspec.Struct):
     is_over: bool = False
 
     def wait_after(self, error: ModelError, took_s: float, chance: float) -> float | None:
-        """How long to wait before the model is asked again; None when it should not be."""
+        """How long to wait before retrying the model; None to give it up."""
         self.error = error
         self.failing_s += took_s
         asked = error.retry_after_s
@@ -128,7 +128,7 @@ class _Attempts(msgspec.Struct):
             self.absences += 1
             if self.absences >= ABSENT_ATTEMPTS:
                 return None
-        # Half of a wait is certain, the other half chance: many who failed at once spread out.
+        # Half of a wait is random, so that clients that failed together do not retry together.
         factor = 0.5 + chance / 2
         if error.kind == "rate_limit":
             self.limits += 1
@@ -153,14 +153,14 @@ class _Run:
         self._attempts: dict[Link, _Attempts] = {}
 
     def first(self) -> Link:
-        """Whom to ask first: the first one that does not rest, else the one soonest ready."""
+        """The first model that is ready, else the one that is ready soonest."""
         if len(self._links) == 1:
             return self._links[0]
         now = self._clock.now()
         return min(self._links, key=lambda link: link.rest_s(now))
 
     def after(self, link: Link, error: ModelError, took_s: float) -> tuple[Link, float]:
-        """Whom to ask after a failure, in how many seconds. Raises when nothing is left to do."""
+        """The next model after a failure, and the seconds to wait. Raises if nothing is left."""
         if error.kind in _AT_ONCE:
             raise error
         now = self._clock.now()
@@ -183,7 +183,7 @@ class _Run:
         return self._back(error, now)
 
     def _back(self, last: ModelError, now: float) -> tuple[Link, float]:
-        """Back to the model that is ready soonest; those that rest are asked last."""
+        """The tried model that is ready soonest; then models that are resting."""
         open_links = [each for each, tried in self._attempts.items() if not tried.is_over]
         if open_links:
             best = min(open_links, key=lambda each: self._attempts[each].ready_at)
@@ -197,13 +197,13 @@ class _Run:
         raise self._verdict(last)
 
     def _verdict(self, last: ModelError) -> ModelError:
-        """One error for all that failed; what the last one had streamed is not void."""
+        """One error for all attempts, with the partial answer of the last one."""
         tried = list(self._attempts.items())
         errors = [attempts.error for _, attempts in tried]
         chosen = min(errors, key=lambda error: _TELLING.index(error.kind))
         if len(tried) == 1:
             count = tried[0][1].count
-            message = f"{chosen} Asked {count} times." if count > 1 else str(chosen)
+            message = f"{chosen} Tried {count} times." if count > 1 else str(chosen)
         else:
             lines = (f"  {link.model.ref}: {attempts.error}" for link, attempts in tried)
             message = "\n".join(("No model answered.", *lines))
@@ -218,12 +218,12 @@ class _Run:
 
 
 class Chain:
-    """A model and those that answer in its place. One per conversation."""
+    """A model and its fallbacks. One per conversation."""
 
     def __init__(
         self, models: Sequence[Model], *, strict: bool = False, clock: Clock | None = None
     ) -> None:
-        """`models` are the primary one and its fallbacks; with `strict` there are no fallbacks."""
+        """`models` are the primary model and its fallbacks; `strict` ignores the fallbacks."""
         if not models:
             raise ValueError("a chain needs at least one model")
         self._links = [Link(model) for model in (models[:1] if strict else models)]
@@ -232,7 +232,7 @@ class Chain:
 
     @property
     def ref(self) -> ModelRef:
-        """Of the model in use, as are the others."""
+        """The model in use; `api` and `facts` are also its."""
         return self._current.model.ref
 
     @property
@@ -266,7 +266,7 @@ class Chain:
                         brief(link.model.ref, error), wait_s, following.model.ref, error.kind
                     )
                 finally:
-                    # The request ends now, not when the garbage is collected.
+                    # End the request now, not when the generator is garbage-collected.
                     if close := getattr(stream, "aclose", None):
                         await close()
                 yield again
@@ -281,7 +281,8 @@ class Chain:
 
 
 def _with_cost(answer: Assistant, cost: float) -> Assistant:
-    """The answer with what failed attempts before it cost. Their tokens are not in the context."""
+    """Add the cost of failed attempts to an answer, but not their tokens, which are not part of the
+    context."""
     if not cost:
         return answer
     return replace(answer, usage=replace(answer.usage, cost=answer.usage.cost + cost))

@@ -1,4 +1,4 @@
-"""Services that need only a key: their API, address and variables. Addresses, checked."""
+"""The built-in providers: API, address, and variables of the key. Parsing of addresses."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ _APIS: dict[str, Api | None] = {
     "by-model": None,
 }
 
-# In the order in which a key that happens to be set decides what is used. Those without a
-# variable run on one's own machine and need no key.
+# If no model is configured, the first provider whose key is set is used. Those without a variable
+# run on the user's machine and need no key.
 _TABLE = """
 anthropic    messages   https://api.anthropic.com            ANTHROPIC_API_KEY
 openai       responses  https://api.openai.com/v1            OPENAI_API_KEY
@@ -58,7 +58,7 @@ sglang       chat       http://127.0.0.1:30000/v1
 litellm      chat       http://127.0.0.1:4000/v1
 mlx          chat       http://127.0.0.1:8080/v1
 """
-# What a relay speaks depends on whose model it is; the first start of the id that fits decides.
+# For relays, the API depends on the model: prefix of the id -> API; the first match decides.
 _BY_MODEL = {
     "opencode": "claude:messages qwen:messages gpt-oss:chat gpt-:responses gemini:google",
     "opencode-go": "claude:messages qwen:messages minimax:messages gpt-oss:chat gpt-:responses"
@@ -67,8 +67,8 @@ _BY_MODEL = {
 _DATED = r"(?:-20\d{6}|-20\d\d-\d\d-\d\d|-latest)$"
 _LOOPBACK = r"localhost|127(?:\.\d{1,3}){3}|::1"
 LOCAL_WINDOW = 32_768
-"""Tokens that a server on one's own machine is taken to hold when it is not configured: little,
-because the server is also made to set aside memory for them."""
+"""Context window assumed for local servers if none is configured. Small, because Ollama allocates
+memory for all of it."""
 
 
 class KnownProvider(msgspec.Struct, frozen=True):
@@ -76,10 +76,10 @@ class KnownProvider(msgspec.Struct, frozen=True):
 
     id: str
     api: Api | None
-    """None where it depends on the model."""
+    """None if it depends on the model."""
     base_url: str
     env: tuple[str, ...]
-    """Variables that may hold the key, in this order; none where no key is needed."""
+    """Variables that may hold the key, in order; empty if no key is needed."""
 
     @property
     def is_local(self) -> bool:
@@ -87,8 +87,8 @@ class KnownProvider(msgspec.Struct, frozen=True):
 
     @property
     def models(self) -> tuple[KnownModel, ...]:
-        """Those that are known, the one to use when nothing is said first."""
-        # A table that is only built when a model is looked for in it.
+        """The known models, the default one first."""
+        # Imported on use: most starts do not need the table.
         from clawkit.models.known_models import MODELS
 
         return MODELS.get(self.id, ())
@@ -101,7 +101,7 @@ PROVIDERS: dict[str, KnownProvider] = {
 
 
 def api_of(provider: KnownProvider, model_id: str) -> Api:
-    """The API through which a service that is known offers a model."""
+    """The API that a built-in provider uses for a model."""
     if provider.api:
         return provider.api
     name = model_id.lower()
@@ -113,21 +113,20 @@ def api_of(provider: KnownProvider, model_id: str) -> Api:
 
 
 def full_id(provider: str, model_id: str) -> str:
-    """A model id as the service spells it: OpenRouter's own models have its name before them."""
+    """A model id as the provider spells it: OpenRouter's own models have its name as prefix."""
     return (
         f"openrouter/{model_id}" if provider == "openrouter" and "/" not in model_id else model_id
     )
 
 
 def known_model(provider: str, model_id: str) -> KnownModel | None:
-    """What is known about a model; one with a date in its id is the one without."""
+    """What is known about a model; a date at the end of its id is ignored."""
     known = PROVIDERS.get(provider)
     rows = {row.id: row for row in known.models} if known else {}
     return rows.get(model_id) or rows.get(re.sub(_DATED, "", model_id))
 
 
 def cost_of(model: KnownModel) -> Cost | None:
-    """Its prices, where they are known."""
     if model.prices is None:
         return None
     read, write, cache_read, cache_write = model.prices
@@ -135,21 +134,21 @@ def cost_of(model: KnownModel) -> Cost | None:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether a host name or address means this machine."""
+    """Whether a host name or address is this machine."""
     return bool(re.fullmatch(_LOOPBACK, host.strip("[]").lower()))
 
 
 def base_url_of(provider: KnownProvider, env: Mapping[str, str]) -> str:
-    """Where a known service is; `OLLAMA_HOST` moves Ollama, though not to another machine."""
+    """The address of a built-in provider; `OLLAMA_HOST` applies, if it is on this machine."""
     if provider.id == "ollama" and (origin := ollama_origin(env)):
         return f"{origin}/v1"
     return provider.base_url
 
 
 def ollama_origin(env: Mapping[str, str]) -> str:
-    """`OLLAMA_HOST` as the start of an address; empty when it is not set or elsewhere.
+    """`OLLAMA_HOST` as scheme, host and port; empty if it is unset or another machine.
 
-    A server that listens on all addresses is told so by the same variable; it is here as well.
+    The same variable tells the server where to listen, so it may be 0.0.0.0: that is this machine.
     """
     text = env.get("OLLAMA_HOST", "").strip()
     if not text:
@@ -172,7 +171,7 @@ _VARIABLE = r"\$\{([A-Z_][A-Z0-9_]*)\}"
 
 
 class Address(msgspec.Struct, frozen=True):
-    """A base URL, checked, without a slash at the end."""
+    """A validated base URL without a trailing slash."""
 
     url: str
     host: str
@@ -186,7 +185,7 @@ class Address(msgspec.Struct, frozen=True):
 
 @lru_cache(64)
 def read_address(text: str, key: str) -> Address:
-    """The address a person wrote. Raises ConfigError, which says what is wrong with it."""
+    """Parse an address from the setting `key`. Raises ConfigError with the reason."""
     text = text.strip()
     if unset := re.search(_VARIABLE, text):
         raise fault(f"the environment variable {unset[1]} is not set", key)
@@ -194,19 +193,19 @@ def read_address(text: str, key: str) -> Address:
         parts = urlsplit(text)
         port = parts.port
     except ValueError:
-        raise fault("is not an address", key) from None
+        raise fault("is not a URL", key) from None
     host = (parts.hostname or "").rstrip(".")
     if parts.scheme not in ("http", "https") or not host or not text.isprintable() or " " in text:
-        raise fault("is not an address that starts with http:// or https://", key)
+        raise fault("is not a URL that starts with http:// or https://", key)
     if parts.username or parts.password:
         raise fault("contains a user name or password", key, "Put the credential into apiKey")
     if parts.query or parts.fragment:
-        raise fault("has a query or fragment", key, "Remove everything from ? or # on")
+        raise fault("has a query or fragment", key, "Remove everything after ? or #")
     where = f"[{host}]" if ":" in host else host
     origin = f"{parts.scheme}://{where}" + (f":{port}" if port is not None else "")
     return Address(origin + parts.path.rstrip("/"), host, port)
 
 
 def fault(problem: str, key: str = "", hint: str = "", file: str = "") -> ConfigError:
-    """What is wrong at one place of the configuration, or in another file."""
+    """An error in one setting of the configuration, or in another file."""
     return ConfigError([Issue(key, problem, file, hint=hint)])

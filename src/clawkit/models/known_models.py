@@ -1,7 +1,7 @@
-"""Well-known models: what they take in, what they give out, what they cost.
+"""The known models: context windows, output limits, capabilities and prices.
 
-Prices are dollars for a million tokens: input, output, cache read, cache write. They are left out
-where they are not certain, where a subscription pays, and where a relay sets its own.
+Prices are dollars per million tokens: input, output, cache read, cache write. They are omitted if
+they are uncertain, covered by a subscription, or set by a relay.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ class KnownModel(NamedTuple):
     context_window: int
     max_tokens: int
     marks: str = ""
-    """`i`: takes images. `r`: can think before it answers."""
+    """`i`: accepts images. `r`: can think before it answers."""
     prices: _Prices | None = None
 
     @property

@@ -1,7 +1,7 @@
 """`clawkit/operator`: a model without intelligence, for trying tools, policy and approvals offline.
 
-It understands commands (`!ls`), calls (`/tool read {"path": "a.txt"}`) and a few plain verbs; one
-line each, several lines at once. What the tools return it repeats.
+Every line of a message is a command (`!ls`), a call (`/tool read {"path": "a.txt"}`) or one of a
+few verbs. The answer repeats what the tools return.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ HELP = """I am not a language model: I am the built-in operator, for trying claw
   find PATTERN [DIR]     find files by name
   search PATTERN [PATH]  search in files
   write FILE TEXT        write a file
-  status                 the state of this session
-For a real model, set a key such as ANTHROPIC_API_KEY, OPENAI_API_KEY or GEMINI_API_KEY, start
+  status                 show the state of this session
+To use a real model, set a key such as ANTHROPIC_API_KEY, OPENAI_API_KEY or GEMINI_API_KEY, start
 Ollama, or type `clawkit onboard`."""
 
 
@@ -68,8 +68,8 @@ def _repeat(messages: Sequence[Any]) -> list[Text | ToolCall]:
         head = f"{result.tool} failed: " if result.is_error else ""
         error = result.details.get("error")
         if head and isinstance(error, str) and texts and texts[0].startswith("{"):
-            texts[0] = error  # the sentence, without the JSON around it that a model reads
-        # The end of a command's output is what tells how it went.
+            texts[0] = error  # only the message, without the JSON that is meant for models
+        # The end of a command's output matters most.
         shorten = cut_start if result.tool == "exec" else cut
         shown.append(head + (shorten("\n".join(texts).rstrip(), _MAX_SHOWN) or "(no output)"))
     return [Text("\n\n".join(shown))]
@@ -78,21 +78,21 @@ def _repeat(messages: Sequence[Any]) -> list[Text | ToolCall]:
 def _answer(said: Any, request: Request) -> list[Text | ToolCall]:
     text = "\n".join(b.text for b in getattr(said, "content", ()) if isinstance(b, Text))
     if getattr(said, "source", None) is not None:
-        return [Text(text)]  # not what a person typed: nothing of it is a command
+        return [Text(text)]  # not typed by a person: must not be executed
     parts: list[Text | ToolCall] = []
     for number, line in enumerate(filter(None, map(str.strip, text.splitlines()))):
         try:
             name, arguments = read_line(line)
         except ValueError as error:
             return [Text(str(error))]
-        # A tool that is not offered is called all the same: policy says best why it is missing.
+        # Tools that are not offered are called anyway: policy then explains why they are missing.
         call_id = f"op_{len(request.messages)}_{number}"
         parts.append(ToolCall(call_id, name, arguments))
     return parts or [Text(HELP)]
 
 
 def read_line(line: str) -> tuple[str, dict[str, Any]]:
-    """The call that a line means. Raises ValueError with what to say instead."""
+    """Parse a line as a tool call. Raises ValueError with the answer to give instead."""
     if line.startswith("!"):
         command = line[1:].strip()
         if not command:
@@ -148,4 +148,4 @@ _VERBS: dict[str, tuple[str, str, int, tuple[str, ...]]] = {
     "grep": _SEARCH,
     "status": ("session_status", "status", 0, ()),
 }
-"""Tool, usage, how many words are needed, and the parameters that they are."""
+"""Verb -> tool, usage, required number of words, and the parameters for the words."""

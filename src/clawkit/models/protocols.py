@@ -1,4 +1,4 @@
-"""What a model is to the rest of clawkit: requests, answers on their way, errors, endpoints."""
+"""The contracts of models: requests, streamed answers, errors, endpoints."""
 
 from __future__ import annotations
 
@@ -19,26 +19,26 @@ Api = Literal[
 ]
 ErrorKind = Literal[
     "auth",  # the credential is missing, wrong or expired
-    "billing",  # the account has no money or quota left
-    "rate_limit",  # too many requests: later
-    "overloaded",  # the service has no capacity: later
-    "server",  # the service failed
-    "network",  # no connection, or it broke before an answer came
-    "cut",  # the stream broke off in the middle of an answer
+    "billing",  # the account has no credit or quota left
+    "rate_limit",  # too many requests; retry later
+    "overloaded",  # the provider has no capacity; retry later
+    "server",  # the provider failed
+    "network",  # no connection, or it was lost before the answer
+    "cut",  # the stream ended in the middle of an answer
     "timeout",  # no answer in time
-    "malformed",  # an answer that is not what the API says it is
-    "overflow",  # the conversation does not fit into the context
+    "malformed",  # the answer does not follow the API
+    "overflow",  # the conversation does not fit into the context window
     "not_found",  # no such model, or no such address
-    "invalid",  # the service refuses the request as it is
+    "invalid",  # the provider rejects the request
     "refused",  # clawkit does not connect there: a private address, no TLS, a bad proxy
 ]
 _NOTHING: Mapping[str, Any] = MappingProxyType({})
 
 
 class ModelError(ClawkitError):
-    """A model did not answer. The message is one line for a person: who, what, and what to do.
+    """A model did not answer. The message is one line for people: who, what, and what to do.
 
-    It never holds a credential; what the service said is cut and made printable.
+    It never contains a credential; text from the provider is truncated and made printable.
     """
 
     exit_code = 1
@@ -52,7 +52,7 @@ class ModelError(ClawkitError):
         retry_after_s: float | None = None,
         partial: Assistant | None = None,
     ) -> None:
-        """`partial` is what of the answer had come; it holds complete parts only."""
+        """`partial` is what was received of the answer, complete parts only."""
         self.kind: ErrorKind = kind
         self.status = status
         self.retry_after_s = retry_after_s
@@ -61,7 +61,7 @@ class ModelError(ClawkitError):
 
 
 class ToolSpec(msgspec.Struct, frozen=True):
-    """A tool as a model is offered it. `schema` is the tool's own, not yet adapted to an API."""
+    """A tool as offered to a model. `schema` is the tool's own, not yet adapted to an API."""
 
     name: str
     description: str
@@ -69,22 +69,22 @@ class ToolSpec(msgspec.Struct, frozen=True):
 
 
 class Request(msgspec.Struct, frozen=True):
-    """One question to a model: the conversation so far, and what it may use."""
+    """One request to a model: the conversation so far, and the tools."""
 
     system: str
     messages: Sequence[Message]
-    """Consistent: every call has its result, in order, right after the message that asks for it.
-    A message that was sent before is the same object again, so that its encoding can be kept."""
+    """Consistent: the results of calls follow the message with the calls directly, in order.
+    A message that was sent before is the same object again, so that its encoding can be cached."""
     tools: tuple[ToolSpec, ...] = ()
     thinking: Level = "off"
     max_tokens: int | None = None
-    """Of the answer; the model's own limit when None."""
+    """Limit of the answer; None for the model's own limit."""
     session: str = ""
-    """The same for all requests of a conversation: providers keep caches by it."""
+    """The same for all requests of a conversation: providers use it for their caches."""
     params: Mapping[str, Any] = _NOTHING
-    """Further fields of the request, as the configuration has them for this model and agent."""
+    """Further fields of the request, as configured for this model and agent."""
     tokens: int = 0
-    """About how many it has, by what the service counted before; 0 when it did not."""
+    """Estimated size, based on earlier counts by the provider; 0 if unknown."""
 
 
 class TextDelta(msgspec.Struct, frozen=True):
@@ -94,13 +94,13 @@ class TextDelta(msgspec.Struct, frozen=True):
 
 
 class ThinkingDelta(msgspec.Struct, frozen=True):
-    """More of what the model thinks."""
+    """More of the model's thinking."""
 
     text: str
 
 
 class CallStarted(msgspec.Struct, frozen=True):
-    """The model begins to write a call. `number` tells calls of one answer apart."""
+    """The model starts to write a call. `number` distinguishes the calls of one answer."""
 
     number: int
     id: str
@@ -115,14 +115,14 @@ class CallDelta(msgspec.Struct, frozen=True):
 
 
 class Again(msgspec.Struct, frozen=True):
-    """What was streamed of this answer is void: another attempt follows."""
+    """What was streamed of this answer is void: the request is retried."""
 
     reason: str
-    """One line for a person."""
+    """One line for people."""
     wait_s: float
-    """How long until then."""
+    """Time until the next attempt."""
     model: ModelRef
-    """Who is asked next."""
+    """The model of the next attempt."""
     kind: ErrorKind | Literal[""] = ""
     """Why there was no answer."""
 
@@ -135,28 +135,28 @@ class Facts(msgspec.Struct, frozen=True):
 
     name: str = ""
     context_window: int = 128_000
-    """Tokens it can take in all."""
+    """Maximum tokens, input and output together."""
     context_tokens: int = 0
-    """Tokens to use at most, as configured; 0 when there is no such limit."""
+    """Configured limit of tokens to use; 0 for none."""
     max_tokens: int = 8_192
-    """Tokens of one answer."""
+    """Maximum tokens of one answer."""
     is_capped: bool = False
-    """Whether that is configured."""
+    """Whether `max_tokens` is configured."""
     images: bool = False
     reasoning: bool = False
     cost: Cost = Cost()
 
     @property
     def window(self) -> int:
-        """Tokens that a conversation may use: the cap, where there is one below the window."""
+        """Tokens that a conversation may use: the window, or the configured limit if lower."""
         return min(self.context_window, self.context_tokens or self.context_window)
 
 
 class Model(Protocol):
-    """Something that answers. The last item of a stream is the whole answer.
+    """Answers requests. The last item of a stream is the whole answer.
 
-    A stream raises `ModelError`, and nothing else, when there is no answer; closing it, or
-    cancelling the task that reads it, ends the request.
+    If there is no answer, a stream raises `ModelError` and nothing else. Closing it, or cancelling
+    the task that reads it, aborts the request.
     """
 
     @property
@@ -169,20 +169,20 @@ class Model(Protocol):
 
 
 class Endpoint(msgspec.Struct, frozen=True):
-    """A model and how it is reached, everything resolved but the credential."""
+    """A model and how to reach it, with everything resolved except the credential."""
 
     ref: ModelRef
     api: Api
     base_url: str
-    """Without a slash at the end."""
+    """Without a trailing slash."""
     facts: Facts = Facts()
     compat: Compat = Compat()
-    """What the service can and cannot do; unset means what the API's own service does, or, where
-    `is_native` is false, what an imitation of it can be expected to do."""
+    """Differences from the API. What is unset is as in the original service, or, if `is_native` is
+    false, as can be expected of a compatible one."""
     is_native: bool = True
-    """Whether this is the API's own service, not another one that imitates it."""
+    """Whether this is the original service of the API, not a compatible one."""
     params: Mapping[str, Any] = _NOTHING
     thinking_levels: Mapping[str, Any] = _NOTHING
-    """Thinking level to the model's own word for it; None turns it off."""
+    """Thinking level -> the model's own name for it; None turns it off."""
     num_ctx: int | None = None
-    """Context size that an Ollama server has to be told."""
+    """Context size to request from an Ollama server."""

@@ -1,11 +1,11 @@
-"""Providers as they are used: what is known, what the configuration says, what `models.json` adds.
+"""All providers: built-in, from the configuration, and from `models.json`, which is also written.
 
-The configuration goes over `models.json`, key by key, and both over what is known. Two things are
-the other way round: an address in `models.json` wins, and so does a key in it, unless the
-configuration only refers to one.
+The configuration takes precedence over `models.json`, key by key, and both over the built-in
+values. There are two exceptions: an address in `models.json` wins, and so does a key in it, unless
+the configuration refers to a key elsewhere.
 
-Secrets that the configuration only refers to are not in `models.json`: a marker is in their place,
-the name of a variable or a fixed word, and is never taken for the secret itself.
+Secrets that the configuration refers to are not written to `models.json`, but a marker: the name of
+a variable, or a fixed word. A marker is never used as the secret itself.
 """
 
 from __future__ import annotations
@@ -52,11 +52,11 @@ _REFERENCE = r"\$(?:([A-Z][A-Z0-9_]{0,127})|\{([A-Z_][A-Z0-9_]*)\})"
 _DIRS = ("CLAWKIT_AGENT_DIR", "OPENCLAW_AGENT_DIR", "PI_CODING_AGENT_DIR")
 _AGENT = r"[a-z0-9][a-z0-9_.-]{0,63}"
 _OWN_WAY = frozenset({"apiKey", "headers", "models", "request"})
-"""Settings that are written as marks, merged by id, or not at all."""
+"""Settings that are written as markers, merged by id, or not written."""
 
 
 class Service(msgspec.Struct, frozen=True):
-    """One provider, everything said about it put together; nothing of what is known."""
+    """One provider with its merged settings, without the built-in values."""
 
     id: str
     known: KnownProvider | None
@@ -64,9 +64,9 @@ class Service(msgspec.Struct, frozen=True):
     models: Mapping[str, Model] = MappingProxyType({})
     """Models by id, the configured ones first."""
     origins: Mapping[str, Origin] = MappingProxyType({})
-    """Where each of them is from."""
+    """Where each model comes from."""
     key: str = ""
-    """Where its settings are in the configuration, for messages."""
+    """The path of its settings in the configuration, for messages."""
 
     def __repr__(self) -> str:
         return f"<provider {self.id}>"
@@ -90,10 +90,10 @@ def load_services(
     folder: str,
     raw: Mapping[str, Any] | None = None,
 ) -> dict[str, Service]:
-    """All providers by id: configured ones, those of `folder`'s models.json, then known ones.
+    """All providers by id: configured ones, those of `folder`'s models.json, then built-in ones.
 
-    `raw` is the configuration as it is written; without it a key behind `${NAME}` looks like one
-    that stands there itself. With `models.mode` "replace" only what is configured counts.
+    `raw` is the configuration as written; without it, a key from `${NAME}` looks like a literal
+    one. With `models.mode` "replace", only configured providers are used.
     """
     only_configured = config.models.mode == "replace"
     stored = {} if only_configured else read_models_json(folder, env)
@@ -114,7 +114,7 @@ def load_services(
 
 
 def _written(raw: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    """The settings of providers as they are written."""
+    """The settings of providers as written."""
     providers = _dict(_dict(raw.get("models")).get("providers"))
     return {name: given for name, given in providers.items() if isinstance(given, dict)}
 
@@ -122,7 +122,7 @@ def _written(raw: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
 def _join(
     name: str, key: str, mine: Provider, stored: Provider | None, written: Mapping[str, Any]
 ) -> Service:
-    """`written` are the provider's settings as the configuration has them, nothing put in."""
+    """`written` are the provider's settings as written, without substitution."""
     models = {model.id: model for model in mine.models}
     origins: dict[str, Origin] = dict.fromkeys(models, "config")
     settings = mine
@@ -144,7 +144,7 @@ def _join(
 
 
 def over(high: SectionT, low: SectionT) -> SectionT:
-    """`high` with what only `low` sets; maps are joined by key."""
+    """`high`, with the values of `low` where it has none; maps are merged by key."""
     blank = _BLANK[type(high)]
     changes: dict[str, Any] = {}
     for name in high.__struct_fields__:
@@ -159,9 +159,9 @@ def over(high: SectionT, low: SectionT) -> SectionT:
 
 
 def named_variable(text: str, env: Mapping[str, str]) -> str | None:
-    """The variable that a plain key is the name of, whether it is set or not; None for a key.
+    """The name, if a literal key looks like the name of a variable; None if it is a key.
 
-    `LITELLM_KEY` is a name and `EMPTY` is not, unless there is a variable of that name.
+    `LITELLM_KEY` is a name, set or not; `EMPTY` only if there is a variable of that name.
     """
     if not re.fullmatch(VARIABLE, text):
         return None
@@ -174,14 +174,14 @@ def agent_dir(config: Config, env: Mapping[str, str], agent: str) -> str:
     key = f"{config.agents.key_of(agent)}.agentDir"
     for where, path in (*((name, env.get(name)) for name in _DIRS), (key, settings.agent_dir)):
         if path and not path.startswith(("/", "~/")):
-            # It would be another one in every repository, which could bring it along.
+            # It would depend on the current directory, and a repository could contain one.
             raise fault(f"{path!r} is not an absolute path", where)
         if path:
             return expand(path, env)
     name = settings.id or agent
     if not re.fullmatch(_AGENT, name):
-        problem = f"{name!r} cannot name a directory: letters, digits, - and _"
-        raise fault(problem, "agents", "Set its agentDir, or rename it")
+        problem = f"{name!r} cannot be used as the name of a directory"
+        raise fault(problem, "agents", "Use letters, digits, - and _, or set its agentDir")
     return os.path.join(home(env), "agents", name, "agent")
 
 
@@ -195,16 +195,16 @@ def agent_dirs(config: Config, env: Mapping[str, str]) -> list[str]:
 
 
 def read_models_json(folder: str, env: Mapping[str, str]) -> dict[str, Provider]:
-    """Providers by their one spelling; none without a file. Raises ConfigError, with the line.
+    """Providers by canonical name; empty if there is no file. Raises ConfigError, with the line.
 
-    Markers are gone: those that name a variable are references to it now, the others nothing.
+    Markers that name a variable become references to it; other markers are removed.
     """
     tree = read_private(os.path.join(folder, MODELS_JSON))
     if tree is None:
         return {}
     raw = {"models": substitute(tree.value, env)}
     try:
-        # The rules are those of the configuration, so they are checked as a part of one.
+        # The same rules as for the configuration, so check it as part of one.
         config, _ = check(raw, lambda path: tree.locate(path[1:]))
     except ConfigError as error:
         raise ConfigError(
@@ -217,15 +217,15 @@ def read_models_json(folder: str, env: Mapping[str, str]) -> dict[str, Provider]
 
 
 def read_private(file: str) -> Tree | None:
-    """The JSON5 of a file that holds credentials, or says where they are sent; None without one.
+    """Parse a file that contains credentials, or addresses they are sent to; None if missing.
 
-    Raises ConfigError, also where another user could have written it.
+    Raises ConfigError, also if another user could have written it.
     """
     if not os.path.lexists(file):
         return None
     try:
         if problem := why_foreign(os.stat(file)):
-            raise fault(problem, "", "Make it your own, and run `chmod 600` on it", file)
+            raise fault(problem, "", "Make yourself its owner, and run `chmod 600` on it", file)
         tree = Tree(Source(file, read_text(file)), ())
     except OSError as error:
         raise fault(f"cannot be read: {error.strerror}", file=file) from error
@@ -263,11 +263,11 @@ def _headers(headers: Headers) -> Headers:
 
 
 def write_models_json(folder: str, raw: Mapping[str, Any], *, replace: bool) -> str:
-    """Writes the providers of a configuration down, and gives the path of the file.
+    """Write the providers of a configuration to models.json; returns the path of the file.
 
-    `raw` is the configuration as it is written, nothing put in for `${NAME}`.
-    What the file has besides is kept, unless `replace`. Its own addresses and keys stay, keys only
-    where the configuration does not refer to one. Raises ConfigError for a broken file, OSError.
+    `raw` is the configuration as written, without substitution. Other content of the file is kept,
+    unless `replace` is set. Its own addresses stay, and so do its keys, unless the configuration
+    refers to one. Raises ConfigError for an invalid file, and OSError.
     """
     file = os.path.join(folder, MODELS_JSON)
     tree = None if replace else read_private(file)
@@ -304,7 +304,7 @@ def _entry(given: Mapping[str, Any], before: Mapping[str, Any]) -> dict[str, Any
 
 
 def key_mark(value: Any) -> str:
-    """What stands for a key that the configuration refers to; empty for one it holds itself."""
+    """The marker for a key that the configuration refers to; empty for a literal key."""
     if isinstance(value, dict):
         return str(value.get("id")) if value.get("source") == "env" else MANAGED
     if not isinstance(value, str):
@@ -339,6 +339,6 @@ def _models(value: Any) -> list[dict[str, Any]]:
 
 
 def _documented(raw: Mapping[str, Any], cls: type[Section]) -> dict[str, Any]:
-    """An object of the configuration with the documented spelling of its keys."""
+    """An object with the documented spelling of its keys, without unknown keys."""
     names = layout_of(cls).names
     return {names[key]: value for key, value in raw.items() if key in names}

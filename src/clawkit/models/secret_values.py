@@ -1,4 +1,4 @@
-"""Secrets in the files of agents, so that they can be kept out of everything else."""
+"""Secrets in the files of agents, for redaction."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ _SECRETS = ("key", "token", "access", "refresh")
 
 
 def stored_secrets(config: Config, env: Mapping[str, str]) -> Iterator[str]:
-    """What models.json and auth-profiles.json of every agent hold, or name."""
+    """The secrets in models.json and auth-profiles.json of every agent, and in variables that they
+    name."""
     for folder in agent_dirs(config, env):
         models = {"models": _read(os.path.join(folder, MODELS_JSON))}
         yield from map(str, secrets_of(substitute(models, env)))
@@ -30,7 +31,7 @@ def stored_secrets(config: Config, env: Mapping[str, str]) -> Iterator[str]:
 
 
 def _read(file: str) -> dict[str, Any]:
-    """What a file holds; nothing when it cannot be read, which is reported elsewhere."""
+    """The content of a file; empty if it cannot be read, which is reported elsewhere."""
     if not os.path.lexists(file):
         return {}
     try:

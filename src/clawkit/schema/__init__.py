@@ -1,1 +1,1 @@
-"""Parameter schemas in the form each model provider accepts."""
+"""Adapts parameter schemas to what each model provider accepts."""

@@ -1,8 +1,8 @@
-"""The form of a schema that each provider accepts, and a tool as each model API wants it declared.
+"""Adapts a schema to each provider, and declares a tool for each model API.
 
 Anthropic: draft 2020-12 with an object root and plain property names. OpenAI: an object without a
-union at the root; in strict mode a closed subset. Gemini: a small part of OpenAPI, one type per
-value, no unions; what a declaration cannot express goes into the description.
+union at the root; in strict mode, a closed subset. Gemini: a small subset of OpenAPI, one type per
+value, no unions; what a declaration cannot express is added to the description.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ _SYNTAX = r"([\\^$.*+?()\[\]{}|/])"
 def _anthropic(schema: Schema) -> Schema:
     """The `input_schema` of a tool; expects a clean schema with an object root.
 
-    A name such as `filter[id]` is refused under the root's `properties`. Spelt as a pattern it is
-    accepted and means the same.
+    A name such as `filter[id]` is rejected in the root's `properties`, but an equivalent
+    `patternProperties` is accepted.
     """
     given = schema["properties"]
     odd = {name: child for name, child in given.items() if not re.fullmatch(_NAME, name)}
@@ -68,7 +68,7 @@ def _openai(schema: Schema) -> Schema:
 
 
 def _strict(schema: Schema) -> Schema:
-    """The same for `strict: true`. Optional properties become required and may be null.
+    """Like `_openai`, for `strict: true`. Optional properties become required and nullable.
 
     Objects are closed: free-form keys and values of any type cannot be expressed and are narrowed.
     """
@@ -97,7 +97,7 @@ def _strict(schema: Schema) -> Schema:
 
 
 _SAID = names("type title description enum const items properties required default")
-"""Keywords a declaration takes itself, in one form or another."""
+"""Keywords that a declaration can express."""
 _SPOKEN = {"object": "an object", "array": "a list", "string": "text", "number": "a number"}
 _SPOKEN |= {"integer": "a whole number", "boolean": "true or false"}
 
@@ -115,7 +115,7 @@ def _declare(schema: Schema) -> Schema:
         k: node[k] for k in ("title", "default") if node.get(k) is not None
     }
     values = [value for value in values_of(node) or () if value is not None]
-    # Only text may be enumerated, and no value may be empty.
+    # Only strings may be enumerated, and none may be empty.
     if values and kind == "string" and "" not in values:
         texts = [value if isinstance(value, str) else as_json(value) for value in values]
         out["enum"] = list(dict.fromkeys(texts))
@@ -135,7 +135,7 @@ def _declare(schema: Schema) -> Schema:
 
 
 def _one_type(kinds: list[str], *, any_value: bool) -> list[str]:
-    """The type that can carry values of all `kinds` or comes nearest, and words on the others."""
+    """The type that can represent values of all `kinds`, or most, and notes on the others."""
     if not kinds:
         return ["string", "any JSON value" if any_value else "always null"]
     kinds = [kind for kind in kinds if kind != "integer" or "number" not in kinds]
@@ -153,11 +153,11 @@ _FORMS: dict[Target, Callable[[Schema], Schema]] = {
 
 
 def adapt(schema: Mapping[str, Any], target: Target, *, strict: bool = False) -> dict[str, Any]:
-    """The schema as `target` accepts it, a new object each time.
+    """The schema in the form that `target` accepts; a new object each time.
 
-    Does not refuse what the original accepts, except with `strict`, which asks for OpenAI's strict
-    subset and means nothing to the others. Raises `SchemaError` for what cannot be adapted:
-    recursion, references elsewhere, no object at the root, too large, not JSON.
+    It accepts everything the original accepts, except with `strict`, which selects OpenAI's strict
+    subset and has no effect for other targets. Raises `SchemaError` if it cannot be adapted:
+    recursion, external references, no object at the root, too large, not JSON.
     """
     source = msgspec.json.encode(inline(schema))
     adapted: dict[str, Any] = msgspec.json.decode(_adapt(source, target, strict))
@@ -166,15 +166,15 @@ def adapt(schema: Mapping[str, Any], target: Target, *, strict: bool = False) ->
 
 @lru_cache(maxsize=2048)
 def _adapt(source: bytes, target: Target, strict: bool) -> bytes:
-    """Bytes in, bytes out: what is cached cannot be changed by a caller."""
+    """Takes and returns bytes, so that callers cannot change cached values."""
     schema = _FORMS[target](object_root(clean(msgspec.json.decode(source))))
     return msgspec.json.encode(_strict(schema) if strict and target == "openai" else schema)
 
 
 def is_strict_ready(schema: Mapping[str, Any]) -> bool:
-    """Whether OpenAI takes the schema with `strict: true` as it stands.
+    """Whether OpenAI accepts the schema with `strict: true`, unchanged.
 
-    It does when the strict form changes nothing and the documented limits are kept: 10 levels,
+    That is so if the strict form changes nothing and the documented limits are met: 10 levels,
     5,000 properties, 1,000 literals, 120,000 characters of names and literals.
     """
     try:
@@ -196,10 +196,10 @@ def is_strict_ready(schema: Mapping[str, Any]) -> bool:
 
 
 def target_for(provider: str | None, model_id: str | None = None, api: str | None = None) -> Target:
-    """Whose rules the tools of a request follow.
+    """The provider whose rules apply to the tools of a request.
 
-    The protocol decides where it is known: through an Anthropic endpoint even a Gemini model gets
-    Anthropic's form, while a relay that speaks OpenAI's protocol passes schemas on to Gemini.
+    The protocol decides, if it is known: an Anthropic endpoint gets Anthropic's form even for a
+    Gemini model, while a relay that speaks OpenAI's protocol passes schemas on to Gemini.
     """
     who, model, protocol = (text.lower() for text in (provider or "", model_id or "", api or ""))
     if "anthropic" in (protocol or who):
@@ -222,7 +222,7 @@ def declare(
     *,
     strict: bool = False,
 ) -> dict[str, Any]:
-    """One tool declaration, schema adapted. `strict` is for the OpenAI APIs."""
+    """A tool declaration with the schema adapted. `strict` is for the OpenAI APIs."""
     target: Target = "openai" if provider == "openai-responses" else provider
     try:
         adapted = adapt(schema, target, strict=strict and target == "openai")
@@ -233,20 +233,19 @@ def declare(
     function: dict[str, Any] = {"name": name, "description": description, "parameters": adapted}
     if provider == "google":
         if not adapted["properties"]:
-            del function["parameters"]  # an object without properties is refused
+            del function["parameters"]  # an object without properties is rejected
         return function
     if strict and is_strict_ready(adapted):
-        function["strict"] = True  # else the API would refuse it: too large, too deep
+        function["strict"] = True  # otherwise the API would reject it as too large or too deep
     if provider == "openai-responses":
         return {"type": "function", **function}
     return {"type": "function", "function": function}
 
 
 def check_schema(schema: Mapping[str, Any], name: str) -> None:
-    """Raise `SchemaError` for a schema that is recursive, far too large, or refers elsewhere.
+    """Raise `SchemaError` if a schema is recursive, far too large, or has external references.
 
-    Such a schema cannot be declared to any model, and checking parameters against it could take
-    forever.
+    Such a schema cannot be declared to any model, and validation against it might not terminate.
     """
     try:
         inline(schema)
@@ -255,7 +254,7 @@ def check_schema(schema: Mapping[str, Any], name: str) -> None:
 
 
 def token_cost(name: str, description: str, schema: Mapping[str, Any], provider: Provider) -> int:
-    """About how many tokens of every request the tool costs: characters of its declaration / 4."""
+    """Estimated tokens of the tool in every request: characters of its declaration / 4."""
     import json
 
     text = json.dumps(declare(name, description, schema, provider), separators=(",", ":"))

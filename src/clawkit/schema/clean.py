@@ -1,8 +1,8 @@
-"""Any schema as draft 2020-12 without references and leftovers.
+"""Converts any schema to draft 2020-12 without references.
 
-Local references are inlined; older drafts and OpenAPI are rewritten, everything unknown is dropped.
-A keyword whose value has the wrong shape is dropped as well. One bad schema makes a provider refuse
-the whole request, and dropping a keyword only ever allows more.
+Local references are inlined; older drafts and OpenAPI are converted; unknown keywords, and keywords
+whose value has the wrong type, are dropped. One bad schema makes a provider reject the whole
+request, and dropping a keyword only makes a schema more permissive.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from clawkit.errors import SchemaError
 from clawkit.schema.walk import LISTS, MAPS, NEVER, NOTES, ONE, Schema, distinct, map_schemas, names
 
 MAX_NODES = 20_000
-"""Values in one schema once references are inlined; real tools stay under a tenth of it."""
+"""Maximum values in one schema with references inlined; real tools use less than a tenth."""
 MAX_DEPTH = 64
 CHARS_PER_NODE = 32
-"""Long text counts as several values, so that repeating it is bounded too."""
+"""A long string counts as several values, so that repeating it is limited, too."""
 
 _SCAFFOLDING = names("$schema $id $anchor $comment $vocabulary $defs definitions $ref")
 _DYNAMIC = ("$dynamicRef", "$dynamicAnchor", "$recursiveRef", "$recursiveAnchor")
@@ -27,9 +27,10 @@ _PERCENT = r"(?:%[0-9A-Fa-f]{2})+"
 
 
 def inline(schema: Mapping[str, Any]) -> Schema:
-    """A copy without `$ref` and definitions, made of dicts, lists, text, finite numbers and such.
+    """A copy without `$ref` and definitions that consists of plain JSON values.
 
-    Raises `SchemaError` for recursion, references to elsewhere, and what is too large or not JSON.
+    Raises `SchemaError` for recursion, external references, and a schema that is too large or not
+    JSON.
     """
     if not isinstance(schema, Mapping):
         raise SchemaError(f"a parameter schema must be an object, not {type(schema).__name__}")
@@ -43,7 +44,7 @@ class _Inliner:
         self.left = MAX_NODES
 
     def schema(self, node: Any, trail: tuple[str, ...], depth: int) -> Any:
-        """A copy of a schema; `trail` names the references being followed."""
+        """A copy of a schema; `trail` lists the references being followed."""
         if not isinstance(node, (dict, Mapping)):
             return self.data(node, depth)
         kept = {key: value for key, value in node.items() if key not in _SCAFFOLDING}
@@ -80,15 +81,15 @@ class _Inliner:
             return value
         if isinstance(value, (int, float)):
             return _number(value)
-        raise SchemaError(f"the schema holds a {type(value).__name__}, which is not JSON")
+        raise SchemaError(f"the schema contains a {type(value).__name__}, which is not JSON")
 
     def spend(self, depth: int, *texts: Any) -> None:
-        """Pay for one value and its keys, or for one text."""
+        """Count one value and its keys, or one string, towards the limit."""
         for text in texts:
             if not isinstance(text, str):
-                raise SchemaError(f"the schema has a key that is not text: {text!r}")
+                raise SchemaError(f"the schema has a key that is not a string: {text!r}")
             if not text.isascii() and text.encode("utf-8", "replace").decode() != text:
-                raise SchemaError("the schema holds text that is not valid Unicode")
+                raise SchemaError("the schema contains text that is not valid Unicode")
             self.left -= len(text) // CHARS_PER_NODE
         self.left -= 1
         if self.left < 0:
@@ -97,7 +98,7 @@ class _Inliner:
             raise SchemaError(f"the schema is nested over {MAX_DEPTH} levels, or contains itself")
 
     def find(self, ref: str) -> tuple[str, Any]:
-        """The reference in its one right spelling, and the schema it points at."""
+        """The reference in canonical form, and the schema it points to."""
         if ref != "#" and not ref.startswith("#/"):
             raise SchemaError(f"$ref {ref!r} does not point into the schema itself ('#/...')")
         tokens = [_unescape(token) for token in ref.split("/")[1:]]
@@ -106,18 +107,18 @@ class _Inliner:
             if isinstance(found, list | tuple):
                 found = {str(index): child for index, child in enumerate(found)}
             if not isinstance(found, Mapping) or token not in found:
-                raise SchemaError(f"$ref {ref!r} points at nothing")
+                raise SchemaError(f"$ref {ref!r} points to nothing")
             found = found[token]
         if not isinstance(found, Mapping | bool):
-            raise SchemaError(f"$ref {ref!r} does not point at a schema")
+            raise SchemaError(f"$ref {ref!r} does not point to a schema")
         return "/".join(("#", *(t.replace("~", "~0").replace("/", "~1") for t in tokens))), found
 
 
 def _number(value: float) -> float:
-    """Whole floats as integers; integers that no 64 bits can hold as floats."""
+    """Integral floats as integers; integers of more than 64 bits as floats."""
     number = float(value) if abs(value) < 2**1023 else math.inf
     if not math.isfinite(number):
-        raise SchemaError("the schema holds a number that is not finite or far too large")
+        raise SchemaError("the schema contains a number that is not finite or far too large")
     whole = number.is_integer() and abs(number) < 2**53
     return int(value) if whole or (isinstance(value, int) and abs(value) < 2**63) else number
 
@@ -130,7 +131,7 @@ def _unescape(token: str) -> str:
 
 
 def _beside(siblings: Schema, target: Any) -> Schema:
-    """What stood beside `$ref` together with what it pointed at; the siblings' words win."""
+    """Combine a `$ref` target with the keywords next to `$ref`, whose descriptions win."""
     if isinstance(target, bool):
         return siblings if target else NEVER
     if siblings.keys() <= NOTES:
@@ -141,13 +142,13 @@ def _beside(siblings: Schema, target: Any) -> Schema:
 
 
 TYPES = ("object", "array", "string", "number", "integer", "boolean", "null")
-"""Richest first: where one type must stand for several, it is the first."""
+"""Most general first: if one type must represent several, it is the first of them."""
 
 _TEXTS = names("title description format pattern contentEncoding contentMediaType")
 _COUNTS = names("minLength maxLength minItems maxItems minContains maxContains")
 _NUMBERS = names("minimum maximum exclusiveMinimum exclusiveMaximum")
 _CLOSERS = names("additionalProperties unevaluatedProperties items unevaluatedItems")
-"""Here `false` is the usual way to say "nothing else"."""
+"""Keywords for which `false` means "nothing else"."""
 
 
 def _is_number(value: Any) -> bool:
@@ -174,7 +175,7 @@ _SHAPES: dict[str, Callable[[Any], bool]] = {
 
 
 def clean(schema: Any) -> Schema:
-    """The schema as draft 2020-12; what is not a schema at all allows everything."""
+    """The schema as draft 2020-12; anything that is not a schema allows everything."""
     if not isinstance(schema, dict):
         return NEVER if schema is False else {}
     node = _modern(schema)
@@ -191,7 +192,7 @@ def clean(schema: Any) -> Schema:
 
 
 def _modern(schema: Schema) -> Schema:
-    """Keywords of older drafts and of OpenAPI under their present names, lists without repeats."""
+    """Rename keywords of older drafts and OpenAPI, and remove duplicates from lists."""
     node = dict(schema)
     for bound, exclusive in (("minimum", "exclusiveMinimum"), ("maximum", "exclusiveMaximum")):
         if node.get(exclusive) is True and bound in node:
@@ -227,7 +228,7 @@ def _texts(value: Any) -> list[str]:
 
 
 def nullable(node: Schema) -> Schema:
-    """The schema with null allowed too."""
+    """The schema, with null also allowed."""
     words = {key: value for key, value in node.items() if key in NOTES}
     rules = {key: value for key, value in node.items() if key not in NOTES}
     if rules.keys() & {"not", "if", *LISTS - {"prefixItems"}}:

@@ -1,9 +1,9 @@
-"""Several schemas as one, without `allOf`, `anyOf` or `oneOf` at the top.
+"""Merges schemas into one without `allOf`, `anyOf` or `oneOf` at the top.
 
-Both directions are one level deep: where two definitions of the same property meet, they stay
-together under a nested `allOf` or `anyOf`. The result never refuses what the parts accept, and a
-constraint that cannot be expressed in one schema is left out. A variant that leaves other keys open
-counts for the properties it names: by the letter it would allow every value for all the others.
+Merging is one level deep: two definitions of the same property are combined in a nested `allOf` or
+`anyOf`. The result accepts everything the parts accept; a constraint that cannot be expressed in
+one schema is dropped. A variant that allows other keys only counts for the properties it names:
+taken literally, it would allow any value for all the others.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from clawkit.errors import SchemaError
 from clawkit.schema.walk import NEVER, NOTES, Schema, as_json, distinct, fingerprint, names
 
 MAX_CHOICES = 400
-"""Characters for saying which properties go together."""
+"""Maximum characters of the note on which properties go together."""
 UNIONS = ("anyOf", "oneOf")
 KEYWORDS = {
     "object": names(
@@ -30,18 +30,18 @@ KEYWORDS = {
     ),
     "number": names("minimum maximum exclusiveMinimum exclusiveMaximum multipleOf"),
 }
-"""What applies to values of one type only."""
+"""Keywords that only apply to values of one type."""
 _STRUCTURE = names("properties required additionalProperties patternProperties items prefixItems")
 _LOWER = names("minimum exclusiveMinimum minLength minItems minProperties")
 _UPPER = names("maximum exclusiveMaximum maxLength maxItems maxProperties")
 _TYPE_NAMES = {dict: "object", list: "array", str: "string", int: "integer", float: "number"}
 _TYPE_NAMES |= {bool: "boolean", type(None): "null"}
 _TOGETHER = (names("if then else"), names("contains minContains maxContains"))
-"""Keywords that mean something only side by side: they come from one part or not at all."""
+"""Keywords that depend on each other: they are all taken from one part, or dropped."""
 
 
 def types_of(schema: Schema) -> list[str]:
-    """The JSON types a schema speaks of, given or implied; empty when it may be anything."""
+    """The JSON types of a schema, given or implied; empty if it may be anything."""
     if "type" in schema:
         return schema["type"] if isinstance(schema["type"], list) else [schema["type"]]
     values = values_of(schema)
@@ -51,7 +51,7 @@ def types_of(schema: Schema) -> list[str]:
 
 
 def values_of(schema: Schema) -> list[Any] | None:
-    """The only values allowed, by `const`, `enum` or `"type": "null"`; None when there are more."""
+    """The allowed values, by `const`, `enum` or `"type": "null"`; None if not limited."""
     if schema.get("type") == "null":
         return [None]
     values: list[Any] | None = [schema["const"]] if "const" in schema else schema.get("enum")
@@ -67,7 +67,7 @@ def object_root(schema: Schema) -> Schema:
 
 
 def fold(schema: Schema, *, only: str = "") -> Schema:
-    """One schema without unions or `allOf` at its top; `only` drops variants of other types."""
+    """One schema without unions or `allOf` at the top; `only` drops variants of other types."""
     merged = {key: value for key, value in schema.items() if key not in ("allOf", *UNIONS)}
     for part in schema.get("allOf", ()):
         merged = _both(merged, fold(part, only=only))
@@ -83,7 +83,7 @@ def fold(schema: Schema, *, only: str = "") -> Schema:
 
 
 def any_of(variants: list[Schema]) -> Schema:
-    """One schema that accepts what any of the variants accepts."""
+    """One schema that accepts everything that any variant accepts."""
     if len(variants := distinct(variants)) == 1:
         return variants[0]
     kinds = [types_of(variant) for variant in variants]
@@ -139,7 +139,7 @@ def _any_object(members: list[Schema]) -> Schema:
 
 
 def _choices(members: list[Schema]) -> str:
-    """What each variant asks for, in words, where they differ."""
+    """A note on what each variant requires, if they differ."""
     choices = []
     for member in members:
         fields = member.get("properties", {})
@@ -153,7 +153,7 @@ def _choices(members: list[Schema]) -> str:
 
 
 def items_of(schema: Schema) -> Schema:
-    """What an element of the array may be, tuples included; empty for anything."""
+    """The schema of an array element, including tuples; empty for anything."""
     prefix: list[Schema] = schema.get("prefixItems", [])
     rest = schema.get("items", {})
     if prefix and (rest is False or schema.get("maxItems", len(prefix) + 1) <= len(prefix)):
@@ -162,7 +162,7 @@ def items_of(schema: Schema) -> Schema:
 
 
 def either(schemas: list[Schema]) -> Schema:
-    """A nested union; simple literals are pooled into one `enum`."""
+    """A nested union; simple literals are combined into one `enum`."""
     parts = [schema["anyOf"] if schema.keys() == {"anyOf"} else [schema] for schema in schemas]
     flat = distinct([schema for part in parts for schema in part])
     literals = [value for schema in flat for value in values_of(schema) or [{}]]
@@ -172,7 +172,7 @@ def either(schemas: list[Schema]) -> Schema:
 
 
 def _both(one: Schema, other: Schema) -> Schema:
-    """One schema for what satisfies both; on what cannot be combined, `one` wins."""
+    """One schema for values that satisfy both; if keywords cannot be combined, `one` wins."""
     if not one or not other:
         return one or other
     for keywords in _TOGETHER:
@@ -192,7 +192,7 @@ def _both(one: Schema, other: Schema) -> Schema:
 
 
 def _all(one: Any, other: Any) -> Any:
-    """A nested `allOf`, written as one schema where that loses nothing."""
+    """A nested `allOf`, simplified to one schema if nothing is lost."""
     if one is False or other is False:
         return False
     if one in (True, {}) or other in (True, {}) or one == other:
@@ -225,7 +225,7 @@ _COMBINE: dict[str, Callable[[Any, Any], Any]] = {
 
 
 def _words(schemas: list[Schema]) -> Schema:
-    """Titles and the like: the first of each, descriptions one after the other."""
+    """Titles and other notes: the first of each kind, and all descriptions joined."""
     out: Schema = {}
     for schema in reversed(schemas):
         out |= {key: value for key, value in schema.items() if key in NOTES}

@@ -1,4 +1,4 @@
-"""Walking a JSON Schema, and telling in its description what a provider's form cannot say."""
+"""Walks a JSON Schema, and adds notes to descriptions on what a provider's form cannot express."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ Schema = dict[str, Any]
 
 
 def names(text: str) -> frozenset[str]:
-    """The words of a text, for tables of keywords."""
+    """A set of words, for tables of keywords."""
     return frozenset(text.split())
 
 
@@ -22,9 +22,9 @@ ONE = names(
 MAPS = names("properties patternProperties dependentSchemas dependencies")
 LISTS = names("allOf anyOf oneOf prefixItems")
 NOTES = names("title description default examples deprecated")
-"""Keywords that inform and never forbid anything."""
+"""Keywords without constraints."""
 NEVER: Schema = {"not": {}}
-"""The schema `false`, written so that every provider reads it."""
+"""The schema `false`, in a form that every provider accepts."""
 
 
 def map_schemas(
@@ -45,17 +45,17 @@ def map_schemas(
 
 
 def fingerprint(value: Any) -> bytes:
-    """Equal for values that are equal as JSON; `1` and `true` are not."""
+    """Equal for values that are equal as JSON; `1` and `true` differ."""
     return msgspec.json.encode(value, order="sorted")
 
 
 def distinct(values: list[Any]) -> list[Any]:
-    """The values in order, each once."""
+    """The values without duplicates, in order."""
     return list({fingerprint(value): value for value in values}.values())
 
 
 MAX_CHARS = 300
-"""For one note: a long pattern or example is cut."""
+"""Maximum length of one note; longer patterns and examples are truncated."""
 
 _PHRASES = {
     "minimum": "at least {}",
@@ -91,7 +91,7 @@ def describe(schema: Schema, kept: frozenset[str], *extra: str) -> Schema:
 
 
 def brief(value: Any) -> str:
-    """The value in a few words: text as it is, a bare type by its name, the rest as JSON."""
+    """A short form of a value: strings unchanged, a bare type by name, the rest as JSON."""
     if isinstance(value, dict) and value.keys() == {"type"}:
         value = value["type"]
     text = value if isinstance(value, str) else as_json(value)

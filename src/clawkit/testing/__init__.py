@@ -1,4 +1,4 @@
-"""What tests of tools, hooks and plugins need: real parts, no mocks.
+"""Helpers for tests of tools, hooks, plugins and agents: real parts, no mocks.
 
 from clawkit.testing import ScriptedApprover, check_tool, open_kit
 
@@ -8,9 +8,8 @@ async def test_my_tool(tmp_path):
         result = await kit.call("my_tool", {"city": "Paris"})
         assert result.as_text() == "18 degrees"
 
-Two models follow a script: `ScriptedModel` in this process, and `ScriptedServer` over HTTP in the
-four APIs. `fault` is what can go wrong with their answers. The last two are in a distribution of
-their own, clawkit-testkit.
+Two models follow a script: `ScriptedModel` in this process, and `ScriptedServer` over HTTP with the
+four APIs. `fault` simulates failures. The last two are in a separate distribution, clawkit-testkit.
 """
 
 from __future__ import annotations
@@ -48,7 +47,7 @@ __all__ = [
     "think",
 ]
 
-# Loaded on first use: tests of tools need no models.
+# Loaded on first use, because tests of tools need no models.
 _HOME = {
     **dict.fromkeys(
         ("Gate", "ScriptedModel", "call", "calls", "hang", "say", "think"),
@@ -69,7 +68,7 @@ def __getattr__(name: str) -> Any:
             raise
         raise ModuleNotFoundError(
             f"clawkit.testing.{name} needs clawkit-testkit, which is not installed; type "
-            "`pip install clawkit-testkit`, or in a checkout of clawkit `pip install -e testkit`",
+            "`pip install clawkit-testkit`, or `pip install -e testkit` in a checkout",
             name=error.name,
         ) from None
     return module if name == "fault" else getattr(module, name)
@@ -82,12 +81,12 @@ def open_kit(
     owner: bool = True,
     **options: Any,
 ) -> Toolkit:
-    """A toolkit that knows nothing of the machine's own configuration."""
+    """Open a toolkit that ignores the configuration of this machine."""
     return Toolkit.open(config or {}, workspace=workspace, tools=tools, owner=owner, **options)
 
 
 class ScriptedApprover:
-    """Gives prepared answers in order, and keeps the questions. Out of answers, it says no."""
+    """Gives scripted answers in order, and records the questions. Denies after the last answer."""
 
     def __init__(self, *answers: Answer | str) -> None:
         self._answers = [*answers]
@@ -102,7 +101,7 @@ class ScriptedApprover:
 
 
 class Events(list[Event]):
-    """A listener that keeps every event: `open_kit(..., on_event=events)`."""
+    """A listener that records every event: `open_kit(..., on_event=events)`."""
 
     def __call__(self, event: Event) -> None:
         self.append(event)
@@ -113,7 +112,7 @@ class Events(list[Event]):
 
 
 def check_tool(tool: Tool, providers: Iterable[str] = PROVIDERS) -> list[str]:
-    """What a user or a model provider would object to, one sentence each; empty is good."""
+    """Problems that a user or a model provider would have with a tool; empty if there are none."""
     problems = [] if tool.description.strip() else ["the tool has no description"]
     try:
         properties = tool.schema.get("properties", {})

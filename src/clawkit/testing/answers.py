@@ -1,4 +1,4 @@
-"""What scripted models and services say, short ways to write it, and a model in this process.
+"""Scripted answers, helpers to write them, and `ScriptedModel`, a model in this process.
 
 ScriptedModel("Hello.", call("read", {"path": "a.txt"}), [think("So."), say("Done.")])
 """
@@ -28,7 +28,7 @@ from clawkit.models.protocols import (
 )
 
 Saying = str | Part | Assistant | Sequence[str | Part]
-"""What a model can say: text, one part of an answer, all its parts, or the whole of it."""
+"""An answer: text, one part, several parts, or a whole message."""
 
 _CHARS_PER_TOKEN = 4
 _PIECES = 4
@@ -40,12 +40,12 @@ def say(text: str) -> Text:
 
 
 def think(text: str, signature: str = "") -> Thinking:
-    """What the model thinks before it answers."""
+    """Thinking before an answer."""
     return Thinking(text, signature)
 
 
 def call(name: str, arguments: Mapping[str, Any] | str | None = None, id: str = "") -> ToolCall:  # noqa: A002
-    """A call of a tool. A string is sent as it is; without an id the call gets a new one."""
+    """A tool call. A string is sent unchanged; without an id, the call gets a new one."""
     if not isinstance(arguments, str):
         arguments = dict(arguments or {})
     return ToolCall(id, name, arguments)
@@ -57,13 +57,13 @@ def calls(*wanted: ToolCall | tuple[str, Mapping[str, Any]]) -> list[ToolCall]:
 
 
 class Gate:
-    """An answer that waits until the test lets it go."""
+    """An answer that waits until the test releases it."""
 
     def __init__(self, answer: Saying = "done", *, after: int = 0) -> None:
-        """`after` pieces are sent before it waits; with 0 not even the headers are."""
+        """`after` pieces are sent before it waits; with 0, not even the headers."""
         self.answer = answer
         self.after = after
-        self.reached = asyncio.Event()  # set as soon as the answer is waited for
+        self.reached = asyncio.Event()  # set when the answer starts to wait
         self._released = asyncio.Event()
 
     def release(self) -> None:
@@ -75,19 +75,19 @@ class Gate:
 
 
 def hang() -> Callable[[object], Gate]:
-    """An answer that never comes; for tests of what happens when the wait is given up."""
+    """An answer that never comes, for tests of timeouts and cancellation."""
     return lambda _: Gate()
 
 
 class ScriptEndedError(Exception):
-    """More was asked than there are answers."""
+    """There were more requests than answers."""
 
 
 class Script:
-    """Answers in the order in which they are given."""
+    """Answers in order."""
 
     def __init__(self, answers: Iterable[Any], then: Any = None) -> None:
-        """`then` is the answer to every request after the last; None when there is none."""
+        """`then` answers every request after the last answer; None for no answer."""
         self._answers = deque(answers)
         self._then = then
         self.used = 0
@@ -100,11 +100,11 @@ class Script:
         self._answers.extend(answers)
 
     async def next(self, asked: object) -> Any:
-        """The next answer, functions called. Raises `ScriptEndedError` when there is none."""
+        """The next answer, with functions called. Raises `ScriptEndedError` if there is none."""
         if not self._answers and self._then is None:
             raise ScriptEndedError(
-                f"the script has no more answers; all {self.used} were given, add one for this "
-                "request or say with `then` what comes after the last"
+                f"the script has no more answers; all {self.used} were used. Add one for this "
+                "request, or use `then` to answer all further requests"
             )
         answer = self._answers.popleft() if self._answers else self._then
         self.used += 1
@@ -118,7 +118,7 @@ class Script:
 
 
 def whole(saying: Saying) -> Assistant:
-    """What is said, as the message it makes. Raises TypeError for what cannot be said."""
+    """An answer as a message. Raises TypeError for anything else."""
     if isinstance(saying, Assistant):
         if saying.stop == "stop" and saying.calls:
             return replace(saying, stop="tool_calls")
@@ -127,34 +127,36 @@ def whole(saying: Saying) -> Assistant:
         saying = [saying]
     if not isinstance(saying, list | tuple):
         raise TypeError(
-            f"{saying!r:.200} is not an answer: give text, parts of an answer or a fault"
+            f"{saying!r:.200} is not an answer; use text, parts of an answer or a fault"
         )
     content = tuple(Text(part) if isinstance(part, str) else part for part in saying)
     for part in content:
         if not isinstance(part, Text | Thinking | ToolCall):
-            raise TypeError(f"{part!r:.200} is not a part of one: give Text, Thinking, ToolCall")
+            raise TypeError(
+                f"{part!r:.200} is not a part of an answer; use Text, Thinking or ToolCall"
+            )
     has_calls = any(isinstance(part, ToolCall) for part in content)
     return Assistant(content, "tool_calls" if has_calls else "stop")
 
 
 def pieces(text: str, size: int = 0) -> list[str]:
-    """A text in a few pieces, or in pieces of that size."""
+    """Split a text into a few pieces, or into pieces of that size."""
     size = size or -(-len(text) // _PIECES) or 1
     return [text[start : start + size] for start in range(0, len(text), size)]
 
 
 def tokens(chars: int) -> int:
-    """About how many tokens so many characters are."""
+    """Estimated tokens for a number of characters."""
     return -(-chars // _CHARS_PER_TOKEN)
 
 
 def written(arguments: object) -> str:
-    """Arguments as the text that a model writes."""
+    """Arguments as the JSON text that a model writes."""
     return arguments if isinstance(arguments, str) else encode(arguments).decode()
 
 
 def encode(value: object) -> bytes:
-    """JSON, whatever is in it: half of a surrogate pair becomes an escape."""
+    """Encode as JSON; lone surrogates become escapes."""
     try:
         return msgspec.json.encode(value)
     except UnicodeEncodeError:
@@ -165,21 +167,21 @@ def encode(value: object) -> bytes:
 
 
 def counted(answer: Assistant, chars_asked: int) -> Usage:
-    """The answer's own usage, or else an estimate from the number of characters."""
+    """The answer's own usage, or an estimate by the number of characters."""
     if answer.usage != Usage():
         return answer.usage
     return Usage(tokens(chars_asked), tokens(sum(map(length, answer.content))))
 
 
 def length(part: Part) -> int:
-    """Characters of a part."""
+    """Number of characters of a part."""
     if isinstance(part, ToolCall):
         return len(part.name) + len(written(part.arguments))
     return len(part.text)
 
 
 def message_length(message: Message) -> int:
-    """Characters of a message; an image counts as its data."""
+    """Number of characters of a message; images count as their data."""
     match message:
         case Summary(text=text):
             return len(text)
@@ -195,7 +197,7 @@ Answer = Saying | ModelError | Gate | Callable[[Request], Any]
 
 
 class ScriptedModel:
-    """Gives prepared answers in order, and keeps the requests."""
+    """Gives scripted answers in order, and records the requests."""
 
     def __init__(
         self,
@@ -205,7 +207,7 @@ class ScriptedModel:
         api: str = "scripted",
         then: Answer | None = None,
     ) -> None:
-        """`then` answers every request after the last; without it they raise `ModelError`."""
+        """`then` answers every request after the last answer; by default they raise ModelError."""
         self.ref, self.api, self.facts = parse_ref(ref), api, facts or Facts()
         self._script = Script(answers, then)
         self._calls = 0
@@ -213,15 +215,15 @@ class ScriptedModel:
 
     @property
     def left(self) -> int:
-        """Answers that were not used yet."""
+        """Number of answers not used yet."""
         return self._script.left
 
     def add(self, *answers: Answer) -> None:
-        """More answers, after those there are."""
+        """Append answers to the script."""
         self._script.add(*answers)
 
     async def stream(self, request: Request) -> AsyncIterator[Delta | Assistant]:
-        # The messages are kept as they are now: the list may be one that grows.
+        # Copy the messages: the list may grow.
         self.requests.append(replace(request, messages=tuple(request.messages)))
         try:
             answer = await self._script.next(request)
@@ -236,7 +238,7 @@ class ScriptedModel:
             if gate and sent == gate.after:
                 await gate.wait()
             yield delta
-            # Others get their turn between two pieces, as they do with a real service.
+            # Let other tasks run between two pieces, as with a real server.
             await asyncio.sleep(0)
             sent += not isinstance(delta, CallStarted)
         if gate and sent <= gate.after:

@@ -1,4 +1,4 @@
-"""Calls of tools in a few words: what each is about, how it ended, what it changed."""
+"""Short descriptions of tool calls: how each ended, and what it changed."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ _MAX_LINE = 1_000
 
 
 def outcome(event: Mapping[str, Any]) -> str:
-    """How a call ended, where there is more to say than that it did."""
+    """How a call ended; empty if there is nothing to add."""
     details = _details(event)
     if event.get("isError"):
-        # The last sentence of a refusal is for the model.
+        # The last sentence of a refusal is meant for the model.
         return one_line(str(event.get("error", "")).removesuffix(FINAL).rstrip(" ."), 200)
     if details.get("status") == "running":
         return f"running in the background as {one_line(str(details.get('sessionId', '')), 40)}"
@@ -43,14 +43,14 @@ def count_lines(count: int) -> str:
 
 
 def duration_s(event: Mapping[str, Any]) -> float | None:
-    """How long a command itself took; None for other calls, and for one that still runs."""
+    """How long a command took; None for other calls, and for one that is still running."""
     details = _details(event)
     ms = details.get("durationMs")
     return ms / 1000 if isinstance(ms, int) and details.get("status") != "running" else None
 
 
 def ending(event: Mapping[str, Any]) -> str:
-    """How a command in the background ended; empty for what is not about that."""
+    """How a background command ended; empty for other events."""
     details = _details(event)
     if "exitReason" not in details:
         return ""
@@ -61,14 +61,14 @@ def ending(event: Mapping[str, Any]) -> str:
 
 
 def end_notes(details: Mapping[str, Any]) -> Iterator[str]:
-    """What a person should know of a command that ended, beside its output."""
+    """What a person should know about a finished command, besides its output."""
     if details.get("networkDenied") and details.get("exitCode"):
         yield "[network access is disabled in the sandbox]"
     yield from (f"[{note}]" for note in details.get("notes", ()))
     if left := [f"{each['name']} (pid {each['pid']})" for each in details.get("leftRunning", ())]:
         yield f"[left running: {', '.join(left)}]"
     if details.get("truncated") and details.get("spillPath"):
-        yield f"[all {human_size(details['spillBytes'])} are in {details['spillPath']}]"
+        yield f"[full output ({human_size(details['spillBytes'])}): {details['spillPath']}]"
 
 
 def _details(event: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -83,8 +83,8 @@ def has_failed(event: Mapping[str, Any]) -> bool:
 
 
 def more_of(event: Mapping[str, Any], paint: Paint, params: Any = None) -> Iterator[Row]:
-    """What is shown below the line of a call that ended: a difference, a plan, some output, the
-    beginning of a new file."""
+    """What is shown below a finished call: a diff, a plan, the end of its output, or the start of a
+    new file."""
     details = _details(event)
     if isinstance(details.get("diff"), str):
         yield from diff_rows(details["diff"], paint)
@@ -128,7 +128,7 @@ def tail_rows(output: str, paint: Paint, most: int = MAX_TAIL) -> Iterator[Row]:
 
 
 def head_lines(text: str, paint: Paint, most: int = MAX_HEAD) -> list[str]:
-    """The first lines of what was typed, and how many more there are."""
+    """The first lines of a text, and how many more there are."""
     more, lines = paint.glyphs.more, text.split("\n")
     kept = lines if len(lines) <= most + 1 else lines[:most]
     shown = [line if len(line) <= _MAX_LINE else f"{line[:_MAX_LINE]}{more}" for line in kept]
@@ -141,7 +141,7 @@ def _row(line: str) -> str:
 
 
 def progress(event: Mapping[str, Any]) -> tuple[str, str]:
-    """How much has come of a running call, and the end of it."""
+    """The size and the end of a running call's output."""
     details = _details(event)
     if isinstance(details.get("tail"), str):
         size = details.get("bytes")
@@ -156,5 +156,5 @@ def text_of(event: Mapping[str, Any]) -> str:
 
 
 def since(seconds: float) -> str:
-    """A time that is worth telling; empty for a moment."""
+    """A duration; empty if it is too short to mention."""
     return human_time(seconds) if seconds >= 0.1 else ""

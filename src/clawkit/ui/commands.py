@@ -1,4 +1,4 @@
-"""The commands that begin with a slash. The decorators are the rows of `/help`, in order."""
+"""The /commands of the chat. The decorators are the rows of `/help`, in order."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ if TYPE_CHECKING:
     from clawkit.approvals.pending_store import PendingStore, Stored
 
 Words = Iterable[tuple[str, str]]
-"""What can be typed next, and a few words about each."""
+"""Words that can be typed next, each with a short description."""
 Run = Callable[[ChatSession, str], Awaitable[None]]
 
 _COLUMN = 21
-"""Where the words about a tool begin."""
+"""The column where the description of a tool starts."""
 _LISTED = 15
 WORTH_TOKENS = 1_000
-"""A summary of less than this would hardly be shorter."""
+"""Summarizing less than this would save little."""
 _CLOSE = 3
 _ALIASES = {"exit": "quit", "q": "quit", "?": "help", "models": "model", "sessions": "resume"}
 _LEVELS = ("on", "off", "ask", "full")
@@ -60,7 +60,7 @@ class Command(NamedTuple):
     help: str
     run: Run
     is_alone: bool
-    """Whether it has to wait until the agent is done."""
+    """Whether it cannot run while the agent is working."""
     words: Callable[[ChatSession], Words]
 
 
@@ -74,7 +74,7 @@ def _command(
     is_alone: bool = False,
     words: Callable[[ChatSession], Words] | None = None,
 ) -> Callable[[Run], Run]:
-    """The row of a command; `choices`, or what `words` gives, can follow it."""
+    """Register a command; `choices`, or what `words` returns, complete its argument."""
     name = usage.partition(" ")[0]
 
     def add(run: Run) -> Run:
@@ -92,7 +92,7 @@ def split(line: str) -> tuple[str, str]:
 
 
 async def run(chat: ChatSession, line: str) -> None:
-    """Carry out a line that is for clawkit. Raises what goes wrong, as `ClawkitError`."""
+    """Run a line that is a command. Raises `ClawkitError`."""
     name, rest = split(line)
     if line.startswith("!") or name == "tool":
         await chat.call(line)
@@ -101,12 +101,12 @@ async def run(chat: ChatSession, line: str) -> None:
     else:
         close = nearest(name, COMMANDS, 1) or [each for each in COMMANDS if each.startswith(name)]
         meant = " or ".join(f"/{each}" for each in close[:_CLOSE])
-        hint = f" Did you mean {meant}?" if meant and name else " /help shows all."
+        hint = f" Did you mean {meant}?" if meant and name else " /help lists them all."
         chat.say(f"Unknown command /{one_line(name, 40)}.{hint}", "warning")
 
 
 def words_after(chat: ChatSession, name: str) -> Words:
-    """What can follow a command; without a name, the commands."""
+    """Completions after a command; without a name, the commands themselves."""
     if not name:
         return ((each.name, each.help) for each in COMMANDS.values())
     if name == "tool":
@@ -116,12 +116,12 @@ def words_after(chat: ChatSession, name: str) -> Words:
 
 
 def _check_person() -> None:
-    """What an agent runs may not decide for a person. Raises `ToolAuthorizationError`."""
+    """Raise `ToolAuthorizationError` in an agent's command: it must not decide for a person."""
     from clawkit.process.process_table import is_inside_command
 
     if is_inside_command():
         raise ToolAuthorizationError(
-            "a command that clawkit runs cannot change how clawkit works; a person has to type "
+            "a command that clawkit runs cannot change how clawkit works; a person must type "
             "this in their own terminal",
             reason="approval",
         )
@@ -130,7 +130,7 @@ def _check_person() -> None:
 def _unknown(
     what: str, given: str, known: Iterable[str], more: str = "", *, also: Iterable[str] = ()
 ) -> ToolInputError:
-    """`also` are words that are understood, but of another kind."""
+    """`also` are words to suggest, but not to list."""
     listed = tuple(known)
     close = nearest(given, (*listed, *also), 1)
     hint = f"did you mean {close[0]!r}?" if close else f"use one of {', '.join(listed)}"
@@ -138,20 +138,20 @@ def _unknown(
     return ToolInputError(f"{said}{'' if close else '.'} {more}" if more else said)
 
 
-@_command("help", "this list")
+@_command("help", "show this list")
 async def _help(chat: ChatSession, _rest: str) -> None:
     listed = [(f"/{each.usage}", each.help) for each in COMMANDS.values()]
     listed += [
         ("!COMMAND", "run a command yourself; policy and the sandbox apply"),
         ("/tool NAME {json}", "call a tool yourself"),
-        ("//…", "a message that begins with a slash"),
+        ("//…", "send a message that starts with a slash"),
     ]
     width = max(len(typed) for typed, _ in listed) + 1
     chat.rows([Row(f"{typed:<{width}} {about}", "", width + 1) for typed, about in listed])
 
 
 def _model_words(chat: ChatSession) -> Words:
-    yield "default", "the configured one"
+    yield "default", "the configured model"
     yield str(OPERATOR), "offline, for trying tools"
     for each in chat.agent.models.catalog.list():
         if each.has_credential and not each.problem:
@@ -159,9 +159,9 @@ def _model_words(chat: ChatSession) -> Words:
             yield from ((alias, str(each.ref)) for alias in each.aliases)
 
 
-@_command("model [NAME]", "list the models; switch to another one", words=_model_words)
+@_command("model [NAME]", "list models, or switch to another one", words=_model_words)
 async def _model(chat: ChatSession, rest: str) -> None:
-    """Without a name the models that can be used; with `all`, all that are known."""
+    """Without a name, lists the usable models; with `all`, every known model."""
     if rest and rest != "all":
         _check_person()
         name = "" if rest == "default" else rest
@@ -183,13 +183,13 @@ async def _model(chat: ChatSession, rest: str) -> None:
         rows.append(Row(f"{mark} {each.ref}{names}  {', '.join(filter(None, facts))}", style))
     chat.rows(rows)
     hidden = len(entries) - len(shown)
-    more = f" {hidden} more are known but have no key: /model all." if hidden else ""
-    chat.say(f"/model NAME switches models; /model default is the configured one.{more}", "dim")
+    more = f" /model all also lists {hidden} that cannot be used." if hidden else ""
+    chat.say(f"Switch with /model NAME; /model default is the configured one.{more}", "dim")
 
 
 @_command(
     "thinking [LEVEL|show|hide]",
-    "how long the model may think; show or hide it",
+    "set how long the model may think; show or hide its thinking",
     *(*get_args(Thinking), "show", "hide"),
 )
 async def _thinking(chat: ChatSession, rest: str) -> None:
@@ -197,20 +197,21 @@ async def _thinking(chat: ChatSession, rest: str) -> None:
     level: Any = rest.lower()
     if level in ("show", "hide"):
         chat.show_thinking = level == "show"
-        chat.say(f"What the model thinks is {'shown' if chat.show_thinking else 'shortened'}.")
+        how = "shown in full" if chat.show_thinking else "shortened to one line"
+        chat.say(f"The model's thinking is {how}.")
         return
     if level and level not in get_args(Thinking):
-        more = "/thinking show and /thinking hide say whether you see what it thinks"
+        more = "/thinking show and /thinking hide show or hide it"
         raise _unknown("thinking level", level, get_args(Thinking), more, also=("show", "hide"))
     if level:
         _check_person()
         chat.agent.use_thinking(level)
-    is_sure = conversation.model.facts.reasoning or not level
-    doubt = "" if is_sure else f" ({conversation.model.ref} may ignore it)"
-    chat.say(f"Thinking: {conversation.thinking}{doubt}")
+    has_effect = conversation.model.facts.reasoning or not level
+    note = "" if has_effect else f" ({conversation.model.ref} may ignore it)"
+    chat.say(f"Thinking: {conversation.thinking}{note}")
 
 
-@_command("fast [on|off]", "use the faster variant, if there is one", "on", "off")
+@_command("fast [on|off]", "use the model's faster variant, if it has one", "on", "off")
 async def _fast(chat: ChatSession, rest: str) -> None:
     conversation = chat.agent.conversation
     if rest and rest not in ("on", "off"):
@@ -221,8 +222,7 @@ async def _fast(chat: ChatSession, rest: str) -> None:
 
 
 def _how_fast(chat: ChatSession) -> str:
-    """Whether the faster variant is wanted, and whether there is one: the service would be sent
-    something different."""
+    """Whether the faster variant is on, and whether it exists: the requests would then differ."""
     from clawkit.models.client import make_wire
 
     ref = chat.agent.conversation.model.ref
@@ -242,12 +242,12 @@ def _in_workspace(chat: ChatSession, path: str) -> str:
     return os.path.join(chat.agent.kit.workspace, given)
 
 
-@_command("image PATH", "send an image with the next message")
+@_command("image PATH", "attach an image to the next message")
 async def _image(chat: ChatSession, rest: str) -> None:
     model = chat.agent.conversation.model
     if not rest:
         attached = len(chat.images) or "none"
-        chat.say(f"Say which: /image PATH. Images attached to your next message: {attached}.")
+        chat.say(f"Type /image PATH. Images attached to your next message: {attached}.")
     elif not model.facts.images:
         chat.say(f"{model.ref} does not accept images; /model lists others", "warning")
     else:
@@ -257,13 +257,13 @@ async def _image(chat: ChatSession, rest: str) -> None:
         chat.say("It will be sent with your next message.", "dim")
 
 
-@_command("later TEXT", "send it when the agent is done (Ctrl-Q)")
+@_command("later TEXT", "send TEXT when the agent is done (Ctrl-Q)")
 async def _later(chat: ChatSession, _rest: str) -> None:
-    """Only without a text; with one it is a message."""
+    """Only reached without a text: with one, the line is a message."""
     chat.say("Type /later TEXT: TEXT is sent when the agent is done.")
 
 
-@_command("tools", "the tools in force, and the removed ones with the reason")
+@_command("tools", "list the tools in force, and why others were removed")
 async def _tools(chat: ChatSession, _rest: str) -> None:
     assembly = chat.agent.kit.assembly
     rows = [Row(f"{len(assembly.tools)} in force", "bold")]
@@ -277,7 +277,7 @@ async def _tools(chat: ChatSession, _rest: str) -> None:
         cause = assembly.decision.verdicts[name].removed_by
         why = one_line(cause.why if cause else "", 200)
         rows.append(Row(f"  {name:<18} {why}", "warning", _COLUMN))
-    chat.rows([*rows, Row("/policy TOOL says why.", "dim")])
+    chat.rows([*rows, Row("/policy TOOL explains why.", "dim")])
 
 
 def _tool_words(chat: ChatSession) -> Words:
@@ -285,14 +285,14 @@ def _tool_words(chat: ChatSession) -> Words:
     return ((name, "" if name in assembly.tools else "removed") for name in assembly.sources)
 
 
-@_command("policy [TOOL]", "why a tool is in force or not", words=_tool_words)
+@_command("policy [TOOL]", "explain why a tool is in force or not", words=_tool_words)
 async def _policy(chat: ChatSession, rest: str) -> None:
     assembly = chat.agent.kit.assembly
     names = [canonical(rest)] if rest else list(assembly.tools)
     if rest and names[0] not in assembly.sources:
         close = nearest(names[0], tuple(assembly.sources), 2)
         hint = f"; did you mean {' or '.join(map(repr, close))}?" if close else ""
-        raise UnknownToolError(f"there is no tool called {one_line(rest, 60)!r}{hint}")
+        raise UnknownToolError(f"unknown tool {one_line(rest, 60)!r}{hint}")
     for name in names:
         verdict = assembly.decision.verdicts[name]
         if name in assembly.tools:
@@ -318,12 +318,12 @@ def _exec_words(_chat: ChatSession) -> Words:
 
 @_command(
     "exec [KEY=VALUE …]",
-    "how commands run: security, ask, host, mode",
+    "show or set how commands run: security, ask, host, mode",
     is_alone=True,
     words=_exec_words,
 )
 async def _exec(chat: ChatSession, rest: str) -> None:
-    """Settings of exec for this conversation; `default` takes them back."""
+    """Settings of exec for this conversation; `default` restores the configured ones."""
     if rest:
         _check_person()
         changes = {} if rest == "default" else _exec_changes(chat, rest)
@@ -334,8 +334,8 @@ async def _exec(chat: ChatSession, rest: str) -> None:
     chat.say(f"exec: host={settings.host} security={security} ask={ask}")
     for key, value in chat.exec_changes.items():
         if value is not None and getattr(settings, key) != value:
-            why = "has no effect: the agent has settings of its own"
-            chat.say(f"but {key}={value} {why}", "warning")
+            why = "has no effect: the agent has its own settings"
+            chat.say(f"{key}={value} {why}", "warning")
 
 
 def _exec_changes(chat: ChatSession, rest: str) -> dict[str, Any]:
@@ -355,7 +355,7 @@ def _exec_changes(chat: ChatSession, rest: str) -> dict[str, Any]:
     return found
 
 
-@_command("elevated [on|off|ask|full]", "running outside the sandbox", *_LEVELS, is_alone=True)
+@_command("elevated [on|off|ask|full]", "allow leaving the sandbox", *_LEVELS, is_alone=True)
 async def _elevated(chat: ChatSession, rest: str) -> None:
     if rest:
         if rest not in _LEVELS:
@@ -368,9 +368,7 @@ async def _elevated(chat: ChatSession, rest: str) -> None:
     chat.say(f"Elevated: {level}{but}")
 
 
-@_command(
-    "approve [ID] [ANSWER]", "pending approvals, also of other processes: allow, always or deny"
-)
+@_command("approve [ID] [ANSWER]", "list pending approvals of all processes, or answer one")
 async def _approve(chat: ChatSession, rest: str) -> None:
     from clawkit.approvals.pending_store import PendingStore
 
@@ -382,7 +380,9 @@ async def _approve(chat: ChatSession, rest: str) -> None:
             _answer(chat, store, pending, rest)
         elif pending:
             chat.rows([Row(f"{one.slug}  {one_line(one.question.title, 200)}") for one in pending])
-            chat.say("Answer one with /approve ID allow, always or deny.", "dim")
+            chat.say(
+                "To answer one: /approve ID allow, /approve ID always, /approve ID deny", "dim"
+            )
         else:
             chat.say("There are no pending approvals.")
     finally:
@@ -390,22 +390,22 @@ async def _approve(chat: ChatSession, rest: str) -> None:
 
 
 def _pending(store: PendingStore) -> list[Stored]:
-    # Without a store there has been no request yet.
+    # Without the file, nothing has been asked yet; opening the store would create it.
     return store.pending(round(time.time() * 1000)) if os.path.lexists(store.path) else []
 
 
 def _answer(chat: ChatSession, store: PendingStore, pending: list[Stored], rest: str) -> None:
-    """Which question, what to answer, and why; the id can be left out when only one waits."""
+    """`rest` is the id (optional if only one request is pending), the answer, and a reason."""
     from clawkit.approvals.broker import Broker
 
     if rest.partition(" ")[0] in _ANSWERS:
         if len(pending) != 1:
-            how = f"say which: /approve ID {rest.partition(' ')[0]}"
+            how = f"type /approve ID {rest.partition(' ')[0]}"
             raise ToolInputError(f"{len(pending)} approvals are pending; {how}")
         rest = f"{pending[0].id} {rest}"
     wanted, choice, reason, *_ = (*rest.split(maxsplit=2), "", "")
     if choice not in _ANSWERS:
-        raise ToolInputError("say what to answer: /approve ID allow, always or deny")
+        raise ToolInputError("type /approve ID allow, /approve ID always or /approve ID deny")
     asked, answer = store.get(wanted), _ANSWERS[choice]
     stored = asked.question.stored
     done = Broker(store).resolve(
@@ -418,10 +418,10 @@ def _answer(chat: ChatSession, store: PendingStore, pending: list[Stored], rest:
     )
     chat.say(f"{done.slug}: {answer}", "good")
     if asked.orphaned and answer != "deny":
-        chat.say("The process that asked is gone: nothing will run.", "warning")
+        chat.say("The process that asked has exited, so nothing will run.", "warning")
 
 
-@_command("plan", "the agent's current plan")
+@_command("plan", "show the agent's current plan")
 async def _plan(chat: ChatSession, _rest: str) -> None:
     services = chat.agent.kit.run.services
     made = isinstance(services, Services) and services.is_made(Plan)
@@ -433,7 +433,7 @@ async def _plan(chat: ChatSession, _rest: str) -> None:
     chat.show_call({"type": "end", "tool": "plan", "callId": "", "details": details})
 
 
-@_command("status", "model, context, settings")
+@_command("status", "show model, context, cost and settings")
 async def _status(chat: ChatSession, _rest: str) -> None:
     agent = chat.agent
     conversation, session = agent.conversation, agent.session
@@ -461,12 +461,12 @@ def _spent(chat: ChatSession) -> str:
     usage = chat.agent.conversation.usage
     parts = [f"{usage.input:,} tokens sent", f"{usage.output:,} received"]
     if usage.cache_read or usage.cache_write:
-        parts.append(f"{usage.cache_read:,} read from a cache, {usage.cache_write:,} written")
-    price = "price not known" if usage.context and not usage.cost else f"${usage.cost:.4f}"
+        parts.append(f"{usage.cache_read:,} read from the cache, {usage.cache_write:,} written")
+    price = "price unknown" if usage.context and not usage.cost else f"${usage.cost:.4f}"
     return f"{price}: {', '.join(parts)}"
 
 
-@_command("subagents", "the sub-agents of this session")
+@_command("subagents", "list the sub-agents of this session")
 async def _subagents(chat: ChatSession, _rest: str) -> None:
     states = chat.agent.delegation.list()[-20:] if chat.agent.delegation else ()
     for each in states:
@@ -477,22 +477,23 @@ async def _subagents(chat: ChatSession, _rest: str) -> None:
         chat.say("This session has started no sub-agents.")
 
 
-@_command("stop [ID]", "stop a sub-agent and all that it started; without ID every one")
+@_command("stop [ID]", "stop a sub-agent and all it started; without ID, all of them")
 async def _stop(chat: ChatSession, rest: str) -> None:
     delegation = chat.agent.delegation
     run = delegation.find(rest) if delegation and rest else None
     count = await delegation.cancel(run, "the user") if delegation else 0
-    chat.say(f"Stopped {count} sub-agent{'s' * (count != 1)}." if count else "None is at work.")
+    done = f"Stopped {count} sub-agent{'s' * (count != 1)}."
+    chat.say(done if count else "No sub-agents are running.")
 
 
-@_command("cost", "tokens and dollars so far")
+@_command("cost", "show the tokens and dollars spent so far")
 async def _cost(chat: ChatSession, _rest: str) -> None:
     most = chat.agent.conversation.limits.max_cost
     limit = f" The limit is ${most:g}." if most is not None else ""
     chat.say(f"{_spent(chat)}.{limit}")
 
 
-@_command("prompt", "the system prompt")
+@_command("prompt", "show the system prompt")
 async def _prompt(chat: ChatSession, _rest: str) -> None:
     chat.say(chat.agent.prompt())
 
@@ -504,20 +505,20 @@ async def _compact(chat: ChatSession, rest: str) -> None:
     old = history[: cut_at(history, conversation.compaction, conversation.model.facts)]
     tokens = estimate([each for each in old if not isinstance(each, Summary)])
     if tokens < WORTH_TOKENS:
-        why = f": all but about {tokens:,} tokens is recent and stays as it is" if tokens else ""
-        chat.say(f"There is nothing to shorten yet{why}.")
+        why = f": only about {tokens:,} tokens are old enough" if tokens else ""
+        chat.say(f"There is nothing to summarize yet{why}.")
         return
     chat.say("Summarizing …", "dim")
     if not await conversation.compact(rest):
-        chat.say("There is nothing to shorten yet.")
+        chat.say("There is nothing to summarize yet.")
 
 
 @_command("new [NAME]", "start a new conversation", is_alone=True)
 async def _new(chat: ChatSession, rest: str) -> None:
     store = chat.agent.store
     if rest and store and store.find(rest, chat.agent.kit.run.scope.agent):
-        why = f"a conversation {one_line(rest, 60)!r} already exists: /resume continues it"
-        raise ToolInputError(why)
+        name = one_line(rest, 60)
+        raise ToolInputError(f"a conversation {name!r} already exists; continue it with /resume")
     await chat.switch(rest or None)
 
 
@@ -532,14 +533,14 @@ def _session_words(chat: ChatSession) -> Words:
 
 @_command(
     "resume [ID]",
-    "continue an earlier one; without an id, list them",
+    "continue an earlier conversation, or list them",
     is_alone=True,
     words=_session_words,
 )
 async def _resume(chat: ChatSession, rest: str) -> None:
     store, session = chat.agent.store, chat.agent.session
     if store is None or session is None:
-        raise ToolInputError("nothing is saved here (--no-session), so there is nothing to resume")
+        raise ToolInputError("with --no-session, nothing is saved, so there is nothing to resume")
     if rest:
         wanted = store.get(rest, session.agent)
         if wanted.id == session.id:
@@ -552,12 +553,12 @@ async def _resume(chat: ChatSession, rest: str) -> None:
         mark = ">" if each.id == session.id else " "
         ago = human_time(max(0.0, now - each.updated_ms) / 1000)
         name = f" {each.name}" if each.name != each.id else ""
-        title = one_line(each.title, 80) or "(nothing said yet)"
+        title = one_line(each.title, 80) or "(empty)"
         turns = "1 turn" if each.turns == 1 else f"{each.turns} turns"
         chat.say(f"{mark} {each.id}{name}  {ago} ago, {turns}: {title}")
-    chat.say("/resume ID continues one of them.", "dim")
+    chat.say("To continue one: /resume ID", "dim")
 
 
-@_command("quit", "quit (Ctrl-D, or type exit)")
+@_command("quit", "end the chat (Ctrl-D, or type exit)")
 async def _quit(chat: ChatSession, _rest: str) -> None:
     chat.is_over = True

@@ -1,4 +1,4 @@
-"""A conversation line by line: for pipes, simple terminals, and where nothing more is installed."""
+"""The chat line by line, for pipes, simple terminals, and installations without the extra tui."""
 
 from __future__ import annotations
 
@@ -43,8 +43,8 @@ async def run_plain(
     message: str = "",
     pictures: Sequence[str] = (),
 ) -> int:
-    """Answer line after line until there is none; 1 when the last turn failed."""
-    # Pasted lines look the same as typed ones, so commands are asked about.
+    """Answer line after line until the input ends; returns 1 if the last turn failed."""
+    # Pasted lines cannot be told from typed ones, so commands need approval.
     chat = LineChat(opener, printer, approver)
     task = asyncio.ensure_future(chat.run(message, pictures))
     loop = asyncio.get_running_loop()
@@ -69,19 +69,19 @@ class LineChat(ChatSession):
         super().__init__(opener, printer, approver)
         self._printer = printer
         self._lines = LineReader(sys.stdin.fileno(), MAX_LINE) if sys.stdin is not None else None
-        self._is_asked = sys.stdin is not None and sys.stdin.isatty()
+        self._is_interactive = sys.stdin is not None and sys.stdin.isatty()
         self._failed = False
         self._work: asyncio.Task[None] | None = None
 
     def interrupt(self) -> bool:
-        """Stop what was asked for, where something else can be asked for; else false."""
-        if self._work is None or self._work.done() or not self._is_asked:
+        """Stop the current work, if interactive; False if there is nothing to stop."""
+        if self._work is None or self._work.done() or not self._is_interactive:
             return False
         return self._work.cancel()
 
     async def run(self, message: str, pictures: Sequence[str]) -> int:
         self.rows(list(self.greeting()), err=True)
-        if self._is_asked:
+        if self._is_interactive:
             await self.look()
             self.rows([Row(self.describe_commands(), "dim")], err=True)
         for path in pictures:
@@ -92,19 +92,19 @@ class LineChat(ChatSession):
             if line.strip():
                 await self._take(line)
         if not self.is_over:
-            await self._take("")  # what sub-agents still have to report
+            await self._take("")  # wait for the results of sub-agents
         return 1 if self._failed else 0
 
     def hear_results(self) -> None:
         self._has_news.set()
 
     async def _next(self) -> str | None:
-        """The next line; one that ends with a backslash goes on in the following one."""
+        """The next line; a trailing backslash continues it on the following line."""
         if self._lines is None:
             return None
         found = ""
         while True:
-            if self._is_asked:
+            if self._is_interactive:
                 click.echo("> " if not found else "… ", nl=False, err=True)
             line = await self._read()
             if not line:
@@ -115,8 +115,8 @@ class LineChat(ChatSession):
             found = f"{found[:-1]}\n"
 
     async def _read(self) -> bytes:
-        """The next line. What sub-agents report meanwhile is read by the model."""
-        assert self._lines is not None  # noqa: S101  # the caller looked
+        """The next line. Meanwhile, the model reads the results of sub-agents."""
+        assert self._lines is not None  # noqa: S101  # the caller checked
         reading = asyncio.ensure_future(self._lines.next())
         try:
             while not reading.done():
@@ -147,7 +147,7 @@ class LineChat(ChatSession):
         line, _ = self.read(line)
         try:
             if not line:
-                waits = not self._is_asked or self._lines is None
+                waits = not self._is_interactive or self._lines is None
                 ended = await (self.agent.settle() if waits else self.agent.report())
                 if ended is not None:
                     self._printer.finish(ended)

@@ -1,4 +1,4 @@
-"""What helps to type a line: completion of commands and files, and what was typed before."""
+"""Completion of commands and files, and the input history."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ _MAX_ENTRY = 64 * 1024
 
 
 class Source(Protocol):
-    """Knows what can be typed."""
+    """Provides completions."""
 
     def words_after(self, name: str) -> Words:
-        """What can follow a command; without a name, the commands."""
+        """Completions after a command; without a name, the commands themselves."""
         ...
 
     @property
@@ -38,7 +38,7 @@ class Source(Protocol):
 
 
 class LineCompleter(Completer):
-    """Completes the line before the cursor, as soon as there is a source of words."""
+    """Completes the line before the cursor, once it has a source."""
 
     source: Source | None = None
 
@@ -63,7 +63,7 @@ class LineCompleter(Completer):
 
 
 def _files(start: str, workspace: str) -> Iterator[Completion]:
-    """Names in a directory that begin so and can be typed; hidden ones only when asked for."""
+    """Printable file names that start so; hidden ones only after a dot."""
     folder, slash, name = start.rpartition("/")
     place = os.path.join(workspace, os.path.expanduser(f"{folder}{slash}"))
     found = []
@@ -76,7 +76,7 @@ def _files(start: str, workspace: str) -> Iterator[Completion]:
 
 
 def _matching(start: str, among: Iterable[tuple[str, str]]) -> Iterator[Completion]:
-    """Those that begin so, then those that have it somewhere."""
+    """Words with this prefix first, then those that contain it."""
     wanted = start.casefold()
     known = [(name, meta) for name, meta in among if name.isprintable()]
     first = [each for each in known if each[0].casefold().startswith(wanted)]
@@ -90,17 +90,17 @@ def history_file() -> str:
 
 
 class InputHistory(History):
-    """One JSON text per line, the newest last. Without a file that can be used, for now only."""
+    """A file with one JSON string per line, newest last; in memory only if it cannot be used."""
 
     def __init__(self, path: str) -> None:
         super().__init__()
         self._path = path
         self._redact: Callable[[str], str] | None = None
         self._waiting: list[str] = []
-        """What was typed before it was known which secrets there are."""
+        """Lines typed before `begin`: they cannot be stored before secrets can be redacted."""
 
     def begin(self, redact: Callable[[str], str]) -> None:
-        """Keep what is typed, without what `redact` takes out."""
+        """Start storing lines, redacted."""
         self._redact = redact
         waiting, self._waiting = self._waiting, []
         for each in waiting:
@@ -116,7 +116,7 @@ class InputHistory(History):
         return reversed(found[-MAX_KEPT:])
 
     def store_string(self, string: str) -> None:
-        # What begins with a blank is not kept, as in shells.
+        # As in shells, lines that start with a space are not stored.
         if not string.strip() or string.startswith(" ") or len(string) > _MAX_ENTRY:
             return
         if self._redact is None:

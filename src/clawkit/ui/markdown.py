@@ -1,6 +1,6 @@
-"""Markdown that is still being written, taken apart into blocks that can be shown.
+"""Splits streaming Markdown into blocks that can be shown.
 
-Pure: however a text is cut into pieces, its blocks are the same, and together they are the text.
+Pure: the blocks do not depend on how the text is cut into pieces, and joined they are the text.
 """
 
 from __future__ import annotations
@@ -11,21 +11,21 @@ _FENCE = re.compile(r"( *)(`{3,}(?=[^`]*$)|~{3,})")
 _ITEM = re.compile(r" *(?:[-*+]|[0-9]{1,9}[.)])(?:[ \t]|$)")
 _HEADING = re.compile(r" {0,3}#{1,6}(?:[ \t]|$)")
 _MOST_INDENT = 3
-"""Blanks that a line can begin with and still be what it looks like; more make it code."""
+"""A line with more leading spaces is code in Markdown."""
 
 
 class Blocks:
-    """Takes pieces of text, gives the blocks that are complete: paragraphs, lists, code, tables."""
+    """Takes pieces of text and returns complete blocks: paragraphs, lists, code, tables."""
 
     def __init__(self) -> None:
         self._lines: list[str] = []
         self._part: list[str] = []
-        """Of the line that has no end yet."""
+        """Pieces of the unfinished line."""
         self._fence: tuple[int, str] | None = None
-        """The indent and the marks of the line that code began with."""
+        """Indent and marks of the opening fence, inside a code block."""
         self._is_list = False
         self._has_text = False
-        """Whether the open block is more than blank lines."""
+        """Whether the open block has more than blank lines."""
         self._after_blank = False
 
     @property
@@ -42,7 +42,7 @@ class Blocks:
         return [block for line in text.split("\n") for block in self._take(f"{line}\n")]
 
     def finish(self) -> list[str]:
-        """The blocks that are left when nothing more comes."""
+        """The remaining blocks at the end of the text."""
         last = "".join(self._part)
         self._part = []
         found = self._take(last) if last else []
@@ -51,13 +51,13 @@ class Blocks:
         return found
 
     def _take(self, line: str) -> list[str]:
-        """The blocks that a line completes; the line is part of the last, or of the open one."""
+        """The blocks that a line completes; the line is part of the last or of the open one."""
         if self._fence is not None:
             return self._take_code(line, *self._fence)
         if not line.strip():
             self._lines.append(line)
             self._after_blank = True
-            # What follows the blank line of a list may still belong to it.
+            # After a blank line, a list may still continue.
             return self._close() if self._has_text and not self._is_list else []
         is_inside = self._is_list and line.startswith(("  ", "\t"))
         is_item = _ITEM.match(line) is not None

@@ -1,4 +1,4 @@
-"""Laying out Markdown for a terminal so that nothing that was written is lost."""
+"""Formats Markdown for a terminal without losing any of the text."""
 
 from __future__ import annotations
 
@@ -13,44 +13,44 @@ from rich.segment import Segment
 from rich.syntax import Syntax
 from rich.text import Text
 
-from clawkit.ui.paint import TOO_ODD
+from clawkit.ui.paint import RENDER_ERRORS
 
 MAX_COLOURED = 20_000
 MAX_CELLS = 2_000
-"""Cells that a table could have; a larger one is shown as it was written."""
+"""Tables with possibly more cells are shown as plain text."""
 
 
 def lay_out(text: str, console: Console, width: int) -> list[list[Segment]]:
     options = console.options.update(width=width)
     try:
         return console.render_lines(_Page(_parse(text)), options, pad=False)
-    except TOO_ODD:
+    except RENDER_ERRORS:
         return console.render_lines(Text(text), options, pad=False)
 
 
 @cache
 def _parser(with_tables: bool) -> MarkdownIt:
-    # As text: HTML, pictures and the addresses of references, which would not be shown at all, and
-    # bare addresses, which would be shown twice.
+    # Shown as text: HTML, images and reference definitions, which would otherwise disappear, and
+    # bare URLs, which would be shown twice.
     parser = MarkdownIt("commonmark", {"html": False})
     parser.enable(["strikethrough", "table"] if with_tables else ["strikethrough"])
     return parser.disable(["image", "reference", "autolink"])
 
 
 def _parse(text: str) -> list[Token]:
-    # Rows of a table are filled up to the length of its head, and every cell takes its time.
+    # Table rows are padded to the width of the header, so few characters can make many cells.
     pipes = [line.count("|") for line in text.split("\n")]
     tokens = _parser((max(pipes) + 1) * len(pipes) <= MAX_CELLS).parse(text)
     for token in tokens:
         for child in token.children or ():
             if child.type == "softbreak":
-                # Lines that were written one below the other stay so.
+                # Keep line breaks as written.
                 child.type = "hardbreak"
     return tokens
 
 
 class _Heading(Heading):
-    LEVEL_ALIGN = {}  # noqa: RUF012  # all of them to the left
+    LEVEL_ALIGN = {}  # noqa: RUF012  # align all levels left
 
 
 class _Code(CodeBlock):

@@ -1,4 +1,4 @@
-"""From text and images to what a terminal is sent. Nothing that is not ours acts on it."""
+"""Text and images as terminal output. Escape sequences in them never reach the terminal."""
 
 from __future__ import annotations
 
@@ -29,15 +29,15 @@ _CODES: Mapping[Style, str] = {
     "accent": "36",
     "user": "1;36",
 }
-TOO_ODD = (
+RENDER_ERRORS = (
     *(ArithmeticError, AssertionError, AttributeError, LookupError, RuntimeError),
     *(TypeError, ValueError),
 )
-"""What the libraries that draw raise for what they do not expect."""
+"""What the rendering libraries raise for unexpected input."""
 MAX_WIDTH = 120
-"""Columns of running text; longer lines are hard to read."""
+"""Maximum columns of running text; longer lines are hard to read."""
 MAX_MARKDOWN = 100_000
-"""Characters of one block that are laid out; what is longer is shown as it is."""
+"""Longer blocks are shown unformatted."""
 _THEME = {
     "markdown.h1": "bold underline",
     "markdown.h2": "bold underline",
@@ -54,11 +54,11 @@ _THEME = {
     "markdown.hr": "dim",
 }
 MIN_WIDTH = 20
-_DEEPEST = 20
-"""Blanks that the rows in which a line goes on begin with, unless it says where."""
+_MAX_INDENT = 20
+"""Maximum indent of continuation rows, unless the row sets its own."""
 ImageProtocol = Literal["kitty", "iterm"]
 MAX_SHOWN = 2 * 1024 * 1024
-"""Bytes of a picture that are sent to a terminal."""
+"""Larger images (in bytes) are not sent to the terminal."""
 _ROWS = 16
 _ROW_PX = 20
 _CHUNK = 4096
@@ -69,11 +69,11 @@ class Row(NamedTuple):
     text: str
     style: Style = ""
     column: int = 0
-    """Where it goes on when it is folded; 0 for a little to the right of where it begins."""
+    """Indent of continuation rows; 0 for slightly more than the indent of the first row."""
 
 
 class Glyphs:
-    """Marks, in plain letters where the terminal has no others."""
+    """Symbols, in ASCII if the terminal's encoding has no others."""
 
     def __init__(self, encoding: str | None) -> None:
         rich = (encoding or "").lower().replace("-", "") in ("utf8", "utf8sig")
@@ -91,7 +91,7 @@ class Paint:
         self.glyphs = Glyphs(encoding)
 
     def __call__(self, text: str, style: Style = "") -> str:
-        """Lines made harmless, in one style each."""
+        """Style text line by line; unprintable characters are escaped."""
         safe = printable(text.replace("\r\n", "\n")).expandtabs(4)
         if not style or not self.colours:
             return safe
@@ -99,7 +99,7 @@ class Paint:
         return "\n".join(f"\x1b[{code}m{row}\x1b[0m" if row else row for row in safe.split("\n"))
 
     def markdown(self, text: str, width: int) -> str:
-        """A block of Markdown, laid out. What cannot be laid out is shown as it is."""
+        """Format a block of Markdown; text that cannot be formatted is returned as plain text."""
         text = printable(text.replace("\r\n", "\n").strip("\n"))
         if len(text) > MAX_MARKDOWN:
             return self(text)
@@ -126,7 +126,7 @@ class Paint:
         )
 
     def _line(self, line: list[Segment]) -> str:
-        """Without the blanks at the end, which would be in the way of copying."""
+        """Strip trailing spaces, which would be copied along with the text."""
         while line and not line[-1].text.strip(" "):
             line = line[:-1]
         end = [line[-1]._replace(text=line[-1].text.rstrip(" "))] if line else []
@@ -135,7 +135,7 @@ class Paint:
     def _segment(self, segment: Segment) -> str:
         if segment.control:
             return ""
-        # Character references and escaped addresses may have become something else by now.
+        # Escape again: character references and encoded URLs have been decoded by now.
         text = printable(segment.text, "")
         style: Any = segment.style
         if not style or not self.colours:
@@ -152,10 +152,10 @@ def fold_rows(rows: Iterable[Row], paint: Paint, columns: int) -> Iterator[str]:
 
 
 def fold_line(line: str, columns: int, column: int = 0) -> Iterator[str]:
-    """One line; it goes on in that column, else a little to the right of where it begins."""
+    """Wrap one line; see `Row.column` for the indent of the continuation rows."""
     width = max(columns, MIN_WIDTH)
     start = len(line) - len(line.lstrip(" "))
-    rest = column if 0 < column <= width // 2 else min(start + 2, _DEEPEST, width // 2)
+    rest = column if 0 < column <= width // 2 else min(start + 2, _MAX_INDENT, width // 2)
     return (part.rstrip(" ") for part in wrap(line, width, "", " " * rest))
 
 
@@ -175,7 +175,7 @@ def fold_parts(parts: Iterable[Row], paint: Paint, columns: int) -> Iterator[str
 
 
 def find_protocol(env: Mapping[str, str]) -> ImageProtocol | None:
-    """What the terminal understands, as far as its names tell; nothing inside another one."""
+    """The image protocol of the terminal, by its environment; None inside tmux or screen."""
     if env.get("TMUX") or env.get("STY") or env.get("TERM", "").startswith(("screen", "tmux")):
         return None
     program = env.get("TERM_PROGRAM", "")
@@ -190,14 +190,14 @@ def describe_image(image: Image) -> str:
 
 
 def draw_image(image: Image, protocol: ImageProtocol | None) -> str:
-    """What makes the terminal show a picture; empty when it cannot be shown."""
+    """The escape sequence that shows an image; empty if it cannot be shown."""
     if protocol is None or len(image.data) > MAX_SHOWN * 4 // 3:
         return ""
     try:
         data = binascii.a2b_base64(image.data, strict_mode=True)
     except ValueError:
         return ""
-    # Written anew: what is sent to the terminal has no other letters than those of base64.
+    # Encode again, so that only base64 characters reach the terminal.
     text = b64encode(data).decode()
     if protocol == "iterm":
         return f"\x1b]1337;File=inline=1;size={len(data)};height={_rows(data)}:{text}\a\n"
@@ -213,7 +213,7 @@ def draw_image(image: Image, protocol: ImageProtocol | None) -> str:
 
 
 def _rows(data: bytes) -> int:
-    """Rows for a picture: those of its own height where that is known and not too many."""
+    """Rows for an image: by its height if known, up to `_ROWS`."""
     if not data.startswith(_PNG) or len(data) < 24:
         return _ROWS
     height = int.from_bytes(data[20:24])

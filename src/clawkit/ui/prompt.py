@@ -1,7 +1,6 @@
-"""The line in which the person types, with what is around it, and its keys.
+"""The input line, the live area above it, and the keys.
 
-Lines that stay are written above it, so that they end up where the terminal scrolls; nothing
-is drawn on a screen of its own.
+Finished lines are printed above, into the terminal's scrollback; the alternate screen is not used.
 """
 
 from __future__ import annotations
@@ -41,7 +40,7 @@ from prompt_toolkit.output.vt100 import Vt100_Output
 from prompt_toolkit.styles import Style
 from prompt_toolkit.widgets import SearchToolbar
 
-from clawkit.ui.paint import TOO_ODD, Paint
+from clawkit.ui.paint import RENDER_ERRORS, Paint
 from clawkit.ui.questions import Asked, Questions, by_key
 
 log = logging.getLogger(__name__)
@@ -51,7 +50,7 @@ NEW_S = 0.3
 _MAX_INPUT_ROWS = 12
 _MAX_MENU_ROWS = 8
 _SMALL = 20
-"""Rows of a screen on which a question needs the room of what is under way."""
+"""On a screen with fewer rows, a question hides the live area."""
 NOT_DRAWN = "(the current activity cannot be shown)"
 _STYLE = Style.from_dict(
     {
@@ -72,7 +71,7 @@ _STYLE = Style.from_dict(
 
 
 class InputHandler:
-    """Who the prompt is for. This one keeps what is typed until there is a conversation."""
+    """Receives what is typed. This one keeps it until the conversation is open."""
 
     def __init__(self) -> None:
         self.typed: list[tuple[str, bool]] = []
@@ -81,7 +80,7 @@ class InputHandler:
         self.typed.append((text, later))
 
     def interrupt(self) -> bool:
-        """Stop what is going on; false when nothing is."""
+        """Stop the current work; False if there is none."""
         return False
 
     def take_back(self) -> str | None:
@@ -98,12 +97,12 @@ class InputHandler:
 
 
 class _Output(Vt100_Output):
-    """Can hold back what it is given, so that a change of the screen is one write."""
+    """Can hold back output, so that a change of the screen is a single write."""
 
     is_held = False
 
     def flush(self) -> None:
-        # Where the terminal is gone, a signal says so.
+        # If the terminal is gone, SIGHUP reports it.
         with suppress(OSError):
             if not self.is_held:
                 super().flush()
@@ -112,16 +111,16 @@ class _Output(Vt100_Output):
 class Prompt:
     def __init__(
         self,
-        desk: InputHandler,
+        handler: InputHandler,
         paint: Paint,
         history: History,
         completer: Completer,
         stdout: TextIO,
     ) -> None:
-        self.desk = desk
+        self.handler = handler
         self.paint = paint
         self.is_armed = False
-        """Whether the next Ctrl-C on an empty line ends the program."""
+        """Whether the next Ctrl-C on an empty line quits."""
         self.buffer = Buffer(
             history=history,
             completer=completer,
@@ -138,7 +137,7 @@ class Prompt:
         )
         output: Any = _Output.from_pty(stdout, term=os.environ.get("TERM"))
         self._output: _Output = output
-        # Asking the terminal where the cursor is leaves answers behind when it is slow.
+        # No cursor position requests: on a slow terminal the replies would end up in the input.
         self._output.enable_cpr = False
         self.question_window = Window(
             FormattedTextControl(self._choices, focusable=True, show_cursor=False),
@@ -156,20 +155,20 @@ class Prompt:
             max_render_postpone_time=REDRAW_S,
             mouse_support=False,
         )
-        # Esc is a key of its own, and the beginning of others.
+        # Esc is a key by itself, and also the start of escape sequences.
         self.app.ttimeoutlen, self.app.timeoutlen = 0.05, 0.2
         self.app.after_render += self._release
         self._asked_before: Asked | None = None
         self._is_line_new = False
-        """Whether all of the line was typed since the last question."""
+        """Whether the whole line was typed after the last question."""
         self._drawn: tuple[int, AnyFormattedText] = (-1, "")
-        """The live part, and in which drawing of the screen it was made."""
+        """The render counter, and the live area that was drawn then."""
         self._has_failed = False
         self.shown = asyncio.Event()
         self._shown_s = 0.0
 
     async def run(self) -> int:
-        """Until the person quits; the exit code."""
+        """Run until the person quits; returns the exit code."""
         try:
             return await self.app.run_async(set_exception_handler=False)
         except EOFError:
@@ -186,7 +185,7 @@ class Prompt:
         return self._output.get_size().columns or 80
 
     def print(self, text: str) -> None:
-        """Lines that stay, above. They hold our own escape sequences only."""
+        """Print lines above the input line. They must contain no escape sequences but ours."""
         if not self.app.is_running or self.app.is_done:
             self._output.write_raw(text)
             self._output.flush()
@@ -201,7 +200,7 @@ class Prompt:
 
     @property
     def is_new(self) -> bool:
-        """Whether what comes may have been typed before there was a prompt."""
+        """Whether input may have been typed before the prompt appeared."""
         return asyncio.get_running_loop().time() - self._shown_s < NEW_S
 
     def _release(self, _app: Any) -> None:
@@ -221,7 +220,7 @@ class Prompt:
     def _show_question(self, rows: list[str], style: Any) -> None:
         head, *rest = rows
         lines = [self.paint(head, style or "bold"), *(self.paint(row, style) for row in rest)]
-        # A question is something new; what became of it belongs to it.
+        # A question starts a new block and rings; its outcome belongs to it.
         gap, bell = ("", "") if style else ("\n", "\a")
         self.print(bell + gap + "\n".join(lines) + "\n")
 
@@ -237,16 +236,16 @@ class Prompt:
         self.refresh()
 
     def _is_stray(self, text: str, asked: Asked) -> bool:
-        """One key between two questions was meant for a question, unless more follows."""
+        """A single key between two questions was meant for a question, unless more follows."""
         return self._is_line_new and len(text) == 1 and by_key(asked.choices, text) is not None
 
     def type_on(self, text: str) -> None:
-        """Put what was typed or pasted at a question, and does not answer it, into the line."""
+        """Move text that was typed or pasted at a question, but is no answer, to the input line."""
         self.app.layout.focus(self.buffer)
         self.buffer.insert_text(text)
 
     def attend(self) -> None:
-        """Have keys go where they are expected: to a question, unless something is being typed."""
+        """Focus the question, unless the person is typing a message."""
         asked, layout = self.questions.current, self.app.layout
         if asked is None or asked.answer.done():
             self.why.reset()
@@ -277,7 +276,8 @@ class Prompt:
         if has_keys and asked.confirms:
             return f"  Enter: {asked.confirms.words}. Any other key cancels."
         if has_keys and asked.is_ready:
-            return f"  A letter, or arrow keys and Enter; no answer within {asked.until} means no."
+            until = asked.until
+            return f"  Press a letter, or arrow keys and Enter. No answer within {until} means no."
         if has_keys or not self.buffer.text:
             return ""
         return "  Press Tab to answer, or keep typing."
@@ -306,7 +306,9 @@ class Prompt:
         return HSplit(
             [
                 _shown_if_any(self._live),
-                _shown_if_any(lambda: "\n".join(map(self.paint, self.desk.queue())), "class:queue"),
+                _shown_if_any(
+                    lambda: "\n".join(map(self.paint, self.handler.queue())), "class:queue"
+                ),
                 ConditionalContainer(self.question_window, asking & ~wants_reason),
                 ConditionalContainer(why, wants_reason),
                 Window(height=1),
@@ -329,19 +331,19 @@ class Prompt:
         if rows < _SMALL and self.questions.current is not None:
             return ""
         try:
-            return self.desk.live(self.columns, max(3, rows // 2))
-        except TOO_ODD as error:
+            return self.handler.live(self.columns, max(3, rows // 2))
+        except RENDER_ERRORS as error:
             if not self._has_failed:
                 self._has_failed = True
-                # Later: a log may be a line above, and there is a drawing going on.
+                # Not now: logging may print above, and the screen is being drawn.
                 words = "the current activity cannot be drawn: %r"
                 asyncio.get_running_loop().call_soon(log.warning, words, error)
             return NOT_DRAWN
 
     def _toolbar(self) -> AnyFormattedText:
         if self.is_armed and not self.buffer.text:
-            return "Ctrl-C again, or Ctrl-D, ends the chat."
-        return self.paint(self.desk.toolbar())[: self.columns]
+            return "Press Ctrl-C again, or Ctrl-D, to end the chat."
+        return self.paint(self.handler.toolbar())[: self.columns]
 
 
 def _shown_if_any(text: Any, style: str = "") -> ConditionalContainer:
@@ -350,12 +352,12 @@ def _shown_if_any(text: Any, style: str = "") -> ConditionalContainer:
 
 
 def make_keys(prompt: Prompt) -> KeyBindings:
-    """The keys of the line, of a question, and of the reason for a no."""
+    """Key bindings of the input line, of a question, and of the reason for denying."""
     keys, buffer, questions = KeyBindings(), prompt.buffer, prompt.questions
     is_empty = Condition(lambda: not buffer.text)
     is_armed = Condition(lambda: prompt.is_armed)
     is_waiting = Condition(lambda: questions.current is not None)
-    # Which of the three has the keys: the windows are made later.
+    # Which of the three has the focus; in lambdas, because the windows are created later.
     typing = Condition(lambda: has_focus(prompt.buffer)())
     asked = Condition(lambda: has_focus(prompt.question_window)())
     reason = Condition(lambda: has_focus(prompt.why)())
@@ -403,7 +405,7 @@ def _enter(prompt: Prompt) -> None:
 
 def _newline(prompt: Prompt) -> None:
     if prompt.is_new:
-        # Until then the terminal made this of Enter.
+        # Before the prompt took over, the terminal translated Enter to this key.
         _submit(prompt, later=False)
     else:
         prompt.buffer.newline(copy_margin=False)
@@ -416,12 +418,12 @@ def _submit(prompt: Prompt, *, later: bool) -> None:
         prompt.buffer.reset()
         return
     prompt.buffer.reset(append_to_history=True)
-    prompt.desk.submit(text.strip("\n"), later=later)
+    prompt.handler.submit(text.strip("\n"), later=later)
     prompt.attend()
 
 
 def _take_back(prompt: Prompt) -> None:
-    back = prompt.desk.take_back()
+    back = prompt.handler.take_back()
     if back is None:
         prompt.buffer.auto_up()
     else:
@@ -431,7 +433,7 @@ def _take_back(prompt: Prompt) -> None:
 def _complete(buffer: Buffer) -> None:
     state = buffer.complete_state
     if state and len(state.completions) == 1 and state.complete_index is not None:
-        # There is nothing else to choose: it stays, and the line may go on from there.
+        # The only completion: accept it, and complete from there.
         buffer.complete_state = state = None
     if state:
         buffer.complete_next()
@@ -443,14 +445,14 @@ def _escape(prompt: Prompt) -> None:
     if prompt.buffer.complete_state:
         prompt.buffer.cancel_completion()
     else:
-        prompt.desk.interrupt()
+        prompt.handler.interrupt()
 
 
 def _interrupt(prompt: Prompt) -> None:
     if prompt.is_armed and not prompt.buffer.text:
         prompt.quit()
-    elif prompt.desk.interrupt():
-        # With a text in the line, the next Ctrl-C clears that.
+    elif prompt.handler.interrupt():
+        # If there is text in the line, the next Ctrl-C clears it.
         prompt.is_armed = not prompt.buffer.text
     elif prompt.buffer.text:
         prompt.buffer.reset()
@@ -464,9 +466,9 @@ def _disarm(prompt: Prompt, text: str) -> None:
 
 
 def _stop(prompt: Prompt) -> None:
-    """No to this, and to whatever would come next."""
+    """Deny, and interrupt the agent so that it does not ask again."""
     prompt.questions.press("no")
-    prompt.desk.interrupt()
+    prompt.handler.interrupt()
 
 
 def _unify_lines(text: str) -> str:

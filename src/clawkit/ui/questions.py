@@ -1,4 +1,4 @@
-"""Asking in the place where the person types: one question after the other, and its answers."""
+"""Approval questions in the chat: the choices, and an approver that reads keys."""
 
 from __future__ import annotations
 
@@ -32,28 +32,28 @@ _WORDS: dict[StoredExtent, str] = {
     "program": "the whole program",
 }
 GUARD_S = 0.3
-"""What is typed so soon after a question came up was not meant for it."""
+"""Keys within this time after a question appears were not meant for it."""
 SETTLE_S = 0.5
-"""A letter counts when nothing follows it so soon: who goes on types a message."""
+"""A letter counts once nothing follows it within this time; otherwise it starts a message."""
 PASTE_S = 0.04
-"""No person presses two keys so fast."""
+"""Two keys within this time were pasted, not typed."""
 
 
 class Choice(NamedTuple):
     key: str
     words: str
     answer: Answer | None
-    """None when the reason is to be asked for."""
+    """None to ask for a reason first."""
     done: str
 
     @property
     def lasts(self) -> bool:
-        """Whether it decides about later questions, too."""
+        """Whether it also answers later questions."""
         return self.answer is not None and self.answer.extent is not None
 
 
 def choices_for(request: Question) -> Iterator[Choice]:
-    """All that can be answered to a question, in the order in which it is shown."""
+    """The choices for a question, in display order."""
     yield Choice("y", "allow once", Answer("allow", by=BY), "Allowed once.")
     if len(request.stored) < len(request.lasting):
         words = next(each.words for each in request.lasting if each.extent == "session")
@@ -63,7 +63,7 @@ def choices_for(request: Question) -> Iterator[Choice]:
         extent = cast("StoredExtent", each.extent)
         words = _WORDS.get(extent, each.words)
         yield Choice(
-            # The first one is the narrowest.
+            # The first is the narrowest.
             _KEYS[extent] if number else "a",
             f"always allow {words}",
             Answer("allow", extent=extent, by=BY),
@@ -82,9 +82,9 @@ def deny_at(among: Sequence[Choice]) -> int:
 
 
 def show_question(request: Question, width: int, *, is_own: bool = False) -> list[str]:
-    """All that a person needs to decide, as harmless rows; the first one is the title.
+    """The question as rows with unprintable characters escaped; the first row is the title.
 
-    Who asks is not said when it `is_own`, the agent that the person talks with.
+    With `is_own`, the agent is the one the person is talking to, and is not named.
     """
     if is_own:
         request = replace(request, agent="", session="")
@@ -103,18 +103,18 @@ class Asked:
     last: str = ""
     last_s: float = 0.0
     typed: str = ""
-    """The letters before, which may turn out to be the beginning of something else."""
+    """Letters typed so far, which may turn out to start a message."""
     pending: Choice | None = None
     settling: asyncio.TimerHandle | None = field(default=None, repr=False)
 
     @property
     def confirms(self) -> Choice | None:
-        """What waits for Enter: an answer that lasts."""
+        """The lasting answer that needs Enter to confirm it."""
         return self.pending if self.pending and self.pending.lasts else None
 
 
 class Questions:
-    """An approver for a terminal in which other things happen, too."""
+    """An approver for the chat, where the person may be typing when a question appears."""
 
     def __init__(
         self,
@@ -123,21 +123,21 @@ class Questions:
         changed: Callable[[], None],
         spill: Callable[[str], None],
     ) -> None:
-        """`changed` is called whenever there is another question, or none any more; `spill` is
-        given what was typed and is not an answer."""
+        """`changed` is called when the current question changes; `spill` gets typed text that is
+        not an answer."""
         self.current: Asked | None = None
         self._show = show
         self._columns = columns
         self._changed = changed
         self._spill = spill
         self.scope: Callable[[], Scope] = Scope
-        """Of the agent that the person talks with, which questions do not mention."""
+        """The scope of the agent the person is talking to, which questions do not name."""
         self.waits: Callable[[str, bool], None] = lambda _call_id, _is_asked: None
-        """Called with the id of a call when a question about it comes up, and when it is over."""
+        """Called with the id of a call when a question about it starts (True) and ends (False)."""
         self._one_at_a_time = asyncio.Lock()
 
     async def ask(self, request: Question) -> Answer:
-        """The answer. Whatever is not a clear yes is a no. Cancelled when it is not needed."""
+        """Ask, and return the answer: anything but a clear yes denies. May be cancelled."""
         self.waits(request.call_id, True)
         try:
             return await self._ask(request)
@@ -173,13 +173,13 @@ class Questions:
             self._changed()
 
     def press(self, key: str) -> None:
-        """A key: a letter, `up`, `down`, `enter`, or `no`."""
+        """Handle a key: a letter, `up`, `down`, `enter`, or `no`."""
         asked = self.current
         if asked is None or asked.answer.done():
             return
         now = asyncio.get_running_loop().time()
         if not asked.is_ready:
-            # No answer yet, but it may be the beginning of a message.
+            # Too early for an answer, but it may be the start of a message.
             if len(key) == 1 and key.isprintable():
                 asked.typed += key
                 asked.last_s = now
@@ -200,7 +200,7 @@ class Questions:
             asked.at = (asked.at + (1 if key == "down" else -1)) % len(asked.choices)
         elif key == "enter":
             is_pasted = gap < PASTE_S and before not in ("up", "down")
-            # Enter after a letter is habit.
+            # Many people press Enter after a letter.
             if not is_pasted or (pending and not pending.lasts):
                 self._choose(asked, pending or asked.choices[asked.at])
         elif key == "no":
@@ -237,7 +237,7 @@ class Questions:
             asked.answer.set_result(chosen.answer)
 
     def give_reason(self, text: str) -> None:
-        """Why not; empty for no reason."""
+        """Deny with a reason, which may be empty."""
         asked = self.current
         if asked is None or not asked.wants_reason or asked.answer.done():
             return

@@ -1,4 +1,4 @@
-"""A conversation as a person has it: messages, `/commands`, `!commands`, whatever the terminal."""
+"""The chat without its terminal: messages, `/commands`, `!commands`, and their approval."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from msgspec.structs import replace
 
 from clawkit.approvals.protocols import Confines
+from clawkit.config.paths import abbreviate_home
 from clawkit.config.sections.tools import Exec
 from clawkit.content import Block, Image, Message, Text
 from clawkit.core.approval import Answer, Approver, Question
@@ -33,25 +34,27 @@ if TYPE_CHECKING:
 
 _NETWORKS = {"none": "no network", "allowlist": "listed hosts only", "full": "with network"}
 _LEAVING = frozenset({"access", "detach", "elevated", "host"})
-"""Parameters that ask for more than the sandbox gives: these are always asked about."""
+"""Parameters that ask for more than the sandbox allows: such calls always need approval."""
 _typed: ContextVar[set[str] | None] = ContextVar("typed", default=None)
-"""Tools of the running calls that the person typed."""
+"""The tool of the call that the person typed, while it runs."""
 
 
 class SessionOpener(Protocol):
-    """How conversations are opened, and what is said when one is left."""
+    """Opens conversations."""
 
     def open(self, tell: Tell, approver: Approver | None, **changes: Any) -> Agent:
-        """A conversation with the options of the command line, but for the changes."""
+        """Open a conversation with the options of the command line, apart from `changes`."""
         ...
 
-    def ending(self, agent: Agent) -> None: ...
+    def ending(self, agent: Agent) -> None:
+        """Called before a conversation is closed."""
+        ...
 
 
 @contextmanager
 def _typed_by_person(tool: str) -> Iterator[None]:
-    """Questions about the call inside are answered with yes: the person has just said so. What an
-    agent runs is not a person, even if it types into a terminal."""
+    """Approve calls of the tool inside this block: the person has just typed one. An agent's
+    command is not a person, even if it types into a terminal."""
     from clawkit.process.process_table import is_inside_command
 
     typed = set() if is_inside_command() else {tool}
@@ -59,31 +62,30 @@ def _typed_by_person(tool: str) -> Iterator[None]:
     try:
         yield
     finally:
-        # What the call started and left running has this set, too: it asks again.
+        # Whatever the call left running shares this set: it must ask again from now on.
         typed.clear()
         _typed.reset(token)
 
 
 class TypedCallApprover:
-    """Asks the person, but not whether they may do what they have just typed."""
+    """Asks the person, except about a call they have just typed."""
 
     def __init__(self, approver: Approver) -> None:
         self._approver = approver
 
     async def ask(self, request: Question) -> Answer:
-        # A host that a command wants to reach is not what was typed.
+        # Typing a command does not approve the hosts that it connects to.
         if request.tool in (_typed.get() or ()) and request.asked_by != "sandbox.network":
             return Answer("allow", by=BY)
         return await self._approver.ask(request)
 
 
 class ChatSession(ABC):
-    """One conversation after the other, with everything that can be said in it. Subclasses read
-    lines and show what happens."""
+    """One conversation after another, with its commands. Subclasses read lines and show output."""
 
     show_thinking = False
     has_keyboard = False
-    """Whether keys are typed by a person; a line from elsewhere may have been pasted or piped."""
+    """Whether lines are typed by a person; other lines may have been pasted or piped."""
 
     def __init__(self, opener: SessionOpener, tell: Tell, approver: Approver | None) -> None:
         self.opener = opener
@@ -95,18 +97,18 @@ class ChatSession(ABC):
         self.chosen_model = ""
         self.is_over = False
         self.sandbox: str | None = None
-        """The sandbox of commands in a few words; empty when there is none, None until known."""
+        """A short description of the sandbox; empty if there is none, None until known."""
         self.given = ""
-        """The message that the program was started with; the person may not have written it."""
+        """The message from the command line, which the person may not have written."""
         self.has_no_commands = False
-        """Whether a sandbox is configured that cannot be used."""
+        """Whether the configured sandbox cannot be used."""
 
     def say(self, text: str, style: Style = "") -> None:
-        """Words of ours, harmless or not; lines stay lines."""
+        """Print a message; unprintable characters are escaped, line breaks are kept."""
         self.rows([Row(text, style)])
 
     def describe_subagents(self) -> list[str]:
-        """A line for each sub-agent that works: what it does, its tokens and its time."""
+        """A line for each running sub-agent: what it does, its tokens and its time."""
         delegation = self.agent.delegation
         return [
             f"{each.run.label}: {each.step} · {each.usage.context:,} tokens · "
@@ -116,13 +118,13 @@ class ChatSession(ABC):
 
     @abstractmethod
     def hear_results(self) -> None:
-        """Have the model read the results of sub-agents, as soon as it is idle."""
+        """Have the model read the results of sub-agents as soon as it is idle."""
 
     @abstractmethod
     def rows(self, rows: Sequence[Row]) -> None: ...
     @abstractmethod
     def show_call(self, event: Mapping[str, Any]) -> None:
-        """What happens in a call that the person made."""
+        """Show an event of a call that the person typed."""
 
     @abstractmethod
     def show_result(self, result: Result) -> None: ...
@@ -130,15 +132,17 @@ class ChatSession(ABC):
     def show_image(self, image: Image) -> None: ...
     @abstractmethod
     def show_history(self, messages: Sequence[Message]) -> None:
-        """How a conversation that goes on has ended so far."""
+        """Show the end of a conversation that is resumed."""
 
     @property
     def is_operator(self) -> bool:
         return self.agent.conversation.model.ref == OPERATOR
 
     def read(self, text: str) -> tuple[str, bool]:
-        """A line as it is meant, and whether it is for later. Blanks before a command do not make
-        it a message, and neither do words that quit everywhere else."""
+        """A line without what only affects how it is read, and whether it is for later.
+
+        Leading blanks do not turn a command into a message, and `exit` and `quit` are commands.
+        """
         if text.strip().lower() in ("exit", "quit"):
             return "/quit", False
         bare = text.lstrip(" \t")
@@ -147,12 +151,13 @@ class ChatSession(ABC):
         return (later, True) if later else (text, False)
 
     def is_command(self, text: str) -> bool:
-        """Whether a line is for clawkit, not for the model."""
+        """Whether a line is a command for clawkit, not a message for the model."""
         if text.startswith("//") or not text.startswith(("/", "!")):
             return False
         name = text[1:].partition(" ")[0].partition("\n")[0]
         if text.startswith("!") or name == "tool":
-            # From elsewhere, these are calls of the operator, which asks and answers like a model.
+            # Without a keyboard the operator makes these calls, and they are approved like any
+            # other model's.
             return self.has_keyboard or not self.is_operator
         # A path is not a command.
         return "/" not in name
@@ -163,26 +168,26 @@ class ChatSession(ABC):
         return [Text(words.encode("utf-8", "replace").decode()), *pictures]
 
     async def call(self, line: str) -> None:
-        """Carry out what the person typed as a command (`!ls`) or a call (`/tool ls {}`)."""
+        """Run a command (`!ls`) or a tool call (`/tool ls {}`) that the person typed."""
         try:
             name, params = read_line(line)
         except ValueError as error:
             self.say(str(error), "warning")
             return
-        # A command that is repeated by hand is not a loop.
+        # No loop detection: a person may repeat a command.
         run = replace(self.agent.kit.run, watch=None)
         request = CallRequest(name, params, f"typed_{os.urandom(4).hex()}")
         is_typed = line != self.given and _LEAVING.isdisjoint(params)
         with _typed_by_person(canonical(name)) if is_typed else nullcontext():
             result = await call(run, request, self.show_call)
-        if result.details.get("status") != "blocked":  # the line of the call says why
+        if result.details.get("status") != "blocked":  # the call's own line shows the reason
             self.show_result(result)
         for block in result.content:
             if isinstance(block, Image):
                 self.show_image(block)
 
     async def switch(self, session: str | None) -> None:
-        """Go on in another conversation; this one stays as it is, and stays if that fails."""
+        """Switch to another conversation, or to a new one; if that fails, this one stays open."""
         old, new = self.agent, self._open(session=session, go_on=False)
         if not new.conversation.history and self.chosen_model:
             new.use_model(self.chosen_model)
@@ -204,15 +209,13 @@ class ChatSession(ABC):
         agent = self.agent
         session = agent.session
         where = f"session {session.name}" if session else "nothing is saved"
-        home, workspace = os.path.expanduser("~"), agent.kit.workspace
-        is_below_home = workspace == home or workspace.startswith(f"{home}/")
-        place = f"~{workspace.removeprefix(home)}" if is_below_home else workspace
+        place = abbreviate_home(agent.kit.workspace)
         yield Row(f"{agent.conversation.model.ref}, {where}, in {place}", "dim")
         yield Row("/help shows what you can type.", "dim")
         if self.is_operator:
             yield Row(
-                "This is the built-in operator, not a language model. For a real one type `clawkit "
-                "onboard`, or set a key such as ANTHROPIC_API_KEY or OPENAI_API_KEY.",
+                "This is the built-in operator, not a language model. To use a real one, type "
+                "`clawkit onboard`, or set a key such as ANTHROPIC_API_KEY or OPENAI_API_KEY.",
                 "warning",
             )
 
@@ -222,7 +225,7 @@ class ChatSession(ABC):
         return kit.config.tools.exec.merged(kit.config.agents.get(kit.run.scope.agent).tools.exec)
 
     async def look(self) -> None:
-        """Find out which sandbox there is. Takes a while on the first start on a machine."""
+        """Find out which sandbox is used. Slow on the first start on a machine."""
         confines: Any = self.agent.kit.run.services[Confines]
         choice = await in_thread(lambda: confines.choice)
         network = confines.settings.network if choice.backend in ("bwrap", "landlock") else ""
@@ -230,7 +233,7 @@ class ChatSession(ABC):
         self.has_no_commands = bool(confines.problem)
 
     def describe_commands(self) -> str:
-        """Such as `sandbox: bwrap, no network`; what is not known yet is left out."""
+        """Where commands run, such as `sandbox: bwrap, no network`."""
         settings = self.exec
         security, ask = settings.policy()
         if security == "deny" or self.has_no_commands:

@@ -1,4 +1,4 @@
-"""Starting the full terminal: first a line to type in, then everything that takes longer."""
+"""Starts the full-terminal chat: shows the input line first, then loads the rest."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _ENDINGS = (signal.SIGTERM, signal.SIGHUP)
 
 
 async def run_full(opener: SessionOpener, message: str = "", pictures: Sequence[str] = ()) -> int:
-    """Talk until the person quits; the exit code."""
+    """Run the chat until the person quits; returns the exit code."""
     paint = Paint(colours=not os.environ.get("NO_COLOR"), encoding=sys.stdout.encoding)
     history, completer, early = InputHistory(history_file()), LineCompleter(), InputHandler()
     prompt = Prompt(early, paint, history, completer, sys.stdout)
@@ -41,7 +41,7 @@ async def run_full(opener: SessionOpener, message: str = "", pictures: Sequence[
                 chat = await _open(opener, prompt, running)
                 if chat is not None:
                     history.begin(chat.agent.kit.run.redactor.text)
-                    completer.source = prompt.desk = chat
+                    completer.source = prompt.handler = chat
                     await chat.begin(message, pictures)
                     for text, later in early.typed:
                         chat.submit(text, later=later)
@@ -65,11 +65,11 @@ async def run_full(opener: SessionOpener, message: str = "", pictures: Sequence[
 async def _open(
     opener: SessionOpener, prompt: Prompt, running: asyncio.Future[int]
 ) -> TuiChat | None:
-    """The conversation; None when the person has left already."""
+    """Open the conversation; None if the person has quit already."""
     shown = asyncio.ensure_future(prompt.shown.wait())
     await asyncio.wait((running, shown), return_when=asyncio.FIRST_COMPLETED)
     shown.cancel()
-    # Keys are answered while all this is read.
+    # In a thread, so that the input line stays responsive meanwhile.
     for name in ("clawkit.agent_session", "clawkit.ui.tui"):
         await in_thread(importlib.import_module, name)
     if running.done():
@@ -80,7 +80,7 @@ async def _open(
 
 
 class _Above(io.TextIOBase):
-    """Takes the place of standard output and errors: what is written there appears above."""
+    """Replaces standard output and error: prints above the input line."""
 
     def __init__(self, prompt: Prompt) -> None:
         self._prompt = prompt

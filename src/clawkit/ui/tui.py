@@ -1,4 +1,4 @@
-"""A conversation in a full terminal: typing and watching at the same time."""
+"""The full-terminal chat: you can type while the agent works."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ from clawkit.ui.turn_display import TurnDisplay
 _TICK_S = 0.1
 _MAX_OUTPUT = 20_000
 _RECALLED = 2
-"""Messages of a conversation that goes on which are shown again."""
+"""How many messages of a resumed conversation are shown."""
 
 
 class TuiChat(ChatSession, InputHandler):
-    """A conversation between a prompt and a display."""
+    """Connects a conversation to a prompt and a display."""
 
     has_keyboard = True
 
     def __init__(self, opener: SessionOpener, prompt: Prompt) -> None:
         self.prompt = prompt
         self.failure: BaseException | None = None
-        """What ended the program, if it was a fault of its own."""
+        """The unexpected exception that ended the chat, if any."""
         self.display = TurnDisplay(prompt, prompt.paint, protocol=find_protocol(os.environ))
         self._work: asyncio.Task[None] | None = None
         self._tasks: set[asyncio.Task[None]] = set()
@@ -73,7 +73,7 @@ class TuiChat(ChatSession, InputHandler):
             self.prompt.print(self.prompt.paint(said, "dim"))
         await super().close()
 
-    # What the prompt asks for
+    # Called by the prompt
 
     def submit(self, text: str, *, later: bool = False) -> None:
         text, is_later = self.read(text)
@@ -96,12 +96,12 @@ class TuiChat(ChatSession, InputHandler):
             self._run_beside(work)
         elif self.is_busy:
             work.close()
-            self.say("The agent is working: wait until it is done, or press Esc first.", "warning")
+            self.say("The agent is working: wait until it is done, or press Esc.", "warning")
         else:
             self._start(work, is_turn=False)
 
     def _run_beside(self, work: Coroutine[Any, Any, object]) -> None:
-        """Do something while the person types and the agent works."""
+        """Run something in the background, while the agent may be working."""
         task = asyncio.ensure_future(self._carry(work))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
@@ -130,7 +130,7 @@ class TuiChat(ChatSession, InputHandler):
         waiting = self.agent.conversation.waiting
         width = max(20, self.prompt.columns - 12)
         rows = [f"  queued: {one_line(_text_of(each), width)}" for each in waiting]
-        rows += ["  (Up takes the last one back)"] if rows else []
+        rows += ["  (press Up to edit the last one)"] if rows else []
         return [*(f"  {one_line(each, width)}" for each in self.describe_subagents()), *rows]
 
     def toolbar(self) -> str:
@@ -146,12 +146,12 @@ class TuiChat(ChatSession, InputHandler):
     async def _carry(
         self, work: Coroutine[Any, Any, object], *, says_interrupted: bool = False
     ) -> None:
-        """Do something, and show that it goes on, and what went wrong."""
+        """Run something, redrawing while it runs, and show its errors."""
         ticking = asyncio.ensure_future(self._tick())
         try:
             await work
         except asyncio.CancelledError:
-            if says_interrupted:  # a turn says so itself
+            if says_interrupted:  # a turn reports it itself
                 self.display.end_running()
                 self.display.note("interrupted", "warning")
             self.display.running.clear()
@@ -172,13 +172,13 @@ class TuiChat(ChatSession, InputHandler):
             self.prompt.refresh()
 
     def _settle(self, _work: object) -> None:
-        """What the model did not get to read is said now, or comes back into the line."""
+        """Send the messages that the model has not read yet, or return them to the input line."""
         self.prompt.is_armed = self.prompt.is_armed and self._how == "aborted"
         if self.is_over or self.failure or not self.prompt.app.is_running:
             return
         delegation = self.agent.delegation
         if delegation is not None and delegation.active():
-            # Their progress is shown while nothing else goes on.
+            # Keeps redrawing, to show their progress.
             self._run_beside(delegation.wait((), None))
         waiting: list[User] = []
         while (message := self.agent.conversation.take_back()) is not None:
@@ -191,7 +191,7 @@ class TuiChat(ChatSession, InputHandler):
             texts = [*map(_text_of, waiting), self.prompt.buffer.text]
             self.prompt.buffer.text = "\n".join(filter(None, texts))
             self.prompt.buffer.cursor_position = len(self.prompt.buffer.text)
-        if self._how == "done":  # what could not be read once is not tried again and again
+        if self._how == "done":  # do not retry endlessly after a failure
             self.hear_results()
         self._update()
 
@@ -211,7 +211,7 @@ class TuiChat(ChatSession, InputHandler):
         self._facts = describe(self)
         self.prompt.refresh()
 
-    # What a line may go on with
+    # Completion
 
     def words_after(self, name: str) -> commands.Words:
         return commands.words_after(self, name)
@@ -226,17 +226,17 @@ class TuiChat(ChatSession, InputHandler):
         self.display.rows("note", list(rows))
 
     def show_call(self, event: Mapping[str, Any]) -> None:
-        # All of the output follows.
+        # Without the end of the output: all of it follows.
         details = {**(event.get("details") or {})}
         details.pop("aggregated", None)
         self.display.show_call({**event, "details": details})
 
     def show_result(self, result: Result) -> None:
-        # The output of a command alone: what else the result says is meant for a model.
+        # Only the output of a command: the rest of the result is meant for a model.
         given = (result.details.get(key) for key in ("aggregated", "tail", "error"))
         text = next((each for each in given if isinstance(each, str)), None)
         text = (result.as_text() if text is None else text).rstrip()
-        # What went wrong is in the line of the call, if one line is enough for it.
+        # A one-line error is already shown in the call's line.
         if not result.is_error or "\n" in text.strip():
             is_running = result.details.get("status") == "running"
             shown = cut_start(text, _MAX_OUTPUT) or ("" if is_running else "(no output)")

@@ -1,4 +1,4 @@
-"""Shows what happens in a turn: what is complete above, what is still coming in the live part."""
+"""Shows a turn: finished lines above, work in progress in the live area below."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ Kind = Literal["said", "text", "call", "note"]
 _PLAIN_MODEL = "clawkit/operator"
 _THOUGHT = 100
 TAIL = 3
-"""Rows of output of a running call, and of what is being thought."""
+"""Rows shown of the output of a running call, and of the thinking."""
 _MAX_LAID_OUT = 2_000
-"""Characters of the open block that are laid out every time it grows."""
+"""A longer open block is shown as plain text, because it is formatted again as it grows."""
 
 
 class Screen(Protocol):
-    """Where it is shown: lines that stay are printed, the live part is refreshed."""
+    """The terminal: prints finished lines, and redraws the live area on `refresh`."""
 
     @property
     def columns(self) -> int: ...
@@ -42,13 +42,13 @@ class Answer:
     blocks: Blocks = field(default_factory=Blocks)
     is_streamed: bool = False
     is_shown: bool = False
-    """Whether some of it has been printed above."""
+    """Whether part of it has been printed."""
     laid_out: tuple[str, int, str] = ("", 0, "")
-    """The open block, for how many columns, and what became of it."""
+    """Cache: the open block, the columns, and the formatted text."""
     thought: list[str] = field(default_factory=list)
     thinking_since: float = 0.0
     writing: dict[int, tuple[str, int]] = field(default_factory=dict)
-    """Calls that are being written: tool and how many characters."""
+    """Calls that the model is writing: tool and number of characters so far."""
 
 
 @dataclass
@@ -62,7 +62,7 @@ class Running:
     paused: float | None = None
 
     def elapsed(self, now: float) -> float:
-        """Seconds that it took, without those in which the person was asked."""
+        """Seconds it took so far, without the time spent waiting for approval."""
         return (now if self.paused is None else self.paused) - self.since
 
 
@@ -89,27 +89,27 @@ class TurnDisplay:
         self.answer = Answer()
         self.running: dict[str, Running] = {}
         self._asked: dict[str, Any] = {}
-        """Parameters of the calls of the last answer: one that is refused never starts."""
+        """Parameters of the calls in the last answer; a refused call never starts."""
         self._background: dict[str, str] = {}
-        """What calls are about that go on in the background."""
+        """Summaries of calls that continue in the background."""
         self._model = ""
-        self._unsaid: list[str] = []
-        """Failures that the answer will repeat, unless there is none any more."""
+        self._held_back: list[str] = []
+        """Failed calls, which the operator repeats in its answer, if it gets to answer."""
         self.is_plain = False
-        """Whether the model repeats what is not Markdown."""
+        """Whether the model is the operator, whose answers are not Markdown."""
         self.is_stopping = False
         self.is_asked = False
         self.began: float | None = None
-        """When the turn began; None between two."""
+        """When the turn began; None between turns."""
 
     def __call__(self, event: events.Event) -> None:
         match event:
             case events.TurnStarted(model=model):
                 self.began, self.is_plain = self._clock(), model == _PLAIN_MODEL
                 self.answer, self.running, self._asked = Answer(), {}, {}
-                self._unsaid, self.is_stopping = [], False
+                self._held_back, self.is_stopping = [], False
             case events.Requested(model=model):
-                self._model, self._unsaid = model, []
+                self._model, self._held_back = model, []
             case events.Said(message=message):
                 self.show_said(message)
             case events.TextPiece(text=text):
@@ -148,7 +148,7 @@ class TurnDisplay:
         self._screen.refresh()
 
     def live(self, columns: int, rows: int) -> str:
-        """The last rows of everything that is under way; empty when nothing is."""
+        """The live area: the last rows of everything in progress; empty if nothing is."""
         if self.began is None and not self.running:
             return ""
         now, turns = self._clock(), self.paint.glyphs.wheel
@@ -171,7 +171,7 @@ class TurnDisplay:
             return ()
         if self.is_plain or len(rest) > _MAX_LAID_OUT:
             return painting.fold_rows([Row(rest[-_MAX_LAID_OUT:].strip("\n"))], self.paint, columns)
-        # The wheel turns more often than text comes.
+        # Cached: the spinner redraws more often than text arrives.
         if answer.laid_out[:2] != (rest, columns):
             answer.laid_out = (rest, columns, self.paint.markdown(rest, columns))
         return answer.laid_out[2].split("\n")
@@ -191,13 +191,13 @@ class TurnDisplay:
             yield from (paint(f"  {line}", "dim") for line in _tail(each.tail, columns - 3))
 
     def emit(self, kind: Kind, text: str) -> None:
-        """Lines that stay, with a blank line between things of different kinds."""
+        """Print finished lines, with a blank line between different kinds."""
         gap = "" if kind == self._last and kind in ("call", "note") else "\n"
         self._last = kind
         self._screen.print(f"{gap}{text}\n")
 
     def rows(self, kind: Kind, rows: list[Row]) -> None:
-        """Lines of ours, folded where words end."""
+        """Print rows, wrapped at word boundaries."""
         if rows:
             self.emit(kind, "\n".join(painting.fold_rows(rows, self.paint, self._screen.columns)))
 
@@ -216,7 +216,7 @@ class TurnDisplay:
         self.show_typed(words.strip("\n"), "user", pictures)
 
     def show_typed(self, text: str, style: Style, pictures: Iterable[str] = ()) -> None:
-        """What was typed; of what is long, or was pasted, only the beginning."""
+        """Show what was typed; of a long text, only the start."""
         lines = [*(calls.head_lines(text, self.paint) if text else ()), *pictures] or [""]
         mark = f"{self.paint.glyphs.prompt} "
         rows = [Row(f"{'  ' if at else mark}{line}", style, 2) for at, line in enumerate(lines)]
@@ -234,7 +234,7 @@ class TurnDisplay:
             self.emit("text", "\n".join(map(self._as_text, rows)))
 
     def _as_text(self, row: str) -> str:
-        """A row that cannot be taken for one about a call, or of the person's."""
+        """Indent a row of an answer that could be mistaken for ours or for the person's."""
         glyphs = self.paint.glyphs
         marks = (glyphs.yes, glyphs.no, glyphs.note, glyphs.prompt)
         return f" {row}" if _CODES.sub("", row).startswith(marks) else row
@@ -265,9 +265,9 @@ class TurnDisplay:
             self.note(start + one_line(text, _THOUGHT))
 
     def _void(self, event: events.Voided) -> None:
-        """What was printed cannot be taken back, so a note says that it does not count."""
+        """Printed text cannot be removed, so a note says that it is void."""
         wait = f" in {human_time(event.wait_s)}" if event.wait_s >= 1 else ""
-        void = "what was said above is void; " if self.answer.is_shown else ""
+        void = "the text above is void; " if self.answer.is_shown else ""
         again = " again" if event.model == self._model else ""
         self.answer, self._model = Answer(), event.model
         self.note(f"{event.reason}; {void}asking {event.model}{again}{wait}", "warning")
@@ -287,7 +287,7 @@ class TurnDisplay:
         self._screen.refresh()
 
     def _show_notice(self, call_id: str, tool: str, event: Mapping[str, Any]) -> None:
-        """Something has become of a call that ended before, such as a command in the background."""
+        """News about a call that has already returned, such as the end of a background command."""
         how, details = calls.ending(event), event.get("details") or {}
         text = calls.text_of(event)
         if not how:
@@ -314,8 +314,8 @@ class TurnDisplay:
         more = () if is_repeated else calls.more_of(event, self.paint, params)
         how = calls.outcome(event)
         if self.is_plain and self.began is not None and event.get("isError"):
-            # The operator's answer says why.
-            self._unsaid.append(f"{tool} failed: {how}")
+            # The operator's answer gives the reason.
+            self._held_back.append(f"{tool} failed: {how}")
             how = ""
         said = (calls.since(seconds), how)
         self._emit_call(tool, words, said, more, failed=calls.has_failed(event))
@@ -343,7 +343,7 @@ class TurnDisplay:
         self.emit("call", "\n".join(rows))
 
     def pause(self, call_id: str, *, is_asked: bool) -> None:
-        """The person is asked about a call, or no longer: waiting for the answer takes no time."""
+        """Stop or restart the clock of a call while the person is asked about it."""
         call, now = self.running.get(call_id), self._clock()
         if call is not None and is_asked:
             call.paused = now
@@ -351,7 +351,7 @@ class TurnDisplay:
             call.since, call.paused = call.since + now - call.paused, None
 
     def end_running(self) -> None:
-        """The calls that still run are no longer carried out."""
+        """Mark all running calls as interrupted."""
         running, self.running = self.running, {}
         for each in running.values():
             took = calls.since(each.elapsed(self._clock()))
@@ -361,7 +361,7 @@ class TurnDisplay:
         self._end_text()
         self.end_running()
         self.answer, self.began = Answer(), None
-        for each in self._unsaid:
+        for each in self._held_back:
             self.note(each, "warning")
         if event.how == "aborted":
             self.note("interrupted", "warning")

@@ -1,7 +1,7 @@
-"""What can go wrong with an answer, to be put into a script in place of one.
+"""Failures, to be used in a script instead of answers.
 
-The first group goes wrong on the way, and is for `ScriptedServer`; the second is answers that no
-well-behaved model gives, and is for `ScriptedModel` too.
+The first group are transport and API errors, for `ScriptedServer`; the second are answers that no
+well-behaved model gives, for `ScriptedModel` as well.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ Kind = Literal[
     "overloaded",
     "overflow",
 ]
-"""What a service complains about; each API has its own words, and its own status, for it."""
+"""Kinds of errors; each API has its own message and status for them."""
 
 Breakage = Literal["none", "drop", "cut", "silence", "error", "garbage", "nonsense"]
 KIND_OF_STATUS: dict[int, Kind] = {
@@ -49,19 +49,19 @@ _WORDS = "One, two, three, four, five, six, seven, eight."
 
 @dataclass(frozen=True, slots=True)
 class Complaint:
-    """An error in place of an answer, in the words of the API that was used."""
+    """An error instead of an answer, in the format of the API that was used."""
 
     kind: Kind
     status: int = 0
-    """The API's own for this kind when 0."""
+    """0 for the API's own status for this kind."""
     message: str = ""
-    """The API's own words when empty."""
+    """Empty for the API's own message."""
     retry_after: float | str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Raw:
-    """Bytes in place of an answer."""
+    """Bytes instead of an answer."""
 
     body: bytes
     status: int = 200
@@ -70,25 +70,25 @@ class Raw:
 
 @dataclass(frozen=True, slots=True)
 class Broken:
-    """An answer that does not come as it should."""
+    """An answer that is sent late or broken."""
 
     answer: Saying
     breakage: Breakage = "none"
     after: int = 0
-    """Pieces of content that come before it breaks; 0 is right after the headers."""
+    """Pieces of content before it breaks; 0 is right after the headers."""
     kind: Kind = "server"
     form: Literal["error", "nested", "failed"] = "error"
     delay_s: float = 0.0
-    """Before each event."""
+    """Delay before each event."""
     first_s: float = 0.0
-    """Before the headers."""
+    """Delay before the headers."""
     packet_bytes: int = 0
-    """Size of the packets in which it is sent; 0 sends event by event."""
+    """Size of the packets; 0 sends event by event."""
 
 
 @dataclass(frozen=True, slots=True)
 class Odd:
-    """An answer whose arguments are JSON objects where the API has text, or has nothing yet."""
+    """An answer whose arguments are JSON objects where the API expects text, or nothing yet."""
 
     answer: Saying
 
@@ -103,24 +103,24 @@ def status(
     retry_after: float | str | None = None,
     kind: Kind | None = None,
 ) -> Complaint:
-    """An error with that status; `retry_after` is seconds, or the header's text as it is."""
+    """An error with that status; `retry_after` is in seconds, or the text of the header."""
     if kind is None:
         kind = KIND_OF_STATUS.get(code, "server" if code >= 500 else "invalid")
     return Complaint(kind, code, message, retry_after)
 
 
 def overflow() -> Complaint:
-    """The conversation does not fit into the context."""
+    """The conversation does not fit into the context window."""
     return Complaint("overflow")
 
 
 def quota() -> Complaint:
-    """No money, or no quota, is left."""
+    """The account has no credit or quota left."""
     return Complaint("quota")
 
 
 def bad_key() -> Complaint:
-    """What the API says when the key is wrong; not every one has status 401."""
+    """The API's error for a wrong key; not always with status 401."""
     return Complaint("bad_key")
 
 
@@ -133,8 +133,8 @@ def midstream(
 ) -> Broken:
     """An error event in the middle of an answer.
 
-    `form` matters for openai-responses only, whose services have three: an `error` event as it is
-    documented, one with the error in a field of its own, and `response.failed`.
+    `form` is for openai-responses only, which has three forms: an `error` event as documented, one
+    with the error in a nested field, and `response.failed`.
     """
     return Broken(answer, "error", after, kind, form)
 
@@ -150,7 +150,7 @@ def drop() -> Broken:
 
 
 def hang(after: int = 0, answer: Saying = _WORDS) -> Broken:
-    """Headers, so many pieces, and then nothing any more."""
+    """Sends the headers and so many pieces, and then nothing."""
     return Broken(answer, "silence", after)
 
 
@@ -160,17 +160,17 @@ def slow(delay_s: float, answer: Saying = _WORDS, *, first_s: float = 0.0) -> Br
 
 
 def torn(packet_bytes: int = 7, answer: Saying = _WORDS) -> Broken:
-    """Comes in small packets that end in the middle of events, lines and characters."""
+    """Sends small packets that end in the middle of events, lines and characters."""
     return Broken(answer, packet_bytes=packet_bytes)
 
 
 def malformed(after: int = 1, answer: Saying = _WORDS) -> Broken:
-    """Events that are no JSON, after so many good pieces."""
+    """Sends events that are not JSON, after so many good pieces."""
     return Broken(answer, "garbage", after)
 
 
 def wrong_json(after: int = 0, answer: Saying = _WORDS) -> Broken:
-    """Events that are JSON with everything of the wrong type, after so many good pieces."""
+    """Sends JSON events with values of wrong types, after so many good pieces."""
     return Broken(answer, "nonsense", after)
 
 
@@ -183,7 +183,7 @@ def html(code: int = 200) -> Raw:
 
 
 def empty(code: int = 200) -> Raw:
-    """No body at all."""
+    """An empty body."""
     return Raw(b"", code, "text/event-stream; charset=utf-8")
 
 
@@ -193,22 +193,22 @@ def raw(body: bytes | str, code: int = 200, content_type: str = "text/event-stre
 
 
 def object_arguments(*wanted: ToolCall) -> Odd:
-    """Calls whose arguments come as an object at once, not as JSON text in pieces."""
+    """Calls whose arguments are sent as an object, not as JSON text in pieces."""
     return Odd(wanted or (call("read", {"path": "a.txt"}),))
 
 
 def empty_reply() -> Assistant:
-    """An answer that ends as it should, with nothing in it."""
+    """An empty answer that ends normally."""
     return Assistant()
 
 
 def refusal(text: str = "I can't help with that.") -> Assistant:
-    """The model, or a filter above it, refuses; without text it is the filter."""
+    """The model refuses, or, without text, a content filter does."""
     return Assistant((Text(text),) if text else (), "refusal")
 
 
 def unknown_tool(name: str = "no_such_tool") -> ToolCall:
-    """A call of a tool that nobody offered."""
+    """A call of a tool that was not offered."""
     return call(name, {"query": "anything"})
 
 
@@ -219,14 +219,14 @@ def duplicate_ids(*wanted: ToolCall, id: str = "call_same") -> list[ToolCall]:  
 
 
 def double_encoded(wanted: ToolCall | None = None) -> ToolCall:
-    """A call whose arguments are a JSON string that holds the JSON."""
+    """A call whose arguments are JSON inside a JSON string."""
     wanted = wanted or call("read", {"path": "a.txt"})
     text = msgspec.json.encode(written(wanted.arguments)).decode()
     return msgspec.structs.replace(wanted, arguments=text)
 
 
 def truncated(wanted: ToolCall | None = None, keep: int | None = None) -> Assistant:
-    """A call whose arguments break off, because the answer got too long."""
+    """A call with incomplete arguments, because the answer reached its limit."""
     wanted = wanted or call("write", {"path": "a.txt", "content": _WORDS})
     text = written(wanted.arguments)
     text = text[: len(text) // 2 if keep is None else keep]
@@ -234,14 +234,14 @@ def truncated(wanted: ToolCall | None = None, keep: int | None = None) -> Assist
 
 
 def too_long(answer: Saying = _WORDS) -> Assistant:
-    """An answer that ends because it may not be longer."""
+    """An answer that ends because it reached its limit."""
     return msgspec.structs.replace(whole(answer), stop="length")
 
 
 def many_calls(
     count: int, name: str = "read", arguments: dict[str, Any] | None = None
 ) -> list[ToolCall]:
-    """That many calls in one answer, told apart by `number` where no arguments are given."""
+    """So many calls in one answer, numbered by `number` if no arguments are given."""
     return [
         call(name, {"number": number} if arguments is None else arguments)
         for number in range(count)
@@ -249,5 +249,5 @@ def many_calls(
 
 
 def enormous(size: int, name: str = "write", key: str = "content") -> ToolCall:
-    """A call with an argument of that many characters."""
+    """A call with an argument of so many characters."""
     return call(name, {"path": "a.txt", key: "x" * size})

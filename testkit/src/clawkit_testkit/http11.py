@@ -1,4 +1,4 @@
-"""As much of HTTP/1.1 as the scripted server needs."""
+"""The part of HTTP/1.1 that the scripted server needs."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from typing import Any
 import msgspec
 
 READ_LIMIT = 4 * 1024 * 1024
-"""Bytes that are taken from a connection ahead; a body up to this size is never waited for."""
+"""Read buffer of a connection; reading a body up to this size never blocks the client."""
 LAST_CHUNK = b"0\r\n\r\n"
 JSON: Mapping[str, str] = {"content-type": "application/json"}
 NO_HEADERS: Mapping[str, str] = {}
 
 
 class BadRequestError(Exception):
-    """What came is no request that this server reads."""
+    """The request cannot be parsed by this server."""
 
 
 class Received:
-    """One request as it came. The body is decoded when somebody looks at it."""
+    """One request as received. The body is decoded on first access."""
 
     def __init__(self, method: str, path: str, headers: dict[str, str], data: bytes) -> None:
         self.method = method
@@ -36,9 +36,9 @@ class Received:
         """The API that was used; empty for lists of models and the like."""
         self.model = ""
         self.at_s = asyncio.get_running_loop().time()
-        """When it had come, by the clock of the event loop."""
+        """When it was received, by the clock of the event loop."""
         self.gone = asyncio.Event()
-        """Set when whoever asked hung up before the answer was complete."""
+        """Set if the client disconnected before the answer was complete."""
 
     @property
     def size(self) -> int:
@@ -52,16 +52,16 @@ class Received:
 
     @property
     def keeps_alive(self) -> bool:
-        """Whether more requests may come over the same connection."""
+        """Whether the connection stays open for more requests."""
         return self.headers.get("connection", "").lower() != "close"
 
     def __repr__(self) -> str:
-        # Neither headers nor body: there are credentials in the one and everything in the other.
+        # Neither headers nor body: they contain credentials and private data.
         return f"<Received {self.method} {self.path.partition('?')[0]} ({self.size} bytes)>"
 
 
 async def read_request(reader: asyncio.StreamReader) -> Received | None:
-    """The next request of a connection, or None when it is over."""
+    """The next request of a connection, or None at its end."""
     try:
         head = await reader.readuntil(b"\r\n\r\n")
     except asyncio.IncompleteReadError:
@@ -72,7 +72,7 @@ async def read_request(reader: asyncio.StreamReader) -> Received | None:
     try:
         method, path, _version = first.split(" ")
     except ValueError:
-        raise BadRequestError(f"{first[:80]!r} is no request line") from None
+        raise BadRequestError(f"invalid request line {first[:80]!r}") from None
     headers = {}
     for line in lines:
         name, _, value = line.partition(":")
@@ -81,12 +81,12 @@ async def read_request(reader: asyncio.StreamReader) -> Received | None:
         raise BadRequestError("send the body with a content-length")
     length = headers.get("content-length", "0")
     if not (length.isascii() and length.isdigit()):
-        raise BadRequestError(f"{length[:80]!r} is no content-length")
+        raise BadRequestError(f"invalid content-length {length[:80]!r}")
     return Received(method, path, headers, await reader.readexactly(int(length)))
 
 
 def write_head(status: int, headers: Mapping[str, str], length: int | None) -> bytes:
-    """The lines before a body. Without a length the body comes in chunks."""
+    """The head of a response. Without a length, the body is chunked."""
     phrase = HTTPStatus(status).phrase if status in _KNOWN else "Unknown"
     lines = [f"HTTP/1.1 {status} {phrase}"]
     lines += [f"{name}: {value}" for name, value in headers.items()]
@@ -95,14 +95,14 @@ def write_head(status: int, headers: Mapping[str, str], length: int | None) -> b
 
 
 class Line:
-    """One connection, towards whoever asked."""
+    """One connection to a client."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader = reader
         self._writer = writer
 
     def send(self, status: int, body: bytes, headers: Mapping[str, str] = NO_HEADERS) -> None:
-        """A whole response."""
+        """Send a whole response."""
         self._writer.write(write_head(status, {**JSON, **headers}, len(body)) + body)
 
     async def write(self, data: bytes) -> None:
@@ -110,13 +110,13 @@ class Line:
         await self._writer.drain()
 
     async def hung_up(self) -> None:
-        """Returns when the other side has closed the connection."""
-        # Nobody sends a second request before the first is answered.
+        """Return when the client has closed the connection."""
+        # Clients do not send a second request before the first is answered.
         with suppress(ConnectionError):
             await self._reader.read(1)
 
     async def outlasts(self, event: Coroutine[Any, Any, object]) -> bool:
-        """Wait for something; false when the other side hangs up before."""
+        """Wait for something; False if the client disconnects first."""
         waited, ended = asyncio.ensure_future(event), asyncio.ensure_future(self.hung_up())
         try:
             await asyncio.wait((waited, ended), return_when=asyncio.FIRST_COMPLETED)
@@ -124,7 +124,7 @@ class Line:
         finally:
             for task in (waited, ended):
                 task.cancel()
-            # Nobody else may read while one of them still does.
+            # Wait until both have stopped reading.
             await asyncio.wait((waited, ended))
 
 

@@ -1,4 +1,4 @@
-"""Lists of models, as services give them."""
+"""Lists of models, as servers return them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _DAY = "2026-01-01T00:00:00Z"
 
 
 def list_models(received: Received, models: tuple[str, ...], ollama: bool) -> tuple[int, bytes]:
-    """Status and body of the answer to a request that asks for no answer of a model."""
+    """Status and body for a request that is not for a model's answer."""
     path = received.path.partition("?")[0]
     if received.method == "GET" and path.endswith("/models"):
         data = [

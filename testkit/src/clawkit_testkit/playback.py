@@ -1,4 +1,4 @@
-"""One request and its answer: what the script says, sent in the form of the API, or broken."""
+"""One request and its scripted answer, sent in the format of the API, complete or broken."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from clawkit_testkit.forms.protocol import Asked, Event, Form, Reply, read_asked
 from clawkit_testkit.http11 import LAST_CHUNK, Line, Received, chunk, write_head
 
 UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
-"""What reading a body that is no JSON may raise."""
+"""What decoding a body that is not JSON may raise."""
 
 _STREAM = {"content-type": "text/event-stream; charset=utf-8", "cache-control": "no-cache"}
 _AS_IT_SHOULD = Broken("")
 _GARBAGE = b'data: {"type": "message_st\n\nthis line has no colon\n\ndata: \x00\xff{]\n\n'
-# Every name that an API looks at, with something else behind it than it should be.
+# All names that an API uses, with values of wrong types.
 _NONSENSE = b"".join(
     b'%bdata: {"type": %b, "id": [], "index": "no", "choices": 7, "candidates": 7, "delta": 7, '
     b'"message": 7, "response": 7, "content_block": 7, "item": 7, "usage": "much"}\n\n' % each
@@ -38,7 +38,7 @@ _NONSENSE = b"".join(
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What is to be said, and how it goes wrong."""
+    """The answer, and how it fails."""
 
     answer: Assistant
     broken: Broken = _AS_IT_SHOULD
@@ -47,7 +47,7 @@ class Plan:
 
 
 def make_plan(answer: object) -> Plan | Complaint | Raw:
-    """What an answer of a script means. Raises TypeError for what is none."""
+    """The plan for an answer of a script. Raises TypeError for anything else."""
     match answer:
         case Complaint() | Raw():
             return answer
@@ -58,7 +58,7 @@ def make_plan(answer: object) -> Plan | Complaint | Raw:
         case Gate():
             return Plan(whole(answer.answer), gate=answer)
         case _:
-            return Plan(whole(answer))  # type: ignore[arg-type]  # it raises for what it is not
+            return Plan(whole(answer))  # type: ignore[arg-type]  # raises TypeError itself
 
 
 class Exchange:
@@ -75,7 +75,7 @@ class Exchange:
         self._asked = Asked()
 
     def read(self) -> None:
-        """Look at what decides about the form of the answer. Raises one of `UNREADABLE`."""
+        """Read what determines the format of the answer. Raises one of `UNREADABLE`."""
         received = self._received
         path, _, query = received.path.partition("?")
         if received.api == "google-generative-ai":
@@ -86,7 +86,7 @@ class Exchange:
         received.model = self._asked.model
 
     async def play(self, plan: Plan | Complaint | Raw) -> bool:
-        """Answer; false when the connection is of no more use."""
+        """Answer; False if the connection cannot be used again."""
         match plan:
             case Complaint():
                 self._complain(plan)
@@ -142,7 +142,7 @@ class Exchange:
             data = b"".join(event.data for event in events)
             for start in range(0, len(data), size):
                 await self._line.write(chunk(data[start : start + size]))
-                # Whoever reads, reads this packet alone.
+                # Let the client read this packet separately.
                 await asyncio.sleep(0)
             await self._line.write(after)
         else:
@@ -236,7 +236,7 @@ class Exchange:
 
 
 def _place(events: list[Event], pieces: int) -> int:
-    """The number of events until so many pieces were sent; the last ones are always kept back."""
+    """The number of events that contain so many pieces; the last events are never included."""
     if not pieces:
         return 0
     last = 0

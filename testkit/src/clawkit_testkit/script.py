@@ -26,7 +26,7 @@ _MAX_REPEAT = 1_000_000
 
 
 class ScriptError(Exception):
-    """The file is no script. Says which answer is wrong, and what is wrong with it."""
+    """The file is not a valid script. The message names the answer and the error."""
 
 
 class _Call(msgspec.Struct, forbid_unknown_fields=True):
@@ -55,12 +55,12 @@ _FAULTS = {
 
 
 def read_script(path: str) -> list[Any]:
-    """The answers of a file. Raises `ScriptError`, or OSError when it cannot be read."""
+    """Read the answers from a file. Raises `ScriptError`, or OSError if it cannot be read."""
     data = Path(path).read_bytes()
     try:
         raw = msgspec.json.decode(data, type=list[msgspec.Raw])
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-        raise ScriptError(f"{path} is no JSON list of answers: {error}") from None
+        raise ScriptError(f"{path} is not a JSON list of answers: {error}") from None
     answers: list[Any] = []
     for number, one in enumerate(raw, 1):
         try:
@@ -95,11 +95,11 @@ def _fault(described: dict[str, dict[str, Any]] | str) -> Any:
     if isinstance(described, str):
         described = {described: {}}
     if len(described) != 1:
-        raise ScriptError(f"a fault has one name, not {len(described)}")
+        raise ScriptError(f"a fault must have one name, not {len(described)}")
     [(name, given)] = described.items()
     made = _FAULTS.get(name)
     if made is None:
-        raise ScriptError(f"there is no fault {name!r}; there are: {', '.join(sorted(_FAULTS))}")
+        raise ScriptError(f"unknown fault {name!r}; use one of {', '.join(sorted(_FAULTS))}")
     arguments = dict(given)
     if isinstance(arguments.get("answer"), dict):
         arguments["answer"] = _say(msgspec.convert(arguments["answer"], _Answer))

@@ -1,4 +1,4 @@
-"""A service that speaks the four APIs over real HTTP, and says what a script tells it to say.
+"""A server that speaks the four APIs over real HTTP, with answers from a script.
 
 async with ScriptedServer("Hello.", fault.status(429, retry_after=1), "Now?") as server:
     config = {"models": {"providers": {"fake": server.provider_config("openai-responses")}}}
@@ -55,7 +55,7 @@ _servers = itertools.count(1)
 
 
 class ScriptedServer:
-    """Gives prepared answers in order, whatever the API, and keeps the requests."""
+    """Gives scripted answers in order, whatever the API, and records the requests."""
 
     def __init__(
         self,
@@ -67,13 +67,13 @@ class ScriptedServer:
         keep: int | None = None,
         piece_chars: int = 0,
     ) -> None:
-        """`then` answers every request after the last; without it they get an error.
+        """`then` answers every request after the last answer; by default they get an error.
 
-        `ollama` adds that program's own list of models. Of the requests the last `keep` are
-        kept. Text comes in a few pieces, or in pieces of `piece_chars`.
+        `ollama` adds Ollama's own list of models. The last `keep` requests are recorded. Text is
+        sent in a few pieces, or in pieces of `piece_chars`.
         """
         self.requests: list[Received] = []
-        """The requests for answers, in the order in which they came."""
+        """The requests for answers, in order."""
         self.others: list[Received] = []
         """All other requests."""
         self._script = Script(answers, then)
@@ -99,13 +99,13 @@ class ScriptedServer:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """Ends everything. Raises what a function of the script raised."""
+        """Stop the server. Raises an exception that a function of the script raised."""
         if self._listener:
             self._listener.close()
         for line in self._lines:
             line.cancel()
         await asyncio.gather(*self._lines, return_exceptions=True)
-        # The transports close in the next round of the event loop.
+        # Transports close in the next iteration of the event loop.
         await asyncio.sleep(0)
         if self._failure and error is None:
             raise self._failure
@@ -113,17 +113,17 @@ class ScriptedServer:
     @property
     def url(self) -> str:
         if self._listener is None:
-            raise RuntimeError("the scripted server has no address before `async with` starts it")
+            raise RuntimeError("the scripted server has no address until `async with` starts it")
         return f"http://127.0.0.1:{self._port}"
 
     @property
     def count(self) -> int:
-        """Requests for answers so far, also those that were not kept."""
+        """Number of requests for answers so far, including those not recorded."""
         return self._count
 
     @property
     def left(self) -> int:
-        """Answers that were not used yet."""
+        """Number of answers not used yet."""
         return self._script.left
 
     def base_url(self, api: Api) -> str:
@@ -143,7 +143,7 @@ class ScriptedServer:
         }
 
     def add(self, *answers: Answer) -> None:
-        """More answers, after those there are."""
+        """Append answers to the script."""
         self._script.add(*answers)
 
     def gate(self, answer: Saying = "done", *, after: int = 0) -> Gate:
@@ -153,7 +153,7 @@ class ScriptedServer:
         return gate
 
     async def wait_for(self, count: int = 1) -> Received:
-        """The last request, as soon as so many have come."""
+        """Wait for so many requests; returns the last one."""
         while self._count < count:
             self._came.clear()
             await self._came.wait()
@@ -180,7 +180,7 @@ class ScriptedServer:
         except (ConnectionError, asyncio.IncompleteReadError):
             pass
         except asyncio.CancelledError:
-            # Nobody waits for somebody who does not read what was sent.
+            # Do not wait for a client that does not read.
             writer.transport.abort()
             raise
         finally:
@@ -189,7 +189,7 @@ class ScriptedServer:
                 await writer.wait_closed()
 
     async def _serve(self, received: Received, line: Line) -> bool:
-        """Answer one request; false when the connection is of no more use."""
+        """Answer one request; False if the connection cannot be used again."""
         api = _api_of(received)
         if api is None:
             self.others.append(received)
@@ -235,14 +235,14 @@ def _api_of(received: Received) -> Api | None:
 
 
 async def _run(answers: list[Any], port: int, api: Api | None) -> None:
-    # Of a long run nobody looks at the requests, which may be large.
+    # Do not record requests, which may be many and large.
     async with ScriptedServer(*answers, then="done", port=port, keep=1, ollama=True) as server:
         print(server.base_url(api) if api else server.url, flush=True)
         await asyncio.Event().wait()
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Serve a script from a file until somebody ends it."""
+    """Serve a script from a file until interrupted."""
     import argparse
 
     parser = argparse.ArgumentParser(

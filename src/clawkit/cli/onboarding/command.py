@@ -1,4 +1,4 @@
-"""What `clawkit onboard` and `clawkit configure` do: one script for options and people."""
+"""The flow of `clawkit onboard` and `clawkit configure`, with questions or with options."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ _REMEDIES = {
     "try again": "",
     "another key": "",
     "another model": "",
-    "begin again": "",
+    "start over": "",
     "save anyway": "fix it later",
     "stop": "write nothing",
 }
@@ -72,25 +72,25 @@ _LIKELY = {
     "auth": "another key",
     "billing": "another key",
     "not_found": "another model",
-    "setting": "begin again",
-    "refused": "begin again",
+    "setting": "start over",
+    "refused": "start over",
 }
-"""What helps most against each kind of failure; otherwise to try again."""
+"""The most promising remedy for each kind of failure; the default is to try again."""
 _APIS = {
-    "openai": "chat completions, which nearly every server can do",
+    "openai": "chat completions, which nearly every server supports",
     "openai-responses": "OpenAI's newer API",
-    "anthropic": "messages, as Claude's own service",
-    "google": "as Gemini's own service",
+    "anthropic": "messages, the API of Claude",
+    "google": "the API of Gemini",
 }
 
 
 def run_onboard(config_file: str | None, as_json: bool, options: dict[str, Any]) -> int:
-    """What `clawkit onboard` does; the exit code."""
+    """Run `clawkit onboard`; returns the exit code."""
     refuse_commands()
     try:
         choice = None if options["auth_choice"] is None else find_choice(options["auth_choice"])
     except ValueError as error:
-        known = f"All of them: {', '.join(CHOICES)}"
+        known = f"Choices: {', '.join(CHOICES)}"
         raise click.UsageError(f"--auth-choice: {error}\n{known}") from None
     script = _Script(find_place(config_file), options, asks=not options["non_interactive"])
     if not script.asks:
@@ -99,14 +99,14 @@ def run_onboard(config_file: str | None, as_json: bool, options: dict[str, Any])
     if names := ["--json"] if as_json else _only_unasked(options):
         raise click.UsageError(f"{names[0]} requires --non-interactive")
     if choice is None and (options["api_key"] or options["api_key_env"]):
-        raise click.UsageError("--auth-choice must say which provider this key is for")
+        raise click.UsageError("add --auth-choice to say which provider this key is for")
     with script.interruptible():
-        person.say("This saves which model clawkit uses. Ctrl-C stops it; nothing is written then.")
+        person.say("This saves which model clawkit uses. Ctrl-C stops without writing anything.")
         return 0 if choice is None and script.took_openclaw() else script.with_questions(choice)
 
 
 def run_configure(section: str | None, config_file: str | None) -> int:
-    """What `clawkit configure` does; the exit code."""
+    """Run `clawkit configure`; returns the exit code."""
     refuse_commands()
     script = _Script(find_place(config_file), {}, asks=True)
     _need_terminal("use `clawkit config set`, or `clawkit onboard --non-interactive`")
@@ -121,7 +121,7 @@ def run_configure(section: str | None, config_file: str | None) -> int:
 
 def _need_terminal(instead: str) -> None:
     if not can_ask():
-        raise click.UsageError(f"there is no terminal to ask questions at; {instead}")
+        raise click.UsageError(f"there is no terminal to ask questions on; {instead}")
     from clawkit.process.process_table import hide_memory
 
     hide_memory()
@@ -144,18 +144,18 @@ def _check(option: str, check: Callable[[str], T], text: str) -> T:
 
 
 class _Script:
-    """Provider, key and model, tried and saved. Each answer is an option, or is asked for."""
+    """Finds provider, key and model, tests and saves them; answers are options or are asked for."""
 
     def __init__(self, place: ConfigTarget, options: Mapping[str, Any], *, asks: bool) -> None:
         self.place = place
         self.options = options
         self.asks = asks
         self._is_done = False
-        """Whether what was asked for has been written."""
+        """Whether the change has been written."""
 
     @contextmanager
     def interruptible(self) -> Iterator[None]:
-        """Says that nothing was written when it is cancelled."""
+        """If interrupted before the change is written, say so."""
         try:
             yield
         except (KeyboardInterrupt, click.Abort):
@@ -164,7 +164,7 @@ class _Script:
             raise
 
     def took_openclaw(self) -> bool:
-        """Whether the settings of an OpenClaw on this machine were copied, because you want it."""
+        """Offer to copy the settings of OpenClaw on this machine; True if they were copied."""
         place = self.place
         file = find_openclaw(place.loaded.env)
         if file is None or os.path.lexists(place.file):
@@ -172,16 +172,16 @@ class _Script:
         try:
             text = read_openclaw(file)
         except ConfigError as error:
-            person.say(f"The settings of OpenClaw cannot be copied. {error}")
+            person.say(f"The OpenClaw configuration cannot be copied. {error}")
             return False
         person.say(
-            f"Found {file}. Its settings can be copied to {place.file}; the original does not "
-            "change."
+            f"Found {file}. Its settings can be copied to {place.file}; the original is not "
+            "changed."
         )
         if not person.confirm("Use them?"):
             return False
         self._tell(change(place.file, lambda before: before or text), None)
-        person.say("Check it: clawkit doctor. Another model: clawkit configure models")
+        person.say("To check it: clawkit doctor. To change the model: clawkit configure models")
         person.say(_NEXT)
         return True
 
@@ -193,7 +193,7 @@ class _Script:
         return code
 
     def confirm(self, settings: list[Setting], setup: Setup | None) -> int:
-        """Show the change, and write it if that is wanted."""
+        """Show the change, and write it if the user agrees; returns the exit code."""
         draft = preview(self.place, settings)
         stores = setup is not None and bool(setup.key.secret)
         if draft.before == draft.after and not stores:
@@ -212,7 +212,7 @@ class _Script:
     def without_questions(self, choice: AuthChoice | None, as_json: bool) -> int:
         if choice is None:
             raise click.UsageError(
-                "--non-interactive requires --auth-choice; `skip` chooses no model"
+                "--non-interactive requires --auth-choice; use `skip` for no model"
             )
         if choice.id != CUSTOM and (names := _only_unasked(self.options, "custom_")):
             raise click.UsageError(f"{names[0]} requires --auth-choice {CUSTOM}")
@@ -266,7 +266,7 @@ class _Script:
             warn(other_credential(self.place, setup))
 
     def _ask_until_settled(self, given: AuthChoice | None) -> Setup | None:
-        """Ask until a model works, or is to be saved anyway; None for no model."""
+        """Ask until a model works or should be saved anyway; None for no model."""
         while True:
             choice = given or self._ask_address(self._ask_choice())
             if choice.id == SKIP:
@@ -277,7 +277,7 @@ class _Script:
                 useless = "another model" if choice.id == CUSTOM else useless
                 options = {name: words for name, words in _REMEDIES.items() if name != useless}
                 remedy = person.choose("What now?", options, _LIKELY.get(failure, ""))
-                if remedy == "begin again":
+                if remedy == "start over":
                     break
                 if remedy == "save anyway":
                     return setup
@@ -293,10 +293,10 @@ class _Script:
             given, self.options = None, {}
 
     def _try(self, setup: Setup) -> str:
-        """The kind of failure; empty where the model answers, or cannot be asked yet."""
+        """Test the model; returns the kind of failure, empty if it works or cannot be tested."""
         draft = preview(self.place, plan(setup, self.place.loaded, self.place.agent))
         if setup.key.source == "env" and not self.place.is_set(setup.key.name):
-            person.say(f"{setup.key.name} is not set here, so this cannot be tried now.")
+            person.say(f"{setup.key.name} is not set, so the model cannot be tested now.")
             return ""
         person.say(f"\nAsking {setup.ref} for one word …")
         trial = probe.try_setup(self.place, draft, setup)
@@ -312,25 +312,25 @@ class _Script:
         if local:
             options["ollama"] = f"{counted(len(local), 'model')} on this machine, no key needed"
         if not options:
-            person.say("Found no key in the environment, and no Ollama on this machine.")
+            person.say("Found no API key in the environment and no Ollama on this machine.")
         others = [name for name in PROVIDERS if name not in keys]
         options["another provider"] = f"{', '.join(others[:4])} and {len(others) - 4} more"
-        options["custom"] = "your own server, by its address"
+        options["custom"] = "your own server, by address"
         options["none"] = "no model for now"
         current = self._current()
         answer = person.choose(
-            "Which provider? Its number or its name",
+            "Which provider? (number or name)",
             options,
             current.provider if current else "",
             other=lambda text: find_choice(text).id,
         )
         if answer == "another provider":
             person.say(f"\nProviders: {', '.join(PROVIDERS)}")
-            return person.ask("Which one? Its name", find_choice)
+            return person.ask("Which one? (name)", find_choice)
         return find_choice(answer)
 
     def _ask_address(self, choice: AuthChoice) -> AuthChoice:
-        """Some services have several addresses, each with its own keys."""
+        """Ask for the address of providers that have several, each with its own keys."""
         same = (each for each in CHOICES.values() if each.provider == choice.provider)
         others = {each.base_url: each for each in same if each.base_url}
         if not others or choice.base_url or not choice.provider:
@@ -354,7 +354,7 @@ class _Script:
     def _find_key(
         self, choice: AuthChoice, provider: str, names: tuple[str, ...], *, needed: bool = True
     ) -> Key:
-        """The key that the options give, or the usual one; at a terminal, the one chosen there."""
+        """The key from the options, else the one the user chooses, else the usual one."""
         if given := self._given_key(choice):
             return given
         if choice.is_local:
@@ -367,7 +367,7 @@ class _Script:
             if not options:
                 return self._type_key(provider, names, needed=needed)
             words = f"stored in {self.place.key_file}, which only you can read"
-            chosen = person.choose(f"The key of {provider}?", {**options, "type a key": words})
+            chosen = person.choose(f"Which key for {provider}?", {**options, "type a key": words})
             if chosen == "type a key":
                 return self._type_key(provider, names, needed=needed)
             return next((key for key in usual if _use(key.name) == chosen), Key("kept"))
@@ -401,11 +401,11 @@ class _Script:
         return Key("typed", secret=_check("--api-key-stdin", clean_key, text))
 
     def _type_key(self, provider: str, names: tuple[str, ...], *, needed: bool = True) -> Key:
-        """A key that is typed unseen; without one, where it will be, or none."""
+        """Ask for a key without echo; if left empty, a variable to be set later, or no key."""
         later = Key("env", names[0]) if needed and names else Key()
-        empty = f"you will set {later.name}" if later.name else "none is needed"
+        empty = f"you set {later.name} later" if later.name else "no key is needed"
         return person.ask_unseen(
-            f"Key of {provider} (not shown while you type; Enter alone: {empty})",
+            f"Key for {provider} (not shown; leave it empty if {empty})",
             lambda text: Key("typed", secret=clean_key(text)) if text else later,
         )
 
@@ -456,7 +456,7 @@ class _Script:
                 raise click.UsageError("use one of --custom-image-input and --custom-text-input")
         address = self._own_address()
         usual = probe.usual_name(address)
-        name = self._answer("custom_provider_id", "A short name for it", probe.check_name, usual)
+        name = self._answer("custom_provider_id", "Short name for it", probe.check_name, usual)
         needed = not (address.is_near or address.is_private)
         key = self._find_key(choice, name, (probe.KEY_VARIABLE,), needed=needed)
         if self.asks:
@@ -494,7 +494,7 @@ class _Script:
             if not self.asks:
                 if address.is_private and not private:
                     raise click.UsageError(
-                        f"--custom-base-url: {where}; to allow that, add --custom-private-network"
+                        f"--custom-base-url: {where}; add --custom-private-network to allow it"
                     )
                 return address._replace(is_private=private)
             if not address.is_private or person.confirm(
@@ -508,7 +508,7 @@ class _Script:
             said = self.options["custom_image_input"]
             return said or (bool(by_name) and not self.options["custom_text_input"])
         if by_name is None:
-            return person.confirm(f"Does {model} take images?", default=False)
+            return person.confirm(f"Does {model} accept images?", default=False)
         return by_name
 
 
@@ -519,9 +519,9 @@ def _use(variable: str) -> str:
 def _ask_model(rows: Mapping[str, str], provider: str, current: str = "") -> str:
     read = partial(probe.read_model_id, provider=provider)
     if not rows:
-        return person.ask("Which model? Its id", read, current)
+        return person.ask("Which model? (id)", read, current)
     listed = dict(islice(rows.items(), _MOST_LISTED))
-    question = "Which model? Its number, or the id of another one"
+    question = "Which model? (number, or the id of another one)"
     return person.choose(question, listed, current, other=read)
 
 
@@ -529,7 +529,7 @@ def _ask_api(url: str, listing: probe.ModelList | None) -> str:
     guess = "anthropic" if "anthropic" in url else "openai"
     if listing:
         guess = next(name for name, api in APIS.items() if api == listing.api)
-        person.say(f"It answers, with {counted(len(listing.models), 'model')}.")
+        person.say(f"The server responds and lists {counted(len(listing.models), 'model')}.")
     return APIS[person.choose("Which API does it speak?", _APIS, guess)]
 
 

@@ -1,4 +1,4 @@
-"""Servers and models before they are saved: addresses, lists of models, one word as a test."""
+"""Checks servers and models before they are saved: addresses, lists of models, a test request."""
 
 from __future__ import annotations
 
@@ -56,16 +56,16 @@ _NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
 
 
 class ModelList(NamedTuple):
-    """What a server says it has."""
+    """The models of a server."""
 
     api: Api
     base_url: str
     models: Mapping[str, int]
-    """Id to the tokens that it takes; 0 where that is not said."""
+    """Id to context window in tokens; 0 if the server does not say."""
 
 
 def list_models(base_url: str, secret: str, route: Route = DIRECT) -> ModelList | None:
-    """The models of a server, and which API it seems to speak; None when it does not say."""
+    """The models of a server and the API it seems to speak; None if it does not list any."""
     headers = {"accept": "application/json", "anthropic-version": "2023-06-01"}
     if secret:
         headers |= {"authorization": f"Bearer {secret}", "x-api-key": secret}
@@ -79,7 +79,7 @@ def list_models(base_url: str, secret: str, route: Route = DIRECT) -> ModelList 
 
 
 def read_listing(data: Any, base: str, start: str) -> ModelList | None:
-    """A list of models that was found below `start`; its form reveals the API."""
+    """Parse a list of models fetched from `start`; its format reveals the API."""
     rows = (data.get("data") or data.get("models")) if isinstance(data, dict) else None
     if not isinstance(rows, list):
         return None
@@ -99,9 +99,9 @@ def _read_row(row: Any) -> tuple[str, int] | None:
 
 
 def window_of(model: str, listed: int = 0, url: str = "") -> tuple[int, bool]:
-    """Tokens a model takes, and whether that is known or only usual."""
+    """The context window of a model in tokens, and whether that is known or only a default."""
     if origin := ollama_origin_of(url):
-        # It sets aside memory for all of it.
+        # Capped: Ollama allocates memory for the whole window.
         return min(show_model(origin, model).window or LOCAL_WINDOW, LOCAL_WINDOW), True
     known = (known_model(name, model) for name in PROVIDERS)
     size = listed or max((each.context_window for each in known if each), default=0)
@@ -120,21 +120,21 @@ class ServerAddress(NamedTuple):
 
 
 def kinds_by_name(target: Target) -> list[Kind]:
-    """What is known about an address without looking its name up; empty for nothing."""
+    """The kind of an address as far as it is known without DNS; empty if unknown."""
     kind = kind_of(target.address) if target.address else kind_of_name(target.host)
     return [kind] if kind else []
 
 
 def is_at_home(host: str) -> bool:
-    """Whether a name is only known in a private network."""
+    """Whether a host name only exists in a private network."""
     return "." not in host or host.endswith(_AT_HOME)
 
 
 def check_address(text: str, *, resolve: bool, private: bool = False) -> ServerAddress:
-    """An address that can be used. Raises ValueError, which says what is wrong with it.
+    """Parse an address and check that it can be used. Raises ValueError with the reason.
 
-    With `resolve` a name is looked up. One that is not, or that cannot be resolved
-    now, counts as public, unless it is a local name or `private` says otherwise.
+    With `resolve`, the name is looked up. A name that is not looked up or cannot be resolved
+    counts as public, unless it is a local name or `private` is set.
     """
     try:
         read = read_address(text.strip(), "")
@@ -158,7 +158,7 @@ def check_address(text: str, *, resolve: bool, private: bool = False) -> ServerA
 
 
 def _look_up(host: str, port: int) -> list[Kind]:
-    """The kinds of addresses of a name; none when it cannot be looked up now."""
+    """The kinds of addresses of a name; empty if the lookup fails or takes too long."""
     import socket
     from threading import Thread
 
@@ -169,7 +169,7 @@ def _look_up(host: str, port: int) -> list[Kind]:
             rows = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
             found.extend(str(address[0]) for *_, address in rows)
 
-    # A lookup that hangs cannot be stopped, so it is left alone.
+    # A lookup that hangs cannot be cancelled, so it is abandoned.
     thread = Thread(target=look, daemon=True)
     thread.start()
     thread.join(RESOLVE_S)
@@ -183,24 +183,24 @@ def read_model_id(text: str, provider: str) -> str:
         ref = parse_ref(name)
         name = ref.id if ref.provider == provider else name
     if not is_model_id(name):
-        raise ValueError("this is not a model id")
+        raise ValueError("invalid model id")
     return name
 
 
 def usual_name(address: ServerAddress) -> str:
-    """A name for a service, made of where it is."""
+    """A default name for a server, derived from its address."""
     host = "local" if address.is_near else address.host
     name = re.sub(r"[^a-z0-9]+", "-", f"{host}-{address.port or ''}".lower()).strip("-")[:48]
     return f"{name}-custom" if normalize_provider(name) in PROVIDERS or not name else name
 
 
 def check_name(text: str) -> str:
-    """The name of a service, in lower case. Raises ValueError when it cannot have it."""
+    """The name of a server, in lower case. Raises ValueError if it is invalid or taken."""
     name = text.lower()
     if not _NAME.fullmatch(name):
         raise ValueError("use lower-case letters, digits, - and _")
     if normalize_provider(name) in PROVIDERS:
-        raise ValueError("clawkit knows a provider of that name; use another one")
+        raise ValueError("this is the name of a built-in provider; use another one")
     return name
 
 
@@ -216,7 +216,7 @@ def offered_models(place: ConfigTarget, choice: AuthChoice) -> list[str]:
 def known_setup(
     place: ConfigTarget, choice: AuthChoice, key: Key, model: str, *, look: bool
 ) -> Setup:
-    """A model of a provider that clawkit knows; with `look`, Ollama is asked about it."""
+    """The setup for a model of a built-in provider; with `look`, Ollama is asked about it."""
     url = address_of(choice, configured_url(place.loaded, choice.provider))
     entry: dict[str, object] | None = None
     if choice.provider == "ollama" and look:
@@ -225,7 +225,7 @@ def known_setup(
         images = bool(infer_images(model))
         sees = images if shown.images is None else shown.images
         window = {"contextWindow": shown.window} if 0 < shown.window < LOCAL_WINDOW else {}
-        # Only what differs from what is assumed has to be written.
+        # Only write what differs from the default assumptions.
         if sees != images or window:
             entry = {"id": model, "input": ["text", "image"] if sees else ["text"], **window}
     return Setup(ModelRef(choice.provider, model), key, url, entry=entry)
@@ -236,36 +236,36 @@ PATIENCE_S, LOCAL_PATIENCE_S = 60.0, 180.0
 _QUESTION = Request(
     "",
     (User((Text("Answer with the one word: ready"),)),),
-    # Enough for a word of models that think first.
+    # Enough for one word, even from models that think first.
     max_tokens=256,
     session="probe",
 )
 
 MAX_SHOWN = 60
 _PLAIN: Mapping[str, str] = {
-    "auth": "The service does not accept the key.",
+    "auth": "The provider rejected the key.",
     "billing": "The key is valid, but the account has no credit or quota left.",
     "rate_limit": "The key is valid, but the account has sent too many requests recently.",
-    "overloaded": "The service is up, but has no capacity at the moment.",
-    "server": "The service is up, but is failing at the moment.",
-    "network": "The service cannot be reached.",
-    "timeout": "No answer came in time.",
-    "not_found": "The service has no such model, or it is not at this address.",
+    "overloaded": "The provider is reachable, but has no capacity at the moment.",
+    "server": "The provider is reachable, but is failing at the moment.",
+    "network": "The provider cannot be reached.",
+    "timeout": "The request timed out.",
+    "not_found": "The provider has no such model, or the address is wrong.",
 }
 
 
 class Trial(NamedTuple):
-    """How it went."""
+    """The result of a test request."""
 
     model: str
     seconds: float
     said: str = ""
-    """What the model answered, to be shown."""
+    """The answer, for display."""
     kind: str = ""
-    """What sort of failure it was; empty for none."""
+    """The kind of failure; empty on success."""
     problem: str = ""
     was_answered: bool = True
-    """Whether a failure is what the service answered; not when there was no answer at all."""
+    """Whether the provider reported the failure; False if it did not respond at all."""
 
     @property
     def ok(self) -> bool:
@@ -273,13 +273,13 @@ class Trial(NamedTuple):
 
     @property
     def plain_kind(self) -> str:
-        """The sort of failure for a person, to whom a host that is not found is out of reach."""
+        """The kind of failure for people: an unknown host counts as unreachable."""
         is_unknown_host = self.kind == "not_found" and not self.was_answered
         return "network" if is_unknown_host else self.kind
 
     @property
     def words(self) -> str:
-        """One line for a person."""
+        """The result for people."""
         if not self.ok:
             return printable(
                 f"{_PLAIN.get(self.plain_kind, 'The model cannot be used.')}\n  {self.problem}"
@@ -289,7 +289,7 @@ class Trial(NamedTuple):
 
 
 class _OneKey(Credentials):
-    """The key that is to be tried, and no other."""
+    """Only the key under test."""
 
     def __init__(self, catalog: Catalog, provider: str, name: str, secret: str) -> None:
         super().__init__(catalog.config, catalog.env, catalog.folder, services=catalog.services)
@@ -299,18 +299,18 @@ class _OneKey(Credentials):
         return [self._key]
 
     async def ready(self, credential: Credential) -> Credential:
-        # As it is: what is stored under the same name is another key.
+        # Unchanged: a key stored under the same name is a different one.
         return credential
 
     def mark_failed(self, credential: Credential, kind: ErrorKind) -> None:
-        """Nothing is noted about a key that is not in use."""
+        """Records nothing: the key is not in use yet."""
 
     def mark_used(self, credential: Credential) -> None:
-        """As little as for a failure."""
+        """Records nothing: the key is not in use yet."""
 
 
 def try_setup(place: ConfigTarget, change: Change, setup: Setup) -> Trial:
-    """Ask the model of a configuration that is not written yet."""
+    """Test the model of a configuration that has not been written yet."""
     ref, key = setup.ref, setup.key
     known = PROVIDERS.get(ref.provider)
     patience_s = LOCAL_PATIENCE_S if known and known.is_local else PATIENCE_S
@@ -320,7 +320,7 @@ def try_setup(place: ConfigTarget, change: Change, setup: Setup) -> Trial:
         catalog = selection.catalog
         secret = key.secret or catalog.env.get(key.name, "").strip()
         if key.source == "env" and not secret:
-            why = f"the variable {key.name} is not set here"
+            why = f"the variable {key.name} is not set"
             return Trial(str(ref), 0.0, kind="auth", problem=why)
         if key.source != "kept":
             name = f"env:{key.name}" if key.source == "env" else "typed"
@@ -337,7 +337,7 @@ def try_setup(place: ConfigTarget, change: Change, setup: Setup) -> Trial:
 
 
 async def ask_for_word(selection: Selection, ref: ModelRef, timeout_s: float) -> Trial:
-    """What comes of asking a model for one word."""
+    """Ask a model for one word. Failures are part of the result."""
     began = time.monotonic()
 
     def fail(kind: str, problem: str, *, was_answered: bool = False) -> Trial:

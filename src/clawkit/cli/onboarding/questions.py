@@ -1,4 +1,4 @@
-"""Asking on plain lines that every terminal can show, and what `configure` asks."""
+"""Prompts that work in every terminal, and the questions of `configure`."""
 
 from __future__ import annotations
 
@@ -22,9 +22,10 @@ def say(text: str = "") -> None:
 
 
 def ask(question: str, check: Callable[[str], T], default: str = "") -> T:
-    """What `check` makes of what is typed; the ValueErrors it raises say what is wrong.
+    """Ask until `check` accepts the answer, and return its result; it raises ValueError with the
+    message to show.
 
-    Enter alone is the default. Ctrl-C and Ctrl-D end it.
+    Enter alone means the default. Ctrl-C and Ctrl-D raise `click.Abort`.
     """
 
     def read(text: str) -> T:
@@ -41,7 +42,7 @@ def ask(question: str, check: Callable[[str], T], default: str = "") -> T:
 
 
 def ask_unseen(question: str, check: Callable[[str], T]) -> T:
-    """The same, without showing what is typed. The echo is off before the question appears."""
+    """Like `ask`, without echoing what is typed; echo is off before the question appears."""
     while True:
         try:
             return check(getpass.getpass(printable(f"{question}: ")).strip())
@@ -63,9 +64,9 @@ def choose(
     default: str = "",
     other: Callable[[str], str] | None = None,
 ) -> str:
-    """The name of an option, by its number or its name; or what `other` makes of another text.
+    """Let the user choose an option by number or name; any other text is passed to `other`.
 
-    `options` has words for each name.
+    `options` maps each name to its description.
     """
     names = list(options)
     say()
@@ -85,15 +86,15 @@ def choose(
 
 
 _PROFILES = {
-    "minimal": "nothing but the status of the session",
+    "minimal": "only the status of the session",
     "coding": "files, commands, search, sessions",
-    "messaging": "messages and sessions, no files and no commands",
+    "messaging": "messages and sessions, no files or commands",
     "full": "everything",
 }
 _MODES = {
-    "ask": "commands in the sandbox and on the allowlist run; you are asked about the rest",
-    "always ask": "you are asked about every command",
-    "allowlist": "commands in the sandbox and on the allowlist run; the rest is refused",
+    "ask": "commands in the sandbox or on the allowlist run; all others need your approval",
+    "always ask": "every command needs your approval",
+    "allowlist": "commands in the sandbox or on the allowlist run; all others are refused",
     "deny": "no command runs",
     "full": "every command runs without asking; for disposable machines",
 }
@@ -105,7 +106,7 @@ _EXEC = {
 
 
 def ask_tools(loaded: Loaded) -> list[Setting]:
-    """Which tools there are, and a few things about them."""
+    """Ask which tools agents have, and about their limits."""
     tools = loaded.config.tools
     profile = choose("Which tools may an agent use?", _PROFILES, tools.profile or "coding")
     settings = [Setting(("tools", "profile"), profile, "Which tools an agent has.")]
@@ -129,11 +130,11 @@ def ask_tools(loaded: Loaded) -> list[Setting]:
 
 
 def ask_approvals(loaded: Loaded) -> list[Setting]:
-    """Which commands run unasked."""
+    """Ask which commands run without approval."""
     now = _mode(*loaded.config.tools.exec.policy())
     while True:
         mode = choose("What happens when an agent wants to run a command?", _MODES, now)
-        question = "Then every command runs, whatever it does. Are you sure?"
+        question = "Every command will then run, whatever it does. Are you sure?"
         if mode != "full" or confirm(question, default=False):
             break
     if mode == now:

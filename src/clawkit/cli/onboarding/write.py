@@ -1,4 +1,4 @@
-"""What can be chosen, the settings that follow from it, and saving them with the key."""
+"""The choices of `onboard`, the settings that follow from them, and saving settings and key."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from clawkit.text import nearest
 
 CUSTOM, SKIP = "custom-api-key", "skip"
 
-# Id, provider, address where it is not the provider's usual one.
+# Id, provider, and the address if it is not the provider's default.
 _TABLE = """
 cerebras-api-key     cerebras
 kimi-code-api-key    kimi
@@ -49,13 +49,13 @@ gemini-api-key       google
 
 
 class AuthChoice(NamedTuple):
-    """One way to get at a model."""
+    """One way to get a model."""
 
     id: str
     provider: str = ""
-    """Empty for your own server, and for none."""
+    """Empty for your own server, and for no model."""
     base_url: str = ""
-    """Where it is, when that is not the provider's usual address."""
+    """The address, if it is not the provider's default."""
 
     @property
     def env(self) -> tuple[str, ...]:
@@ -69,9 +69,9 @@ class AuthChoice(NamedTuple):
 
     @property
     def words(self) -> str:
-        """What it is, for people."""
+        """Description for the documentation."""
         if self.id == CUSTOM:
-            return "a service that is not in this table, such as one of your own"
+            return "a server that is not in this table, such as your own"
         if self.id == SKIP:
             return "no model for now"
         if self.is_local:
@@ -94,7 +94,7 @@ CHOICES: dict[str, AuthChoice] = {
 
 
 def find_choice(text: str) -> AuthChoice:
-    """The choice of that id, or the usual one of a provider. Raises ValueError."""
+    """The choice with that id, or the default choice of a provider. Raises ValueError."""
     name = text.strip().lower()
     provider = normalize_provider(name)
     short = {"custom": CUSTOM, "none": SKIP}.get(name, "")
@@ -109,9 +109,9 @@ def find_choice(text: str) -> AuthChoice:
 
 
 def address_of(choice: AuthChoice, configured: str) -> str:
-    """The address to write down; empty when the one that holds already is right.
+    """The address to write; empty if the current one is right.
 
-    One that a person wrote stays, unless it is that of another choice for the same provider.
+    An address that a person wrote stays, unless it belongs to another choice of the provider.
     """
     if choice.base_url:
         return choice.base_url
@@ -131,10 +131,10 @@ _HEADER = """\
 
 
 class Key(NamedTuple):
-    """Where the key comes from. The representation does not show it."""
+    """Where the key comes from. The repr does not contain the secret."""
 
     source: Literal["env", "typed", "kept", "none"] = "none"
-    """A variable, what was typed, the current credential, or none is needed."""
+    """An environment variable, typed in, the current credential, or no key needed."""
     name: str = ""
     secret: str = ""
 
@@ -143,12 +143,12 @@ class Key(NamedTuple):
 
 
 class Setup(NamedTuple):
-    """A model and how it is reached."""
+    """A model and how to reach it."""
 
     ref: ModelRef
     key: Key = Key()
     base_url: str = ""
-    """To be written; empty when the provider's own is right."""
+    """The address to write; empty if the provider's default is right."""
     api: str = ""
     private: bool = False
     entry: Mapping[str, Any] | None = None
@@ -164,10 +164,10 @@ class Setting(NamedTuple):
 
 
 def clean_key(text: str) -> str:
-    """A key as it was meant. Raises ValueError, which says what is wrong but not with what."""
+    """The key without what was pasted around it. Raises ValueError, without the key in it."""
     key = text.strip()
     if pasted := _PASTED.fullmatch(key):
-        # Nothing comes after the padding that some keys end with.
+        # Some keys end with `=` as padding; that is not an assignment.
         key = pasted[1].strip() if pasted[1].strip("= ") else key
     if len(key) > 1 and key[0] == key[-1] and key[0] in "\"'":
         key = key[1:-1].strip()
@@ -175,14 +175,14 @@ def clean_key(text: str) -> str:
     if not key:
         raise ValueError("the key is empty")
     if len(key) > MAX_KEY:
-        raise ValueError(f"a key has at most {MAX_KEY} characters")
+        raise ValueError(f"the key is longer than {MAX_KEY} characters")
     if not key.isascii() or " " in key or bad_value(key):
-        raise ValueError("a key has no blanks, line breaks or special characters in it")
+        raise ValueError("a key cannot contain spaces, line breaks or special characters")
     return key
 
 
 def plan(setup: Setup | None, loaded: Loaded, agent: str) -> list[Setting]:
-    """The settings that make it so. What a person wrote about other things stays."""
+    """The settings to write for a setup. All other settings in the file stay."""
     settings = list(_plan_model(setup, loaded, agent)) if setup else []
     if loaded.config.tools.profile is None:
         words = "Which tools the agent has; `clawkit configure tools` shows the others."
@@ -195,21 +195,21 @@ def _plan_model(setup: Setup, loaded: Loaded, agent: str) -> Iterator[Setting]:
     known, at = PROVIDERS.get(ref.provider), provider_path(loaded, ref.provider)
     is_other = key.source == "env" and not (known and key.name in known.env)
     entry = [dict(setup.entry)] if setup.entry else None
-    model = "The model that is asked. Its key is in the environment or in auth-profiles.json."
-    takes = "What the model takes: images only if `input` says so, `contextWindow` in tokens."
-    private = "It is on a private network; clawkit does not connect to those otherwise."
+    model = "The model to use. Its key is in the environment or in auth-profiles.json."
+    takes = "The model accepts images only if `input` says so; `contextWindow` is in tokens."
+    private = "The server is on a private network, which clawkit must be allowed to connect to."
     variable = "The key is not in this file: it is read from the environment."
     yield Setting(_model_path(loaded, agent), str(ref), model)
     for path, value, words in (
-        (("baseUrl",), setup.base_url, "Where the service is."),
-        (("api",), setup.api, "Which API it speaks."),
+        (("baseUrl",), setup.base_url, "The address of the server."),
+        (("api",), setup.api, "The API that it speaks."),
         (("apiKey",), is_other and f"${{{key.name}}}", variable),
         (("request", "allowPrivateNetwork"), setup.private, private),
         (("models",), entry, takes),
     ):
         if value:
             yield Setting((*at, *path), value, words, merge=path == ("models",))
-    # Where the order of stored keys is configured, the new one has to be among them.
+    # If the order of stored keys is configured, the new key must be in it.
     for name, order in loaded.config.auth.order.items():
         is_about_it = key.secret and normalize_provider(name) == ref.provider
         if is_about_it and profile_id(ref) not in order:
@@ -217,19 +217,19 @@ def _plan_model(setup: Setup, loaded: Loaded, agent: str) -> Iterator[Setting]:
 
 
 def profile_id(ref: ModelRef) -> str:
-    """The name under which a key is stored."""
+    """The name that a key is stored under."""
     return f"{ref.provider}:default"
 
 
 def provider_path(loaded: Loaded, provider: str) -> Path:
-    """Where the settings of a provider are, as the file spells it."""
+    """The path of a provider's settings, as spelled in the file."""
     names = loaded.config.models.providers
     same = (name for name in names if normalize_provider(name) == provider)
     return "models", "providers", next(same, provider)
 
 
 def configured_url(loaded: Loaded, provider: str) -> str:
-    """The address that the file gives for a provider."""
+    """The address of a provider in the file; empty if there is none."""
     return in_force(loaded.config, (*provider_path(loaded, provider), "baseUrl")) or ""
 
 
@@ -241,7 +241,7 @@ def _model_path(loaded: Loaded, agent: str) -> Path:
 
 
 def agent_path(agents: Agents, agent: str) -> Path | None:
-    """Where the settings of an agent are written; None where it has none."""
+    """The path of an agent's settings; None if it has none."""
     key = agents.key_of(agent)
     if key.startswith("agents.entries."):
         return "agents", "entries", key.removeprefix("agents.entries.")
@@ -249,7 +249,7 @@ def agent_path(agents: Agents, agent: str) -> Path | None:
 
 
 def edited(text: str, settings: list[Setting]) -> str:
-    """`text` with the settings in it, a comment above each new one. Raises EditError."""
+    """`text` with the settings, and a comment above each new one. Raises EditError."""
     text = text or _HEADER
     for each in settings:
         root = content(text)
@@ -266,7 +266,7 @@ def edited(text: str, settings: list[Setting]) -> str:
 
 
 def _commented(text: str, path: Path, words: str) -> str:
-    """`text` with a comment above a setting; none where the setting shares its line."""
+    """`text` with a comment above a setting, unless the setting shares its line."""
     parent = locate(parse(text), path[:-1])
     if not isinstance(parent, Node) or path[-1] not in parent.members:
         return text
@@ -281,13 +281,13 @@ def _commented(text: str, path: Path, words: str) -> str:
 
 
 class ConfigTarget(NamedTuple):
-    """The configuration that is to be changed, as it is now."""
+    """The configuration to be changed, as it is now."""
 
     file: str
     loaded: Loaded
     agent: str
     folder: str
-    """Where the agent's credentials are."""
+    """The directory of the agent's credentials."""
 
     @property
     def key_file(self) -> str:
@@ -297,20 +297,20 @@ class ConfigTarget(NamedTuple):
         return bool(self.loaded.env.get(variable, "").strip())
 
     def credentials(self, provider: str) -> list[Credential]:
-        """What is in use for a provider already, in order."""
+        """The credentials already in use for a provider, in order."""
         try:
             return Catalog.of(self.loaded, self.agent).credentials.for_provider(provider)
         except ConfigError:
             return []
 
     def kept_credential(self, provider: str) -> str:
-        """The id of a credential in use that is not a variable; empty for none."""
+        """The id of a credential in use that is not an environment variable; empty for none."""
         ids = (each.id for each in self.credentials(provider))
         return next((each for each in ids if not each.startswith(("env:", "none"))), "")
 
 
 def find_place(config_file: str | None) -> ConfigTarget:
-    """Read what there is; no file is as good as an empty one. Raises ConfigError, EditError."""
+    """Read the configuration; a missing file counts as empty. Raises ConfigError, EditError."""
     file = usual_file(os.environ) if config_file is None else expand(config_file, os.environ)
     if os.environ.get(READONLY, "") not in ("", "0"):
         raise EditError(f"the configuration is read-only: {READONLY} is set")
@@ -324,13 +324,13 @@ def find_place(config_file: str | None) -> ConfigTarget:
 
 
 def find_openclaw(env: Mapping[str, str]) -> str | None:
-    """The configuration of an OpenClaw on this machine, which clawkit can read."""
+    """The path of OpenClaw's configuration on this machine, if there is one."""
     file = expand("~/.openclaw/openclaw.json", env)
     return file if os.path.isfile(file) else None
 
 
 def read_openclaw(file: str) -> str:
-    """Its text with old spellings brought up to date. Raises ConfigError where it has to stay."""
+    """The file's text with old spellings updated. Raises ConfigError if it cannot be copied."""
     loaded = load(file)
     if len(loaded.files) > 1:
         hint = f"Use it where it is: export CLAWKIT_CONFIG={shlex.quote(file)}"
@@ -345,7 +345,7 @@ def preview(place: ConfigTarget, settings: list[Setting], *, dry_run: bool = Tru
 
 
 def write(place: ConfigTarget, settings: list[Setting], setup: Setup | None = None) -> Change:
-    """Write key and configuration; what fails leaves both as they were. Ctrl-C waits for it."""
+    """Write key and configuration, both or neither. Signals such as Ctrl-C wait until then."""
     held = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP}
     mask = signal.pthread_sigmask(signal.SIG_BLOCK, held)
     try:
@@ -364,7 +364,7 @@ def write(place: ConfigTarget, settings: list[Setting], setup: Setup | None = No
 
 
 def _put_profile(place: ConfigTarget, name: str, entry: Any) -> Any:
-    """Store a key where only its owner can read it, or remove it; gives what was there."""
+    """Store or (None) remove a key in a private file; returns the previous entry."""
     before: list[Any] = []
 
     def edit(raw: dict[str, Any]) -> None:
@@ -373,7 +373,7 @@ def _put_profile(place: ConfigTarget, name: str, entry: Any) -> Any:
         before.append(profiles.pop(name, None))
         if entry is not None:
             profiles[name] = entry
-        # Refusals of the key before say nothing about this one.
+        # Failures of the previous key say nothing about this one.
         if isinstance(stats := raw.get("usageStats"), dict):
             stats.pop(name, None)
 
@@ -382,7 +382,7 @@ def _put_profile(place: ConfigTarget, name: str, entry: Any) -> Any:
 
 
 def other_credential(place: ConfigTarget, setup: Setup) -> list[str]:
-    """What keeps the key that was chosen from being the one that is used."""
+    """A warning if another credential takes precedence over the chosen key."""
     if setup.key.source not in ("env", "typed"):
         return []
     written = find_place(place.file)

@@ -1,4 +1,4 @@
-"""Things that happen without a message: `cron`, `hooks`, heartbeats; and chat `commands`."""
+"""Automation: `cron`, `hooks` and heartbeats; and chat `commands`."""
 
 from collections.abc import Iterable
 from typing import Any, Literal
@@ -42,10 +42,10 @@ class ActiveHours(Section):
 
 
 class Heartbeat(Section):
-    """A turn at regular times, to see whether something needs attention."""
+    """A turn at regular intervals that checks whether something needs attention."""
 
     every: str = "30m"  #: Time between turns, such as `30m` (default); `0m` is off.
-    target: str | None = None  #: Where to report: `owner`, `last`, `none` or a channel id.
+    target: str | None = None  #: Where to send reports: `owner`, `last`, `none` or a channel id.
     to: str | None = None  #: Person or group on that channel.
     account_id: str | None = None  #: Account to send from.
     session: str | None = None  #: Session in which the turn happens.
@@ -59,7 +59,7 @@ class Heartbeat(Section):
 
 
 class Commands(Section):
-    """Slash commands people may type in a chat."""
+    """Slash commands that people may type in a chat."""
 
     native: bool | Literal["auto"] = "auto"  #: Register commands with the channel.
     text: bool = True  #: Read commands from plain messages.
@@ -80,7 +80,7 @@ class HookMatch(Section):
 class HookMapping(Section):
     """What one kind of request does."""
 
-    id: str | None = None  #: Name of the mapping, for people.
+    id: str | None = None  #: Display name of the mapping.
     match: HookMatch = HookMatch()  #: Which requests it is for.
     action: Literal["wake", "agent"] = "agent"  #: Wake the main session, or run an agent (default).
     name: str | None = None  #: Name shown for the request.
@@ -105,7 +105,7 @@ class Hooks(Section):
 
     enabled: bool = False  #: Let web requests start something.
     path: str = "/hooks"  #: Path on the gateway.
-    token: SecretInput | None = None  #: Token a request must show.
+    token: SecretInput | None = None  #: Token that requests must send.
     default_session_key: str | None = None  #: Session for requests that name none.
     allow_request_session_key: bool = False  #: Let requests choose the session.
     allowed_session_key_prefixes: list[str] | None = None  #: Prefixes of the sessions they may use.

@@ -21,7 +21,7 @@ class Env(Section, forbid_unknown_fields=False):
     OPEN = True
 
     vars: dict[str, str] = {}  #: Variables that are set unless the environment has them.
-    shell_env: ShellEnv = ShellEnv()  #: Reading missing variables from the login shell.
+    shell_env: ShellEnv = ShellEnv()  #: Read missing variables from the login shell.
 
     @classmethod
     def conflicts(cls, raw: dict[str, Any]) -> Iterable[Conflict]:
@@ -35,7 +35,7 @@ _SOURCES_OF = {
     "allowlist": ("env",),
     "timeoutMs": ("file", "exec"),
 }
-"""Which sources take a key; those that are not here are for exec."""
+"""Key -> sources it applies to; all other keys are for exec."""
 
 
 class PluginIntegration(Section):
@@ -44,11 +44,11 @@ class PluginIntegration(Section):
 
 
 class SecretProvider(Section):
-    """How one place with secrets is reached; which keys apply depends on `source`."""
+    """How to read secrets from one source; which keys apply depends on `source`."""
 
     source: Literal["env", "file", "exec", "store"]
-    """Kind of place: environment variables, a file, or a command. `store` fails when used."""
-    allowlist: list[str] | None = None  #: env: readable variables; unset is all, empty is none.
+    """Where they are: environment variables, a file, or a command. `store` fails when used."""
+    allowlist: list[str] | None = None  #: env: allowed variables; unset is all, empty is none.
     path: str | None = None  #: file: the file, an absolute path or one with ~.
     mode: Literal["json", "singleValue"] = "json"  #: file: a JSON object, or one secret.
     max_bytes: Annotated[int, Meta(ge=1, le=20_971_520)] = 1_048_576
@@ -84,7 +84,7 @@ class SecretProvider(Section):
         if command and raw.get("pluginIntegration"):
             yield "pluginIntegration", "cannot be combined with 'command'", "Keep one of the two"
         if command and not os.path.isabs(command):
-            yield "command", "not an absolute path", "Say where the program is, such as /usr/bin/op"
+            yield "command", "not an absolute path", "Use an absolute path, such as /usr/bin/op"
 
 
 class SecretDefaults(Section):
@@ -94,9 +94,9 @@ class SecretDefaults(Section):
 
 
 class Secrets(Section):
-    """Where secrets come from."""
+    """Sources of secrets."""
 
-    providers: dict[str, SecretProvider] = {}  #: Places with secrets, by name.
+    providers: dict[str, SecretProvider] = {}  #: Sources of secrets, by name.
     defaults: SecretDefaults = SecretDefaults()  #: Provider used when a reference names none.
 
 
@@ -104,27 +104,27 @@ Level = Literal["silent", "fatal", "error", "warn", "info", "debug", "trace"]
 
 
 class Logging(Section):
-    """Messages about what happens."""
+    """Log messages."""
 
     level: Level = "info"  #: Lowest level written to the file.
     console_level: Level | None = None  #: Lowest level on the terminal; unset is `level`.
     console_style: Literal["pretty", "compact", "json"] = "pretty"  #: Format on the terminal.
     file: str | None = None  #: Log file; unset is in the state directory.
-    max_file_bytes: Positive | None = None  #: Size at which a new file is begun, in bytes.
+    max_file_bytes: Positive | None = None  #: Size at which a new file is started, in bytes.
     redact_patterns: list[str] = []  #: Patterns of secrets to mask, besides the built-in ones.
-    audit: Switch = Switch()  #: The record of what was done.
+    audit: Switch = Switch()  #: The audit log.
 
 
 class CaptureContent(Section):
-    enabled: bool = False  #: Without this, no content is.
-    input_messages: bool = False  #: What is sent to the model.
-    output_messages: bool = False  #: What the model answers.
-    tool_inputs: bool = False  #: Parameters of calls.
-    tool_outputs: bool = False  #: Results of calls, and why they failed.
+    enabled: bool = False  #: Capture content; if false, the settings below have no effect.
+    input_messages: bool = False  #: Messages sent to the model.
+    output_messages: bool = False  #: Answers of the model.
+    tool_inputs: bool = False  #: Parameters of tool calls.
+    tool_outputs: bool = False  #: Results and errors of tool calls.
 
 
 class Otel(Section):
-    """Spans for OpenTelemetry: turns, requests to models, calls of tools."""
+    """Spans for OpenTelemetry: turns, model requests, tool calls."""
 
     enabled: bool | None = None  #: Send them; unset follows `CLAWKIT_OTEL` and the environment.
     endpoint: Name | None = None  #: Collector; unset is `OTEL_EXPORTER_OTLP_ENDPOINT` or port 4318.
@@ -134,19 +134,20 @@ class Otel(Section):
     headers: Headers = {}  #: Extra headers for the collector; values may be secret references.
     service_name: Name | None = None  #: Service name; unset is `OTEL_SERVICE_NAME`, or clawkit.
     traces: bool = True  #: Send spans.
-    sample_rate: Annotated[float, Meta(ge=0, le=1)] | None = None  #: Share of turns; unset is all.
+    sample_rate: Annotated[float, Meta(ge=0, le=1)] | None = None
+    """Share of turns that are sent, 0 to 1; unset is all."""
     flush_interval_ms: Positive | None = None  #: Milliseconds between exports; unset is 5000.
-    capture_content: bool | CaptureContent | None = None  #: Put content into spans as well.
+    capture_content: bool | CaptureContent | None = None  #: Include content in spans.
 
     @classmethod
     def conflicts(cls, raw: dict[str, Any]) -> Iterable[Conflict]:
         for key in ("endpoint", "tracesEndpoint"):
             if not raw.get(key, "http://").startswith(("http://", "https://", "$")):
-                yield key, "not an address", "Start it with http:// or https://"
+                yield key, "not a URL", "Start it with http:// or https://"
 
 
 class Diagnostics(Section):
-    """Reporting on runs to their operators."""
+    """Telemetry about runs."""
 
-    enabled: bool = True  #: Report where it is configured.
+    enabled: bool = True  #: Send telemetry, if it is configured.
     otel: Otel = Otel()  #: Spans for OpenTelemetry.

@@ -1,4 +1,4 @@
-"""The server other programs and devices connect to: `gateway`."""
+"""The server that other programs and devices connect to: `gateway`."""
 
 from collections.abc import Iterable
 from typing import Any, Literal
@@ -12,13 +12,13 @@ class RateLimit(Section):
     max_attempts: Positive = 10  #: Failures before a lockout.
     window_ms: Positive = 60_000  #: Milliseconds in which they count.
     lockout_ms: Positive = 300_000  #: Milliseconds of lockout.
-    exempt_loopback: bool = True  #: Do not count this machine.
+    exempt_loopback: bool = True  #: Do not limit this machine.
 
 
 class TrustedProxy(Section):
     user_header: str | None = None  #: Header with the user's name.
     required_headers: list[str] = []  #: Headers a request must have.
-    allow_users: list[str] | None = None  #: Users let in; unset means all.
+    allow_users: list[str] | None = None  #: Users who may log in; unset means all.
     allow_loopback: bool = False  #: Trust a proxy on this machine.
 
 
@@ -26,7 +26,7 @@ class GatewayAuth(Section):
     """Who may connect."""
 
     mode: Literal["none", "token", "password", "trusted-proxy"] = "token"  #: How clients log in.
-    token: SecretInput | None = None  #: The token; unset makes one at first start.
+    token: SecretInput | None = None  #: The token; unset generates one at first start.
     password: SecretInput | None = None  #: The password.
     allow_tailscale: bool = False  #: Accept the identity Tailscale vouches for.
     rate_limit: RateLimit = RateLimit()  #: Limit on failed logins.
@@ -47,7 +47,7 @@ class GatewayAuth(Section):
 
 class GatewayTls(Section):
     enabled: bool = False  #: Serve over TLS.
-    auto_generate: bool = True  #: Make a certificate if there is none.
+    auto_generate: bool = True  #: Generate a certificate if there is none.
     cert_path: str | None = None  #: File of the certificate.
     key_path: str | None = None  #: File of the private key.
     ca_path: str | None = None  #: File of certificates to trust.
@@ -70,12 +70,12 @@ class AllowDeny(Section):
 
 
 class NodePairing(Section):
-    auto_approve_local: bool = True  #: Let nodes on this machine in without asking.
-    auto_approve_cidrs: list[str] = []  #: Networks whose nodes are let in without asking.
+    auto_approve_local: bool = True  #: Approve nodes on this machine without asking.
+    auto_approve_cidrs: list[str] = []  #: Networks whose nodes are approved without asking.
 
 
 class NodeBrowser(Section):
-    mode: Literal["auto", "manual", "off"] = "auto"  #: Use them always, when asked, or never.
+    mode: Literal["auto", "manual", "off"] = "auto"  #: Use them always, on request, or never.
     node: str | None = None  #: Node to use.
 
 
@@ -85,7 +85,7 @@ class GatewayNodes(Section):
     commands: AllowDeny = AllowDeny()  #: Commands that may be sent to nodes.
     allow_commands: list[str] = []  #: Older form of `commands.allow`.
     deny_commands: list[str] = []  #: Older form of `commands.deny`.
-    pairing: NodePairing = NodePairing()  #: How nodes are let in.
+    pairing: NodePairing = NodePairing()  #: How nodes are approved.
     browser: NodeBrowser = NodeBrowser()  #: Browsers on nodes.
 
     def allowed(self) -> list[str]:
@@ -104,20 +104,20 @@ class ControlUi(Section):
 
 
 class Gateway(Section):
-    """The server other programs and devices connect to."""
+    """The server that other programs and devices connect to."""
 
-    mode: Literal["local", "remote"] = "local"  #: Run it here (default), or use one elsewhere.
+    mode: Literal["local", "remote"] = "local"  #: Run it here (default), or use a remote one.
     port: Port = 18789  #: Port for WebSocket and HTTP.
     bind: Literal["loopback", "lan", "tailnet", "auto", "custom"] = "loopback"  #: Who can reach it.
     custom_bind_host: str | None = None  #: Address to listen on for bind custom.
     auth: GatewayAuth = GatewayAuth()
     tls: GatewayTls = GatewayTls()  #: Encryption of connections.
-    trusted_proxies: list[str] = []  #: Addresses of proxies whose forwarded addresses are believed.
+    trusted_proxies: list[str] = []  #: Proxies whose forwarded client addresses are trusted.
     remote: GatewayRemote = GatewayRemote()  #: The gateway of mode remote.
     reload: GatewayReload = GatewayReload()  #: What happens when the configuration file changes.
     tools: AllowDeny = AllowDeny()  #: Tools that may be called over HTTP.
     nodes: GatewayNodes = GatewayNodes()
-    control_ui: ControlUi = ControlUi()  #: The page in the browser.
+    control_ui: ControlUi = ControlUi()  #: The web interface.
 
     @classmethod
     def conflicts(cls, raw: dict[str, Any]) -> Iterable[Conflict]:

@@ -16,7 +16,7 @@ class MediaModel(Section):
 
     type: Literal["provider", "cli"] = "provider"  #: A provider's model (default), or a program.
     provider: str | None = None  #: Provider id, such as `openai`.
-    model: str | None = None  #: Model id; unset uses the provider's usual one.
+    model: str | None = None  #: Model id; unset is the provider's default.
     profile: str | None = None  #: Auth profile to use.
     preferred_profile: str | None = None  #: Auth profile to try first.
     command: str | None = None  #: Program to run for type `cli`.
@@ -29,7 +29,7 @@ class MediaModel(Section):
     language: str | None = None  #: Language spoken in the media, such as `de`.
     base_url: str | None = None  #: Address of the provider's API.
     headers: Headers = {}  #: Extra headers; values may be secret references.
-    provider_options: dict[str, Any] = {}  #: Options handed to the provider as is.
+    provider_options: dict[str, Any] = {}  #: Options passed to the provider unchanged.
     request: Request | None = None  #: Transport settings of the requests.
 
     @classmethod
@@ -61,10 +61,10 @@ class Understanding(Section):
     scope: Scope = Scope()  #: Conversations in which it is done.
     attachments: MediaAttachments = MediaAttachments()  #: Which files of a message are looked at.
     echo_transcript: bool = False  #: Send the transcript back to the conversation.
-    echo_format: str | None = None  #: Form of the transcript sent back.
+    echo_format: str | None = None  #: Format of the transcript sent back.
     base_url: str | None = None  #: Address of the provider's API.
     headers: Headers = {}  #: Extra headers; values may be secret references.
-    provider_options: dict[str, Any] = {}  #: Options handed to the provider as is.
+    provider_options: dict[str, Any] = {}  #: Options passed to the provider unchanged.
     request: Request | None = None  #: Transport settings of the requests.
 
 
@@ -78,7 +78,7 @@ class Media(Section):
     concurrency: Positive = 2  #: Files looked at in parallel.
     models: list[MediaModel] = []  #: Ways to understand media, shared by all kinds.
     image: Understanding = Understanding()  #: Understanding images.
-    audio: Understanding = Understanding()  #: Understanding sound.
+    audio: Understanding = Understanding()  #: Understanding audio.
     video: Understanding = Understanding()  #: Understanding video.
     async_completion: AsyncCompletion = AsyncCompletion()  #: What happens when media is ready.
 
@@ -100,4 +100,4 @@ class Tts(Section):
     max_text_length: Positive = 4096  #: Longest text that is spoken, in characters.
     timeout_ms: Annotated[int, Meta(ge=1000, le=120_000)] = 30_000  #: Milliseconds until it fails.
     summary_model: str | None = None  #: Model that shortens long replies before they are spoken.
-    prefs_path: str | None = None  #: File in which people's choices are kept.
+    prefs_path: str | None = None  #: File with people's preferences.

@@ -25,14 +25,14 @@ class MemoryLocal(Section):
 
 
 class MemoryPath(Section):
-    """A further place with notes."""
+    """Another location of notes."""
 
     path: str  #: Directory or file.
     pattern: str | None = None  #: Which files in it, such as `**/*.md`.
 
 
 class Multimodal(Section):
-    enabled: bool = False  #: Index media files too.
+    enabled: bool = False  #: Also index media files.
     modalities: list[Literal["image", "audio"]] = []  #: Kinds of media to index.
     max_file_bytes: Positive = 10_485_760  #: Largest file to index, in bytes.
 
@@ -57,7 +57,7 @@ class MemoryQuery(Section):
 
 
 class MemoryExperimental(Section):
-    session_memory: bool = False  #: Index past conversations too.
+    session_memory: bool = False  #: Also index past conversations.
 
 
 class MemorySearch(Section):
@@ -74,11 +74,11 @@ class MemorySearch(Section):
     document_input_type: str | None = None  #: Input type for notes.
     output_dimensionality: Positive | None = None  #: Length of the vectors.
     sources: list[Literal["memory", "sessions"]] | None = None  #: Notes (default), past sessions.
-    extra_paths: list[str | MemoryPath] = []  #: More places with notes; agents add theirs.
-    multimodal: Multimodal = Multimodal()  #: Remembering images and sound.
+    extra_paths: list[str | MemoryPath] = []  #: More locations of notes; agents add theirs.
+    multimodal: Multimodal = Multimodal()  #: Indexing of images and audio.
     store: MemoryStore = MemoryStore()  #: How the index is stored.
     query: MemoryQuery = MemoryQuery()  #: Defaults of a search.
-    cache: Switch = Switch()  #: Embeddings that are kept.
+    cache: Switch = Switch()  #: Cache of embeddings.
     experimental: MemoryExperimental = MemoryExperimental()  #: Parts that may still change.
 
     def merged(self, override: "Override[Self] | None") -> Self:

@@ -1,4 +1,4 @@
-"""Models and the services that run them: `models` and `auth`."""
+"""Models, their providers and credentials: `models` and `auth`."""
 
 from typing import Annotated, Any, Literal
 
@@ -33,26 +33,26 @@ class Cost(Section):
 
 
 class Compat(Section):
-    """What a service that imitates another one can and cannot do; unset is found out."""
+    """Differences of an API from the original; unset ones are inferred from the provider."""
 
-    supports_tools: bool | None = None  #: Takes tools; if false none are sent.
-    supports_developer_role: bool | None = None  #: Knows the developer role; not assumed.
-    supports_store: bool | None = None  #: Knows the `store` field.
-    supports_temperature: bool | None = None  #: Takes a temperature.
-    supports_instructions: bool | None = None  #: Knows the `instructions` field.
-    supports_strict_mode: bool | None = None  #: Takes strict tool schemas.
-    supports_json_schema_response_format: bool | None = None  #: Takes a JSON schema for its answer.
+    supports_tools: bool | None = None  #: Accepts tools; if false, none are sent.
+    supports_developer_role: bool | None = None  #: If false, the system role is used instead.
+    supports_store: bool | None = None  #: Accepts the `store` field.
+    supports_temperature: bool | None = None  #: Accepts a temperature.
+    supports_instructions: bool | None = None  #: Accepts the `instructions` field.
+    supports_strict_mode: bool | None = None  #: Accepts strict tool schemas.
+    supports_json_schema_response_format: bool | None = None  #: Accepts a schema for its answer.
     supports_usage_in_streaming: bool | None = None  #: Reports usage while streaming.
-    supports_prompt_cache_key: bool | None = None  #: Takes a prompt cache key.
-    supports_long_cache_retention: bool | None = None  #: Keeps its cache for long.
-    supports_reasoning_effort: bool | None = None  #: Takes a reasoning effort.
-    supported_reasoning_efforts: list[str] | None = None  #: Reasoning efforts it takes.
-    reasoning_effort_map: dict[str, str] = {}  #: Thinking level to the service's own word for it.
-    requires_string_content: bool | None = None  #: Takes messages as one string only, not as parts.
-    requires_tool_result_name: bool | None = None  #: Wants the tool's name with its result.
-    requires_assistant_after_tool_result: bool | None = None  #: Wants a reply after results.
-    requires_thinking_as_text: bool | None = None  #: Takes earlier thinking as plain text only.
-    strict_message_keys: bool | None = None  #: Refuses fields of a message it does not know.
+    supports_prompt_cache_key: bool | None = None  #: Accepts a prompt cache key.
+    supports_long_cache_retention: bool | None = None  #: Can keep its cache for longer.
+    supports_reasoning_effort: bool | None = None  #: Accepts a reasoning effort.
+    supported_reasoning_efforts: list[str] | None = None  #: Reasoning efforts it accepts.
+    reasoning_effort_map: dict[str, str] = {}  #: Thinking level to the provider's name for it.
+    requires_string_content: bool | None = None  #: Accepts messages only as one string.
+    requires_tool_result_name: bool | None = None  #: Requires the tool's name with its result.
+    requires_assistant_after_tool_result: bool | None = None  #: Requires an answer after results.
+    requires_thinking_as_text: bool | None = None  #: Accepts earlier thinking only as plain text.
+    strict_message_keys: bool | None = None  #: Rejects messages with unknown fields.
     max_tokens_field: Literal["max_completion_tokens", "max_tokens"] | None = None
     """Name of the field with the output limit."""
     thinking_format: str | None = None  #: How thinking is turned on, such as `zai`.
@@ -61,22 +61,22 @@ class Compat(Section):
 
 
 class Model(Section):
-    """One model of a service."""
+    """One model of a provider."""
 
-    id: Name  #: Id the service knows it by.
-    name: str | None = None  #: Name for people.
+    id: Name  #: Id at the provider.
+    name: str | None = None  #: Display name.
     api: Api | None = None  #: API it speaks, if not the provider's.
     base_url: str | None = None  #: Address, if not the provider's.
     reasoning: bool | None = None  #: Whether it can think before it answers.
-    input: list[Modality] | None = None  #: What it takes; images are sent only if listed here.
-    cost: Cost | None = None  #: Prices in dollars for a million tokens.
+    input: list[Modality] | None = None  #: Input it accepts; images are sent only if listed here.
+    cost: Cost | None = None  #: Prices in dollars per million tokens.
     context_window: Positive | None = None  #: Context window, in tokens.
-    context_tokens: Positive | None = None  #: Tokens to use at most, if less than it can take.
+    context_tokens: Positive | None = None  #: Maximum tokens to use, if less than the window.
     max_tokens: Positive | None = None  #: Maximum tokens of one answer.
     thinking_level_map: dict[str, Any] = {}  #: Thinking level to the model's own; null disables it.
-    params: dict[str, Any] = {}  #: Further fields of requests, sent as they are.
+    params: dict[str, Any] = {}  #: Further fields of requests, sent unchanged.
     headers: Headers = {}  #: Extra headers; values may be secret references.
-    compat: Compat = Compat()  #: What the service can and cannot do.
+    compat: Compat = Compat()  #: Differences of its API from the original.
 
 
 class Provider(Section):
@@ -90,18 +90,18 @@ class Provider(Section):
     headers: Headers = {}  #: Extra headers; values may be secret references.
     request: Request = Request()  #: Transport settings of requests.
     region: str | None = None  #: Region, for services that have them.
-    timeout_seconds: Positive | None = None  #: Longest time for one request, in seconds.
+    timeout_seconds: Positive | None = None  #: Timeout of one request, in seconds.
     context_window: Positive | None = None  #: Context window of its models, unless they set one.
-    context_tokens: Positive | None = None  #: Tokens to use at most, where a model does not say.
-    max_tokens: Positive | None = None  #: Maximum tokens of one answer, where a model does not say.
+    context_tokens: Positive | None = None  #: Maximum tokens to use, unless a model sets it.
+    max_tokens: Positive | None = None  #: Maximum tokens of one answer, unless a model sets it.
     inject_num_ctx: bool = msgspec.field(default=True, name="injectNumCtxForOpenAICompat")
-    """Tell an Ollama server the context size (options.num_ctx)."""
-    params: dict[str, Any] = {}  #: Further fields of requests, sent as they are.
+    """Send the context size to an Ollama server (options.num_ctx)."""
+    params: dict[str, Any] = {}  #: Further fields of requests, sent unchanged.
     models: list[Model] = []  #: Its models.
 
 
 class Models(Section):
-    """Models beyond those clawkit knows."""
+    """Models and providers besides the built-in ones."""
 
     mode: Literal["merge", "replace"] = "merge"  #: Add to the built-in providers, or replace them.
     providers: dict[str, Provider] = {}  #: Services that run models, by id.
@@ -111,11 +111,11 @@ class AuthProfile(Section):
     provider: Name  #: Provider it is for.
     mode: Literal["api-key", "api_key", "token", "oauth", "aws-sdk"] | None = None  #: Credential.
     email: str | None = None  #: Account it belongs to.
-    display_name: str | None = None  #: Name for people.
+    display_name: str | None = None  #: Display name.
 
 
 class Auth(Section):
-    """Which stored credentials are used."""
+    """Stored credentials and the order of their use."""
 
     profiles: dict[str, AuthProfile] = {}  #: Stored credentials, by name.
-    order: dict[str, list[str]] = {}  #: Provider to its credentials in the order of use.
+    order: dict[str, list[str]] = {}  #: Provider to its credentials, in order of use.

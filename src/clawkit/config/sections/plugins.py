@@ -1,4 +1,4 @@
-"""Tools of others: `plugins` and `mcp`."""
+"""Third-party tools: `plugins` and `mcp`."""
 
 from collections.abc import Iterable
 from typing import Annotated, Any, Literal
@@ -12,7 +12,8 @@ from clawkit.config.sections.shared import Headers
 class PluginHooks(Section, forbid_unknown_fields=False):
     OPEN = True
 
-    timeout_ms: Annotated[int, Meta(ge=1, le=600_000)] = 15_000  #: Timeout of a hook in ms.
+    timeout_ms: Annotated[int, Meta(ge=1, le=600_000)] = 15_000
+    """Timeout of a hook, in milliseconds."""
 
 
 class PluginSubagent(Section):
@@ -23,16 +24,16 @@ class PluginSubagent(Section):
 class PluginLlm(PluginSubagent):
     allowed_completion_models: list[str] | None = None  #: Models for completions; unset is all.
     allow_auth_profile_override: bool = False  #: Let it choose the credential.
-    allow_agent_id_override: bool = False  #: Let it ask on behalf of another agent.
+    allow_agent_id_override: bool = False  #: Let it act for another agent.
 
 
 class PluginEntry(Section):
     """One plugin."""
 
-    enabled: bool | None = None  #: Load it or not; unset follows the plugin's own default.
+    enabled: bool | None = None  #: Whether to load it; unset is the plugin's own default.
     config: dict[str, Any] = {}  #: Its own settings, checked against the plugin's schema.
-    hooks: PluginHooks = PluginHooks()  #: What its hooks may do.
-    llm: PluginLlm = PluginLlm()  #: What it may do with models.
+    hooks: PluginHooks = PluginHooks()  #: Limits of its hooks.
+    llm: PluginLlm = PluginLlm()  #: How it may use models.
     subagent: PluginSubagent = PluginSubagent()  #: Which models its sub-agents may use.
 
 
@@ -41,12 +42,12 @@ class PluginLoad(Section):
 
 
 class Plugins(Section):
-    """Plugins and which of them are used."""
+    """Plugins, and which of them are loaded."""
 
-    enabled: bool = True  #: Load plugins at all.
+    enabled: bool = True  #: Load plugins.
     allow: list[str] | None = None  #: Only these plugins; unset means all.
     deny: list[str] = []  #: Plugins that are never loaded.
-    load: PluginLoad = PluginLoad()  #: Where plugins are found.
+    load: PluginLoad = PluginLoad()  #: Where to look for plugins.
     slots: dict[str, str] = {}  #: Role to the plugin that fills it.
     entries: dict[str, PluginEntry] = {}  #: Settings of plugins, by id.
 
@@ -60,13 +61,13 @@ class McpServer(Section):
     """One MCP server: a program to start, or an address."""
 
     enabled: bool = True  #: Use the server.
-    command: Name | None = None  #: Program that is the server.
+    command: Name | None = None  #: Program to start as the server.
     args: list[str] = []  #: Arguments of the program.
     env: dict[str, SecretInput] = {}  #: Environment variables of the program.
     cwd: str | None = None  #: Working directory of the program.
     url: Name | None = None  #: Address of the server.
     transport: Literal["stdio", "sse", "http", "streamable-http"] | None = None
-    """How to talk to it; unset follows from command or url."""
+    """Transport; unset follows from `command` or `url`."""
     headers: Headers = {}  #: Extra headers; values may be secret references.
     connection_timeout_ms: Positive | None = None  #: Milliseconds until connecting fails.
     request_timeout_ms: Positive | None = None  #: Milliseconds until a call fails.
@@ -79,7 +80,7 @@ class McpServer(Section):
         if raw.get("command") and raw.get("url"):
             yield "url", "cannot be combined with 'command'", "Keep one of the two"
         elif not raw.get("command") and not raw.get("url"):
-            yield "command", "missing, and there is no url either", "Set command or url"
+            yield "command", "missing, and url is missing too", "Set command or url"
 
 
 class Mcp(Section):

@@ -1,4 +1,4 @@
-"""Where commands are isolated: `agents.defaults.sandbox` and `sandbox` of one agent."""
+"""The sandbox: `agents.defaults.sandbox`, and `sandbox` of one agent."""
 
 from collections.abc import Iterable
 from typing import Annotated, Any, Literal
@@ -82,7 +82,7 @@ class Ssh(Section):
 
 
 class SandboxBrowser(Section):
-    """A browser in a container of its own."""
+    """A browser in a separate container."""
 
     ALIASES = {"enableNoVnc": "noVncEnabled"}
 
@@ -96,7 +96,7 @@ class SandboxBrowser(Section):
     no_vnc_port: Port = 6080  #: Port of the web view.
     no_vnc_enabled: bool = True  #: Offer the web view.
     headless: bool = False  #: Run without a screen.
-    allow_host_control: bool = False  #: Let sandboxed sessions drive the host's browser.
+    allow_host_control: bool = False  #: Let sandboxed sessions control the host's browser.
     allowed_control_urls: list[str] = []  #: Control addresses sandboxed sessions may use.
     auto_start: bool = True  #: Start it on first use.
     auto_start_timeout_ms: Positive = 12_000  #: Milliseconds to wait for the start.
@@ -116,19 +116,21 @@ class Limits(Section):
 class Sandbox(Section):
     """Isolation of commands and files."""
 
-    mode: SandboxMode = "auto"  #: Never, all but main, always, or when a local backend works.
-    backend: Backend = "auto"  #: What isolates; auto (default) is bwrap, else landlock.
+    mode: SandboxMode = "auto"  #: Never, all but main, always, or if a local backend works.
+    backend: Backend = "auto"  #: How to isolate; auto (default) is bwrap, else landlock.
     network: Network = "none"  #: Network of commands: none, the hosts in allowHosts, or full.
     allow_hosts: list[str] = []  #: `name`, `*.example.org` or `name:port`; `packages`: registries.
     allow_private: list[str] = []  #: Allowed private addresses: `10.1.2.3` or `10.1.2.3:8080`.
-    hide_paths: list[str] = []  #: More paths that commands cannot read, like the built-in ones.
+    hide_paths: list[str] = []  #: Paths that commands cannot read, besides the built-in ones.
     show_paths: list[str] = []  #: Hidden paths that commands may read.
     write_paths: list[str] = []  #: Directories outside the workspace that commands may change.
     limits: Limits = Limits()  #: Limits for every process of a command.
     scope: Literal["session", "agent", "shared"] = "session"  #: What shares one sandbox.
-    workspace_access: Access | None = None  #: Inside: none, ro, rw; unset: rw in auto, else none.
+    workspace_access: Access | None = None
+    """Access to the workspace inside the sandbox; unset is rw in mode auto, else none."""
     workspace_root: str | None = None  #: Private workspaces; unset is in the state directory.
-    session_tools_visibility: Literal["spawned", "all"] = "spawned"  #: Sessions it may see.
+    session_tools_visibility: Literal["spawned", "all"] = "spawned"
+    """Sessions that a sandboxed session may see: those it started, or all."""
     docker: Docker = Docker()
     ssh: Ssh = Ssh()  #: The ssh backend.
     browser: SandboxBrowser = SandboxBrowser()  #: A browser in a container.
@@ -145,19 +147,19 @@ class Sandbox(Section):
                         yield key, problem, "Fix or remove it"
 
     def is_required(self, session: str) -> bool:
-        """Whether commands of a session run in a sandbox or not at all."""
+        """Whether commands of a session must run in a sandbox, or fail."""
         return self.is_on(session) and (self.mode != "auto" or self.backend != "auto")
 
     def is_on(self, session: str) -> bool:
-        """Whether commands of a session are to run in a sandbox, if there is one."""
+        """Whether commands of a session run in a sandbox, if one is available."""
         return self.mode == "auto" or self.covers(session)
 
     def covers(self, session: str) -> bool:
-        """Whether a session as a whole is sandboxed: its tools and files as well as its commands.
-        In mode auto only commands are."""
+        """Whether a whole session is sandboxed: its tools and files as well as its commands. In
+        mode auto, only commands are."""
         is_main = session == "main" or session.endswith(":main")
         return self.mode == "all" or (self.mode == "non-main" and not is_main)
 
     def access(self) -> Access:
-        """The workspace inside, with the default that belongs to the mode."""
+        """Access to the workspace inside the sandbox, with the default of the mode."""
         return self.workspace_access or ("rw" if self.mode == "auto" else "none")

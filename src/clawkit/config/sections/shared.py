@@ -1,4 +1,4 @@
-"""Types that several sections use, and how providers are reached over HTTP."""
+"""Types that several sections use, and settings of HTTP requests."""
 
 from typing import Literal
 
@@ -6,7 +6,7 @@ from clawkit.config.section import Name, Positive, SecretInput, Section
 
 Headers = dict[str, SecretInput]
 People = list[str | int]
-"""Senders or peers as their channel writes them: names, addresses, numeric ids."""
+"""Senders or peers in the notation of their channel: names, addresses, numeric ids."""
 Thinking = Literal["off", "minimal", "low", "medium", "high", "xhigh", "max"]
 
 
@@ -15,11 +15,11 @@ class Switch(Section):
 
 
 class ModelChoice(Section):
-    """A model and what to use when it fails."""
+    """A model and its fallbacks."""
 
     primary: Name | None = None  #: Model to use first, `provider/model` or an alias.
-    fallbacks: list[str] = []  #: Models to try in this order when the first one fails.
-    timeout_ms: Positive | None = None  #: Longest time for one request, in milliseconds.
+    fallbacks: list[str] = []  #: Models to try, in this order, if the first one fails.
+    timeout_ms: Positive | None = None  #: Timeout of one request, in milliseconds.
 
 
 ModelInput = Name | ModelChoice
@@ -44,7 +44,7 @@ class ScopeMatch(Section):
 
 class ScopeRule(Section):
     action: Literal["allow", "deny"]  #: Whether a match allows or denies.
-    match: ScopeMatch = ScopeMatch()  #: Which conversations the rule is about; empty means all.
+    match: ScopeMatch = ScopeMatch()  #: Which conversations the rule applies to; empty means all.
 
 
 class Scope(Section):
@@ -60,7 +60,7 @@ class RequestAuth(Section):
     }
 
     mode: Literal["provider-default", "authorization-bearer", "header"] = "provider-default"
-    """The provider's own way, `Authorization: Bearer`, or a header of your choice."""
+    """The provider's default, `Authorization: Bearer`, or a header of your choice."""
     token: SecretInput | None = None  #: Credential for `authorization-bearer`.
     header_name: str | None = None  #: Header for mode `header`.
     value: SecretInput | None = None  #: Credential for mode `header`.
@@ -93,4 +93,5 @@ class Request(Section):
     auth: RequestAuth | None = None  #: How the credential is sent.
     proxy: RequestProxy | None = None  #: HTTP proxy for these requests.
     tls: Tls | None = None  #: TLS settings for direct connections.
-    allow_private_network: bool | None = None  #: Private networks; unset: this host; false: none.
+    allow_private_network: bool | None = None
+    """Allow private networks; unset allows only this machine, false not even that."""

@@ -24,7 +24,7 @@ class WebFetch(Section):
     """The `web_fetch` tool."""
 
     enabled: bool = True  #: Offer the tool.
-    provider: str | None = None  #: Service for hard pages, such as `firecrawl`; unset finds one.
+    provider: str | None = None  #: Service for difficult pages, such as `firecrawl`; unset: any.
     max_chars: Annotated[int, Meta(ge=100)] = 50_000  #: Characters unless a call says otherwise.
     max_chars_cap: Annotated[int, Meta(ge=100)] = 50_000  #: Maximum characters a call may ask for.
     max_response_bytes: Annotated[int, Meta(ge=32_000, le=10_000_000)] = 2_000_000
@@ -40,7 +40,7 @@ class WebFetch(Section):
 
 
 class XSearch(Section):
-    enabled: bool = True  #: Offer the tool when its key is there.
+    enabled: bool = True  #: Offer the tool if its key is set.
     api_key: SecretInput | None = None  #: Key of xAI; unset reads XAI_API_KEY.
     model: str | None = None  #: Model that searches.
     inline_citations: bool | None = None  #: Put sources into the text.
@@ -61,12 +61,12 @@ _PROFILE_NAME = r"[a-z0-9-]{1,64}"
 
 
 class BrowserProfile(Section):
-    """One browser with data of its own."""
+    """One browser with its own data."""
 
-    cdp_port: Port | None = None  #: Port of the DevTools protocol; unset takes one.
+    cdp_port: Port | None = None  #: Port of the DevTools protocol; unset picks a free one.
     cdp_url: str | None = None  #: Address of a remote browser, never started or stopped.
     driver: Literal["clawkit", "openclaw", "clawd", "existing-session", "extension"] | None = None
-    """Started by clawkit, an existing session, or through the browser extension."""
+    """Started by clawkit, an existing session, or the browser extension."""
     attach_only: bool | None = None  #: Only connect, never start.
     user_data_dir: str | None = None  #: Directory of the browser's data.
     executable_path: str | None = None  #: Program to start.
@@ -81,7 +81,7 @@ class SnapshotDefaults(Section):
 
 
 class Browser(Section):
-    """The browser agents may drive."""
+    """The browser that agents may control."""
 
     enabled: bool = True  #: Offer the `browser` tool.
     evaluate_enabled: bool = True  #: Let agents run scripts in pages.
@@ -89,12 +89,12 @@ class Browser(Section):
     profiles: dict[str, BrowserProfile] = {}  #: Browsers by name (a-z, 0-9, -, up to 64).
     executable_path: str | None = None  #: Program to start; unset finds one.
     headless: bool | None = None  #: Run without a window.
-    no_sandbox: bool = False  #: Turn the browser's own sandbox off.
+    no_sandbox: bool = False  #: Turn off the browser's own sandbox.
     attach_only: bool = False  #: Only connect, never start.
     extra_args: list[str] = []  #: Further arguments of the program.
-    cdp_url: str | None = None  #: Address of a browser elsewhere.
+    cdp_url: str | None = None  #: Address of a remote browser.
     control_url: str | None = None  #: Address of the control service; unset is the gateway.
-    remote_cdp_timeout_ms: Positive = 1_500  #: Milliseconds to reach a browser elsewhere.
+    remote_cdp_timeout_ms: Positive = 1_500  #: Milliseconds to connect to a remote browser.
     ssrf_policy: SsrfPolicy = SsrfPolicy()  #: Which pages may be opened.
     snapshot_defaults: SnapshotDefaults = SnapshotDefaults()  #: How pages are described by default.
     tab_cleanup: Switch = Switch()  #: Closing unused tabs.
@@ -106,6 +106,6 @@ class Browser(Section):
             if not re.fullmatch(_PROFILE_NAME, name):
                 yield (
                     "profiles",
-                    f"{name!r} is not a profile name",
+                    f"invalid profile name {name!r}",
                     "Use lower-case letters, digits and hyphens, up to 64",
                 )

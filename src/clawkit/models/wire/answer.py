@@ -1,4 +1,4 @@
-"""An answer while it comes: careful reading of JSON, and the parts in the order they began."""
+"""Shared by the readers of all APIs: tolerant JSON parsing, and assembling an answer."""
 
 from __future__ import annotations
 
@@ -28,22 +28,22 @@ from clawkit.net.sse import ServerEvent
 from clawkit.text import one_line
 
 MAX_TEXT = 8 * 1024 * 1024
-"""Characters of an answer's text and thinking together: about two million tokens. With this and
-the next limits an answer, while it is put together, takes about 64 MB of memory at the most."""
+"""Maximum characters of text and thinking together: about two million tokens. With this and the
+limits below, assembling an answer takes at most about 64 MB of memory."""
 MAX_ARGUMENTS, MAX_ALL_ARGUMENTS = 4 * 1024 * 1024, 8 * 1024 * 1024
-"""Characters of one call's arguments, and of all calls of an answer."""
+"""Maximum characters of the arguments of one call, and of all calls of an answer."""
 MAX_CALLS = 512
 MAX_INNER = 500_000
-"""Lists and objects in one JSON text: small as they are, each takes its time and memory."""
+"""Maximum lists and objects in one JSON text: even empty ones take time and memory."""
 MAX_NESTED = 200
-"""Levels of a JSON text. How deep Python itself can read depends on its version."""
+"""Maximum nesting of a JSON text. Python's own limit depends on its version."""
 _MAX_SAID = 300
 _MAX_NAME = 256
 _MAX_PARTS = 10_000
 _MAX_LOOK = 64 * 1024
-"""Characters of arguments that are worth checking for completeness."""
+"""Longer arguments are not checked for completeness."""
 _MAX_LOOKS = 100
-"""How often that is worth it."""
+"""Maximum number of such checks per call."""
 _JOIN_EVERY = 256
 _TOO_DEEP = "nested too deeply"
 _IDS = r"[\x21-\x7e]{1,256}"
@@ -52,10 +52,10 @@ Kind = Literal["text", "thinking", "call"]
 
 
 def decode(text: str) -> Any:
-    """JSON from a service or a model. Raises ValueError, and nothing else, for anything invalid.
+    """Decode JSON from a provider or a model. Raises ValueError, and nothing else.
 
-    Control characters in strings are accepted, and halves of surrogate pairs: services cut texts
-    between them. Far too many or too deeply nested lists and objects are not.
+    Accepts control characters in strings, and lone surrogates, because providers split texts
+    between them. Rejects too many or too deeply nested lists and objects.
     """
     opened = text.count("[") + text.count("{")
     if opened > MAX_INNER:
@@ -82,7 +82,7 @@ def _decode(text: str) -> Any:
 
 
 def decode_event(text: str) -> dict[str, Any]:
-    """The object that an event holds. Raises `ModelError` ("malformed") for anything else."""
+    """Decode the object in an event. Raises `ModelError` ("malformed")."""
     try:
         data = decode(text)
         problem = "not an object"
@@ -94,11 +94,11 @@ def decode_event(text: str) -> dict[str, Any]:
 
 
 def read_arguments(text: str, *, is_complete: bool = True) -> dict[str, Any] | str:
-    """The arguments of a call, or the text as it came where they are not a JSON object.
+    """The arguments of a call, or the unchanged text if they are not a JSON object.
 
-    Repaired is only what can mean one thing: nothing at all, a JSON text inside a JSON string, a
-    code fence, control characters, and, unless the answer was cut (`is_complete` false), one
-    missing brace at the end.
+    Repairs only what is unambiguous: an empty text, JSON inside a JSON string, a code fence,
+    control characters, and, unless the answer was cut off (`is_complete` is false), one missing
+    brace at the end.
     """
     found = _object(text)
     if found is None and is_complete:
@@ -132,9 +132,9 @@ def _object(text: str) -> dict[str, Any] | None:
 
 
 def given_arguments(given: object) -> str:
-    """Arguments as text, also where they came as an object. Raises `ModelError` ("malformed").
+    """Arguments as text, even if they were sent as an object. Raises `ModelError` ("malformed").
 
-    Never less than was given: a call without the arguments it came with is another call.
+    Never drops anything: a call without its arguments would be a different call.
     """
     if isinstance(given, str):
         return given
@@ -144,17 +144,17 @@ def given_arguments(given: object) -> str:
 
 
 def malformed(what: str) -> ModelError:
-    """The error for an answer that is not what the API says it is."""
+    """The error for an answer that does not follow the API."""
     return ModelError("malformed", f"the model's answer cannot be used: {what}")
 
 
 def said(text: object) -> str:
-    """What a service said, as part of an error message."""
+    """Text from a provider, for an error message."""
     return one_line(clean(str_of(text)), _MAX_SAID)
 
 
 def priced(usage: Usage, cost: Cost) -> Usage:
-    """The same tokens with what they cost in dollars, unless the service said it."""
+    """The usage with its cost in dollars, unless the provider reported it."""
     if usage.cost:
         return usage
     total = (
@@ -167,7 +167,7 @@ def priced(usage: Usage, cost: Cost) -> Usage:
 
 
 class Growing(list[str]):
-    """A text in pieces. Small pieces are joined now and then: each costs more than it holds."""
+    """A list of text pieces. Small ones are joined regularly, because of their overhead."""
 
     _loose = 0
 
@@ -184,30 +184,30 @@ class Growing(list[str]):
 
 
 class Part:
-    """A text, a thought, or a call with its arguments, while it grows."""
+    """A part of an answer while it is received: text, thinking, or a call with its arguments."""
 
     def __init__(self, kind: Kind, *, is_hidden: bool | None = None) -> None:
-        """A thought of which nothing is shown counts as hidden unless `is_hidden` says it."""
+        """With `is_hidden` None, thinking without text counts as hidden."""
         self.kind = kind
         self.pieces: list[str] = Growing()
         self.signed: list[str] = Growing()
-        """Its signature, which may come in pieces, too."""
+        """Pieces of its signature."""
         self.half = ""
-        """Half of a surrogate pair, which waits for the other half."""
+        """The first half of a surrogate pair, until the other half arrives."""
         self.is_hidden = is_hidden
         self.is_closed = False
+        # The rest is for calls only.
         self.number = 0
-        """Which call of the answer it is, as are the others below."""
         self.id = self.name = ""
         self.given_id = ""
-        """The id as the service gave it, which may be that of another call, too."""
+        """The id from the provider, which may not be unique."""
         self.size = 0
-        """Characters of arguments that have come."""
+        """Characters of arguments received."""
         self.is_told = False
         self._looks = 0
 
     def looks_whole(self) -> bool:
-        """Whether the arguments are an object already; large ones are not checked."""
+        """Whether the arguments are a complete object; large ones are not checked."""
         if not self.pieces or not self.pieces[-1].rstrip().endswith("}"):
             return False
         self._looks += 1
@@ -216,7 +216,7 @@ class Part:
         return isinstance(read_arguments("".join(self.pieces), is_complete=False), dict)
 
     def made(self, *, is_cut: bool) -> Content | None:
-        """What it is by now; None for nothing."""
+        """The content so far; None if it is empty."""
         text, signature = "".join(self.pieces), clean("".join(self.signed))
         if self.kind == "call":
             if not self.name and not text.strip():
@@ -232,32 +232,32 @@ class Part:
 
 
 class AnswerDecoder(ABC):
-    """Puts one answer together from the events of a stream.
+    """Assembles one answer from the events of a stream.
 
-    Raises `ModelError` ("malformed", or what an error event says). Robust against what imitations
-    do: missing fields, repeated ids, arguments as objects, unknown events, answers without end.
+    Raises `ModelError` ("malformed", or the kind of an error event). Tolerates what compatible
+    servers do: missing fields, repeated ids, arguments as objects, unknown events, endless answers.
     """
 
     STOP_WHEN_DONE: ClassVar[Stop | None] = None
-    """What `[DONE]` means where no reason to stop was given; None where it ends nothing."""
+    """The stop reason if `[DONE]` comes without one; None if `[DONE]` does not end the answer."""
 
     def __init__(self, endpoint: Endpoint) -> None:
         self._endpoint = endpoint
         self.parts: list[Part] = []
-        """In the order in which they began."""
+        """In order of their start."""
         self._chars = self._argument_chars = self._calls = 0
         self._ids: set[str] = set()
         self._usage = Usage()
         self._stop: Stop | None = None
-        """Why the answer is over; None until it is."""
+        """Why the answer ended; None while it has not."""
         self._is_refused = False
         self._explanation = ""
         """Why it was refused."""
         self._is_over = False
-        """Whether everything that follows is ignored."""
+        """Whether further events are ignored."""
 
     def feed(self, event: ServerEvent) -> Iterable[Delta]:
-        """What the event adds."""
+        """Read one event."""
         text = event.data.strip()
         if self._is_over or not text:
             return ()
@@ -272,7 +272,7 @@ class AnswerDecoder(ABC):
             raise
 
     def feed_whole(self, body: bytes) -> Iterator[Delta]:
-        """What an answer holds that was not streamed. Raises the error that anything else is."""
+        """Read an answer that was not streamed. Raises ModelError if it is something else."""
         try:
             events = self._events(decode(body.decode()))
         except ValueError:
@@ -283,7 +283,7 @@ class AnswerDecoder(ABC):
             yield from self._read(event, "")
 
     def finish(self) -> Assistant:
-        """The whole answer, after the last event. Raises "cut" when the stream ended too early."""
+        """The whole answer, after the last event. Raises "cut" if the stream ended too early."""
         try:
             if self._stop is None:
                 raise ModelError("cut", cut_off(self._endpoint.ref.provider))
@@ -293,7 +293,7 @@ class AnswerDecoder(ABC):
             raise
 
     def partial(self) -> Assistant:
-        """What has come so far, complete parts and open text only; never raises."""
+        """What has been received so far: complete parts and unfinished text; never raises."""
         self._settle()
         content: list[Content] = []
         for part in self.parts:
@@ -304,23 +304,23 @@ class AnswerDecoder(ABC):
 
     @abstractmethod
     def _read(self, data: dict[str, Any], name: str) -> Iterable[Delta]:
-        """What an event of that name adds; evaluated when this returns."""
+        """Read an event; the result must not be lazy."""
 
     @abstractmethod
     def _events(self, data: Any) -> list[dict[str, Any]]:
-        """The events that a whole answer would have been; none when it is something else."""
+        """The events equivalent to an answer that was not streamed; empty if it is not one."""
 
-    def _settle(self) -> None:  # noqa: B027  # there may be nothing to settle
-        """Decide what is known only when nothing more comes."""
+    def _settle(self) -> None:  # noqa: B027  # optional
+        """Finish what can only be decided at the end."""
 
     def _finish(self, stop: Stop) -> Assistant:
         self._settle()
-        # Only the last part can have been cut by a limit.
+        # A limit can only have truncated the last part.
         cut = self.parts[-1] if stop == "length" and self.parts else None
         made = [part.made(is_cut=part is cut) for part in self.parts]
         content = [part for part in made if part is not None]
         if stop == "refusal":
-            # Nothing is done for an answer that was taken back.
+            # Calls of a refused answer must not run.
             content = [part for part in content if not isinstance(part, ToolCall)]
         elif stop in ("stop", "tool_calls"):
             called = any(isinstance(part, ToolCall) for part in content)
@@ -333,18 +333,18 @@ class AnswerDecoder(ABC):
         return Assistant(tuple(content), stop, str(endpoint.ref), endpoint.api, usage, error)
 
     def _failure(self, data: dict[str, Any]) -> ModelError:
-        """The error that an event reports."""
+        """The error in an event."""
         return from_response(self._endpoint.ref.provider, 200, {}, encode(data))
 
     def begin(self, kind: Kind, *, is_hidden: bool | None = None) -> Part:
-        """A new text or thought."""
+        """Start a new text or thinking part."""
         if len(self.parts) >= _MAX_PARTS:
             raise malformed(f"its answer has more than {_MAX_PARTS:,} parts")
         self.parts.append(Part(kind, is_hidden=is_hidden))
         return self.parts[-1]
 
     def call(self, given_id: object, name: object) -> Part:
-        """A new call, with an id that no other call of the answer has."""
+        """Start a new call, with a unique id."""
         part = Part("call")
         part.number, part.name = self._calls, read_name(name)
         self.rename(part, str_of(given_id))
@@ -355,7 +355,7 @@ class AnswerDecoder(ABC):
         return part
 
     def rename(self, call: Part, given_id: str) -> None:
-        """Give a call its id, made unique; it may come after the call's beginning."""
+        """Set the id of a call, made unique; it may arrive after the start of the call."""
         self._ids.discard(call.id)
         base = given_id if re.fullmatch(_IDS, given_id) else f"call_{os.urandom(12).hex()}"
         found, count = base, 1
@@ -366,17 +366,17 @@ class AnswerDecoder(ABC):
         call.id, call.given_id = found, given_id
 
     def tell(self, call: Part) -> Iterable[Delta]:
-        """That the call began, once its name is known."""
+        """Report the start of a call, once its name is known."""
         if call.is_told or not call.name:
             return ()
         call.is_told = True
-        # What came before the name was known is told now.
+        # Arguments may have arrived before the name.
         text = clean("".join(call.pieces))
         before = [CallDelta(call.number, text)] if text else []
         return (CallStarted(call.number, call.id, call.name), *before)
 
     def add(self, part: Part, text: str) -> Iterable[Delta]:
-        """More of a part has come."""
+        """Add text to a part."""
         if not text:
             return ()
         if part.kind == "call":
@@ -400,27 +400,27 @@ class AnswerDecoder(ABC):
         return (TextDelta(text),) if part.kind == "text" else (ThinkingDelta(text),)
 
     def count(self, text: str) -> None:
-        """Text, thinking or a signature has come."""
+        """Count text, thinking or a signature towards the limit."""
         self._chars += len(text)
         if self._chars > MAX_TEXT:
             raise malformed(f"its answer is longer than {MAX_TEXT:,} characters")
 
 
 def read_name(name: object) -> str:
-    """A tool's name as it came, within reason."""
+    """A tool name as received, truncated."""
     return clean(str_of(name).strip()[:_MAX_NAME])
 
 
 def dict_of(value: object) -> dict[str, Any]:
-    """The value where it is an object; else an empty one."""
+    """The value if it is an object, else an empty one."""
     return value if isinstance(value, dict) else {}
 
 
 def list_of(value: object) -> list[Any]:
-    """The value where it is a list; else an empty one."""
+    """The value if it is a list, else an empty one."""
     return value if isinstance(value, list) else []
 
 
 def str_of(value: object) -> str:
-    """The value where it is a text; else an empty one."""
+    """The value if it is a string, else an empty one."""
     return value if isinstance(value, str) else ""

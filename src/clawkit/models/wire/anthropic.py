@@ -1,4 +1,4 @@
-"""The Anthropic Messages API: what each Claude needs to think, requests, answers."""
+"""The Anthropic Messages API: thinking per model, requests, answers."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ BUDGETS: Mapping[str, int] = {
     "xhigh": 32_768,
     "max": 65_536,
 }
-"""Tokens of thinking for each level."""
+"""Thinking budget in tokens for each level."""
 _LEAST_BUDGET = 1_024
 _INTERLEAVED = "interleaved-thinking-2025-05-14"
 _BINDING = "thinking-binding-controls-2026-08-01"
@@ -79,7 +79,7 @@ _MINIMAX_FAST = {"MiniMax-M2.7": "MiniMax-M2.7-highspeed"}
 
 
 class Claude(msgspec.Struct, frozen=True):
-    """A Claude model, by its id. Everything is false for the id of another model."""
+    """Properties of a Claude model, derived from its id; all false for other models."""
 
     family: str = ""
     version: tuple[int, int] = (0, 0)
@@ -94,24 +94,24 @@ class Claude(msgspec.Struct, frozen=True):
 
     @property
     def is_adaptive(self) -> bool:
-        """Decides itself how long to think, and takes an effort instead of a budget."""
+        """Decides itself how long to think, and accepts an effort instead of a budget."""
         return self.version >= (4, 6)
 
     @property
     def is_bound(self) -> bool:
-        """Refuses its earlier thinking where anything before it has changed since."""
+        """Rejects its earlier thinking if anything before it has changed since."""
         return self.version >= (5, 1)
 
     @property
     def is_new(self) -> bool:
-        """Takes no temperature, knows one more effort, and shows its thoughts on request only."""
+        """Accepts no temperature, has one more effort, and shows its thinking only on request."""
         return self.version >= (4, 7)
 
     @property
     def off(self) -> Plan:
-        """How thinking is turned off, as far as it can be."""
+        """How to turn thinking off, as far as possible."""
         if self.family in _ALWAYS_THINK or (self.family == "opus" and self.version >= (5, 5)):
-            # The least effort is the nearest to not thinking; it is not asked to show its thoughts.
+            # It cannot be turned off: use the lowest effort, and do not show the thinking.
             return Plan({"type": "adaptive"}, "low")
         if self.version < (5, 0):
             return Plan()
@@ -130,7 +130,7 @@ class Plan(msgspec.Struct, frozen=True):
     thinking: dict[str, Any] | None = None
     effort: str = ""
     budget: int = 0
-    """Tokens that the thinking may take from those of the answer."""
+    """Tokens of the answer that the thinking may use."""
 
     @property
     def is_on(self) -> bool:
@@ -138,7 +138,7 @@ class Plan(msgspec.Struct, frozen=True):
 
 
 def plan(level: Level, claude: Claude, compat: Compat, levels: Mapping[str, Any]) -> Plan:
-    """The fields for a level. `levels`, the model's own words for levels, win over everything."""
+    """The fields for a level. The model's own `levels` take precedence."""
     own = levels.get(level)
     if isinstance(own, Mapping):
         return Plan(dict(own))
@@ -165,7 +165,7 @@ def _effort(level: Level, claude: Claude, compat: Compat) -> str:
 
 
 class AnthropicWire(ApiWire):
-    """Writes requests to one model and makes decoders for its answers."""
+    """Writes requests to one model and creates decoders for its answers."""
 
     FORM = "anthropic"
 
@@ -182,7 +182,6 @@ class AnthropicWire(ApiWire):
 
     @property
     def path(self) -> str:
-        """What comes after the base URL."""
         has_version = self._endpoint.base_url.rstrip("/").endswith("/v1")
         return "/messages" if has_version else "/v1/messages"
 
@@ -192,7 +191,7 @@ class AnthropicWire(ApiWire):
         if self._is_binding:
             headers["anthropic-beta"] = _BINDING
         elif self._claude.version >= (4, 0) and not self._claude.is_adaptive:
-            # Thinking between calls; means nothing to a request that does not think.
+            # Thinking between calls; ignored if thinking is off.
             headers["anthropic-beta"] = _INTERLEAVED
         return headers
 
@@ -200,7 +199,6 @@ class AnthropicWire(ApiWire):
         return AnthropicDecoder(self._endpoint)
 
     def write(self, request: Request) -> bytes:
-        """The body of the HTTP request."""
         endpoint, tools = self._endpoint, self._declarations(request.tools)
         given = {**endpoint.params, **request.params}
         fields = merge_params({}, endpoint.params, request.params)
@@ -231,7 +229,7 @@ class AnthropicWire(ApiWire):
         endpoint, level = self._endpoint, request.thinking
         can_think = endpoint.facts.reasoning or self._claude.is_adaptive
         if is_given or "thinking" in fields:
-            # It is configured in the API's own words.
+            # Configured explicitly, in the format of the API.
             own = dict_of(fields.get("thinking"))
             planned = Plan(dict(own) or None, budget=tokens(own.get("budget_tokens")))
         elif level in endpoint.thinking_levels or (can_think and level != "off"):
@@ -241,13 +239,13 @@ class AnthropicWire(ApiWire):
         else:
             planned = self._claude.off
         if self._is_binding and planned.is_on and planned.thinking is not None:
-            # Compaction, a new system prompt and new tools all change what came before.
+            # Compaction, a new system prompt and new tools change what precedes the thinking.
             binding = {"block_binding": {"prefix_mismatch_behavior": "drop_block"}}
             return replace(planned, thinking=binding | planned.thinking)
         return planned
 
     def _mark(self, given: Mapping[str, Any]) -> bytes:
-        """What ends a block up to which the service shall remember the request."""
+        """The cache mark that ends a block: the request is cached up to there."""
         retention = given.get("cacheRetention", given.get("cache_retention"))
         if retention == "none":
             return b""
@@ -257,7 +255,7 @@ class AnthropicWire(ApiWire):
         return b',"cache_control":{"type":"ephemeral"' + ttl + b"}}"
 
     def _leave_out(self, body: dict[str, Any], planned: Plan, *, has_tools: bool) -> None:
-        """Take out what does not go together with thinking, with no tools, or with this model."""
+        """Remove fields that conflict with thinking, with having no tools, or with this model."""
         body["thinking"] = planned.thinking
         supports = self._endpoint.compat.supports_temperature
         takes = not self._claude.is_new if supports is None else supports
@@ -277,10 +275,10 @@ class AnthropicWire(ApiWire):
     ) -> list[Piece]:
         pieces = self._pieces
         if is_flat:
-            # Calls in a request that offers no tools are refused.
+            # Calls are rejected in a request without tools.
             pieces = self._flat
         elif self._claude.is_bound and planned.thinking is not None and not planned.is_on:
-            # Turned off, it still looks at its earlier thoughts, which cannot be prevented.
+            # Even with thinking off, it validates earlier thinking, so leave that out.
             pieces = self._without_thinking
         made = pieces.of(messages)
         if messages and isinstance(last := messages[-1], Assistant):
@@ -323,7 +321,7 @@ class AnthropicWire(ApiWire):
             elif block := self._thought(part, keeps_thinking):
                 blocks.append(block)
         while blocks and blocks[-1]["type"] in ("thinking", "redacted_thinking"):
-            blocks.pop()  # an answer that ends with thinking is refused
+            blocks.pop()  # an answer that ends with thinking is rejected
         ids = tuple(block["id"] for block in blocks if block["type"] == "tool_use")
         return Piece("assistant", b",".join(map(encode, blocks)), ids=ids)
 
@@ -335,7 +333,7 @@ class AnthropicWire(ApiWire):
         if part.hidden:
             return {"type": "redacted_thinking", "data": part.signature}
         if not part.signature and self._endpoint.is_native:
-            return None  # what was not signed was not thought to its end
+            return None  # unsigned thinking is incomplete
         return {"type": "thinking", "thinking": part.text, "signature": part.signature}
 
     def _block(self, block: Block) -> dict[str, Any]:
@@ -362,7 +360,7 @@ def _fitted(planned: Plan, room: int) -> Plan:
 
 
 def _with_own_ids(messages: Iterable[Message]) -> Iterable[Message]:
-    """The messages with every id of a call once: some services count from 0 again."""
+    """The messages with unique call ids: some providers restart at 0 for each answer."""
     used: set[str] = set()
     names: dict[str, str] = {}
     for message in messages:
@@ -387,7 +385,7 @@ def _with_own_ids(messages: Iterable[Message]) -> Iterable[Message]:
 
 
 def safe_id(text: str) -> str:
-    """The id of a call as the API takes it, always the same for the same id."""
+    """A stable call id that the API accepts."""
     return text if re.fullmatch(_SAFE_ID, text) else short_id(text, _MAX_ID)
 
 
@@ -401,7 +399,7 @@ def _raw(body: bytes, mark: bytes) -> msgspec.Raw:
 
 
 def _without_space_at_end(message: Assistant) -> Assistant:
-    """The last message of a request must not end with space where it is an answer."""
+    """Strip trailing space: an answer at the end of a request must not have any."""
     *others, last = message.content or (Text(""),)
     if not isinstance(last, Text):
         return message
@@ -414,7 +412,7 @@ _STOP_REASONS: Mapping[str, Stop] = {
     "refusal": "refusal",
 }
 _MAX_OPEN = 1_000
-"""Blocks that are written at the same time."""
+"""Maximum number of blocks open at the same time."""
 _USAGE: Mapping[str, str] = {
     "input_tokens": "input",
     "output_tokens": "output",
@@ -424,15 +422,14 @@ _USAGE: Mapping[str, str] = {
 
 
 class AnthropicDecoder(AnswerDecoder):
-    """Puts one answer together. An index that is missing, or used again, is understood from the
-    order of events."""
+    """Assembles one answer. A missing or reused index is resolved by the order of events."""
 
     def __init__(self, endpoint: Endpoint) -> None:
         super().__init__(endpoint)
         self._open: dict[int, Part | None] = {}
-        """Blocks that are being written; None for those that mean nothing here."""
+        """Open blocks by index; None for blocks of unknown types."""
         self._given: set[int] = set()
-        """Calls whose arguments came with their beginning."""
+        """Calls that started with complete arguments."""
         self._counts: dict[str, int] = {}
 
     def _events(self, data: Any) -> list[dict[str, Any]]:
@@ -510,14 +507,14 @@ class AnthropicDecoder(AnswerDecoder):
                 if call is not None and call.kind == "call":
                     text = given_arguments(delta.get("partial_json"))
                     if text and call.number in self._given:
-                        # They come once more, in pieces.
+                        # The arguments are sent again, in pieces.
                         self._given.discard(call.number)
                         call.pieces.clear()
                     return self.add(call, text)
         return ()
 
     def _free(self, index: object) -> int:
-        """The place of a new block; one that is still there ends."""
+        """The index for a new block; closes a block that is still open there."""
         if len(self._open) >= _MAX_OPEN:
             raise malformed(f"its answer has more than {_MAX_OPEN:,} open parts")
         place = index if isinstance(index, int) else max(self._open, default=-1) + 1
@@ -533,7 +530,7 @@ class AnthropicDecoder(AnswerDecoder):
         return part
 
     def _words(self, index: object, kind: Kind) -> Part | None:
-        """The open block of that kind, or a new one; None where what comes means nothing."""
+        """The open block of that kind, or a new one; None if the block is ignored."""
         place = self._place(index)
         found = self._open.get(place)
         if found is None and place in self._open:
@@ -551,6 +548,6 @@ class AnthropicDecoder(AnswerDecoder):
 
     def _count(self, usage: object) -> None:
         found = {own: tokens(dict_of(usage).get(name)) for name, own in _USAGE.items()}
-        # Numbers are totals; a 0 at the end is what a service does not know.
+        # Counts are totals; a final 0 means that the server does not know.
         self._counts |= {own: number for own, number in found.items() if number}
         self._usage = Usage(**self._counts)

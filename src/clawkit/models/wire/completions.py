@@ -1,7 +1,7 @@
-"""OpenAI's Chat Completions API, and all the services that imitate it.
+"""OpenAI's Chat Completions API, and compatible ones.
 
-`Tags` is for thinking that a model writes into its text, between tags at the very beginning:
-services that run models of others give it a field of its own; small ones pass on what they got.
+`Tags` separates thinking that a model writes into its text, between tags at the very beginning:
+large providers move it to a separate field, small servers pass it on unchanged.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ from clawkit.models.wire.request import Piece, blocks_of, clean, encode, tokens
 
 _MARK = {"cache_control": {"type": "ephemeral"}}
 _THOUGHTS = ("reasoning_content", "reasoning", "reasoning_text")
-"""Fields with thinking; services that fill several of them say the same in each."""
+"""Fields with thinking; providers that fill several send the same in each."""
 _KEEPS_THINKING = FORMATS | {"qwen-chat-template", "moonshot"}
-"""Formats and services that want back what the model thought."""
+"""Formats and providers that expect the model's thinking to be sent back."""
 _MISSES_THINKING = frozenset({"deepseek", "moonshot"})
-"""Services that refuse a message with calls when the thinking before them is missing."""
+"""Providers that reject a message with calls if the thinking before them is missing."""
 
 
 class CompletionsWire(OpenAiWire):
@@ -53,11 +53,11 @@ class CompletionsWire(OpenAiWire):
         is_strict = compat.strict_message_keys
         returns = not (endpoint.is_native or is_strict or compat.requires_thinking_as_text)
         self._keeps_thinking = returns and bool({self._format, self._service} & _KEEPS_THINKING)
-        """Whether the model's thinking goes back to it in a field of its own."""
+        """Whether the model's thinking is sent back in a separate field."""
         self._needs_thinking = (
             returns and self._service in _MISSES_THINKING and endpoint.facts.reasoning
         )
-        """Whether a message with calls must have that field, empty if need be."""
+        """Whether a message with calls must have that field, even if empty."""
         self._has_marks = compat.cache_control_format == "anthropic" and not (
             compat.requires_string_content or is_strict
         )
@@ -71,7 +71,7 @@ class CompletionsWire(OpenAiWire):
         return [encode({"role": self._system_role, "content": content})]
 
     def _marked(self, request: Request, pieces: list[Piece]) -> list[Piece]:
-        """The pieces with a cache mark at the last text of the user."""
+        """The pieces with a cache mark at the user's last text."""
         if not self._has_marks:
             return pieces
         for at in range(len(pieces) - 1, -1, -1):
@@ -148,7 +148,7 @@ class CompletionsWire(OpenAiWire):
 
 
 def _thinking_fields(thoughts: list[Thinking]) -> dict[str, Any]:
-    """Thinking in the field that it came in."""
+    """Thinking in the field that it was received in."""
     for thought in thoughts:
         with suppress(ValueError):
             details = decode(thought.signature) if thought.signature.startswith("[") else []
@@ -161,16 +161,16 @@ def _thinking_fields(thoughts: list[Thinking]) -> dict[str, Any]:
 
 OPEN, CLOSE = "<think>", "</think>"
 _MAX_LEAD = 100
-"""Blanks before a tag, at the most."""
+"""Maximum blanks before a tag."""
 
 
 class Tags:
-    """Takes text piece by piece, and tells the two apart. A tag may be cut anywhere."""
+    """Separates thinking from text, piece by piece. A tag may be split anywhere."""
 
     def __init__(self) -> None:
         self._state: Literal["begins", "thinks", "turns", "speaks"] = "begins"
         self._held = ""
-        """What may be the beginning of a tag."""
+        """Text that may be the start of a tag."""
 
     def feed(self, text: str) -> list[tuple[Kind, str]]:
         text, self._held = self._held + text, ""
@@ -199,7 +199,7 @@ class Tags:
         return [("thinking", thought.rstrip("\n")), ("text", rest)]
 
     def end(self) -> list[tuple[Kind, str]]:
-        """What is left when nothing more comes."""
+        """The rest, at the end of the text."""
         held, self._held = self._held, ""
         return [("thinking" if self._state == "thinks" else "text", held)] if held else []
 
@@ -214,7 +214,7 @@ _STOPS: dict[str, Stop] = {
     "sensitive": "refusal",
     "refusal": "refusal",
 }
-"""Everything else, known or not, is an answer that ended as it should."""
+"""Any other reason means that the answer ended normally."""
 _FAILURES: dict[str, ErrorKind] = {
     "error": "server",
     "abort": "server",
@@ -229,7 +229,7 @@ _MAX_PRICE = 10_000
 
 
 class CompletionsDecoder(AnswerDecoder):
-    """One answer. Calls are told apart by index, by id, and where both are missing by name."""
+    """Assembles one answer. Calls are distinguished by index, by id, or else by name."""
 
     STOP_WHEN_DONE = "stop"
 
@@ -243,7 +243,7 @@ class CompletionsDecoder(AnswerDecoder):
         self._tags = Tags()
 
     def _settle(self) -> None:
-        """Mark what cannot grow any more, and sign the thinking that goes back in its own form."""
+        """Close all parts, and sign the thinking that is sent back in its own format."""
         for kind, text in self._tags.end():
             self._say(kind, text)
         for part in self.parts:
@@ -267,7 +267,7 @@ class CompletionsDecoder(AnswerDecoder):
             index = choice.get("index")
             if self._choice is None and isinstance(index, int):
                 self._choice = index
-            # Only one choice is read, however many a service sends.
+            # Only one choice is read, however many are sent.
             if not isinstance(index, int) or index == self._choice:
                 self._read_choice(choice, out)
         for holder in (data, dict_of(data.get("x_groq"))):
@@ -306,9 +306,9 @@ class CompletionsDecoder(AnswerDecoder):
             out += self._read_call({"index": 0, "function": old})
 
     def _read_content(self, content: object) -> list[Delta]:
-        """Text, or parts of which each says what it is."""
+        """Read text, or a list of typed parts."""
         if isinstance(content, str):
-            # Only OpenAI itself is sure to keep thinking out of the text.
+            # Only OpenAI itself reliably keeps thinking out of the text.
             is_plain = not content or self._endpoint.is_native
             pieces = [("text", content)] if is_plain else self._tags.feed(content)
             return [delta for kind, piece in pieces for delta in self._say(kind, piece)]
@@ -360,7 +360,7 @@ class CompletionsDecoder(AnswerDecoder):
             if call_id and not call.given_id:
                 self.rename(call, call_id)
             if name and (not call.pieces or not call.name):
-                # A name comes in pieces, or again and again, as a whole or with more each time.
+                # A name may come in pieces, or repeatedly, complete or growing.
                 is_longer = name.startswith(call.name)
                 call.name = name if is_longer else read_name(call.name + name)
         if index is not None:
@@ -371,7 +371,7 @@ class CompletionsDecoder(AnswerDecoder):
         return [*self.tell(call), *self.add(call, arguments)]
 
     def _find(self, index: int | None, call_id: str, name: str, arguments: str) -> Part | None:
-        """The call that a piece belongs to; None when it begins one."""
+        """The call that a piece belongs to; None if it starts a new one."""
         call = self._last_call
         if index is not None:
             call = self._by_index.get(index)
@@ -383,7 +383,7 @@ class CompletionsDecoder(AnswerDecoder):
             return None
         if index is None and not call_id and call.name != name:
             return None
-        # Nothing goes on with a brace after a complete object.
+        # After a complete object, another opening brace starts a new call.
         return None if arguments.lstrip().startswith("{") and call.looks_whole() else call
 
     def _count(self, usage: object) -> None:
@@ -399,7 +399,7 @@ class CompletionsDecoder(AnswerDecoder):
         sent, received = tokens(usage.get("prompt_tokens")), tokens(usage.get("completion_tokens"))
         thought = tokens(dict_of(usage.get("completion_tokens_details")).get("reasoning_tokens"))
         if thought and tokens(usage.get("total_tokens")) == sent + received + thought:
-            received += thought  # counted beside the output, not in it
+            received += thought  # counted separately from the output
         self._usage = Usage(max(0, sent - cached - written), received, cached, written)
         cost = usage.get("cost")
         is_relay = self._endpoint.ref.provider == "openrouter"
@@ -418,7 +418,7 @@ def _is_error(chunk: dict[str, Any], name: str) -> bool:
 
 
 def _detail(item: dict[str, Any]) -> dict[str, Any]:
-    """A detail whose texts came in pieces."""
+    """A detail with its pieces joined."""
     texts = {name: clean("".join(item[name])) for name in _DETAIL_TEXTS if item[name]}
     return {name: item[name] for name in _DETAIL_FIELDS if name in item} | texts
 

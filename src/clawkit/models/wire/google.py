@@ -1,4 +1,4 @@
-"""The Google Generative Language API: what each Gemini needs to think, requests, answers."""
+"""The Google Generative Language API: thinking per model, requests, answers."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ BUDGETS: Mapping[str, int] = {
     "xhigh": 24_576,
     "max": 32_768,
 }
-"""Tokens of thinking for each level."""
+"""Thinking budget in tokens for each level."""
 _LEVELS: Mapping[str, str] = {
     "off": "MINIMAL",
     "minimal": "MINIMAL",
@@ -79,7 +79,7 @@ _MOST, _MOST_OF_PRO, _LEAST_OF_PRO = 24_576, 32_768, 128
 
 
 class Gemini(msgspec.Struct, frozen=True):
-    """A Gemini model as its id tells it; version 0 for an id that is none."""
+    """Properties of a Gemini model, derived from its id; version 0 for other models."""
 
     version: tuple[int, int] = (0, 0)
     is_pro: bool = False
@@ -97,7 +97,7 @@ class Gemini(msgspec.Struct, frozen=True):
 
     @property
     def is_third(self) -> bool:
-        """Of the third generation or later: wants signatures and ids back, takes levels."""
+        """Third generation or later: requires signatures and ids, accepts thinking levels."""
         return self.version >= (3, 0)
 
 
@@ -106,11 +106,11 @@ class Plan(msgspec.Struct, frozen=True):
 
     config: dict[str, Any] | None = None
     budget: int = 0
-    """Tokens that the thinking may take from those of the answer."""
+    """Tokens of the answer that the thinking may use."""
 
 
 def plan(level: Level, gemini: Gemini, compat: Compat, levels: Mapping[str, Any]) -> Plan:
-    """The `thinkingConfig` for a level. `levels`, the model's own words, win over everything."""
+    """The `thinkingConfig` for a level. The model's own `levels` take precedence."""
     if level in levels:
         own = levels[level]
         if isinstance(own, Mapping):
@@ -123,7 +123,7 @@ def plan(level: Level, gemini: Gemini, compat: Compat, levels: Mapping[str, Any]
     if gemini.is_third:
         return _shown({"thinkingLevel": _word(level, gemini, compat)}, level)
     if level == "off":
-        # The large one cannot stop thinking.
+        # Pro models cannot turn thinking off.
         return Plan({"thinkingBudget": _LEAST_OF_PRO if gemini.is_pro else 0})
     most = _MOST_OF_PRO if gemini.is_pro else _MOST
     return _shown({"thinkingBudget": min(BUDGETS[level], most)}, level)
@@ -141,12 +141,12 @@ def _word(level: Level, gemini: Gemini, compat: Compat) -> str:
     word = _LEVELS[level]
     if gemini.is_pro and word == "MINIMAL":
         return "LOW"
-    # The first of them knows two levels only.
+    # Gemini 3.0 Pro has only two levels.
     return "HIGH" if gemini.is_pro and gemini.version == (3, 0) and word == "MEDIUM" else word
 
 
 SKIP_SIGNATURE = "skip_thought_signature_validator"
-"""Stands for the signature of a call that another model made."""
+"""Placeholder for the signature of a call by another model."""
 
 _CONFIG = names(
     "audioTimestamp candidateCount enableAffectiveDialog enableEnhancedCivicAnswers "
@@ -154,12 +154,12 @@ _CONFIG = names(
     "responseJsonSchema responseLogprobs responseMimeType responseModalities responseSchema "
     "routingConfig seed speechConfig stopSequences temperature thinkingConfig topK topP"
 )
-"""Fields of `generationConfig`; other parameters stand beside it."""
+"""Fields of `generationConfig`; other parameters are outside it."""
 _OTHER_NAMES = {"max_tokens": "maxOutputTokens", "stop": "stopSequences"}
 
 
 class GoogleWire(ApiWire):
-    """Writes requests to one model and makes decoders for its answers."""
+    """Writes requests to one model and creates decoders for its answers."""
 
     FORM = "google"
 
@@ -167,11 +167,10 @@ class GoogleWire(ApiWire):
         super().__init__(endpoint)
         self._gemini = Gemini.of(endpoint.ref.id)
         self._ids: set[str] = set()
-        """Ids of calls that are sent: those of their results are, too."""
+        """Ids of calls that are sent: their results are then sent with the id, too."""
 
     @property
     def path(self) -> str:
-        """What comes after the base URL, with its query."""
         model_id = quote(self._endpoint.ref.id.removeprefix("models/"), safe="/")
         return f"/models/{model_id}:streamGenerateContent?alt=sse"
 
@@ -179,7 +178,6 @@ class GoogleWire(ApiWire):
         return GoogleDecoder(self._endpoint)
 
     def write(self, request: Request) -> bytes:
-        """The body of the HTTP request."""
         params = [_sorted(each) for each in (self._endpoint.params, request.params)]
         level, levels = request.thinking, self._endpoint.thinking_levels
         can_think = self._gemini.can_think or (self._endpoint.facts.reasoning and level != "off")
@@ -228,7 +226,7 @@ class GoogleWire(ApiWire):
             part = self._call(each, is_own)
             if wants_signature and "thoughtSignature" not in part:
                 part["thoughtSignature"] = SKIP_SIGNATURE
-            wants_signature = False  # the first call of an answer stands for all of them
+            wants_signature = False  # only the first call of an answer needs one
             parts.append(part)
         return Piece("model", b",".join(map(encode, parts)))
 
@@ -238,7 +236,7 @@ class GoogleWire(ApiWire):
             return [{"text": part.text} | signature] if part.text.strip() or signature else []
         if self._endpoint.compat.requires_thinking_as_text:
             return [{"text": part.text}] if part.text.strip() else []
-        # Thoughts that are not signed are for people only.
+        # Unsigned thinking is only for people.
         return [{"text": part.text, "thought": True} | signature] if signature else []
 
     def _call(self, call: ToolCall, is_own: bool) -> dict[str, Any]:
@@ -278,7 +276,7 @@ class GoogleWire(ApiWire):
 
 
 def _sorted(params: Mapping[str, Any]) -> dict[str, Any]:
-    """Parameters, those that are fields of `generationConfig` moved there."""
+    """The parameters, with fields of `generationConfig` moved there."""
     rest: dict[str, Any] = {}
     config = dict(_config_of(params))
     for key, value in params.items():
@@ -307,24 +305,22 @@ _BROKEN: Mapping[str, str] = {
     "UNEXPECTED_TOOL_CALL": "it called a tool although none was offered",
 }
 _MADE = "gc_"
-"""How ids begin that the API did not give."""
+"""Prefix of ids that the API did not provide."""
 
 
 def is_made(call_id: str) -> bool:
-    """Whether an id was made here because the API gave none."""
+    """Whether an id was generated because the API provided none."""
     return call_id.startswith(_MADE)
 
 
 class GoogleDecoder(AnswerDecoder):
-    """Puts one answer together."""
-
     def __init__(self, endpoint: Endpoint) -> None:
         super().__init__(endpoint)
         self._reason = ""
         self._message = ""
 
     def _events(self, data: Any) -> list[dict[str, Any]]:
-        # A list of what would have been events, or the one answer there is.
+        # A list of what would have been events, or one answer.
         chunks = data if isinstance(data, list) else [data]
         are_objects = all(isinstance(each, dict) for each in chunks)
         return chunks if are_objects and any("candidates" in each for each in chunks) else []
@@ -348,7 +344,7 @@ class GoogleDecoder(AnswerDecoder):
         return deltas
 
     def _finish(self, stop: Stop) -> Assistant:
-        """Raises "malformed" when the model did not manage to write an answer."""
+        """Raises "malformed" if the model failed to write an answer."""
         self._explanation = (
             self._explanation or f"the answer was blocked: {self._message or self._reason}"
         )
@@ -378,7 +374,7 @@ class GoogleDecoder(AnswerDecoder):
         if signature:
             words.signed = [signature]
             if kind == "text" and not words.pieces:
-                words.pieces.append("")  # a text that is nothing but its signature
+                words.pieces.append("")  # an empty text with a signature
             self._close()
         return deltas
 

@@ -1,7 +1,7 @@
-"""What OpenAI's two APIs have in common: how requests are written.
+"""Writing requests: the code that OpenAI's two APIs share.
 
-What a service with such an API takes is decided once for an endpoint: as configured, else as far as
-the service is known.
+What a compatible server accepts is determined once per endpoint: by its configuration, else by what
+is known about the provider.
 """
 
 from __future__ import annotations
@@ -45,10 +45,10 @@ _SERVICES = {
     "x.ai": "xai",
 }
 FORMATS = frozenset({"openrouter", "deepseek", "zai", "together", "qwen"})
-"""Services with a way of their own to turn thinking on."""
+"""Providers with their own way to turn thinking on."""
 _NO_EFFORT = frozenset({"mistral", "xai", "moonshot", "zai"})
 _SAFE_EFFORTS = ("low", "medium", "high")
-"""What every model that thinks can be expected to know."""
+"""Efforts that every thinking model should support."""
 _PLAIN_ID = r"[A-Za-z0-9_-]+"
 _WIDE_ID = r"[A-Za-z0-9_.:-]+"
 _NINE = r"[A-Za-z0-9]{9}"
@@ -58,7 +58,7 @@ _IMAGE_FOLLOWS = "[an image, which follows]"
 _RESULT_IMAGES = "[images of the results above]"
 _BRIDGE = encode({"role": "assistant", "content": "[results received]"})
 _LIMITS = frozenset({"max_tokens", "max_completion_tokens", "max_output_tokens"})
-"""What the APIs call the limit of an answer."""
+"""The APIs' names for the limit of an answer."""
 
 
 class OpenAiWire(ApiWire):
@@ -66,9 +66,9 @@ class OpenAiWire(ApiWire):
 
     PATH: ClassVar[str]
     LIST: ClassVar[str]
-    """The field that holds the conversation."""
+    """The field with the conversation."""
     TEXT: ClassVar[str]
-    """What a part with text is called."""
+    """The type of a text part."""
 
     def __init__(self, endpoint: Endpoint) -> None:
         super().__init__(endpoint)
@@ -100,24 +100,24 @@ class OpenAiWire(ApiWire):
         end = b"]," + (b'"tools":[%s],' % tools if tools else b"") + encode(fields)[1:]
         if not items:
             return start + end
-        # Conversations are large: they are copied once, by one join.
+        # Conversations are large: copy them only once, in one join.
         items[0] = start + items[0]
         items[-1] += end
         return b",".join(items)
 
     def _marked(self, _request: Request, pieces: list[Piece]) -> list[Piece]:
-        """The pieces with marks for the provider's cache, where it wants some."""
+        """The pieces with cache marks, if the provider uses them."""
         return pieces
 
     def _fields(self, request: Request, items: list[bytes]) -> dict[str, Any]:
-        """What is beside the conversation and the tools, which come last in `items`."""
+        """All other fields; `items` are the conversation, with the tools as last item."""
         endpoint, compat, facts = self._endpoint, self._endpoint.compat, self._endpoint.facts
         given = {**endpoint.params, **request.params}
         limit = request.max_tokens
         if limit is None:
             limit = max_tokens_param(endpoint.params, request.params)
         if limit is None and facts.is_capped and _LIMITS.isdisjoint(given):
-            # What pictures take has nothing to do with their size.
+            # The tokens of an image do not depend on its size in bytes.
             size = sum(len(item) for item in items if b";base64," not in item)
             limit = min(facts.max_tokens, room_for_answer(request, facts, size))
         fields: dict[str, Any] = {"model": endpoint.ref.id}
@@ -129,7 +129,7 @@ class OpenAiWire(ApiWire):
         retention = given.get("cacheRetention", given.get("cache_retention"))
         takes_key = given_or(compat.supports_prompt_cache_key, endpoint.is_native)
         if retention != "none" and takes_key and (key := request.session):
-            # Requests of one conversation find the same cache by it.
+            # Routes all requests of a conversation to the same cache.
             fits = len(key) <= _MAX_CACHE_KEY
             fields["prompt_cache_key"] = key if fits else short_id(key, _MAX_CACHE_KEY)
         if retention == "long" and compat.supports_long_cache_retention:
@@ -156,7 +156,7 @@ class OpenAiWire(ApiWire):
         return Piece("user", encode({"role": "user", "content": self._content(blocks)}))
 
     def _content(self, blocks: list[Block]) -> str | list[dict[str, Any]]:
-        """One text as a string, which every service takes; anything else as parts."""
+        """A single text as a string, which every provider accepts; anything else as parts."""
         parts = self._parts(blocks)
         is_text = all("text" in part for part in parts)
         if is_text and (len(parts) == 1 or self._endpoint.compat.requires_string_content):
@@ -183,7 +183,7 @@ class OpenAiWire(ApiWire):
         return Piece("result", encode(self._result_item(result, text)), after)
 
     def _call_id(self, given: str) -> str:
-        """The id of a call as the service takes it: its own as it came, others made safe."""
+        """The id of a call: the provider's own unchanged, others made safe."""
         if self._service == "mistral":
             return given if re.fullmatch(_NINE, given) else short_id(given)[5:14]
         native = self._endpoint.is_native
@@ -193,7 +193,7 @@ class OpenAiWire(ApiWire):
         return given if fits else short_id(given)
 
     def _effort(self, level: Level) -> str | None:
-        """The service's word for a level; None where there is none to send."""
+        """The provider's name for a thinking level; None to send none."""
         endpoint, compat = self._endpoint, self._endpoint.compat
         if level in endpoint.thinking_levels:
             word = endpoint.thinking_levels[level]
@@ -206,16 +206,16 @@ class OpenAiWire(ApiWire):
         return nearest_effort(level, known if known is not None else _SAFE_EFFORTS)
 
     def _is_on(self, level: Level) -> bool:
-        """Whether the model is to think."""
+        """Whether the model should think."""
         return level != "off" and self._endpoint.thinking_levels.get(level, level) is not None
 
     @abstractmethod
     def _own_fields(self, request: Request, limit: int | None) -> dict[str, Any]:
-        """The fields that only this API has."""
+        """Fields that only this API has."""
 
     @abstractmethod
     def _answer(self, message: Assistant) -> bytes:
-        """Items of an answer; empty for one that says nothing."""
+        """The items of an answer; empty if it has no content."""
 
     @abstractmethod
     def _result_item(self, result: ToolResult, text: str) -> dict[str, Any]: ...
@@ -231,7 +231,7 @@ def given_or(given: bool | None, default: bool) -> bool:
 
 
 def _service_of(endpoint: Endpoint) -> str:
-    """Which of the known services this is, or the provider's own name."""
+    """The known provider at this endpoint, else the provider's configured name."""
     try:
         host = urlsplit(endpoint.base_url).hostname or ""
     except ValueError:
@@ -241,9 +241,9 @@ def _service_of(endpoint: Endpoint) -> str:
 
 
 def arrange(pieces: Sequence[Piece], *, bridge: bool) -> list[bytes]:
-    """The items in the order in which they are sent.
+    """The items in the order they are sent.
 
-    With `bridge`, there is a message of the assistant between results and what a user says next.
+    With `bridge`, an assistant message is inserted between results and the next user message.
     """
     if not bridge and not any(piece.apart for piece in pieces):
         return [piece.body for piece in pieces if piece.body]
@@ -268,11 +268,11 @@ def arrange(pieces: Sequence[Piece], *, bridge: bool) -> list[bytes]:
 
 
 def function_of(call: ToolCall) -> dict[str, str]:
-    """Name and arguments of an earlier call, as every service takes them."""
+    """Name and arguments of an earlier call, in a form that every provider accepts."""
     arguments = encode(as_object(call.arguments)).decode()
     return {"name": name_of(call.name), "arguments": arguments}
 
 
 def name_of(name: str) -> str:
-    """A tool's name, also one that a model made up, as every service takes it."""
+    """A tool name, even one that a model made up, in a form that every provider accepts."""
     return safe_name(name)[:_MAX_NAME]

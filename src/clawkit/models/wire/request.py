@@ -1,4 +1,4 @@
-"""What the writers of all APIs need: encodings made once, tools, parameters, safe names and ids."""
+"""Shared by the writers of all APIs: cached encodings, tools, parameters, safe names and ids."""
 
 from __future__ import annotations
 
@@ -31,19 +31,19 @@ if TYPE_CHECKING:
 NO_IMAGE = "[an image was left out: the model takes no images]"
 NO_OUTPUT = "(no output)"
 BEGINNING = "(The conversation begins here.)"
-"""The first message of the user where there is none: some APIs insist on one."""
+"""Used if the conversation does not start with the user, which some APIs require."""
 UNREADABLE = "unreadable"
-"""Key under which a model gets back arguments of its own that were not a JSON object."""
+"""Key for arguments of earlier calls that were not a JSON object."""
 MAX_DEPTH = 100
-"""Levels of one call's arguments; beyond that, reading them again could fail."""
+"""Maximum nesting of a call's arguments; deeper ones might not be readable again."""
 BYTES_PER_TOKEN = 3
-"""Few, so that a conversation is not taken for shorter than it is."""
+"""A low estimate, so that the size of a conversation is not underestimated."""
 LEAST_ANSWER = 1_024
-"""Tokens left for an answer, however full the window seems."""
+"""Tokens reserved for an answer, however full the window seems."""
 
 EFFORTS = ("minimal", "low", "medium", "high", "xhigh", "max")
 _FIXED = frozenset({"messages", "input", "contents", "stream", "tools"})
-"""Fields of a request that no parameter changes."""
+"""Fields of a request that parameters cannot change."""
 OWN_PARAMS = frozenset(
     (
         *("cacheRetention", "cache_retention", "contextTokens", "extraBody", "extra_body"),
@@ -52,7 +52,7 @@ OWN_PARAMS = frozenset(
         *("timeoutMs", "timeoutSeconds", "transport"),
     )
 )
-"""Parameters that mean something to clawkit, not to a service."""
+"""Parameters for clawkit, which are not sent."""
 _MAX_TOKENS = 1 << 53
 _MAX_NAME = 128
 _NOT_IN_NAMES = r"[^a-zA-Z0-9_-]+"
@@ -60,23 +60,23 @@ _SURROGATE = "[\ud800-\udfff]"
 
 
 class Piece(msgspec.Struct, frozen=True):
-    """One message as an API is sent it."""
+    """One message, encoded for an API."""
 
     role: str
-    """The API's own word; `result` for the results of calls in OpenAI's APIs."""
+    """The API's name of the role; `result` for results of calls in OpenAI's APIs."""
     body: bytes = b""
-    """JSON without brackets, with commas between items; empty when nothing is sent."""
+    """JSON items separated by commas, without brackets; empty if nothing is sent."""
     apart: bytes = b""
-    """What has another place in the request. Google: a result, which comes first in its turn.
-    OpenAI: what the user says once all results that belong together are given."""
+    """What belongs elsewhere in the request. Google: a result, which comes first in its turn.
+    OpenAI: a user message that follows all results of one answer."""
     ids: tuple[str, ...] = ()
-    """Of the calls it asks for."""
+    """Ids of its calls."""
     images: int = 0
-    """Bytes of `body` that are images: they say nothing about tokens."""
+    """Bytes of `body` that are images, which say nothing about tokens."""
 
 
 class Pieces:
-    """How each message of a conversation is written: made once, kept while the message is in it."""
+    """Cache of the encoded messages of a conversation."""
 
     def __init__(self, make: Callable[[Message], Piece]) -> None:
         self.make = make
@@ -84,9 +84,9 @@ class Pieces:
         self._pieces: list[Piece] = []
 
     def of(self, messages: Sequence[Message]) -> list[Piece]:
-        """The piece of every message; forgets those of all other messages."""
+        """The encoded messages; drops those of all other messages."""
         now, before, pieces = tuple(messages), self._messages, self._pieces
-        # Mostly a conversation only grows: the same objects are equal at once.
+        # Fast path: usually a conversation only grows, and identical objects compare quickly.
         start = len(before) if now[: len(before)] == before else 0
         known = (
             {} if start else {id(each): piece for each, piece in zip(before, pieces, strict=True)}
@@ -97,10 +97,10 @@ class Pieces:
 
 
 class ApiWire(ABC):
-    """One API for one endpoint and one conversation: each message and tool is encoded once."""
+    """One API for one endpoint and one conversation; encodes each message and tool once."""
 
     FORM: ClassVar[Provider]
-    """How tools are declared."""
+    """The format of tool declarations."""
 
     def __init__(self, endpoint: Endpoint) -> None:
         self._endpoint = endpoint
@@ -113,17 +113,17 @@ class ApiWire(ABC):
 
     @property
     def headers(self) -> Mapping[str, str]:
-        """What the API wants besides the credential and the content type."""
+        """Headers of the API, besides the credential and the content type."""
         return {}
 
     @property
     @abstractmethod
     def path(self) -> str:
-        """What comes after the base URL, with its query."""
+        """Path and query after the base URL."""
 
     @abstractmethod
     def write(self, request: Request) -> bytes:
-        """The body of the HTTP request. Work per message is done once, not once per request."""
+        """The body of the HTTP request."""
 
     @abstractmethod
     def decoder(self) -> AnswerDecoder: ...
@@ -131,18 +131,18 @@ class ApiWire(ABC):
     def _piece(self, message: Message) -> Piece: ...
 
     def _is_own(self, message: Assistant) -> bool:
-        """Whether the same model said this through the same API: only then its signatures hold."""
+        """Whether the message is from the same model and API: only then are signatures valid."""
         return message.api == self._endpoint.api and message.model == str(self._endpoint.ref)
 
     def _room(self, limit: int, budget: int) -> int:
-        """Tokens of the answer: what the thinking takes is on top of what was asked for, as far as
-        the model can."""
+        """Maximum tokens of the answer: the thinking budget is added to the limit, up to the
+        model's maximum."""
         facts = self._endpoint.facts
         raised = min((limit or facts.max_tokens) + budget, facts.max_tokens)
         return min(max(limit, raised), facts.window)
 
     def _declarations(self, tools: tuple[ToolSpec, ...]) -> bytes:
-        """Tools as JSON without brackets; nothing for no tools, or where they are not supported.
+        """Tools as JSON without brackets; empty for no tools, or if they are not supported.
 
         Raises `ModelError` ("invalid") for a tool that cannot be declared.
         """
@@ -164,13 +164,13 @@ class ApiWire(ABC):
                 tool.name, tool.description, tool.schema, provider, strict=wants_strict
             )
             function = declared.get("function", declared)
-            if is_openai and target != "openai":  # a relay passes the schema on as it is
+            if is_openai and target != "openai":  # a relay passes the schema on unchanged
                 function["parameters"] = adapt(tool.schema, target)
         except SchemaError as error:
             message = f"{tool.name} cannot be offered to {endpoint.ref}: {error}"
             raise ModelError("invalid", message) from None
         if provider == "openai-responses" and strict is not False:
-            # By default, this API makes a schema strict by itself.
+            # The API's default is strict.
             function.setdefault("strict", False)
         for key in ("input_schema", "parameters"):
             if self._unsupported and key in function:
@@ -179,7 +179,7 @@ class ApiWire(ABC):
 
 
 def _without(schema: Any, keywords: frozenset[str]) -> Any:
-    """The schema with these keywords left out at every level; names of properties stay."""
+    """The schema without these keywords at any level; property names are kept."""
     if not isinstance(schema, Mapping):
         return schema
     visit: Callable[[Any], Any] = lambda child: _without(child, keywords)  # noqa: E731
@@ -187,12 +187,12 @@ def _without(schema: Any, keywords: frozenset[str]) -> Any:
 
 
 def safe_name(name: str) -> str:
-    """A tool's name that every service takes back, also where a model made it up."""
+    """A tool name that every provider accepts, even if a model made it up."""
     return re.sub(_NOT_IN_NAMES, "_", name[:_MAX_NAME]) or "unnamed"
 
 
 def flat(message: Message) -> Message:
-    """The message for a model that is offered no tools: calls and their results as text."""
+    """The message for a request without tools: calls and their results as text."""
     if isinstance(message, ToolResult):
         what = "error of" if message.is_error else "result of"
         return User((Text(f"[{what} {message.tool}]\n{text_of(message)}"),))
@@ -211,7 +211,7 @@ def flat(message: Message) -> Message:
 
 
 def blocks_of(message: User | Summary | ToolResult) -> list[Text | Image]:
-    """What a message holds for the model; services refuse empty texts."""
+    """The blocks of a message without empty texts, which providers reject."""
     if isinstance(message, Summary):
         return [Text(f"The conversation before this was summarised:\n\n{message.text}")]
     return [each for each in message.content if isinstance(each, Image) or each.text.strip()]
@@ -224,11 +224,11 @@ def write_turns(
     beginning: object,
     mark: bytes = b"",
 ) -> bytes:
-    """The whole request: `fields`, and the conversation, one turn per change of role.
+    """The whole request: `fields`, and the conversation with one turn per change of role.
 
-    `names` are those of the list of turns and of the parts of one; what is `apart` comes first in
-    a turn. The first one is the user's: `beginning` where the conversation has none. The last two
-    of the user end with `mark`.
+    `names` are the names of the list of turns and of the parts of a turn; `Piece.apart` comes first
+    in a turn. If the first turn is not the user's, `beginning` is added. The user's last two turns
+    end with `mark`.
     """
     turns: list[tuple[str, list[bytes], list[bytes]]] = []
     for piece in pieces:
@@ -251,12 +251,12 @@ def write_turns(
         out[-1] = b"]}"
         out.append(b",")
     out[-1] = b"]}"
-    # Conversations are large: they are copied once, by one join.
+    # Conversations are large: copy them only once, in one join.
     return b"".join(out)
 
 
 def text_of(result: ToolResult, image: str = NO_IMAGE) -> str:
-    """The text of a result, with `image` in the place of each image."""
+    """The text of a result, with `image` for each image."""
     texts = [
         image if isinstance(block, Image) else block.text
         for block in result.content
@@ -266,14 +266,14 @@ def text_of(result: ToolResult, image: str = NO_IMAGE) -> str:
 
 
 def clean(text: str) -> str:
-    """The text with halves of surrogate pairs joined, and those without the other half replaced."""
+    """The text with split surrogate pairs joined, and lone surrogates replaced."""
     if text.isascii() or not re.search(_SURROGATE, text):
         return text
     return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
 
 
 def encode(value: object) -> bytes:
-    """JSON of plain values; never fails for texts that are not valid Unicode."""
+    """Encode plain values as JSON; strings may contain lone surrogates."""
     try:
         return msgspec.json.encode(value)
     except UnicodeEncodeError:
@@ -281,7 +281,7 @@ def encode(value: object) -> bytes:
 
 
 def cleaned(value: object) -> object:
-    """The value with every text in it `clean`."""
+    """The value with `clean` applied to every string."""
     if isinstance(value, str):
         return clean(value)
     if isinstance(value, Mapping):
@@ -292,7 +292,7 @@ def cleaned(value: object) -> object:
 
 
 def is_deep(value: object, levels: int = MAX_DEPTH) -> bool:
-    """Whether lists and objects are nested that deep. Does not recurse, however deep they are."""
+    """Whether lists and objects are nested deeper than this. Does not recurse."""
     level = [value] if isinstance(value, dict | list) else []
     for _ in range(levels):
         inner = [node.values() if isinstance(node, dict) else node for node in level]
@@ -303,38 +303,38 @@ def is_deep(value: object, levels: int = MAX_DEPTH) -> bool:
 
 
 def as_object(arguments: dict[str, Any] | str) -> dict[str, Any]:
-    """The arguments of a call in a form that every service takes, readable or not."""
+    """The arguments of a call as an object that every provider accepts."""
     if isinstance(arguments, str):
         return {UNREADABLE: arguments}
     return {UNREADABLE: "nested too deeply"} if is_deep(arguments) else arguments
 
 
 def room_for_answer(request: Request, facts: Facts, size: int) -> int:
-    """Tokens that are left in the window beside a request of so many bytes, but for pictures."""
-    # What came since the service counted may be more than it was taken for.
+    """Tokens left in the window after a request of `size` bytes (without images)."""
+    # Add 5 %, because messages since the last count are only estimated.
     used = request.tokens + request.tokens // 20 or size // BYTES_PER_TOKEN
     return max(facts.window - used, LEAST_ANSWER)
 
 
 def nearest_effort(level: str, known: Iterable[str]) -> str | None:
-    """The effort that comes closest among those a model knows: the same, less, or else more."""
+    """The closest effort that a model supports: the same, else less, else more."""
     ordered = [each for each in EFFORTS if each in known]
     less = [each for each in ordered if EFFORTS.index(each) <= EFFORTS.index(level)]
     return less[-1] if less else next(iter(ordered), None)
 
 
 def tokens(value: object) -> int:
-    """A number of tokens as a service or a setting has it; 0 for anything else."""
+    """A number of tokens from a provider or a setting; 0 for any other value."""
     if not isinstance(value, (int, float)) or isinstance(value, bool) or not value > 0:
         return 0
     return int(value) if value < _MAX_TOKENS else 0
 
 
 def merge_params(body: dict[str, Any], *params: Mapping[str, Any]) -> dict[str, Any]:
-    """The body with parameters from the configuration, later ones over earlier ones.
+    """The body with configured parameters; later ones take precedence.
 
-    Objects are merged, null takes a field out. What makes up the conversation stays as it is, and
-    clawkit's own parameters are not sent; `extra_body` holds more fields, of any name.
+    Objects are merged, null removes a field. Fields with the conversation cannot be changed, and
+    clawkit's own parameters are not sent; `extra_body` contains further fields of any name.
     """
     for given in params:
         fields = {key: value for key, value in given.items() if key not in OWN_PARAMS}
@@ -358,13 +358,13 @@ def _merge(into: dict[str, Any], fields: Mapping[str, Any]) -> None:
 
 
 def max_tokens_param(*params: Mapping[str, Any]) -> int | None:
-    """The output limit that the configuration sets by `maxTokens`; the last one counts."""
+    """The output limit from the parameter `maxTokens`; the last one counts."""
     given = [each["maxTokens"] for each in params if tokens(each.get("maxTokens"))]
     return int(given[-1]) if given else None
 
 
 def short_id(text: str, max_chars: int = 40) -> str:
-    """An id of letters, digits, `_` and `-` that always comes out the same for the same text."""
+    """A stable id of letters, digits and `_` for a text."""
     import hashlib
 
     digest = hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()

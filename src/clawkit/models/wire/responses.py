@@ -1,4 +1,4 @@
-"""OpenAI's Responses API, and the services that imitate it. Nothing is left on the server."""
+"""OpenAI's Responses API, and compatible ones. Nothing is stored on the server."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ class ResponsesWire(OpenAiWire):
                 phase = {"phase": part.signature} if own and part.signature in PHASES else {}
                 item = {"role": "assistant", "content": part.text, **phase}
             if item:
-                # A thought is sent with what came of it only: on its own it is refused.
+                # Thinking is only accepted together with the item that follows it.
                 items += [*thoughts, item]
                 thoughts = []
         return b",".join(map(encode, items))
@@ -108,7 +108,7 @@ class ResponsesWire(OpenAiWire):
 
 
 PHASES = frozenset({"commentary", "final_answer"})
-"""What a text is to the whole answer; the model wants to have it back."""
+"""The role of a text in the answer; it must be sent back."""
 _MAX_ITEMS = 20_000
 _KINDS: dict[str, Kind] = {"message": "text", "reasoning": "thinking", "function_call": "call"}
 _GROWS: dict[str, Kind] = {
@@ -125,7 +125,7 @@ _ENDS = frozenset({"completed", "done", "incomplete", "failed", "cancelled"})
 
 
 class ResponsesDecoder(AnswerDecoder):
-    """One answer. Its items are told apart by id, or by place where there are no ids."""
+    """Assembles one answer. Items are distinguished by id, or by position if there are no ids."""
 
     STOP_WHEN_DONE = "stop"
 
@@ -134,7 +134,7 @@ class ResponsesDecoder(AnswerDecoder):
         self._places: dict[int, Part] = {}
         self._items: dict[str, Part] = {}
         self._section: dict[Part, object] = {}
-        """The section of its summary that a thought is at."""
+        """The current section of the summary of a thinking part."""
 
     def _events(self, data: Any) -> list[dict[str, Any]]:
         answer = dict_of(data)
@@ -164,7 +164,7 @@ class ResponsesDecoder(AnswerDecoder):
         return ()
 
     def _part(self, event: dict[str, Any], kind: Kind) -> Part:
-        """The part that an event adds to; a new one where none was announced."""
+        """The part that an event belongs to; a new one if none was announced."""
         item_id, place = str_of(event.get("item_id")), event.get("output_index")
         found = self._items.get(item_id)
         if found is None and isinstance(place, int):
@@ -205,7 +205,7 @@ class ResponsesDecoder(AnswerDecoder):
         return self.add(thought, f"\n\n{text}" if is_next else text)
 
     def _complete(self, part: Part, whole: str) -> Iterable[Delta]:
-        """What of the whole text had not come yet; it counts where the pieces differ from it."""
+        """Add what is missing from the whole text, which wins if the pieces differ from it."""
         old = "".join(part.pieces)
         if not whole or whole == old:
             return ()
@@ -266,13 +266,13 @@ class ResponsesDecoder(AnswerDecoder):
             raise self._failure({"error": error})
         if status in ("failed", "cancelled"):
             who = self._endpoint.ref.provider
-            raise ModelError("server", f"{who} says that the answer {status}. Try again.")
+            raise ModelError("server", f"{who} reports that the answer {status}. Try again.")
         streamed = {part.kind for part in self.parts}
         self._close_all()
         out: list[Delta] = []
         for item in map(dict_of, list_of(response.get("output"))):
             is_known = str_of(item.get("id")) in self._items
-            # Items under another id than before are those that came, where any of their kind came.
+            # If items of its kind were streamed, an unknown id is one of them with a new id.
             if is_known or _KINDS.get(str_of(item.get("type"))) not in streamed:
                 out += self._item_done({}, item)
         self._close_all()
@@ -299,7 +299,7 @@ def _texts(parts: object) -> list[str]:
 
 
 def _signature(item: dict[str, Any]) -> str:
-    """The item as it goes back: what it says in secret, or else in the open."""
+    """The item as it is sent back: its encrypted content, else its plain text."""
     secret = str_of(item.get("encrypted_content"))
     texts = _texts(item.get("content"))
     if not secret and not texts:

@@ -1,1 +1,1 @@
-"""How each API writes its answers and its errors, for the scripted server."""
+"""The format of answers and errors in each API, for the scripted server."""

@@ -14,7 +14,7 @@ _FINISH = {"tool_calls": "tool_calls", "length": "length"}
 
 
 class Completions:
-    """The form of `/chat/completions`."""
+    """The format of `/chat/completions`."""
 
     words = COMPLETIONS
     id_header = "x-request-id"
@@ -109,7 +109,7 @@ def _call_events(reply: Reply, part: ToolCall, number: int) -> Iterator[Event]:
 def _call(reply: Reply, part: ToolCall, number: int) -> dict[str, Any]:
     made: dict[str, Any] = {"id": part.id or reply.id("call_", number), "type": "function"}
     if part.signature:
-        # Services that put another API behind this one have this place for it.
+        # The field that relays to Google's API use for it.
         made["extra_content"] = {"google": {"thought_signature": part.signature}}
     return made
 

@@ -1,4 +1,4 @@
-"""google-generative-ai: answers of one candidate each, calls always whole, lines with CRLF."""
+"""google-generative-ai: chunks with one candidate, calls always complete, lines with CRLF."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ _WORDS: Mapping[Kind, Words] = {
 
 
 class Google:
-    """The form of `:streamGenerateContent`."""
+    """The format of `:streamGenerateContent`."""
 
     words = _WORDS
     id_header = "x-goog-request-id"
@@ -67,7 +67,7 @@ class Google:
             yield Event(_event(chunk), is_piece)
 
     def whole(self, reply: Reply) -> bytes:
-        """The chunks as a list, as they come when nobody asks for events."""
+        """The chunks as a list, as sent without `alt=sse`."""
         return encode([chunk for chunk, _ in _chunks(reply)])
 
     def error(self, words: Words, request_id: str, retry_after: float | str | None) -> bytes:
@@ -137,7 +137,7 @@ def _chunks(reply: Reply) -> Iterator[tuple[dict[str, Any], bool]]:
 
 
 def _call(part: ToolCall) -> dict[str, Any] | None:
-    """The call, or None where its arguments are no JSON: such a call this API cannot send."""
+    """The call, or None if its arguments are not JSON, which this API cannot send."""
     arguments: object = part.arguments
     if isinstance(arguments, str):
         try:
@@ -158,7 +158,7 @@ def _chunk(reply: Reply, part: dict[str, Any], finish: str = "") -> dict[str, An
 def _top(reply: Reply, output: int) -> dict[str, Any]:
     usage: dict[str, Any] = {"promptTokenCount": reply.prompt_tokens}
     if output:
-        # What was thought is counted apart from the answer here.
+        # Here thinking is counted separately from the answer.
         usage["candidatesTokenCount"] = output - reply.thinking_tokens
         if reply.thinking_tokens:
             usage["thoughtsTokenCount"] = reply.thinking_tokens

@@ -46,7 +46,7 @@ _WORDS: Mapping[Kind, Words] = {
 
 
 class Messages:
-    """The form of `/v1/messages`."""
+    """The format of `/v1/messages`."""
 
     words = _WORDS
     id_header = "request-id"
@@ -112,7 +112,7 @@ def _block(reply: Reply, index: int) -> dict[str, Any]:
 
 
 def _opened(reply: Reply, index: int) -> dict[str, Any]:
-    """The block as it is when it begins."""
+    """The block at its start."""
     block = _block(reply, index)
     match block["type"]:
         case "text":

@@ -1,4 +1,4 @@
-"""What the two OpenAI APIs say when something is wrong."""
+"""Error messages of the two OpenAI APIs."""
 
 from __future__ import annotations
 

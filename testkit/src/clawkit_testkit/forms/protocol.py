@@ -1,4 +1,4 @@
-"""What the forms of the APIs have in common."""
+"""The Protocol of API formats, and what they share."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ ErrorForm = Literal["error", "nested", "failed"]
 
 
 class Event(NamedTuple):
-    """One event of a stream, as it is sent."""
+    """One event of a stream, encoded."""
 
     data: bytes
     is_piece: bool = False
-    """Whether it carries content; events around it do not count as pieces."""
+    """Whether it has content; other events do not count as pieces."""
 
 
 class Words(NamedTuple):
-    """What an API says about one kind of error."""
+    """An API's message for one kind of error."""
 
     status: int
     type: str
@@ -36,14 +36,14 @@ class Words(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """One answer, and what the service knows about it."""
+    """One answer, and what the server knows about it."""
 
     parts: tuple[Part, ...]
     stop: Stop
     usage: Usage
     model: str
     seed: str
-    """Sixteen hex digits, other ones for every answer: ids are made of them."""
+    """Sixteen hex digits, unique for every answer, from which ids are made."""
     at_s: int
     tells_usage: bool = True
     has_objects: bool = False
@@ -57,25 +57,25 @@ class Reply:
         return pieces(text, self.piece_chars)
 
     def proof(self, part: Part, index: int) -> str:
-        """The signature of a part: its own, or one made up."""
+        """The signature of a part: its own, or a generated one."""
         if not isinstance(part, Thinking) or not part.signature:
             return base64.b64encode(f"scripted {self.seed} {index}".encode()).decode()
         return part.signature
 
     @property
     def thinking_tokens(self) -> int:
-        """How much of the output was thought."""
+        """Tokens of the output that are thinking."""
         thought = sum(length(part) for part in self.parts if isinstance(part, Thinking))
         return min(tokens(thought), self.usage.output)
 
     @property
     def prompt_tokens(self) -> int:
-        """The input with what came from a cache, as most APIs count it."""
+        """The input including cached tokens, as most APIs count it."""
         return self.usage.input + self.usage.cache_read + self.usage.cache_write
 
 
 class Form(Protocol):
-    """One API, from the side of the service."""
+    """One API, on the server side."""
 
     @property
     def words(self) -> Mapping[Kind, Words]: ...
@@ -89,7 +89,7 @@ class Form(Protocol):
         ...
 
     def whole(self, reply: Reply) -> bytes:
-        """An answer for somebody who does not want a stream."""
+        """An answer that is not streamed."""
         ...
 
     def error(self, words: Words, request_id: str, retry_after: float | str | None) -> bytes:
@@ -110,7 +110,7 @@ def named_event(name: str, value: object) -> bytes:
 
 
 class Asked(msgspec.Struct):
-    """What of a request decides how it is answered."""
+    """The fields of a request that determine the format of the answer."""
 
     model: str = ""
     stream: bool | None = False
@@ -126,9 +126,9 @@ _fields = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 
 
 def read_asked(body: bytes, *, with_options: bool) -> Asked:
-    """What a body asks for. Raises `msgspec.MsgspecError` when it is no JSON object.
+    """Read these fields of a body. Raises `msgspec.MsgspecError` if it is not a JSON object.
 
-    The fields tend to stand before or behind the conversation, which then need not be read.
+    They are usually before or after the conversation, which then need not be decoded.
     """
     wanted = {"model", "stream", "stream_options"} if with_options else {"model", "stream"}
     found: dict[str, msgspec.Raw] = {}

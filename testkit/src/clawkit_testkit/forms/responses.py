@@ -1,4 +1,4 @@
-"""openai-responses: items that are opened, filled and closed, and the whole at the end."""
+"""openai-responses: items that are opened, filled and closed, then the complete answer."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from clawkit_testkit.forms.protocol import ErrorForm, Event, Reply, Words, named
 
 
 class Responses:
-    """The form of `/responses`."""
+    """The format of `/responses`."""
 
     words = RESPONSES
     id_header = "x-request-id"
@@ -29,7 +29,7 @@ class Responses:
         return encode(openai_error(words))
 
     def error_event(self, words: Words, reply: Reply, form: ErrorForm) -> bytes:
-        # Nobody looks at the number, and how many events were sent before is not known here.
+        # Clients ignore the sequence number, and the number of events so far is unknown here.
         error = openai_error(words)["error"]
         if form == "failed":
             failed = _response(reply, "failed", [])
@@ -142,7 +142,7 @@ def _item(reply: Reply, index: int) -> dict[str, Any]:
 
 
 def _opened(item: dict[str, Any], reply: Reply) -> dict[str, Any]:
-    """The item as it is when it begins."""
+    """The item at its start."""
     match item["type"]:
         case "reasoning":
             return item | {"summary": [], "encrypted_content": ""}
