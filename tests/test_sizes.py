@@ -34,7 +34,8 @@ BUDGETS = {
     "policy": 780,
     "process": 4_510,
     "redact": 485,
-    "sandbox": 3_410,
+    # Files for a sub-agent are mounted read-only.
+    "sandbox": 3_420,
     "schema": 610,
     "telemetry": 420,
     "testing": 290,
