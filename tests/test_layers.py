@@ -35,7 +35,7 @@ LAYERS = {
     "channels memory media",
     4: "tools",
     5: "agent",
-    6: "runtime services telemetry agent_session session_state delegation gateway",
+    6: "runtime services telemetry agent_session session_state delegation turns messenger gateway",
     7: "cli mcp ui testing",
     8: "__main__",
 }
@@ -47,8 +47,11 @@ SIDEWAYS = {
         ("runtime", "services"),
         *(("agent_session", other) for other in ("runtime", "services", "telemetry")),
         *(("agent_session", other) for other in ("session_state", "delegation")),
-        # For types alone: both work for an agent, which makes them.
-        *((one, "agent_session") for one in ("session_state", "delegation")),
+        *(("agent_session", other) for other in ("turns", "messenger")),
+        # For types alone: these work for an agent, which makes them.
+        *((one, "agent_session") for one in ("session_state", "delegation", "turns", "messenger")),
+        ("turns", "services"),
+        *(("messenger", other) for other in ("delegation", "turns")),
         *(("gateway", other) for other in ("runtime", "agent_session")),
     },
     7: {("cli", "ui")},

@@ -97,11 +97,16 @@ class Usage(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
 class Source(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     """Where a message comes from that no person wrote."""
 
-    kind: Literal["subagent"]
-    """`subagent`: the results of runs that the session started."""
+    kind: Literal["subagent", "session"]
+    """`subagent`: the results of runs that the session started; `session`: what another session
+    sent."""
     runs: tuple[str, ...] = ()
     titles: tuple[str, ...] = ()
-    """What it is about, for people: a line for each run."""
+    """What it is about, for people: a line for each run or message."""
+    mail: tuple[str, ...] = ()
+    """Ids of the messages of another session."""
+    chain: tuple[str, ...] = ()
+    """Keys of the sessions that it went through, the sender last."""
 
 
 class User(Value, frozen=True, tag="user"):

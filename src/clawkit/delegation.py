@@ -30,7 +30,7 @@ from clawkit.sessions.subagent_protocols import (
     now_ms,
 )
 from clawkit.sessions.subagents import LIMITS, Limits, Spec, Subagents
-from clawkit.text import cut, human_time, one_line
+from clawkit.text import cut, human_time, one_line, quote
 
 if TYPE_CHECKING:
     from clawkit.agent_session import Agent
@@ -292,9 +292,7 @@ class Delegation:
         text = json.dumps(run.output) if run.output is not None else run.text.strip()
         shown = cut(text, MAX_RESULT) if text else "(it said nothing)"
         title = "Result" if run.status == "completed" else "What it had said so far"
-        # Nothing that it said can pass for a line of ours.
-        quoted = "\n".join(f"> {line}" for line in shown.splitlines())
-        return f"{head}\n{title}:\n{quoted}\n{self._stats(run)}"
+        return f"{head}\n{title}:\n{quote(shown)}\n{self._stats(run)}"
 
     def _stats(self, run: Run) -> str:
         usage, began = run.usage, run.started_ms or run.ended_ms
@@ -340,7 +338,7 @@ class ChildAgent:
         return self.agent.conversation.last_text
 
     def steer(self, text: str) -> None:
-        self.agent.conversation.steer(text)
+        self.agent.post(text, mode="steer")
 
     async def work(self) -> Outcome:
         agent, spec = self.agent, self._spec
