@@ -16,9 +16,9 @@ from clawkit.content import Assistant, Text, ToolResult, User
 from clawkit.core.context import Context, Sender
 from clawkit.core.tool import tool
 from clawkit.errors import ConflictError
-from clawkit.messenger import MAX_HOPS, MAX_MESSAGE, chain_of
+from clawkit.messenger import MAX_HOPS, chain_of
 from clawkit.models.protocols import ModelError, Request
-from clawkit.sessions.mailbox import MAX_UNREAD, Mail
+from clawkit.sessions.mailbox import MAX_MESSAGE, MAX_UNREAD, Mail
 from clawkit.sessions.protocols import Session, locate_store
 from clawkit.sessions.store import SessionStore
 from clawkit.testing import Gate, ScriptedModel, call, calls

@@ -54,6 +54,7 @@ SUBCOMMANDS = {
         "path": ("path", "Print where sessions are stored."),
         "rename": ("rename", "Rename a session to NAME, a word without spaces."),
         "search": ("search", "Search what you and the models said."),
+        "send": ("send", "Leave a message for a session, even while it is in use."),
         "show": ("show", "Show the messages and calls of a session."),
         "tree": ("tree", "Show sessions with those they started below them."),
     },

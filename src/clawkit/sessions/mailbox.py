@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
     from clawkit.store import Database
 
+MAX_MESSAGE = 20_000
+"""Characters."""
 MAX_UNREAD = 50
 """Messages that may wait in one session."""
 MAX_AT_ONCE = 32_000
