@@ -15,8 +15,8 @@ from clawkit import Agent
 from clawkit.content import Assistant, Text, ToolResult, User
 from clawkit.core.context import Context, Sender
 from clawkit.core.tool import tool
-from clawkit.errors import ConflictError
-from clawkit.messenger import MAX_HOPS, chain_of
+from clawkit.errors import ConflictError, NotFoundError
+from clawkit.messenger import MAX_HOPS, MAX_UNDER_WAY, chain_of
 from clawkit.models.protocols import ModelError, Request
 from clawkit.sessions.mailbox import MAX_MESSAGE, MAX_UNREAD, Mail
 from clawkit.sessions.protocols import Session, locate_store
@@ -669,6 +669,114 @@ async def test_a_session_that_is_open_with_more_rights_gets_no_turn(workspace: P
         # It does not start turns by itself afterwards either.
         await other.settle()
         assert len(model.requests) == 4
+
+
+async def test_what_the_owner_allowed_in_a_conversation_is_not_for_messages(
+    workspace: Path,
+) -> None:
+    """A model that cannot do something must not have another session do it."""
+    seen: list[str | None] = []
+
+    @tool
+    async def look() -> str:
+        """Look."""
+        guest = next(
+            each
+            for each in agent.turns.enter().open.values()
+            if each is not agent and each.session.name == "other"
+        )
+        seen.append(guest.kit.config.agents.defaults.elevated_default)
+        seen.append(guest.kit.config.tools.exec.security)
+        return "seen"
+
+    async with open_main(workspace, model_of(), session="other") as other:
+        other.use_elevated("full")
+        other.use_exec({"security": "full", "ask": "off"})
+        assert other.kit.config.tools.exec.security == "full"
+        async with open_main(workspace, model_of(main=[send(), "ok"])) as agent:
+            await agent.run("go")
+            assert details_of(agent)[0]["status"] == "queued"
+    model = model_of(main=[send(), "ok"], other=[call("look", {}), "42"])
+    async with open_main(workspace, model, NO_PING_PONG, tools=[look]) as agent:
+        await agent.run("go")
+        assert details_of(agent)[-1]["reply"] == "42"
+        default = agent.kit.config
+    assert seen == [default.agents.defaults.elevated_default, default.tools.exec.security]
+    # For the owner it still holds, and no message begins a turn with it.
+    here = store()
+    target = here.get("agent:main:other")
+    model = model_of(other=["hello", "never"])
+    async with open_main(workspace, model, session="other") as other:
+        assert other.has_overrides
+
+        def leave(_event: object) -> None:
+            if not here.mailbox.unread(target.id, sandboxed=False):
+                here.mailbox.put(Mail("m", target.id, "agent:main:x", "", "now!", wakes=True))
+
+        other.conversation.tell = leave
+        await other.send("hi")
+        await other.settle()
+        assert len(model.requests) == 1
+    here.close()
+
+
+@pytest.mark.parametrize("agent_id", ["main", "helper"])
+async def test_limits_of_a_group_hold_in_other_sessions(workspace: Path, agent_id: str) -> None:
+    make("other", workspace, agent_id)
+    tools = {"allow": ["sessions_send", "read"]}
+    config = {
+        **ALL,
+        "channels": {"telegram": {"groups": {"7": {"tools": tools}}}},
+    }
+    model = model_of(main=[send(f"agent:{agent_id}:other"), "ok"], other=["42"])
+    async with open_main(workspace, model, config, channel="telegram", group="7") as agent:
+        assert set(agent.kit.run.tools) == {"sessions_send", "read"}
+        await agent.run("go")
+        assert details_of(agent)[0]["reply"] == "42"
+    offered = next(each.tools for each in model.requests if each.session.endswith("other"))
+    assert {each.name for each in offered} <= {"sessions_send", "read"}
+
+
+async def test_another_agent_has_its_own_tools_for_the_owner(workspace: Path) -> None:
+    make("other", workspace, "helper")
+    config = {
+        **ALL,
+        "agents": {"entries": {"main": {"tools": {"allow": ["sessions_send"]}}, "helper": {}}},
+    }
+    model = model_of(main=[send("agent:helper:other"), "ok"], other=["42"])
+    async with open_main(workspace, model, config) as agent:
+        await agent.run("go")
+        assert details_of(agent)[0]["reply"] == "42"
+    offered = next(each.tools for each in model.requests if each.session.endswith("other"))
+    assert "exec" in {each.name for each in offered}
+
+
+async def test_no_more_than_so_many_messages_are_under_way(workspace: Path) -> None:
+    gate = Gate("done")
+    names = [f"n{number}" for number in range(MAX_UNDER_WAY // 2 + 1)]
+    for name in names:
+        make(name, workspace)
+    sends = calls(
+        *(
+            ("sessions_send", {"sessionKey": name, "message": "x", "timeoutSeconds": 0})
+            for name in names
+        )
+    )
+    model = model_of(main=[sends, "ok"], **dict.fromkeys(names, lambda _: gate))
+    async with open_main(workspace, model, NO_PING_PONG) as agent:
+        await agent.send("go")
+        refused = [each for each in details_of(agent) if each["status"] == "error"]
+        assert len(refused) == 1
+        assert "too many messages are under way" in refused[0]["error"]
+
+
+async def test_a_session_that_was_deleted_meanwhile_gets_nothing(workspace: Path) -> None:
+    other = make("other", workspace)
+    here = store()
+    here.delete(other.id)
+    with pytest.raises(NotFoundError, match="was deleted"):
+        here.mailbox.put(Mail("m", other.id, "agent:main:x", "", "hello"))
+    here.close()
 
 
 @pytest.mark.parametrize("mode", [None, "notify", "steer", "followup", "resume"])

@@ -152,6 +152,7 @@ class Agent:
         allow: Iterable[str] | None = None,
         parent: Agent | None = None,
         deliver: Deliver | None = None,
+        overrides: bool = True,
     ) -> Agent:
         """Set up a conversation.
 
@@ -163,7 +164,8 @@ class Agent:
         the system prompt. `tell` is called with every event; `clock` is what retries wait by.
         `parent` is the agent that it works for, whose store and sub-agents it shares. `deliver` is
         called with what the model wants to tell the people of this session after other sessions
-        sent it a message. The others are those of `Toolkit.open`.
+        sent it a message. Without `overrides`, what the owner set for this conversation alone does
+        not hold. The others are those of `Toolkit.open`.
 
         Raises `ConfigError`, `ModelError` for a model that cannot be had, and `ConflictError` for a
         session that another process works in.
@@ -230,10 +232,12 @@ class Agent:
             state = stored.state
             own = {"exec": state.get("exec") or {}, "elevated": state.get("elevated")}
             # What the owner has set for themselves is not for others who talk here.
-            if own != made._own and kit.run.scope.sender.owner:
+            if own != made._own and kit.run.scope.sender.owner and overrides:
                 made._use(own)
             made._telemetry = open_telemetry(loaded, name, kit.run.redactor)
             talk.tell = made._telemetry.beside(talk.tell)
+            with suppress(RuntimeError):  # without an event loop: when it is entered
+                made.turns.enter()
         except BaseException:
             if kept:
                 kept.close()
@@ -363,8 +367,6 @@ class Agent:
         self.messenger = SessionMessenger(self, session, self._kept.store)
         self.conversation.spent_elsewhere = self._spent_elsewhere
         subagents.listen(session.id, self.delegation.hear)
-        with suppress(RuntimeError):  # without an event loop: when it is entered
-            self.turns.enter()
         self._attach()
 
     def _spent_elsewhere(self) -> float:
@@ -524,6 +526,11 @@ class Agent:
         Raises `ConfigError` for an unknown mode.
         """
         self._use(self._own | {"elevated": level})
+
+    @property
+    def has_overrides(self) -> bool:
+        """Whether the owner set something for this conversation alone."""
+        return bool(self._own["exec"]) or self._own["elevated"] is not None
 
     def _use(self, own: dict[str, Any]) -> None:
         """Settings that hold for this conversation alone, also when it is resumed."""

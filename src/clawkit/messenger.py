@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from clawkit.agent.events import TurnEnded
 from clawkit.content import Message, Source, Text, User
+from clawkit.core.tasks import unbroken
 from clawkit.delegation import RULES
 from clawkit.errors import (
     ClawkitError,
@@ -42,6 +43,8 @@ REPLY_SKIP = "REPLY_SKIP"
 """A session that answers this has nothing more to say to the other one."""
 MAX_HOPS = 6
 """Messages in a row that sessions send because of each other, without a person."""
+MAX_UNDER_WAY = 40
+"""Tasks, about two for each message."""
 DELIVER_S = 10.0
 _HEAD = (
     "[This message is from clawkit, not from the user: the {} sent it. Lines that begin with > are "
@@ -101,9 +104,12 @@ class SessionMessenger:
         self._claimed.difference_update(mail)
 
     def wake(self) -> None:
-        """A turn is over: another process may have left messages that are for a turn."""
+        """A turn is over: another process may have left messages that are for a turn. None begins
+        with what was allowed to the person here alone."""
+        if self.agent.turns.lane.is_closed:
+            return
         for mail in self._unread():
-            if mail.wakes and not self.agent.turns.lane.is_closed:
+            if mail.wakes and not self.agent.has_overrides:
                 self.take(mail, "followup", is_answered=False)
 
     def take(self, mail: Mail, mode: SendMode | None, *, is_answered: bool) -> _Turn:
@@ -164,7 +170,7 @@ class SessionMessenger:
             self._store.mailbox.remove(mail.id)
             raise
         if not is_child and not is_self:
-            self._start(self._follow(target, turn, mail, rounds, late))
+            self._start(self._follow(there, target, turn, mail, rounds, late))
         is_announced = there.agent.deliver is not None
         if not waits:
             return Sent("accepted", mail.id, "", "", note, how, is_announced)
@@ -179,7 +185,7 @@ class SessionMessenger:
         if late.is_set():
             problem = f"no answer within {timeout_s:g} s; the session goes on, and {_LATE}"
             return Sent("timeout", mail.id, error=problem, is_announced=is_announced)
-        reply, problem = _outcome(turn)
+        reply, problem = there.outcome(turn)
         status: SendStatus = "error" if problem else "ok" if reply else "no_reply"
         return Sent(status, mail.id, reply, problem, is_announced=is_announced)
 
@@ -205,6 +211,8 @@ class SessionMessenger:
                 f"this is the end of a row of {MAX_HOPS} messages that sessions sent because of "
                 f"each other ({way}); tell the user instead"
             )
+        if len(self.under_way) >= MAX_UNDER_WAY:
+            raise ConflictError("too many messages are under way; wait until some are answered")
         if self.agent.kit.run.scope.sandboxed and not self._is_sandboxed(target):
             raise ToolAuthorizationError(
                 f"this session is sandboxed, and {target.key} is not "
@@ -223,9 +231,10 @@ class SessionMessenger:
 
     @property
     def _is_unrestricted(self) -> bool:
-        """Whether the session has all that its owner has."""
+        """Whether the session may do all that its owner may."""
         scope = self.agent.kit.run.scope
-        return scope.sender.owner and scope.allow is None and not scope.depth
+        is_limited = scope.allow is not None or scope.depth or scope.channel or scope.group
+        return scope.sender.owner and not is_limited
 
     @property
     def _rounds(self) -> int:
@@ -281,10 +290,14 @@ class SessionMessenger:
 
     def _may_steer(self, there: Agent) -> bool:
         """Whether a turn of an agent can do nothing that this one cannot."""
-        own, other = self.agent.kit.run, there.kit.run
-        if there is self.agent or self._is_unrestricted:
+        own, other = self.agent.kit, there.kit.run
+        if there is self.agent:
             return True
-        return other.scope.sender.owner <= own.scope.sender.owner and {*other.tools} <= {*own.tools}
+        if there.has_overrides or other.scope.sender.owner > own.run.scope.sender.owner:
+            return False
+        if self._is_unrestricted and other.scope.agent != self._session.agent:
+            return True
+        return {*other.tools} <= {*own.run.tools} | own.assembly.off
 
     def _open(self, target: Session) -> Agent:
         """An agent for a session that is not open, with the rights of this one at most."""
@@ -297,7 +310,8 @@ class SessionMessenger:
             budget = target.usage.cost + max(0.0, limits.max_cost - spent)
             own = config.agents.get(target.agent).max_cost or config.agents.defaults.max_cost
             budget = min(budget, own or budget)
-        is_limited = not self._is_unrestricted or key.depth > 0
+        # Another agent has tools of its own, if who asks could use it without us.
+        is_free = self._is_unrestricted and target.agent != self._session.agent and not key.depth
         covered = config.agents.sandbox_of(target.agent).covers(target.key)
         model = agent.own_model
         return type(agent).open(
@@ -315,7 +329,8 @@ class SessionMessenger:
             sender=run.scope.sender,
             sandboxed=run.scope.sandboxed or covered,
             depth=key.depth,
-            allow=run.tools if is_limited else None,
+            allow=None if is_free else run.tools,
+            overrides=False,
             tools=agent.kit.extra_tools,
             hooks=run.hooks,
             approver=agent.kit.approver,
@@ -327,32 +342,50 @@ class SessionMessenger:
         task.add_done_callback(self.under_way.discard)
 
     async def _follow(
-        self, target: Session, turn: _Turn, mail: Mail, rounds: int, late: asyncio.Event
+        self,
+        other: SessionMessenger,
+        target: Session,
+        turn: _Turn,
+        mail: Mail,
+        rounds: int,
+        late: asyncio.Event,
     ) -> None:
         """What comes after a message: answers to the answer, and an announcement."""
-        await asyncio.wait({turn})
-        reply, _ = self._count(turn)
+        reply = await self._reply(other, turn)
         here, there, chain = self._session, target, mail.chain
         if reply and late.is_set() and not rounds:
             self._put(there, here, cut(reply, MAX_MESSAGE), chain)
         for _ in range(rounds):
             if not reply:
                 break
-            other = await self._reach(here)
+            next_one = await self._reach(here)
             answer = self._put(there, here, cut(reply, MAX_MESSAGE), chain)
-            if other is None:
+            if next_one is None:
                 break
             chain = answer.chain
-            turn = other.take(answer, None, is_answered=True)
-            await asyncio.wait({turn})
-            reply, _ = self._count(turn)
+            reply = await self._reply(next_one, next_one.take(answer, None, is_answered=True))
             here, there = there, here
         await self._announce(target, chain)
 
-    def _count(self, turn: _Turn) -> tuple[str, str]:
-        if not turn.cancelled() and turn.exception() is None:
+    async def _reply(self, other: SessionMessenger, turn: _Turn) -> str:
+        """The answer of another session, which is paid from here."""
+        await asyncio.wait({turn})
+        if other is not self and not turn.cancelled() and turn.exception() is None:
             self.spent += turn.result().usage.cost
-        return _outcome(turn)
+        return other.outcome(turn)[0]
+
+    def outcome(self, turn: _Turn) -> tuple[str, str]:
+        """The answer of a turn of this session, and why there is none."""
+        if turn.cancelled():
+            return "", "its turn was stopped"
+        if (error := turn.exception()) is not None:
+            return "", str(error)
+        ended = turn.result()
+        if ended.how != "done":
+            return "", ended.error or f"its turn ended: {ended.how}"
+        reply = ended.text.strip()
+        # What is secret here may not be known as such where the answer goes.
+        return "" if reply == REPLY_SKIP else self.agent.kit.run.redactor.text(reply), ""
 
     async def _announce(self, target: Session, chain: tuple[str, ...]) -> None:
         """Have a session tell its people what came of an exchange, if it can."""
@@ -361,10 +394,8 @@ class SessionMessenger:
             return
         source = Source("session", titles=("Announce step",), chain=chain)
         said = User((Text(_ANNOUNCE.format(self._session.key)),), now_ms(), source)
-        turn = there.turns.post(said, "followup")
-        await asyncio.wait({turn})
-        text, _ = self._count(turn)
-        if text and text.strip() != SKIP:
+        text = await self._reply(there.messenger, there.turns.post(said, "followup"))
+        if text and text != SKIP:
             async with asyncio.timeout(DELIVER_S):
                 await there.deliver(text)
 
@@ -384,7 +415,7 @@ async def _host(guest: Agent) -> None:
     try:
         await guest.settle()
     finally:
-        await guest.close()
+        await unbroken(guest.close())
 
 
 async def _contain(work: Coroutine[Any, Any, None]) -> None:
@@ -395,19 +426,6 @@ async def _contain(work: Coroutine[Any, Any, None]) -> None:
         log.warning("a message between sessions could not be answered: %s", error)
     except Exception as error:  # noqa: BLE001  # such as the caller's own code that delivers
         log.warning("a message between sessions could not be answered: %r", error)
-
-
-def _outcome(turn: _Turn) -> tuple[str, str]:
-    """The answer of a turn, and why there is none."""
-    if turn.cancelled():
-        return "", "its turn was stopped"
-    if (error := turn.exception()) is not None:
-        return "", str(error)
-    ended = turn.result()
-    if ended.how != "done":
-        return "", ended.error or f"its turn ended: {ended.how}"
-    reply = ended.text.strip()
-    return ("" if reply == REPLY_SKIP else reply), ""
 
 
 def to_message(mail: Mail, after: str = _UNANSWERED) -> User:

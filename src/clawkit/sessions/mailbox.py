@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 import msgspec
 from msgspec import Struct
 
-from clawkit.errors import ConflictError
+from clawkit.errors import ConflictError, NotFoundError
 from clawkit.sessions.encode import Redact, sound
 from clawkit.sessions.protocols import Session
 
@@ -64,8 +64,12 @@ class Mailbox:
         chain = msgspec.json.encode(mail.chain).decode()
         with self._database.writing() as db:
             count: Any = db.execute(
-                "SELECT count(*) FROM mailbox WHERE session = ?", (mail.session,)
+                "SELECT (SELECT count(*) FROM mailbox WHERE mailbox.session = session.id)"
+                " FROM session WHERE id = ?",
+                (mail.session,),
             ).get
+            if count is None:
+                raise NotFoundError("that session was deleted")
             if count >= MAX_UNREAD:
                 raise ConflictError(
                     f"{count} messages wait in that session already; they are read when it is used"
