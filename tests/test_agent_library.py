@@ -15,7 +15,6 @@ import pytest
 from clawkit import Agent, OutputError, TurnError
 from clawkit.agent.events import Event, TextPiece, ToolHappened, TurnEnded, TurnStarted
 from clawkit.content import User
-from clawkit.errors import ConflictError
 from clawkit.models.protocols import ModelError
 from clawkit.testing import Gate, ScriptedModel, call, hang
 
@@ -155,18 +154,25 @@ async def test_a_type_that_json_cannot_express_is_refused_before_anything_is_sen
         assert asked(agent) == []
 
 
-async def test_a_run_during_another_one_leaves_it_alone(workspace: Path) -> None:
+async def test_runs_at_once_come_one_after_the_other(workspace: Path) -> None:
     gate = Gate(GOOD)
-    async with open_agent(workspace, gate) as agent:
+    async with open_agent(workspace, gate, "Hello.", "Again.") as agent:
         first = asyncio.ensure_future(agent.run("which city?", output_type=City))
         await gate.reached.wait()
-        with pytest.raises(ConflictError):
-            await agent.run("hello")
-        with pytest.raises(ConflictError):
-            async for _ in agent.stream("hello"):
-                pass
+        second = asyncio.ensure_future(agent.run("hello"))
+
+        async def listen() -> list[Event]:
+            return [event async for event in agent.stream("and?")]
+
+        third = asyncio.ensure_future(listen())
+        await asyncio.sleep(0)
+        assert len(asked(agent)) == 1
         gate.release()
         assert (await first).name == "Oslo"
+        [ended] = [each for each in await third if isinstance(each, TurnEnded)]
+        assert {await second, ended.text} == {"Hello.", "Again."}
+        schema = ["people" in request.system for request in asked(agent)]
+        assert schema == [True, False, False]
 
 
 # Streams

@@ -14,7 +14,6 @@ from PIL import Image as Picture
 
 from clawkit import Agent
 from clawkit.agent.events import TextPiece
-from clawkit.agent_session import WARM_UP_S
 from clawkit.config.model import Config
 from clawkit.content import Assistant, Block, Image, Summary, Text, ToolResult, Usage, User
 from clawkit.errors import ConfigError, ConflictError, ToolAuthorizationError, ToolInputError
@@ -24,6 +23,7 @@ from clawkit.services import Services
 from clawkit.sessions.protocols import locate_store
 from clawkit.sessions.store import SessionStore
 from clawkit.testing import Gate, ScriptedApprover, ScriptedModel, ScriptedServer, call
+from clawkit.turns import WARM_UP_S
 from clawkit_testkit import fault
 
 FREE = {"tools": {"exec": {"mode": "full"}}}

@@ -36,7 +36,7 @@ LAYERS = {
     4: "tools",
     5: "agent",
     6: "runtime services telemetry agent_session session_state delegation handover worktrees "
-    "event_stream gateway",
+    "event_stream turns messenger gateway",
     7: "cli mcp ui testing",
     8: "__main__",
 }
@@ -48,11 +48,14 @@ SIDEWAYS = {
         ("runtime", "services"),
         *(("agent_session", other) for other in ("runtime", "services", "telemetry")),
         *(("agent_session", other) for other in ("session_state", "delegation", "handover")),
-        ("agent_session", "event_stream"),
+        *(("agent_session", other) for other in ("event_stream", "turns", "messenger")),
         ("delegation", "handover"),
         ("handover", "worktrees"),
         # For types alone: these work for an agent, which makes them.
         *((one, "agent_session") for one in ("session_state", "delegation", "event_stream")),
+        *((one, "agent_session") for one in ("turns", "messenger")),
+        ("turns", "services"),
+        *(("messenger", other) for other in ("delegation", "turns")),
         *(("gateway", other) for other in ("runtime", "agent_session")),
     },
     7: {("cli", "ui")},

@@ -10,15 +10,14 @@ import asyncio
 import json
 import os
 from base64 import b64encode
-from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Iterable, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
-from clawkit.agent.compact import KEEP_RECENT_TOKENS, PrunedHistory
-from clawkit.agent.compact import Settings as Compaction
+from clawkit.agent.compact import PrunedHistory, settings_of
 from clawkit.agent.events import Event, Tell, TurnEnded, no_listener
 from clawkit.agent.loop import Conversation, NullTranscript, Words, limits_of, specs_of
-from clawkit.agent.model_selection import Selection
+from clawkit.agent.model_selection import Selection, thinking_of
 from clawkit.agent.output import AGAIN, read_output, schema_of
 from clawkit.agent.prompt import (
     MAX_CHARS,
@@ -34,9 +33,8 @@ from clawkit.agent.session_overrides import with_overrides
 from clawkit.approvals.protocols import Confines
 from clawkit.config.load import Loaded
 from clawkit.config.model import Config
-from clawkit.config.sections.agents import Agent as AgentConfig
 from clawkit.config.sections.shared import Thinking as Level
-from clawkit.content import Block, Image, User
+from clawkit.content import Block, Image
 from clawkit.core.approval import Approver
 from clawkit.core.context import Sender
 from clawkit.core.hooks import Hooks
@@ -47,26 +45,30 @@ from clawkit.errors import OutputError, ToolInputError, TurnError
 from clawkit.event_stream import stream_events
 from clawkit.handover import wind_up
 from clawkit.media.protocols import MAX_PICTURE_BYTES, Media
+from clawkit.messenger import SessionMessenger
 from clawkit.models.operator import REF as OPERATOR
 from clawkit.models.protocols import Model
 from clawkit.policy.bindings import Origin, choose_agent
 from clawkit.runtime import Toolkit, load_config, make_redactor, resolve_workspace
 from clawkit.services import Services
 from clawkit.session_state import AgentSessionState
+from clawkit.sessions.lanes import Mode as QueueMode
+from clawkit.sessions.mailbox import Messenger
 from clawkit.sessions.protocols import Session, SessionState, locate_store
 from clawkit.sessions.store import LiveSession, SessionStore
 from clawkit.sessions.subagent_protocols import Delegates, SpawnRequest
 from clawkit.sessions.subagents import Subagents
 from clawkit.telemetry.settings import Telemetry, open_telemetry
 from clawkit.text import one_line
+from clawkit.turns import Turns
 
 if TYPE_CHECKING:
     from clawkit.models.failover import Clock
 
 
 MAX_IMAGE_BYTES = 5 * 1024 * 1024
-WARM_UP_S = 0.2
-"""When the time is used for something else, if it is not known that the request was sent."""
+Deliver = Callable[[str], Awaitable[None]]
+"""Tells the people of a session something that no one there asked for."""
 
 T = TypeVar("T")
 ConfigInput = Config | Loaded | Mapping[str, Any] | str | os.PathLike[str] | None
@@ -109,6 +111,11 @@ class Agent:
         self.parent: Agent | None = None  # the agent that it works for
         self.delegation: Delegation | None = None
         """Its sub-agents; None when the conversation is not stored."""
+        self.messenger: SessionMessenger | None = None
+        """Its messages to and from other sessions; None when the conversation is not stored."""
+        self.deliver: Deliver | None = None
+        self.turns = Turns(self)
+        self._runs = asyncio.Lock()
         self.on_results: Callable[[], None] = lambda: None
         """Called when sub-agents have results and no turn goes on that could read them: `report`
         has them read."""
@@ -148,6 +155,8 @@ class Agent:
         allow: Iterable[str] | None = None,
         cwd: str = "",
         parent: Agent | None = None,
+        deliver: Deliver | None = None,
+        overrides: bool = True,
     ) -> Agent:
         """Set up a conversation.
 
@@ -158,7 +167,9 @@ class Agent:
         in the environment, at last `clawkit/operator`. `fallbacks` are asked when a `model` that is
         named fails. `instructions` are added to the prompt; `tell` is called with every event;
         `clock` is what retries wait by. `parent` is the agent that it works for, whose store and
-        sub-agents it shares. The others: see `Toolkit.open`.
+        sub-agents it shares. `deliver` is called with what the model wants to tell the people of
+        this session after other sessions sent it a message. Without `overrides`, what the owner set
+        for this conversation alone does not apply. The others: see `Toolkit.open`.
 
         Raises `ConfigError`, `ModelError` for a model that cannot be had, and `ConflictError` for a
         session that another process works in.
@@ -216,23 +227,27 @@ class Agent:
                 transcript=kept or NullTranscript(),
                 history=kept.load() if kept else [],
                 limits=limits_of(loaded.config, settings, max_turns, max_cost),
-                compaction=_compaction(loaded.config, selection),
-                thinking=thinking or _thinking(loaded.config, settings, stored.thinking),
+                compaction=settings_of(
+                    loaded.config, lambda name: selection.model(name, strict=True)
+                ),
+                thinking=thinking or thinking_of(loaded.config, settings, stored.thinking),
                 usage=stored.usage,
                 tell=no_listener if tell is None else tell,
             )
             is_pinned = bool(chosen) or bool(selection.catalog.candidates())
             made = cls(kit, selection, talk, kept, mode, instructions, is_pinned=is_pinned)
-            made.own_model = chosen or None
+            made.own_model, made.deliver = chosen or None, deliver
             made._join(parent)
             made.refresh()
             state = stored.state
             own = {"exec": state.get("exec") or {}, "elevated": state.get("elevated")}
             # What the owner has set for themselves is not for others who talk here.
-            if own != made._own and kit.run.scope.sender.owner:
+            if own != made._own and kit.run.scope.sender.owner and overrides:
                 made._use(own)
             made._telemetry = open_telemetry(loaded, name, kit.run.redactor)
             talk.tell = made._telemetry.beside(talk.tell)
+            with suppress(RuntimeError):  # without an event loop: when it is entered
+                made.turns.enter()
         except BaseException:
             if kept:
                 kept.close()
@@ -240,6 +255,7 @@ class Agent:
         return made
 
     async def __aenter__(self) -> Agent:
+        self.turns.enter()
         try:
             if self.conversation.model.ref == OPERATOR and not self._is_pinned:
                 local = await self.models.find_local()
@@ -266,6 +282,9 @@ class Agent:
     async def close(self) -> None:
         """Stop what runs for this conversation; the conversation itself stays."""
         try:
+            if self.messenger:
+                await self.messenger.close()
+            await self.turns.lane.close()
             if self.delegation and self.session_id:
                 self.delegation.waiting.end()
                 self.delegation.subagents.listen(self.session_id, None)
@@ -275,6 +294,7 @@ class Agent:
         finally:
             if self.parent is None or self.parent.models is not self.models:
                 await self.models.close()
+            self.turns.leave()
             if self._kept:
                 self._kept.close()
             await self._telemetry.close()
@@ -283,51 +303,33 @@ class Agent:
     def warnings(self) -> tuple[str, ...]:
         return (*self.kit.warnings, *self._telemetry.warnings)
 
-    async def send(self, said: Words) -> TurnEnded:
-        """Say something and let the model work until it is done. Cancel the task to abort it."""
-        self.conversation.check_idle()
-        self.refresh()
-        if self.delegation:
-            self.delegation.begin_turn(said)
-        sent = asyncio.Event()
-        self.models.on_sent = sent.set
-        warming = asyncio.ensure_future(self._warm_up(sent))
-        try:
-            return await self.conversation.turn(said)
-        finally:
-            unread = [*self.conversation.take_unread(), said]
-            for source in (each.source for each in unread if isinstance(each, User)):
-                if self.delegation and source:
-                    # Those that did get into the transcript are marked there.
-                    self.delegation.subagents.unclaim(source.runs)
-            self.models.on_sent = lambda: None
-            warming.cancel()
-            await asyncio.wait({warming})
+    def post(self, said: Words, *, mode: QueueMode | None = None) -> asyncio.Future[TurnEnded]:
+        """Say something without waiting: the future is the turn that reads it.
 
-    async def work(self, said: Words) -> TurnEnded:
+        `mode` is what happens during a turn: `steer` (read before the model's next answer),
+        `followup` (a turn of its own afterwards), `collect` (one turn with all others that wait) or
+        `interrupt` (stop the turn first); left out, `messages.queue.mode`. Cancelling the future
+        takes back what was not read. Raises `ConflictError` when too much waits.
+        """
+        return self.turns.post(said, mode)
+
+    async def send(self, said: Words) -> TurnEnded:
+        """Say something and let the model work until it is done. During a turn, it waits for its
+        own. Cancel the task to abort it."""
+        return await self.turns.send(said)
+
+    async def work(self, said: Words, schema: str = "") -> TurnEnded:
         """Say something, and go on until no sub-agent works any more and all results are read; the
         last turn."""
-        ended = await self.send(said)
+        ended = await self.turns.send(said, schema)
         if ended.how != "done":
             return ended
-        return await self.settle() or ended
+        return await self.turns.settle(schema, all_turns=self.parent is not None) or ended
 
     async def settle(self) -> TurnEnded | None:
-        """Wait for all sub-agents, and have the model read what they report; the last turn, None
-        when there was none."""
-        ended = None
-        while self.delegation is not None:
-            if (more := await self.report()) is not None:
-                ended = more
-                if ended.how != "done":
-                    break
-                continue
-            subagents = self.delegation.subagents
-            if not subagents.active(self.session_id):
-                break
-            with subagents.resting(self.session_id):
-                await subagents.wait(self.session_id, (), self.delegation.waiting.left_s)
-        return ended
+        """Wait for all turns, sub-agents and messages to other sessions, and have the model read
+        what sub-agents report; the last turn, None when there was none."""
+        return await self.turns.settle()
 
     @overload
     async def spawn(self, task: str, *, output_type: type[T], **options: Any) -> T: ...
@@ -357,9 +359,7 @@ class Agent:
 
     async def report(self) -> TurnEnded | None:
         """Have the model read what sub-agents reported, in a turn; None when there is nothing."""
-        self.conversation.check_idle()
-        message = self.delegation.message() if self.delegation else None
-        return None if message is None else await self.send(message)
+        return await self.turns.report()
 
     def _join(self, parent: Agent | None) -> None:
         """Have a place in the tree of sessions: sub-agents below, and perhaps an agent above."""
@@ -373,15 +373,15 @@ class Agent:
             subagents = Subagents(session, self._kept.store, wind_up)
         self.delegation = Delegation(self, session, subagents)
         self.delegation.join()
+        self.messenger = SessionMessenger(self, session, self._kept.store)
+        self.conversation.spent_elsewhere = self._spent_elsewhere
         self._attach()
 
-    async def _warm_up(self, sent: asyncio.Event) -> None:
-        """Get ready for a first command while the model thinks, not before it was asked."""
-        with suppress(TimeoutError):
-            await asyncio.wait_for(sent.wait(), WARM_UP_S)
-        run = self.kit.run
-        if "exec" in run.tools and isinstance(run.services, Services):
-            await run.services.warm_up()
+    def _spent_elsewhere(self) -> float:
+        delegation, messenger = self.delegation, self.messenger
+        return (delegation.spent_elsewhere() if delegation else 0.0) + (
+            messenger.spent if messenger else 0.0
+        )
 
     def stream(self, said: str | Iterable[Block], *, tree: bool = False) -> AsyncGenerator[Event]:
         """The events of one turn as they happen; the last one is its `TurnEnded`. With `tree`, also
@@ -398,28 +398,26 @@ class Agent:
         `output_type` (a msgspec struct, a dataclass, a pydantic model) an object of that type.
 
         Raises `TurnError` when there is no answer. An answer that is not of the type is sent back
-        once with what is wrong with it, and then raises `OutputError`.
+        once with what is wrong with it, and then raises `OutputError`. While another `run` goes on,
+        it waits.
         """
-        self.conversation.check_idle()
-        self.output_schema = schema_of(output_type) if output_type is not None else ""
-        try:
-            text = await self._answer(said)
+        schema = schema_of(output_type) if output_type is not None else ""
+        async with self._runs:
+            text = await self._answer(said, schema)
             if output_type is None:
                 return text
             try:
                 return read_output(output_type, text)
             except ValueError as error:
-                text = await self._answer(AGAIN.format(error))
+                text = await self._answer(AGAIN.format(error), schema)
             try:
                 return read_output(output_type, text)
             except ValueError as error:
                 name = getattr(output_type, "__name__", output_type)
                 raise OutputError(f"the answer is not a {name}: {error}", text=text) from error
-        finally:
-            self.output_schema = ""
 
-    async def _answer(self, said: str | Iterable[Block]) -> str:
-        ended = await self.work(said)
+    async def _answer(self, said: str | Iterable[Block], schema: str) -> str:
+        ended = await self.work(said, schema)
         if ended.how != "done":
             raise TurnError(ended.error or f"the turn ended: {ended.how}", how=ended.how)
         return ended.text
@@ -462,17 +460,17 @@ class Agent:
             raise ToolInputError(f"{one_line(os.fspath(path), 200)}: {why}") from None
         return Image(b64encode(picture.data).decode(), picture.mime_type)
 
-    def refresh(self) -> None:
-        """Have the prompt and the tools say what holds now."""
+    def refresh(self, schema: str = "") -> None:
+        """Have the prompt and the tools say what holds now, with a schema for the answer."""
         talk, run = self.conversation, self.kit.run
         if talk.run is not run or not talk.tools:
             talk.run, talk.tools = run, specs_of(run)
-        talk.system = self.prompt()
+        talk.system = self.prompt(schema)
         window = talk.model.facts.window
         if talk.view.window != window:
             talk.view = PrunedHistory(window, self.kit.config.agents.defaults.context_pruning)
 
-    def prompt(self) -> str:
+    def prompt(self, schema: str = "") -> str:
         """The system prompt as the model would be given it now."""
         run, config = self.kit.run, self.kit.config
         agent, defaults = config.agents.get(run.scope.agent), config.agents.defaults
@@ -500,7 +498,7 @@ class Agent:
             defaults.user_timezone or "",
             self._mode,
             self._instructions,
-            self.output_schema,
+            schema or self.output_schema,
             project,
             bool(self.delegation and self.delegation.settings.delegation_mode == "prefer"),
         )
@@ -540,6 +538,11 @@ class Agent:
         """
         self._use(self._own | {"elevated": level})
 
+    @property
+    def has_overrides(self) -> bool:
+        """Whether the owner set something for this conversation alone."""
+        return bool(self._own["exec"]) or self._own["elevated"] is not None
+
     def _use(self, own: dict[str, Any]) -> None:
         """Settings that hold for this conversation alone, also when it is resumed."""
         self.kit.alter(config=with_overrides(self._plain, self.kit.run.scope.agent, own))
@@ -560,6 +563,7 @@ class Agent:
             run.services.fill(SessionState, lambda: AgentSessionState(self))
             if self.delegation is not None:
                 run.services.fill(Delegates, lambda: self.delegation)
+                run.services.fill(Messenger, lambda: self.messenger)
 
     @property
     def session(self) -> Session | None:
@@ -573,19 +577,3 @@ class Agent:
     @property
     def store(self) -> SessionStore | None:
         return self._kept.store if self._kept else None
-
-
-def _compaction(config: Config, selection: Selection) -> Compaction:
-    settings = config.agents.defaults.compaction
-    return Compaction(
-        enabled=settings.enabled,
-        keep_recent_tokens=settings.keep_recent_tokens or KEEP_RECENT_TOKENS,
-        keep_turns=settings.recent_turns_preserve or 0,
-        model=selection.model(settings.model, strict=True) if settings.model else None,
-        timeout_s=settings.timeout_seconds or Compaction().timeout_s,
-    )
-
-
-def _thinking(config: Config, agent: AgentConfig, stored: Any) -> Level:
-    level = stored or agent.thinking_default or config.agents.defaults.thinking_default or "off"
-    return "medium" if level == "adaptive" else level

@@ -95,11 +95,16 @@ class Usage(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
 class Source(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     """Origin of a message that no person wrote."""
 
-    kind: Literal["subagent"]
-    """`subagent`: results of runs that the session started."""
+    kind: Literal["subagent", "session"]
+    """`subagent`: results of runs that the session started; `session`: a message that another
+    session sent."""
     runs: tuple[str, ...] = ()
     titles: tuple[str, ...] = ()
-    """One line per run, for people."""
+    """One line per run or message, for people."""
+    mail: tuple[str, ...] = ()
+    """Ids of the messages of another session."""
+    chain: tuple[str, ...] = ()
+    """Keys of the sessions that it went through, the sender last."""
 
 
 class User(Value, frozen=True, tag="user"):

@@ -40,10 +40,9 @@ from clawkit.sessions.subagent_protocols import (
 from clawkit.sessions.subagents import LIMITS, Limits, Spec, Subagents
 from clawkit.sessions.waiting import OVER, SILENT, WAIT_AGAIN, Rest, describe_active, restate
 from clawkit.store import private_dir
-from clawkit.text import cut, human_time, one_line
+from clawkit.text import cut, human_time, one_line, quote
 
 if TYPE_CHECKING:
-    from clawkit.agent.loop import Words
     from clawkit.agent_session import Agent
 
 MAX_RESULT = 8_000
@@ -298,7 +297,10 @@ class Delegation:
         talk = self._agent.conversation
         if not talk.is_in_turn:
             raise ToolInputError("no turn goes on that could end here")
-        unread = [*talk.take_unread(), *filter(None, (self.message(),))]
+        unread = [each for each in talk.unread if each.source is not None]
+        for each in unread:
+            talk.withdraw(each)
+        unread += filter(None, (self.message(),))
         for each in unread:
             talk.steer(each)
         if not unread and self.active():
@@ -356,10 +358,10 @@ class Delegation:
         elif self.has_results:
             self._agent.on_results()
 
-    def begin_turn(self, said: Words) -> None:
+    def begin_turn(self, message: User) -> None:
         """What is said wakes a session that waits; what was reported meanwhile is read with it."""
         self.waiting.end()
-        if not isinstance(said, User):
+        if message.source is None or message.source.kind != "subagent":
             self.pass_on()
 
     def pass_on(self) -> None:
@@ -393,10 +395,8 @@ class Delegation:
         text = json.dumps(run.output) if run.output is not None else run.text.strip()
         shown = cut(text, MAX_RESULT) if text else "(it said nothing)"
         title = "Result" if run.status == "completed" else "What it had said so far"
-        # Nothing that it said can pass for a line of ours.
-        quoted = "\n".join(f"> {line}" for line in shown.splitlines())
         changes = f"{run.changes}\n" if run.changes else ""
-        return f"{head}\n{title}:\n{quoted}\n{changes}{self._stats(run)}"
+        return f"{head}\n{title}:\n{quote(shown)}\n{changes}{self._stats(run)}"
 
     def _stats(self, run: Run) -> str:
         usage, began = run.usage, run.started_ms or run.ended_ms
@@ -459,7 +459,7 @@ class ChildAgent:
         return self.agent.conversation.last_text
 
     def steer(self, text: str) -> None:
-        self.agent.conversation.steer(text)
+        self.agent.post(text, mode="steer")
 
     async def work(self) -> Outcome:
         agent, spec = self.agent, self._spec

@@ -30,7 +30,6 @@ async def stream_events(
     agent: Agent, said: str | Iterable[Block], *, tree: bool
 ) -> AsyncGenerator[Event]:
     """The events of what is said, as they happen; the last one is a `TurnEnded` of the agent."""
-    agent.conversation.check_idle()
     events: asyncio.Queue[Event | None] = asyncio.Queue()
 
     def put(event: Event) -> None:
@@ -39,10 +38,11 @@ async def stream_events(
             events.put_nowait(event)
 
     before, below = agent.conversation.tell, agent.on_subagent_event
-    agent.conversation.tell = _both(put, before)
     if tree:
-        agent.on_subagent_event = _both(put, below)
-    work = asyncio.ensure_future(agent.work(said) if tree else agent.send(said))
+        agent.conversation.tell, agent.on_subagent_event = _both(put, before), _both(put, below)
+        work = asyncio.ensure_future(agent.work(said))
+    else:
+        work = asyncio.ensure_future(agent.turns.send(said, tell=put))
     work.add_done_callback(lambda _: events.put_nowait(None))
     try:
         while (event := await events.get()) is not None:
@@ -51,7 +51,8 @@ async def stream_events(
     finally:
         work.cancel()
         await asyncio.wait({work})
-        agent.conversation.tell, agent.on_subagent_event = before, below
+        if tree:
+            agent.conversation.tell, agent.on_subagent_event = before, below
 
 
 def _both(first: Tell, second: Tell) -> Tell:

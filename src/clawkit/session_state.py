@@ -41,7 +41,7 @@ class AgentSessionState:
 
     @property
     def queued(self) -> int:
-        return self._agent.conversation.queued
+        return self._agent.turns.queued
 
     def resolve_model(self, text: str) -> str:
         if not self._agent.kit.run.scope.sender.owner:

@@ -156,6 +156,11 @@ def one_line(text: str, max_chars: int) -> str:
     return f"{kept}…" if max_chars > 0 else ""
 
 
+def quote(text: str) -> str:
+    """Words of others, every line marked as such: none can pass for a line of ours."""
+    return "\n".join(f"> {line}" for line in text.splitlines())
+
+
 def human_size(n: int) -> str:
     """Format a number of bytes: `512 B`, `1.5 KB`, `20 MB`."""
     size, unit = float(n), "B"

@@ -61,12 +61,13 @@ def test_without_settings_every_built_tool_is_there_in_catalog_order() -> None:
         == assembly.off
         == {
             "update_plan",
+            "sessions_send",
             "sessions_spawn",
             "sessions_yield",
             "subagents",
         }
     )
-    assert assembly.in_force == InForce(tuple(BUILT), 0, 4)
+    assert assembly.in_force == InForce(tuple(BUILT), 0, 5)
     assert assembly.warnings == ()
     assert assembly.rules == ()
 

@@ -207,7 +207,7 @@ def nested(levels: int) -> str:
 
 
 NOT_JSON: dict[str, tuple[str, str]] = {
-    "empty": ("", "line 1, column 1: there is nothing here"),
+    "empty": ("", "line 1, column 1: the text is empty"),
     "cut off": ("{", "line 1, column 1: "),
     "cut off later": ('{\n  "version": 1,\n', "line 1, column 1: "),
     "no comma": ('{\n "version": 1\n "agents": {}\n}', r"line 2, column 14: .*comma"),

@@ -15,6 +15,7 @@ from fnmatch import fnmatchcase
 import msgspec
 from msgspec import Struct, field
 
+from clawkit.config.model import Config
 from clawkit.config.sections.agents import ContextPruning
 from clawkit.content import Assistant, Image, Message, Summary, Text, ToolResult, Usage, User
 from clawkit.core.catalog import canonical
@@ -50,6 +51,18 @@ class Settings(Struct, frozen=True):
     model: Model | None = None
     """Who writes the summary; the conversation's own model when None."""
     timeout_s: float = 180.0
+
+
+def settings_of(config: Config, find: Callable[[str], Model]) -> Settings:
+    """What is configured; `find` gives the model of a name."""
+    said = config.agents.defaults.compaction
+    return Settings(
+        enabled=said.enabled,
+        keep_recent_tokens=said.keep_recent_tokens or KEEP_RECENT_TOKENS,
+        keep_turns=said.recent_turns_preserve or 0,
+        model=find(said.model) if said.model else None,
+        timeout_s=said.timeout_seconds or Settings().timeout_s,
+    )
 
 
 class Done(Struct, frozen=True):
@@ -182,7 +195,8 @@ def _told(messages: Sequence[Message]) -> str:
             case Summary(text=text):
                 rows.append(_quoted("summary of what was before", text))
             case User():
-                rows.append(_quoted("person", _text(message)))
+                whose = "person" if message.source is None else f"{message.source.kind}, no person"
+                rows.append(_quoted(whose, _text(message)))
             case Assistant():
                 rows += [_quoted("agent", message.text)] if message.text else []
                 rows += [_quoted(f"call {c.name}", str(c.arguments)) for c in message.calls]
@@ -205,7 +219,8 @@ def _text(message: User | ToolResult) -> str:
 
 def _outline(messages: Sequence[Message]) -> str:
     """What can be said without a model: the person's words, and which tools were used on what."""
-    said = [cut(_text(message), 1_000) for message in messages if isinstance(message, User)]
+    users = (message for message in messages if isinstance(message, User))
+    said = [cut(_text(message), 1_000) for message in users if message.source is None]
     earlier = [cut(message.text, 4_000) for message in messages if isinstance(message, Summary)]
     calls = [
         one_line(f"{call.name} {call.arguments}", 200)

@@ -215,34 +215,25 @@ class Conversation(Struct, dict=True, eq=False):
 
     def steer(self, said: Words) -> None:
         """Say something while the model works: it reads it before its next answer."""
-        self._steering.append(_user(said))
+        self._steering.append(as_message(said))
 
     def follow_up(self, said: Words) -> None:
         """Say something when the model would be done: the turn goes on with it."""
-        self._later.append(_user(said))
+        self._later.append(as_message(said))
 
-    def take_back(self) -> User | None:
-        """The last message of the person's that the model has not read yet; it is not said then."""
-        for queue in (self._later, self._steering):
-            for message in reversed(queue):
-                if message.source is None:
-                    queue.remove(message)
-                    return message
-        return None
-
-    def take_unread(self) -> list[User]:
-        """What others than the person said and the model has not read; it is not said then."""
-        unread = [each for each in (*self._steering, *self._later) if each.source is not None]
+    def withdraw(self, message: User) -> bool:
+        """Not say something after all; false when the model has read it."""
         for queue in (self._steering, self._later):
-            for message in [each for each in queue if each.source is not None]:
-                queue.remove(message)
-        return unread
+            for number, each in enumerate(queue):
+                if each is message:
+                    del queue[number]
+                    return True
+        return False
 
     @property
-    def waiting(self) -> tuple[User, ...]:
-        """What the person said and the model has not read yet, in the order in which it will."""
-        queued = (*self._steering, *self._later)
-        return tuple(message for message in queued if message.source is None)
+    def unread(self) -> tuple[User, ...]:
+        """What the model has not read yet, in the order in which it will."""
+        return (*self._steering, *self._later)
 
     @property
     def queued(self) -> int:
@@ -281,7 +272,7 @@ class Conversation(Struct, dict=True, eq=False):
         with self._alone():
             self._in_turn = True
             try:
-                return await self._turn(_user(said))
+                return await self._turn(as_message(said))
             finally:
                 self._in_turn = False
 
@@ -552,7 +543,7 @@ class Conversation(Struct, dict=True, eq=False):
         return True
 
 
-def _user(said: Words) -> User:
+def as_message(said: Words) -> User:
     if isinstance(said, User):
         return said
     blocks = (Text(said),) if isinstance(said, str) else tuple(said)

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
 from clawkit.config.load import Loaded
+from clawkit.config.model import Config
 from clawkit.config.modelref import ModelRef
+from clawkit.config.sections.agents import Agent
+from clawkit.config.sections.shared import Thinking as Level
 from clawkit.errors import ConfigError, ToolAuthorizationError, ToolInputError
 from clawkit.models.catalog import Catalog
 from clawkit.models.discover import found_model
@@ -149,3 +152,9 @@ class Selection:
             return "none needed"
         found = self.catalog.credentials.for_provider(ref.provider)
         return str(found[0].id) if found else "no credential"
+
+
+def thinking_of(config: Config, agent: Agent, stored: Any) -> Level:
+    """How long a model thinks: as it did, else as it is configured."""
+    level = stored or agent.thinking_default or config.agents.defaults.thinking_default or "off"
+    return "medium" if level == "adaptive" else level

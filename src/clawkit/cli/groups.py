@@ -55,6 +55,7 @@ SUBCOMMANDS = {
         "path": ("path", "Print where sessions are stored."),
         "rename": ("rename", "Rename a session to NAME, a word without spaces."),
         "search": ("search", "Search the messages of sessions."),
+        "send": ("send", "Leave a message for a session, even while it is in use."),
         "show": ("show", "Show the messages and tool calls of a session."),
         "tree": ("tree", "Show which session started which, as a tree."),
     },

@@ -45,8 +45,10 @@ from clawkit.content import (
 )
 from clawkit.errors import ClawkitError, NotFoundError, ToolAuthorizationError
 from clawkit.sessions.keys import resolve
+from clawkit.sessions.mailbox import MAX_MESSAGE, Mail
 from clawkit.sessions.protocols import Entry, Hit, Session, Visible, locate_store
 from clawkit.sessions.store import SessionStore
+from clawkit.sessions.subagent_protocols import now_ms
 from clawkit.store import write_atomic
 from clawkit.terminal_text import truncate
 from clawkit.text import human_size, human_time, one_line, printable
@@ -57,6 +59,7 @@ _INDEX_S = 3_600.0
 _HEAD = ("ID", "NAME", "AGENT", "USED", "TURNS", "MODEL", "COST", "DIRECTORY", "TITLE")
 _MAX_NAME, _MAX_DIRECTORY, _MAX_TITLE, _MIN_TITLE = 24, 36, 60, 12
 
+_WHOSE = {"": "you", "subagent": "sub-agents", "session": "another session"}
 _AGENT = click.option("--agent", help="Agent whose sessions to use. Default: the default agent.")
 _ID = click.argument("which", metavar="ID")
 
@@ -280,6 +283,32 @@ def show(opened: _Opened, which: str, limit: int, everything: bool, as_json: boo
 
 @click.command()
 @_ID
+@click.argument("message", metavar="MESSAGE")
+@json_option
+@_with_store
+def send(opened: _Opened, which: str, message: str, as_json: bool) -> None:
+    """Leave MESSAGE for a session; its model reads it in its next turn.
+
+    A process that is at work in the session reads it when its turn ends. To have a turn of your
+    own, use `clawkit agent --session ID -m MESSAGE`.
+    """
+    refuse_commands("send messages to sessions")
+    session = opened.find(which)
+    if not message.strip() or len(message) > MAX_MESSAGE:
+        raise click.UsageError(f"the message must have 1 to {MAX_MESSAGE} characters")
+    from clawkit.runtime import make_redactor
+
+    opened.store.redact = make_redactor(opened.loaded).text
+    mail = Mail(os.urandom(8).hex(), session.id, "command line", "", message, wakes=True)
+    opened.store.mailbox.put(msgspec.structs.replace(mail, sent_ms=now_ms()))
+    if as_json:
+        print_json({"status": "queued", "notificationId": mail.id, "sessionKey": session.key})
+    else:
+        click.echo(printable(f"{_call(session)} reads it in its next turn"), err=True)
+
+
+@click.command()
+@_ID
 @click.argument("name", metavar="NAME")
 @json_option
 @_with_store
@@ -471,7 +500,9 @@ def _when(ms: int) -> str:
 def _print_message(message: Message) -> None:
     match message:
         case User():
-            _print_name("you", "cyan", message.at_ms)
+            _print_name(
+                _WHOSE[message.source.kind if message.source else ""], "cyan", message.at_ms
+            )
             _print_text(_plain(message.content), "  ")
         case Assistant():
             _print_name(message.model or "model", "green", message.at_ms)
@@ -538,7 +569,8 @@ def to_markdown(session: Session, entries: Sequence[Entry]) -> str:
 def _message_to_markdown(message: Message) -> Iterator[str]:
     match message:
         case User():
-            yield f"## You {_when(message.at_ms)}".rstrip()
+            whose = _WHOSE[message.source.kind if message.source else ""].capitalize()
+            yield f"## {whose} {_when(message.at_ms)}".rstrip()
             yield _contain_markdown(_plain(message.content))
         case Assistant():
             yield f"## {one_line(message.model, 80) or 'Model'} {_when(message.at_ms)}".rstrip()

@@ -18,16 +18,17 @@ _ONE_AGENT = f"""{_AGENT}
 groupChat memory tools.message tools.exec.grantExpiryDays tools.exec.node tools.exec.reviewer
 """
 _KEYS = {
-    "": "browser commands cron gateway hooks mcp memory messages plugins tts",
+    "": "browser commands cron gateway hooks mcp memory plugins tts",
+    "messages.": "ackReaction groupChat responsePrefix tts",
     "agents.defaults.": f"""{_AGENT}
-        imageGenerationModel imageModel maxConcurrent mediaMaxMb mediaModels pdfMaxMb pdfMaxPages
+        imageGenerationModel imageModel mediaMaxMb mediaModels pdfMaxMb pdfMaxPages
         pdfModel skipBootstrap""",
     "agents.list.*.": _ONE_AGENT,
     "agents.entries.*.": _ONE_AGENT,
     "approvals.": "exec plugin",
     "env.": "shellEnv",
     "logging.": "audit consoleLevel consoleStyle file level maxFileBytes",
-    "session.": """agentToAgent dmScope identityLinks reset resetByChannel resetByType
+    "session.": """dmScope identityLinks reset resetByChannel resetByType
         resetTriggers scope sendPolicy""",
     "tools.": """media message web exec.grantExpiryDays exec.node exec.reviewer""",
 }

@@ -15,6 +15,7 @@ EVENT_TEXT = 8_000
 EVENT_DETAIL = 2_000
 EVENT_ERROR = 400
 OUTPUT = "aggregated"
+_SCALARS = (bool, int, float, type(None))
 """The detail with the output of a command, whose end matters most."""
 
 
@@ -118,11 +119,10 @@ def _bounded(value: Any) -> Any:
     """A JSON value with long strings cut. Its depth is already bounded by redaction."""
     if isinstance(value, str):
         return cut(value, EVENT_DETAIL)
-    if value is None or isinstance(value, (bool, int, float)):
-        return value
     if isinstance(value, (list, tuple)):
         return [_bounded(item) for item in value]
-    if isinstance(value, (dict, Mapping)):
+    # Whether something is a Mapping is slow to find out.
+    if not isinstance(value, _SCALARS) and isinstance(value, (dict, Mapping)):
         return {
             key: cut_start(item, EVENT_DETAIL)
             if key == OUTPUT and isinstance(item, str)

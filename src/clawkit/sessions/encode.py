@@ -56,6 +56,9 @@ def encode(message: Message, redact: Redact | None = None) -> bytes:
     match message:
         case User():
             changes = {"content": packing.blocks(message.content)}
+            if source := message.source:
+                titles = tuple(map(packing.text, source.titles))
+                changes["source"] = msgspec.structs.replace(source, titles=titles)
         case ToolResult():
             changes = {
                 "call_id": sound(message.call_id),

@@ -18,6 +18,7 @@ from clawkit.errors import (
     ToolInputError,
 )
 from clawkit.sessions.encode import Redact, bound_usage, encode, sound
+from clawkit.sessions.mailbox import Mailbox, mark_read
 from clawkit.sessions.protocols import (
     Event,
     Session,
@@ -123,6 +124,16 @@ class SessionStore(SessionReader):
     def runs(self) -> RunStore:
         return RunStore(self._database, self.redact)
 
+    @property
+    def mailbox(self) -> Mailbox:
+        return Mailbox(self._database, self.redact)
+
+    def bring_back(self, id_: str) -> Session:
+        """Use a session again that was put away."""
+        with self._database.writing() as db:
+            db.execute("UPDATE session SET archived_ms = 0 WHERE id = ?", (sound(id_),))
+        return self._exact(id_)
+
     def rename(self, id_: str, name: str) -> Session:
         """Call a session, and its key, by another name."""
         check_name(name)
@@ -179,6 +190,7 @@ class SessionStore(SessionReader):
                     _DELETE_MESSAGES,
                     "DELETE FROM change WHERE session = ?",
                     "DELETE FROM run WHERE root = ?1 OR requester = ?1",
+                    "DELETE FROM mailbox WHERE session = ?",
                     "UPDATE session SET parent = '' WHERE parent = ?",
                     "DELETE FROM session WHERE id = ?",
                 ):
@@ -199,7 +211,8 @@ class SessionStore(SessionReader):
         event: Event | None = None
         title, usage, model = None, NO_USAGE, ""
         if isinstance(message, User):
-            said = " ".join(part.text for part in message.content if isinstance(part, Text))
+            words = (part.text for part in message.content if isinstance(part, Text))
+            said = " ".join(message.source.titles if message.source else words)
             event, title = "turn", self._title(said, _TITLE_FROM)
         elif isinstance(message, Assistant):
             event = None if message.calls else "answered"
@@ -207,6 +220,7 @@ class SessionStore(SessionReader):
         with self._database.writing() as db:
             if isinstance(message, User) and message.source is not None:
                 mark_told(db, message.source.runs)
+                mark_read(db, message.source.mail)
             return _add_message(db, id_, body, at_ms, event, title=title, usage=usage, model=model)
 
     def compact(self, id_: str, summary: Summary, keep_from: int) -> int:

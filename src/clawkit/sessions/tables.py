@@ -135,5 +135,18 @@ MIGRATIONS = (
     CREATE INDEX run_by_requester ON run (requester);
     CREATE INDEX run_by_session ON run (session);
     CREATE INDEX run_by_root ON run (root);
+    CREATE TABLE mailbox (
+        id TEXT PRIMARY KEY,
+        -- The session that it is for; what sent it is named by key.
+        session TEXT NOT NULL,
+        sender TEXT NOT NULL,
+        channel TEXT NOT NULL,
+        text TEXT NOT NULL,
+        chain TEXT NOT NULL,
+        sandboxed INTEGER NOT NULL,
+        wakes INTEGER NOT NULL,
+        sent_ms INTEGER NOT NULL
+    ) STRICT;
+    CREATE INDEX mailbox_by_session ON mailbox (session);
     """,
 )

@@ -14,6 +14,7 @@ from clawkit.content import Assistant, Image, Message, Summary, Text, ToolCall, 
 from clawkit.core.context import Context, Scope
 from clawkit.core.result import Result
 from clawkit.core.tool import Effect, Tool
+from clawkit.errors import ToolAuthorizationError
 from clawkit.redact import Redactor
 from clawkit.sessions.keys import resolve
 from clawkit.sessions.protocols import (
@@ -66,12 +67,19 @@ class View:
         stored = self.store.find(key, ctx.agent) if self.store else None
         return stored or Session("", key, ctx.agent, workspace=ctx.workspace)
 
-    def find(self, text: str) -> Session:
-        """Raises for what does not exist, is ambiguous, or may not be seen."""
+    def find(self, text: str, agent: str = "") -> Session:
+        """Raises for what does not exist, is ambiguous, or may not be seen. A name is one of the
+        agent's, else of the agent here."""
         here, main = self.here, self.sight.main
-        return resolve(
-            self.store, text, agent=here.agent, main=main, here=here, refuse=self._refuse
-        )
+        agent = agent or here.agent
+        return resolve(self.store, text, agent=agent, main=main, here=here, refuse=self._refuse)
+
+    def check(self, session: Session) -> None:
+        """Raises `ToolAuthorizationError` for a session that may not be seen."""
+        if why := self._refuse(session):
+            raise ToolAuthorizationError(
+                f"the session {session.key!r} cannot be seen from here: {why}", reason="rule"
+            )
 
     def _refuse(self, session: Session) -> str:
         lineage = self.store.lineage(session.id) if self.store and session.parent else ()

@@ -452,7 +452,7 @@ async def _status(chat: ChatSession, _rest: str) -> None:
         "commands": f"host={chat.exec.host} security={security} ask={ask}",
         "place": chat.describe_commands(),
         "tools": f"{len(agent.kit.tools)} in force",
-        "waiting": f"{conversation.queued} messages" if conversation.queued else "nothing",
+        "waiting": f"{queued} messages" if (queued := chat.agent.turns.queued) else "nothing",
     }
     chat.rows([Row(f"{name:<10} {one_line(text, 300)}", "", 11) for name, text in facts.items()])
 

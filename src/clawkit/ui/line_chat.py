@@ -153,7 +153,8 @@ class LineChat(ChatSession):
                     self._printer.finish(ended)
                     self._failed = ended.how != "done"
             elif self.is_command(line):
-                await commands.run(self, line)
+                with self.agent.turns.lane.held():
+                    await commands.run(self, line)
             else:
                 ended = await self.agent.send(self.blocks(line))
                 self._printer.finish(ended)

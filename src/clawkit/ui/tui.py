@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Coroutine, Mapping, Sequence
+from collections.abc import Coroutine, Iterable, Mapping, Sequence
+from contextlib import nullcontext
 from typing import Any
 
-from clawkit.agent.events import Answered, Compacted, Event, Said, TurnEnded
+from clawkit.agent.events import Answered, Compacted, Event, Said, TurnEnded, TurnStarted
 from clawkit.content import Assistant, Image, Message, Text, User
 from clawkit.core.result import Result
 from clawkit.errors import ClawkitError
@@ -80,9 +81,11 @@ class TuiChat(ChatSession, InputHandler):
         if self.is_command(text):
             self._run_command(text)
         elif self.is_busy:
-            conversation = self.agent.conversation
-            add = conversation.follow_up if later or is_later else conversation.steer
-            add(self.blocks(text))
+            try:
+                self.agent.post(self.blocks(text), mode="followup" if later or is_later else None)
+            except ClawkitError as error:
+                self.say(str(error), "warning")
+                self._type_again([text])
             self._update()
         else:
             self._start(self.agent.send(self.blocks(text)))
@@ -108,17 +111,22 @@ class TuiChat(ChatSession, InputHandler):
 
     @property
     def is_busy(self) -> bool:
+        return self.is_working or self.agent.turns.lane.is_busy
+
+    @property
+    def is_working(self) -> bool:
         return self._work is not None and not self._work.done()
 
     def interrupt(self) -> bool:
-        if self._work is None or self._work.done():
+        if not self.is_busy:
             return False
         self.display.is_stopping = True
-        self._work.cancel()
+        if not self.agent.turns.lane.stop() and self._work is not None:
+            self._work.cancel()
         return True
 
     def take_back(self) -> str | None:
-        message = self.agent.conversation.take_back()
+        message = self.agent.turns.take_back()
         self._update()
         return _text_of(message) if message is not None else None
 
@@ -127,7 +135,7 @@ class TuiChat(ChatSession, InputHandler):
         return self.display.live(columns, rows)
 
     def queue(self) -> list[str]:
-        waiting = self.agent.conversation.waiting
+        waiting = self.agent.turns.waiting
         width = max(20, self.prompt.columns - 12)
         rows = [f"  queued: {one_line(_text_of(each), width)}" for each in waiting]
         rows += ["  (press Up to edit the last one)"] if rows else []
@@ -148,8 +156,10 @@ class TuiChat(ChatSession, InputHandler):
     ) -> None:
         """Run something, redrawing while it runs, and show its errors."""
         ticking = asyncio.ensure_future(self._tick())
+        lane = self.agent.turns.lane
         try:
-            await work
+            with lane.held() if says_interrupted else nullcontext():
+                await work
         except asyncio.CancelledError:
             if says_interrupted:  # a turn reports it itself
                 self.display.end_running()
@@ -172,7 +182,7 @@ class TuiChat(ChatSession, InputHandler):
             self.prompt.refresh()
 
     def _settle(self, _work: object) -> None:
-        """Send the messages that the model has not read yet, or return them to the input line."""
+        """Follow turns that begin by themselves, and have results of sub-agents read."""
         self.prompt.is_armed = self.prompt.is_armed and self._how == "aborted"
         if self.is_over or self.failure or not self.prompt.app.is_running:
             return
@@ -180,20 +190,24 @@ class TuiChat(ChatSession, InputHandler):
         if delegation is not None and delegation.active():
             # Keeps redrawing, to show their progress.
             self._run_beside(delegation.wait((), None))
-        waiting: list[User] = []
-        while (message := self.agent.conversation.take_back()) is not None:
-            waiting.insert(0, message)
-        blocks = [block for each in waiting for block in each.content]
-        if waiting and self._how == "done":
-            self._start(self.agent.send(blocks))
-        elif waiting:
-            self.images += [block for block in blocks if isinstance(block, Image)]
-            texts = [*map(_text_of, waiting), self.prompt.buffer.text]
-            self.prompt.buffer.text = "\n".join(filter(None, texts))
-            self.prompt.buffer.cursor_position = len(self.prompt.buffer.text)
+        if self.agent.turns.lane.is_busy:
+            self._start(self.agent.turns.lane.idle())
         if self._how == "done":  # do not retry endlessly after a failure
             self.hear_results()
         self._update()
+
+    def _return_unread(self) -> None:
+        """What the model did not get to read comes back into the line."""
+        waiting: list[User] = []
+        while (message := self.agent.turns.take_back()) is not None:
+            waiting.insert(0, message)
+        blocks = [block for each in waiting for block in each.content]
+        self.images += [block for block in blocks if isinstance(block, Image)]
+        self._type_again(map(_text_of, waiting))
+
+    def _type_again(self, texts: Iterable[str]) -> None:
+        self.prompt.buffer.text = "\n".join(filter(None, (*texts, self.prompt.buffer.text)))
+        self.prompt.buffer.cursor_position = len(self.prompt.buffer.text)
 
     def hear_results(self) -> None:
         if not self.is_busy and self.agent.has_results:
@@ -202,8 +216,15 @@ class TuiChat(ChatSession, InputHandler):
     def _tell(self, event: Event) -> None:
         self.display.show_thinking = self.show_thinking
         self.display(event)
+        if isinstance(event, TurnStarted) and not self.is_working:
+            self._start(self.agent.turns.lane.idle())
         if isinstance(event, TurnEnded):
             self._how = event.how
+            if event.how == "aborted":
+                self.display.running.clear()
+            if event.how not in ("done", "aborted") or self.display.is_stopping:
+                self._return_unread()
+            self.display.is_stopping = False
         if isinstance(event, Answered | Compacted | Said | TurnEnded):
             self._update()
 
@@ -269,7 +290,7 @@ def describe(chat: ChatSession) -> str:
         one_line(session.title or session.name, 30) if session else "not saved",
         f"{_short(used)}/{_short(window)} {used * 100 // max(1, window)}%",
         f"${conversation.usage.cost:.2f}" if conversation.usage.cost else "",
-        f"{conversation.queued} waiting" if conversation.queued else "",
+        f"{queued} waiting" if (queued := chat.agent.turns.queued) else "",
         chat.describe_commands(),
     ]
     return " · ".join(filter(None, parts))

@@ -186,6 +186,7 @@ class Agent(AgentCommon):
     default: bool = False  #: Use it where no agent is named; else `main` is used.
     name: str | None = None  #: Name for people.
     description: str | None = None  #: What it is for.
+    max_concurrent: Positive | None = None  #: Maximum turns at once over its sessions.
     agent_dir: str | None = None  #: Directory of its models and credentials.
     identity: Identity = Identity()  #: How it presents itself.
     group_chat: "GroupChat | None" = None  #: How it behaves in groups.

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Literal
 
-from clawkit.config.section import Conflict, Count, Name, Override, Section
+from clawkit.config.section import Conflict, Count, Name, Override, Positive, Section
 from clawkit.config.sections.shared import People, Switch
 from clawkit.config.sections.tools import Senders, ToolPolicy
 
@@ -16,12 +16,27 @@ class GroupChat(Section):
     history_limit: Count | None = None  #: Earlier messages of the group shown to the agent.
 
 
+QueueMode = Literal["steer", "followup", "collect", "interrupt"]
+
+
+class Queue(Section):
+    """Messages that arrive while the agent works."""
+
+    mode: QueueMode = "steer"
+    """Read before the next answer, in a turn each, in one turn together, or at once."""
+    by_channel: dict[str, QueueMode] = {}  #: Modes by channel.
+    cap: Positive = 20  #: How many may wait in a session.
+    drop: Literal["new", "old", "summarize"] = "new"
+    """What is dropped when it is one too many: that one, or the oldest, with or without a note."""
+
+
 class Messages(Section):
     """How messages are received and sent."""
 
     response_prefix: str | None = None  #: Text in front of every reply.
     ack_reaction: str | None = None  #: Reaction that shows a message was seen.
     group_chat: GroupChat = GroupChat()  #: Behaviour in groups.
+    queue: Queue = Queue()  #: Messages that arrive while the agent works.
     tts: "Override[Tts] | None" = None  #: Changes to `tts`, in the older place.
 
 

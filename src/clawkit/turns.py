@@ -1,0 +1,260 @@
+"""How what is said to an agent becomes turns: one at a time, whoever says it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Hashable, Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
+
+from clawkit.agent.events import Event, Tell, TurnEnded
+from clawkit.agent.loop import Words, as_message
+from clawkit.config.sections.messaging import Queue
+from clawkit.content import Source, Text, User
+from clawkit.core.tasks import unbroken
+from clawkit.services import Services
+from clawkit.sessions.lanes import Lane, Lanes, Limits, Mode
+from clawkit.text import one_line
+
+if TYPE_CHECKING:
+    from clawkit.agent_session import Agent
+
+WARM_UP_S = 0.2
+"""When the time is used for something else, if it is not known that the request was sent."""
+
+
+class Post(Struct, frozen=True, eq=False):
+    """Something said, and what holds for its turn alone."""
+
+    message: User
+    schema: str = ""
+    """What the answer must be, as a JSON Schema."""
+    tell: Tell | None = None
+
+
+class Turns:
+    """The turns of one agent."""
+
+    def __init__(self, agent: Agent) -> None:
+        self._agent = agent
+        self.lane: Lane[Post, TurnEnded] = Lane(
+            self._carry_out, self._steer, self._take_back, agent.kit.run.scope.agent
+        )
+        self.last: TurnEnded | None = None
+        """The last turn, but for those that answered another session."""
+        self._steered: dict[int, User] = {}
+        self._lanes: Lanes | None = None
+        self.left = asyncio.Event()
+
+    def enter(self) -> Lanes:
+        """What is open in this event loop; this agent is part of it from now on."""
+        agent = self._agent
+        if self._lanes is None:
+            self._lanes = Lanes.here(agent.store.path if agent.store else "")
+            # How many sub-agents work is limited elsewhere.
+            self.lane.slots = self._lanes.slots if agent.parent is None else None
+            if agent.session_id:
+                self._lanes.open[agent.session_id] = agent
+        return self._lanes
+
+    def leave(self) -> None:
+        """Others may open the session again."""
+        if self._lanes is not None and self._agent.session_id:
+            self._lanes.open.pop(self._agent.session_id, None)
+        self.left.set()
+
+    @property
+    def _queue(self) -> Queue:
+        messages = self._agent.kit.config.messages
+        return messages.queue if messages is not None else Queue()
+
+    @property
+    def _limits(self) -> Limits:
+        agents, queue = self._agent.kit.config.agents, self._queue
+        own = agents.get(self._agent.kit.run.scope.agent).max_concurrent
+        return Limits(queue.cap, queue.drop, agents.defaults.max_concurrent, own)
+
+    def post(
+        self,
+        said: Words,
+        mode: Mode | None = None,
+        *,
+        schema: str = "",
+        tell: Tell | None = None,
+        group: Hashable = None,
+    ) -> asyncio.Future[TurnEnded]:
+        """Say something. Without a mode, it is the one that is configured for the channel."""
+        self.enter()
+        queue = self._queue
+        mode = mode or queue.by_channel.get(self._agent.kit.run.scope.channel, queue.mode)
+        return self.lane.post(Post(as_message(said), schema, tell), mode, self._limits, group)
+
+    async def send(self, said: Words, schema: str = "", *, tell: Tell | None = None) -> TurnEnded:
+        """Say something in a turn of its own. Cancelling the task aborts the turn."""
+        turn = self.post(said, "followup", schema=schema, tell=tell)
+        try:
+            return await asyncio.shield(turn)
+        except asyncio.CancelledError:
+            await unbroken(self.lane.cancel(turn))
+            raise
+
+    @property
+    def waiting(self) -> list[User]:
+        """What the person said and the model has not read yet."""
+        unread = [each for each in self._agent.conversation.unread if id(each) in self._steered]
+        posted = (post.message for post in self.lane.waiting)
+        return [each for each in (*unread, *posted) if each.source is None]
+
+    @property
+    def queued(self) -> int:
+        return self._agent.conversation.queued + len(self.lane.waiting)
+
+    def take_back(self) -> User | None:
+        """The last message of the person's that the model has not read; it is not said then."""
+        waiting = self.waiting
+        if not waiting:
+            return None
+        self.lane.drop(lambda post: post.message is waiting[-1])
+        return waiting[-1]
+
+    def _steer(self, post: Post) -> bool:
+        """Let something into the turn that goes on, if the model will read it there."""
+        talk = self._agent.conversation
+        if not talk.is_in_turn or talk.queued >= self._queue.cap:
+            return False
+        talk.steer(post.message)
+        self._steered[id(post.message)] = post.message
+        return True
+
+    def _take_back(self, post: Post) -> bool:
+        self._steered.pop(id(post.message), None)
+        return self._agent.conversation.withdraw(post.message)
+
+    async def _carry_out(self, posts: Sequence[Post], dropped: Sequence[Post]) -> TurnEnded:
+        """One turn. It returns also when it is cancelled."""
+        agent, talk = self._agent, self._agent.conversation
+        message = join([post.message for post in posts], [post.message for post in dropped])
+        agent.refresh(posts[0].schema)
+        heard, tell = talk.tell, posts[0].tell
+        if tell is not None:
+
+            def both(event: Event) -> None:
+                tell(event)
+                heard(event)
+
+            talk.tell = both
+        if agent.delegation:
+            agent.delegation.begin_turn(message)
+        if agent.messenger:
+            agent.messenger.begin(message)
+        sent = asyncio.Event()
+        agent.models.on_sent = sent.set
+        warming = asyncio.ensure_future(self._warm_up(sent))
+        try:
+            ended = await talk.turn(message)
+        except asyncio.CancelledError:
+            ended = TurnEnded("aborted", text=talk.last_text)
+        finally:
+            unread = [each for each in talk.unread if id(each) not in self._steered]
+            for each in unread:
+                talk.withdraw(each)
+            # Those that did get into the transcript are marked there.
+            self._unclaim([*unread, *(post.message for post in posts)])
+            if tell is not None:
+                talk.tell = heard
+            agent.models.on_sent = lambda: None
+            warming.cancel()
+            await asyncio.wait({warming})
+        is_for_another = message.source is not None and message.source.kind == "session"
+        if agent.parent is not None or not is_for_another:
+            self.last = ended
+        if ended.how == "done" and agent.messenger:
+            agent.messenger.wake()
+        return ended
+
+    def _unclaim(self, messages: Sequence[User]) -> None:
+        sources = [each.source for each in messages if each.source is not None]
+        for source in sources:
+            if self._agent.delegation:
+                self._agent.delegation.subagents.unclaim(source.runs)
+            if self._agent.messenger:
+                self._agent.messenger.unclaim(source.mail)
+
+    async def settle(self, schema: str = "", *, all_turns: bool = True) -> TurnEnded | None:
+        """Wait until sub-agents have reported and messages to other sessions are answered, and with
+        `all_turns` until nothing goes on here; the last turn, None when there was none."""
+        agent, before, ended = self._agent, self.last, None
+        while ended is None or ended.how == "done":
+            if all_turns:
+                await self.lane.idle()
+            if (more := await self.report(schema)) is not None:
+                ended = more
+                continue
+            waits: set[asyncio.Future[Any]] = set()
+            if agent.messenger:
+                waits |= agent.messenger.under_way
+            subagents = agent.delegation.subagents if agent.delegation else None
+            if subagents is not None and subagents.active(agent.session_id):
+                left_s = agent.delegation.waiting.left_s if agent.delegation else None
+                over = subagents.wait(agent.session_id, (), left_s)
+                waits.add(asyncio.ensure_future(over))
+            if not waits and not (all_turns and self.lane.is_busy):
+                break
+            await self._wait(waits)
+        # What others said to a sub-agent is part of its task.
+        is_other = agent.parent is not None and self.last is not before
+        return self.last if is_other else ended
+
+    async def _wait(self, waits: set[asyncio.Future[Any]]) -> None:
+        """For one of them; others may work meanwhile."""
+        agent = self._agent
+        keep = agent.messenger.under_way if agent.messenger else ()
+        try:
+            if agent.delegation and waits:
+                with agent.delegation.subagents.resting(agent.session_id):
+                    await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for each in waits.difference(keep):
+                each.cancel()
+
+    async def report(self, schema: str = "") -> TurnEnded | None:
+        """Have the model read what sub-agents reported, in a turn; None when there is nothing."""
+        delegation = self._agent.delegation
+        message = delegation.message() if delegation else None
+        return None if message is None else await self.send(message, schema)
+
+    async def _warm_up(self, sent: asyncio.Event) -> None:
+        """Get ready for a first command while the model thinks, not before it was asked."""
+        with suppress(TimeoutError):
+            await asyncio.wait_for(sent.wait(), WARM_UP_S)
+        run = self._agent.kit.run
+        if "exec" in run.tools and isinstance(run.services, Services):
+            await run.services.warm_up()
+
+
+def join(messages: Sequence[User], dropped: Sequence[User] = ()) -> User:
+    """Several messages as one, with a word about those that were dropped."""
+    if len(messages) == 1 and not dropped:
+        return messages[0]
+    content = [block for each in messages for block in each.content]
+    if dropped:
+        lines = [f"- {one_line(_words(each), 140)}" for each in dropped]
+        head = f"[{len(dropped)} earlier messages were dropped: too many were waiting]"
+        content.insert(0, Text("\n".join([head, *lines])))
+    sources = [each.source for each in messages if each.source is not None]
+    source = None
+    if len(sources) == len(messages):
+        source = Source(
+            sources[0].kind,
+            tuple(run for each in sources for run in each.runs),
+            tuple(title for each in sources for title in each.titles),
+            tuple(mail for each in sources for mail in each.mail),
+            max((each.chain for each in sources), key=len),
+        )
+    return User(tuple(content), messages[-1].at_ms, source)
+
+
+def _words(message: User) -> str:
+    return " ".join(block.text for block in message.content if isinstance(block, Text))
