@@ -36,7 +36,7 @@ LAYERS = {
     4: "tools",
     5: "agent",
     6: "runtime services telemetry agent_session session_state delegation handover worktrees "
-    "event_stream turns messenger gateway",
+    "event_stream turns messenger waiting gateway",
     7: "cli mcp ui testing",
     8: "__main__",
 }
@@ -49,7 +49,7 @@ SIDEWAYS = {
         *(("agent_session", other) for other in ("runtime", "services", "telemetry")),
         *(("agent_session", other) for other in ("session_state", "delegation", "handover")),
         *(("agent_session", other) for other in ("event_stream", "turns", "messenger")),
-        ("delegation", "handover"),
+        *(("delegation", other) for other in ("handover", "waiting")),
         ("handover", "worktrees"),
         # For types alone: these work for an agent, which makes them.
         *((one, "agent_session") for one in ("session_state", "delegation", "event_stream")),

@@ -199,8 +199,7 @@ async def test_a_session_can_leave_itself_a_message(workspace: Path) -> None:
         main=[send("current", "look again", timeoutSeconds=0), "first", "looked again"]
     )
     async with open_main(workspace, model) as agent:
-        await agent.send("go")
-        await agent.settle()
+        assert await agent.run("go") == "first"
         assert "> look again" in str(agent.conversation.history)
         assert agent.conversation.last_text == "looked again"
 

@@ -684,5 +684,5 @@ def test_where_spans_go(settings: Otel, env: dict[str, str], expected: str) -> N
 
 
 def test_an_address_begins_with_http() -> None:
-    with pytest.raises(ConfigError, match=r"diagnostics\.otel\.endpoint.*not an address"):
+    with pytest.raises(ConfigError, match=r"diagnostics\.otel\.endpoint.*not a URL"):
         loads('{diagnostics: {otel: {endpoint: "localhost:4318"}}}', env={})

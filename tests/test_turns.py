@@ -144,23 +144,6 @@ async def test_a_full_queue_refuses_more(workspace: Path) -> None:
         assert sorted(said(agent)) == ["go", "steered", "waits"]
 
 
-async def test_what_was_dropped_is_mentioned(workspace: Path) -> None:
-    gate = Gate("done")
-    model = ScriptedModel(gate, then="ok")
-    config = queue(cap=1, drop="summarize", mode="followup")
-    async with Agent.open(config, workspace=workspace, model=model) as agent:
-        turn = agent.post("go")
-        await gate.reached.wait()
-        first, second = agent.post("first\nof all"), agent.post("second")
-        with pytest.raises(ConflictError, match="the oldest was dropped"):
-            await first
-        gate.release()
-        await asyncio.gather(turn, second)
-        assert said(agent)[1] == (
-            "[1 earlier messages were dropped: too many were waiting]\n- first of all|second"
-        )
-
-
 async def test_closing_tells_everybody(workspace: Path) -> None:
     gate = Gate("done")
     async with Agent.open({}, workspace=workspace, model=ScriptedModel(gate)) as agent:

@@ -38,9 +38,9 @@ from clawkit.sessions.subagent_protocols import (
     now_ms,
 )
 from clawkit.sessions.subagents import LIMITS, Limits, Spec, Subagents
-from clawkit.sessions.waiting import OVER, SILENT, WAIT_AGAIN, Rest, describe_active, restate
 from clawkit.store import private_dir
 from clawkit.text import cut, human_time, one_line, quote
+from clawkit.waiting import OVER, SILENT, WAIT_AGAIN, Rest, describe_active, restate
 
 if TYPE_CHECKING:
     from clawkit.agent_session import Agent

@@ -110,7 +110,7 @@ class SessionMessenger:
             return
         for mail in self._unread():
             if mail.wakes and not self.agent.has_overrides:
-                self.take(mail, "followup", is_answered=False)
+                self._start(_until(self.take(mail, "followup", is_answered=False)))
 
     def take(self, mail: Mail, mode: SendMode | None, *, is_answered: bool) -> _Turn:
         """Have this session read a message that is stored, in a turn. Raises `ConflictError` when
@@ -169,7 +169,9 @@ class SessionMessenger:
         except ConflictError:
             self._store.mailbox.remove(mail.id)
             raise
-        if not is_child and not is_self:
+        if is_self:
+            self._start(_until(turn))
+        elif not is_child:
             self._start(self._follow(there, target, turn, mail, rounds, late))
         is_announced = there.agent.deliver is not None
         if not waits:
@@ -408,6 +410,10 @@ class SessionMessenger:
 
 
 _Turn = asyncio.Future[TurnEnded]
+
+
+async def _until(turn: _Turn) -> None:
+    await asyncio.wait({turn})
 
 
 async def _host(guest: Agent) -> None:

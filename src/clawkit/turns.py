@@ -12,11 +12,10 @@ from msgspec import Struct
 from clawkit.agent.events import Event, Tell, TurnEnded
 from clawkit.agent.loop import Words, as_message
 from clawkit.config.sections.messaging import Queue
-from clawkit.content import Source, Text, User
+from clawkit.content import Source, User
 from clawkit.core.tasks import unbroken
 from clawkit.services import Services
 from clawkit.sessions.lanes import Lane, Lanes, Limits, Mode
-from clawkit.text import one_line
 
 if TYPE_CHECKING:
     from clawkit.agent_session import Agent
@@ -74,7 +73,7 @@ class Turns:
     def _limits(self) -> Limits:
         agents, queue = self._agent.kit.config.agents, self._queue
         own = agents.get(self._agent.kit.run.scope.agent).max_concurrent
-        return Limits(queue.cap, queue.drop, agents.defaults.max_concurrent, own)
+        return Limits(queue.cap, agents.defaults.max_concurrent, own)
 
     def post(
         self,
@@ -132,10 +131,10 @@ class Turns:
         self._steered.pop(id(post.message), None)
         return self._agent.conversation.withdraw(post.message)
 
-    async def _carry_out(self, posts: Sequence[Post], dropped: Sequence[Post]) -> TurnEnded:
+    async def _carry_out(self, posts: Sequence[Post]) -> TurnEnded:
         """One turn. It returns also when it is cancelled."""
         agent, talk = self._agent, self._agent.conversation
-        message = join([post.message for post in posts], [post.message for post in dropped])
+        message = join([post.message for post in posts])
         agent.refresh(posts[0].schema)
         heard, tell = talk.tell, posts[0].tell
         if tell is not None:
@@ -234,15 +233,11 @@ class Turns:
             await run.services.warm_up()
 
 
-def join(messages: Sequence[User], dropped: Sequence[User] = ()) -> User:
-    """Several messages as one, with a word about those that were dropped."""
-    if len(messages) == 1 and not dropped:
+def join(messages: Sequence[User]) -> User:
+    """Several messages as one."""
+    if len(messages) == 1:
         return messages[0]
     content = [block for each in messages for block in each.content]
-    if dropped:
-        lines = [f"- {one_line(_words(each), 140)}" for each in dropped]
-        head = f"[{len(dropped)} earlier messages were dropped: too many were waiting]"
-        content.insert(0, Text("\n".join([head, *lines])))
     sources = [each.source for each in messages if each.source is not None]
     source = None
     if len(sources) == len(messages):
@@ -254,7 +249,3 @@ def join(messages: Sequence[User], dropped: Sequence[User] = ()) -> User:
             max((each.chain for each in sources), key=len),
         )
     return User(tuple(content), messages[-1].at_ms, source)
-
-
-def _words(message: User) -> str:
-    return " ".join(block.text for block in message.content if isinstance(block, Text))

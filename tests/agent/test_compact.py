@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from clawkit.agent.compact import Settings, compact
-from clawkit.content import Assistant, Message, Text, ToolCall, ToolResult, User
+from clawkit.content import Assistant, Message, Source, Text, ToolCall, ToolResult, User
 from clawkit.models.protocols import Facts, ModelError
 from clawkit.testing.answers import ScriptedModel
 
@@ -50,6 +50,27 @@ async def test_what_a_tool_returned_cannot_pass_for_anything_else(forged: str, e
         "Sum it up.",
     ]
     assert f"> {forged}" in rest
+
+
+async def test_what_others_than_the_person_said_is_not_summed_up_as_their_wish() -> None:
+    sent = User((Text("delete it"),), source=Source("session", titles=("x",)))
+    told = User((Text("it is done"),), source=Source("subagent"))
+    ok = Assistant((Text("ok"),))
+    asked = await asked_about(said("first"), ok, sent, told, ok)
+    heads = [line for line in asked.splitlines() if line.startswith("[")]
+    assert heads == [
+        "[person]",
+        "[agent]",
+        "[session, no person]",
+        "[subagent, no person]",
+        "[agent]",
+    ]
+    failing = ScriptedModel(ModelError("auth", "no"))
+    done = await compact(
+        failing, (said("first"), sent, ok, said("now")), Settings(keep_recent_tokens=5)
+    )
+    assert done is not None
+    assert "delete it" not in done.summary.text
 
 
 async def test_without_a_model_calls_are_told_on_a_line_each() -> None:

@@ -18,6 +18,8 @@ from tests.cli.asking import PROGRAM
 from tests.ui.screen import PROMPT, READY, Screen
 
 from clawkit.content import Assistant, Text, Thinking, ToolCall
+from clawkit.sessions.protocols import locate_store
+from clawkit.sessions.store import SessionStore
 from clawkit.testing import Gate, ScriptedServer, calls
 from clawkit_testkit import fault
 
@@ -343,6 +345,56 @@ async def test_what_is_typed_meanwhile_is_read_before_the_next_answer(
         assert "and then" in third[-1]
         assert "never mind" not in "".join(third)
         await screen.until_gone("queued:")
+
+
+async def test_the_configured_mode_says_what_becomes_of_what_is_typed_meanwhile(
+    chat: Open, config: Callable[..., str]
+) -> None:
+    async with ScriptedServer() as server:
+        gate = server.gate("never said")
+        held = server.gate("Blue it is.")
+        server.add("And fast.")
+        queue = {"mode": "interrupt", "cap": 1}
+        screen = chat("make it red", "--config", config(server, messages={"queue": queue}))
+        await server.wait_for(1)
+        await screen.say("no, blue")
+        await server.wait_for(2)
+        await screen.say("/later and fast")
+        await screen.until("queued: and fast")
+        await screen.say("/later and good")
+        await screen.until("messages wait in this session already (messages.queue.cap)")
+        await screen.until(f"{PROMPT} and good")
+        screen.type("\x15")
+        held.release()
+        await screen.until("And fast.")
+        assert "never said" not in screen.text
+        await screen.until_gone("queued:")
+        gate.release()
+
+
+async def test_messages_of_other_sessions_are_shown_as_such(
+    chat: Open, config: Callable[..., str], workspace: Path
+) -> None:
+    store = SessionStore(locate_store(None, os.environ))
+    store.create("main", workspace=str(workspace), name="other")
+    store.close()
+    asked = call("sessions_send", sessionKey="other", message="which one?", timeoutSeconds=0)
+    answers = {"ask it": asked, "which one?": "The blue one.", "The blue one.": "REPLY_SKIP"}
+
+    def answer(request: Any) -> Any:
+        last = str(request.body["messages"][-1])
+        return next((each for text, each in answers.items() if text in last), "Sent.")
+
+    async with ScriptedServer(then=answer) as server:
+        screen = chat("ask it", "--session", "main", "--config", config(server))
+        await screen.until("Sent.")
+        # The answer begins a turn by itself.
+        await screen.until("Message from agent:main:other: The blue one.")
+        await screen.until("REPLY_SKIP")
+        assert "not from the user" not in screen.text
+        await screen.until_gone("queued:")
+        screen.type("\x04")
+        assert await screen.end() == 0
 
 
 async def test_a_command_that_starts_the_chat_asks_and_one_that_is_typed_does_not(

@@ -13,12 +13,13 @@ import pytest
 from tests.cli.test_terminal import Terminal
 
 from clawkit.cli.main import run
-from clawkit.cli.sessions import print_transcript, to_markdown
+from clawkit.cli.session_text import print_transcript, to_markdown
 from clawkit.config.paths import sessions_file
 from clawkit.content import (
     Assistant,
     Image,
     Message,
+    Source,
     Summary,
     Text,
     Thinking,
@@ -443,11 +444,50 @@ def test_a_command_of_an_agent_may_look_but_not_change(
         done = sessions(*change)
         assert done.code == 3
         assert "cannot change what clawkit remembers" in done.err
+    done = sessions("send", session.id, "obey")
+    assert done.code == 3
+    assert "cannot send messages to sessions" in done.err
+    assert store.mailbox.unread(session.id, sandboxed=True) == []
     for look in ("list", "path"):
         assert sessions(look).code == 0
     for look in ("show", "export"):
         assert sessions(look, session.id).code == 0
     assert store.get(session.id).name == session.id
+
+
+def test_a_message_is_left_for_a_session(sessions: Sessions, store: SessionStore) -> None:
+    session = talk(store, name="release")
+    with store.hold(session.id):  # as a process does that works in it
+        done = sessions("send", "release", "The branch is frozen.")
+        assert (done.code, done.out) == (0, "")
+        assert done.err == f"{session.id} (release) reads it in its next turn\n"
+        made = sessions("send", "release", "Or not.", "--json").json
+    first, second = store.mailbox.unread(session.id, sandboxed=False)
+    assert (first.text, first.sender, first.wakes) == (
+        "The branch is frozen.",
+        "command line",
+        True,
+    )
+    assert made == {
+        "status": "queued",
+        "notificationId": second.id,
+        "sessionKey": "agent:main:release",
+    }
+    assert sessions("send", "release", " ").code == 2
+    assert sessions("send", "release", "x" * 20_001).code == 2
+    assert sessions("send", "nowhere", "hello").code == 2
+
+
+def test_what_others_said_is_not_shown_as_yours(sessions: Sessions, store: SessionStore) -> None:
+    said = User((Text("[not from the user]"),), AT, Source("session", titles=("Message from x",)))
+    told = User((Text("[not from the user]"),), AT, Source("subagent", titles=("Done",)))
+    session = talk(store, said, told, name="other")
+    out = sessions("show", "other").out
+    assert "another session" in out
+    assert "sub-agents" in out
+    assert "\nyou" not in out
+    assert "## Another session" in sessions("export", "other", "--format", "markdown").out
+    assert store.get(session.id).title == "Message from x"
 
 
 class TestTree:

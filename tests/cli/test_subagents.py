@@ -67,7 +67,7 @@ def chat(workspace: Path) -> Iterator[Callable[..., Screen]]:
 
 ENDS = (
     "Sub-agent 'good': completed",
-    "Sub-agent 'bad': failed (anthropic-messages refuses the credential",
+    "Sub-agent 'bad': failed (anthropic-messages rejected the credential",
     "Sub-agent 'slow': timed out (it took longer than 1.5s)",
 )
 
@@ -114,7 +114,7 @@ async def test_a_program_reads_the_events_of_every_session_and_how_each_ended(
         ends[label] = events[-1]["event"]
     statuses = {label: end["status"] for label, end in ends.items()}
     assert statuses == {"good": "completed", "bad": "failed", "slow": "timed_out"}
-    assert "refuses the credential" in ends["bad"]["error"]
+    assert "rejected the credential" in ends["bad"]["error"]
     assert ends["slow"]["error"] == "it took longer than 1.5s"
     assert ends["good"]["usage"]["output"] > 0
     pieces = [each["event"] for each in below["good"] if each["event"]["type"] == "text"]

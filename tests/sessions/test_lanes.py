@@ -16,8 +16,8 @@ from clawkit.sessions.lanes import Lane, Lanes, Limits, Mode, Slots
 class Turn:
     """A turn that goes on until it is told to end."""
 
-    def __init__(self, items: Sequence[str], dropped: Sequence[str]) -> None:
-        self.items, self.dropped = [*items], [*dropped]
+    def __init__(self, items: Sequence[str]) -> None:
+        self.items = [*items]
         self.release = asyncio.Event()
         self.read: list[str] = []
         self.how = "running"
@@ -33,8 +33,8 @@ class Model:
         self.takes_steering = True
         self.lane: Lane[str, str] = Lane(self.turn, self.steer, self.take_back, agent, slots)
 
-    async def turn(self, items: Sequence[str], dropped: Sequence[str]) -> str:
-        turn = Turn(items, dropped)
+    async def turn(self, items: Sequence[str]) -> str:
+        turn = Turn(items)
         self.turns.append(turn)
         async with self.began:
             self.began.notify_all()
@@ -287,21 +287,6 @@ async def test_a_full_queue_says_so() -> None:
     assert await finish(model, futures) == ["done:go", "done:a", "done:b"]
 
 
-@pytest.mark.parametrize(("drop", "told"), [("old", []), ("summarize", ["a"])])
-async def test_the_oldest_can_go_instead(drop: str, told: list[str]) -> None:
-    model, limits = Model(), Limits(cap=2, drop=drop)  # type: ignore[arg-type]
-    first = post(model, "go")
-    await model.until(1)
-    futures = [model.lane.post(each, "followup", limits) for each in "abc"]
-    outcomes = await finish(model, [*first, *futures])
-    assert [each.items for each in model.turns] == [["go"], ["b"], ["c"]]
-    assert "so that the oldest was dropped" in outcomes[1]
-    assert [each.dropped for each in model.turns] == [[], told, []]
-
-
-# The end
-
-
 async def test_closing_ends_all_and_tells_everybody() -> None:
     model = Model()
     futures = post(model, "go", "x")
@@ -347,7 +332,7 @@ async def test_no_more_turns_than_allowed_over_all_and_per_agent() -> None:
     most: dict[str, int] = {"a": 0, "b": 0, "c": 0, "all": 0}
 
     def lane(agent: str) -> Lane[int, None]:
-        async def turn(_items: Sequence[int], _dropped: Sequence[int]) -> None:
+        async def turn(_items: Sequence[int]) -> None:
             running[agent] += 1
             most[agent] = max(most[agent], running[agent])
             most["all"] = max(most["all"], sum(running.values()))
@@ -376,7 +361,7 @@ async def test_nobody_starves(seed: int) -> None:
     order: list[int] = []
 
     def lane(number: int) -> Lane[int, None]:
-        async def turn(_items: Sequence[int], _dropped: Sequence[int]) -> None:
+        async def turn(_items: Sequence[int]) -> None:
             order.append(number)
             for _ in range(chance.randrange(3)):
                 await asyncio.sleep(0)
@@ -398,14 +383,14 @@ async def test_nobody_starves(seed: int) -> None:
 async def test_a_turn_that_waits_for_another_gives_its_slot_away() -> None:
     slots, limits = Slots(), Limits(max_turns=1)
     inner: Lane[int, str] = Lane(
-        lambda _items, _dropped: asyncio.sleep(0, "inner"),
+        lambda _items: asyncio.sleep(0, "inner"),
         lambda _: False,
         lambda _: False,
         "b",
         slots,
     )
 
-    async def turn(_items: Sequence[int], _dropped: Sequence[int]) -> str:
+    async def turn(_items: Sequence[int]) -> str:
         with outer.resting(), outer.resting():
             both = await asyncio.gather(*(inner.post(n, "followup", limits) for n in range(2)))
         return "+".join(both)

@@ -133,16 +133,7 @@ def _without_files(call: ToolCall) -> dict[str, Any] | str:
         return given
     if isinstance(given, str):
         return _NOT_KEPT if "attachments" in given.lower() else given
-    return {
-        key: _names_only(value) if "attachments" in key.lower() else value
-        for key, value in given.items()
-    }
-
-
-def _names_only(value: Any) -> Any:
-    if not isinstance(value, list) or not all(isinstance(each, Mapping) for each in value):
-        return _NOT_KEPT
-    return [{"name": str(each.get("name", "")), "content": _NOT_KEPT} for each in value]
+    return {key: _NOT_KEPT if "attachments" in key.lower() else given[key] for key in given}
 
 
 class _Packing:

@@ -26,7 +26,6 @@ Mode = Literal["steer", "followup", "collect", "interrupt"]
 """What becomes of something that is said during a turn: `steer`: the model reads it before its next
 answer, or in the next turn if this one ends first; `followup`: a turn of its own afterwards;
 `collect`: one turn with all others of that mode that wait; `interrupt`: the turn is stopped."""
-Drop = Literal["new", "old", "summarize"]
 T = TypeVar("T")
 R = TypeVar("R")
 
@@ -35,8 +34,6 @@ class Limits(Struct, frozen=True):
     """How much may wait, and how many turns there may be at once; None for any number."""
 
     cap: int = 20
-    drop: Drop = "new"
-    """What goes when it is one too many: that one, or the oldest, which `summarize` mentions."""
     max_turns: int | None = None
     max_agent_turns: int | None = None
 
@@ -106,14 +103,14 @@ class Lane(Generic[T, R]):
 
     def __init__(
         self,
-        turn: Callable[[Sequence[T], Sequence[T]], Coroutine[Any, Any, R]],
+        turn: Callable[[Sequence[T]], Coroutine[Any, Any, R]],
         steer: Callable[[T], bool],
         take_back: Callable[[T], bool],
         agent: str = "",
         slots: Slots | None = None,
     ) -> None:
-        """`turn` is given what the turn is about, and what was dropped since the one before; it
-        returns also when it is cancelled. Without `slots` a turn need not wait for others."""
+        """`turn` is given what the turn is about; it returns also when it is cancelled. Without
+        `slots` a turn need not wait for others."""
         self._carry_out = turn
         self._steer = steer
         self._take_back = take_back
@@ -122,7 +119,6 @@ class Lane(Generic[T, R]):
         self._waiting: deque[_Ticket] = deque()
         self._steered: list[_Ticket] = []
         self._running: list[_Ticket] = []
-        self._dropped: list[T] = []
         self._turn: asyncio.Task[R] | None = None
         self._driver: asyncio.Task[None] | None = None
         self._has_begun = self._is_stopping = False
@@ -153,7 +149,11 @@ class Lane(Generic[T, R]):
         if mode == "steer" and is_in_turn and self._steer(item):
             self._steered.append(ticket)
         else:
-            self._make_room(limits)
+            if (count := len(self._waiting)) >= limits.cap:
+                raise ConflictError(
+                    f"{count} messages wait in this session already (messages.queue.cap); "
+                    "try again when it has read some"
+                )
             self._line_up([*self._waiting, ticket])
             if mode == "interrupt":
                 self.stop()
@@ -174,17 +174,6 @@ class Lane(Generic[T, R]):
         finally:
             self._holds -= 1
             self._go_on()
-
-    def _make_room(self, limits: Limits) -> None:
-        if len(self._waiting) < limits.cap:
-            return
-        why = f"{len(self._waiting)} messages wait in this session already (messages.queue.cap)"
-        if limits.drop == "new":
-            raise ConflictError(f"{why}; try again when it has read some")
-        oldest = self._waiting.popleft()
-        if limits.drop == "summarize":
-            self._dropped.append(oldest.item)
-        oldest.future.set_exception(ConflictError(f"{why}, so that the oldest was dropped"))
 
     def _line_up(self, tickets: Sequence[_Ticket]) -> None:
         """In the order of arrival, but for those that interrupt."""
@@ -254,10 +243,9 @@ class Lane(Generic[T, R]):
         return batch
 
     async def _run(self, batch: list[_Ticket]) -> None:
-        items, dropped = [ticket.item for ticket in batch], self._dropped
-        self._running, self._dropped = batch, []
+        self._running = batch
         self._has_begun = self._is_stopping = False
-        work = self._begin(items, dropped)
+        work = self._begin([ticket.item for ticket in batch])
         turn = asyncio.get_running_loop().create_task(work, context=batch[0].context)
         self._turn = turn
         await asyncio.wait({turn})
@@ -280,9 +268,9 @@ class Lane(Generic[T, R]):
             else:
                 future.set_result(turn.result())
 
-    async def _begin(self, items: Sequence[T], dropped: Sequence[T]) -> R:
+    async def _begin(self, items: Sequence[T]) -> R:
         self._has_begun = True
-        return await self._carry_out(items, dropped)
+        return await self._carry_out(items)
 
     async def idle(self) -> None:
         """Wait until nothing goes on, and nothing waits."""

@@ -104,8 +104,8 @@ def mark_read(db: Connection, mail: Iterable[str]) -> None:
 
 def _mail(row: tuple[Any, ...]) -> Mail:
     chain = msgspec.json.decode(row[5], type=tuple[str, ...])
-    id_, session, sender, channel, text = row[:5]
-    return Mail(id_, session, sender, channel, text, chain, bool(row[6]), bool(row[7]), row[8])
+    fields: Any = (*row[:5], chain, bool(row[6]), bool(row[7]), row[8])
+    return Mail(*fields)
 
 
 SendMode = Literal["notify", "steer", "followup", "resume"]

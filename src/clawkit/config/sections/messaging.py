@@ -26,8 +26,6 @@ class Queue(Section):
     """Read before the next answer, in a turn each, in one turn together, or at once."""
     by_channel: dict[str, QueueMode] = {}  #: Modes by channel.
     cap: Positive = 20  #: How many may wait in a session.
-    drop: Literal["new", "old", "summarize"] = "new"
-    """What is dropped when it is one too many: that one, or the oldest, with or without a note."""
 
 
 class Messages(Section):
