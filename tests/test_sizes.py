@@ -40,7 +40,7 @@ BUDGETS = {
     "tools": 3_610,
     # Access to a database without generators; sub-agents: opening them, their results as messages;
     # one lane of turns for all who speak, and messages between sessions with the sender's rights.
-    "top level": 2_865,
+    "top level": 2_870,
     # Sub-agents in both chats: their progress, their results, /subagents and /stop.
     "ui": 2_485,
 }
