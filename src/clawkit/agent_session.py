@@ -572,7 +572,7 @@ class Agent:
 
     @property
     def session_id(self) -> str:
-        return self._kept.session.id if self._kept else ""  # empty when it is not stored
+        return self._kept.id if self._kept else ""  # empty when it is not stored
 
     @property
     def store(self) -> SessionStore | None:

@@ -265,7 +265,7 @@ class LiveSession:
         with others is closed with it."""
         self.store = store
         self._shares_store = shares_store
-        self._id = session.id
+        self.id = session.id
         self._is_empty = is_new
         self._numbers: dict[int, tuple[Message, int]] = {}
         """Identity of a message to its number; the message is held, so that it stays the one."""
@@ -292,15 +292,15 @@ class LiveSession:
 
     @property
     def session(self) -> Session:
-        return self.store.get(self._id)
+        return self.store.get(self.id)
 
     def load(self) -> list[Message]:
-        entries = self.store.load(self._id)
+        entries = self.store.load(self.id)
         self._numbers = {id(each.message): (each.message, each.number) for each in entries}
         return [each.message for each in entries]
 
     def append(self, message: Message, *, is_redacted: bool = False) -> None:
-        number = self.store.append(self._id, message, is_redacted=is_redacted)
+        number = self.store.append(self.id, message, is_redacted=is_redacted)
         self._numbers[id(message)] = message, number
         self._is_empty = False
 
@@ -309,11 +309,11 @@ class LiveSession:
         known = {id(each): self._numbers[id(each)] for each in kept if id(each) in self._numbers}
         after = max((number for _, number in self._numbers.values()), default=0) + 1
         keep_from = min((number for _, number in known.values()), default=after)
-        number = self.store.compact(self._id, summary, keep_from)
+        number = self.store.compact(self.id, summary, keep_from)
         self._numbers = {**known, id(summary): (summary, number)}
 
     def update(self, **changes: Any) -> None:
-        self.store.update(self._id, **changes)
+        self.store.update(self.id, **changes)
         self._is_empty = False
 
     def close(self) -> None:
@@ -322,7 +322,7 @@ class LiveSession:
         if self._is_empty:
             # Nothing is lost where that fails; by now another process may use it.
             with suppress(ToolError):
-                self.store.delete(self._id)
+                self.store.delete(self.id)
         if not self._shares_store:
             self.store.close()
 
