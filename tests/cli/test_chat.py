@@ -505,8 +505,9 @@ async def test_a_signal_ends_it_cleanly(chat: Open, config: Callable[..., str]) 
         assert screen.is_as_before()
 
 
-async def test_it_ends_when_the_terminal_goes_away(chat: Open) -> None:
-    screen = chat()
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+async def test_it_ends_when_the_terminal_goes_away(chat: Open, unbuffered: str) -> None:
+    screen = chat(PYTHONUNBUFFERED=unbuffered)
     await screen.until(READY)
     assert await screen.hang_up() in (0, 128 + signal.SIGHUP)
 

@@ -8,11 +8,12 @@ from __future__ import annotations
 import gc
 import sys
 
-# Starting makes many objects, all of which stay: to look for garbage among them takes a tenth of
-# the time to the first request, which comes before the first collection.
+# Start-up creates many objects, all of which survive: collecting garbage among them would take a
+# tenth of the time to the first request.
 gc.set_threshold(100_000, 20, 20)
 
 try:
+    import errno
     import importlib
     import io
     import os
@@ -218,8 +219,9 @@ def _end(code: int) -> None:
     try:
         if sys.stdout is not None:
             sys.stdout.flush()
-    except OSError:
+    except OSError as error:
         # The rest cannot be written; keep the interpreter from failing on it again at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        code = code or 1
+        # EIO: the terminal has gone, so exit as if by SIGHUP.
+        code = code or (129 if error.errno == errno.EIO else 1)
     sys.exit(code)
