@@ -53,8 +53,7 @@ from clawkit.runtime import Toolkit, load_config, make_redactor, resolve_workspa
 from clawkit.services import Services
 from clawkit.session_state import AgentSessionState
 from clawkit.sessions.lanes import Mode as QueueMode
-from clawkit.sessions.mailbox import Messenger
-from clawkit.sessions.protocols import Session, SessionState, locate_store
+from clawkit.sessions.protocols import Messenger, Session, SessionState, locate_store
 from clawkit.sessions.store import LiveSession, SessionStore
 from clawkit.sessions.subagent_protocols import Delegates, SpawnRequest
 from clawkit.sessions.subagents import Subagents

@@ -26,8 +26,8 @@ from clawkit.errors import (
 )
 from clawkit.sessions.keys import parse_key
 from clawkit.sessions.lanes import Mode
-from clawkit.sessions.mailbox import MAX_AT_ONCE, MAX_MESSAGE, Mail, SendMode, SendStatus, Sent
-from clawkit.sessions.protocols import Session, session_key
+from clawkit.sessions.mailbox import MAX_AT_ONCE, MAX_MESSAGE, Mail
+from clawkit.sessions.protocols import SendMode, SendStatus, Sent, Session, session_key
 from clawkit.sessions.store import SessionStore
 from clawkit.sessions.subagent_protocols import now_ms
 from clawkit.sessions.subagents import SKIP

@@ -1,4 +1,4 @@
-"""Messages between sessions as they are stored, and what tools may ask of who sends them.
+"""Messages between sessions as they are stored.
 
 A message is stored before it is sent, and removed in the transaction that adds it to the transcript
 of the session it is for. So whatever happens in between, it is read once.
@@ -6,15 +6,14 @@ of the session it is for. So whatever happens in between, it is read once.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 from msgspec import Struct
 
 from clawkit.errors import ConflictError, NotFoundError
 from clawkit.sessions.encode import Redact, sound
-from clawkit.sessions.protocols import Session
 
 if TYPE_CHECKING:
     from apsw import Connection
@@ -106,35 +105,3 @@ def _mail(row: tuple[Any, ...]) -> Mail:
     chain = msgspec.json.decode(row[5], type=tuple[str, ...])
     fields: Any = (*row[:5], chain, bool(row[6]), bool(row[7]), row[8])
     return Mail(*fields)
-
-
-SendMode = Literal["notify", "steer", "followup", "resume"]
-SendStatus = Literal["accepted", "ok", "no_reply", "timeout", "error", "queued"]
-
-
-class Sent(Struct, frozen=True):
-    """What became of a message."""
-
-    status: SendStatus
-    id: str
-    reply: str = ""
-    error: str = ""
-    note: str = ""
-    """What else there is to know, for the model."""
-    disposition: Literal["", "queued", "steered"] = ""
-    is_announced: bool = False
-    """Whether what comes of it is told where the session is read by people."""
-
-
-class Messenger(Protocol):
-    """Sends messages to other sessions, for the one that a tool works for."""
-
-    def main_of(self, agent: str, check: Callable[[Session], None]) -> Session:
-        """The main session of a configured agent, made if there is none and `check` has nothing
-        against it. Raises `NotFoundError` for an unknown agent."""
-
-    async def send(
-        self, target: Session, text: str, timeout_s: float, mode: SendMode | None
-    ) -> Sent:
-        """Send a message, and wait for the answer if there is a time for that. Raises
-        `ToolInputError` and `ToolAuthorizationError` for what cannot be sent."""

@@ -272,3 +272,35 @@ def files_of_store(path: str) -> list[str]:
     """Everything that the store at `path` is made of."""
     beside = (f"{path}{end}" for end in ("", "-wal", "-shm", "-journal", ".lock", ".new"))
     return [*beside, os.path.join(os.path.dirname(path), "sessions")]
+
+
+SendMode = Literal["notify", "steer", "followup", "resume"]
+SendStatus = Literal["accepted", "ok", "no_reply", "timeout", "error", "queued"]
+
+
+class Sent(Struct, frozen=True):
+    """What became of a message."""
+
+    status: SendStatus
+    id: str
+    reply: str = ""
+    error: str = ""
+    note: str = ""
+    """What else there is to know, for the model."""
+    disposition: Literal["", "queued", "steered"] = ""
+    is_announced: bool = False
+    """Whether what comes of it is told where the session is read by people."""
+
+
+class Messenger(Protocol):
+    """Sends messages to other sessions, for the one that a tool works for."""
+
+    def main_of(self, agent: str, check: Callable[[Session], None]) -> Session:
+        """The main session of a configured agent, made if there is none and `check` has nothing
+        against it. Raises `NotFoundError` for an unknown agent."""
+
+    async def send(
+        self, target: Session, text: str, timeout_s: float, mode: SendMode | None
+    ) -> Sent:
+        """Send a message, and wait for the answer if there is a time for that. Raises
+        `ToolInputError` and `ToolAuthorizationError` for what cannot be sent."""

@@ -10,8 +10,7 @@ from clawkit.core.context import Context, Scope
 from clawkit.core.result import Result
 from clawkit.core.tool import Effect, Tool
 from clawkit.errors import NotFoundError, ToolAuthorizationError, ToolInputError
-from clawkit.sessions.mailbox import Messenger, SendMode, Sent
-from clawkit.sessions.protocols import Filter, Session, Sessions
+from clawkit.sessions.protocols import Filter, Messenger, SendMode, Sent, Session, Sessions
 from clawkit.sessions.visibility import Sight
 from clawkit.text import one_line
 from clawkit.tools._delegates import NO_AGENT

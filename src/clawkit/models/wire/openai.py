@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from abc import abstractmethod
 from collections.abc import Sequence
+from operator import attrgetter
 from typing import Any, ClassVar
 from urllib.parse import urlsplit
 
@@ -245,7 +246,7 @@ def arrange(pieces: Sequence[Piece], *, bridge: bool) -> list[bytes]:
 
     With `bridge`, an assistant message is inserted between results and the next user message.
     """
-    if not bridge and not any(piece.apart for piece in pieces):
+    if not bridge and not any(map(attrgetter("apart"), pieces)):
         return [piece.body for piece in pieces if piece.body]
     out: list[bytes] = []
     waiting: list[bytes] = []
