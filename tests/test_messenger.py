@@ -6,17 +6,18 @@ import asyncio
 import subprocess
 import sys
 from collections.abc import Mapping
+from contextvars import ContextVar
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
-from clawkit import Agent
-from clawkit.content import Assistant, Text, ToolResult, User
-from clawkit.core.context import Context, Sender
+from clawkit import Agent, Result, Tool
+from clawkit.content import Assistant, Text, ToolResult, Usage, User
+from clawkit.core.context import Context, Scope, Sender
 from clawkit.core.tool import tool
-from clawkit.errors import ConflictError, NotFoundError
-from clawkit.messenger import MAX_HOPS, MAX_UNDER_WAY, chain_of
+from clawkit.errors import ConflictError, NotFoundError, ToolInputError
+from clawkit.messenger import MAX_HOPS, MAX_UNDER_WAY, chain_of, to_message
 from clawkit.models.protocols import ModelError, Request
 from clawkit.sessions.mailbox import MAX_MESSAGE, MAX_UNREAD, Mail
 from clawkit.sessions.protocols import Session, locate_store
@@ -230,11 +231,12 @@ async def test_notes_are_many_and_long_but_not_more_than_a_turn_can_read(workspa
     here = store()
     for number in range(MAX_UNREAD):
         here.mailbox.put(Mail(f"m{number}", other.id, "agent:main:x", "", "x" * 15_000))
-    with pytest.raises(ConflictError, match="50 messages wait"):
+    with pytest.raises(ConflictError, match="10 messages from here wait"):
         here.mailbox.put(Mail("more", other.id, "agent:main:x", "", "x"))
+    here.mailbox.put(Mail("y", other.id, "agent:main:y", "", "x"))  # others still can
     async with open_main(workspace, model_of(other=lambda _: "ok"), session="other") as agent:
         await agent.send("hello")
-        assert len(here.mailbox.unread(other.id, sandboxed=False)) == MAX_UNREAD - 2
+        assert len(here.mailbox.unread(other.id, sandboxed=False)) == MAX_UNREAD - 1
     here.delete(other.id)
     assert here.mailbox.unread(other.id, sandboxed=False) == []
     here.close()
@@ -661,7 +663,7 @@ async def test_a_session_that_is_open_with_more_rights_gets_no_turn(workspace: P
     ):
         await agent.run("go")
         assert [each["status"] for each in details_of(agent)] == ["queued", "queued"]
-        assert "in its next turn" in details_of(agent)[0]["note"]
+        assert "it may do more than this session" in details_of(agent)[0]["note"]
         await other.settle()
         assert other.conversation.history == []
         await other.send("hello")
@@ -731,9 +733,180 @@ async def test_limits_of_a_group_hold_in_other_sessions(workspace: Path, agent_i
     async with open_main(workspace, model, config, channel="telegram", group="7") as agent:
         assert set(agent.kit.run.tools) == {"sessions_send", "read"}
         await agent.run("go")
-        assert details_of(agent)[0]["reply"] == "42"
-    offered = next(each.tools for each in model.requests if each.session.endswith("other"))
-    assert {each.name for each in offered} <= {"sessions_send", "read"}
+        [details] = details_of(agent)
+    if agent_id == "helper":  # it has settings of its own for commands and files
+        assert details["status"] == "queued"
+        assert len(model.requests) == 2
+    else:
+        assert details["reply"] == "42"
+        offered = next(each.tools for each in model.requests if each.session.endswith("other"))
+        assert {each.name for each in offered} <= {"sessions_send", "read"}
+
+
+class Seen(NamedTuple):
+    """A tool that shows for whom it is called."""
+
+    tool: Tool
+    scopes: list[Scope]
+
+
+@pytest.fixture
+def seen() -> Seen:
+    scopes: list[Scope] = []
+
+    async def execute(_params: Any, ctx: Context) -> Result:
+        scopes.append(ctx.scope)
+        return Result.text("seen")
+
+    return Seen(Tool("look", "Look.", {"type": "object"}, execute), scopes)
+
+
+async def test_a_turn_for_people_of_a_channel_stays_theirs(workspace: Path, seen: Seen) -> None:
+    """Otherwise a message would make a person of a channel one at the terminal."""
+    make("other", workspace)
+    model = model_of(main=[send(), "ok"], other=[call("look", {}), "done"])
+    people = {"channel": "telegram", "account": "a", "sender": Sender(owner=True, id="7")}
+    async with open_main(workspace, model, ALL, tools=[seen.tool], **people) as agent:
+        await agent.run("go")
+        assert details_of(agent)[0]["status"] == "ok"
+    [scope] = seen.scopes
+    assert (scope.channel, scope.account, scope.sender.id) == ("telegram", "a", "7")
+
+
+async def test_the_owner_does_not_speak_among_strangers(workspace: Path, seen: Seen) -> None:
+    make("telegram:group:5", workspace)
+    script = [call("look", {}), "done"]
+    model = model_of(main=[send("agent:main:telegram:group:5"), "ok"], **{"5": script})
+    async with open_main(workspace, model, ALL, tools=[seen.tool]) as agent:
+        await agent.run("go")
+    [scope] = seen.scopes
+    assert (scope.channel, scope.group) == ("telegram", "5")
+    assert not scope.sender.owner
+
+
+async def test_no_turn_begins_in_another_place_or_for_other_people(
+    workspace: Path, tmp_path: Path
+) -> None:
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    make("far", elsewhere)
+    model = model_of(main=[send("far"), send("near"), "ok"])
+    people: dict[str, Any] = {"channel": "telegram", "owner": False}
+    async with (
+        open_main(workspace, model, ALL, sender=Sender(id="5"), **people) as agent,
+        open_main(workspace, model, ALL, sender=Sender(id="999"), session="near", **people),
+    ):
+        await agent.run("go")
+        assert [each["status"] for each in details_of(agent)] == ["queued", "queued"]
+    assert len(model.requests) == 3
+
+
+async def test_settings_of_the_owner_reach_no_turn_of_a_message(workspace: Path) -> None:
+    """Whenever they were set: before it was sent, while it waited, or where the answer goes."""
+    gate = Gate("first")
+    model = model_of(main=[send(timeoutSeconds=0), "ok"], other=[gate, "second"])
+    config = {**ALL, "session": {"agentToAgent": {"maxPingPongTurns": 2}}}
+    async with (
+        open_main(workspace, model, config) as agent,
+        open_main(workspace, model, config, session="other") as other,
+    ):
+        turn = asyncio.ensure_future(other.send("hello"))
+        await gate.reached.wait()
+        await agent.send("go")
+        other.use_exec({"ask": "always"})
+        gate.release()
+        await turn
+        await agent.settle()
+        assert len(model.requests) == 3
+        assert other.store is not None
+        assert len(other.store.mailbox.unread(other.session_id, sandboxed=False)) == 1
+        other.use_exec({})
+        agent.use_exec({"ask": "always"})
+        await other.send("again")
+        assert "Message from" in str(other.conversation.history)
+
+
+async def test_a_used_up_cost_limit_is_no_free_ticket(workspace: Path) -> None:
+    make("other", workspace)
+    model = model_of(main=[send(), "ok"], other=lambda _: "expensive")
+    async with open_main(workspace, model, ALL, max_cost=1.0) as agent:
+        agent.conversation.usage = Usage(cost=2.0)
+        messenger = agent.messenger
+        assert messenger is not None
+        with pytest.raises(ToolInputError, match="cost limit of \\$1 is used up"):
+            await messenger.send(make("third", workspace), "hello", 5, None)
+    async with open_main(workspace, model, ALL, max_cost=0.0) as agent:
+        assert agent.conversation.limits.max_cost == 0.0
+
+
+async def test_messages_of_others_take_no_room_of_the_person(workspace: Path) -> None:
+    gate = Gate("first")
+    model = model_of(main=[gate], other=[])
+    config = {**ALL, "messages": {"queue": {"cap": 1}}}
+    async with open_main(workspace, model, config) as agent:
+        turn = asyncio.ensure_future(agent.send("hello"))
+        await gate.reached.wait()
+        message = to_message(Mail("m", agent.session_id, "agent:main:x", "", "text"))
+        agent.turns.post(message, "followup", group="agent:main:x")
+        with pytest.raises(ConflictError):
+            agent.turns.post(message, "followup", group="agent:main:x")
+        own = agent.post("mine", mode="followup")
+        gate.release()
+        assert (await turn).text == "first"
+        assert (await own).how == "done"
+
+
+async def test_a_turn_for_another_session_sees_no_context_of_the_sender(workspace: Path) -> None:
+    typed: ContextVar[str] = ContextVar("typed", default="")
+    found: list[str] = []
+
+    async def execute(_params: Any, _ctx: Context) -> Result:
+        found.append(typed.get())
+        return Result.text("seen")
+
+    look = Tool("look", "Look.", {"type": "object"}, execute)
+    make("other", workspace)
+    model = model_of(main=[send(), "ok"], other=[call("look", {}), "done"])
+    async with open_main(workspace, model, ALL, tools=[look]) as agent:
+        typed.set("by a person")
+        await agent.run("go")
+    assert found == [""]
+
+
+async def test_tools_of_a_program_are_not_for_messages_of_another_process(
+    workspace: Path, seen: Seen
+) -> None:
+    model = model_of(main=["hello"], other=[])
+    async with open_main(workspace, model, ALL, tools=[seen.tool]) as agent:
+        assert agent.store is not None
+        mail = Mail(
+            "m", agent.session_id, "agent:main:x", "", "look!", ("agent:main:x",), wakes=True
+        )
+        await agent.send("first")
+        agent.store.mailbox.put(mail)
+        assert agent.messenger is not None
+        agent.messenger.wake()
+        await agent.settle()
+    assert len(model.requests) == 1
+
+
+async def test_what_is_steered_counts_towards_the_row(workspace: Path) -> None:
+    gate = Gate(call("ls", {}))
+    model = model_of(main=[gate, "done"])
+    async with open_main(workspace, model, ALL) as agent:
+        turn = asyncio.ensure_future(agent.send("hello"))
+        await gate.reached.wait()
+        row = tuple(f"agent:main:{name}" for name in "abcdef")
+        messenger = agent.messenger
+        assert messenger is not None
+        other = make("other", workspace)
+        messenger.take(
+            Mail("m", agent.session_id, row[-1], "", "x", row), "steer", is_answered=False
+        )
+        with pytest.raises(ToolInputError, match="end of a row"):
+            await messenger.send(other, "on and on", 0, None)
+        gate.release()
+        await turn
 
 
 async def test_another_agent_has_its_own_tools_for_the_owner(workspace: Path) -> None:

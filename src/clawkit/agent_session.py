@@ -237,6 +237,8 @@ class Agent:
             made = cls(kit, selection, talk, kept, mode, instructions, is_pinned=is_pinned)
             made.own_model, made.deliver = chosen or None, deliver
             made._join(parent)
+            if parent is not None:
+                made.plain_loaded = parent.plain_loaded
             made.refresh()
             state = stored.state
             own = {"exec": state.get("exec") or {}, "elevated": state.get("elevated")}
@@ -539,8 +541,9 @@ class Agent:
 
     @property
     def has_overrides(self) -> bool:
-        """Whether the owner set something for this conversation alone."""
-        return bool(self._own["exec"]) or self._own["elevated"] is not None
+        """Whether the owner set something for this conversation alone, or the one it works for."""
+        is_set = bool(self._own["exec"]) or self._own["elevated"] is not None
+        return is_set or (self.parent is not None and self.parent.has_overrides)
 
     def _use(self, own: dict[str, Any]) -> None:
         """Settings that hold for this conversation alone, also when it is resumed."""

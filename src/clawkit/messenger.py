@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from clawkit.agent.events import TurnEnded
 from clawkit.content import Message, Source, Text, User
+from clawkit.core.context import Scope, Sender
 from clawkit.core.tasks import unbroken
 from clawkit.delegation import RULES
 from clawkit.errors import (
@@ -32,7 +33,7 @@ from clawkit.sessions.store import SessionStore
 from clawkit.sessions.subagent_protocols import now_ms
 from clawkit.sessions.subagents import SKIP
 from clawkit.text import cut, one_line, quote
-from clawkit.turns import join
+from clawkit.turns import LATER, join
 
 if TYPE_CHECKING:
     from clawkit.agent_session import Agent
@@ -58,7 +59,11 @@ _ANNOUNCE = (
     "nothing.]"
 )
 _LATE = "its answer comes as a message"
-_WHERE_OPEN = "it is in use elsewhere and reads the message in its next turn; no answer comes back"
+_QUEUED = {
+    "elsewhere": f"another process has it open; {LATER}, and no answer comes back",
+    "waits": f"it has not begun yet; {LATER}",
+    "rights": f"it may do more than this session, so no turn begins; {LATER}",
+}
 
 
 class SessionMessenger:
@@ -72,8 +77,23 @@ class SessionMessenger:
         """Messages that are on their way into the transcript."""
         self._chain = chain_of(agent.conversation.history)
         self.under_way: set[asyncio.Task[None]] = set()
-        self.spent = 0.0
+        self._guests: dict[str, tuple[Callable[[], float], float]] = {}
+        """Sessions that were opened from here: what each has cost so far, and had before."""
+        self._spent = 0.0
+
+    @property
+    def session_id(self) -> str:
+        return self._session.id
+
+    @property
+    def spent(self) -> float:
         """Dollars of turns in other sessions that messages from here began."""
+        return self._spent + sum(cost() - before for cost, before in self._guests.values())
+
+    @property
+    def _total(self) -> float:
+        talk = self.agent.conversation
+        return talk.usage.cost + talk.spent_elsewhere()
 
     # What comes in
 
@@ -105,17 +125,23 @@ class SessionMessenger:
 
     def wake(self) -> None:
         """A turn is over: another process may have left messages that are for a turn. None begins
-        with what was allowed to the person here alone."""
-        if self.agent.turns.lane.is_closed:
+        with what was allowed to the person here alone, or with tools of this program alone."""
+        if (
+            self.agent.turns.lane.is_closed
+            or self.agent.has_overrides
+            or self.agent.kit.extra_tools
+        ):
             return
         for mail in self._unread():
-            if mail.wakes and not self.agent.has_overrides:
+            if mail.wakes:
                 self._start(_until(self.take(mail, "followup", is_answered=False)))
 
     def take(self, mail: Mail, mode: SendMode | None, *, is_answered: bool) -> _Turn:
         """Have this session read a message that is stored, in a turn. Raises `ConflictError` when
         too much waits here."""
         how: Mode = "steer" if mode == "steer" else "followup"
+        if how == "steer":
+            self._chain = max(self._chain, mail.chain, key=len)
         message = to_message(mail, _ANSWERED if is_answered else _UNANSWERED)
         turn = self.agent.turns.post(message, how, group=mail.sender)
         self._claimed.add(mail.id)
@@ -148,10 +174,10 @@ class SessionMessenger:
         there = await self._reach(target)
         if mode == "resume" and target.archived_ms:
             self._store.bring_back(target.id)
-        wakes = there is None and self._is_unrestricted
+        wakes = there == "elsewhere" and self._is_unrestricted
         mail = self._put(self._session, target, text, wakes=wakes)
-        if there is None:
-            return Sent("queued", mail.id, note=_WHERE_OPEN)
+        if isinstance(there, str):
+            return Sent("queued", mail.id, note=_QUEUED[there])
         is_child, is_self = there.agent.parent is not None, there is self
         rounds = 0 if is_child or is_self else self._rounds
         waits = timeout_s > 0 and mode not in ("steer", "resume") and not is_child
@@ -213,6 +239,9 @@ class SessionMessenger:
                 f"this is the end of a row of {MAX_HOPS} messages that sessions sent because of "
                 f"each other ({way}); tell the user instead"
             )
+        limit = self.agent.conversation.limits.max_cost
+        if limit is not None and self._total >= limit and mode != "notify":
+            raise ToolInputError(f"the cost limit of ${limit:g} is used up (maxCost)")
         if len(self.under_way) >= MAX_UNDER_WAY:
             raise ConflictError("too many messages are under way; wait until some are answered")
         if self.agent.kit.run.scope.sandboxed and not self._is_sandboxed(target):
@@ -237,6 +266,19 @@ class SessionMessenger:
         scope = self.agent.kit.run.scope
         is_limited = scope.allow is not None or scope.depth or scope.channel or scope.group
         return scope.sender.owner and not is_limited
+
+    def _may_begin(self, target: Session, scope: Scope | None, workspace: str) -> bool:
+        """Whether this session may begin a turn in another one, which has a scope if it is open.
+        Only the owner at the terminal reaches further than the own tree: others only what they
+        could do here as well, as the same agent, in the same place, for the same people."""
+        if self._is_unrestricted or self._session.id in self._store.lineage(target.id):
+            return True
+        own, key = self.agent.kit.run.scope, parse_key(target.key)
+        if target.agent != own.agent or workspace != self.agent.kit.place:
+            return False
+        if scope is None:
+            return not key.channel and key.kind != "group"
+        return _people(scope) == _people(own)
 
     @property
     def _rounds(self) -> int:
@@ -268,34 +310,60 @@ class SessionMessenger:
         self._store.mailbox.put(mail)
         return mail
 
-    async def _reach(self, target: Session) -> SessionMessenger | None:
-        """The messenger of a session, opened if need be; None when it is open elsewhere, or with
-        more rights than this one has."""
+    async def _reach(
+        self, target: Session
+    ) -> SessionMessenger | Literal["elsewhere", "waits", "rights"]:
+        """The messenger of a session, opened if need be; else why the message has to wait there:
+        another process has it open, it has not begun yet, or it has more rights than this one."""
         lanes = self.agent.turns.enter()
         while (there := lanes.open.get(target.id)) is not None:
             if not there.turns.lane.is_closed:
-                return there.messenger if self._may_steer(there) else None
+                return there.messenger if self._may_steer(target, there) else "rights"
             await there.turns.left.wait()
         run = self._store.runs.of_session(target.id)
         if run is not None and not run.is_over:
-            return None  # it is queued, and reads it when it begins
+            return "waits"
+        if not self._may_begin(target, None, target.workspace):
+            return "rights"
         try:
             guest = self._open(target)
         except ConflictError:
-            return None
+            return "elsewhere"
         except ConfigError as error:
             raise ToolInputError(f"{target.key} cannot be opened: {error}") from None
         guest.turns.enter()
         await guest.__aenter__()
-        self._start(_host(guest))
+        self._start(self._host(guest, target.id))
+        assert guest.messenger is not None  # noqa: S101  # it is stored
         return guest.messenger
 
-    def _may_steer(self, there: Agent) -> bool:
+    async def _host(self, guest: Agent, id_: str) -> None:
+        """Keep an agent open as long as it has something to do. What it costs counts here, too."""
+        talk = guest.conversation
+        beside = talk.spent_elsewhere
+
+        def cost() -> float:
+            return talk.usage.cost + beside()
+
+        before = cost()
+        self._guests[id_] = cost, before
+        # Together with what it has cost itself, this is what everything has cost that began here.
+        talk.spent_elsewhere = lambda: beside() + self._total - cost()
+        try:
+            await guest.settle()
+        finally:
+            self._spent += cost() - before
+            del self._guests[id_]
+            await unbroken(guest.close())
+
+    def _may_steer(self, target: Session, there: Agent) -> bool:
         """Whether a turn of an agent can do nothing that this one cannot."""
         own, other = self.agent.kit, there.kit.run
         if there is self.agent:
             return True
         if there.has_overrides or other.scope.sender.owner > own.run.scope.sender.owner:
+            return False
+        if not self._may_begin(target, other.scope, there.kit.place):
             return False
         if self._is_unrestricted and other.scope.agent != self._session.agent:
             return True
@@ -305,13 +373,8 @@ class SessionMessenger:
         """An agent for a session that is not open, with the rights of this one at most."""
         agent, run = self.agent, self.agent.kit.run
         key, config = parse_key(target.key), agent.plain_loaded.config
-        limits = agent.conversation.limits
-        budget = None
-        if limits.max_cost is not None:
-            spent = agent.conversation.usage.cost + agent.conversation.spent_elsewhere()
-            budget = target.usage.cost + max(0.0, limits.max_cost - spent)
-            own = config.agents.get(target.agent).max_cost or config.agents.defaults.max_cost
-            budget = min(budget, own or budget)
+        # Other people read and write there: what they said must not act for the owner.
+        is_shared = bool(key.channel) or key.kind == "group"
         # Another agent has tools of its own, if who asks could use it without us.
         is_free = self._is_unrestricted and target.agent != self._session.agent and not key.depth
         covered = config.agents.sandbox_of(target.agent).covers(target.key)
@@ -325,10 +388,11 @@ class SessionMessenger:
             model=None if target.model_override or isinstance(model, str) else model,
             instructions=RULES.format(self._session.key) if key.depth else "",
             mode="minimal" if key.depth else "full",
-            max_cost=budget,
-            channel=key.channel,
-            group=key.peer if key.kind == "group" else "",
-            sender=run.scope.sender,
+            max_cost=agent.conversation.limits.max_cost,
+            channel=key.channel or run.scope.channel,
+            account="" if key.channel else run.scope.account,
+            group=key.peer if key.kind == "group" else "" if is_shared else run.scope.group,
+            sender=Sender() if is_shared else run.scope.sender,
             sandboxed=run.scope.sandboxed or covered,
             depth=key.depth,
             allow=None if is_free else run.tools,
@@ -362,7 +426,7 @@ class SessionMessenger:
                 break
             next_one = await self._reach(here)
             answer = self._put(there, here, cut(reply, MAX_MESSAGE), chain)
-            if next_one is None:
+            if isinstance(next_one, str):
                 break
             chain = answer.chain
             reply = await self._reply(next_one, next_one.take(answer, None, is_answered=True))
@@ -372,8 +436,9 @@ class SessionMessenger:
     async def _reply(self, other: SessionMessenger, turn: _Turn) -> str:
         """The answer of another session, which is paid from here."""
         await asyncio.wait({turn})
-        if other is not self and not turn.cancelled() and turn.exception() is None:
-            self.spent += turn.result().usage.cost
+        is_paid = other is self or other.session_id in self._guests
+        if not is_paid and not turn.cancelled() and turn.exception() is None:
+            self._spent += turn.result().usage.cost
         return other.outcome(turn)[0]
 
     def outcome(self, turn: _Turn) -> tuple[str, str]:
@@ -392,11 +457,13 @@ class SessionMessenger:
     async def _announce(self, target: Session, chain: tuple[str, ...]) -> None:
         """Have a session tell its people what came of an exchange, if it can."""
         there = self.agent.turns.enter().open.get(target.id)
-        if there is None or there.deliver is None:
+        if there is None or there.deliver is None or not self._may_steer(target, there):
             return
         source = Source("session", titles=("Announce step",), chain=chain)
         said = User((Text(_ANNOUNCE.format(self._session.key)),), now_ms(), source)
-        text = await self._reply(there.messenger, there.turns.post(said, "followup"))
+        text = await self._reply(
+            there.messenger, there.turns.post(said, "followup", group=self._session.key)
+        )
         if text and text != SKIP:
             async with asyncio.timeout(DELIVER_S):
                 await there.deliver(text)
@@ -416,12 +483,8 @@ async def _until(turn: _Turn) -> None:
     await asyncio.wait({turn})
 
 
-async def _host(guest: Agent) -> None:
-    """Keep an agent open as long as it has something to do."""
-    try:
-        await guest.settle()
-    finally:
-        await unbroken(guest.close())
+def _people(scope: Scope) -> tuple[object, ...]:
+    return scope.sender, scope.channel, scope.account, scope.group
 
 
 async def _contain(work: Coroutine[Any, Any, None]) -> None:

@@ -24,6 +24,9 @@ WARM_UP_S = 0.2
 """When the time is used for something else, if it is not known that the request was sent."""
 
 
+LATER = "the message is read with the next turn there"
+
+
 class Post(Struct, frozen=True, eq=False):
     """Something said, and what holds for its turn alone."""
 
@@ -123,6 +126,8 @@ class Turns:
         talk = self._agent.conversation
         if not talk.is_in_turn or talk.queued >= self._queue.cap:
             return False
+        if _is_from_session(post.message) and self._agent.has_overrides:
+            return False
         talk.steer(post.message)
         self._steered[id(post.message)] = post.message
         return True
@@ -135,6 +140,9 @@ class Turns:
         """One turn. It returns also when it is cancelled."""
         agent, talk = self._agent, self._agent.conversation
         message = join([post.message for post in posts])
+        if _is_from_session(message) and agent.has_overrides:
+            # What the owner set for themselves is not for others; the message stays in the mailbox.
+            return TurnEnded("error", error=f"it has settings of its owner alone; {LATER}")
         agent.refresh(posts[0].schema)
         heard, tell = talk.tell, posts[0].tell
         if tell is not None:
@@ -166,8 +174,7 @@ class Turns:
             agent.models.on_sent = lambda: None
             warming.cancel()
             await asyncio.wait({warming})
-        is_for_another = message.source is not None and message.source.kind == "session"
-        if agent.parent is not None or not is_for_another:
+        if agent.parent is not None or not _is_from_session(message):
             self.last = ended
         if ended.how == "done" and agent.messenger:
             agent.messenger.wake()
@@ -231,6 +238,10 @@ class Turns:
         run = self._agent.kit.run
         if "exec" in run.tools and isinstance(run.services, Services):
             await run.services.warm_up()
+
+
+def _is_from_session(message: User) -> bool:
+    return message.source is not None and message.source.kind == "session"
 
 
 def join(messages: Sequence[User]) -> User:

@@ -103,7 +103,7 @@ def limits_of(
     defaults = config.agents.defaults
     return Limits(
         max_turns or agent.max_turns or defaults.max_turns or MAX_STEPS,
-        max_cost or agent.max_cost or defaults.max_cost,
+        (agent.max_cost or defaults.max_cost) if max_cost is None else max_cost,
         defaults.timeout_seconds,
     )
 

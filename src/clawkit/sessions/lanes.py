@@ -138,18 +138,21 @@ class Lane(Generic[T, R]):
         self, item: T, mode: Mode = "followup", limits: Limits = NO_LIMITS, group: Hashable = None
     ) -> asyncio.Future[R]:
         """Say something; the result is that of the turn which reads it. Cancelling the future takes
-        it back, or stops the turn that is about it alone. Only what has the same `group` is put
-        together. Raises `ConflictError` when too much waits, `ToolError` when the lane is closed.
+        it back, or stops the turn that is about it alone. `group` is None for the person, else the
+        session that sent it: its messages are counted and put together apart from others, and their
+        turn sees no context variables of the sender, such as what a person typed there. Raises
+        `ConflictError` when too much waits, `ToolError` when the lane is closed.
         """
         if self.is_closed:
             raise ToolError("this session is closed; nothing more can be said in it")
         future: asyncio.Future[R] = asyncio.get_running_loop().create_future()
-        ticket = _Ticket(item, mode, group, limits, future, contextvars.copy_context())
+        context = contextvars.copy_context() if group is None else contextvars.Context()
+        ticket = _Ticket(item, mode, group, limits, future, context)
         is_in_turn = self._turn is not None and not self._is_stopping
         if mode == "steer" and is_in_turn and self._steer(item):
             self._steered.append(ticket)
         else:
-            if (count := len(self._waiting)) >= limits.cap:
+            if (count := sum(each.group == group for each in self._waiting)) >= limits.cap:
                 raise ConflictError(
                     f"{count} messages wait in this session already (messages.queue.cap); "
                     "try again when it has read some"

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
 MAX_MESSAGE = 20_000
 """Characters."""
-MAX_UNREAD = 50
-"""Messages that may wait in one session."""
+MAX_UNREAD = 10
+"""Messages that one session may leave in another one."""
 MAX_AT_ONCE = 32_000
 """Characters of messages that one turn reads besides what it is about; the others wait."""
 _FIELDS = "id, session, sender, channel, text, chain, sandboxed, wakes, sent_ms"
@@ -63,15 +63,15 @@ class Mailbox:
         chain = msgspec.json.encode(mail.chain).decode()
         with self._database.writing() as db:
             count: Any = db.execute(
-                "SELECT (SELECT count(*) FROM mailbox WHERE mailbox.session = session.id)"
-                " FROM session WHERE id = ?",
-                (mail.session,),
+                "SELECT (SELECT count(*) FROM mailbox WHERE session = ?1 AND sender = ?2)"
+                " FROM session WHERE id = ?1",
+                (mail.session, sound(mail.sender)),
             ).get
             if count is None:
                 raise NotFoundError("that session was deleted")
             if count >= MAX_UNREAD:
                 raise ConflictError(
-                    f"{count} messages wait in that session already; they are read when it is used"
+                    f"{count} messages from here wait there already; its next turn reads them"
                 )
             db.execute(
                 f"INSERT INTO mailbox ({_FIELDS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",  # noqa: S608
