@@ -1,7 +1,7 @@
-"""Messages between sessions as they are stored, and what tools may ask of who sends them.
+"""Storage of messages between sessions, and the interface through which tools send them.
 
-A message is stored before it is sent, and removed in the transaction that adds it to the transcript
-of the session it is for. So whatever happens in between, it is read once.
+A message is stored before it is sent, and removed in the transaction that adds it to the
+recipient's transcript, so it is read exactly once even after a crash.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ if TYPE_CHECKING:
 MAX_MESSAGE = 20_000
 """Characters."""
 MAX_UNREAD = 50
-"""Messages that may wait in one session."""
+"""Maximum unread messages of one session."""
 MAX_AT_ONCE = 32_000
-"""Characters of messages that one turn reads besides what it is about; the others wait."""
+"""Characters of unread messages that are added to a turn; the rest wait for the next one."""
 _FIELDS = "id, session, sender, channel, text, chain, sandboxed, wakes, sent_ms"
 
 
@@ -35,30 +35,30 @@ class Mail(Struct, frozen=True):
 
     id: str
     session: str
-    """Id of the session that it is for."""
+    """Id of the recipient."""
     sender: str
-    """Key of the session that sent it."""
+    """Key of the sending session."""
     channel: str
-    """The messenger behind the sender; empty when there is none."""
+    """Channel of the sending session; empty if it has none."""
     text: str
     chain: tuple[str, ...] = ()
-    """Keys of the sessions that led to it, the sender last."""
+    """Keys of the sessions whose messages led to this one, the sender last."""
     sandboxed: bool = False
-    """Whether the sender is: only a sandboxed session reads it then."""
+    """Whether the sender is sandboxed; then only a sandboxed session may read it."""
     wakes: bool = False
-    """Whether it may start a turn by itself, once the session is idle."""
+    """Whether it may start a turn once the recipient is idle."""
     sent_ms: int = 0
 
 
 class Mailbox:
-    """The messages of one home that were not read yet."""
+    """The unread messages of one home."""
 
     def __init__(self, database: Database, redact: Redact | None = None) -> None:
         self._database = database
         self._redact = redact
 
     def put(self, mail: Mail) -> None:
-        """Store a message. Raises `ConflictError` when too many wait already."""
+        """Store a message. Raises `ConflictError` if the recipient has too many unread ones."""
         text = self._redact(mail.text) if self._redact else mail.text
         names = map(sound, (mail.id, mail.session, mail.sender, mail.channel, text))
         chain = msgspec.json.encode(mail.chain).decode()
@@ -80,7 +80,8 @@ class Mailbox:
             )
 
     def unread(self, session: str, *, sandboxed: bool) -> list[Mail]:
-        """The messages for a session, the oldest first; from a sandbox only to a sandbox."""
+        """The unread messages of a session, oldest first; those from sandboxed sessions only if
+        the session is `sandboxed` itself."""
         with self._database.using() as db:
             rows: list[Any] = db.execute(
                 f"SELECT {_FIELDS} FROM mailbox WHERE session = ? AND sandboxed <= ?"  # noqa: S608
@@ -90,14 +91,14 @@ class Mailbox:
         return [_mail(row) for row in rows]
 
     def remove(self, id_: str) -> bool:
-        """Take a message back; false when it was read."""
+        """Withdraw a message; false if it was already read."""
         with self._database.writing() as db:
             mark_read(db, (id_,))
             return bool(db.changes())
 
 
 def mark_read(db: Connection, mail: Iterable[str]) -> None:
-    """Messages are in a transcript, in the transaction that puts them there."""
+    """Remove messages in the transaction that adds them to a transcript."""
     for each in mail:
         db.execute("DELETE FROM mailbox WHERE id = ?", (sound(each),))
 
@@ -113,28 +114,28 @@ SendStatus = Literal["accepted", "ok", "no_reply", "timeout", "error", "queued"]
 
 
 class Sent(Struct, frozen=True):
-    """What became of a message."""
+    """The outcome of sending a message."""
 
     status: SendStatus
     id: str
     reply: str = ""
     error: str = ""
     note: str = ""
-    """What else there is to know, for the model."""
+    """An additional note for the model."""
     disposition: Literal["", "queued", "steered"] = ""
     is_announced: bool = False
-    """Whether what comes of it is told where the session is read by people."""
+    """Whether the recipient may announce the outcome on its channel."""
 
 
 class Messenger(Protocol):
-    """Sends messages to other sessions, for the one that a tool works for."""
+    """Sends messages to other sessions on behalf of the calling one."""
 
     def main_of(self, agent: str, check: Callable[[Session], None]) -> Session:
-        """The main session of a configured agent, made if there is none and `check` has nothing
-        against it. Raises `NotFoundError` for an unknown agent."""
+        """The main session of a configured agent; created if there is none and `check` does not
+        raise. Raises `NotFoundError` for an unknown agent."""
 
     async def send(
         self, target: Session, text: str, timeout_s: float, mode: SendMode | None
     ) -> Sent:
-        """Send a message, and wait for the answer if there is a time for that. Raises
-        `ToolInputError` and `ToolAuthorizationError` for what cannot be sent."""
+        """Send a message, and wait for the answer if a timeout is given. Raises `ToolInputError`
+        and `ToolAuthorizationError` for a message that cannot be sent."""
