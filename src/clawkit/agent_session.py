@@ -67,7 +67,7 @@ if TYPE_CHECKING:
 
 MAX_IMAGE_BYTES = 5 * 1024 * 1024
 Deliver = Callable[[str], Awaitable[None]]
-"""Tells the people of a session something that no one there asked for."""
+"""Posts text to the people of a session outside a turn of their own."""
 
 T = TypeVar("T")
 ConfigInput = Config | Loaded | Mapping[str, Any] | str | os.PathLike[str] | None
@@ -89,37 +89,37 @@ class Agent:
     ) -> None:
         self.kit = kit
         self.models = selection
-        """Which models there are."""
+        """The available models."""
         self.conversation = conversation
         self._kept = kept
         self._telemetry = Telemetry()
         self._mode: Mode = mode
         self._instructions = instructions
         self.output_schema = ""
-        """What the last answer must be, as a JSON Schema; empty for anything."""
+        """JSON Schema that the last answer must match; empty for free text."""
         self._runner: asyncio.Runner | None = None
-        """The event loop of a program that has none."""
+        """Event loop for `run_sync`."""
         self._is_pinned = is_pinned
-        """Whether this very model was asked for."""
+        """Whether the model was requested explicitly."""
         self._plain = kit.config
-        """The configuration without the settings of this conversation alone."""
+        """The configuration without the overrides of this conversation."""
         self.plain_loaded = kit.loaded
         self._own: dict[str, Any] = {"exec": {}, "elevated": None}
         self.own_model: str | Model | None = None
-        """What was asked for: a name, or the model itself; None for what is configured."""
-        self.parent: Agent | None = None  # the agent that it works for
+        """The requested model, by name or as an object; None for the configured one."""
+        self.parent: Agent | None = None  # the agent that started this sub-agent
         self.delegation: Delegation | None = None
-        """Its sub-agents; None when the conversation is not stored."""
+        """Its sub-agents; None if the conversation is not stored."""
         self.messenger: SessionMessenger | None = None
-        """Its messages to and from other sessions; None when the conversation is not stored."""
+        """Its messages to and from other sessions; None if the conversation is not stored."""
         self.deliver: Deliver | None = None
         self.turns = Turns(self)
         self._runs = asyncio.Lock()
         self.on_results: Callable[[], None] = lambda: None
-        """Called when sub-agents have results and no turn goes on that could read them: `report`
-        has them read."""
+        """Called when sub-agents have results and no turn is running that could read them; call
+        `report` to start one."""
         self.on_subagent_event: Tell = no_listener
-        """Called with every event of all sub-agents below, each a `SubagentHappened`."""
+        """Called with every event of all sub-agents, each a `SubagentHappened`."""
         self._attach()
 
     @classmethod
@@ -157,21 +157,21 @@ class Agent:
         deliver: Deliver | None = None,
         overrides: bool = True,
     ) -> Agent:
-        """Set up a conversation.
+        """Open or create a conversation.
 
-        `session` is the id, the beginning of one, or the name of a conversation to go on with;
-        a name that is not known begins one of that name, and None begins one without a name. With
-        `keep` false nothing is stored. `model` is `provider/model`, an alias, or a model object;
-        left out, it is what the conversation had, else what is configured, else what is found: keys
-        in the environment, at last `clawkit/operator`. `fallbacks` are asked when a `model` that is
-        named fails. `instructions` are added to the prompt; `tell` is called with every event;
-        `clock` is what retries wait by. `parent` is the agent that it works for, whose store and
-        sub-agents it shares. `deliver` is called with what the model wants to tell the people of
-        this session after other sessions sent it a message. Without `overrides`, what the owner set
-        for this conversation alone does not apply. The others: see `Toolkit.open`.
+        `session` is the id, a prefix of the id, or the name of a conversation to continue; an
+        unknown name creates one of that name, and None creates one without a name. With `keep`
+        false nothing is stored. `model` is `provider/model`, an alias, or a model object; the
+        default is the conversation's last model, or else the configured one, one for which there
+        is an API key in the environment, or finally `clawkit/operator`. `fallbacks` are used when
+        an explicit `model` fails. `instructions` are added to the prompt; `tell` is called with
+        every event; `clock` times the retries. `parent` is the agent that started this one as a
+        sub-agent, and shares its store and sub-agents. `deliver` is called with text that the model
+        posts to the people of this session after an exchange with another session. With `overrides`
+        false, the owner's settings for this conversation do not apply. Others: see `Toolkit.open`.
 
-        Raises `ConfigError`, `ModelError` for a model that cannot be had, and `ConflictError` for a
-        session that another process works in.
+        Raises `ConfigError`, `ModelError` for an unavailable model, and `ConflictError` for a
+        session that another process has open.
         """
         loaded = load_config(config)
         origin = Origin(channel, account, group, sender or Sender(), space)
@@ -242,12 +242,12 @@ class Agent:
             made.refresh()
             state = stored.state
             own = {"exec": state.get("exec") or {}, "elevated": state.get("elevated")}
-            # What the owner has set for themselves is not for others who talk here.
+            # The owner's overrides do not apply to other people who talk here.
             if own != made._own and kit.run.scope.sender.owner and overrides:
                 made._use(own)
             made._telemetry = open_telemetry(loaded, name, kit.run.redactor)
             talk.tell = made._telemetry.beside(talk.tell)
-            with suppress(RuntimeError):  # without an event loop: when it is entered
+            with suppress(RuntimeError):  # no event loop yet: done when the agent is entered
                 made.turns.enter()
         except BaseException:
             if kept:
@@ -281,7 +281,7 @@ class Agent:
                 self._runner.close()
 
     async def close(self) -> None:
-        """Stop what runs for this conversation; the conversation itself stays."""
+        """Stop everything that runs for this conversation. The stored conversation is kept."""
         try:
             if self.messenger:
                 await self.messenger.close()
@@ -305,31 +305,31 @@ class Agent:
         return (*self.kit.warnings, *self._telemetry.warnings)
 
     def post(self, said: Words, *, mode: QueueMode | None = None) -> asyncio.Future[TurnEnded]:
-        """Say something without waiting: the future is the turn that reads it.
+        """Post a message without waiting; the future resolves to the turn that reads it.
 
-        `mode` is what happens during a turn: `steer` (read before the model's next answer),
-        `followup` (a turn of its own afterwards), `collect` (one turn with all others that wait) or
-        `interrupt` (stop the turn first); left out, `messages.queue.mode`. Cancelling the future
-        takes back what was not read. Raises `ConflictError` when too much waits.
+        `mode` is how it is handled during a turn: `steer` (read before the model's next answer),
+        `followup` (a separate turn afterwards), `collect` (one turn for all waiting messages) or
+        `interrupt` (stop the current turn first); the default is `messages.queue.mode`. Cancelling
+        the future withdraws an unread message. Raises `ConflictError` if the queue is full.
         """
         return self.turns.post(said, mode)
 
     async def send(self, said: Words) -> TurnEnded:
-        """Say something and let the model work until it is done. During a turn, it waits for its
-        own. Cancel the task to abort it."""
+        """Run one turn for a message, after any turn that is already running. Cancel the task to
+        abort it."""
         return await self.turns.send(said)
 
     async def work(self, said: Words, schema: str = "") -> TurnEnded:
-        """Say something, and go on until no sub-agent works any more and all results are read; the
-        last turn."""
+        """Run turns for a message until all sub-agents are done and the model has read their
+        results; returns the last turn."""
         ended = await self.turns.send(said, schema)
         if ended.how != "done":
             return ended
         return await self.turns.settle(schema, all_turns=self.parent is not None) or ended
 
     async def settle(self) -> TurnEnded | None:
-        """Wait for all turns, sub-agents and messages to other sessions, and have the model read
-        what sub-agents report; the last turn, None when there was none."""
+        """Wait for all turns, sub-agents and messages to other sessions; the model reads the
+        reports of sub-agents. Returns the last turn, None if there was none."""
         return await self.turns.settle()
 
     @overload
@@ -337,12 +337,12 @@ class Agent:
     @overload
     async def spawn(self, task: str, **options: Any) -> str: ...
     async def spawn(self, task: str, *, output_type: Any = None, **options: Any) -> Any:
-        """The result of a sub-agent, for the program alone: the model of this conversation is not
-        told. With `output_type` it is an object of that type.
+        """Run a sub-agent and return its result, which the model of this conversation does not see.
+        With `output_type` it is an object of that type.
 
-        `options` are those of `SpawnRequest`: `label`, `agent`, `model`, `timeout_s`, …. It waits
-        until there is room for one more. Raises `TurnError` when the sub-agent did not get to its
-        end, `ToolInputError` for what cannot be started.
+        `options` are those of `SpawnRequest`: `label`, `agent`, `model`, `timeout_s`, …. Waits
+        while the maximum number of sub-agents is active. Raises `TurnError` if the sub-agent does
+        not complete, `ToolInputError` if it cannot be started.
         """
         if self.delegation is None:
             raise ToolInputError("sub-agents need an agent whose conversation is kept")
@@ -355,15 +355,15 @@ class Agent:
 
     @property
     def has_results(self) -> bool:
-        """Whether sub-agents reported what the model has not read."""
+        """Whether there are results of sub-agents that the model has not read."""
         return self.delegation is not None and self.delegation.has_results
 
     async def report(self) -> TurnEnded | None:
-        """Have the model read what sub-agents reported, in a turn; None when there is nothing."""
+        """Run a turn in which the model reads the reports of sub-agents; None if there are none."""
         return await self.turns.report()
 
     def _join(self, parent: Agent | None) -> None:
-        """Have a place in the tree of sessions: sub-agents below, and perhaps an agent above."""
+        """Join the tree of sessions, below `parent` if this is a sub-agent."""
         if self._kept is None:
             return
         self.parent = parent
@@ -395,12 +395,12 @@ class Agent:
     @overload
     async def run(self, said: str | Iterable[Block], *, output_type: type[T]) -> T: ...
     async def run(self, said: str | Iterable[Block], *, output_type: Any = None) -> Any:
-        """The model's last answer to what is said, when its sub-agents are done as well; with
-        `output_type` (a msgspec struct, a dataclass, a pydantic model) an object of that type.
+        """Send a message and return the model's last answer, once its sub-agents are done as well;
+        with `output_type` (a msgspec struct, a dataclass, a pydantic model) an object of that type.
 
-        Raises `TurnError` when there is no answer. An answer that is not of the type is sent back
-        once with what is wrong with it, and then raises `OutputError`. While another `run` goes on,
-        it waits.
+        Raises `TurnError` if there is no answer. An answer that does not match the type is sent
+        back once with the error; if the next one does not match either, raises `OutputError`.
+        Concurrent calls run one after the other.
         """
         schema = schema_of(output_type) if output_type is not None else ""
         async with self._runs:
@@ -435,7 +435,7 @@ class Agent:
         try:
             asyncio.get_running_loop()
         except RuntimeError:
-            # One loop for all calls: connections and commands belong to the one they began in.
+            # One loop for all calls: connections and commands are bound to the loop of their start.
             self._runner = self._runner or asyncio.Runner()
             return self._runner.run(work)
         work.close()
@@ -445,7 +445,7 @@ class Agent:
         )
 
     async def attach(self, path: str | os.PathLike[str]) -> Image:
-        """A picture from the person's own disk, made to fit. Raises `ToolInputError`."""
+        """Load an image from the person's disk, scaled to fit. Raises `ToolInputError`."""
 
         def read() -> bytes:
             with open(path, "rb") as file:
@@ -462,7 +462,7 @@ class Agent:
         return Image(b64encode(picture.data).decode(), picture.mime_type)
 
     def refresh(self, schema: str = "") -> None:
-        """Have the prompt and the tools say what holds now, with a schema for the answer."""
+        """Bring the prompt and the tools up to date, with a schema for the answer."""
         talk, run = self.conversation, self.kit.run
         if talk.run is not run or not talk.tools:
             talk.run, talk.tools = run, specs_of(run)
@@ -472,7 +472,7 @@ class Agent:
             talk.view = PrunedHistory(window, self.kit.config.agents.defaults.context_pruning)
 
     def prompt(self, schema: str = "") -> str:
-        """The system prompt as the model would be given it now."""
+        """The current system prompt."""
         run, config = self.kit.run, self.kit.config
         agent, defaults = config.agents.get(run.scope.agent), config.agents.defaults
         files = read_workspace_files(
@@ -506,7 +506,7 @@ class Agent:
         return build_prompt(run.tools, around, files)
 
     def use_model(self, name: str) -> None:
-        """Go on with another model, from the next request on; empty for the configured one."""
+        """Switch to another model from the next request on; empty for the configured one."""
         model = self.models.model(name or None)
         self._change_model(model)
         self.own_model = name or None
@@ -520,20 +520,20 @@ class Agent:
         self.refresh()
 
     def use_thinking(self, level: Level) -> None:
-        """Have the model think more or less, in this conversation."""
+        """Set the thinking level of this conversation."""
         self.conversation.thinking = level
         if self._kept:
             self._kept.update(thinking=level)
 
     def use_exec(self, changes: Mapping[str, Any]) -> None:
-        """Other settings of exec for this conversation alone; an empty mapping takes them back.
+        """Override settings of exec for this conversation; an empty mapping removes the overrides.
 
         Raises `ConfigError` for an unknown or invalid setting.
         """
         self._use(self._own | {"exec": dict(changes)})
 
     def use_elevated(self, level: str | None) -> None:
-        """Another elevated mode (off, on, ask, full) for this conversation; None takes it back.
+        """Override the elevated mode (off, on, ask, full) of this conversation; None removes it.
 
         Raises `ConfigError` for an unknown mode.
         """
@@ -541,12 +541,12 @@ class Agent:
 
     @property
     def has_overrides(self) -> bool:
-        """Whether the owner set something for this conversation alone, or the one it works for."""
+        """Whether the owner has overridden settings in this conversation, or in its parent's."""
         is_set = bool(self._own["exec"]) or self._own["elevated"] is not None
         return is_set or (self.parent is not None and self.parent.has_overrides)
 
     def _use(self, own: dict[str, Any]) -> None:
-        """Settings that hold for this conversation alone, also when it is resumed."""
+        """Apply overrides to this conversation; they are stored with it."""
         self.kit.alter(config=with_overrides(self._plain, self.kit.run.scope.agent, own))
         self._own = own
         self._attach()
@@ -555,7 +555,7 @@ class Agent:
             self._kept.update(state=own)
 
     def _attach(self) -> None:
-        """Let tools ask about this conversation, and nothing secret get into it."""
+        """Give tools access to this conversation, and redact what is stored in it."""
         run = self.kit.run
         self.models.learn = run.redactor.learn
         self.models.learn(self.models.catalog.secrets)
@@ -569,7 +569,7 @@ class Agent:
 
     @property
     def session(self) -> Session | None:
-        """The conversation as it is stored; None when it is not."""
+        """The stored session; None if the conversation is not stored."""
         return self._kept.session if self._kept else None
 
     @property

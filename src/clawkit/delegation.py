@@ -1,7 +1,7 @@
-"""What an agent hands to others: sub-agents, from the request of a tool to the result in the chat.
+"""Sub-agents, from the tool call that requests one to the message that reports its result.
 
-`sessions.subagents` queues and remembers them; this opens an agent for each, and makes messages of
-what came of them.
+`sessions.subagents` queues them and stores their runs; this opens an agent for each, and turns
+results into messages for the requester.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from clawkit.agent_session import Agent
 
 MAX_RESULT = 8_000
-"""Characters of a result in the message; all of it is in the sub-agent's own session."""
+"""Characters of a result in the message; the sub-agent's session has the full text."""
 RULES = (
     "You are a sub-agent: the session {} gave you one task. Work on that task alone and do not "
     "address the user. Your last message is your report, and goes to the session that asked: say "
@@ -72,7 +72,7 @@ _STATUS = {
 
 class _Choice(NamedTuple):
     name: str
-    """Empty for what the sub-agent has without being told."""
+    """Model to open the sub-agent with; empty for its configured one."""
     used: str
     fallbacks: tuple[str, ...] = ()
     warning: str = ""
@@ -89,7 +89,7 @@ class Delegation:
         self.waiting = Rest()
 
     def join(self) -> None:
-        """Be what the agent's conversation asks, and hear of results."""
+        """Connect to the agent's conversation, and listen for results."""
         talk = self._agent.conversation
         talk.spent_elsewhere, talk.restate = self.spent_elsewhere, self.restate
         self.subagents.listen(self._session.id, self.hear)
@@ -160,7 +160,7 @@ class Delegation:
             worktree,
             cwd,
         )
-        # What holds for the tree is for its root to say, not for an agent below it.
+        # Limits of the whole tree are set by its root, not by an agent below it.
         root = self._settings_of(self.subagents.root.agent)
         limits = Limits(root.max_concurrent, root.max_spawn_depth, settings.max_children_per_agent)
         run, child = self.subagents.spawn(spec, limits, self._open_child, files)
@@ -168,7 +168,8 @@ class Delegation:
         return Spawned(run, child.key, model.used, model.warning, described)
 
     async def result(self, request: SpawnRequest) -> Run:
-        """Start a sub-agent as soon as there is room, and wait for its end. Cancelling stops it."""
+        """Start a sub-agent as soon as the limits permit, and wait for its end. Cancelling stops
+        it."""
         while len(active := self.active()) >= self.settings.max_children_per_agent:
             await self.wait(active, None)
         run = self.spawn(request).run
@@ -180,12 +181,12 @@ class Delegation:
         return state.run
 
     def _open_child(self, spec: Spec, session: Session) -> ChildAgent:
-        """The agent of a sub-agent's session: with this one's rights at most."""
+        """Open the agent for a sub-agent's session, with at most the rights of this one."""
         agent, run = self._agent, self._agent.kit.run
         child = ChildAgent(spec, session, self._place(spec.agent), self)
         if spec.worktree:
             private_dir(spec.workspace)
-        # What was set for this conversation alone is not for other agents.
+        # Settings of this conversation alone do not apply to other agents.
         is_same = spec.agent == self._session.agent
         has_own_model = not is_same and agent.kit.config.agents.get(spec.agent).model
         child.agent = type(agent).open(
@@ -216,7 +217,7 @@ class Delegation:
         return child
 
     def _target(self, wanted: str, settings: Settings) -> str:
-        """The agent to start. Raises `ToolAuthorizationError` for one that may not be."""
+        """The agent to start. Raises `ToolAuthorizationError` if it is not allowed."""
         own = self._session.agent
         if not wanted:
             if settings.require_agent_id:
@@ -238,8 +239,8 @@ class Delegation:
         return name
 
     def _model(self, wanted: str, target: str, settings: Settings) -> _Choice:
-        """The model of a sub-agent: what is asked for, else what is set for sub-agents, else that
-        of another agent, else its requester's."""
+        """The model of a sub-agent: the requested one, or else the one set for sub-agents, that of
+        the other agent, or the requester's."""
         agent, config = self._agent, self._agent.kit.config.agents
         if wanted:
             try:
@@ -252,7 +253,7 @@ class Delegation:
                 return choice._replace(warning=f"{error}; {choice.used} is used instead")
         found = self._settings_of(target).model
         if found is None and target != self._session.agent and (own := config.get(target).model):
-            # Opened without a name it has its own fallbacks, too.
+            # Without a name, the configured fallbacks are used, too.
             return _Choice("", (own if isinstance(own, str) else own.primary) or "")
         set_ = ModelChoice(primary=found) if isinstance(found, str) else found or ModelChoice()
         if not set_.primary:
@@ -261,14 +262,13 @@ class Delegation:
         return _Choice(name, name, tuple(others))
 
     def _place(self, target: str) -> str:
-        """Where a sub-agent works: where its requester does, or at another agent's own place."""
+        """The workspace of a sub-agent: its requester's, or that of the other agent."""
         agents = self._agent.kit.config.agents
         own = agents.get(target).workspace if target != self._session.agent else None
         return os.path.abspath(os.path.expanduser(own)) if own else self._agent.kit.place
 
     def _cwd(self, request: SpawnRequest, target: str, place: str) -> str:
-        """Where relative paths of a sub-agent begin: where they do here, unless another directory
-        is asked for."""
+        """The working directory of a sub-agent: that of its requester unless one is requested."""
         if place != self._agent.kit.place:
             if request.cwd:
                 raise ToolInputError(f"cwd: {target!r} works in a workspace of its own")
@@ -286,8 +286,8 @@ class Delegation:
 
     @property
     def _is_due(self) -> bool:
-        """Whether a session that waits has to go on without a result: its time is over, or none is
-        left that could report."""
+        """Whether a waiting session must resume without a result: its timeout has expired, or no
+        sub-agent is left that could report."""
         rest = self.waiting
         if not rest.is_on or self._agent.conversation.is_in_turn:
             return False
@@ -308,12 +308,12 @@ class Delegation:
         return not unread
 
     def restate(self) -> str:
-        """Sub-agents that did not end, and results that were not read, for a summary."""
+        """Active sub-agents and unread results, for a summary of the conversation."""
         runs = self.subagents.runs.of_requester(self._session.id)
         return restate([run for run in runs if not (run.is_over and run.told_ms)])
 
     def archive(self) -> None:
-        """Put sessions away whose task was done long ago."""
+        """Archive the sessions of sub-agents that ended long ago."""
         if minutes := self.settings.archive_after_minutes:
             root = self.subagents.root.id
             self.subagents.runs.archive(root, now_ms() - minutes * 60_000)
@@ -346,33 +346,33 @@ class Delegation:
         return len(stopped)
 
     def spent_elsewhere(self) -> float:
-        """Dollars of all other sessions of the tree."""
+        """Cost in dollars of all other sessions of the tree."""
         root = self.root
         above = 0.0 if root is self._agent else root.conversation.usage.cost
         return above + self.subagents.spent_beside(self._session.id)
 
     def hear(self) -> None:
-        """There are results for this session."""
+        """Called when this session has new results."""
         if self._agent.conversation.is_in_turn:
             self.pass_on()
         elif self.has_results:
             self._agent.on_results()
 
     def begin_turn(self, message: User) -> None:
-        """What is said wakes a session that waits; what was reported meanwhile is read with it."""
+        """End the wait of this session; results that have arrived are read in the same turn."""
         self.waiting.end()
         if message.source is None or message.source.kind != "subagent":
             self.pass_on()
 
     def pass_on(self) -> None:
-        """Have the model read results in this turn: before its next answer, or at the end."""
+        """Pass results to the model in this turn: before its next answer, or at the end."""
         if (message := self.message()) is not None:
             conversation = self._agent.conversation
             is_later = self.settings.announce == "followup"
             (conversation.follow_up if is_later else conversation.steer)(message)
 
     def message(self) -> User | None:
-        """The results that this session was not told yet; None when there are none."""
+        """A message with the results that were not delivered yet; None if there are none."""
         runs, is_due = self.subagents.claim(self._session.id), self._is_due
         if not runs and not is_due:
             return None
@@ -417,13 +417,13 @@ def _title(run: Run) -> str:
 
 
 class ChildAgent:
-    """A sub-agent at work."""
+    """A running sub-agent."""
 
     agent: Agent
-    """Set once it is open."""
+    """Set once it has been opened."""
 
     def __init__(self, spec: Spec, session: Session, workspace: str, by: Delegation) -> None:
-        """`workspace` is the one that a worktree is from."""
+        """`workspace` is the original one if the sub-agent works in a worktree."""
         self._spec = spec
         self._session = session
         self._from = workspace

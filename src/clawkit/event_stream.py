@@ -1,4 +1,4 @@
-"""The events of an agent as an async iterator: of one turn, or of everything that it starts."""
+"""The events of an agent as an async iterator: of one turn, or including all sub-agents."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ if TYPE_CHECKING:
     from clawkit.agent_session import Agent
 
 MAX_BEHIND = 10_000
-"""Events that wait for a slow reader; beyond that, pieces of answers are left out: they come again,
-complete, with the answer."""
+"""Events buffered for a slow reader; beyond that, text deltas are dropped: the complete answer
+follows anyway."""
 _PIECES = (TextPiece, ThinkingPiece, CallWritten)
 
 
 async def stream_events(
     agent: Agent, said: str | Iterable[Block], *, tree: bool
 ) -> AsyncGenerator[Event]:
-    """The events of what is said, as they happen; the last one is a `TurnEnded` of the agent."""
+    """The events of a message's turn as they happen; the last one is a `TurnEnded` of the agent."""
     events: asyncio.Queue[Event | None] = asyncio.Queue()
 
     def put(event: Event) -> None:

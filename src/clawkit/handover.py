@@ -1,4 +1,4 @@
-"""What a sub-agent is handed along with its task: files, a worktree, a directory to begin in."""
+"""What a sub-agent gets along with its task: attachments, a worktree, a working directory."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ _FILES = "tools.sessions_spawn.attachments"
 
 
 def check_files(request: SpawnRequest, config: Config, target: str) -> Sequence[AttachedFile]:
-    """The files for an agent. Raises `ToolInputError` for bad ones, `ToolAuthorizationError` where
-    there must be none."""
+    """Validate attachments. Raises `ToolInputError` for invalid files, `ToolAuthorizationError` if
+    attachments are not allowed."""
     if not request.attachments:
         return ()
     from clawkit.sessions.attachments import check_attachments
@@ -50,7 +50,7 @@ def check_files(request: SpawnRequest, config: Config, target: str) -> Sequence[
 
 
 def describe_files(files: Sequence[AttachedFile], key: str) -> dict[str, Any]:
-    """What the requester learns about the files of a session; empty for none."""
+    """Facts about the attachments for the requester; empty for none."""
     if not files:
         return {}
     from clawkit.sessions.attachments import describe
@@ -60,7 +60,7 @@ def describe_files(files: Sequence[AttachedFile], key: str) -> dict[str, Any]:
 
 
 def instruct(rules: str, spec: Spec, key: str) -> str:
-    """The rules for a sub-agent, with what it is to know about the files it was given."""
+    """The rules for a sub-agent, with its working directory and the list of its attachments."""
     if spec.cwd:
         rules += f"\n\nYou begin in {spec.cwd!r} of the workspace {spec.workspace!r}."
     if not spec.attached:
@@ -71,8 +71,8 @@ def instruct(rules: str, spec: Spec, key: str) -> str:
 
 
 def plan_worktree(config: Config, target: str, workspace: str, requester: str) -> Worktree:
-    """A worktree for a sub-agent of the session with a key, in place of a workspace. Raises
-    `ToolInputError`."""
+    """Plan a worktree as the workspace of a sub-agent; `requester` is the key of its requester.
+    Raises `ToolInputError`."""
     from clawkit import worktrees
 
     sandbox = config.agents.sandbox_of(target)
@@ -84,8 +84,8 @@ def plan_worktree(config: Config, target: str, workspace: str, requester: str) -
 
 
 def resolve_cwd(workspace: str, start: str, cwd: str, *, is_there: bool = True) -> str:
-    """A directory of the workspace, from there; relative ones begin at `start`. One that is not
-    there yet is not looked at. Raises `ToolInputError`."""
+    """Resolve `cwd` to a path relative to the workspace; a relative `cwd` is relative to `start`.
+    With `is_there` false it need not exist yet. Raises `ToolInputError`."""
     resolve = real_path if is_there else os.path.normpath
     root = resolve(workspace)
     place = resolve(os.path.join(root, start, os.path.expanduser(plain_path(cwd))))
@@ -97,8 +97,8 @@ def resolve_cwd(workspace: str, start: str, cwd: str, *, is_there: bool = True) 
 
 
 async def check_out(worktree: Worktree, rules: Assembly, workspace: str, cwd: str) -> None:
-    """Make a worktree that has a directory `cwd`, unless files are in it that `rules` deny where it
-    is from. Raises `ToolError`."""
+    """Create a worktree that must contain the directory `cwd`. Raises `ToolError`, also if it would
+    expose files that `rules` deny in the original workspace."""
     from clawkit.worktrees import make_worktree
 
     def denied(top: str, name: str, place: str) -> bool:
@@ -109,7 +109,7 @@ async def check_out(worktree: Worktree, rules: Assembly, workspace: str, cwd: st
             worktree.tree, name, worktree.workspace
         )
 
-    # It has to be known what is there before it can be removed.
+    # Not interruptible: it must not be removed while it is still being created.
     await unbroken(
         in_thread(make_worktree, worktree, is_denied if rules.denies_files else lambda _: False)
     )
@@ -117,7 +117,7 @@ async def check_out(worktree: Worktree, rules: Assembly, workspace: str, cwd: st
 
 
 def wind_up(run: Run, outcome: Outcome) -> Outcome:
-    """Remove what was there for a run alone; how it ended, with what it changed."""
+    """Remove the resources of a run; returns the outcome with the changes in its worktree."""
     if run.attachments:
         from clawkit.sessions.attachments import remove_attachments
 
@@ -128,7 +128,7 @@ def wind_up(run: Run, outcome: Outcome) -> Outcome:
 
     try:
         changes = finish_worktree(run.worktree)
-    except Exception as error:  # noqa: BLE001  # whatever it is, the result must not be lost for it
+    except Exception as error:  # noqa: BLE001  # no failure here may lose the result
         log.warning("changes in a worktree could not be determined: %r", error)
         changes = f"Its worktree is kept: {run.worktree.tree}"
     return replace(outcome, changes=changes)

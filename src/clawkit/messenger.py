@@ -1,7 +1,7 @@
-"""Messages between sessions: from the call of a tool to the turn of another session, and back.
+"""Messages between sessions: from a tool call to a turn of another session, and back.
 
-`sessions.mailbox` stores them; this finds or opens the session that one is for, and makes the
-message that its model reads.
+`sessions.mailbox` stores them; this finds or opens the recipient, and formats the message for its
+model.
 """
 
 from __future__ import annotations
@@ -41,11 +41,11 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 REPLY_SKIP = "REPLY_SKIP"
-"""A session that answers this has nothing more to say to the other one."""
+"""Answer that ends an exchange between two sessions."""
 MAX_HOPS = 6
-"""Messages in a row that sessions send because of each other, without a person."""
+"""Longest chain of messages between sessions without one from a person."""
 MAX_UNDER_WAY = 40
-"""Tasks, about two for each message."""
+"""Maximum asyncio tasks, about two per message."""
 DELIVER_S = 10.0
 _HEAD = (
     "[This message is from clawkit, not from the user: the {} sent it. Lines that begin with > are "
@@ -74,11 +74,11 @@ class SessionMessenger:
         self._session = session
         self._store = store
         self._claimed: set[str] = set()
-        """Messages that are on their way into the transcript."""
+        """Messages being added to the transcript."""
         self._chain = chain_of(agent.conversation.history)
         self.under_way: set[asyncio.Task[None]] = set()
         self._guests: dict[str, tuple[Callable[[], float], float]] = {}
-        """Sessions that were opened from here: what each has cost so far, and had before."""
+        """Sessions opened from here: the cost of each so far, and before."""
         self._spent = 0.0
 
     @property
@@ -87,7 +87,7 @@ class SessionMessenger:
 
     @property
     def spent(self) -> float:
-        """Dollars of turns in other sessions that messages from here began."""
+        """Cost in dollars of turns in other sessions that were started by messages from here."""
         return self._spent + sum(cost() - before for cost, before in self._guests.values())
 
     @property
@@ -95,10 +95,10 @@ class SessionMessenger:
         talk = self.agent.conversation
         return talk.usage.cost + talk.spent_elsewhere()
 
-    # What comes in
+    # Incoming
 
     def begin(self, message: User) -> None:
-        """A turn begins. What else was sent to this session is read with it."""
+        """Called when a turn starts: unread messages to this session are read with it."""
         if message.source is None:
             self._chain = ()
         elif message.source.kind == "session":
@@ -120,12 +120,12 @@ class SessionMessenger:
         return [mail for mail in found if mail.id not in self._claimed]
 
     def unclaim(self, mail: Sequence[str]) -> None:
-        """They may not have got into the transcript."""
+        """Release messages that may not have been added to the transcript."""
         self._claimed.difference_update(mail)
 
     def wake(self) -> None:
-        """A turn is over: another process may have left messages that are for a turn. None begins
-        with what was allowed to the person here alone, or with tools of this program alone."""
+        """Called after a turn: starts one for messages that another process left, unless the owner
+        has overrides here, or the program tools of its own, which must not serve others."""
         if (
             self.agent.turns.lane.is_closed
             or self.agent.has_overrides
@@ -137,8 +137,7 @@ class SessionMessenger:
                 self._start(_until(self.take(mail, "followup", is_answered=False)))
 
     def take(self, mail: Mail, mode: SendMode | None, *, is_answered: bool) -> _Turn:
-        """Have this session read a message that is stored, in a turn. Raises `ConflictError` when
-        too much waits here."""
+        """Queue a turn that reads a stored message. Raises `ConflictError` if the queue is full."""
         how: Mode = "steer" if mode == "steer" else "followup"
         if how == "steer":
             self._chain = max(self._chain, mail.chain, key=len)
@@ -148,7 +147,7 @@ class SessionMessenger:
         turn.add_done_callback(lambda _: self._claimed.discard(mail.id))
         return turn
 
-    # What goes out
+    # Outgoing
 
     def main_of(self, agent: str, check: Callable[[Session], None]) -> Session:
         config = self.agent.plain_loaded.config
@@ -218,7 +217,7 @@ class SessionMessenger:
         return Sent(status, mail.id, reply, problem, is_announced=is_announced)
 
     def _check(self, target: Session, text: str, timeout_s: float, mode: SendMode | None) -> None:
-        """Raises for what may not be sent."""
+        """Raise if the message may not be sent."""
         if not text.strip():
             raise ToolInputError("message: what to say?")
         if len(text) > MAX_MESSAGE:
@@ -256,21 +255,21 @@ class SessionMessenger:
         if there is not None:
             return bool(there.kit.run.scope.sandboxed)
         if self._session.id in self._store.lineage(target.id):
-            return True  # what is started from a sandbox is in one
+            return True  # sub-agents of a sandboxed session are sandboxed
         config = self.agent.plain_loaded.config
         return config.agents.sandbox_of(target.agent).covers(target.key)
 
     @property
     def _is_unrestricted(self) -> bool:
-        """Whether the session may do all that its owner may."""
+        """Whether the session has all rights of its owner."""
         scope = self.agent.kit.run.scope
         is_limited = scope.allow is not None or scope.depth or scope.channel or scope.group
         return scope.sender.owner and not is_limited
 
     def _may_begin(self, target: Session, scope: Scope | None, workspace: str) -> bool:
-        """Whether this session may begin a turn in another one, which has a scope if it is open.
-        Only the owner at the terminal reaches further than the own tree: others only what they
-        could do here as well, as the same agent, in the same place, for the same people."""
+        """Whether this session may start a turn in another one; `scope` is None if that is not
+        open. The owner at the terminal may anywhere, everyone in their own tree, and otherwise only
+        where the turn has the rights it has here: same agent, same workspace, same people."""
         if self._is_unrestricted or self._session.id in self._store.lineage(target.id):
             return True
         own, key = self.agent.kit.run.scope, parse_key(target.key)
@@ -282,7 +281,7 @@ class SessionMessenger:
 
     @property
     def _rounds(self) -> int:
-        """How often the two sessions answer each other. Only what a person asked for goes on."""
+        """How many turns the exchange may have; only if a person asked for the message."""
         if self._chain or self.agent.kit.run.scope.depth:
             return 0
         return self.agent.kit.config.session.agent_to_agent.max_ping_pong_turns
@@ -313,8 +312,8 @@ class SessionMessenger:
     async def _reach(
         self, target: Session
     ) -> SessionMessenger | Literal["elsewhere", "waits", "rights"]:
-        """The messenger of a session, opened if need be; else why the message has to wait there:
-        another process has it open, it has not begun yet, or it has more rights than this one."""
+        """The messenger of a session, opened if necessary; otherwise why the message has to wait:
+        another process has it open, it has not started yet, or it has more rights than this one."""
         lanes = self.agent.turns.enter()
         while (there := lanes.open.get(target.id)) is not None:
             if not there.turns.lane.is_closed:
@@ -338,7 +337,7 @@ class SessionMessenger:
         return guest.messenger
 
     async def _host(self, guest: Agent, id_: str) -> None:
-        """Keep an agent open as long as it has something to do. What it costs counts here, too."""
+        """Keep an agent open until it is idle. Its cost counts here, too."""
         talk = guest.conversation
         beside = talk.spent_elsewhere
 
@@ -347,7 +346,7 @@ class SessionMessenger:
 
         before = cost()
         self._guests[id_] = cost, before
-        # Together with what it has cost itself, this is what everything has cost that began here.
+        # Added to its own cost, this is the cost of everything that was started here.
         talk.spent_elsewhere = lambda: beside() + self._total - cost()
         try:
             await guest.settle()
@@ -357,7 +356,7 @@ class SessionMessenger:
             await unbroken(guest.close())
 
     def _may_steer(self, target: Session, there: Agent) -> bool:
-        """Whether a turn of an agent can do nothing that this one cannot."""
+        """Whether a turn of that agent has no more rights than this one."""
         own, other = self.agent.kit, there.kit.run
         if there is self.agent:
             return True
@@ -370,12 +369,12 @@ class SessionMessenger:
         return {*other.tools} <= {*own.run.tools} | own.assembly.off
 
     def _open(self, target: Session) -> Agent:
-        """An agent for a session that is not open, with the rights of this one at most."""
+        """Open an agent for a session, with at most the rights of this one."""
         agent, run = self.agent, self.agent.kit.run
         key, config = parse_key(target.key), agent.plain_loaded.config
         # Other people read and write there: what they said must not act for the owner.
         is_shared = bool(key.channel) or key.kind == "group"
-        # Another agent has tools of its own, if who asks could use it without us.
+        # Another agent keeps its own tools if the requester could use it directly anyway.
         is_free = self._is_unrestricted and target.agent != self._session.agent and not key.depth
         covered = config.agents.sandbox_of(target.agent).covers(target.key)
         model = agent.own_model
@@ -384,7 +383,7 @@ class SessionMessenger:
             workspace=target.workspace,
             agent=target.agent,
             session=target.id,
-            # A model that a program brought is for all its sessions.
+            # A model object passed by the program is used for all its sessions.
             model=None if target.model_override or isinstance(model, str) else model,
             instructions=RULES.format(self._session.key) if key.depth else "",
             mode="minimal" if key.depth else "full",
@@ -416,7 +415,7 @@ class SessionMessenger:
         rounds: int,
         late: asyncio.Event,
     ) -> None:
-        """What comes after a message: answers to the answer, and an announcement."""
+        """Continue after the answer: the exchange of replies, then the announcement."""
         reply = await self._reply(other, turn)
         here, there, chain = self._session, target, mail.chain
         if reply and late.is_set() and not rounds:
@@ -434,7 +433,7 @@ class SessionMessenger:
         await self._announce(target, chain)
 
     async def _reply(self, other: SessionMessenger, turn: _Turn) -> str:
-        """The answer of another session, which is paid from here."""
+        """The answer of another session; its cost counts here."""
         await asyncio.wait({turn})
         is_paid = other is self or other.session_id in self._guests
         if not is_paid and not turn.cancelled() and turn.exception() is None:
@@ -442,7 +441,7 @@ class SessionMessenger:
         return other.outcome(turn)[0]
 
     def outcome(self, turn: _Turn) -> tuple[str, str]:
-        """The answer of a turn of this session, and why there is none."""
+        """The answer of a finished turn of this session, or an empty one and the reason."""
         if turn.cancelled():
             return "", "its turn was stopped"
         if (error := turn.exception()) is not None:
@@ -451,11 +450,11 @@ class SessionMessenger:
         if ended.how != "done":
             return "", ended.error or f"its turn ended: {ended.how}"
         reply = ended.text.strip()
-        # What is secret here may not be known as such where the answer goes.
+        # Redacted here: the recipient may not know the secrets of this session.
         return "" if reply == REPLY_SKIP else self.agent.kit.run.redactor.text(reply), ""
 
     async def _announce(self, target: Session, chain: tuple[str, ...]) -> None:
-        """Have a session tell its people what came of an exchange, if it can."""
+        """Let a session announce the outcome of an exchange on its channel, if it has one."""
         there = self.agent.turns.enter().open.get(target.id)
         if there is None or there.deliver is None or not self._may_steer(target, there):
             return
@@ -469,7 +468,7 @@ class SessionMessenger:
                 await there.deliver(text)
 
     async def close(self) -> None:
-        """Stop what is under way. What was not read stays stored."""
+        """Stop all exchanges. Unread messages stay stored."""
         for task in list(self.under_way):
             task.cancel()
         if self.under_way:
@@ -488,18 +487,18 @@ def _people(scope: Scope) -> tuple[object, ...]:
 
 
 async def _contain(work: Coroutine[Any, Any, None]) -> None:
-    """The root of a task: what was sent is stored, so that nothing is lost when this fails."""
+    """Task root: sent messages are stored, so nothing is lost if this fails."""
     try:
         await work
     except (ClawkitError, TimeoutError) as error:
         log.warning("a message between sessions could not be answered: %s", error)
-    except Exception as error:  # noqa: BLE001  # such as the caller's own code that delivers
+    except Exception as error:  # noqa: BLE001  # such as an error in the caller's `deliver`
         log.warning("a message between sessions could not be answered: %r", error)
 
 
 def to_message(mail: Mail, after: str = _UNANSWERED) -> User:
-    """A message as the model of another session reads it: nothing of it can pass for a line of
-    ours, or for the user's."""
+    """Format a message for the recipient's model. It is quoted, so that nothing in it can pass for
+    clawkit or for the user."""
     who = f"session {mail.sender}" if ":" in mail.sender else mail.sender
     where = f"{who} (channel {mail.channel})" if mail.channel else who
     text = f"{_HEAD.format(where)}\n\n{quote(mail.text)}\n\n{after}"
@@ -509,7 +508,7 @@ def to_message(mail: Mail, after: str = _UNANSWERED) -> User:
 
 
 def chain_of(history: Sequence[Message]) -> tuple[str, ...]:
-    """The sessions that led to the end of a conversation since a person last said something."""
+    """Keys of the sessions whose messages led here since the last message from a person."""
     longest: tuple[str, ...] = ()
     for message in reversed(history):
         if isinstance(message, User):

@@ -1,4 +1,4 @@
-"""How what is said to an agent becomes turns: one at a time, whoever says it."""
+"""Turns messages to an agent into turns, one at a time."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ if TYPE_CHECKING:
     from clawkit.agent_session import Agent
 
 WARM_UP_S = 0.2
-"""When the time is used for something else, if it is not known that the request was sent."""
+"""Seconds until the warm-up starts if it is not known whether the request was sent."""
 
 
 LATER = "the message is read with the next turn there"
 
 
 class Post(Struct, frozen=True, eq=False):
-    """Something said, and what holds for its turn alone."""
+    """A message, and options of its turn."""
 
     message: User
     schema: str = ""
-    """What the answer must be, as a JSON Schema."""
+    """JSON Schema that the answer must match."""
     tell: Tell | None = None
 
 
@@ -45,24 +45,24 @@ class Turns:
             self._carry_out, self._steer, self._take_back, agent.kit.run.scope.agent
         )
         self.last: TurnEnded | None = None
-        """The last turn, but for those that answered another session."""
+        """The last turn, except those that answered another session."""
         self._steered: dict[int, User] = {}
         self._lanes: Lanes | None = None
         self.left = asyncio.Event()
 
     def enter(self) -> Lanes:
-        """What is open in this event loop; this agent is part of it from now on."""
+        """Register this agent with the lanes of the running event loop, and return them."""
         agent = self._agent
         if self._lanes is None:
             self._lanes = Lanes.here(agent.store.path if agent.store else "")
-            # How many sub-agents work is limited elsewhere.
+            # The number of sub-agents is limited elsewhere.
             self.lane.slots = self._lanes.slots if agent.parent is None else None
             if agent.session_id:
                 self._lanes.open[agent.session_id] = agent
         return self._lanes
 
     def leave(self) -> None:
-        """Others may open the session again."""
+        """Unregister, so that the session can be opened again."""
         if self._lanes is not None and self._agent.session_id:
             self._lanes.open.pop(self._agent.session_id, None)
         self.left.set()
@@ -87,14 +87,14 @@ class Turns:
         tell: Tell | None = None,
         group: Hashable = None,
     ) -> asyncio.Future[TurnEnded]:
-        """Say something. Without a mode, it is the one that is configured for the channel."""
+        """Post a message. The default mode is the one configured for the channel."""
         self.enter()
         queue = self._queue
         mode = mode or queue.by_channel.get(self._agent.kit.run.scope.channel, queue.mode)
         return self.lane.post(Post(as_message(said), schema, tell), mode, self._limits, group)
 
     async def send(self, said: Words, schema: str = "", *, tell: Tell | None = None) -> TurnEnded:
-        """Say something in a turn of its own. Cancelling the task aborts the turn."""
+        """Run a separate turn for a message. Cancelling the task aborts the turn."""
         turn = self.post(said, "followup", schema=schema, tell=tell)
         try:
             return await asyncio.shield(turn)
@@ -104,7 +104,7 @@ class Turns:
 
     @property
     def waiting(self) -> list[User]:
-        """What the person said and the model has not read yet."""
+        """The person's messages that the model has not read yet."""
         unread = [each for each in self._agent.conversation.unread if id(each) in self._steered]
         posted = (post.message for post in self.lane.waiting)
         return [each for each in (*unread, *posted) if each.source is None]
@@ -114,7 +114,7 @@ class Turns:
         return self._agent.conversation.queued + len(self.lane.waiting)
 
     def take_back(self) -> User | None:
-        """The last message of the person's that the model has not read; it is not said then."""
+        """Withdraw and return the person's last message that the model has not read yet."""
         waiting = self.waiting
         if not waiting:
             return None
@@ -122,7 +122,7 @@ class Turns:
         return waiting[-1]
 
     def _steer(self, post: Post) -> bool:
-        """Let something into the turn that goes on, if the model will read it there."""
+        """Add a message to the current turn, if the model will still read it there."""
         talk = self._agent.conversation
         if not talk.is_in_turn or talk.queued >= self._queue.cap:
             return False
@@ -137,7 +137,7 @@ class Turns:
         return self._agent.conversation.withdraw(post.message)
 
     async def _carry_out(self, posts: Sequence[Post]) -> TurnEnded:
-        """One turn. It returns also when it is cancelled."""
+        """Run one turn. Returns a result even when cancelled."""
         agent, talk = self._agent, self._agent.conversation
         message = join([post.message for post in posts])
         if _is_from_session(message) and agent.has_overrides:
@@ -167,7 +167,7 @@ class Turns:
             unread = [each for each in talk.unread if id(each) not in self._steered]
             for each in unread:
                 talk.withdraw(each)
-            # Those that did get into the transcript are marked there.
+            # Messages that did get into the transcript are marked as read in the store.
             self._unclaim([*unread, *(post.message for post in posts)])
             if tell is not None:
                 talk.tell = heard
@@ -189,8 +189,9 @@ class Turns:
                 self._agent.messenger.unclaim(source.mail)
 
     async def settle(self, schema: str = "", *, all_turns: bool = True) -> TurnEnded | None:
-        """Wait until sub-agents have reported and messages to other sessions are answered, and with
-        `all_turns` until nothing goes on here; the last turn, None when there was none."""
+        """Wait until sub-agents have reported and messages to other sessions are answered and, with
+        `all_turns`, until no turn is running here. Returns the last turn, None if there was none.
+        """
         agent, before, ended = self._agent, self.last, None
         while ended is None or ended.how == "done":
             if all_turns:
@@ -209,12 +210,12 @@ class Turns:
             if not waits and not (all_turns and self.lane.is_busy):
                 break
             await self._wait(waits)
-        # What others said to a sub-agent is part of its task.
+        # Messages from other sessions to a sub-agent are part of its task.
         is_other = agent.parent is not None and self.last is not before
         return self.last if is_other else ended
 
     async def _wait(self, waits: set[asyncio.Future[Any]]) -> None:
-        """For one of them; others may work meanwhile."""
+        """Wait for one of them, with the slot of this turn free for others."""
         agent = self._agent
         keep = agent.messenger.under_way if agent.messenger else ()
         try:
@@ -226,13 +227,13 @@ class Turns:
                 each.cancel()
 
     async def report(self, schema: str = "") -> TurnEnded | None:
-        """Have the model read what sub-agents reported, in a turn; None when there is nothing."""
+        """Run a turn in which the model reads the reports of sub-agents; None if there are none."""
         delegation = self._agent.delegation
         message = delegation.message() if delegation else None
         return None if message is None else await self.send(message, schema)
 
     async def _warm_up(self, sent: asyncio.Event) -> None:
-        """Get ready for a first command while the model thinks, not before it was asked."""
+        """Prepare for a first command once the request was sent, while the model is thinking."""
         with suppress(TimeoutError):
             await asyncio.wait_for(sent.wait(), WARM_UP_S)
         run = self._agent.kit.run
@@ -245,7 +246,7 @@ def _is_from_session(message: User) -> bool:
 
 
 def join(messages: Sequence[User]) -> User:
-    """Several messages as one."""
+    """Join several messages into one."""
     if len(messages) == 1:
         return messages[0]
     content = [block for each in messages for block in each.content]

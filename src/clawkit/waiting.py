@@ -1,4 +1,4 @@
-"""A session that waits for its sub-agents: until when, and what it is told about them."""
+"""Sessions that wait for sub-agents: the timeout, and the texts about sub-agents for the model."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ _MAX_TASK = 200
 
 
 class Rest:
-    """From `sessions_yield` on until the session goes on. Its sub-agents end with the process, so
-    nothing of it has to be stored."""
+    """The wait after `sessions_yield`, until the session resumes. Not stored: sub-agents end with
+    the process."""
 
     def __init__(self) -> None:
         self.is_on = False
         self.is_over = False
-        """Whether its time is."""
+        """Whether the timeout has expired."""
         self._alarm: asyncio.TimerHandle | None = None
 
     def begin(self, timeout_s: float | None, wake: Callable[[], None]) -> None:
-        """`wake` is called when the time is over, unless `end` is called before."""
+        """`wake` is called when the timeout expires, unless `end` is called before."""
 
         def ring() -> None:
             self.is_over = True
@@ -53,14 +53,14 @@ class Rest:
 
     @property
     def left_s(self) -> float | None:
-        """Seconds until the time is over; None when there is no limit."""
+        """Seconds until the timeout; None if there is none."""
         if self._alarm is None:
             return None
         return max(0.0, self._alarm.when() - asyncio.get_running_loop().time())
 
 
 def describe_active(states: Sequence[RunState]) -> str:
-    """Sub-agents that are not over, a line each; their own words are not in it."""
+    """Active sub-agents, one line each, without any of their own text."""
     lines = []
     for each in states:
         time = human_time(max(0, now_ms() - each.run.created_ms) / 1000)
@@ -69,8 +69,8 @@ def describe_active(states: Sequence[RunState]) -> str:
 
 
 def restate(runs: Sequence[Run]) -> str:
-    """What a summary of the conversation must not forget: sub-agents that have not ended, and
-    results that have not been read; empty when there are none."""
+    """Active sub-agents and unread results, which a summary of the conversation must include; empty
+    if there are none."""
     if not runs:
         return ""
     lines = []

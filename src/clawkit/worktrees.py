@@ -1,9 +1,10 @@
-"""Worktrees of sub-agents: a commit checked out for one task, and what the task changed in it.
+"""Worktrees of sub-agents: a commit checked out for one task, and the changes that the task made.
 
-A worktree is a repository of its own that borrows the objects of the one it is from: no settings,
-hooks or attributes of that one play a part, and nothing is ever written to it. What is there at the
-end may be hostile. So it is compared by a second git directory, out of reach for the sub-agent,
-with settings of ours alone, by a git that the kernel keeps from writing anything else.
+A worktree is a separate repository that borrows the objects of the original: it does not use the
+settings, hooks or attributes of the original, and nothing is ever written to that. The contents of
+a finished worktree may be hostile. So the diff is made with a second git directory, which the
+sub-agent cannot reach and which has only our settings, by a git process that the kernel prevents
+from writing anywhere else.
 """
 
 from __future__ import annotations
@@ -29,14 +30,14 @@ from clawkit.store import private_dir
 from clawkit.text import cut, one_line
 
 MAX_SHOWN = 6_000
-"""Characters of a patch in a result; all of it is in a file."""
+"""Characters of a patch in a result; the whole patch is in a file."""
 MAX_STAT = 2_000
 MAX_PATCH = 256 << 20  # bytes
 MAX_MEMORY = 4 << 30  # bytes
-TIMEOUT_S, PLAN_TIMEOUT_S = 60.0, 5.0  # seconds for one run of git; everything waits for a plan
-_MAX_READ = 1 << 20  # bytes of a patch that are looked at
+TIMEOUT_S, PLAN_TIMEOUT_S = 60.0, 5.0  # seconds per git command; planning blocks the event loop
+_MAX_READ = 1 << 20  # bytes of a patch that are read
 _BINARY = re.compile(r"^GIT binary patch\n(?:[^\n]+\n|\n(?=literal |delta ))*", re.MULTILINE)
-# The check of a repository's owner is about programs that git would run for it, and it runs none.
+# safe.directory guards against programs that a repository makes git run; this git runs none.
 _SETTINGS = """core.hooksPath=/dev/null core.fsmonitor=false core.pager=cat protocol.allow=never
     safe.directory=* advice.addEmbeddedRepo=false"""
 _OPTIONS = tuple(word for each in _SETTINGS.split() for word in ("-c", each))
@@ -49,12 +50,12 @@ _DIFF = ("diff", "--cached", "--no-ext-diff", "--no-textconv", "--no-color", "--
 
 
 class GitError(ToolError):
-    """Git refused to do something."""
+    """A git command failed."""
 
 
 def plan_worktree(workspace: str, requester: str) -> Worktree:
-    """A worktree of the last commit of the repository that a workspace is in, for a sub-agent of
-    the session with a key; nothing is made yet. Raises `ToolInputError`."""
+    """Plan a worktree of the last commit of the workspace's repository; `requester` is the key of
+    the requester. Creates nothing yet. Raises `ToolInputError`."""
     try:
         found = _git("rev-parse", "--show-toplevel", "--absolute-git-dir", cwd=workspace)
         more = ("--path-format=absolute", "--git-path", "objects", "--show-prefix")
@@ -84,7 +85,7 @@ def plan_worktree(workspace: str, requester: str) -> Worktree:
 
 
 def _belongs(git_dir: str, top: str) -> bool:
-    """Whether a git directory is that of a work tree, not one that a file there merely names."""
+    """Whether a git directory belongs to a work tree, and is not merely named by a file in it."""
     if git_dir == os.path.join(top, ".git"):
         return True
     with suppress(OSError), open(os.path.join(git_dir, "gitdir"), encoding="utf-8") as file:
@@ -94,8 +95,8 @@ def _belongs(git_dir: str, top: str) -> bool:
 
 
 def make_worktree(worktree: Worktree, is_denied: Callable[[str], bool]) -> None:
-    """Check the commit out. `is_denied` says of a path in the repository that it must not be seen
-    in the worktree. Blocks. Raises `ToolError`, and leaves what there is to `finish_worktree`."""
+    """Check the commit out. `is_denied` says whether a path of the repository must not appear in
+    the worktree. Blocks. Raises `ToolError` and leaves the cleanup to `finish_worktree`."""
     tree, own = worktree.tree, os.path.join(worktree.tree, ".git")
     private_dir(tree)
     _git("init", "--quiet", "--template=", ".", cwd=tree, place=worktree.place)
@@ -114,10 +115,10 @@ def make_worktree(worktree: Worktree, is_denied: Callable[[str], bool]) -> None:
         )
     if worktree.prefix and not any(each.startswith(worktree.prefix) for each in files):
         raise ToolError(f"worktree: {worktree.prefix!r} is not in the last commit")
-    # Its existence says that the sub-agent may have worked: it is put there whole.
+    # Moved into place when complete: its existence means that the sub-agent may have worked.
     new = f"{worktree.git_dir}.new"
     shutil.copytree(own, new, symlinks=True)
-    # What is put into the empty directory of a submodule has to be seen.
+    # Files added to the empty directory of a submodule must show up in the diff.
     links = b"".join(name + b"\0" for about, _, name in entries if about.startswith(b"160000"))
     remove = ("update-index", "-z", "--force-remove", "--stdin")
     _git(*remove, git_dir=new, worktree=worktree, given=links)
@@ -128,8 +129,8 @@ def make_worktree(worktree: Worktree, is_denied: Callable[[str], bool]) -> None:
 
 
 def finish_worktree(worktree: Worktree) -> str:
-    """What was changed in a worktree, in words, with what others wrote quoted. It is removed if
-    there is nothing. Blocks; never raises."""
+    """Describe the changes in a worktree, with untrusted text quoted; removes the worktree if there
+    are none. Blocks; never raises."""
     if not os.path.isdir(worktree.git_dir):
         shutil.rmtree(worktree.place, ignore_errors=True)
         return ""
@@ -142,7 +143,7 @@ def finish_worktree(worktree: Worktree) -> str:
         with suppress(OSError):
             os.rename(worktree.git_dir, f"{worktree.git_dir}.gone")
         shutil.rmtree(place, ignore_errors=True)
-        with suppress(OSError):  # there may be others
+        with suppress(OSError):  # other worktrees may be left in it
             os.rmdir(os.path.dirname(place))
         return f"It changed nothing in {about}, which was removed."
     apply = f"git -C {shlex.quote(worktree.repository)} apply {shlex.quote(worktree.patch)}"
@@ -156,7 +157,7 @@ def finish_worktree(worktree: Worktree) -> str:
 
 
 def _describe(worktree: Worktree) -> str:
-    """The changes in short, with the patch as far as there is room; empty for none."""
+    """A summary of the changes, and the patch as far as there is room; empty for none."""
 
     def git(*arguments: str, output: str = "") -> str:
         found = _git(*arguments, git_dir=worktree.git_dir, worktree=worktree, output=output)
@@ -164,7 +165,7 @@ def _describe(worktree: Worktree) -> str:
 
     with open(os.path.join(worktree.git_dir, "base"), encoding="ascii") as file:
         base = file.read()
-    with suppress(FileNotFoundError):  # of a process that was killed
+    with suppress(FileNotFoundError):  # left by a process that was killed
         os.unlink(os.path.join(worktree.git_dir, "index.lock"))
     trouble = ""
     try:
@@ -189,9 +190,9 @@ def _git(
     given: bytes = b"",
     output: str = "",
 ) -> bytes:
-    """What git says; it goes to the file `output` instead, if there is one. It can write below
-    `place`, or that of the worktree, which makes it one of ours. Raises `ToolError`, which is a
-    `GitError` when git itself ended with it."""
+    """Run git and return its output, or write that to the file `output`. It can only write below
+    `place`, or the worktree's directory if a worktree is given. Raises `ToolError`; `GitError` if
+    git itself failed."""
     program = shutil.which("git", path=DEFAULT_PATH)
     if program is None:
         raise ToolInputError("worktree: git is not installed")

@@ -30,22 +30,22 @@ from clawkit.policy.tool_names import Universe
 from clawkit.schema.choose import check_schema
 
 SETTINGS = "settings"
-"""The step of tools that settings, not lists, keep from a run."""
+"""The trace step of tools that are removed by settings rather than by allow and deny lists."""
 _REMEMBERED = 64
 _Key = tuple[object, ...]
 _cache: OrderedDict[_Key, tuple[Assembly, tuple[Registered, ...]]] = OrderedDict()
-"""Holds on to the tools from outside: a key knows them by identity, which only lives as long."""
+"""Holds references to external tools: keys use their `id()`, valid only while they live."""
 _cache_lock = threading.Lock()
-"""An OrderedDict whose keys are compared in Python breaks when two threads change it at once."""
+"""An OrderedDict with keys compared in Python is not safe against concurrent changes."""
 
 
 class Assembly(Struct, frozen=True):
-    """What a run may use, what was taken away and why."""
+    """The tools of a run, which tools were removed, and why."""
 
     tools: Mapping[str, Tool]
     """By canonical name, in catalog order."""
     sources: Mapping[str, str]
-    """Every known tool, built or not, and where it comes from."""
+    """Every known tool, loaded or not, with its source."""
     decision: PolicyDecision
     rules: tuple[Rule, ...]
     warnings: tuple[str, ...]
@@ -61,7 +61,7 @@ class Assembly(Struct, frozen=True):
 
     @property
     def off(self) -> frozenset[str]:
-        """Tools that policy leaves, but other settings keep from the run."""
+        """Tools that policy allows but other settings turn off."""
         verdicts = self.decision.verdicts.items()
         causes = {name: verdict.removed_by for name, verdict in verdicts}
         return frozenset(name for name, cause in causes.items() if cause and cause.step == SETTINGS)
@@ -72,12 +72,12 @@ class Assembly(Struct, frozen=True):
         return InForce(tuple(self.tools), len(self.refused) - off, off)
 
     def judge(self, tool: Tool, params: Mapping[str, Any], ctx: Context) -> Deny | Ask | None:
-        """What `tools.rules` says about one call."""
+        """The decision of `tools.rules` on one call."""
         return judge(self.rules, tool, canonical(tool.name), params, ctx)
 
     def effect_on(self, tool: str, path: str, workspace: str) -> str:
-        """What `tools.rules` says about a file tool's use of a path: `allow`, `ask` or `deny`. A
-        tool that the run does not have may use nothing."""
+        """The decision of `tools.rules` on a file tool's use of a path: `allow`, `ask` or `deny`.
+        Always `deny` for a tool that the run does not have."""
         found = self.tools.get(tool)
         if found is None:
             return "deny"
@@ -85,24 +85,24 @@ class Assembly(Struct, frozen=True):
 
     @property
     def denies_files(self) -> bool:
-        """Whether a rule may deny that a file is read."""
+        """Whether some rule may deny reading a file."""
         return any(rule.effect == "deny" and rule.tools.find("read") for rule in self.rules)
 
 
 def assemble(config: Config, scope: Scope, extra: Sequence[Registered] = ()) -> Assembly:
-    """The assembly for a configuration and scope; `extra` are tools from outside, with sources.
+    """The assembly for a configuration and scope; `extra` are external tools with their sources.
 
-    Raises `RegistryError` when one of them takes a name that is not free, `SchemaError` when no
-    model could be offered it, and `ConfigError` for settings that only show to be unusable here.
+    Raises `RegistryError` if the name of one is taken, `SchemaError` if its schema cannot be
+    offered to a model, and `ConfigError` for settings that turn out to be invalid only here.
     """
     given = tuple(extra)
-    # The session and the model's window play no part in what may be used.
+    # The session and the context window do not affect which tools are available.
     seen = structs.replace(scope, session="", context_window=None)
     key = (_content(config), seen, *((e.source, e.optional, id(e.tool)) for e in given))
     with _cache_lock:
         found = _cache.get(key)
     if found is None:
-        # Not under the lock: two threads may both do this, which is only slower.
+        # Outside the lock: if two threads both do this, it is only slower.
         found = _assemble(config, scope, given), given
     with _cache_lock:
         _cache[key] = found
@@ -138,7 +138,7 @@ def _assemble(config: Config, scope: Scope, extra: Sequence[Registered]) -> Asse
                 raise SchemaError(f"{each.tool.name}: the path {name!r} is not a parameter")
             registry.add(each)
         except (SchemaError, RegistryError) as error:
-            # A tool from the caller must fit; one from a plugin or server is left out.
+            # An invalid tool of the caller is an error; one of a plugin or server is left out.
             if each.source == CALLER:
                 raise
             conflicts.append(str(error))
@@ -164,8 +164,8 @@ def _assemble(config: Config, scope: Scope, extra: Sequence[Registered]) -> Asse
 
 
 def load_tool(entry: Entry, config: Config, scope: Scope) -> Tool | str:
-    """The tool of a module, or why this run has none: its `TOOL`, or what its
-    `make_tool(config, scope)` says."""
+    """The tool of a module, or the reason why this run does not have it: its `TOOL`, or the result
+    of its `make_tool(config, scope)`."""
     module = importlib.import_module(entry.module)
     make_tool = getattr(module, "make_tool", None)
     built: Tool | str = make_tool(config, scope) if make_tool else module.TOOL
@@ -173,7 +173,7 @@ def load_tool(entry: Entry, config: Config, scope: Scope) -> Tool | str:
 
 
 def _withhold(entry: Entry, config: Config, scope: Scope) -> str:
-    """Why a tool that changes files is not offered; empty when it is."""
+    """Why a tool that changes files is not offered; empty if it is."""
     if entry.id not in ("write", "edit", "apply_patch") or not scope.sandboxed:
         return ""
     if config.agents.sandbox_of(scope.agent).access() != "ro":
@@ -184,7 +184,7 @@ def _withhold(entry: Entry, config: Config, scope: Scope) -> str:
 def _deny_more(
     decision: PolicyDecision, withheld: Mapping[str, str], rules: Sequence[Rule]
 ) -> PolicyDecision:
-    """The decision without what lists leave, but settings or rules take away."""
+    """The decision, with tools removed that the lists allow but settings or rules deny."""
     verdicts = dict(decision.verdicts)
 
     def remove(name: str, said: Trace) -> None:
@@ -208,7 +208,7 @@ def _deny_more(
 
 
 def _switch_off(tool: Tool, name: str, rules: Sequence[Rule]) -> Tool:
-    """Actions that a rule denies whatever the parameters are not even offered."""
+    """The tool without actions that a rule denies for all parameters."""
     for rule in rules:
         if rule.effect != "deny" or rule.action is None or rule.params:
             continue
@@ -220,17 +220,17 @@ def _switch_off(tool: Tool, name: str, rules: Sequence[Rule]) -> Tool:
 
 
 def _hide(tool: Tool, tools: Mapping[str, Tool]) -> Tool:
-    """Parameters that are of no use without a tool the run does not have are not offered."""
+    """The tool without parameters that only work with another tool that the run does not have."""
     idle = {param for param, other in tool.needs.items() if canonical(other) not in tools}
     return replace(tool, hidden=tool.hidden | idle) if idle else tool
 
 
 def _remarks_on_rules(rules: Sequence[Rule], registered: Mapping[str, Registered]) -> Iterator[str]:
-    """Rules about a parameter or an action that no tool they are about has: they never match."""
+    """Warnings about rules that never match: none of their tools has the parameter or action."""
     for rule in rules:
         about = [each.tool for name, each in registered.items() if rule.tools.find(name)]
         if not about:
-            continue  # nothing is known of a tool that is not built
+            continue  # the parameters of a tool that is not loaded are unknown
         key = f"tools.rules[{rule.number}]"
         names = " and ".join(repr(tool.name) for tool in about[:3])
         more = f" and {len(about) - 3} more" if len(about) > 3 else ""

@@ -1,4 +1,4 @@
-"""What happens in a turn, as it is told to whoever watches: terminals, programs, logs."""
+"""Events of a turn, for listeners: terminals, programs, logs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Ended = Literal["done", "aborted", "error", "max-turns", "max-cost", "timeout", 
 
 
 class Happening(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, tag_field="type"):
-    """What the events have in common."""
+    """Base class of all events."""
 
 
 class TurnStarted(Happening, frozen=True, tag="turn_start"):
@@ -24,14 +24,14 @@ class TurnStarted(Happening, frozen=True, tag="turn_start"):
 
 
 class Said(Happening, frozen=True, tag="user"):
-    """A message of the person entered the conversation: the first one, or one in between."""
+    """A user message was added to the conversation: at the start of a turn, or during it."""
 
     message: User
     steering: bool = False
 
 
 class Requested(Happening, frozen=True, tag="request"):
-    """The model is asked for its next answer."""
+    """A request is sent to the model."""
 
     model: str
 
@@ -43,27 +43,27 @@ class TextPiece(Happening, frozen=True, tag="text"):
 
 
 class ThinkingPiece(Happening, frozen=True, tag="thinking"):
-    """More of what the model thinks."""
+    """More of the model's thinking."""
 
     text: str
 
 
 class CallBegun(Happening, frozen=True, tag="call_start"):
-    """The model begins to write a call; it is not complete yet."""
+    """The model starts to write a tool call."""
 
     number: int
     tool: str
 
 
 class CallWritten(Happening, frozen=True, tag="call_delta"):
-    """More of a call's arguments has come: how many characters there are by now."""
+    """More of a call's arguments has arrived: the number of characters so far."""
 
     number: int
     chars: int
 
 
 class Voided(Happening, frozen=True, tag="retry"):
-    """What was streamed of this answer is void; another attempt follows."""
+    """Everything streamed of this answer is void; a retry follows."""
 
     reason: str
     wait_s: float
@@ -73,7 +73,7 @@ class Voided(Happening, frozen=True, tag="retry"):
 
 
 class Unanswered(Happening, frozen=True, tag="request_failed"):
-    """There is no answer: the turn ends, or continues with a shortened conversation."""
+    """The request failed: the turn ends, or continues after compaction."""
 
     kind: str
     """Of error, as in `models.protocols.ErrorKind`."""
@@ -99,7 +99,7 @@ class ResultStored(Happening, frozen=True, tag="tool_result"):
 
 
 class Noticed(Happening, frozen=True, tag="notice"):
-    """Something a person should know: one line."""
+    """A one-line notice for people."""
 
     text: str
     level: Literal["info", "warning", "error"] = "info"
@@ -124,7 +124,7 @@ class TurnEnded(Happening, frozen=True, tag="turn_end"):
 
 
 class RunEnded(Happening, frozen=True, tag="run_end"):
-    """The run of a sub-agent is over; only inside `subagent`."""
+    """The run of a sub-agent has ended; only inside `subagent`."""
 
     status: str
     error: str = ""
@@ -164,11 +164,11 @@ Tell = Callable[[Event], None]
 
 
 def no_listener(_event: object) -> None:
-    """What a listener is while there is none."""
+    """The default listener; ignores all events."""
 
 
 class Relay:
-    """Passes the events of a sub-agent on, marked as its own, to a listener that comes and goes."""
+    """Forwards the events of a sub-agent, marked with its identity, to the current listener."""
 
     def __init__(self, listener: Callable[[], Tell], mark: Callable[[Event], Event]) -> None:
         self._listener = listener

@@ -1,7 +1,7 @@
-"""The loop: ask the model, run what it calls, tell it what came of it, until it calls nothing.
+"""The agent loop: ask the model, run its tool calls, return the results, until it makes no calls.
 
-A turn can end at any moment, by itself or from outside; the conversation it leaves behind can
-always be continued. Cancelling the task that awaits a turn aborts it.
+A turn can end or be aborted at any point, and the conversation can always be continued afterwards.
+Cancelling the task that awaits a turn aborts it.
 """
 
 from __future__ import annotations
@@ -63,9 +63,9 @@ from clawkit.text import human_time
 log = logging.getLogger(__name__)
 
 MAX_STEPS = 200
-"""Answers of the model in one turn, unless configured otherwise."""
+"""Default maximum of model answers in one turn."""
 _MAX_COMPACTIONS = 3
-"""In a turn, because the provider said that the conversation does not fit."""
+"""Maximum compactions in one turn after the provider reports that the context is too long."""
 CUT_OFF = (
     "the call was cut off: the answer reached its token limit before the arguments were "
     "complete, so nothing was done. Send it again in smaller pieces"
@@ -76,30 +76,30 @@ SILENT: Mapping[str, str] = {
     "length": "reached its token limit before it said anything; ask for less at a time, have it "
     "think less, or raise the model's maxTokens",
 }
-"""Why an answer is empty, where it tells itself: asking once more would not help."""
+"""Stop reasons that explain an empty answer: retrying would not help."""
 
 
 Words = str | Iterable[Block] | User
-"""What is said: a text, blocks, or a whole message."""
+"""A user message: text, blocks, or a `User` object."""
 
 
 ENDS_TURN = "endsTurn"
-"""The detail of a result after which the model is not asked again in this turn."""
+"""Detail of a tool result that ends the turn."""
 
 
 class Limits(msgspec.Struct, frozen=True):
-    """What a turn, and the whole conversation, may take."""
+    """Limits of a turn, and of the whole conversation."""
 
     max_steps: int = MAX_STEPS
     max_cost: float | None = None
-    """Dollars, over the whole conversation."""
+    """Dollars, for the whole conversation."""
     timeout_s: float | None = None
 
 
 def limits_of(
     config: Config, agent: Agent, max_turns: int | None = None, max_cost: float | None = None
 ) -> Limits:
-    """What is asked for, else what is configured for the agent, else for all of them."""
+    """The requested limits, or else those configured for the agent or for all agents."""
     defaults = config.agents.defaults
     return Limits(
         max_turns or agent.max_turns or defaults.max_turns or MAX_STEPS,
@@ -109,7 +109,7 @@ def limits_of(
 
 
 class EndOfTurn(Exception):  # noqa: N818  # not an error
-    """The turn is over, and this is how."""
+    """Raised to end the turn."""
 
     def __init__(self, how: Ended, error: str = "") -> None:
         self.how: Ended = how
@@ -118,17 +118,17 @@ class EndOfTurn(Exception):  # noqa: N818  # not an error
 
 
 class Transcript(Protocol):
-    """Where a conversation is stored. What it was given is safe when the method returns."""
+    """Where a conversation is stored. Messages are durable when a method returns."""
 
     def append(self, message: Message, *, is_redacted: bool = False) -> None:
-        """`is_redacted` says that secrets were taken out of it already."""
+        """`is_redacted` says that secrets were already removed."""
 
     def compact(self, summary: Summary, kept: Sequence[Message]) -> None:
-        """The summary stands for everything but the messages that are kept."""
+        """Replace everything except the kept messages with the summary."""
 
 
 class NullTranscript:
-    """Stores nothing: a conversation that ends with the program."""
+    """Stores nothing."""
 
     def append(self, message: Message, *, is_redacted: bool = False) -> None:
         """Nothing to do."""
@@ -138,7 +138,7 @@ class NullTranscript:
 
 
 class PartialAnswer:
-    """What has come of an answer so far."""
+    """The part of an answer received so far."""
 
     def __init__(self, tell: Tell | None) -> None:
         self._tell = tell
@@ -169,7 +169,7 @@ class PartialAnswer:
                 return events.Voided(reason, wait_s, str(model), kind)
 
     def parts(self) -> tuple[Text, ...]:
-        """Without calls: what was not asked for to the end is not to be done, or to be told of."""
+        """The text without calls: an incomplete call must be neither run nor reported."""
         text = "".join(self._text)
         return (Text(text),) if text.strip() else ()
 
@@ -184,45 +184,45 @@ class Conversation(Struct, dict=True, eq=False):
     session: str = "main"
     transcript: Transcript = field(default_factory=NullTranscript)
     history: list[Message] = []
-    """What the next request is made of; always consistent between two turns."""
+    """The messages of the next request; always consistent between turns."""
     tell: Tell = no_listener
     limits: Limits = Limits()  # frozen
     compaction: Compaction = field(default_factory=Compaction)
     view: PrunedHistory = field(default_factory=lambda: PrunedHistory(200_000))
-    """How old results are shown."""
+    """Shortens old results."""
     thinking: Level = "off"
     params: Mapping[str, Any] = {}
     usage: Usage = Usage()  # frozen
-    """Of all answers so far."""
+    """Total of all answers so far."""
     spent_elsewhere: Callable[[], float] = float
-    """Dollars of others that count towards the same limit."""
+    """Returns the cost in dollars of other sessions that count towards the same limit."""
     restate: Callable[[], str] = str
-    """What a summary has to say beside what was said."""
+    """Returns text that a summary must include in addition to the conversation."""
 
     def __post_init__(self) -> None:
         self._steering: deque[User] = deque()
         self._later: deque[User] = deque()
         self._context = 0
-        """Tokens that the provider counted in the last request and its answer."""
+        """Tokens of the last request and its answer, as counted by the provider."""
         self._counted = 0
-        """How many messages of the history that count is about."""
+        """Number of messages of the history included in that count."""
         self._unsaved = ""
-        """Why the conversation could not be stored."""
+        """The error because of which the conversation could not be stored."""
         self._last = ""
         """The last answer of this turn."""
         self._busy = False
         self._in_turn = False
 
     def steer(self, said: Words) -> None:
-        """Say something while the model works: it reads it before its next answer."""
+        """Add a message that the model reads before its next answer."""
         self._steering.append(as_message(said))
 
     def follow_up(self, said: Words) -> None:
-        """Say something when the model would be done: the turn goes on with it."""
+        """Add a message for when the model is done: it extends the turn."""
         self._later.append(as_message(said))
 
     def withdraw(self, message: User) -> bool:
-        """Not say something after all; false when the model has read it."""
+        """Withdraw a message; false if the model has already read it."""
         for queue in (self._steering, self._later):
             for number, each in enumerate(queue):
                 if each is message:
@@ -232,7 +232,7 @@ class Conversation(Struct, dict=True, eq=False):
 
     @property
     def unread(self) -> tuple[User, ...]:
-        """What the model has not read yet, in the order in which it will."""
+        """Messages that the model has not read yet, in reading order."""
         return (*self._steering, *self._later)
 
     @property
@@ -241,23 +241,23 @@ class Conversation(Struct, dict=True, eq=False):
 
     @property
     def last_text(self) -> str:
-        """The last answer of this turn, or of the one before."""
+        """The last answer of this turn, or of the previous one."""
         return self._last
 
     @property
     def running(self) -> tuple[ToolCall, ...]:
-        """The calls that are being carried out."""
+        """The calls that are running."""
         last = self.history[-1] if self._in_turn and self.history else None
         return last.calls if isinstance(last, Assistant) else ()
 
     @property
     def is_in_turn(self) -> bool:
-        """Whether what is said now is read by the model in this turn."""
+        """Whether the model would still read a new message in this turn."""
         return self._in_turn
 
     @property
     def context_tokens(self) -> int:
-        """About how many tokens the next request has."""
+        """Estimated number of tokens of the next request."""
         fresh = estimate(self.history[self._counted :])
         if self._context:
             return self._context + fresh
@@ -265,9 +265,9 @@ class Conversation(Struct, dict=True, eq=False):
         return fresh + (len(self.system) + chars) // CHARS_PER_TOKEN
 
     async def turn(self, said: Words) -> TurnEnded:
-        """Say something and let the model work until it is done. Failures are in the result.
+        """Run one turn for a message. Failures are in the result.
 
-        Raises `ConflictError` while another turn goes on, or the conversation is being shortened.
+        Raises `ConflictError` while another turn or a compaction is running.
         """
         with self._alone():
             self._in_turn = True
@@ -302,7 +302,7 @@ class Conversation(Struct, dict=True, eq=False):
         return ended
 
     def check_idle(self) -> None:
-        """Raises `ConflictError` while a turn goes on, or the conversation is being shortened."""
+        """Raises `ConflictError` while a turn or a compaction is running."""
         if self._busy:
             raise ConflictError("this conversation is busy with a turn; wait for it, or steer it")
 
@@ -317,12 +317,12 @@ class Conversation(Struct, dict=True, eq=False):
 
     @property
     def _listening(self) -> bool:
-        """Events that are costly to make are made for a listener only."""
+        """Whether there is a listener; expensive events are only created for one."""
         tell = self.tell
         return not (tell is no_listener or (isinstance(tell, Relay) and tell.is_idle))
 
     def _tell(self, event: Event) -> None:
-        """A listener that fails must not harm the conversation."""
+        """Notify the listener; its errors must not affect the conversation."""
         try:
             self.tell(event)
         except Exception as error:  # noqa: BLE001  # the listener's own code
@@ -333,7 +333,7 @@ class Conversation(Struct, dict=True, eq=False):
         self._tell(events.Said(message, steering))
 
     def _add(self, message: Message) -> None:
-        """Stored first: what the model was told is never more than what is kept."""
+        """Store first: the model must never have seen more than what is stored."""
         self._store(message)
         self.history.append(message)
         if isinstance(message, Assistant):
@@ -367,7 +367,7 @@ class Conversation(Struct, dict=True, eq=False):
         )
 
     def _check(self) -> None:
-        """Whether the turn may go on."""
+        """Raises `EndOfTurn` if a limit is reached."""
         self._check_stored()
         most = self.limits.max_cost
         if most is not None and (cost := self.usage.cost + self.spent_elsewhere()) >= most:
@@ -375,13 +375,13 @@ class Conversation(Struct, dict=True, eq=False):
             raise EndOfTurn("max-cost", f"stopped: {what}")
 
     def _check_stored(self) -> None:
-        """An agent that acts must leave a record."""
+        """Raises `EndOfTurn` if storing failed: an agent must not act without a record."""
         if self._unsaved:
             why, self._unsaved = self._unsaved, ""
             raise EndOfTurn("error", f"the conversation could not be stored: {why}")
 
     async def _answer(self) -> Assistant:
-        """The model's next answer, stored. Shortens the conversation when it does not fit."""
+        """The model's next answer, stored. Compacts the conversation if it does not fit."""
         if is_due(self.context_tokens, self.model.facts, self.compaction):
             check_last(self.history, self.model, self.compaction)
             await self._shorten()
@@ -398,7 +398,7 @@ class Conversation(Struct, dict=True, eq=False):
             self.usage = self.usage.plus(answer.usage)
             if answer.calls or answer.text.strip():
                 break
-            # No model is sent it again, but what it cost counts.
+            # It is not sent to a model again, but its cost counts.
             self._store(answer)
             silent += 1
             if silent == 2 or answer.stop in SILENT:
@@ -419,7 +419,7 @@ class Conversation(Struct, dict=True, eq=False):
         return answer
 
     async def _stream(self) -> Assistant:
-        """One answer as it comes. What has come is stored when it fails."""
+        """Stream one answer. If it fails, the part received so far is stored."""
         request = Request(
             self.system,
             self.view.show(self.history),
@@ -431,7 +431,7 @@ class Conversation(Struct, dict=True, eq=False):
         )
         self._tell(events.Requested(str(self.model.ref)))
         heard = PartialAnswer(self._tell if self._listening else None)
-        # A stream is a generator: it has to be closed for the request to end.
+        # The stream is a generator: it must be closed to end the request.
         stream = cast("AsyncIterator[Any]", self.model.stream(request))
         try:
             async with aclosing(stream) as items:  # type: ignore[type-var]
@@ -450,8 +450,7 @@ class Conversation(Struct, dict=True, eq=False):
         raise ModelError("malformed", f"{self.model.ref} ended its stream without an answer")
 
     def _keep(self, heard: PartialAnswer, error: ModelError | asyncio.CancelledError) -> None:
-        """Store what had come of an answer that will not be completed, and what it cost so far;
-        its calls are not run."""
+        """Store the received part of an incomplete answer and its cost; its calls are not run."""
         is_error = isinstance(error, ModelError)
         stop: Stop = "error" if is_error else "aborted"
         partial: Assistant | None = getattr(error, "partial", None)
@@ -465,7 +464,7 @@ class Conversation(Struct, dict=True, eq=False):
             self._store(message)
 
     async def _carry_out(self, answer: Assistant) -> None:
-        """Run the calls of an answer; every one of them has a result afterwards."""
+        """Run the calls of an answer; each has a result afterwards."""
         calls = answer.calls
         stored: dict[int, ToolResult] = {}
 
@@ -488,7 +487,7 @@ class Conversation(Struct, dict=True, eq=False):
                 on_result=lambda index, result: keep(todo[index], result),
             )
         finally:
-            # The model reads results in the order of its calls, whatever order they came in.
+            # Results are added in the order of the calls, not of their completion.
             for number in range(len(calls)):
                 if number not in stored:
                     keep(number, Result.text(ABORTED, status="aborted"))
@@ -511,15 +510,15 @@ class Conversation(Struct, dict=True, eq=False):
         return message
 
     async def compact(self, instructions: str = "") -> bool:
-        """Put a summary in the place of what is old; False when there is nothing to shorten.
+        """Replace the older part with a summary; False if there is nothing to summarize.
 
-        Raises `ConflictError` during a turn, and `ToolError` when it cannot be stored.
+        Raises `ConflictError` during a turn, and `ToolError` if it cannot be stored.
         """
         with self._alone():
             return await self._shorten(instructions)
 
     async def _shorten(self, instructions: str = "", *, tighter: int = 0) -> bool:
-        """Each step of `tighter` keeps half as much word for word."""
+        """Each step of `tighter` halves what is kept verbatim."""
         before = self.context_tokens
         settings = self.compaction
         if tighter:
@@ -555,5 +554,5 @@ def _now() -> int:
 
 
 def specs_of(run: Run) -> tuple[ToolSpec, ...]:
-    """The tools of a run as a model is offered them."""
+    """The tools of a run in the form offered to a model."""
     return tuple(ToolSpec(tool.name, tool.description, tool.offered) for tool in run.tools.values())

@@ -1,4 +1,4 @@
-"""The model of a run: which one it is, and how much it can take in."""
+"""The configured model of a run, and its context window."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from clawkit.schema.choose import Target, target_for
 
 
 def default_model(config: Config, agent: str) -> ModelRef | None:
-    """The model a run of this agent has when none is named: the agent's, else everyone's."""
+    """The default model of an agent: its own, or else that of `agents.defaults`."""
     for key, choice in (
         (f"agents.{agent}.model", config.agents.get(agent).model),
         ("agents.defaults.model", config.agents.defaults.model),
@@ -27,8 +27,8 @@ def default_model(config: Config, agent: str) -> ModelRef | None:
 
 
 def _find_model(config: Config, agent: str, name: str) -> ModelRef:
-    """The model of an alias, a whole name, or an id alone. Raises `ValueError` when it cannot be
-    one: policy goes by the provider, which is not guessed."""
+    """The model of an alias, a full name, or an id alone. Raises `ValueError` if it is invalid:
+    policy depends on the provider, which is never guessed."""
     layers = (
         (f"agents.{agent}", config.agents.get(agent)),
         ("agents.defaults", config.agents.defaults),
@@ -46,17 +46,17 @@ def _find_model(config: Config, agent: str, name: str) -> ModelRef:
     try:
         return Catalog(config, os.environ, agent).find(name)
     except ConfigError:
-        # Its provider is unknown: the agent says so when the model is to be used.
+        # The provider is unknown; the agent reports that when the model is used.
         return ref
 
 
 def target_of(model: ModelRef | None) -> Target:
-    """Whose form of schemas a run's model takes; Anthropic's where no model is known."""
+    """Which provider's schema format a model expects; Anthropic's if the model is unknown."""
     return target_for(model.provider, model.id) if model else "anthropic"
 
 
 def context_window_of(config: Config, model: ModelRef | None) -> int | None:
-    """How many tokens the model takes in: as configured, a cap first, else as it is known."""
+    """Context window of the model in tokens: as configured (a cap first), or else as known."""
     if model is None:
         return None
     names = (name for name in config.models.providers if normalize_provider(name) == model.provider)

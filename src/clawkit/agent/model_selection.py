@@ -1,4 +1,4 @@
-"""Which model a conversation uses, and everything it takes to reach it."""
+"""Selection of the model of a conversation, and the connections to providers."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ _POST_S = 30.0
 
 
 class Selection:
-    """The models that one agent can have."""
+    """The models available to one agent."""
 
     def __init__(self, loaded: Loaded, agent: str, *, clock: Clock | None = None) -> None:
-        """`clock` is what waits are waited by; this machine's when None."""
+        """`clock` times the retries; None for the real clock."""
         self.catalog = Catalog.of(loaded, agent)
         self.learn: Callable[[Iterable[str]], None] = lambda _secrets: None
-        """Told the secrets that services are sent; those from before are in the catalog."""
+        """Called with new credentials, to redact them; earlier ones are in the catalog."""
         self.on_sent: Callable[[], None] = lambda: None
         """Called when a request was sent."""
         self._clock = clock
@@ -47,10 +47,10 @@ class Selection:
             self._client = None
 
     def find(self, name: str) -> ModelRef:
-        """The model that a name means.
+        """The model of that name.
 
-        Raises `ToolInputError` when there is none, `ToolAuthorizationError` when it may not be
-        chosen.
+        Raises `ToolInputError` for an unknown model, `ToolAuthorizationError` for one that may not
+        be chosen.
         """
         if name.strip().lower() == str(OPERATOR):
             return OPERATOR
@@ -71,10 +71,11 @@ class Selection:
         strict: bool | None = None,
         fallbacks: Iterable[str] = (),
     ) -> Model:
-        """The model of that name, else the configured one and its fallbacks, else what is found.
+        """The model of that name, or else the configured one with its fallbacks, or one found in
+        the environment.
 
-        One that was asked for by name has the `fallbacks` that come with it, and none if `strict`.
-        Makes no connection. Raises `ConfigError`, and what `find` raises.
+        A model requested by name has only the given `fallbacks`, and none if `strict`. Makes no
+        connection. Raises `ConfigError`, and what `find` raises.
         """
         if name:
             refs = list(dict.fromkeys(map(self.find, (name, *fallbacks))))
@@ -93,7 +94,7 @@ class Selection:
         return Chain(links, strict=strict, clock=self._clock)
 
     def one(self, ref: ModelRef) -> Model:
-        """A model that is asked once, without retries. Raises `ConfigError`, `SecretError`."""
+        """A single model without retries and fallbacks. Raises `ConfigError`, `SecretError`."""
         from clawkit.models.client import HttpModel
 
         catalog = self.catalog
@@ -118,7 +119,7 @@ class Selection:
         self.learn(secrets)
 
     async def find_local(self) -> ModelRef | None:
-        """A model that Ollama runs on this machine."""
+        """A model served by Ollama on this machine."""
         from clawkit.models.discover import ollama_models
 
         if "ollama" not in self.catalog.services:
@@ -147,7 +148,7 @@ class Selection:
             return response.status, await response.read(_MAX_ANSWER)
 
     def auth(self, ref: ModelRef) -> str:
-        """What credential a model is asked with, and where it is from; never the credential."""
+        """Kind and source of the credential of a model; never the credential itself."""
         if ref == OPERATOR:
             return "none needed"
         found = self.catalog.credentials.for_provider(ref.provider)
@@ -155,6 +156,6 @@ class Selection:
 
 
 def thinking_of(config: Config, agent: Agent, stored: Any) -> Level:
-    """How long a model thinks: as it did, else as it is configured."""
+    """The thinking level: the stored one, or else the configured one."""
     level = stored or agent.thinking_default or config.agents.defaults.thinking_default or "off"
     return "medium" if level == "adaptive" else level

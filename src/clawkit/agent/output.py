@@ -1,4 +1,4 @@
-"""Answers that are data: the schema that a model is given, and its answer read by it."""
+"""Structured output: the schema given to the model, and parsing of its answer."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _FENCED = r"(?s)\A[^{\[]*?```(?:json)?[ \t]*\n(.*?)\n?```\s*\Z"
 
 
 def schema_of(output_type: Any) -> str:
-    """The JSON Schema of a type. Raises TypeError for what JSON cannot express."""
+    """The JSON Schema of a type. Raises TypeError for a type that JSON cannot express."""
     if hasattr(output_type, "model_json_schema"):
         schema = output_type.model_json_schema()
     else:
@@ -30,7 +30,7 @@ def schema_of(output_type: Any) -> str:
 
 
 def read_output(output_type: Any, text: str) -> Any:
-    """An answer as an object of the type. Raises ValueError that says what is wrong with it."""
+    """Parse an answer as an object of the type. Raises ValueError that says what is wrong."""
     body = _unfenced(text)
     try:
         if hasattr(output_type, "model_validate_json"):
@@ -41,7 +41,7 @@ def read_output(output_type: Any, text: str) -> Any:
 
 
 def read_value(schema: Mapping[str, Any], text: str) -> Any:
-    """An answer as a value that the schema allows. Raises ValueError like `read_output`."""
+    """Parse an answer as a value that matches the schema. Raises ValueError like `read_output`."""
     if len(text) > MAX_VALUE:
         raise ValueError(f"it is longer than {MAX_VALUE} characters")
     value = read_output(Any, text)

@@ -1,6 +1,6 @@
-"""The system prompt: who the model is, what it can use, where it works, what people wrote for it.
+"""The system prompt: identity, tools, rules, workspace, and the files that people write for agents.
 
-Only tools in force are mentioned. What does not change comes first, so that providers can cache it.
+Only tools in force are mentioned. Constant parts come first, so that providers can cache them.
 """
 
 from __future__ import annotations
@@ -32,20 +32,20 @@ NAMES = (
     "BOOTSTRAP.md",
 )
 SUB_AGENT_NAMES = ("AGENTS.md", "TOOLS.md")
-"""What is about the work; the others are about the person and the agent that talks to them."""
-# What a person who reads the file does not see must not be said to the model either. Characters
-# that join others into emoji and syllables stay.
+"""Files about the work; the others are about the person and the agent's character."""
+# Invisible characters: text that a person reading the file cannot see must not reach the model.
+# Joiners in emoji and syllables are kept.
 _INVISIBLE = (
     "[\x00-\x08\x0e-\x1f\x7f-\x84\x86-\x9f\u00ad\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b"
     "\u200e\u200f\u202a-\u202e\u2060-\u206f\u3164\ufe00-\ufe0d\ufeff\uffa0\ufff9-\ufffb"
     "\U000e0000-\U000e0fff]"
 )
-# A line that another one overwrites on a screen is a line of its own.
+# A carriage return, which lets one line overwrite another on a terminal, starts a new line.
 _LINE_ENDS = "\r\n?|[\x0b\x0c\x85\u2028\u2029]"
 _LEAST_CHARS = 200
-"""A file of which less would be left is left out."""
+"""Minimum characters left of a truncated file; below that, it is left out."""
 STAND_IN = ("AGENTS.md", "CLAUDE.md")
-"""Where the first is missing, the second is taken."""
+"""If the first is missing, the second is used."""
 Mode = Literal["full", "minimal", "none"]
 _ORDER = (
     *("read", "write", "edit", "apply_patch", "grep", "find", "ls", "exec", "process"),
@@ -74,7 +74,7 @@ _FINAL_ANSWER = (
 
 
 class WorkspaceFile(Struct, frozen=True):
-    """A file as it goes into the prompt."""
+    """A file as included in the prompt."""
 
     name: str
     text: str
@@ -88,9 +88,9 @@ def read_workspace_files(
     max_total_chars: int = MAX_TOTAL_CHARS,
     redact: Callable[[str], str] = str,
 ) -> list[WorkspaceFile]:
-    """Those that are there and say something, in order, cut to what they may take in all.
+    """The files that exist and are not empty, in order, truncated to the limits.
 
-    `redact` takes out what no model may read.
+    `redact` removes secrets.
     """
     found: list[WorkspaceFile] = []
     left = max_total_chars
@@ -107,10 +107,10 @@ def read_workspace_files(
 
 
 def _read(workspace: str, name: str, max_chars: int) -> str | None:
-    """The text of a file in the workspace; a link is followed to another such file there."""
+    """The text of a file in the workspace; a link may only lead to another such file."""
     root = os.path.realpath(workspace)
     path = os.path.realpath(os.path.join(root, name))
-    # Not to any file: a repository could have the person's own `.env` sent as its AGENTS.md.
+    # Not to any file: a repository could make its AGENTS.md a link to the person's `.env`.
     if os.path.commonpath((root, path)) != root or not path.lower().endswith(".md"):
         return None
     try:
@@ -121,7 +121,7 @@ def _read(workspace: str, name: str, max_chars: int) -> str | None:
         info = os.fstat(fd)
         if not stat.S_ISREG(info.st_mode) or info.st_nlink > 1:
             return None
-        # One character more than is shown, four bytes each at most, to know that there is more.
+        # One character more than shown, at up to four bytes each, to detect truncation.
         data = os.read(fd, 4 * max_chars + 4)
     except OSError:
         return None
@@ -132,12 +132,12 @@ def _read(workspace: str, name: str, max_chars: int) -> str | None:
 
 
 class Surroundings(msgspec.Struct, frozen=True):
-    """What the prompt tells of where the model works."""
+    """The environment that the prompt describes."""
 
     workspace: str
     agent: str = "main"
     name: str = ""
-    """How the agent is called, when it has a name."""
+    """Name of the agent, if it has one."""
     theme: str = ""
     model: str = ""
     sandboxed: bool = False
@@ -145,19 +145,19 @@ class Surroundings(msgspec.Struct, frozen=True):
     timezone: str = ""
     mode: Mode = "full"
     instructions: str = ""
-    """What the program that runs the agent adds."""
+    """Instructions added by the program that runs the agent."""
     output_schema: str = ""
-    """JSON Schema of the last answer; empty when that is free text."""
+    """JSON Schema of the last answer; empty for free text."""
     project: str = ""
-    """Where the project is that can only be read, when that is not the workspace."""
+    """Read-only location of the project, if that is not the workspace."""
     prefers_delegation: bool = False
-    """Whether work is for sub-agents rather than for the agent itself."""
+    """Whether the agent should delegate most work to sub-agents."""
 
 
 def build_prompt(
     tools: Mapping[str, Tool], around: Surroundings, files: Sequence[WorkspaceFile] = ()
 ) -> str:
-    """The prompt. `tools` are those in force, by canonical name."""
+    """Build the prompt. `tools` are those in force, by canonical name."""
     wishes = [
         _section("Instructions", [around.instructions.strip()] if around.instructions else []),
         _section("Final answer", [_FINAL_ANSWER, around.output_schema])
@@ -262,7 +262,7 @@ def _workspace(around: Surroundings) -> Iterator[str]:
 
 
 def _runtime(around: Surroundings) -> str:
-    # The day, not the hour: a prompt that changes is a prompt that no provider can keep.
+    # The date without the time: providers can only cache a prompt that does not change.
     facts = [
         f"today is {_today(around.timezone)}",
         f"system {platform.system()} {platform.machine()}",

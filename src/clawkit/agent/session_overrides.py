@@ -1,4 +1,4 @@
-"""Settings that hold for one conversation alone: what `/exec` and `/elevated` change."""
+"""Settings overridden in one conversation, by `/exec` and `/elevated`."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from clawkit.text import nearest
 
 LEVELS = ("off", "on", "ask", "full")
 EXEC = ("host", "node", "security", "ask", "mode")
-"""What of `tools.exec` a conversation can have for itself."""
+"""Settings of `tools.exec` that a conversation can override."""
 
 
 def with_overrides(config: Config, agent: str, own: Mapping[str, Any]) -> Config:
-    """The configuration with what a conversation has for itself: `exec` and `elevated`.
+    """The configuration with the overrides of a conversation: `exec` and `elevated`.
 
-    Raises `ConfigError` for what cannot be set.
+    Raises `ConfigError` for an unknown or invalid setting.
     """
     changes, level = dict(own.get("exec") or {}), own.get("elevated")
     if changes:
@@ -42,7 +42,7 @@ def _with_exec(config: Config, agent: str, changes: dict[str, Any]) -> Config:
             raise ConfigError(
                 [Issue("exec", f"has no setting {key!r} for a conversation", hint=hint)]
             )
-    # What the agent has for itself is part of what is changed, not something above it.
+    # Merged into the agent's own settings, which would otherwise take precedence.
     settings = config.tools.exec.merged(config.agents.get(agent).tools.exec)
     if not changes.keys().isdisjoint(("security", "ask")):
         settings = replace(settings, mode=None)

@@ -49,9 +49,9 @@ _BLIND = (
 def agent(**options: Any) -> int:
     """Send an agent one message, let it work until it is done, and print its answer.
 
-    The answer goes to standard output, what the agent does to standard error. With --json every
-    event is one line on standard output; the last one has `"type": "turn_end"`. Without
-    a terminal to ask at, whatever needs an approval is refused.
+    The answer goes to standard output, progress to standard error. With --json every event is one
+    line on standard output; the last one has `"type": "turn_end"`. Without a terminal, everything
+    that needs an approval is refused.
 
     \b
     clawkit agent -m "Which tests are slow here?"
@@ -63,7 +63,7 @@ def agent(**options: Any) -> int:
     watcher: TurnOutput = JsonOutput() if options["as_json"] else PlainOutput()
     try:
         if words := click.get_current_context().args:
-            # A message whose `-m`, or whose quotes, are missing.
+            # The message was given without `-m`, or without quotes.
             said = shlex.quote(one_line(" ".join(filter(None, (options["message"], *words))), 60))
             raise click.UsageError(
                 f"the message is one argument, after -m: clawkit agent -m {said}"
@@ -84,7 +84,7 @@ def agent(**options: Any) -> int:
 
 
 def _approver_beside_pipe(options: dict[str, Any]) -> Any:
-    """Asks at the terminal while standard input is the message."""
+    """An approver that asks at the terminal while the message comes from standard input."""
     is_piped = options["message"] == "-" and not is_terminal(sys.stdin)
     if not is_piped or not is_terminal(sys.stderr) or options["as_json"] or is_command():
         return None
@@ -95,7 +95,7 @@ def _approver_beside_pipe(options: dict[str, Any]) -> Any:
 
 
 def open_agent(options: dict[str, Any], tell: Any, approver: Any = None) -> Agent:
-    """The conversation that the options ask for."""
+    """Open the conversation that the options select."""
     from clawkit.agent_session import Agent
     from clawkit.process.process_table import hide_memory
 
@@ -151,7 +151,7 @@ async def _print_prompt(opened: Agent) -> int:
 async def _one_turn(
     opened: Agent, text: str, images: tuple[str, ...], watcher: TurnOutput
 ) -> TurnEnded:
-    """The turn, stopped cleanly by Ctrl-C, SIGTERM, or when the output cannot be written."""
+    """Run the turn; stopped cleanly by Ctrl-C, SIGTERM, or if the output cannot be written."""
     from clawkit.agent.events import Noticed, no_listener
     from clawkit.content import Text
 
@@ -171,14 +171,14 @@ async def _one_turn(
             except asyncio.CancelledError:
                 raise watcher.failed or KeyboardInterrupt from None
             finally:
-                # The last event is the end of the turn, whatever is stopped after it.
+                # The last event is the end of the turn, even if more is stopped after it.
                 opened.on_subagent_event = no_listener
 
 
 def _read_message(text: str | None) -> str:
     if text is None:
         raise click.UsageError("a message is needed: -m TEXT, or -m - to read standard input")
-    # Whatever the locale, what was typed or piped is taken for UTF-8.
+    # Typed or piped text is UTF-8 regardless of the locale.
     data = read_input("-", MAX_MESSAGE) if text == "-" else os.fsencode(text)
     if len(data) > MAX_MESSAGE:
         raise click.UsageError(f"the message is longer than {MAX_MESSAGE} bytes")
@@ -235,7 +235,7 @@ def has_tui() -> bool:
 
 
 class _Doors:
-    """Opens conversations as the options say."""
+    """Opens conversations with the options of the command line."""
 
     def __init__(self, options: dict[str, Any]) -> None:
         self._options = options

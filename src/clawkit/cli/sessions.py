@@ -277,8 +277,8 @@ def show(opened: _Opened, which: str, limit: int, everything: bool, as_json: boo
 def send(opened: _Opened, which: str, message: str, as_json: bool) -> None:
     """Leave MESSAGE for a session; its model reads it in its next turn.
 
-    A process that is at work in the session reads it when its turn ends. To have a turn of your
-    own, use `clawkit agent --session ID -m MESSAGE`.
+    If the session is in use, it is read when the current turn ends. To start a turn instead, use
+    `clawkit agent --session ID -m MESSAGE`.
     """
     refuse_commands("send messages to sessions")
     session = opened.find(which)

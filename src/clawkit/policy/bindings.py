@@ -1,4 +1,4 @@
-"""Which agent answers a message, by where it comes from."""
+"""Bindings: which agent answers a message, depending on its origin."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ _NOBODY = Sender()
 
 
 class Origin(NamedTuple):
-    """Where a message comes from. Without a channel, from this machine."""
+    """Where a message comes from; without a channel, this machine."""
 
     channel: str = ""
     account: str = ""
-    """Empty for the channel's default one."""
+    """Empty for the channel's default account."""
     group: str = ""
     """Empty for a direct message."""
     sender: Sender = _NOBODY
@@ -34,13 +34,13 @@ class Origin(NamedTuple):
 class Choice(NamedTuple):
     agent: str
     by: str = ""
-    """The binding, as a setting; empty when none decided."""
+    """Settings key of the binding; empty if none matched."""
 
 
 def choose_agent(config: Config, named: str | None, origin: Origin) -> Choice:
-    """The agent that is named, else the one of the best binding, else the default one.
+    """The named agent, or else the one of the most specific binding, or the default agent.
 
-    Raises `ConfigError` for one that is named and not configured.
+    Raises `ConfigError` for a named agent that is not configured.
     """
     if not named and (number := find_binding(config.bindings, origin)) is not None:
         agent = config.agents.choose(config.bindings[number].agent_id).strip().lower()
@@ -49,7 +49,7 @@ def choose_agent(config: Config, named: str | None, origin: Origin) -> Choice:
 
 
 def find_binding(bindings: Sequence[Binding], origin: Origin) -> int | None:
-    """The number of the most specific binding that fits, the first of several; None without any."""
+    """Index of the most specific matching binding, the first of several; None if none matches."""
     if not origin.channel:
         return None
     ranked = [
@@ -61,8 +61,8 @@ def find_binding(bindings: Sequence[Binding], origin: Origin) -> int | None:
 
 
 def _rank(match: BindingMatch, origin: Origin) -> tuple[int, int] | None:
-    """How specific a binding is, the smallest first; None when it does not fit. All that it names
-    must be so."""
+    """How specific a binding is, the lowest being the most specific; None if it does not match.
+    Everything that it names must match."""
     sender = origin.sender
     account = match.account_id or ""
     fits_account = (
@@ -86,7 +86,7 @@ def _rank(match: BindingMatch, origin: Origin) -> tuple[int, int] | None:
 
 
 def _distance(peer: Peer, origin: Origin) -> int | None:
-    """0 for the peer itself, more for a group that the topic or thread is a part of."""
+    """0 for the peer itself, more for a group that contains the topic or thread."""
     is_group = peer.kind in ("group", "channel")
     if is_group != bool(origin.group):
         return None

@@ -1,1 +1,1 @@
-"""Conversations on the disk."""
+"""Stored conversations."""

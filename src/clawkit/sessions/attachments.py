@@ -1,7 +1,7 @@
-"""Files that go to a sub-agent with its task: checked, and kept where only it can read them.
+"""Files attached to a sub-agent's task: validation, and storage that only the sub-agent can read.
 
-They are in clawkit's own directory, not in a workspace: nothing there can lead a write elsewhere,
-and nothing is left behind where people work.
+They are stored in clawkit's state directory rather than in a workspace, where a symlink could
+redirect a write and files could be left behind.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from clawkit.text import one_line
 
 MANIFEST = ".manifest.json"
 MAX_LISTED = 4_096
-"""Characters of the list of paths in a sub-agent's prompt."""
+"""Maximum characters of the path list in a sub-agent's prompt."""
 _MAX_NAME = 255  # bytes
 _CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _BASE64 = re.compile("[A-Za-z0-9+/]+={0,2}")
@@ -35,7 +35,7 @@ _MOUNT = re.compile(r"[A-Za-z0-9._\-/:]+")
 
 
 class AttachedFile(msgspec.Struct, frozen=True):
-    """A file as it will be."""
+    """A validated and decoded file."""
 
     name: str
     data: bytes
@@ -48,7 +48,7 @@ class AttachedFile(msgspec.Struct, frozen=True):
 
 
 def check_attachments(given: Sequence[Attachment], limits: Settings) -> tuple[AttachedFile, ...]:
-    """The files. Raises `ToolInputError` with the code of what is wrong."""
+    """Validate and decode the files. Raises `ToolInputError` with an `attachments_…` error code."""
     if len(given) > limits.max_files:
         raise _refuse("file_count_exceeded", f"maxFiles={limits.max_files}, given {len(given)}")
     files: dict[str, AttachedFile] = {}
@@ -67,7 +67,7 @@ def check_attachments(given: Sequence[Attachment], limits: Settings) -> tuple[At
             raise _refuse("total_bytes_exceeded", f"maxTotalBytes={limits.max_total_bytes}")
         files[each.name] = AttachedFile(each.name, data, each.mime_type)
     found = tuple(files.values())
-    # The directories of all sessions have names of one length.
+    # An empty key will do: the attachment directories of all sessions have names of equal length.
     if len(list_files("", [each.name for each in found])) > MAX_LISTED:
         raise _refuse("prompt_paths_exceeded", f"the paths have over {MAX_LISTED:,} characters")
     return found
@@ -101,8 +101,8 @@ def _refuse(code: str, why: str) -> ToolInputError:
 
 
 def list_files(key: str, names: Sequence[str], mount: str = "") -> str:
-    """What the sub-agent with a session is told about its files; `mount` is what its task may call
-    the directory."""
+    """The prompt text that lists a sub-agent's files; `mount` is the directory name that its task
+    may use for them."""
     place = attachments_dir(os.environ, key)
     known = f" (the task may call it {mount})" if _MOUNT.fullmatch(mount) else ""
     lines = (f"- {os.path.join(place, name)}" for name in names)
@@ -110,13 +110,13 @@ def list_files(key: str, names: Sequence[str], mount: str = "") -> str:
 
 
 def describe(files: Sequence[AttachedFile]) -> dict[str, Any]:
-    """For the result of the call, and the manifest."""
+    """Count, sizes and digests, for the result of the call and the manifest."""
     listed = [each.facts for each in files]
     return {"count": len(files), "totalBytes": sum(len(f.data) for f in files), "files": listed}
 
 
 def write_attachments(place: str, files: Sequence[AttachedFile]) -> None:
-    """Put files into a new directory. Raises `ToolError`, and then leaves nothing."""
+    """Write the files to a new directory. On failure, removes it and raises `ToolError`."""
     about = describe(files)
     for facts, each in zip(about["files"], files, strict=True):
         facts.update({"mimeType": one_line(each.mime_type, 100)} if each.mime_type else {})

@@ -1,4 +1,4 @@
-"""Messages as they are stored: without secrets, of bounded size, and sure to be read again."""
+"""Encoding of stored messages: redacted, bounded in size, and always decodable."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ MAX_DETAILS = 8_192  # bytes
 MAX_STRING, MAX_ITEMS = 2_000, 10
 MAX_TOKENS = 2**40
 _MAX_DEPTH, _MAX_VALUES, _MAX_BITS = 64, 20_000, 1_024
-_MARGIN = 8_192  # characters looked at beyond a cut: longer than a secret across it
+_MARGIN = 8_192  # characters redacted beyond a cut: longer than any secret that spans it
 _MAX_KEYS, _MAX_KEY = 50, 40
 _NOT_KEPT = "[left out: contents of attachments are not stored]"
 _TOO_DEEP, _TOO_MANY = "[left out: nested too deeply]", "[left out: too many values]"
@@ -40,13 +40,13 @@ _encode = msgspec.json.Encoder().encode
 
 
 def decode(body: bytes) -> Message:
-    """A stored message. Raises ValueError when it is none."""
+    """Decode a stored message. Raises ValueError if it is invalid."""
     return _decoder().decode(body)
 
 
 @cache
 def _decoder() -> msgspec.json.Decoder[Message]:
-    """Made when a conversation is resumed: it takes as long as a few dozen messages."""
+    """Created on first use: building it costs as much as decoding a few dozen messages."""
     return msgspec.json.Decoder(Message)
 
 
@@ -80,7 +80,7 @@ def encode(message: Message, redact: Redact | None = None) -> bytes:
 
 
 def sound(text: str) -> str:
-    """Text that can be encoded: halves of characters replaced."""
+    """The text with lone surrogates replaced, so that it can be encoded as UTF-8."""
     if text.isascii():
         return text
     try:
@@ -91,7 +91,7 @@ def sound(text: str) -> str:
 
 
 def bound_usage(usage: Usage) -> Usage:
-    """Usage as it can be added up, whatever a provider said."""
+    """Usage with every value in a valid range, whatever the provider reported."""
     counts = {
         name: min(max(getattr(usage, name), 0), MAX_TOKENS)
         for name in ("input", "output", "cache_read", "cache_write")
@@ -100,8 +100,8 @@ def bound_usage(usage: Usage) -> Usage:
 
 
 def bound_details(details: Mapping[str, Any], redact: Redact | None = None) -> dict[str, Any]:
-    """Details of bounded size. Where something had to go, `originalDetailKeys` says what was there
-    and `persistedDetailsTruncated` is true."""
+    """Details of bounded size. If anything was dropped, `persistedDetailsTruncated` is true and
+    `originalDetailKeys` lists the original keys."""
     if not details:
         return {}
     packing = _Packing(redact, max_string=MAX_STRING)
@@ -127,7 +127,7 @@ def encode_value(value: Any, redact: Redact | None = None) -> bytes:
 
 
 def _without_files(call: ToolCall) -> dict[str, Any] | str:
-    """The arguments of a call without the contents of files that it hands to a sub-agent."""
+    """The arguments of a call without the contents of files attached to a sub-agent's task."""
     given = call.arguments
     if canonical(call.name) != "sessions_spawn":
         return given
@@ -137,7 +137,7 @@ def _without_files(call: ToolCall) -> dict[str, Any] | str:
 
 
 class _Packing:
-    """Makes one message fit. Counts what it has let through."""
+    """Bounds one message, with a budget of characters and values for all of it."""
 
     def __init__(self, redact: Redact | None, max_string: int = MAX_TEXT) -> None:
         self._redact = redact
@@ -156,7 +156,7 @@ class _Packing:
         looked_at = text[: room + _MARGIN]
         kept = self._redact(looked_at) if self._redact else looked_at
         if len(looked_at) < len(text):
-            # A secret may go on where looking ended, and would not be recognised.
+            # A secret that continues past the end of the redacted part may not be recognized.
             kept = kept[: max(0, len(kept) - _MARGIN)]
         kept = sound(kept[:room])
         return f"{kept}\n[… {len(text) - len(kept):,} more characters were not stored]"
@@ -179,7 +179,7 @@ class _Packing:
             arguments = self.text(given) if isinstance(given, str) else self.mapping(given)
             return ToolCall(sound(part.id), sound(part.name), arguments, signature)
         text = self.text(part.text)
-        # A signature is about the very words, and what is hidden is nothing without it.
+        # A signature covers the exact text, and hidden thinking is useless without one.
         signature = signature if text == part.text else ""
         return None if part.hidden and not signature else Thinking(text, signature, part.hidden)
 
@@ -188,7 +188,7 @@ class _Packing:
         return plain if isinstance(plain, dict) else {"leftOut": plain}
 
     def _plain(self, value: Any, depth: int) -> Any:
-        """A JSON value, whatever was given."""
+        """Convert any value to a JSON value."""
         if isinstance(value, str):
             return self.text(value)
         if value is None or isinstance(value, bool):

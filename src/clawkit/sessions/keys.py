@@ -1,4 +1,4 @@
-"""What sessions are called: keys, what a key says about its session, and the aliases of tools."""
+"""Session keys: parsing them, and resolving the names that tools and people use for sessions."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from clawkit.text import one_line
 
 Kind = Literal["main", "group", "cron", "hook", "node", "other"]
 INTERNAL = frozenset(("cron", "hook", "node"))
-"""Kinds that no channel has anything to do with."""
+"""Kinds of sessions that do not belong to a channel."""
 MAIN, CURRENT = "main", "current"
 _AGENT = "agent:"
-# Compiled on first use: tools are described without them.
+# Compiled on first use: describing tools does not need them.
 _THREAD = r"(.+?):(?:thread|topic):(.+)"
 _GROUP = r"([^:]+):(?:group|channel):(.+)"
 _DIRECT = r"([^:]+):(?:[^:]+:)?(?:direct|dm):(.+)"
@@ -25,13 +25,13 @@ _PREFIXES: tuple[tuple[str, Kind], ...] = (("cron:", "cron"), ("hook:", "hook"),
 
 
 class Key(Struct, frozen=True):
-    """What a key says."""
+    """A parsed session key."""
 
-    agent: str  # empty for a key that names none, such as `cron:daily`
-    name: str  # all that follows `agent:<id>:`
+    agent: str  # empty for a key without an agent, such as `cron:daily`
+    name: str  # everything after `agent:<id>:`
     kind: Kind
-    channel: str = ""  # the messenger; empty when the key does not say
-    peer: str = ""  # the group or person there
+    channel: str = ""  # such as `telegram`; empty if not part of the key
+    peer: str = ""  # the group or person on that channel
     thread: str = ""
     depth: int = 0  # 0 for a main session, 1 for a sub-agent, 2 for its sub-agent
 
@@ -41,8 +41,8 @@ class Key(Struct, frozen=True):
 
 
 def parse_key(key: str, main: str = MAIN) -> Key:
-    """What a key says; `main` is how the main session is called (`session.mainKey`). Raises
-    `ToolInputError` for what cannot be a key."""
+    """Parse a key; `main` is the name of the main session (`session.mainKey`). Raises
+    `ToolInputError` for an invalid key."""
     agent, name = "", key
     if key.startswith(_AGENT):
         agent, _, name = key.removeprefix(_AGENT).partition(":")
@@ -65,7 +65,7 @@ def parse_key(key: str, main: str = MAIN) -> Key:
 
 
 def kind_of(name: str, main: str = MAIN) -> Kind:
-    """The kind of a session by its name alone."""
+    """The kind of a session, from its name alone."""
     if name == main:
         return "main"
     for prefix, kind in _PREFIXES:
@@ -75,7 +75,7 @@ def kind_of(name: str, main: str = MAIN) -> Kind:
 
 
 def child_key(agent: str, parent: str, uuid: str) -> str:
-    """The key of a sub-agent: below that of its parent, if the parent is one."""
+    """The key of a sub-agent, nested in the parent's name if the parent is a sub-agent itself."""
     above = parse_key(parent)
     name = f"{above.name}:subagent:{uuid}" if above.depth else f"subagent:{uuid}"
     if not uuid or ":" in uuid or len(name) > MAX_NAME:
@@ -92,11 +92,11 @@ def resolve(
     here: Session | None = None,
     refuse: Refuse | None = None,
 ) -> Session:
-    """The session that a tool or a person means by `text`.
+    """Resolve the session that a tool or a person refers to as `text`.
 
-    `current` is the one they are in (`here`), `main` the main one of the agent; else see
-    `Sessions.get`. Raises `NotFoundError`, `ToolInputError` when more than one could be meant, and
-    `ToolAuthorizationError` when it may not be seen.
+    `current` is the session of the call (`here`), `main` the agent's main session; for anything
+    else see `Sessions.get`. Raises `NotFoundError`, `ToolInputError` for an ambiguous reference,
+    and `ToolAuthorizationError` for a session that may not be seen.
     """
     wanted = text.strip()
     if wanted == MAIN:

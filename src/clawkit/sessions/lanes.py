@@ -1,7 +1,7 @@
-"""Turns of sessions: one at a time in each, in the order of arrival, and so many at once over all.
+"""Scheduling of turns: one at a time per session, in order of arrival, with limits across sessions.
 
-Nothing here knows what a turn is. A lane is given functions: one that carries out a turn, one that
-lets something into the turn that goes on, and one that takes it back while it is unread.
+Nothing here depends on what a turn is. A lane is given three functions: one runs a turn, one steers
+an item into the current turn, and one withdraws a steered item that is still unread.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ from clawkit.errors import ConflictError, ToolError
 log = logging.getLogger(__name__)
 
 Mode = Literal["steer", "followup", "collect", "interrupt"]
-"""What becomes of something that is said during a turn: `steer`: the model reads it before its next
-answer, or in the next turn if this one ends first; `followup`: a turn of its own afterwards;
-`collect`: one turn with all others of that mode that wait; `interrupt`: the turn is stopped."""
+"""How a message that arrives during a turn is handled: `steer`: the model reads it before its next
+answer, or in the next turn if this one ends first; `followup`: a separate turn afterwards;
+`collect`: one turn for all waiting messages of that mode; `interrupt`: stops the current turn."""
 T = TypeVar("T")
 R = TypeVar("R")
 
 
 class Limits(Struct, frozen=True):
-    """How much may wait, and how many turns there may be at once; None for any number."""
+    """How many messages may wait (`cap`), and how many turns may run at once; None is no limit."""
 
     cap: int = 20
     max_turns: int | None = None
@@ -48,8 +48,8 @@ class _Wish(Struct, eq=False):
 
 
 class Slots:
-    """How many turns there are at once. Whoever waits longest and may have one gets the next; a
-    session asks for each of its turns anew, so that none keeps others waiting."""
+    """Limits concurrent turns. A free slot goes to the longest-waiting session whose limits permit
+    it; a session requests a slot for every turn, so that none can starve the others."""
 
     def __init__(self) -> None:
         self._busy: Counter[str] = Counter()
@@ -65,7 +65,7 @@ class Slots:
             if wish in self._wishes:
                 self._wishes.remove(wish)
             else:
-                self.free(agent)  # it was granted meanwhile
+                self.free(agent)  # it was granted in the meantime
             raise
 
     def free(self, agent: str) -> None:
@@ -83,12 +83,12 @@ class Slots:
                     wish.granted.set_result(None)
 
     def retake(self, agent: str) -> None:
-        """Have one again at once, even if it is one too many."""
+        """Take a slot immediately, even beyond the limit."""
         self._busy[agent] += 1
 
 
 class _Ticket(Struct, eq=False):
-    """Something said, until the turn that read it is over."""
+    """A posted item, until the turn that reads it has ended."""
 
     item: Any
     mode: Mode
@@ -109,8 +109,8 @@ class Lane(Generic[T, R]):
         agent: str = "",
         slots: Slots | None = None,
     ) -> None:
-        """`turn` is given what the turn is about; it returns also when it is cancelled. Without
-        `slots` a turn need not wait for others."""
+        """`turn` receives the items of the turn and must return a result even when cancelled.
+        Without `slots`, turns do not wait for those of other sessions."""
         self._carry_out = turn
         self._steer = steer
         self._take_back = take_back
@@ -131,7 +131,7 @@ class Lane(Generic[T, R]):
 
     @property
     def waiting(self) -> list[T]:
-        """What waits for a turn of its own, in order."""
+        """The items waiting for a turn, in order."""
         return [ticket.item for ticket in self._waiting]
 
     def post(
@@ -170,7 +170,7 @@ class Lane(Generic[T, R]):
 
     @contextmanager
     def held(self) -> Iterator[None]:
-        """No turn begins meanwhile; one that goes on, goes on."""
+        """Let no turn start inside the `with` block; a running turn continues."""
         self._holds += 1
         try:
             yield
@@ -179,12 +179,12 @@ class Lane(Generic[T, R]):
             self._go_on()
 
     def _line_up(self, tickets: Sequence[_Ticket]) -> None:
-        """In the order of arrival, but for those that interrupt."""
+        """Order of arrival, but interrupts first."""
         self._waiting = deque(sorted(tickets, key=lambda ticket: ticket.mode != "interrupt"))
 
     def _forget(self, ticket: _Ticket, future: asyncio.Future[R]) -> None:
         if not future.cancelled():
-            future.exception()  # nobody has to ask for it
+            future.exception()  # mark it as retrieved: callers may ignore the future
         elif ticket in self._waiting:
             self._waiting.remove(ticket)
         elif ticket in self._steered:
@@ -196,14 +196,15 @@ class Lane(Generic[T, R]):
                 self.stop()
 
     def drop(self, fits: Callable[[T], bool]) -> None:
-        """Take back what fits and is unread."""
+        """Withdraw all unread items that match."""
         for ticket in [*self._waiting, *self._steered]:
             if fits(ticket.item):
                 ticket.future.cancel()
                 self._forget(ticket, ticket.future)
 
     async def cancel(self, future: asyncio.Future[R]) -> None:
-        """Take something back, or stop the turn that is about it alone, and wait for its end."""
+        """Withdraw an item; if it is the only one of the running turn, stop that and wait for its
+        end."""
         turn = self._turn if any(each.future is future for each in self._running) else None
         future.cancel()
         if turn is not None and len(self._running) == 1:
@@ -211,18 +212,18 @@ class Lane(Generic[T, R]):
             await asyncio.wait({turn})
 
     def stop(self) -> bool:
-        """Stop the turn that goes on; false when there is none."""
+        """Stop the current turn; false if there is none."""
         if self._turn is None:
             return False
-        if not self._has_begun:  # it has not even said what it is about
+        if not self._has_begun:  # cancelled now, the turn's coroutine would never run
             asyncio.get_running_loop().call_soon(self.stop)
-        elif not self._is_stopping:  # once: what it does to end is not to be broken off
+        elif not self._is_stopping:  # once only: its cleanup must not be cancelled
             self._is_stopping = True
             self._turn.cancel()
         return True
 
     async def _drive(self) -> None:
-        """Turn after turn, as long as something waits."""
+        """Run turns until nothing is waiting."""
         while self._waiting and not self._holds:
             limits = self._waiting[0].limits
             if self.slots is not None:
@@ -276,14 +277,14 @@ class Lane(Generic[T, R]):
         return await self._carry_out(items)
 
     async def idle(self) -> None:
-        """Wait until nothing goes on, and nothing waits."""
+        """Wait until no turn is running or waiting."""
         while self._driver is not None and not self._driver.done():
             await asyncio.wait({self._driver})
 
     @contextmanager
     def resting(self) -> Iterator[None]:
-        """While the turn waits for turns of other sessions, its slot is free. It does not wait to
-        have it again, or all could wait for each other."""
+        """Give up the slot while the turn waits for other sessions. It is taken back without
+        waiting, which could deadlock."""
         slots = self.slots if self._turn is not None else None
         self._rests += 1
         if slots is not None and self._rests == 1:
@@ -296,7 +297,7 @@ class Lane(Generic[T, R]):
                 slots.retake(self._agent)
 
     async def close(self) -> None:
-        """Stop the turn that goes on. What waits is not said, and who said it learns so."""
+        """Stop the current turn. The futures of waiting items fail with `ToolError`."""
         self.is_closed = True
         self._refuse(self._waiting)
         self._waiting.clear()
@@ -317,15 +318,15 @@ class Lanes:
         self.slots = Slots()
         self.open: dict[str, Any] = {}
         self.waits_for: dict[str, list[str]] = {}
-        """Sessions whose turn waits for turns of others."""
+        """Session to the sessions that its turn is waiting for."""
 
     @classmethod
     def here(cls, store: str) -> Lanes:
-        """Those of the running event loop."""
+        """The lanes of the running event loop."""
         return _lanes.setdefault(asyncio.get_running_loop(), {}).setdefault(store, cls())
 
     def leads_to(self, session: str, other: str) -> bool:
-        """Whether a session waits for another one, at last."""
+        """Whether a session waits for another one, directly or indirectly."""
         seen, look = set[str](), [session]
         while look:
             each = look.pop()

@@ -1,7 +1,7 @@
 """Messages between sessions as they are stored.
 
-A message is stored before it is sent, and removed in the transaction that adds it to the transcript
-of the session it is for. So whatever happens in between, it is read once.
+A message is stored before it is sent, and removed in the transaction that adds it to the
+recipient's transcript, so it is read exactly once even after a crash.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ MAX_MESSAGE = 20_000
 MAX_UNREAD = 10
 """Messages that one session may leave in another one."""
 MAX_AT_ONCE = 32_000
-"""Characters of messages that one turn reads besides what it is about; the others wait."""
+"""Characters of unread messages that are added to a turn; the rest wait for the next one."""
 _FIELDS = "id, session, sender, channel, text, chain, sandboxed, wakes, sent_ms"
 
 
@@ -34,30 +34,30 @@ class Mail(Struct, frozen=True):
 
     id: str
     session: str
-    """Id of the session that it is for."""
+    """Id of the recipient."""
     sender: str
-    """Key of the session that sent it."""
+    """Key of the sending session."""
     channel: str
-    """The messenger behind the sender; empty when there is none."""
+    """Channel of the sending session; empty if it has none."""
     text: str
     chain: tuple[str, ...] = ()
-    """Keys of the sessions that led to it, the sender last."""
+    """Keys of the sessions whose messages led to this one, the sender last."""
     sandboxed: bool = False
-    """Whether the sender is: only a sandboxed session reads it then."""
+    """Whether the sender is sandboxed; then only a sandboxed session may read it."""
     wakes: bool = False
-    """Whether it may start a turn by itself, once the session is idle."""
+    """Whether it may start a turn once the recipient is idle."""
     sent_ms: int = 0
 
 
 class Mailbox:
-    """The messages of one home that were not read yet."""
+    """The unread messages of one home."""
 
     def __init__(self, database: Database, redact: Redact | None = None) -> None:
         self._database = database
         self._redact = redact
 
     def put(self, mail: Mail) -> None:
-        """Store a message. Raises `ConflictError` when too many wait already."""
+        """Store a message. Raises `ConflictError` if the recipient has too many unread ones."""
         text = self._redact(mail.text) if self._redact else mail.text
         names = map(sound, (mail.id, mail.session, mail.sender, mail.channel, text))
         chain = msgspec.json.encode(mail.chain).decode()
@@ -79,7 +79,8 @@ class Mailbox:
             )
 
     def unread(self, session: str, *, sandboxed: bool) -> list[Mail]:
-        """The messages for a session, the oldest first; from a sandbox only to a sandbox."""
+        """The unread messages of a session, oldest first; those from sandboxed sessions only if
+        the session is `sandboxed` itself."""
         with self._database.using() as db:
             rows: list[Any] = db.execute(
                 f"SELECT {_FIELDS} FROM mailbox WHERE session = ? AND sandboxed <= ?"  # noqa: S608
@@ -89,14 +90,14 @@ class Mailbox:
         return [_mail(row) for row in rows]
 
     def remove(self, id_: str) -> bool:
-        """Take a message back; false when it was read."""
+        """Withdraw a message; false if it was already read."""
         with self._database.writing() as db:
             mark_read(db, (id_,))
             return bool(db.changes())
 
 
 def mark_read(db: Connection, mail: Iterable[str]) -> None:
-    """Messages are in a transcript, in the transaction that puts them there."""
+    """Remove messages in the transaction that adds them to a transcript."""
     for each in mail:
         db.execute("DELETE FROM mailbox WHERE id = ?", (sound(each),))
 

@@ -1,4 +1,4 @@
-"""What a session is, what tools may ask about it, and where sessions are stored."""
+"""Data types of sessions, the interface for tools that query them, and where the store is."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ _NOTHING: Mapping[str, Any] = MappingProxyType({})
 
 
 def session_key(agent: str, name: str) -> str:
-    """What a session is called everywhere: `agent:main:main`. A key stays as it is."""
+    """The key of an agent's session, such as `agent:main:main`. A key is returned unchanged."""
     return name if name.startswith("agent:") else f"agent:{agent}:{name}"
 
 
 def check_name(name: str, whose: str = "a session") -> str:
-    """A name that can be part of a key. Raises `ToolInputError` for what cannot."""
+    """A name that can be part of a key. Raises `ToolInputError` for an invalid one."""
     good = name.isprintable() and not any(map(str.isspace, name)) and 0 < len(name) <= MAX_NAME
     if not good or name == "current" or name.startswith("agent:"):
         raise ToolInputError(
@@ -42,26 +42,26 @@ def check_name(name: str, whose: str = "a session") -> str:
 
 
 class Session(msgspec.Struct, frozen=True):
-    """One conversation, as it is in the store; without its messages."""
+    """A stored conversation, without its messages."""
 
     id: str
     key: str
     agent: str
     title: str = ""
     workspace: str = ""
-    model: str = ""  # `provider/id`; empty when there is none
-    model_override: str = ""  # what was chosen instead for this session
+    model: str = ""  # `provider/id`; empty if none was used yet
+    model_override: str = ""  # the model chosen for this session instead
     thinking: str = ""
     created_ms: int = 0
     updated_ms: int = 0
     turns: int = 0
     usage: Usage = Usage()  # of all answers; frozen
-    context_tokens: int = 0  # what was in the context after the last answer; 0 when not known
+    context_tokens: int = 0  # context size after the last answer; 0 if unknown
     parent: str = ""  # id of the session that started this one
     version: int = 0  # number of the last change, see `Changes`
-    label: str = ""  # what it is about, for people and for finding it
-    archived_ms: int = 0  # when it was put away; 0 when it is in use
-    state: Mapping[str, Any] = _NOTHING  # small settings that hold for this session alone
+    label: str = ""  # short description that people and tools can find it by
+    archived_ms: int = 0  # when it was archived; 0 if it is not
+    state: Mapping[str, Any] = _NOTHING  # settings of this session alone
 
     @property
     def name(self) -> str:
@@ -76,7 +76,7 @@ class Entry(Struct, frozen=True):
 
 
 class Change(Struct, frozen=True):
-    """Something that happened to a session."""
+    """An entry in the change log of a session."""
 
     sequence: int
     type: Event
@@ -85,18 +85,18 @@ class Change(Struct, frozen=True):
 
 
 class Changes(Struct, frozen=True):
-    """What happened since a number. Only the latest are kept."""
+    """The changes after a given number. Only the latest are kept."""
 
-    version: int  # number of the last change: what to ask with next time
+    version: int  # number of the last change; pass it as `since` next time
     events: Sequence[Change] = ()
-    truncated: bool = False  # whether there is more than `events`: ask again, from the last of them
-    earliest: int = 0  # number of the oldest change that is kept; 0 when there is none
-    gap: bool = False  # whether changes after the number are not kept any more
+    truncated: bool = False  # whether more follow: ask again with the number of the last event
+    earliest: int = 0  # number of the oldest change that is kept; 0 if there is none
+    gap: bool = False  # whether changes after the given number are no longer stored
 
 
 class Visible(Struct, frozen=True):
-    """Which sessions one may see: itself, all of some agents, and of some those it started. What
-    it says is decided in `visibility.py`."""
+    """Which sessions a session may see: itself, all sessions of some agents, and of other agents
+    those it started. Decided in `visibility.py`."""
 
     key: str
     id: str = ""
@@ -105,16 +105,16 @@ class Visible(Struct, frozen=True):
 
 
 class Filter(Struct, frozen=True):
-    """Which of the visible sessions are wanted."""
+    """Selects among the visible sessions."""
 
-    kinds: tuple[str, ...] = ()  # see `keys.Kind`; empty is all
-    since_ms: int = 0  # used since then
+    kinds: tuple[str, ...] = ()  # see `keys.Kind`; empty means all
+    since_ms: int = 0  # last used at or after this time
     label: str = ""
     agent: str = ""
-    text: str = ""  # somewhere in key, label or title
-    archived: bool | None = False  # None: whether archived or not
+    text: str = ""  # substring of key, label or title
+    archived: bool | None = False  # None means both
     sub_agents: bool = True
-    in_use: bool = False  # only those that a process works in
+    in_use: bool = False  # only those that a process has open
     workspace: str = ""
     main: str = "main"  # name of the main session
 
@@ -128,29 +128,29 @@ class Relative(Struct, frozen=True):
 
 
 class Page(Struct, frozen=True):
-    """Some messages of a session, the oldest first."""
+    """Some messages of a session, oldest first."""
 
     entries: Sequence[Entry]
-    total: int  # how many there are of the kinds that were asked for
-    newer: int = 0  # how many of them come after these
+    total: int  # how many messages of the requested kinds there are
+    newer: int = 0  # how many of them are newer than this page
 
 
 class Hit(Struct, frozen=True):
-    """A message in which all words of a search occur."""
+    """A message that contains all words of a query."""
 
     session: Session
     number: int
     role: Literal["user", "assistant"]
     at_ms: int
-    snippet: str  # what is around the first of the words, without secrets
+    snippet: str  # text around the first match, redacted
 
 
 class Hits(Struct, frozen=True):
-    """What a search found, in the sessions that were used last first."""
+    """Search results, most recently used sessions first."""
 
     hits: Sequence[Hit]
-    more: bool = False  # whether there are more than these
-    unsearched: int = 0  # sessions with messages that are not in the index yet
+    more: bool = False  # whether there are more matches
+    unsearched: int = 0  # sessions with messages that are not indexed yet
 
 
 Refuse = Callable[[Session], str]
@@ -161,15 +161,15 @@ class Sessions(Protocol):
     """The sessions of one home."""
 
     def get(self, text: str, agent: str = "", refuse: Refuse | None = None) -> Session:
-        """By id, key, name (of the agent, if one is named), UUID in its key, label, or the first 4
-        characters of its id or more. Raises `NotFoundError`, or `ToolInputError` when more than one
-        could be meant; `ToolAuthorizationError` for one that `refuse` keeps secret."""
+        """Find a session by id, key, name (of `agent`, if given), UUID in its key, label, or a
+        prefix of its id (at least 4 characters). Raises `NotFoundError`, `ToolInputError` for an
+        ambiguous reference, and `ToolAuthorizationError` for a session that `refuse` rejects."""
 
     def find(self, text: str, agent: str = "", refuse: Refuse | None = None) -> Session | None:
-        """The same; None when there is none."""
+        """Like `get`, but None if there is no such session."""
 
     def lineage(self, id_: str) -> tuple[str, ...]:
-        """Ids of the sessions that a session was started by, its parent first."""
+        """Ids of the ancestors of a session, its parent first."""
 
     def agents(self) -> Sequence[str]:
         """The agents that have sessions."""
@@ -177,59 +177,59 @@ class Sessions(Protocol):
     def listing(
         self, visible: Visible, wanted: Filter, limit: int, offset: int = 0
     ) -> Sequence[Session]:
-        """Sessions, those used last first."""
+        """Sessions, most recently used first."""
 
     def relatives(self, sessions: Sequence[Session], visible: Visible) -> Sequence[Relative]:
-        """The parents and children of some sessions, as far as they may be seen."""
+        """The visible parents and children of the given sessions."""
 
     def page(
         self, id_: str, limit: int, offset: int = 0, upto: int | None = None, *, tools: bool = False
     ) -> Page:
-        """The last messages but `offset`, up to the number `upto`; results of tools with `tools`
-        only."""
+        """The latest messages up to number `upto`, skipping the last `offset`; tool results only
+        with `tools`."""
 
     def search(self, query: str, visible: Visible, limit: int) -> Hits:
-        """Messages with all words of the query, in sessions that were used last first. Raises
-        `ToolInputError` for a query without words. Indexes what is new, which takes long the first
-        time."""
+        """Messages that contain all words of the query, most recently used sessions first. Indexes
+        new messages first, which can take long the first time. Raises `ToolInputError` for a query
+        without words."""
 
     def changes(self, id_: str, since: int = 0, limit: int = 50) -> Changes: ...
     def set_model(self, id_: str, model: str) -> Session:
-        """Have a session use another model; empty for its own."""
+        """Switch a session to another model; empty switches back."""
 
 
 class SessionState(Protocol):
-    """The session of a running agent as it is at this moment; the agent fills it in."""
+    """The current state of a running agent's session; provided by the agent."""
 
     @property
     def session(self) -> Session: ...
     @property
     def model(self) -> str:
-        """`provider/id` of what is asked next."""
+        """`provider/id` of the model that gets the next request."""
 
     @property
     def auth(self) -> str:
-        """What kind of credential is used and where it is from; never the credential."""
+        """Kind and source of the credential in use; never the credential itself."""
 
     @property
     def context_tokens(self) -> int:
-        """Tokens in the context; 0 when not known."""
+        """Tokens in the context; 0 if unknown."""
 
     @property
     def context_window(self) -> int:
-        """Tokens that fit in; 0 when not known."""
+        """Maximum tokens of the context; 0 if unknown."""
 
     @property
     def queued(self) -> int:
-        """Messages that wait for their turn."""
+        """Messages waiting for a turn."""
 
     def resolve_model(self, text: str) -> str:
-        """`provider/id` of a model by any of its names; empty for `default`. Raises
-        `ToolInputError` when there is none such, `ToolAuthorizationError` when it may not be
-        chosen, or not by whom this run is for."""
+        """`provider/id` of a model given by any of its names; empty for `default`. Raises
+        `ToolInputError` for an unknown model, `ToolAuthorizationError` if it may not be chosen, or
+        not by the sender of this run."""
 
     def set_model(self, model: str) -> None:
-        """Use a model, by its resolved name, from the next request on; empty for the default."""
+        """Use a model, by its resolved name, from the next request on; empty is the default."""
 
 
 class Step(Struct, frozen=True):
@@ -240,7 +240,7 @@ class Step(Struct, frozen=True):
 
 
 class Plan:
-    """What the agent says it is going to do. A new plan takes the place of the old one."""
+    """The agent's current plan. A new plan replaces the old one."""
 
     def __init__(self) -> None:
         self.steps: tuple[Step, ...] = ()
@@ -251,7 +251,7 @@ class Plan:
 
 
 def locate_store(setting: str | None, env: Mapping[str, str]) -> str:
-    """The file that `session.store` means. Raises `ConfigError` for what is not built in."""
+    """Path of the database set by `session.store`. Raises `ConfigError` for unsupported stores."""
     if not setting:
         return sessions_file(env)
     wrong = ""
@@ -269,7 +269,7 @@ def locate_store(setting: str | None, env: Mapping[str, str]) -> str:
 
 
 def files_of_store(path: str) -> list[str]:
-    """Everything that the store at `path` is made of."""
+    """All files of the store at `path`."""
     beside = (f"{path}{end}" for end in ("", "-wal", "-shm", "-journal", ".lock", ".new"))
     return [*beside, os.path.join(os.path.dirname(path), "sessions")]
 

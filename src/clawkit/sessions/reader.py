@@ -1,4 +1,4 @@
-"""Looking for sessions and reading them; nothing here changes any, but for the index of words."""
+"""Finding and reading sessions. Nothing here modifies them; only the search index is written."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ _LINEAGE = (
     ") SELECT id FROM above ORDER BY depth"
 )
 LETTERS = "abcdefghjkmnpqrstuvwxyz"
-"""Without what is easily taken for another one. An id begins with one, so as not to be a number."""
+"""Letters without easily confused ones. An id starts with a letter so that it is not a number."""
 DIGITS = "23456789"
 _ID = re.compile(f"[{LETTERS}][{LETTERS}{DIGITS}]{{3,7}}")
 _UUID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
@@ -72,7 +72,7 @@ LAST = 2**62
 
 
 class SessionReader:
-    """The sessions of one home. Looking for sessions makes no file where there is none."""
+    """Read access to the sessions of one home. Reading never creates the database."""
 
     def __init__(self, database: Database, redact: Redact | None) -> None:
         self._database = database
@@ -80,9 +80,7 @@ class SessionReader:
         self.redact = redact
 
     def get(self, text: str, agent: str = "", refuse: Refuse | None = None) -> Session:
-        """By id, key, name (of the agent, if one is named), UUID in its key, label, or the first 4
-        characters of its id or more. Raises `NotFoundError`, or `ToolInputError` when more than one
-        could be meant; `ToolAuthorizationError` for one that `refuse` keeps secret."""
+        """See `Sessions.get`."""
         found = self.find(text, agent, refuse)
         if found is not None:
             return found
@@ -127,7 +125,7 @@ class SessionReader:
     def recent(
         self, agent: str | None = None, workspace: str | None = None, limit: int = 20
     ) -> list[Session]:
-        """The sessions that were used last, of one agent or place if one is named."""
+        """The most recently used sessions, optionally of one agent or workspace."""
         place = None if workspace is None else os.fsencode(workspace)
         return self._select(
             "WHERE (?1 IS NULL OR agent = ?1) AND (?2 IS NULL OR workspace = ?2)"
@@ -136,7 +134,7 @@ class SessionReader:
         )
 
     def lineage(self, id_: str) -> tuple[str, ...]:
-        """Ids of the sessions that a session was started by, its parent first."""
+        """Ids of the ancestors of a session, its parent first."""
         if not os.path.lexists(self.path):
             return ()
         with self._database.using() as db:
@@ -153,13 +151,13 @@ class SessionReader:
     def listing(
         self, visible: Visible, wanted: Filter, limit: int, offset: int = 0
     ) -> list[Session]:
-        """Sessions, those used last first."""
+        """Sessions, most recently used first."""
         ids = self._in_use() if wanted.in_use else None
         given = {**see(visible), **want(wanted, ids), "limit": limit, "offset": offset}
         return self._select(LISTING, given)
 
     def relatives(self, sessions: Sequence[Session], visible: Visible) -> list[Relative]:
-        """The parents and children of some sessions, as far as they may be seen."""
+        """The visible parents and children of the given sessions."""
         if not sessions:
             return []
         given = see(visible) | {
@@ -173,8 +171,8 @@ class SessionReader:
     def page(
         self, id_: str, limit: int, offset: int = 0, upto: int | None = None, *, tools: bool = False
     ) -> Page:
-        """The last messages but `offset`, up to the number `upto`; results of tools with `tools`
-        only."""
+        """The latest messages up to number `upto`, skipping the last `offset`; tool results only
+        with `tools`."""
         self._exact(id_)
         last = MAX_NUMBER if upto is None else min(max(upto, 0), MAX_NUMBER)
         which = "" if tools else f" AND {NOT_A_RESULT}"
@@ -190,10 +188,10 @@ class SessionReader:
         return Page(self._entries(id_, rows[::-1]), total, newer + offset)
 
     def search(self, query: str, visible: Visible, limit: int, *, index_s: float = INDEX_S) -> Hits:
-        """Messages with all words of the query, in sessions that were used last first.
+        """Messages that contain all words of the query, most recently used sessions first.
 
-        Raises `ToolInputError` for a query without words. Indexes what is new, for `index_s` at
-        most; sessions that this leaves out are counted in the answer.
+        Indexes new messages for at most `index_s` seconds; sessions left unindexed are counted in
+        the result. Raises `ToolInputError` for a query without words.
         """
         phrases = read_query(query)
         if not os.path.lexists(self.path):
@@ -206,19 +204,19 @@ class SessionReader:
         hits = [
             make_hit(self._session(row[1:]), place & MAX_NUMBER, row[0], phrases, self.redact)
             for place in places[:limit]
-            if (row := rows.get(place))  # unless it was deleted meanwhile
+            if (row := rows.get(place))  # it may have been deleted in the meantime
         ]
         return Hits(hits, len(places) > limit, left)
 
     def _in_use(self) -> list[str]:
-        """Ids of the sessions that a process works in."""
+        """Ids of the sessions that a process has open."""
         folder = os.path.dirname(self._lock_file(""))
         names = os.listdir(folder) if os.path.isdir(folder) else []
         return [name.removesuffix(".lock") for name in names if is_held(os.path.join(folder, name))]
 
     def load(self, id_: str) -> list[Entry]:
-        """What a model is to be sent: the last summary, what it keeps, and what came after, mended;
-        with the numbers that `compact` takes."""
+        """The messages to send to a model, repaired: the last summary, the messages it keeps, and
+        everything after; with the numbers that `compact` takes."""
         with self._database.using() as db:
             query = "SELECT summary, keep_from FROM session WHERE id = ?"
             found = db.execute(query, (sound(id_),)).get
@@ -233,7 +231,7 @@ class SessionReader:
         return [Entry(entries[at].number, message) for at, message in mended]
 
     def history(self, id_: str, limit: int = LAST, before: int | None = None) -> list[Entry]:
-        """The last messages before a number, as they were appended, the oldest first."""
+        """The last messages before a number, as appended, oldest first."""
         self._exact(id_)
         last = LAST if before is None else before - 1
         return self._read(id_, last=last, limit=limit, newest=True)[::-1]
@@ -287,7 +285,7 @@ class SessionReader:
     def _read(
         self, id_: str, first: int = 0, last: int = LAST, limit: int = -1, *, newest: bool = False
     ) -> list[Entry]:
-        """Messages from one number to another, in order; with `newest`, the last ones first."""
+        """Messages of a range of numbers, in order; with `newest`, the latest first."""
         query = _MESSAGES + (" DESC LIMIT ?4" if newest else " LIMIT ?4")
         given = (sound(id_), max(first, 0), min(max(last, -1), MAX_NUMBER), limit)
         with self._database.using() as db:

@@ -1,4 +1,4 @@
-"""Conversations made such that every model API takes them."""
+"""Repairs conversations so that every model API accepts them."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ Numbered = tuple[int, Message]
 
 
 def repair(messages: Sequence[Message]) -> list[Numbered]:
-    """The messages from the last summary on, such that no API refuses them, each with the index of
-    the one that it is, or was made, from.
+    """The messages from the last summary on, in a form that every API accepts, each with the index
+    of the message it is or was made from.
 
-    Every call has exactly one result, in the order of the calls, right after the message that asks
-    for them; one without is said to be interrupted, and results of no call are left out. No two
-    calls have the same id. Answers with neither text nor calls, and empty messages of users, are
-    left out. What is right already comes back as the same objects.
+    Every call has exactly one result, in call order, right after the message with the calls; a
+    missing result is replaced by one that says `interrupted`, and results without a call are
+    dropped. Call ids are unique. Answers with neither text nor calls and empty user messages are
+    dropped. Valid messages are returned as the same objects.
     """
     start = max((at for at, each in enumerate(messages) if isinstance(each, Summary)), default=0)
     used: dict[str, int] = {}
@@ -41,7 +41,7 @@ def repair(messages: Sequence[Message]) -> list[Numbered]:
 def _join(
     answer: tuple[int, Assistant] | None, after: Sequence[Numbered], used: dict[str, int]
 ) -> list[Numbered]:
-    """An answer, the results of its calls, and what else came before the next one."""
+    """An answer, the results of its calls, and the other messages before the next answer."""
     others = [pair for pair in after if not isinstance(pair[1], ToolResult)]
     if answer is None:
         return others
@@ -63,7 +63,7 @@ def _is_empty(message: Message) -> bool:
 
 
 def _with_own_id(call: ToolCall, used: dict[str, int]) -> ToolCall:
-    """The call with an id that none before has. `used` has those, and how often they came."""
+    """The call with a unique id. `used` counts how often each id occurred so far."""
     first = id_ = call.id or "call"
     while id_ in used:
         used[first] += 1
@@ -75,7 +75,7 @@ def _with_own_id(call: ToolCall, used: dict[str, int]) -> ToolCall:
 def _results(
     index: int, asking: Assistant, renamed: Assistant, after: Sequence[Numbered]
 ) -> list[Numbered]:
-    """What came of each call of an answer, in their order."""
+    """The results of the calls of an answer, in call order."""
     found: defaultdict[str, deque[tuple[int, ToolResult]]] = defaultdict(deque)
     for at, each in after:
         if isinstance(each, ToolResult):

@@ -1,8 +1,8 @@
-"""Runs of sub-agents as they are stored: what was asked, what came of it, and who has to be told.
+"""Storage of sub-agent runs: their tasks, their results, and which results are still undelivered.
 
-A run's end is one transaction, before anybody hears of it; that its requester was told is part of
-the transaction that adds the message to the requester's transcript. So whatever happens in
-between, every result is told once.
+The end of a run is stored before it is reported, and a result is marked as delivered in the
+transaction that adds it to the requester's transcript. So every result is delivered exactly once,
+even after a crash.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from clawkit.store import Database
 
 MAX_TEXT = 256 * 1024
-"""Characters of a result that are stored with the run; the transcript has all of it."""
+"""Characters of a result stored with the run; the sub-agent's transcript has the full text."""
 _FIELDS = (
     "id, session, requester, root, name, label, task, status, created_ms, started_ms, ended_ms,"
     " timeout_s, cleanup, text, error, output, usage, told_ms, attachments,"
@@ -48,8 +48,8 @@ class RunStore:
             )
 
     def finish(self, id_: str, outcome: Outcome, *, is_silent: bool = False) -> bool:
-        """Store how a run ended; false when it had ended before, which stays as it is. One that
-        `is_silent` is not told."""
+        """Store how a run ended; false, without a change, if it had already ended. The result of an
+        `is_silent` run is not reported."""
         usage = msgspec.json.encode(bound_usage(outcome.usage)).decode()
         output = b"" if outcome.output is None else encode_value(outcome.output, self._redact)
         at_ms = now_ms()
@@ -70,33 +70,34 @@ class RunStore:
         return found[0] if found else None
 
     def of_requester(self, session: str) -> list[Run]:
-        """Runs that a session started, the oldest first."""
+        """Runs that a session started, oldest first."""
         return self._select("WHERE requester = ? ORDER BY rowid", sound(session))
 
     def of_session(self, session: str) -> Run | None:
-        """The last run of a session; None for one that no other started."""
+        """The last run in a session; None if it is not a sub-agent's session."""
         found = self._select("WHERE session = ? ORDER BY rowid DESC LIMIT 1", sound(session))
         return found[0] if found else None
 
     def untold(self, root: str) -> list[Run]:
-        """Results that nobody was told, of a session and all below it."""
+        """Undelivered results in the tree below a root session."""
         return self._select(
             "WHERE root = ? AND ended_ms > 0 AND told_ms = 0 ORDER BY ended_ms, rowid", sound(root)
         )
 
     def interrupt(self, root: str, wind_up: WindUp) -> None:
-        """Note that the process ended which these runs were in. Only for who holds the root."""
+        """Mark unfinished runs as interrupted: their process is gone. The caller must hold the lock
+        of the root session."""
         for run in self._select("WHERE root = ? AND ended_ms = 0", sound(root)):
             why = "clawkit ended before it was done"
             self.finish(run.id, wind_up(run, Outcome("interrupted", *self._so_far(run, why))))
 
     def forget(self, id_: str) -> None:
-        """Remove a run that never began."""
+        """Remove a run that never started."""
         with self._database.writing() as db:
             db.execute("DELETE FROM run WHERE id = ?", (id_,))
 
     def _so_far(self, run: Run, error: str) -> tuple[str, str, None, Usage]:
-        """What a run had said, and used, when its process ended."""
+        """The last text and the usage of a run whose process ended."""
         query = "SELECT row, input, output, cache_read, cache_write, cost FROM session WHERE id = ?"
         with self._database.using() as db:
             found = db.execute(query, (run.session,)).get
@@ -114,7 +115,7 @@ class RunStore:
         return "", error, None, Usage(*counts)
 
     def archive(self, root: str, ended_before_ms: int) -> None:
-        """Put the sessions of runs away that ended before a time, and were told."""
+        """Archive the sessions of runs that ended before a time and were reported."""
         over = "SELECT session FROM run WHERE root = ? AND told_ms > 0 AND ended_ms < ?"
         given = (sound(root), ended_before_ms)
         with self._database.using() as db:
@@ -127,8 +128,8 @@ class RunStore:
                 db.execute(change, (now_ms(), *given))
 
     def listener(self, session: str, root: str) -> str:
-        """Who is told what is for a session: itself, or the nearest one above it, up to the root,
-        that is not a run which is over."""
+        """The session that receives results meant for a session: itself or, if its run has ended,
+        its nearest ancestor that is still active, up to the root."""
         for _ in range(_ANCESTORS):
             if session == root:
                 break
@@ -139,7 +140,7 @@ class RunStore:
         return session
 
     def cost(self, root: str) -> float:
-        """Dollars of all runs below a session that are over."""
+        """Cost in dollars of all finished runs below a root session."""
         with self._database.using() as db:
             query = "SELECT total(json_extract(usage, '$.cost')) FROM run WHERE root = ?"
             return float(db.execute(query, (sound(root),)).get)
@@ -151,7 +152,7 @@ class RunStore:
 
 
 def add_run(db: Connection, run: Run, redact: Redact | None) -> None:
-    """Store a run, in the transaction that makes its session."""
+    """Store a run, in the transaction that creates its session."""
     given = map(sound, (run.id, run.session, run.requester, run.root, run.name))
     places = run.attachments, msgspec.json.encode(run.worktree).decode() if run.worktree else ""
     words = (_clean(run.label, redact), _clean(run.task, redact), run.status)
@@ -164,7 +165,7 @@ def add_run(db: Connection, run: Run, redact: Redact | None) -> None:
 
 
 def mark_told(db: Connection, runs: Iterable[str]) -> None:
-    """Note that results are in a transcript, in the transaction that puts them there."""
+    """Mark results as delivered, in the transaction that adds them to a transcript."""
     for each in runs:
         db.execute("UPDATE run SET told_ms = ? WHERE id = ?", (now_ms(), sound(each)))
 

@@ -1,5 +1,5 @@
-"""Full-text search over what was said. Words are indexed when a search wants them, never before:
-storing a message must stay cheap."""
+"""Full-text search over messages. Messages are indexed by the next search rather than when they are
+stored, so that storing one stays cheap."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ if TYPE_CHECKING:
 MAX_QUERY, MAX_PHRASES = 1_000, 32
 SNIPPET = 300
 INDEX_S = 20.0
-"""How long one search may index; what is left is for the next one."""
+"""Seconds that one search may spend on indexing; the next one continues."""
 BATCH_MESSAGES, BATCH_CHARS = 400, 1_000_000
 _PAUSE_S = 0.001
 FEW = 2_000
-"""Up to so many matches are looked at as a whole; of more, session by session."""
+"""Up to this many matches are sorted in memory; with more, each session is searched in turn."""
 NOT_A_RESULT = 'substr(body, 1, 20) <> CAST(\'{"type":"toolResult"\' AS BLOB)'
 _LAST_NUMBER = 2**32 - 1
-_MARGIN = 8_192  # characters redacted beyond a snippet: longer than a secret across its end
+_MARGIN = 8_192  # characters redacted beyond a snippet: longer than any secret across its end
 _PHRASE = r'"([^"]*)"?|([^\s"]+)'
 _NEW = "FROM session LEFT JOIN searched USING (row) WHERE last > coalesce(number, 0)"
 FORGET_WORDS = (
@@ -40,7 +40,7 @@ FORGET_WORDS = (
 
 
 def read_query(text: str) -> list[str]:
-    """The words and quoted phrases of a query. Raises `ToolInputError` when there are none, or too
+    """The words and quoted phrases of a query. Raises `ToolInputError` if there are none, or too
     many."""
     pieces = [one or other for one, other in re.findall(_PHRASE, sound(text).replace("\0", " "))]
     phrases = [each for each in pieces if any(map(str.isalnum, each))]
@@ -53,13 +53,13 @@ def read_query(text: str) -> list[str]:
 
 
 def bring_up_to_date(database: Database, index_s: float) -> int:
-    """Index what is new. The number of sessions for which there was no time."""
+    """Index new messages. Returns the number of sessions that are not fully indexed yet."""
     end = time.monotonic() + index_s
     with database.using() as db:
         left = _count_new(db)
     while left and time.monotonic() < end:
-        # A transaction for each batch, and a moment for others to store messages in between: a
-        # lock that is taken again at once may never be theirs.
+        # One transaction per batch, with a pause in between so that others can store messages:
+        # without it, they might never get the lock.
         with database.writing() as db:
             _index_batch(db)
             left = _count_new(db)
@@ -94,19 +94,20 @@ def _index_batch(db: Connection) -> None:
 
 
 def _text_of(body: bytes) -> str:
-    """What a person or a model said; empty for everything else."""
+    """The text of a user or assistant message; empty for all others."""
     try:
         message = decode(body)
     except (ValueError, RecursionError):
-        return ""  # reading the session says that it is damaged
+        return ""  # the damage is reported when the session is read
     if not isinstance(message, (User, Assistant)):
         return ""
     return "\n".join(part.text for part in message.content if isinstance(part, Text))
 
 
 def find_places(db: Connection, phrases: Sequence[str], visible: Visible, limit: int) -> list[int]:
-    """Where messages with all phrases are: in the sessions used last first, the latest first."""
-    # In quotes nothing is syntax, and a quote is doubled.
+    """Places of messages that contain all phrases: most recently used sessions first, and the
+    latest messages of each first."""
+    # Quoted text is literal in an FTS5 query; quotes in it are doubled.
     match = " ".join('"{}"'.format(phrase.replace('"', '""')) for phrase in phrases)
     rows = [int(row) for (row,) in db.execute(VISIBLE_ROWS, see(visible))]
     found = _match(db, match, 0, 2**62, FEW)
@@ -140,7 +141,7 @@ def make_hit(
 
 
 def _cut_out(text: str, phrases: Sequence[str], redact: Redact | None) -> str:
-    """What is around the first phrase, on one line."""
+    """The text around the first phrase, on one line."""
     at = _locate(text, phrases)
     near = text[max(0, at - _MARGIN) : at + _MARGIN]
     near = " ".join((redact(near) if redact else near).split())
@@ -150,7 +151,7 @@ def _cut_out(text: str, phrases: Sequence[str], redact: Redact | None) -> str:
 
 
 def _locate(text: str, phrases: Sequence[str]) -> int:
-    """Where the first phrase occurs; 0 where only the index sees one, by another spelling."""
+    """Offset of the first phrase; 0 if only the index matches it, such as without an accent."""
     words = (r"\W+".join(re.findall(r"\w+", phrase)) for phrase in phrases)
     found = re.search("|".join(rf"\b{word}\b" for word in words), text, re.IGNORECASE)
     return found.start() if found else 0

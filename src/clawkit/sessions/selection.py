@@ -1,4 +1,4 @@
-"""Choosing among all sessions, in SQL: there may be very many of them."""
+"""Selecting sessions in SQL, since there may be very many of them."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ RELATIVES = (
 
 
 def see(visible: Visible) -> dict[str, str]:
-    """What the queries need to know about visibility."""
+    """Query parameters for visibility."""
     return {
         "id": visible.id,
         "key": visible.key,

@@ -1,4 +1,4 @@
-"""Conversations on the disk: whatever was appended is there again, however the process ended."""
+"""Durable storage of conversations: an appended message survives a crash of the process."""
 
 from __future__ import annotations
 
@@ -64,14 +64,14 @@ _TITLE_FROM = 60
 
 
 class SessionStore(SessionReader):
-    """The sessions of one home. Every method is one step that happens whole or not at all.
+    """The sessions of one home. Every method is atomic.
 
-    Looking for sessions makes no file where there is none. Methods that take an `id_` want it
-    whole, and raise `NotFoundError` when there is no such session.
+    Reading never creates the database. Methods that take an `id_` expect the full id and raise
+    `NotFoundError` if there is no such session.
     """
 
     def __init__(self, path: str, redact: Redact | None = None, *, lock_wait_s: float = 2) -> None:
-        """`redact` takes secrets out of all text before it is stored; it may be set later on."""
+        """`redact` removes secrets from all text before it is stored; it may be set later."""
         what = "the store of sessions"
         database = Database(path, what, APPLICATION, MIGRATIONS, lock_wait_s=lock_wait_s)
         super().__init__(database, redact)
@@ -92,11 +92,11 @@ class SessionStore(SessionReader):
         run: Run | None = None,
         copy_of: str = "",
     ) -> Session:
-        """A new session; without a name it is called by its id. Raises `ConflictError` when the
-        agent has one of that name.
+        """Create a session; without a name, its id is used. Raises `ConflictError` if the agent
+        already has a session of that name.
 
-        With `run`, it is made together with the run it is for. It begins with the messages of the
-        session `copy_of`.
+        With `run`, the run is stored in the same transaction. The messages of the session `copy_of`
+        are copied into the new one.
         """
         check_name(agent, "an agent")
         if name is not None:
@@ -129,13 +129,13 @@ class SessionStore(SessionReader):
         return Mailbox(self._database, self.redact)
 
     def bring_back(self, id_: str) -> Session:
-        """Use a session again that was put away."""
+        """Unarchive a session."""
         with self._database.writing() as db:
             db.execute("UPDATE session SET archived_ms = 0 WHERE id = ?", (sound(id_),))
         return self._exact(id_)
 
     def rename(self, id_: str, name: str) -> Session:
-        """Call a session, and its key, by another name."""
+        """Change the name of a session, and with it its key."""
         check_name(name)
         with self._database.writing() as db:
             key = session_key(self._exact(id_, db).agent, name)
@@ -153,7 +153,7 @@ class SessionStore(SessionReader):
         thinking: str | None = None,
         state: Mapping[str, Any] | None = None,
     ) -> Session:
-        """Change what is given. Of `state`, only the keys given; None takes a key away."""
+        """Change the given fields. `state` is merged key by key; None removes a key."""
         new_title = None if title is None else self._title(title, MAX_TITLE)
         given: tuple[tuple[Event, str, str | None], ...] = (
             ("model", "model_override", model_override),
@@ -180,8 +180,8 @@ class SessionStore(SessionReader):
         return self.update(id_, model_override=model)
 
     def delete(self, id_: str) -> None:
-        """Forget a session, its messages, and files that came with its task. Raises
-        `ConflictError` while it is in use."""
+        """Delete a session with its messages and attachments. Raises `ConflictError` while it is in
+        use."""
         key = self._exact(id_).key
         with self.hold(id_):
             with self._database.writing() as db:
@@ -202,8 +202,8 @@ class SessionStore(SessionReader):
             remove_attachments(attachments_dir(os.environ, key))
 
     def append(self, id_: str, message: Message, *, is_redacted: bool = False) -> int:
-        """Add a message; it is on the disk when this returns its number. One that `is_redacted`
-        has been through the same redaction before."""
+        """Append a message and return its number; it is on disk by then. `is_redacted` says that
+        it has been redacted already."""
         if isinstance(message, Summary):
             return self.compact(id_, message, LAST)
         redact = None if is_redacted else self.redact
@@ -224,12 +224,12 @@ class SessionStore(SessionReader):
             return _add_message(db, id_, body, at_ms, event, title=title, usage=usage, model=model)
 
     def compact(self, id_: str, summary: Summary, keep_from: int) -> int:
-        """Have a summary stand for all messages before the number `keep_from`."""
+        """Replace all messages before the number `keep_from` with a summary."""
         id_, body = sound(id_), encode(summary, self.redact)
         with self._database.writing() as db:
             usage = bound_usage(summary.usage)
             number = _add_message(db, id_, body, _now_ms(), "compacted", usage=usage)
-            # What another summary already stands for stays away.
+            # Messages that an earlier summary replaced stay replaced.
             db.execute(
                 "UPDATE session SET summary = ?, keep_from = max(keep_from, ?), context_tokens = 0"
                 " WHERE id = ?",
@@ -239,8 +239,8 @@ class SessionStore(SessionReader):
 
     @contextmanager
     def hold(self, id_: str) -> Iterator[None]:
-        """Keep a session for this process, until it ends. Raises `ConflictError`, which says what
-        has it."""
+        """Lock a session for this process. Raises `ConflictError` that names the holder if it is
+        locked."""
         session = self._exact(id_)
         with hold_lock(self._lock_file(session.id), f"the session {session.name!r}"):
             yield
@@ -261,20 +261,21 @@ class LiveSession:
         is_new: bool = False,
         shares_store: bool = False,
     ) -> None:
-        """Raises `ConflictError` when another process works in it. A store that it does not share
-        with others is closed with it."""
+        """Raises `ConflictError` if another process has the session open. A store that is not
+        shared is closed together with it."""
         self.store = store
         self._shares_store = shares_store
         self.id = session.id
         self._is_empty = is_new
         self._numbers: dict[int, tuple[Message, int]] = {}
-        """Identity of a message to its number; the message is held, so that it stays the one."""
+        """`id()` of a message to the message and its number; the reference keeps the `id()` valid.
+        """
         self._held = ExitStack()
         self._held.enter_context(store.hold(session.id))
 
     @classmethod
     def open(cls, store: SessionStore, agent: str, name: str | None, workspace: str) -> LiveSession:
-        """The conversation of that name or id, else a new one; takes over the store."""
+        """Open the session of that name or id, or create one; takes ownership of the store."""
         try:
             session = store.find(name, agent) if name else None
             if session is None:
@@ -305,7 +306,7 @@ class LiveSession:
         self._is_empty = False
 
     def compact(self, summary: Summary, kept: Sequence[Message]) -> None:
-        # What could not be stored has no number.
+        # A message that could not be stored has no number.
         known = {id(each): self._numbers[id(each)] for each in kept if id(each) in self._numbers}
         after = max((number for _, number in self._numbers.values()), default=0) + 1
         keep_from = min((number for _, number in known.values()), default=after)
@@ -317,10 +318,10 @@ class LiveSession:
         self._is_empty = False
 
     def close(self) -> None:
-        """Let go of it. One in which nothing was ever said or set is forgotten."""
+        """Release the session. It is deleted if nothing was ever said or set in it."""
         self._held.close()
         if self._is_empty:
-            # Nothing is lost where that fails; by now another process may use it.
+            # Nothing is lost if this fails; another process may have opened it by now.
             with suppress(ToolError):
                 self.store.delete(self.id)
         if not self._shares_store:
@@ -357,8 +358,8 @@ def _add_message(
     usage: Usage = NO_USAGE,
     model: str = "",
 ) -> int:
-    """Add a message; its number. One with a `title` begins a turn, and gives it to a session that
-    has none yet."""
+    """Add a message and return its number. A message with a `title` starts a turn, and its title
+    becomes that of a session without one."""
     counted = (*msgspec.structs.astuple(usage), usage.context)
     begun = (event is not None, title is not None, title or "")
     found = db.execute(_ADD, (at_ms, *begun, *counted, model, id_)).get
@@ -379,7 +380,7 @@ def _log(
     details: Mapping[str, Any],
     version: int = 0,
 ) -> None:
-    """Note a change under the next number, or the one given; the oldest of many is forgotten."""
+    """Log a change under the next or the given number; the oldest of too many are deleted."""
     if not version:
         query = "UPDATE session SET version = version + 1 WHERE id = ? RETURNING version"
         version = db.execute(query, (id_,)).get
@@ -390,7 +391,7 @@ def _log(
 
 
 def _pack_state(state: Mapping[str, Any]) -> bytes:
-    """Settings of a session as they are stored; those that are None are not."""
+    """Encode the settings of a session; those that are None are left out."""
     try:
         data = msgspec.json.encode({key: each for key, each in state.items() if each is not None})
     except (TypeError, ValueError, RecursionError) as error:

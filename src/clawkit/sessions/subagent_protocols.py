@@ -1,4 +1,4 @@
-"""What a run of a sub-agent is, and what tools may ask about those of their session."""
+"""Data types of sub-agent runs, and the interface for tools that start and manage them."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ RunStatus = Literal[
 
 
 class Worktree(Struct, frozen=True):
-    """A commit that is checked out for one task."""
+    """A commit checked out for one task."""
 
     place: str
-    """Directory of all that belongs to it."""
+    """Directory of everything that belongs to it."""
     repository: str
-    """The work tree of the repository that it is from."""
+    """The work tree of the original repository."""
     prefix: str
-    """Where in the repository the workspace is; empty for the top."""
+    """Path of the workspace in the repository; empty for the top level."""
     objects: str
-    """Directory of the objects of the repository."""
+    """Object directory of the original repository."""
     commit: str
 
     @property
@@ -40,7 +40,8 @@ class Worktree(Struct, frozen=True):
 
     @property
     def git_dir(self) -> str:
-        """What it is compared by, out of reach for the sub-agent; there once that may work."""
+        """Git directory that the result is compared with, out of the sub-agent's reach. It exists
+        once the sub-agent may have started to work."""
         return os.path.join(self.place, "git")
 
     @property
@@ -53,11 +54,11 @@ class Run(Struct, frozen=True):
 
     id: str
     session: str
-    """Id of the session it works in."""
+    """Id of the sub-agent's session."""
     requester: str
     """Id of the session that started it."""
     root: str
-    """Id of the session whose process runs it."""
+    """Id of the root session, whose process runs it."""
     name: str
     label: str
     task: str
@@ -66,21 +67,21 @@ class Run(Struct, frozen=True):
     started_ms: int = 0
     ended_ms: int = 0
     timeout_s: float = 0.0
-    """0 for none."""
+    """0 for no limit."""
     cleanup: Literal["keep", "delete"] = "keep"
     text: str = ""
-    """The last answer; what there was of one where it did not get to its end."""
+    """The last answer; partial if the run did not complete."""
     error: str = ""
     output: Any = None
-    """The result as data, where a schema was given."""
+    """The result as data, if a schema was given."""
     usage: Usage = Usage()  # frozen
     told_ms: int = 0
     attachments: str = ""
-    """Directory of the files that came with the task, which goes when it ends; empty when there is
-    none, or it stays."""
+    """Directory of the attachments to remove when the run ends; empty if there is none, or it is
+    kept."""
     worktree: Worktree | None = None
     changes: str = ""
-    """What it changed in its worktree, for the requester."""
+    """Description of the changes in its worktree, for the requester."""
 
     @property
     def is_over(self) -> bool:
@@ -88,7 +89,7 @@ class Run(Struct, frozen=True):
 
 
 class Outcome(Struct, frozen=True):
-    """How a run ended. It is the runtime that says so, never the model."""
+    """How a run ended; decided by the runtime, never by the model."""
 
     status: RunStatus
     text: str = ""
@@ -99,12 +100,12 @@ class Outcome(Struct, frozen=True):
 
 
 WindUp = Callable[[Run, Outcome], Outcome]
-"""Removes what was there for a run alone, when nothing of it works any more; how it ended, with
-what is to be said about that. Blocks; must not raise."""
+"""Removes the resources of a run once nothing of it is running any more, and returns the outcome
+with a note about them. Blocks; must not raise."""
 
 
 class Attachment(Struct, frozen=True):
-    """A file to go with a task."""
+    """A file attached to a task."""
 
     name: str
     content: str
@@ -114,17 +115,17 @@ class Attachment(Struct, frozen=True):
 
 
 class SpawnRequest(Struct, frozen=True):
-    """A task as it is asked for."""
+    """A task as requested by the caller."""
 
     task: str
     label: str = ""
     name: str = ""
     agent: str = ""
-    """Empty for the agent of the requester."""
+    """Empty for the requester's own agent."""
     model: str = ""
     thinking: Thinking | None = None
     timeout_s: float | None = None
-    """Seconds; 0 for none, None for what is configured."""
+    """Seconds; 0 for no limit, None for the configured value."""
     sandbox: Literal["inherit", "require"] = "inherit"
     cleanup: Literal["keep", "delete"] = "keep"
     fork: bool = False
@@ -132,11 +133,11 @@ class SpawnRequest(Struct, frozen=True):
     is_told: bool = True
     attachments: tuple[Attachment, ...] = ()
     mount_path: str = ""
-    """What the task calls the directory of the attachments."""
+    """Name that the task uses for the directory of the attachments."""
     worktree: bool = False
     """Work in a checkout of the last commit instead of the workspace."""
     cwd: str = ""
-    """Directory in the workspace that relative paths begin in."""
+    """Working directory, inside the workspace."""
 
 
 class Spawned(Struct, frozen=True):
@@ -144,52 +145,52 @@ class Spawned(Struct, frozen=True):
 
     run: Run
     key: str
-    """Of its session."""
+    """Key of its session."""
     model: str
     warning: str = ""
     attachments: dict[str, Any] = {}
-    """What is said about them: count, sizes, digests."""
+    """Count, sizes and digests."""
 
 
 class RunState(Struct, frozen=True):
-    """A run as it is at this moment."""
+    """The current state of a run."""
 
     run: Run
     status: RunStatus
     usage: Usage
     step: str = ""
-    """What it does just now, in a few words; empty unless it works."""
+    """What it is doing, in a few words; empty unless it is running."""
 
 
 class Delegates(Protocol):
-    """The sub-agents of the session that a tool works for."""
+    """The sub-agents of the calling session."""
 
     def spawn(self, request: SpawnRequest) -> Spawned:
-        """Start one. Raises `ToolInputError`, `ToolAuthorizationError`."""
+        """Start a sub-agent. Raises `ToolInputError`, `ToolAuthorizationError`."""
 
     def list(self, ended_after_ms: int = 0) -> Sequence[RunState]:
-        """Those that are not over, and those that ended after a time."""
+        """All active runs, and those that ended after the given time."""
 
     def active(self) -> Sequence[Run]:
-        """Those that are queued or running."""
+        """All queued and running ones."""
 
     def find(self, which: str) -> Run:
-        """By id, name, label or session; `last` is the newest. Raises `NotFoundError`, or
-        `ToolInputError` when more than one could be meant."""
+        """Find a run by id, name, label or session; `last` is the newest. Raises `NotFoundError`,
+        or `ToolInputError` for an ambiguous reference."""
 
     async def wait(self, runs: Sequence[Run], timeout_s: float | None) -> Sequence[RunState]:
-        """Wait for one of them, or of all that are active, to end; those that have."""
+        """Wait until one of the runs (default: of all active ones) has ended; returns those that
+        have."""
 
     def rest(self, timeout_s: float | None) -> bool:
-        """Once this turn is over, wait until one has reported, or the time is over. False when
-        results are there already: the model reads them next. Raises `ToolInputError` where no turn
-        goes on."""
+        """After this turn, wait for a report or the timeout. False if results are already
+        available: the model reads them next. Raises `ToolInputError` outside a turn."""
 
     def steer(self, run: Run, text: str) -> None:
-        """Say something to one that works. Raises `ToolInputError` when it does not."""
+        """Send a message to a running sub-agent. Raises `ToolInputError` if it is not running."""
 
     async def cancel(self, run: Run | None, by: str) -> int:
-        """Stop one, or all, with everything they started; how many there were."""
+        """Stop one run, or all, with everything they started; returns how many were stopped."""
 
 
 def now_ms() -> int:

@@ -1,7 +1,7 @@
-"""Sub-agents of one process: their queue, their limits, and how their results reach who asked.
+"""The sub-agents of one process: queue, limits, and delivery of results to the requester.
 
-What holds after a crash is in `runs`; this is what happens while the process lives. One object
-serves a session and everything below it.
+This is in-memory state; `runs` has what must survive a crash. One object serves a root session and
+all sub-agents below it.
 """
 
 from __future__ import annotations
@@ -36,50 +36,50 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 SKIP = "ANNOUNCE_SKIP"
-"""A sub-agent whose last answer is this has nothing to report."""
+"""Last answer of a sub-agent that has nothing to report."""
 LIMITS = "agents.defaults.subagents"
 MAX_LABEL = 120
 _STOP_S = 3.0
-"""How long a sub-agent may take to stop."""
+"""Seconds that a sub-agent may take to stop."""
 _RETRIES_S = (0.1, 0.5, 1, 2, 5)
-"""Pauses between attempts to store a result."""
+"""Seconds between attempts to store a result."""
 
 
 class Spec(Struct, frozen=True):
-    """A task for a sub-agent, checked and resolved."""
+    """A task for a sub-agent, validated and resolved."""
 
     requester: Session
     depth: int
-    """Of the sub-agent: 1 below a main session."""
+    """Depth of the sub-agent: 1 directly below a main session."""
     agent: str
     task: str
     workspace: str
     label: str = ""
     name: str = ""
     model: str = ""
-    """Empty for what the agent has, else the requester."""
+    """Empty for the agent's model, or else the requester's."""
     fallbacks: tuple[str, ...] = ()
     thinking: Thinking | None = None
     timeout_s: float = 0.0
     sandboxed: bool = False
     cleanup: Literal["keep", "delete"] = "keep"
     fork: bool = False
-    """Begin with the requester's messages."""
+    """Start with a copy of the requester's messages."""
     output_schema: dict[str, Any] | None = None
     is_told: bool = True
-    """Whether the requester wants to hear of the end."""
+    """Whether the result is reported to the requester."""
     attached: tuple[str, ...] = ()
-    """Names of the files that come with the task."""
+    """Names of the attachments."""
     keeps_attached: bool = False
-    """Whether they stay with its session."""
+    """Whether the attachments are kept with the session."""
     mount_path: str = ""
     worktree: Worktree | None = None
     cwd: str = ""
-    """Directory that relative paths begin in, from the workspace."""
+    """Working directory, relative to the workspace."""
 
 
 class Limits(Struct, frozen=True):
-    """How many sub-agents there may be."""
+    """Limits on the number and depth of sub-agents."""
 
     max_concurrent: int
     max_depth: int
@@ -87,28 +87,28 @@ class Limits(Struct, frozen=True):
 
 
 class Child(Protocol):
-    """A sub-agent that works. It is made by the runtime."""
+    """A running sub-agent; created by the runtime."""
 
     async def work(self) -> Outcome:
-        """Do the task, and wait for what it starts itself. Never raises but for cancellation."""
+        """Do the task, and wait for its own sub-agents. Raises nothing but `CancelledError`."""
 
     def steer(self, text: str) -> None: ...
     @property
     def usage(self) -> Usage: ...
     @property
     def text(self) -> str:
-        """Its last words so far."""
+        """Its latest text so far."""
 
     @property
     def step(self) -> str:
-        """What it does just now, in a few words."""
+        """What it is doing, in a few words."""
 
     def ended(self, outcome: Outcome) -> None:
-        """Its run is over, and stored."""
+        """Called when its run has ended and the result is stored."""
 
 
 class _Live(Struct):
-    """A run that is not over."""
+    """A queued or running run."""
 
     run: Run
     spec: Spec
@@ -117,29 +117,29 @@ class _Live(Struct):
     child: Child | None = None
     task: asyncio.Task[None] | None = None
     ended_as: Outcome | None = None
-    """How it is to end, where that was decided from outside."""
+    """The outcome, if it was decided from outside."""
     has_slot: bool = False
     is_ending: bool = False
-    """It starts nothing more."""
+    """Whether it may no longer start sub-agents."""
 
 
 class Subagents:
     """The sub-agents below one session."""
 
     def __init__(self, root: Session, store: SessionStore, wind_up: WindUp) -> None:
-        """This process holds the root: runs that are not over belonged to one that is gone."""
+        """The caller must hold the root's lock: unfinished runs are those of a dead process."""
         self.root = root
         self._store = store
         self._wind_up = wind_up
         self.runs.interrupt(root.id, wind_up)
         self._live: dict[str, _Live] = {}
         self._waiting: dict[str, deque[str]] = {}
-        """Runs without a slot by requester; each requester in turn gets the next one."""
+        """Queued runs by requester; free slots are given to requesters in turn."""
         self._busy = 0
         self._max_busy = 1
         self._listeners: dict[str, Callable[[], None]] = {}
         self._claimed: set[str] = set()
-        """Results that are on their way into a transcript."""
+        """Results being added to a transcript."""
         self._changed = asyncio.Condition()
         self._is_closed = False
 
@@ -154,8 +154,8 @@ class Subagents:
         open_child: Callable[[Spec, Session], Child],
         files: Sequence[AttachedFile] = (),
     ) -> tuple[Run, Session]:
-        """Queue a task; the run and its session. Raises `ToolAuthorizationError` when it would be
-        one too many, `ToolError` when its files cannot be stored."""
+        """Queue a task; returns the run and its session. Raises `ToolAuthorizationError` if a limit
+        is reached, `ToolError` if its attachments cannot be stored."""
         active = [each for each in self._live.values() if each.run.requester == spec.requester.id]
         if spec.depth > limits.max_depth:
             raise ToolAuthorizationError(
@@ -209,7 +209,7 @@ class Subagents:
     def _attach(
         self, run: Run, session: Session, place: str, files: Sequence[AttachedFile]
     ) -> None:
-        """Store the files of a run that is stored: whatever happens now, they are found again."""
+        """Store the attachments. The run is already stored, so they are found after a crash."""
         from clawkit.sessions.attachments import write_attachments
 
         try:
@@ -223,7 +223,7 @@ class Subagents:
         while self._busy < self._max_busy and self._waiting and not self._is_closed:
             requester, queue = next(iter(self._waiting.items()))
             live = self._live.get(queue.popleft())
-            # The others have their turn first.
+            # To the end of the queue: other requesters come first.
             del self._waiting[requester]
             if queue:
                 self._waiting[requester] = queue
@@ -247,8 +247,8 @@ class Subagents:
 
     @contextmanager
     def resting(self, session: str) -> Iterator[None]:
-        """While a sub-agent waits for its own, another one may work; it never waits for a slot
-        afterwards, or all could wait for each other."""
+        """Free the slot of a sub-agent while it waits for its own sub-agents. It is taken back
+        without waiting, which could deadlock."""
         live = self._live_of(session)
         if live is None:
             yield
@@ -260,7 +260,7 @@ class Subagents:
             self._take_slot(live)
 
     async def _run(self, live: _Live) -> None:
-        """One sub-agent from its first request to its result; the root of its task."""
+        """Run one sub-agent from start to result; the root of its asyncio task."""
         outcome: Outcome
         try:
             self.runs.start(live.run.id)
@@ -270,13 +270,13 @@ class Subagents:
             outcome = live.ended_as or self._partial(
                 live, "interrupted", "clawkit ended before it was done"
             )
-        except Exception as error:  # noqa: BLE001  # a task's root: whatever happens is a result
+        except Exception as error:  # noqa: BLE001  # task root: every failure becomes a result
             log.warning("a sub-agent failed: %r", error)
             outcome = self._partial(live, "failed", str(error) or type(error).__name__)
         await unbroken(self._end(live, outcome))
 
     async def _work(self, live: _Live, child: Child) -> Outcome:
-        """Let it work until its deadline. One that ignores being stopped is left behind."""
+        """Let it work until its deadline. One that does not stop when cancelled is abandoned."""
         limit_s = live.spec.timeout_s
         work = asyncio.ensure_future(child.work())
         try:
@@ -299,8 +299,8 @@ class Subagents:
         return Outcome(status, text, error, usage=usage)
 
     async def _end(self, live: _Live, outcome: Outcome) -> None:
-        """Store the result, then let others know. Only what was completed has waited for all that
-        it started; the rest of that is stopped."""
+        """Store the result, then notify listeners. A completed run has waited for its sub-agents;
+        those of any other are stopped."""
         run, spec = live.run, live.spec
         live.is_ending = True
         await self._stop_below(live.session.id, "the end of its requester")
@@ -320,7 +320,7 @@ class Subagents:
             except ToolError as error:
                 log.warning("the session of a sub-agent could not be deleted: %s", error)
         try:
-            # Of a silent end, too: a session that waits must not do so for nothing.
+            # For a silent end, too: a waiting session must not wait forever.
             if listener := self._listener(run.requester):
                 listener()
         except Exception as error:  # noqa: BLE001  # the listener's own code
@@ -341,7 +341,7 @@ class Subagents:
                 self.runs.finish(run.id, outcome, is_silent=is_silent)
                 return
             except ToolError as error:
-                # At last it stays `running` in the store, and will be told as interrupted.
+                # If all attempts fail, it stays `running` and is later reported as interrupted.
                 log.warning("the result of a sub-agent could not be stored: %s", error)
             if pause_s is not None:
                 await asyncio.sleep(pause_s)
@@ -355,14 +355,14 @@ class Subagents:
         return self._listeners.get(self.runs.listener(session, self.root.id))
 
     def listen(self, session: str, listener: Callable[[], None] | None) -> None:
-        """Call `listener` whenever there are results for a session; None to stop."""
+        """Call `listener` whenever a session has new results; None removes the listener."""
         if listener is None:
             self._listeners.pop(session, None)
         else:
             self._listeners[session] = listener
 
     def untold(self, session: str) -> list[Run]:
-        """Results that a session has to be told, and that are not on their way."""
+        """Results to be delivered to a session that were not claimed yet."""
         return [
             run
             for run in self.runs.untold(self.root.id)
@@ -371,21 +371,21 @@ class Subagents:
         ]
 
     def claim(self, session: str) -> list[Run]:
-        """The same; each is given out once."""
+        """Like `untold`, but claims the results: each is returned only once."""
         found = self.untold(session)
         self._claimed.update(run.id for run in found)
         return found
 
     def unclaim(self, runs: Sequence[str]) -> None:
-        """They did not get into the transcript after all."""
+        """Release results that were not added to the transcript after all."""
         self._claimed.difference_update(runs)
 
     def active(self, requester: str) -> list[Run]:
-        """Runs of a session that are queued or running."""
+        """Queued and running runs that a session started."""
         return [live.run for live in self._live.values() if live.run.requester == requester]
 
     def run_of(self, session: str) -> Run | None:
-        """The run that works in a session just now."""
+        """The active run in a session."""
         live = self._live_of(session)
         return live.run if live else None
 
@@ -398,11 +398,11 @@ class Subagents:
         return RunState(run, "running", live.child.usage, live.child.step)
 
     def working(self) -> list[RunState]:
-        """All sub-agents of the tree that are at work."""
+        """All running sub-agents of the tree."""
         return [self.state(each.run) for each in self._live.values() if each.child is not None]
 
     def spent_beside(self, session: str) -> float:
-        """Dollars of all sub-agents but one, those that work included."""
+        """Cost in dollars of all sub-agents except one, including running ones."""
         live = (
             each.child.usage.cost
             for each in self._live.values()
@@ -411,8 +411,8 @@ class Subagents:
         return self.runs.cost(self.root.id) + sum(live)
 
     def find(self, requester: str, which: str) -> Run:
-        """A run of a session by its id, name, label, or the session it works in; `last` is the
-        newest. Raises `NotFoundError`, or `ToolInputError` when more than one could be meant."""
+        """Find a run of a requester by id, name, label or session; `last` is the newest. Raises
+        `NotFoundError`, or `ToolInputError` for an ambiguous reference."""
         mine = self.runs.of_requester(requester)
         if which == "last" and mine:
             return mine[-1]
@@ -423,7 +423,7 @@ class Subagents:
             lambda run: len(which) >= 4 and run.id.startswith(which),
         ):
             found = [run for run in mine if fits(run)]
-            # A name may be used again; the one that is not over is meant.
+            # Names can be reused: prefer an active run.
             found = [run for run in found if not run.is_over] or found
             if len(found) == 1:
                 return found[0]
@@ -434,8 +434,8 @@ class Subagents:
         raise NotFoundError(f"there is no sub-agent {one_line(which, 60)!r}; yours: {known}")
 
     async def wait(self, requester: str, ids: Sequence[str], timeout_s: float | None) -> list[Run]:
-        """Wait until one of the runs is over, or the time; those that are over. Without any ids,
-        all runs of the requester that are not over count."""
+        """Wait until one of the runs has ended, or for the timeout; returns those that have ended.
+        Without ids, waits for all active runs of the requester."""
         wanted = list(ids) or [run.id for run in self.active(requester)]
 
         def over() -> list[str]:
@@ -463,12 +463,12 @@ class Subagents:
         if live.task is not None:
             live.task.cancel()
             await asyncio.wait({live.task})
-        # A task that was stopped before its first step has done nothing, not even this.
+        # A task cancelled before its first step never ran `_run`, so this is still to be done.
         if live.run.id in self._live:
             await self._end(live, outcome)
 
     def steer(self, id_: str, text: str) -> None:
-        """Say something to a sub-agent that works. Raises `ToolInputError` when it does not."""
+        """Send a message to a running sub-agent. Raises `ToolInputError` if it is not running."""
         live = self._live.get(id_)
         if live is None or live.child is None:
             state = "has not begun yet" if live else "is over"
@@ -476,7 +476,7 @@ class Subagents:
         live.child.steer(text)
 
     async def close(self) -> None:
-        """Stop all of them. What they had done so far is stored as interrupted."""
+        """Stop all sub-agents; their partial results are stored as `interrupted`."""
         self._is_closed = True
         lives = list(self._live.values())
         for live in lives:

@@ -1,4 +1,4 @@
-"""The tables of the database of sessions, and how older ones are brought up to date."""
+"""Schema of the session database, as a list of migrations."""
 
 from __future__ import annotations
 
@@ -49,8 +49,8 @@ MIGRATIONS = (
         PRIMARY KEY (session, number)
     ) STRICT, WITHOUT ROWID;
     """,
-    # One tree for the messages, in the order in which they are read, and none for the last use: an
-    # append writes two pages instead of four. Numbers that rows got by themselves could change.
+    # One B-tree for the messages, in reading order, and no index of the last use: an append writes
+    # two pages instead of four. `row` is explicit because implicit rowids can change.
     """
     ALTER TABLE session RENAME TO old_session;
     CREATE TABLE session (

@@ -1,4 +1,4 @@
-"""Which sessions may know about which: one decision over plain facts."""
+"""Which sessions may see which others: one decision over plain facts."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ AGENTS = "tools.agentToAgent"
 
 
 class Requester(Struct, frozen=True):
-    """The session that asks."""
+    """The session that wants to see another one."""
 
-    id: str  # empty when it is not stored: it has started none then
+    id: str  # empty if it is not stored, and so cannot have started others
     key: str
     agent: str
     sandboxed: bool = False
@@ -30,21 +30,21 @@ class Requester(Struct, frozen=True):
 
 
 class Target(Struct, frozen=True):
-    """The session that is asked about."""
+    """The session to be seen."""
 
     id: str
     key: str
     agent: str
-    lineage: tuple[str, ...] = ()  # ids of the sessions it was started by, its parent first
+    lineage: tuple[str, ...] = ()  # ids of its ancestors, its parent first
 
 
 class Sight(Struct, frozen=True):
-    """The settings that decide."""
+    """The settings that decide what can be seen."""
 
     mode: Mode = "tree"
-    spawned_only: bool = True  # whether a sandboxed session sees only what it started
+    spawned_only: bool = True  # whether a sandboxed session sees only sessions it started
     agent_to_agent: bool = False
-    allow: tuple[str, ...] | None = None  # agents that may take part; None is all of them
+    allow: tuple[str, ...] | None = None  # agents that may see each other's sessions; None is all
     main: str = MAIN  # name of the main session
 
     @classmethod
@@ -59,12 +59,12 @@ class Sight(Struct, frozen=True):
         )
 
     def clamps(self, scope: Scope | Requester) -> bool:
-        """Whether the sandbox narrows what can be seen. A sub-agent sees little enough."""
+        """Whether the sandbox restricts what can be seen. Sub-agents see little enough anyway."""
         return self.spawned_only and scope.sandboxed and not scope.depth
 
 
 def may_see(requester: Requester, target: Target, config: Sight) -> str:
-    """Why a session may not know about another, and the setting to change; empty when it may."""
+    """Why a session may not see another, with the setting that decides; empty if it may."""
     if requester.key == target.key:
         return ""
     if config.mode == "self":
@@ -82,8 +82,8 @@ def may_see(requester: Requester, target: Target, config: Sight) -> str:
 
 
 def all_visible(requester: Requester, config: Sight, agents: Iterable[str]) -> Visible:
-    """What `may_see` says of every session at once: beside the session itself, it only depends on
-    the agent, and on whether the session was started from here."""
+    """The answer of `may_see` for all sessions at once: apart from the session itself, it depends
+    only on the agent, and on whether the session was started from here."""
 
     def seen(*lineage: str) -> tuple[str, ...]:
         targets = (Target("", "", agent, lineage) for agent in names)
@@ -107,7 +107,7 @@ def _across(requester: Requester, target: Target, config: Sight) -> str:
 
 
 def takes_part(agent: str, allow: tuple[str, ...] | None) -> bool:
-    """Whether a list of agents names one: exactly, or by a pattern with `*` in any case."""
+    """Whether a list of agents includes one: by exact id, or a case-insensitive `*` pattern."""
     if allow is None:
         return True
     entries = [entry.strip() for entry in allow]

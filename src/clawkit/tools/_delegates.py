@@ -1,4 +1,4 @@
-"""What the tools for sub-agents have in common."""
+"""Shared by the sub-agent tools."""
 
 from __future__ import annotations
 
@@ -10,5 +10,5 @@ NO_AGENT = "there is no stored session that could have sub-agents"
 
 
 def with_agent(tool: Tool, _config: Config, scope: Scope) -> Tool | str:
-    """The tool, where an agent runs that can start others."""
+    """The tool, if the run belongs to an agent that can start sub-agents."""
     return tool if scope.delegates else NO_AGENT

@@ -1,4 +1,4 @@
-"""What the session tools have in common: the sessions that a run may see, and their messages."""
+"""Shared by the session tools: the sessions that a run may see, and their messages."""
 
 from __future__ import annotations
 
@@ -37,16 +37,16 @@ from clawkit.sessions.visibility import (
 from clawkit.text import one_line, result_cap, weigh, weight_cap
 
 MAX_TEXT = 4_000
-"""Characters of one block of text."""
+"""Maximum characters of one text block."""
 CUT = "\n…(truncated)…"
 ENVELOPE = 1_500
-"""Characters kept free for what is said about the rows or messages of a result."""
+"""Characters reserved for the fields of a result besides its rows or messages."""
 MIN_ROOM = 500
 DEFAULT_SIGHT = Sight()
 
 
 class View:
-    """The sessions of a run, as far as it may see them."""
+    """The sessions that a run may see."""
 
     def __init__(self, ctx: Context, sight: Sight) -> None:
         self.sight = sight
@@ -59,7 +59,7 @@ class View:
         )
 
     def _find_here(self, ctx: Context) -> Session:
-        """The session of the run; one that is not stored is made of what the run knows."""
+        """The session of the run; if it is not stored, built from the scope of the run."""
         if self.live is not None:
             live = self.live.session
             return msgspec.structs.replace(live, key=session_key(live.agent, live.key))
@@ -68,8 +68,8 @@ class View:
         return stored or Session("", key, ctx.agent, workspace=ctx.workspace)
 
     def find(self, text: str, agent: str = "") -> Session:
-        """Raises for what does not exist, is ambiguous, or may not be seen. A name is one of the
-        agent's, else of the agent here."""
+        """Find a session. Raises if it does not exist, is ambiguous, or may not be seen. A name is
+        looked up in the sessions of `agent`, by default the run's own."""
         here, main = self.here, self.sight.main
         agent = agent or here.agent
         return resolve(self.store, text, agent=agent, main=main, here=here, refuse=self._refuse)
@@ -88,11 +88,11 @@ class View:
 
     @cached_property
     def visible(self) -> Visible:
-        """All that the run may see."""
+        """Everything that the run may see."""
         return all_visible(self.requester, self.sight, self.store.agents() if self.store else ())
 
     def limits(self) -> dict[str, Any]:
-        """What keeps sessions from being seen, for a result; nothing when all can be."""
+        """The restriction of visibility, for a result; empty if there is none."""
         clamped = self.sight.clamps(self.requester)
         if self.sight.mode == "all" and not clamped:
             return {}
@@ -103,7 +103,7 @@ class View:
 
 
 def with_sight(tool: Tool, config: Config, scope: Scope) -> Tool:
-    """The tool, knowing which sessions it may tell about."""
+    """The tool, bound to the visibility settings."""
     execute: Any = tool.execute
     return replace(tool, execute=partial(execute, sight=Sight.of(config, scope.agent)))
 
@@ -113,19 +113,19 @@ def reads_sessions(_params: object, _ctx: Context) -> tuple[Effect, ...]:
 
 
 def room_for(ctx: Context, max_bytes: int) -> int:
-    """How much rows or messages may take, see `size_of`."""
+    """Maximum total size of rows or messages, in units of `size_of`."""
     window = ctx.scope.context_window
     return max(MIN_ROOM, min(max_bytes, result_cap(window), weight_cap(window)) - ENVELOPE)
 
 
 def size_of(value: object) -> int:
-    """What a value takes in a result: bytes of its JSON, or its weight where that is more."""
+    """Size of a value in a result: the bytes of its JSON, or its weight if that is larger."""
     data = msgspec.json.encode(value)
     return max(len(data), weigh(data.decode())) + 1
 
 
 def count_fitting(values: Iterable[object], room: int) -> int:
-    """How many values fit, from the first on; the first always does, so that pages go on."""
+    """How many values fit, starting with the first, which always counts so that paging proceeds."""
     count = 0
     for value in values:
         room -= size_of(value)
@@ -136,12 +136,12 @@ def count_fitting(values: Iterable[object], room: int) -> int:
 
 
 def to_result(payload: Mapping[str, Any]) -> Result:
-    """A result that programs and the model read alike, without the blanks of pretty JSON."""
+    """A result with the same compact JSON for programs and the model."""
     return Result((Text(msgspec.json.encode(payload).decode()),), payload)
 
 
 class Transcript:
-    """Messages as other sessions may read them: without thinking, images, details and secrets,
+    """Formats messages for other sessions: without thinking, images, details and secrets, and with
     long texts cut."""
 
     def __init__(self, redactor: Redactor) -> None:
@@ -184,7 +184,7 @@ class Transcript:
         return {"arguments": given if len(text) <= MAX_TEXT else self.cut(text)}
 
     def cut(self, text: str) -> str:
-        # Redacted before it is cut: half a secret would not be recognised.
+        # Redacted before it is cut: half a secret would not be recognized.
         text = self._redactor.text(text)
         if len(text) <= MAX_TEXT:
             return text

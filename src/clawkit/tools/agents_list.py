@@ -53,5 +53,5 @@ TOOL = Tool(
 
 
 def make_tool(config: Config, _scope: Scope) -> Tool:
-    """The tool, knowing the agents."""
+    """The tool, bound to the configured agents."""
     return replace(TOOL, execute=partial(execute, agents=config.agents))

@@ -1,4 +1,4 @@
-"""session_status: a card that says who is running, where, with which model and tools."""
+"""session_status: a status card with agent, model, usage, workspace and tools."""
 
 import time
 from collections.abc import Iterator
@@ -55,7 +55,7 @@ async def execute(params: Params, ctx: Context, sight: Sight = DEFAULT_SIGHT) ->
 def _choose(
     wanted: str, session: Session, is_here: bool, live: SessionState | None, store: Sessions | None
 ) -> Session:
-    """The session with another model."""
+    """Switch the session to another model."""
     if live is None or store is None:
         why = "no agent is running here, so the model cannot be changed"
         raise ToolInputError(f"{why}; leave out 'model'")
@@ -67,7 +67,7 @@ def _choose(
 
 
 def _model_of(session: Session, here: Context | None, live: SessionState | None) -> str:
-    """`here` is the context of the run, and `live` its state, if the session is that of the run."""
+    """`here` and `live` are the context and the state of the run, if it is the run's session."""
     if live is not None:
         return live.model
     return str(here.model or "") if here else session.model_override or session.model
@@ -99,8 +99,8 @@ def _facts(session: Session, model: str, here: Context | None) -> dict[str, Any]
 
 
 def _origin(session: Session, scope: Scope | None) -> dict[str, Any]:
-    """Where messages of a session come from, and where answers go; nothing when neither the run
-    (if it is its session) nor the key says so."""
+    """Where the messages of a session come from and where answers go; empty if neither the run (for
+    its own session) nor the key has this information."""
     key = parse_key(session.key)
     channel = (scope.channel if scope else "") or key.channel
     account = scope.account if scope else ""

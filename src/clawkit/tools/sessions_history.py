@@ -1,4 +1,4 @@
-"""sessions_history: what was said in a session."""
+"""sessions_history: the messages of a session."""
 
 from typing import Annotated, Any
 
@@ -34,10 +34,10 @@ class Params(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="ca
     session_key: Annotated[
         str, doc("Session to read: its key, id, name or label, 'main' or 'current'", min_length=1)
     ]
-    limit: Annotated[int, doc("How many messages, the latest; 1000 at most", ge=1)] = 50
+    limit: Annotated[int, doc("How many of the latest messages; at most 1000", ge=1)] = 50
     include_tools: Annotated[bool, doc("Also show the results of tools")] = False
     offset: Annotated[int, doc("How many of the latest to skip: nextOffset", ge=0)] = 0
-    message_id: Annotated[str, doc("Show what led to the message of this id, and it itself")] = ""
+    message_id: Annotated[str, doc("Show the messages up to the one with this id")] = ""
 
 
 async def execute(params: Params, ctx: Context, sight: Sight = DEFAULT_SIGHT) -> Result:
@@ -47,7 +47,7 @@ async def execute(params: Params, ctx: Context, sight: Sight = DEFAULT_SIGHT) ->
     transcript = Transcript(ctx.use(Redactor))
     room = room_for(ctx, MAX_BYTES)
     messages = [_bound(transcript.show(each), room) for each in page.entries]
-    # What does not fit are the oldest.
+    # The oldest messages are dropped if not all fit.
     kept = count_fitting(reversed(messages), room)
     dropped = len(messages) - kept
     shown = messages[dropped:]
@@ -73,7 +73,7 @@ async def execute(params: Params, ctx: Context, sight: Sight = DEFAULT_SIGHT) ->
 def _read(params: Params, session: Session, store: Sessions) -> Page:
     limit, tools = min(params.limit, MAX_MESSAGES), params.include_tools
     if not session.id:
-        # The session of this run, which is not stored.
+        # The session of this run is not stored.
         return Page((), 0)
     if not params.message_id:
         return store.page(session.id, limit, params.offset, tools=tools)

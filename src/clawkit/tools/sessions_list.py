@@ -1,4 +1,4 @@
-"""sessions_list: the sessions that the run may see, the last used first."""
+"""sessions_list: the sessions that the run may see, most recently used first."""
 
 import os
 import time
@@ -51,8 +51,8 @@ class Params(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="ca
     archived: Annotated[
         bool | Literal["all"], doc("Archived ones instead of the others, or 'all'")
     ] = False
-    include_derived_titles: Annotated[bool, doc("Also show what each is about")] = False
-    include_last_message: Annotated[bool, doc("Also show what was said last")] = False
+    include_derived_titles: Annotated[bool, doc("Also show the title of each")] = False
+    include_last_message: Annotated[bool, doc("Also show the last message of each")] = False
     exclude_subagents: Annotated[bool, doc("Leave out sessions of sub-agents")] = False
     active_only: Annotated[bool, doc("Only sessions that a process is working in")] = False
     workspace_dir: Annotated[str, doc("Only those that work in this directory")] = ""
@@ -103,7 +103,7 @@ def _filter(params: Params, main: str, here: str) -> Filter:
 
 
 def _family(session: Session, relatives: Sequence[Relative]) -> dict[str, Any]:
-    """The keys of the session that started this one, and of those that this one started."""
+    """The keys of the parent and the children of a session."""
     facts: dict[str, Any] = {}
     for each in relatives:
         if each.id == session.parent:
@@ -146,7 +146,7 @@ def _to_row(
 
 
 def _preview(session: Session, store: Sessions, transcript: Transcript) -> str | None:
-    """The end of what was said; None when that is nothing but calls."""
+    """The last text of the session; None if there are only tool calls."""
     for entry in reversed(store.page(session.id, _LOOK_BACK).entries):
         if isinstance(entry.message, (User, Assistant)):
             parts = entry.message.content
@@ -157,7 +157,7 @@ def _preview(session: Session, store: Sessions, transcript: Transcript) -> str |
 
 
 def _shorten(row: dict[str, Any], room: int) -> None:
-    """Make a row fit that would not even do so alone: the oldest messages go first."""
+    """Shorten a row that is too large by itself, dropping the oldest messages first."""
     messages = row.get("messages", [])
     while messages and size_of(row) > room:
         messages.pop(0)

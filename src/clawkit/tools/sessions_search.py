@@ -1,4 +1,4 @@
-"""sessions_search: messages of any session in which some words occur."""
+"""sessions_search: full-text search over the messages of all visible sessions."""
 
 from typing import Annotated, Any
 

@@ -1,4 +1,4 @@
-"""sessions_send: say something to another session."""
+"""sessions_send: send a message to another session."""
 
 from typing import Annotated, Any
 
@@ -55,7 +55,7 @@ async def execute(params: Params, ctx: Context, sight: Sight = DEFAULT_SIGHT) ->
 
 
 def _find(params: Params, view: View, ctx: Context, messenger: Messenger) -> Session:
-    """The session that is meant. Raises when there is none, or it may not be seen."""
+    """The recipient. Raises if it does not exist or may not be seen."""
     agent = params.agent_id.strip().lower()
     if params.label:
         wanted = Filter(label=params.label, agent=agent, main=view.sight.main)

@@ -1,4 +1,4 @@
-"""sessions_spawn: give a task to a sub-agent, which works on it in a session of its own."""
+"""sessions_spawn: start a sub-agent on a task, in its own session."""
 
 import re
 from dataclasses import replace
@@ -39,7 +39,7 @@ _NOT_HERE = {
     "light_context": "its prompt is short anyway, and has none of this conversation",
     "worktree_name worktree_base_ref": "worktree takes the last commit, in a place of its own",
 }
-"""What other implementations have, and what to do here."""
+"""Parameters of other implementations, and what to use instead."""
 
 
 class File(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
@@ -179,6 +179,6 @@ TOOL = Tool(
 def make_tool(config: Config, scope: Scope) -> Tool | str:
     tool = TOOL
     if not config.tools.sessions_spawn.attachments.enabled:
-        # Still understood, so that a call learns why they are refused.
+        # Still parsed, so that a call gets an error that explains why they are refused.
         tool = replace(tool, hidden=tool.hidden | {"attachments"})
     return with_agent(tool, config, scope)

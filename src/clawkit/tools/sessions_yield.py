@@ -58,5 +58,5 @@ TOOL = Tool(
     execute=execute,
     hidden=frozenset({"waitFor"}),
 )
-"""It says nothing of its effects, so that it comes after all calls before it in the message."""
+"""Without `effects`, so that it runs after all calls before it in the same message."""
 make_tool = partial(with_agent, TOOL)

@@ -1,4 +1,4 @@
-"""subagents: see, wait for, steer and stop the sub-agents of a session."""
+"""subagents: list, wait for, steer and stop the sub-agents of a session."""
 
 from collections.abc import Sequence
 from functools import partial

@@ -1,4 +1,4 @@
-"""update_plan: the steps that the agent has before it, and how far it is."""
+"""update_plan: the steps of the agent's task, and their status."""
 
 import re
 from collections.abc import Sequence
@@ -22,17 +22,15 @@ _GPT5 = r"(openai|openai-codex)/(?i:gpt-5)(?!\d)"
 
 
 class PlanStep(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    step: Annotated[str, doc("What is to be done, in a few words")]
-    status: Annotated[Literal["pending", "in_progress", "completed"], doc("How far it is")] = (
-        "pending"
-    )
+    step: Annotated[str, doc("What to do, in a few words")]
+    status: Annotated[Literal["pending", "in_progress", "completed"], doc("Its status")] = "pending"
 
 
 class Params(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     plan: Annotated[
         list[PlanStep], doc("All steps in order; at most one of them in_progress", min_length=1)
     ]
-    explanation: Annotated[str, doc("Why the plan is what it is now")] = ""
+    explanation: Annotated[str, doc("Why the plan changed")] = ""
 
 
 async def execute(params: Params, ctx: Context) -> Result:
@@ -51,7 +49,7 @@ async def execute(params: Params, ctx: Context) -> Result:
 
 
 def _fault(steps: Sequence[Step], running: Sequence[str], explanation: str) -> str:
-    """What is wrong with a plan; empty when nothing is."""
+    """What is wrong with a plan; empty if it is valid."""
     if len(steps) > MAX_STEPS:
         return f"the plan has {len(steps)} steps, more than {MAX_STEPS}; make larger ones"
     for number, each in enumerate(steps, 1):

@@ -1,4 +1,4 @@
-"""Agents, what goes into their context, and conversations: `agents` and `session`."""
+"""Agents, their context limits, and conversations: `agents` and `session`."""
 
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -29,9 +29,9 @@ class ContextLimits(Section):
 class Compaction(Section):
     enabled: bool = True  #: Shorten conversations that get too long.
     model: str | None = None  #: Model that writes the summary; unset is the agent's.
-    keep_recent_tokens: Positive | None = None  #: Tokens of recent conversation kept word for word.
-    recent_turns_preserve: Count | None = None  #: Recent turns kept word for word.
-    timeout_seconds: Positive | None = None  #: Seconds until it fails.
+    keep_recent_tokens: Positive | None = None  #: Tokens of recent conversation kept verbatim.
+    recent_turns_preserve: Count | None = None  #: Recent turns kept verbatim.
+    timeout_seconds: Positive | None = None  #: Seconds to wait for the summary.
 
 
 class PruningTools(Section):
@@ -41,14 +41,14 @@ class PruningTools(Section):
 
 class HardClear(Section):
     enabled: bool = True  #: Replace results when shortening them is not enough.
-    placeholder: str = "[Old tool result content cleared]"  #: Text to put in its place.
+    placeholder: str = "[Old tool result content cleared]"  #: Text that replaces a result.
 
 
 class ContextPruning(Section):
     mode: Literal["off", "cache-ttl"] = "off"  #: Off (default), or once the cache has expired.
     ttl: str = "5m"  #: When the cache expires, such as `5m` (default) or `1h`.
-    tools: PruningTools = PruningTools()  #: Whose results may be left out.
-    hard_clear: HardClear = HardClear()  #: Replacing an old result as a whole.
+    tools: PruningTools = PruningTools()  #: Tools whose results may be shortened.
+    hard_clear: HardClear = HardClear()  #: Replacing whole results.
 
     @classmethod
     def conflicts(cls, raw: dict[str, Any]) -> Iterable[Conflict]:
@@ -63,22 +63,22 @@ DmScope = Literal["main", "per-peer", "per-channel-peer", "per-account-channel-p
 
 
 class Reset(Section):
-    mode: Literal["daily", "idle"] | None = None  #: At an hour of the day, or after a pause.
+    mode: Literal["daily", "idle"] | None = None  #: At an hour of the day, or after inactivity.
     at_hour: Annotated[int, Meta(ge=0, le=23)] | None = None  #: Hour for mode daily, 0 to 23.
-    idle_minutes: Positive | None = None  #: Minutes of pause.
+    idle_minutes: Positive | None = None  #: Minutes of inactivity.
 
 
 class PingPong(Section):
-    max_ping_pong_turns: Annotated[int, Meta(ge=0, le=5)] = 5  #: Maximum turns between two agents.
+    max_ping_pong_turns: Annotated[int, Meta(ge=0, le=5)] = 5  #: Maximum replies per exchange.
 
 
 class Session(Section):
-    """How messages are sorted into conversations."""
+    """How messages are assigned to conversations."""
 
     scope: Literal["per-sender", "global"] = "per-sender"  #: One for each sender, or for all.
     dm_scope: DmScope | None = None  #: Whether direct chats share the main conversation.
     main_key: Name = "main"  #: Key of the main conversation.
-    identity_links: dict[str, list[str]] = {}  #: Person to their ids on all channels.
+    identity_links: dict[str, list[str]] = {}  #: A person's ids on all channels, by name.
     reset: Reset = Reset()  #: When a conversation is reset.
     reset_by_type: dict[str, Reset] = {}  #: Resets by kind: direct, group or thread.
     reset_by_channel: dict[str, Reset] = {}  #: Resets by channel.
@@ -90,8 +90,8 @@ class Session(Section):
 
 class ModelEntry(Section):
     alias: str | None = None  #: Short name for the model.
-    params: dict[str, Any] = {}  #: Further fields of requests, sent as they are.
-    streaming: bool | None = None  #: Ask for the answer as a stream.
+    params: dict[str, Any] = {}  #: Additional request fields, passed through unchanged.
+    streaming: bool | None = None  #: Request streaming answers.
 
 
 class ModelPolicy(Section):
@@ -104,22 +104,22 @@ class EmbeddedPi(Section):
 
 
 class Subagents(Section):
-    """Sub-agents an agent may start."""
+    """The sub-agents that an agent may start."""
 
     allow_agents: list[str] | None = None  #: Agents it may start, `*` for any; unset: itself only.
-    require_agent_id: bool = False  #: A task must name the agent it is for.
+    require_agent_id: bool = False  #: Whether every task must name its agent.
     delegation_mode: Literal["suggest", "prefer"] = "suggest"
     """Whether the prompt suggests sub-agents for large work, or prefers them for most of it."""
     model: ModelInput | None = None  #: Their model; unset is the caller's.
-    thinking: Thinking | None = None  #: How long they may think.
-    max_concurrent: Positive = 8  #: How many may run at once.
+    thinking: Thinking | None = None  #: Their thinking level.
+    max_concurrent: Positive = 8  #: Maximum running at once.
     max_spawn_depth: Annotated[int, Meta(ge=1, le=5)] = 1  #: Levels of sub-agents, 1 to 5.
     max_children_per_agent: Annotated[int, Meta(ge=1, le=20)] = 5  #: Maximum running per session.
     run_timeout_seconds: Count = 0  #: Seconds until a run is stopped; 0 (default) is never.
     archive_after_minutes: Count = 60  #: Minutes until a finished session is archived; 0 is never.
     announce: Literal["steer", "followup"] = "steer"
     """When a busy session reads results: before its next answer, or at the end of its turn."""
-    announce_timeout_ms: Positive = 120_000  #: Milliseconds to wait until a report is delivered.
+    announce_timeout_ms: Positive = 120_000  #: Milliseconds to wait for delivery of a report.
 
 
 class MediaModels(Section):
@@ -136,21 +136,21 @@ class Identity(Section):
 
 
 class AgentCommon(Section):
-    """What the defaults and each agent can both set; unset in an agent means the default."""
+    """Settings of both the defaults and each agent; unset in an agent means the default."""
 
     ALIASES = {"embeddedAgent": "embeddedPi"}
 
     workspace: str | None = None  #: Directory the agent works in.
     model: ModelInput | None = None  #: Model, or model with fallbacks.
     models: dict[str, ModelEntry] = {}  #: Settings and aliases by `provider/model`.
-    model_policy: ModelPolicy | None = None  #: Which models may be chosen.
-    params: dict[str, Any] = {}  #: Further fields of requests, sent as they are.
+    model_policy: ModelPolicy | None = None  #: The models that may be chosen.
+    params: dict[str, Any] = {}  #: Additional request fields, passed through unchanged.
     thinking_default: Thinking | Literal["adaptive"] | None = None  #: Initial thinking level.
     context_limits: "Override[ContextLimits] | None" = None  #: How much text goes into the context.
     bootstrap_max_chars: Positive | None = None  #: Maximum characters of one workspace file.
     bootstrap_total_max_chars: Positive | None = None  #: Maximum characters of all workspace files.
     embedded_pi: "Override[EmbeddedPi] | None" = None  #: How the agent loop behaves.
-    max_turns: Positive | None = None  #: Maximum answers of the model to one message; unset is 200.
+    max_turns: Positive | None = None  #: Maximum model answers in one turn; unset is 200.
     max_cost: Annotated[float, Meta(gt=0)] | None = None  #: Maximum dollars per conversation.
     memory_search: "Override[MemorySearch] | None" = None  #: Older place of `memory.search`.
 
@@ -163,7 +163,7 @@ class AgentDefaults(AgentCommon):
     image_generation_model: ModelInput | None = None  #: Older form of `mediaModels.image`.
     media_models: MediaModels = MediaModels()  #: Models that produce media.
     elevated_default: Literal["off", "on", "ask", "full"] | None = None
-    """Elevated mode when a session begins; unset is on where allowed."""
+    """Initial elevated mode of a session; unset is on where allowed."""
     timeout_seconds: Positive | None = None  #: Seconds until a turn is stopped.
     max_concurrent: Positive | None = None  #: Maximum turns at once over all sessions.
     user_timezone: str | None = None  #: The user's time zone, such as `Europe/Berlin`.
@@ -173,7 +173,7 @@ class AgentDefaults(AgentCommon):
     pdf_max_pages: Positive | None = None  #: Maximum pages of a PDF file.
     skip_bootstrap: bool = False  #: Do not create the usual workspace files.
     compaction: Compaction = Compaction()  #: Shortening long conversations.
-    context_pruning: ContextPruning = ContextPruning()  #: Leaving out old tool results.
+    context_pruning: ContextPruning = ContextPruning()  #: Shortening old tool results.
     heartbeat: "Heartbeat | None" = None
     sandbox: Sandbox = Sandbox()
     subagents: Subagents = Subagents()
@@ -198,7 +198,7 @@ class Agent(AgentCommon):
 
 
 class Agents(Section):
-    """Agents, as a list or as a map by id, and what they have in common."""
+    """Agents, as a list or as a map by id, and their defaults."""
 
     defaults: AgentDefaults = AgentDefaults()
     listed: list[Agent] = msgspec.field(default_factory=list, name="list")  #: Agents in order.
@@ -234,11 +234,11 @@ class Agents(Section):
                 )
 
     def sandbox_of(self, agent: str) -> Sandbox:
-        """The sandbox of an agent, with what is set for all."""
+        """The sandbox settings of an agent, merged with the defaults."""
         return self.defaults.sandbox.merged(self.get(agent).sandbox)
 
     def key_of(self, agent_id: str) -> str:
-        """Where an agent's settings are written; empty when there are none."""
+        """Settings key of an agent; empty if it is not configured."""
         wanted = _normal(agent_id)
         for index, agent in enumerate(self.listed):
             if _normal(agent.id or "") == wanted:
@@ -248,20 +248,20 @@ class Agents(Section):
         )
 
     def by_id(self) -> dict[str, Agent]:
-        """All agents by lower-case id, those of `list` first."""
+        """All agents by lowercase id, those of `list` first."""
         named = [(agent.id or "", agent) for agent in self.listed] + list(self.entries.items())
         return {
             _normal(name): msgspec.structs.replace(agent, id=_normal(name)) for name, agent in named
         }
 
     def get(self, agent_id: str | None = None) -> Agent:
-        """The agent of that id, or the default one; one that is not configured is empty."""
+        """The agent of that id, or the default one; empty settings if it is not configured."""
         name = self.default_id() if agent_id is None else _normal(agent_id)
         return self.by_id().get(name) or Agent(id=name)
 
     def choose(self, name: str | None) -> str:
-        """The agent that is meant; the default one when none is named. Raises `ConfigError` for
-        one that is not configured: none of the limits set for agents would apply to it."""
+        """The id of the named agent, by default of the default agent. Raises `ConfigError` if it is
+        not configured: no limits set for agents would apply to it."""
         known = self.by_id()
         if name and known and _normal(name) not in (*known, MAIN):
             close = nearest(_normal(name), tuple(known), 1)
@@ -271,7 +271,7 @@ class Agents(Section):
         return name or self.default_id()
 
     def default_id(self) -> str:
-        """The agent marked as the default one, else `main`."""
+        """The agent marked as default, or else `main`."""
         return next((name for name, agent in self.by_id().items() if agent.default), MAIN)
 
 

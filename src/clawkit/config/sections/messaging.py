@@ -1,4 +1,4 @@
-"""Chat channels: `channels`, `bindings`, `messages`, `tools.message`, forwarded questions."""
+"""Chat channels: `channels`, `bindings`, `messages`, `tools.message`, forwarding of approvals."""
 
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Literal
@@ -23,9 +23,9 @@ class Queue(Section):
     """Messages that arrive while the agent works."""
 
     mode: QueueMode = "steer"
-    """Read before the next answer, in a turn each, in one turn together, or at once."""
+    """Read before the next answer, in a turn each, all in one turn, or by stopping the turn."""
     by_channel: dict[str, QueueMode] = {}  #: Modes by channel.
-    cap: Positive = 20  #: How many may wait in a session.
+    cap: Positive = 20  #: Maximum messages waiting in a session.
 
 
 class Messages(Section):
@@ -39,7 +39,7 @@ class Messages(Section):
 
 
 class Peer(Section):
-    kind: Literal["direct", "dm", "group", "channel"]  #: What it is.
+    kind: Literal["direct", "dm", "group", "channel"]  #: Kind of peer.
     id: str | int  #: Its id on the channel.
 
 
@@ -56,13 +56,13 @@ class Binding(Section):
     """Which agent answers which messages."""
 
     agent_id: Name  #: Agent that answers.
-    match: BindingMatch  #: Messages it is about.
+    match: BindingMatch  #: Messages that the binding applies to.
     type: Literal["route", "acp"] = "route"  #: Kind of binding; those of acp are ignored.
     comment: str | None = None  #: A note for people.
 
 
 class ChannelGroup(Section, forbid_unknown_fields=False):
-    """One group, or `*` for all others. Channels may have settings of their own here."""
+    """One group, or `*` for all others. Channels may add their own settings here."""
 
     OPEN = True
 
@@ -74,7 +74,7 @@ class ChannelGroup(Section, forbid_unknown_fields=False):
 
 
 class ChannelAccount(Section, forbid_unknown_fields=False):
-    """One account on a channel. Channels have further settings of their own."""
+    """One account on a channel. Channels may add their own settings here."""
 
     OPEN = True
 
@@ -89,7 +89,7 @@ class ChannelAccount(Section, forbid_unknown_fields=False):
 
 
 class Channel(ChannelAccount, forbid_unknown_fields=False):
-    """One chat channel. Channels have further settings of their own."""
+    """One chat channel. Channels may add their own settings here."""
 
     accounts: dict[str, ChannelAccount] = {}  #: Accounts by name, which override the channel.
 

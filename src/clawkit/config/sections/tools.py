@@ -1,4 +1,4 @@
-"""Tools and what limits them: `tools`, `tools` of one agent, and `approvals`."""
+"""Tools and their limits: `tools`, `tools` of one agent, and `approvals`."""
 
 from collections.abc import Iterable
 from itertools import pairwise
@@ -41,7 +41,7 @@ Senders = dict[str, ToolPolicy]
 
 
 class Rule(Section):
-    tool: Name  #: Tool the rule is about: a name, `group:` name or `*` pattern.
+    tool: Name  #: Tool that the rule applies to: a name, `group:` name or `*` pattern.
     effect: Effect  #: What happens on a match: refuse, ask a person, or go ahead.
     action: Name | None = None  #: Only calls with this `action`, for tools that have actions.
     params: dict[str, str] = {}  #: Parameter to a `*` pattern or `/regex/`; all must match.
@@ -50,7 +50,7 @@ class Rule(Section):
 
 class LspServer(Section):
     command: list[str]  #: Program and arguments that start the server.
-    files: list[str]  #: Patterns of the files it is for, such as `*.zig`.
+    files: list[str]  #: Patterns of the files it handles, such as `*.zig`.
     root_markers: list[str] = []  #: File names that mark a project root, such as `build.zig`.
 
 
@@ -84,7 +84,7 @@ MODES: dict[Mode, tuple[Security, Ask]] = {
     "auto": ("allowlist", "on-miss"),
     "full": ("full", "off"),
 }
-"""What each mode stands for; `auto` also lets a model review a command before a person."""
+"""Security and ask of each mode; with `auto`, a model reviews commands before a person is asked."""
 
 SAFE_BINS = ("jq", "grep", "cut", "sort", "uniq", "head", "tail", "tr", "wc")
 
@@ -107,7 +107,7 @@ class SafeBinProfile(Section):
 class Reviewer(Section):
     model: ModelInput | None = None  #: Model to ask; unset uses the agent's own.
     thinking: Literal["minimal", "low", "medium", "high", "xhigh", "max"] | None = None
-    """How long the model may think."""
+    """Thinking level of the model."""
     fast_mode: bool | None = None  #: Use the provider's faster variant.
     timeout_ms: Positive = 30_000  #: Longest wait for a review, in milliseconds.
 
@@ -219,7 +219,7 @@ class LoopDetection(Section):
 
 class AgentToAgent(Section):
     enabled: bool = False  #: Let agents reach sessions of other agents.
-    allow: list[str] | None = None  #: Agents that may take part, on both sides; unset is all.
+    allow: list[str] | None = None  #: Agents that may reach each other; unset is all.
 
 
 class SessionTools(Section):
@@ -227,15 +227,15 @@ class SessionTools(Section):
 
 
 class Attachments(Section):
-    enabled: bool = False  #: Allow files with a task.
-    max_total_bytes: Positive = 5_242_880  #: Maximum bytes over all files; default 5242880 (5 MB).
+    enabled: bool = False  #: Allow files to be attached to a task.
+    max_total_bytes: Positive = 5_242_880  #: Maximum bytes of all files; default 5242880 (5 MB).
     max_files: Positive = 50  #: Maximum files.
-    max_file_bytes: Positive = 1_048_576  #: Maximum bytes in one file; default 1048576 (1 MB).
+    max_file_bytes: Positive = 1_048_576  #: Maximum bytes of one file; default 1048576 (1 MB).
     retain_on_session_keep: bool = False  #: Keep the files when the sub-agent's session is kept.
 
 
 class SessionsSpawn(Section):
-    attachments: Attachments = Attachments()  #: Files handed to a sub-agent with its task.
+    attachments: Attachments = Attachments()  #: Files attached to a sub-agent's task.
 
 
 class Experimental(Section):
@@ -243,7 +243,7 @@ class Experimental(Section):
 
 
 class ToolSettings(ProviderPolicy):
-    """What `tools` and `tools` of one agent have in common."""
+    """Settings of both `tools` and the `tools` of one agent."""
 
     by_provider: dict[str, ProviderPolicy] = {}  #: Tighter policy by `provider[/model]`.
     tools_by_sender: Senders = {}
@@ -269,7 +269,7 @@ class Tools(ToolSettings):
     sessions_spawn: SessionsSpawn = msgspec.field(default=SessionsSpawn(), name="sessions_spawn")
     """The `sessions_spawn` tool."""
     subagents: ToolScope = ToolScope()  #: Tools of sub-agents, on top of what their depth allows.
-    experimental: Experimental = Experimental()  #: Tools that are not on for everyone.
+    experimental: Experimental = Experimental()  #: Experimental tools.
     update_plan: bool | None = None  #: Offer `update_plan`; newer form of `experimental.planTool`.
 
     @classmethod
@@ -280,12 +280,12 @@ class Tools(ToolSettings):
             yield "updatePlan", "contradicts experimental.planTool", "Keep one of the two"
 
     def plan_tool(self) -> bool | None:
-        """Whether `update_plan` is asked for, by either spelling; None is not said."""
+        """Whether `update_plan` is enabled, by either setting; None if unset."""
         return self.experimental.plan_tool if self.update_plan is None else self.update_plan
 
 
 class AgentTools(ToolSettings):
-    """Tools of one agent; objects here change the general ones key by key."""
+    """Tools of one agent; objects are merged into the general settings key by key."""
 
     elevated: Elevated | None = None  #: Further limits on running commands outside the sandbox.
     exec: "Override[Exec] | None" = None  #: Running commands.
