@@ -801,7 +801,7 @@ async def test_unstored_agents_and_plain_tools_have_no_sub_agents(workspace: Pat
     model = ScriptedModel(spawn(), "ok")
     async with Agent.open({}, workspace=workspace, model=model, keep=False) as agent:
         await agent.send("go")
-        assert "there is no stored session that could have sub-agents" in refusal(agent)
+        assert "needs an agent with a saved session" in refusal(agent)
 
 
 async def test_closing_stores_what_was_under_way_and_tells_it_once(workspace: Path) -> None:

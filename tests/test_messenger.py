@@ -344,7 +344,7 @@ async def test_a_full_queue_is_an_error_and_leaves_nothing_behind(workspace: Pat
         ({"label": "twice"}, {}, "error", "may be any of these"),
         ({"sessionKey": "main"}, {}, "error", "cannot wait for itself"),
         ({"sessionKey": "telegram:group:1:thread:2"}, {}, "error", "is a thread"),
-        ({"agentId": "nobody"}, {}, "error", "there is no agent 'nobody'; there are: main"),
+        ({"agentId": "nobody"}, {}, "error", "unknown agent 'nobody'; known: main"),
         ({"sessionKey": "other", "message": "  "}, {}, "error", "what to say"),
         ({"sessionKey": "other", "message": "x" * (MAX_MESSAGE + 1)}, {}, "error", "are more than"),
         (

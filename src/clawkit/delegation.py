@@ -230,6 +230,9 @@ class Delegation:
         known = {own, *agents.by_id()}
         allowed = settings.allow_agents
         may = {own} if allowed is None else known if "*" in allowed else known & {*allowed}
+        if name not in known and allowed and ("*" in allowed or name in allowed):
+            listed = ", ".join(sorted(known))
+            raise ToolInputError(f"unknown agentId {one_line(wanted, 60)!r}; known: {listed}")
         if name not in may:
             listed = ", ".join(sorted(may)) or "none"
             raise ToolAuthorizationError(

@@ -152,10 +152,11 @@ class SessionMessenger:
     def main_of(self, agent: str, check: Callable[[Session], None]) -> Session:
         config = self.agent.plain_loaded.config
         name = agent.strip().lower()
-        known = sorted({self._session.agent, *config.agents.by_id()})
+        agents = config.agents
+        known = sorted({self._session.agent, agents.default_id(), *agents.by_id()})
         if name not in known:
             listed = ", ".join(known)
-            raise NotFoundError(f"there is no agent {one_line(agent, 60)!r}; there are: {listed}")
+            raise NotFoundError(f"unknown agent {one_line(agent, 60)!r}; known: {listed}")
         key = session_key(name, config.session.main_key)
         check(Session("", key, name))
         if (found := self._store.find(key)) is not None:

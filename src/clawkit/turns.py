@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Hashable, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
 from msgspec import Struct
 
@@ -14,6 +14,7 @@ from clawkit.agent.loop import Words, as_message
 from clawkit.config.sections.messaging import Queue
 from clawkit.content import Source, User
 from clawkit.core.tasks import unbroken
+from clawkit.errors import ToolInputError
 from clawkit.services import Services
 from clawkit.sessions.lanes import Lane, Lanes, Limits, Mode
 
@@ -89,6 +90,8 @@ class Turns:
     ) -> asyncio.Future[TurnEnded]:
         """Post a message. The default mode is the one configured for the channel."""
         self.enter()
+        if mode is not None and mode not in get_args(Mode):
+            raise ToolInputError(f"unknown mode {mode!r}; use one of {', '.join(get_args(Mode))}")
         queue = self._queue
         mode = mode or queue.by_channel.get(self._agent.kit.run.scope.channel, queue.mode)
         return self.lane.post(Post(as_message(said), schema, tell), mode, self._limits, group)

@@ -327,7 +327,7 @@ async def test_no_turn_begins_while_the_lane_is_held() -> None:
 
 
 async def test_no_more_turns_than_allowed_over_all_and_per_agent() -> None:
-    slots = Slots()
+    slots, chance = Slots(), random.Random(1)
     running: dict[str, int] = {"a": 0, "b": 0, "c": 0}
     most: dict[str, int] = {"a": 0, "b": 0, "c": 0, "all": 0}
 
@@ -336,7 +336,7 @@ async def test_no_more_turns_than_allowed_over_all_and_per_agent() -> None:
             running[agent] += 1
             most[agent] = max(most[agent], running[agent])
             most["all"] = max(most["all"], sum(running.values()))
-            for _ in range(random.randrange(4)):
+            for _ in range(1 + chance.randrange(4)):
                 await asyncio.sleep(0)
             running[agent] -= 1
 

@@ -61,14 +61,20 @@ class JsonOutput(TurnOutput):
         self._is_live = is_terminal(sys.stdout)
         self._ended: Ended | None = None
         """How the last turn ended; None in the middle of one."""
+        self._last: Event | None = None
 
     def give_up(self, how: Ended, error: str = "") -> None:
         # A turn that is done may have left sub-agents at work.
         if self._ended in (None, "done"):
             self(TurnEnded(how, error=error))
 
+    def finish(self, ended: TurnEnded) -> None:
+        # An exchange with another session may have followed: the last line is the answer.
+        if self._last is not ended:
+            self(ended)
+
     def show(self, event: Event) -> None:
-        self._ended = event.how if isinstance(event, TurnEnded) else None
+        self._ended, self._last = event.how if isinstance(event, TurnEnded) else None, event
         try:
             line = b"" if self._is_live else msgspec.json.encode(event)
         except UnicodeEncodeError:
@@ -92,9 +98,15 @@ class PlainOutput(TurnOutput):
         self._is_live = is_terminal(sys.stdout)
         self._held_back: list[str] | None = None
         """Failed calls, which the operator repeats in its answer; None for any other model."""
+        self._is_exchange = False
+        """Whether the turn answers another session: its answers are not for standard output."""
 
     def show(self, event: Event) -> None:
         match event:
+            case events.TurnStarted():
+                self._is_exchange = False
+            case events.TextPiece() | events.Answered() if self._is_exchange:
+                pass
             case events.Requested(model=model):
                 self._held_back = [] if model == str(OPERATOR) else None
             case events.TextPiece(text=text):
@@ -125,7 +137,9 @@ class PlainOutput(TurnOutput):
                         self._note(words, "yellow")
                     else:
                         self._held_back.append(words)
-            case events.Said(message=message) if message.source is not None:
+            case events.Said(message=message, steering=is_steering) if message.source is not None:
+                if message.source.kind == "session" and not is_steering:
+                    self._is_exchange = True
                 for title in message.source.titles:
                     self._note(title)
             case events.Noticed(text=text, level=level):

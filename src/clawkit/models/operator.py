@@ -40,7 +40,7 @@ class Operator:
     facts = Facts(name="Operator (offline)", context_window=200_000)
 
     async def stream(self, request: Request) -> AsyncIterator[Delta | Assistant]:
-        last = request.messages[-1] if request.messages else User((Text("help"),))
+        last = _last(request.messages)
         parts = (
             _repeat(request.messages) if isinstance(last, ToolResult) else _answer(last, request)
         )
@@ -53,6 +53,16 @@ class Operator:
         has_calls = any(isinstance(part, ToolCall) for part in parts)
         stop: Any = "tool_calls" if has_calls else "stop"
         yield Assistant(tuple(parts), stop, str(REF), self.api, at_ms=time.time_ns() // 1_000_000)
+
+
+def _last(messages: Sequence[Any]) -> Any:
+    """The last message; what the person said, if results or other sessions' messages follow it."""
+    for message in reversed(messages):
+        if not isinstance(message, User):
+            break
+        if message.source is None:
+            return message
+    return messages[-1] if messages else User((Text("help"),))
 
 
 def _repeat(messages: Sequence[Any]) -> list[Text | ToolCall]:
@@ -77,8 +87,9 @@ def _repeat(messages: Sequence[Any]) -> list[Text | ToolCall]:
 
 def _answer(said: Any, request: Request) -> list[Text | ToolCall]:
     text = "\n".join(b.text for b in getattr(said, "content", ()) if isinstance(b, Text))
-    if getattr(said, "source", None) is not None:
-        return [Text(text)]  # not typed by a person: must not be executed
+    if (source := getattr(said, "source", None)) is not None:
+        # Not typed by a person: must not be executed.
+        return [Text("REPLY_SKIP" if source.kind == "session" else text)]
     parts: list[Text | ToolCall] = []
     for number, line in enumerate(filter(None, map(str.strip, text.splitlines()))):
         try:

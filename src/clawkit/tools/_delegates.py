@@ -6,7 +6,7 @@ from clawkit.config.model import Config
 from clawkit.core.context import Scope
 from clawkit.core.tool import Tool
 
-NO_AGENT = "there is no stored session that could have sub-agents"
+NO_AGENT = "it needs an agent with a saved session: use `clawkit agent` without --no-session"
 
 
 def with_agent(tool: Tool, _config: Config, scope: Scope) -> Tool | str:

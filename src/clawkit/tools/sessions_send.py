@@ -31,12 +31,12 @@ class Params(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="ca
         Annotated[float, Meta(ge=0)], doc("How long to wait for the answer; 0 does not wait")
     ] = 30
     mode: Annotated[
-        SendMode | None,
+        SendMode,
         doc(
-            "followup (default): a turn of its own; steer: into the turn that goes on; notify: "
-            "read in its next turn, starts none; resume: even if archived. Only followup waits"
+            "followup: a separate turn; steer: into the turn in progress; notify: read in its next "
+            "turn, starts none; resume: even if archived. Only followup waits"
         ),
-    ] = None
+    ] = "followup"
 
 
 async def execute(params: Params, ctx: Context, sight: Sight = DEFAULT_SIGHT) -> Result:

@@ -23,6 +23,7 @@ _NOTE = (
     "It works in the background. Its result comes to this session as a message; do not poll. "
     "Call sessions_yield when there is nothing else to do until then."
 )
+_SILENT = "It works in the background. Its result is not reported; `subagents` shows how it ended."
 
 
 _NOT_HERE = {
@@ -122,6 +123,7 @@ async def execute(params: Params, ctx: Context) -> Result:
     spawned = ctx.use(Delegates).spawn(request)
     run = spawned.run
     provider, _, model = spawned.model.partition("/")
+    note = _NOTE if params.expects_completion_message else _SILENT
     details = {
         "status": "accepted",
         "childSessionKey": spawned.key,
@@ -132,7 +134,7 @@ async def execute(params: Params, ctx: Context) -> Result:
         "resolvedModel": model,
         "resolvedProvider": provider,
         "modelApplied": bool(params.model) and not spawned.warning,
-        "note": _NOTE,
+        "note": note,
     }
     details |= {"taskName": run.name} if run.name else {}
     details |= {"warning": spawned.warning} if spawned.warning else {}
@@ -147,7 +149,7 @@ async def execute(params: Params, ctx: Context) -> Result:
         )
     warning = f" Note: {spawned.warning}." if spawned.warning else ""
     text = f"Started the sub-agent {run.label!r} (run {run.id}, session {spawned.key})."
-    return Result.text(f"{text}{about}{warning} {_NOTE}", **details)
+    return Result.text(f"{text}{about}{warning} {note}", **details)
 
 
 def effects(_params: Params, ctx: Context) -> tuple[Effect, ...]:
