@@ -26,9 +26,12 @@ class Worktree(Struct, frozen=True):
     """The work tree of the repository that it is from."""
     prefix: str
     """Where in the repository the workspace is; empty for the top."""
-    objects: str
-    """Directory of the objects of the repository."""
     commit: str
+
+    @property
+    def objects(self) -> str:
+        """Directory of the objects of the repository."""
+        return os.path.join(self.repository, ".git", "objects")
 
     @property
     def tree(self) -> str:
