@@ -365,14 +365,15 @@ async def test_changes_of_a_run_that_is_stopped_are_kept(project: Path, home: Pa
     assert len(worktrees(home)) == 1
 
 
+@pytest.mark.parametrize("effect", ["ask", "deny"])
 @pytest.mark.parametrize(
     ("rule", "status"),
     [("{project}/src/**", "failed"), ("src/**", "completed"), ("/elsewhere/**", "completed")],
 )
 async def test_a_rule_about_a_file_is_not_passed_by_its_copy(
-    project: Path, home: Path, rule: str, status: str
+    project: Path, home: Path, rule: str, status: str, effect: str
 ) -> None:
-    rules = [{"tool": "read", "params": {"path": rule.format(project=project)}, "effect": "deny"}]
+    rules = [{"tool": "read", "params": {"path": rule.format(project=project)}, "effect": effect}]
     child = in_order(call("read", {"path": "src/b.py"}), lambda request: last_text(request))
     model = model_of([spawn(worktree=True), "waiting", "ok"], child)
     settings = with_commands(rules=rules)

@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import os
 import subprocess
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from clawkit.errors import ToolError
+from clawkit.process import landlock
 from clawkit.sessions.subagent_protocols import Worktree
-from clawkit.worktrees import MAX_SHOWN, finish_worktree, make_worktree, plan_worktree
+from clawkit.worktrees import MAX_FILE, MAX_SHOWN, finish_worktree, make_worktree, plan_worktree
 
 ENV = {
     **{f"GIT_{who}_{what}": "t@t" for who in ("AUTHOR", "COMMITTER") for what in ("NAME", "EMAIL")},
@@ -122,14 +127,7 @@ def test_a_part_of_a_repository_stays_the_workspace(repository: Path) -> None:
     assert "src/b.py" in finish_worktree(worktree)
 
 
-def test_a_worktree_of_a_person_is_one_to_start_from(repository: Path, tmp_path: Path) -> None:
-    git(repository, "worktree", "add", "--quiet", "-b", "other", str(tmp_path / "linked"))
-    (tmp_path / "linked" / "a.txt").write_text("other\n")
-    git(tmp_path / "linked", "commit", "--quiet", "-am", "second")
-    worktree = check_out(tmp_path / "linked")
-    assert Path(worktree.tree, "a.txt").read_text() == "other\n"
-    # And so is one of ours.
-    assert Path(check_out(Path(worktree.tree)).tree, "a.txt").read_text() == "other\n"
+FOREIGN = "not all of the repository is in .* and git may read nothing else"
 
 
 def no_repository(place: Path) -> None:
@@ -159,6 +157,51 @@ def linked(place: Path) -> None:
     (place / ".git").symlink_to(private / ".git")
 
 
+def added(place: Path) -> None:
+    git(make_repository(place.parent / "private"), "worktree", "add", "--quiet", str(place))
+
+
+def shared(place: Path) -> None:
+    private = make_repository(place.parent / "private")
+    git(place.parent, "clone", "--quiet", "--shared", str(private), str(place))
+
+
+def ours(place: Path) -> None:
+    place.symlink_to(check_out(make_repository(place.parent / "private")).tree)
+
+
+def common(place: Path) -> None:
+    """What says that all but its HEAD is elsewhere."""
+    private = make_repository(place.parent / "private")
+    (place / ".git" / "refs").mkdir(parents=True)
+    (place / ".git" / "objects").mkdir()
+    (place / ".git" / "HEAD").write_bytes((private / ".git" / "HEAD").read_bytes())
+    (place / ".git" / "commondir").write_text(f"{private}/.git\n")
+
+
+def objects(place: Path) -> None:
+    private = make_repository(place.parent / "private")
+    make_repository(place)
+    os.rename(place / ".git" / "objects", place.parent / "old")
+    (place / ".git" / "objects").symlink_to(private / ".git" / "objects")
+
+
+def refs(place: Path) -> None:
+    private = make_repository(place.parent / "private")
+    git(private, "pack-refs", "--all")
+    make_repository(place)
+    git(place, "pack-refs", "--all")
+    (place / ".git" / "packed-refs").unlink()
+    (place / ".git" / "packed-refs").symlink_to(private / ".git" / "packed-refs")
+
+
+def settings(place: Path) -> None:
+    (place.parent / "file").write_text("SECRET\n")
+    make_repository(place)
+    (place / ".git" / "config").unlink()
+    (place / ".git" / "config").symlink_to(place.parent / "file")
+
+
 def odd(place: Path) -> None:
     make_repository(place)
     os.rename(place, f"{place}\n2")
@@ -181,12 +224,13 @@ def moved(place: Path) -> None:
 @pytest.mark.parametrize(
     ("make", "words"),
     [
-        (no_repository, "is not in a git repository: not a git repository"),
+        (no_repository, "is not in a git repository"),
         (no_commit, "has no commit yet"),
-        (bare, "is not in a git repository: this operation must be run in a work tree"),
-        (foreign, "is not in the repository"),
-        (linked, "is not in the repository"),
-        (moved, "is not in the repository"),
+        (bare, "is not in a git repository"),
+        *((each, FOREIGN) for each in (foreign, linked, added, shared, ours, common, objects)),
+        (refs, "has no commit yet, or none that is in"),
+        (settings, r"^worktree: git could not read the repository \(exit code 128\); .* damaged"),
+        (moved, "its files are elsewhere"),
         (odd, "has a line break"),
         (endless, "git rev-parse took longer than 5 s"),
     ],
@@ -210,13 +254,117 @@ def test_a_place_that_no_commit_has_is_refused_and_leaves_nothing(repository: Pa
 
 def test_what_rules_deny_is_not_copied(repository: Path) -> None:
     worktree = plan_worktree(str(repository), "agent:main:s")
-    with pytest.raises(ToolError, match=r"denies 'src/b.py' in the workspace"):
+    with pytest.raises(ToolError, match=r"stricter about 'src/b.py' in the workspace"):
         make_worktree(worktree, lambda name: name == "src/b.py")
     assert finish_worktree(worktree) == ""
     assert not os.path.exists(worktree.place)
 
 
+@pytest.fixture
+def other_system(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    landlock.abi.cache_clear()
+    monkeypatch.setattr(sys, "platform", "darwin")
+    yield
+    landlock.abi.cache_clear()
+
+
+@pytest.mark.usefixtures("other_system")
+def test_there_are_none_where_the_kernel_cannot_confine_git(repository: Path) -> None:
+    with pytest.raises(ToolError, match="this system has no Landlock"):
+        plan_worktree(str(repository), "agent:main:s")
+
+
 # What is hostile
+
+SECRET = "password=heron heron heron"
+
+
+def alternates(own: Path, private: Path) -> None:
+    (own / "objects" / "info").mkdir(exist_ok=True)
+    (own / "objects" / "info" / "alternates").write_text(f"{private}/.git/objects\n")
+
+
+def alternates_in_a_file(own: Path, private: Path) -> None:
+    (own / "objects" / "info").mkdir(exist_ok=True)
+    (own / "objects" / "info" / "alternates").symlink_to(private / "key.txt")
+
+
+def packs(own: Path, private: Path) -> None:
+    (own / "objects" / "pack").mkdir(exist_ok=True)
+    for each in (private / ".git" / "objects" / "pack").iterdir():
+        (own / "objects" / "pack" / each.name).symlink_to(each)
+
+
+def objects_of_another(own: Path, private: Path) -> None:
+    os.rename(own / "objects", own / "old")
+    (own / "objects").symlink_to(private / ".git" / "objects")
+
+
+def all_of_another(own: Path, private: Path) -> None:
+    os.rename(own, own.parent / "old")
+    own.symlink_to(private / ".git")
+
+
+@pytest.mark.parametrize(
+    "lead", [alternates, alternates_in_a_file, packs, objects_of_another, all_of_another]
+)
+def test_git_cannot_be_led_to_files_outside_the_repository(
+    repository: Path, tmp_path: Path, lead: Callable[[Path, Path], None]
+) -> None:
+    private = make_repository(tmp_path / "private")
+    (private / "key.txt").write_text(SECRET)
+    git(private, "add", "--all")
+    git(private, "commit", "--quiet", "-m", "private")
+    git(private, "gc", "--quiet")
+    # It has been looked at when the links are put there, and names a commit of the other.
+    planned = plan_worktree(str(repository), "agent:main:s")
+    worktree = replace(planned, commit=git(private, "rev-parse", "HEAD").strip())
+    lead(repository / ".git", private)
+    with pytest.raises(ToolError) as caught:
+        make_worktree(worktree, lambda _: False)
+    assert "heron" not in str(caught.value)
+    assert not Path(worktree.tree, "key.txt").exists()
+    assert finish_worktree(worktree) == ""
+    assert not os.path.exists(worktree.place)
+
+
+def test_errors_of_git_are_not_passed_on(repository: Path) -> None:
+    """Git quotes files in them: here one that it can read."""
+    tree = git(repository, "rev-parse", "HEAD^{tree}").strip()
+    (repository / ".git" / "objects" / tree[:2] / tree[2:]).unlink()
+    worktree = plan_worktree(str(repository), "agent:main:s")
+    (repository / ".git" / "objects" / "info").mkdir(exist_ok=True)
+    (repository / ".git" / "objects" / "info" / "alternates").write_text(f"{SECRET}\n")
+    said = r"^git could not check out the last commit: .* \(exit code 128\)$"
+    with pytest.raises(ToolError, match=said) as caught:
+        make_worktree(worktree, lambda _: False)
+    assert "heron" not in str(caught.value)
+
+
+def test_a_nested_repository_does_not_tell_of_another(repository: Path, tmp_path: Path) -> None:
+    private = make_repository(tmp_path / "private")
+    worktree = check_out(repository)
+    (Path(worktree.tree) / "sub").mkdir()
+    (Path(worktree.tree) / "sub" / ".git").write_text(f"gitdir: {private}/.git\n")
+    (Path(worktree.tree) / "sub" / "work.txt").write_text("work\n")
+    said = finish_worktree(worktree)
+    assert "+work" in said
+    assert git(private, "rev-parse", "HEAD").strip() not in said
+
+
+def test_the_size_of_files_that_git_writes_is_limited(repository: Path) -> None:
+    (repository / ".git" / "config").unlink()
+    os.mkfifo(repository / ".git" / "config")
+    with ThreadPoolExecutor(1) as pool:
+        planning = pool.submit(plan_worktree, str(repository), "agent:main:s")
+        limits: set[str] = set()
+        while not planning.done() and str(MAX_FILE) not in limits:
+            for each in Path("/proc").glob("[0-9]*/environ"):
+                with suppress(OSError):
+                    if f"GIT_DIR={repository}/.git".encode() in each.read_bytes().split(b"\0"):
+                        text = (each.parent / "limits").read_text()
+                        limits.update(text.partition("Max file size")[2].split()[:2])
+        assert str(MAX_FILE) in limits
 
 
 def poison(git_dir: Path, marker: Path) -> None:
@@ -336,7 +484,10 @@ def locked(tree: Path) -> None:
     ("change", "shown"),
     [
         (nested, "sub"),
-        (nested_without_commit, "not all of it is known"),
+        (
+            nested_without_commit,
+            "not all of it is known: git could not read all files (exit code 1",
+        ),
         (nested_around_known, "hidden()"),
         (link, "+/etc/passwd"),
         (link_over_directory, "moved/b.py"),

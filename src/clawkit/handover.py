@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from clawkit.sessions.subagents import Spec
 
 log = logging.getLogger(__name__)
+_EFFECTS = ("allow", "ask", "deny")  # the strictest last
 _FILES = "tools.sessions_spawn.attachments"
 
 
@@ -97,22 +98,19 @@ def resolve_cwd(workspace: str, start: str, cwd: str, *, is_there: bool = True) 
 
 
 async def check_out(worktree: Worktree, rules: Assembly, workspace: str, cwd: str) -> None:
-    """Create a worktree that must contain the directory `cwd`. Raises `ToolError`, also if it would
-    expose files that `rules` deny in the original workspace."""
+    """Create a worktree that must contain the directory `cwd`. Raises `ToolError`, also if `rules`
+    are stricter about files in the original workspace than about their copies."""
     from clawkit.worktrees import make_worktree
 
-    def denied(top: str, name: str, place: str) -> bool:
-        return rules.effect_on("read", os.path.join(top, name), place) == "deny"
+    def effect(top: str, name: str, place: str) -> int:
+        return _EFFECTS.index(rules.effect_on("read", os.path.join(top, name), place))
 
-    def is_denied(name: str) -> bool:
-        return denied(worktree.repository, name, workspace) and not denied(
-            worktree.tree, name, worktree.workspace
-        )
+    def is_hidden(name: str) -> bool:
+        there = effect(worktree.repository, name, workspace)
+        return there > effect(worktree.tree, name, worktree.workspace)
 
     # Not interruptible: it must not be removed while it is still being created.
-    await unbroken(
-        in_thread(make_worktree, worktree, is_denied if rules.denies_files else lambda _: False)
-    )
+    await unbroken(in_thread(make_worktree, worktree, is_hidden))
     resolve_cwd(worktree.workspace, "", cwd)
 
 

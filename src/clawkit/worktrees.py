@@ -1,14 +1,16 @@
 """Worktrees of sub-agents: a commit checked out for one task, and the changes that the task made.
 
 A worktree is a separate repository that borrows the objects of the original: it does not use the
-settings, hooks or attributes of the original, and nothing is ever written to that. The contents of
-a finished worktree may be hostile. So the diff is made with a second git directory, which the
-sub-agent cannot reach and which has only our settings, by a git process that the kernel prevents
-from writing anywhere else.
+settings, hooks or attributes of the original, and nothing is ever written to that. Both may be
+hostile: the repository can name any file as its objects, and the finished worktree can name
+programs to run. So the kernel lets git read only the `.git` of the repository and write only the
+worktree, git's error texts (which may quote files) are not passed on, and the diff is made with a
+second git directory that the sub-agent cannot reach.
 """
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 import resource
@@ -17,7 +19,7 @@ import shutil
 import signal
 import subprocess
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 
 from clawkit.config.paths import worktrees_dir
 from clawkit.errors import ToolError, ToolInputError
@@ -29,10 +31,12 @@ from clawkit.sessions.subagent_protocols import Worktree
 from clawkit.store import private_dir
 from clawkit.text import cut, one_line
 
+log = logging.getLogger(__name__)
 MAX_SHOWN = 6_000
 """Characters of a patch in a result; the whole patch is in a file."""
 MAX_STAT = 2_000
 MAX_PATCH = 256 << 20  # bytes
+MAX_FILE = 4 << 30  # bytes of any other file that git writes
 MAX_MEMORY = 4 << 30  # bytes
 TIMEOUT_S, PLAN_TIMEOUT_S = 60.0, 5.0  # seconds per git command; planning blocks the event loop
 _MAX_READ = 1 << 20  # bytes of a patch that are read
@@ -47,6 +51,14 @@ _VARIABLES = f"""PATH={DEFAULT_PATH} LC_ALL=C HOME=/nonexistent GIT_CONFIG_NOSYS
 _ENV = dict(each.split("=", 1) for each in _VARIABLES.split())
 _WRITE = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
 _DIFF = ("diff", "--cached", "--no-ext-diff", "--no-textconv", "--no-color", "--no-renames")
+_OWN = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_STEPS = {
+    "init": "make a repository",
+    "rev-parse": "read the repository",
+    "read-tree": "check out the last commit: part of it may be missing, or outside the repository",
+    "add": "read all files",
+    "diff": "compare the files",
+}
 
 
 class GitError(ToolError):
@@ -54,49 +66,54 @@ class GitError(ToolError):
 
 
 def plan_worktree(workspace: str, requester: str) -> Worktree:
-    """Plan a worktree of the last commit of the workspace's repository; `requester` is the key of
-    the requester. Creates nothing yet. Raises `ToolInputError`."""
+    """A worktree of the last commit of the repository that a workspace is in, for a sub-agent of
+    the session with a key; nothing is made yet. Raises `ToolInputError`."""
+    top = real = os.path.realpath(workspace)
+    while not os.path.lexists(own := os.path.join(top, ".git")):
+        if top == "/":
+            raise ToolInputError(f"worktree: {workspace!r} is not in a git repository")
+        top = os.path.dirname(top)
+    if not real.isprintable():
+        raise ToolInputError(
+            f"worktree: the path {real!r} has a line break or other characters that are not text"
+        )
+    if _has_parts_elsewhere(own):
+        raise ToolInputError(
+            f"worktree: not all of the repository is in {own!r}, and git may read nothing else. "
+            "This is so in submodules, shared clones, worktrees made by `git worktree add`, and "
+            "those of sub-agents; use a full clone as the workspace, or leave out `worktree`"
+        )
     try:
-        found = _git("rev-parse", "--show-toplevel", "--absolute-git-dir", cwd=workspace)
-        more = ("--path-format=absolute", "--git-path", "objects", "--show-prefix")
-        found += _git("rev-parse", *more, cwd=workspace)
+        found = _git("rev-parse", "--show-toplevel", repository=top)
     except GitError as error:
         raise ToolInputError(
-            f"worktree: {workspace!r} is not in a git repository: {error}"
+            f"worktree: {error}; {own!r} may be damaged, bare, or include settings from elsewhere"
         ) from None
+    if found != os.fsencode(f"{top}\n"):
+        raise ToolInputError(f"worktree: {own!r} says that its files are elsewhere (core.worktree)")
     try:
-        commit = _git("rev-parse", "--verify", "--quiet", "HEAD^{commit}", cwd=workspace)
+        commit = _git("rev-parse", "--verify", "--quiet", "HEAD^{commit}", repository=top)
     except GitError:
-        raise ToolInputError("worktree: the repository has no commit yet; commit first") from None
-    text = found.decode("utf-8", "replace")
-    lines = text.split("\n")
-    if len(lines) != 5 or "\ufffd" in text:
         raise ToolInputError(
-            "worktree: the path of the repository has a line break, or is not text"
-        )
-    top, git_dir, objects, prefix, _ = lines
-    if not _belongs(git_dir, top):
-        raise ToolInputError(
-            f"worktree: the git directory {git_dir!r} is not in the repository; worktrees of "
-            "submodules are not supported"
-        )
+            f"worktree: the repository has no commit yet, or none that is in {own!r}; commit first"
+        ) from None
     place = os.path.join(worktrees_dir(os.environ, requester), os.urandom(8).hex())
-    return Worktree(place, top, prefix, objects, commit.decode().strip())
+    prefix = "" if real == top else f"{os.path.relpath(real, top)}/"
+    return Worktree(place, top, prefix, commit.decode().strip())
 
 
-def _belongs(git_dir: str, top: str) -> bool:
-    """Whether a git directory belongs to a work tree, and is not merely named by a file in it."""
-    if git_dir == os.path.join(top, ".git"):
-        return True
-    with suppress(OSError), open(os.path.join(git_dir, "gitdir"), encoding="utf-8") as file:
-        back = os.path.join(git_dir, file.read(4096).strip())
-        return os.path.realpath(back) == os.path.realpath(os.path.join(top, ".git"))
-    return False
+def _has_parts_elsewhere(own: str) -> bool:
+    """Whether a `.git` leads to other directories. This is for a clear error: git could not read
+    them, whatever is put there later."""
+    objects = os.path.join(own, "objects")
+    links = (os.path.join(own, "commondir"), os.path.join(objects, "info", "alternates"))
+    is_link = os.path.isfile(own) or os.path.realpath(objects) != objects
+    return is_link or any(map(os.path.lexists, links))
 
 
-def make_worktree(worktree: Worktree, is_denied: Callable[[str], bool]) -> None:
-    """Check the commit out. `is_denied` says whether a path of the repository must not appear in
-    the worktree. Blocks. Raises `ToolError` and leaves the cleanup to `finish_worktree`."""
+def make_worktree(worktree: Worktree, is_hidden: Callable[[str], bool]) -> None:
+    """Check the commit out. `is_hidden` says of a path in the repository that it must not be seen
+    in the worktree. Blocks. Raises `ToolError`, and leaves what there is to `finish_worktree`."""
     tree, own = worktree.tree, os.path.join(worktree.tree, ".git")
     private_dir(tree)
     _git("init", "--quiet", "--template=", ".", cwd=tree, place=worktree.place)
@@ -108,10 +125,10 @@ def make_worktree(worktree: Worktree, is_denied: Callable[[str], bool]) -> None:
     listed = _git("ls-files", "--stage", "-z", git_dir=own, worktree=worktree)
     entries = [line.partition(b"\t") for line in listed.split(b"\0")[:-1]]
     files = [os.fsdecode(entry[2]) for entry in entries]
-    if hidden := next(filter(is_denied, files), None):
+    if hidden := next(filter(is_hidden, files), None):
         raise ToolError(
-            f"worktree: tools.rules denies {hidden!r} in the workspace, and its copy would not be "
-            "denied; deny it by a path from the workspace"
+            f"worktree: tools.rules is stricter about {hidden!r} in the workspace than about its "
+            "copy; let the rule name a path from the workspace"
         )
     if worktree.prefix and not any(each.startswith(worktree.prefix) for each in files):
         raise ToolError(f"worktree: {worktree.prefix!r} is not in the last commit")
@@ -185,43 +202,59 @@ def _git(
     *arguments: str,
     cwd: str = "",
     git_dir: str = "",
+    repository: str = "",
     worktree: Worktree | None = None,
     place: str = "",
     given: bytes = b"",
     output: str = "",
 ) -> bytes:
-    """Run git and return its output, or write that to the file `output`. It can only write below
-    `place`, or the worktree's directory if a worktree is given. Raises `ToolError`; `GitError` if
-    git itself failed."""
+    """What git says; it goes to the file `output` instead, if there is one. It can read the `.git`
+    of `repository`, or of that of the worktree, and write below `place`, or that of the worktree.
+    Raises `ToolError`, which is a `GitError` when git itself ended with it."""
     program = shutil.which("git", path=DEFAULT_PATH)
     if program is None:
         raise ToolInputError("worktree: git is not installed")
+    if not landlock.available():
+        raise ToolInputError(
+            "worktree: this system has no Landlock (Linux 5.13), and without it a repository could "
+            "have git read any file"
+        )
     env, timeout_s = _ENV, TIMEOUT_S if worktree or place else PLAN_TIMEOUT_S
     if worktree is not None:
         env = {**_ENV, "GIT_DIR": git_dir, "GIT_WORK_TREE": worktree.tree}
-        cwd, place = worktree.tree, worktree.place
-    hold = Hold(read=("/",), run=SYSTEM, write=(place,) if place else ())
-    target = os.open(output, _WRITE, 0o600) if output else subprocess.PIPE
-    try:
-        process = start_helper(
-            (program, *_OPTIONS, *arguments),
-            cwd=cwd,
-            env=env,
-            hold=hold if landlock.available() else None,
-            stdin=subprocess.PIPE,
-            stdout=target,
-            stderr=subprocess.PIPE,
-        )
-    except OSError as error:
-        raise ToolError(f"git cannot be started: {error.strerror}") from None
-    finally:
-        if output:
-            os.close(target)
+        cwd, place, repository = worktree.tree, worktree.place, worktree.repository
+    elif repository:
+        cwd, env = repository, {**_ENV, "GIT_DIR": os.path.join(repository, ".git")}
+    with ExitStack() as opened:
+
+        def open_(path: str, flags: int) -> int:
+            fd = os.open(path, flags, 0o600)
+            opened.callback(os.close, fd)
+            return fd
+
+        try:
+            # By a descriptor: a link that takes its place is not followed.
+            own = open_(os.path.join(repository, ".git"), _OWN) if repository else -1
+            process = start_helper(
+                (program, *_OPTIONS, *arguments),
+                cwd=cwd,
+                env=env,
+                hold=Hold(
+                    read=(f"/proc/self/fd/{own}",) if repository else (),
+                    run=SYSTEM,
+                    write=(place,) if place else (),
+                ),
+                stdin=subprocess.PIPE,
+                stdout=open_(output, _WRITE) if output else subprocess.PIPE,
+                stderr=subprocess.PIPE,
+            )
+        except OSError as error:
+            raise ToolError(f"git cannot be started: {error}") from None
     with process:
         with suppress(ProcessLookupError):
             resource.prlimit(process.pid, resource.RLIMIT_DATA, (MAX_MEMORY, MAX_MEMORY))
-            if output:
-                resource.prlimit(process.pid, resource.RLIMIT_FSIZE, (MAX_PATCH, MAX_PATCH))
+            most = MAX_PATCH if output else MAX_FILE
+            resource.prlimit(process.pid, resource.RLIMIT_FSIZE, (most, most))
         try:
             said, errors = process.communicate(given, timeout_s)
         except subprocess.TimeoutExpired:
@@ -229,8 +262,8 @@ def _git(
                 os.killpg(process.pid, signal.SIGKILL)
             raise ToolError(f"git {arguments[0]} took longer than {timeout_s:g} s") from None
     if process.returncode:
-        words = re.sub(r"^(fatal|error): ", "", errors.decode("utf-8", "replace").strip())
-        raise GitError(
-            one_line(words, 300) or f"git {arguments[0]} ended with {process.returncode}"
-        )
+        # It may quote any file that git can read, so it is not for the model.
+        log.debug("git %s: %s", arguments[0], one_line(errors.decode("utf-8", "replace"), 300))
+        step = _STEPS.get(arguments[0], "read the list of files")
+        raise GitError(f"git could not {step} (exit code {process.returncode})")
     return said or b""

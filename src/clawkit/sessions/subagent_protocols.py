@@ -26,9 +26,12 @@ class Worktree(Struct, frozen=True):
     """The work tree of the original repository."""
     prefix: str
     """Path of the workspace in the repository; empty for the top level."""
-    objects: str
-    """Object directory of the original repository."""
     commit: str
+
+    @property
+    def objects(self) -> str:
+        """Directory of the objects of the repository."""
+        return os.path.join(self.repository, ".git", "objects")
 
     @property
     def tree(self) -> str:
