@@ -143,7 +143,7 @@ class Lane(Generic[T, R]):
         lane is closed.
         """
         if self.is_closed:
-            raise ToolError("this session is closed; nothing more can be said in it")
+            raise ToolError("this session is closed; it accepts no more messages")
         future: asyncio.Future[R] = asyncio.get_running_loop().create_future()
         ticket = _Ticket(item, mode, group, limits, future, contextvars.copy_context())
         is_in_turn = self._turn is not None and not self._is_stopping
@@ -152,7 +152,7 @@ class Lane(Generic[T, R]):
         else:
             if (count := len(self._waiting)) >= limits.cap:
                 raise ConflictError(
-                    f"{count} messages wait in this session already (messages.queue.cap); "
+                    f"{count} messages are already waiting in this session (messages.queue.cap); "
                     "try again when it has read some"
                 )
             self._line_up([*self._waiting, ticket])
@@ -306,7 +306,7 @@ class Lane(Generic[T, R]):
     def _refuse(self, tickets: Sequence[_Ticket] | deque[_Ticket]) -> None:
         for ticket in tickets:
             if not ticket.future.done():
-                ticket.future.set_exception(ToolError("the session was closed before it was read"))
+                ticket.future.set_exception(ToolError("the session was closed; it was not read"))
 
 
 class Lanes:

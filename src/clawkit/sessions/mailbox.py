@@ -72,7 +72,7 @@ class Mailbox:
                 raise NotFoundError("that session was deleted")
             if count >= MAX_UNREAD:
                 raise ConflictError(
-                    f"{count} messages wait in that session already; they are read when it is used"
+                    f"{count} messages are already waiting there; they are read in its next turn"
                 )
             db.execute(
                 f"INSERT INTO mailbox ({_FIELDS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",  # noqa: S608
