@@ -224,7 +224,7 @@ async def test_a_deadline_ends_a_run_with_what_it_had_said(
         assert (run.status, run.text) == ("timed_out", "I begin.")
         [message] = told(agent)
         assert "timed out (it took longer than " in message
-        assert "What it had said so far:\n> I begin." in message
+        assert "Partial result:\n> I begin." in message
 
 
 async def test_a_deadline_holds_for_a_tool_that_cannot_be_stopped(workspace: Path) -> None:
@@ -273,9 +273,9 @@ def refusal(agent: Agent) -> str:
         ({"maxChildrenPerAgent": 1}, {}, "has 1 of at most 1 active"),
         ({}, {"agentId": "other"}, "'other' is not allowed here; allowed: main"),
         ({"allowAgents": ["helper"]}, {"agentId": "main"}, "allowed: helper"),
-        ({"requireAgentId": True}, {}, "agentId is needed"),
+        ({"requireAgentId": True}, {}, "agentId is required"),
         ({}, {"task": "  "}, "must say what to do"),
-        ({}, {"taskName": "all"}, "has a meaning of its own"),
+        ({}, {"taskName": "all"}, "'all' is reserved"),
         ({}, {"taskName": "Not a name"}, "taskName"),
         ({}, {"thinking": "hard"}, "thinking"),
         ({}, {"outputSchema": {"type": "nonsense"}}, "outputSchema is not a usable JSON Schema"),
@@ -816,7 +816,7 @@ async def test_closing_stores_what_was_under_way_and_tells_it_once(workspace: Pa
         ended = await agent.settle()
         assert ended is not None
         assert ended.text == "I see."
-        assert "Sub-agent 'slow': interrupted (clawkit ended before it was done)" in told(agent)[0]
+        assert "Sub-agent 'slow': interrupted (clawkit exited before it finished)" in told(agent)[0]
     async with Agent.open({}, workspace=workspace, model=again, session="s") as agent:
         assert not agent.has_results
         assert await agent.settle() is None
@@ -891,7 +891,7 @@ async def test_the_model_is_the_one_asked_for_else_the_configured_else_the_calle
 
 
 async def test_the_prompt_suggests_sub_agents_or_prefers_them(workspace: Path) -> None:
-    suggested, preferred = "Hand large independent work to a sub-agent", "Prefer to delegate"
+    suggested, preferred = "Delegate large independent work to a sub-agent", "Prefer to delegate"
     for settings, expected in (
         ({}, suggested),
         ({"defaults": {"subagents": {"delegationMode": "prefer"}}}, preferred),
@@ -1033,10 +1033,10 @@ async def test_what_ended_long_ago_is_not_listed_and_one_of_many_can_be_waited_f
 @pytest.mark.parametrize(
     ("params", "words"),
     [
-        ({"action": "steer", "message": " "}, "what to say"),
-        ({"action": "steer", "target": "done", "message": "x"}, "is over, and cannot be steered"),
+        ({"action": "steer", "message": " "}, "message must not be empty"),
+        ({"action": "steer", "target": "done", "message": "x"}, "has ended and cannot be steered"),
         ({"action": "steer", "target": "nope", "message": "x"}, "there is no sub-agent 'nope'"),
-        ({"action": "cancel"}, "which sub-agent"),
+        ({"action": "cancel"}, "target is required"),
         ({"action": "wait"}, "no sub-agent to wait for"),
         ({"action": "wait", "timeoutSeconds": 61}, "timeoutSeconds"),
         ({"action": "wait", "taskIds": []}, "taskIds"),
@@ -1103,7 +1103,7 @@ async def test_a_name_for_two_is_an_error_unless_one_is_at_work(workspace: Path)
         await agent.send("go")
         await gate.reached.wait()
         result = await agent.kit.call("subagents", {"action": "cancel", "target": "same"})
-        assert "may be any of these" in result.as_text()
+        assert "is ambiguous" in result.as_text()
         assert agent.delegation is not None
         first, second = agent.delegation.active()
         await agent.kit.call("subagents", {"action": "cancel", "target": first.id})

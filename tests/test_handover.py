@@ -338,7 +338,7 @@ async def test_a_worktree_without_changes_goes_with_the_run(project: Path, home:
     assert run.changes.startswith("It changed nothing in its worktree")
     assert result.details["worktree"]["uncommitted"] is False
     assert isinstance(result.content[0], Text)
-    assert "changes that are not committed are not in it" in result.content[0].text
+    assert "does not have uncommitted changes" in result.content[0].text
     assert worktrees(home) == []
 
 
@@ -531,7 +531,7 @@ async def test_rules_roots_and_protection_mean_the_same_in_another_directory(
         ({"cwd": "app/lib/f.txt"}, {}, "is not a directory"),
         ({"cwd": "a\0b"}, {}, "is not a usable path"),
         ({"cwd": "app"}, {"workspaceAccess": "ro"}, "sandbox has another workspace"),
-        ({"cwd": "app", "agentId": "b"}, {}, "'b' works in a workspace of its own"),
+        ({"cwd": "app", "agentId": "b"}, {}, "'b' has its own workspace"),
     ],
 )
 async def test_another_directory_than_one_of_the_workspace_is_refused(

@@ -231,7 +231,7 @@ async def test_notes_are_many_and_long_but_not_more_than_a_turn_can_read(workspa
     here = store()
     for number in range(MAX_UNREAD):
         here.mailbox.put(Mail(f"m{number}", other.id, "agent:main:x", "", "x" * 15_000))
-    with pytest.raises(ConflictError, match="10 messages from here wait"):
+    with pytest.raises(ConflictError, match="10 messages from here are already waiting"):
         here.mailbox.put(Mail("more", other.id, "agent:main:x", "", "x"))
     here.mailbox.put(Mail("y", other.id, "agent:main:y", "", "x"))  # others still can
     async with open_main(workspace, model_of(other=lambda _: "ok"), session="other") as agent:
@@ -341,12 +341,17 @@ async def test_a_full_queue_is_an_error_and_leaves_nothing_behind(workspace: Pat
         ({"sessionKey": "other", "label": "x"}, {}, "error", "cannot be combined"),
         ({"sessionKey": "nowhere"}, {}, "error", "there is no session 'nowhere'"),
         ({"label": "nowhere"}, {}, "error", "there is no session labelled 'nowhere'"),
-        ({"label": "twice"}, {}, "error", "may be any of these"),
+        ({"label": "twice"}, {}, "error", "is ambiguous"),
         ({"sessionKey": "main"}, {}, "error", "cannot wait for itself"),
         ({"sessionKey": "telegram:group:1:thread:2"}, {}, "error", "is a thread"),
         ({"agentId": "nobody"}, {}, "error", "unknown agent 'nobody'; known: main"),
-        ({"sessionKey": "other", "message": "  "}, {}, "error", "what to say"),
-        ({"sessionKey": "other", "message": "x" * (MAX_MESSAGE + 1)}, {}, "error", "are more than"),
+        ({"sessionKey": "other", "message": "  "}, {}, "error", "must not be empty"),
+        (
+            {"sessionKey": "other", "message": "x" * (MAX_MESSAGE + 1)},
+            {},
+            "error",
+            "characters, more than",
+        ),
         (
             {"sessionKey": "other"},
             {"tools": {"sessions": {"visibility": "self"}}},
@@ -515,7 +520,7 @@ async def test_a_ring_ends_and_says_so(workspace: Path) -> None:
             await asyncio.sleep(0)
             await agent.settle()
     assert len(refused) == 1
-    assert f"a row of {MAX_HOPS} messages" in refused[0]
+    assert f"between sessions ends after {MAX_HOPS}" in refused[0]
     assert "agent:main:main → agent:main:b → agent:main:c → agent:main:main" in refused[0]
     sent = [each for each in model.requests if not isinstance(each.messages[-1], ToolResult)]
     assert len(sent) == MAX_HOPS + 1
@@ -548,7 +553,7 @@ async def test_a_row_of_messages_is_remembered_over_processes(workspace: Path) -
             Mail("n", other.id, "agent:main:f", "", "more", chain), None, is_answered=False
         )
         await agent.settle()
-        assert "a row of 6 messages" in details_of(agent)[0]["error"]
+        assert "between sessions ends after 6" in details_of(agent)[0]["error"]
         await agent.send("now I ask")
         assert details_of(agent)[1]["status"] == "accepted"
         await agent.settle()
@@ -568,7 +573,7 @@ async def test_two_that_wait_for_each_other_do_not_wait_for_ever(workspace: Path
         assert "> what?" in str(agent.conversation.history)
     results = [each.messages[-1] for each in model.requests if each.session.endswith("other")]
     [asked] = [each for each in results if isinstance(each, ToolResult)]
-    assert "it waits for this session itself" in asked.content[0].text  # type: ignore[union-attr]
+    assert "it is itself waiting for this session" in asked.content[0].text  # type: ignore[union-attr]
 
 
 async def test_one_turn_at_a_time_over_all_sessions_is_enough(workspace: Path) -> None:
@@ -903,7 +908,7 @@ async def test_what_is_steered_counts_towards_the_row(workspace: Path) -> None:
         messenger.take(
             Mail("m", agent.session_id, row[-1], "", "x", row), "steer", is_answered=False
         )
-        with pytest.raises(ToolInputError, match="end of a row"):
+        with pytest.raises(ToolInputError, match="chain of messages between sessions ends after 6"):
             await messenger.send(other, "on and on", 0, None)
         gate.release()
         await turn
@@ -939,7 +944,7 @@ async def test_no_more_than_so_many_messages_are_under_way(workspace: Path) -> N
         await agent.send("go")
         refused = [each for each in details_of(agent) if each["status"] == "error"]
         assert len(refused) == 1
-        assert "too many messages are under way" in refused[0]["error"]
+        assert "too many messages are in progress" in refused[0]["error"]
 
 
 async def test_a_session_that_was_deleted_meanwhile_gets_nothing(workspace: Path) -> None:

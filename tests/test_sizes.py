@@ -30,7 +30,8 @@ BUDGETS = {
     "guard": 460,
     "lsp": 1_300,
     "media": 420,
-    "models": 4_810,
+    # The operator answers what the person typed although other messages follow it.
+    "models": 4_825,
     # A parser in C, which leaves more of an answer's state to us, took a fifth off a small call.
     "net": 1_680,
     # Which agent answers, by bindings.
@@ -50,7 +51,7 @@ BUDGETS = {
     # their events and deadlines, and what they are handed: files, and worktrees that hostile
     # contents cannot make run anything; one lane of turns for all who speak, and messages between
     # sessions with the sender's rights.
-    "top level": 3_450,
+    "top level": 3_480,
     # Sub-agents in both chats: their progress, their results, /subagents and /stop.
     "ui": 2_490,
 }

@@ -41,7 +41,7 @@ async def test_the_deadline_resumes_a_session_and_says_what_is_still_at_work(
         while not told(agent):
             await asyncio.sleep(0.01)
         [message] = told(agent)
-        assert "not from the user: the time is over" in message
+        assert "not from the user: your timeout" in message
         assert "Still at work: 1\n- 'slow' (run " in message
         assert "): running for " in message
         gate.release()
@@ -161,7 +161,7 @@ async def test_a_sub_agent_waits_with_a_deadline_and_takes_no_slot(workspace: Pa
             return spawn("lower", label="leaf")
         if "Started" in text:
             return yields(timeoutSeconds=SOON)
-        if "the time is over" in text:
+        if "your timeout for waiting" in text:
             leaf.release()
             return yields()
         return leaf if text == "lower" else "upper done"
@@ -212,7 +212,7 @@ async def test_only_a_turn_can_end(workspace: Path) -> None:
     async with Agent.open({}, workspace=workspace, model=model) as agent:
         await agent.send("go")
         result = await agent.kit.call("sessions_yield")
-        assert "no turn goes on" in result.as_text()
+        assert "there is no running turn" in result.as_text()
         gate.release()
         await agent.settle()
 
@@ -236,7 +236,7 @@ async def test_a_summary_says_again_which_sub_agents_are_at_work(workspace: Path
         await agent.delegation.wait([agent.delegation.find("fast")], None)
         assert await agent.conversation.compact()
         [summary] = [each for each in agent.conversation.history if isinstance(each, Summary)]
-        assert summary.text.startswith("A summary.\n\nSub-agents that you started")
+        assert summary.text.startswith("A summary.\n\nSub-agents you started")
         lines = summary.text.splitlines()[3:]
         assert [line.partition(")")[2] for line in lines] == [
             " is still at work. Its task: Read the slow log",

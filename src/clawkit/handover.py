@@ -37,7 +37,7 @@ def check_files(request: SpawnRequest, config: Config, target: str) -> Sequence[
     settings = config.tools.sessions_spawn.attachments
     if not settings.enabled:
         raise ToolAuthorizationError(
-            f"attachments are not enabled ({_FILES}.enabled); put what it has to know into the task"
+            f"attachments are not enabled ({_FILES}.enabled); put the contents into the task"
         )
     sandbox = config.agents.sandbox_of(target)
     is_shared = sandbox.mode == "auto" or sandbox.scope != "session"
@@ -63,7 +63,7 @@ def describe_files(files: Sequence[AttachedFile], key: str) -> dict[str, Any]:
 def instruct(rules: str, spec: Spec, key: str) -> str:
     """The rules for a sub-agent, with its working directory and the list of its attachments."""
     if spec.cwd:
-        rules += f"\n\nYou begin in {spec.cwd!r} of the workspace {spec.workspace!r}."
+        rules += f"\n\nYou start in {spec.cwd!r} of the workspace {spec.workspace!r}."
     if not spec.attached:
         return rules
     from clawkit.sessions.attachments import list_files

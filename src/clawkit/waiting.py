@@ -9,16 +9,16 @@ from clawkit.sessions.subagent_protocols import Run, RunState, now_ms
 from clawkit.text import human_time, one_line
 
 OVER = (
-    "[This message is from clawkit, not from the user: the time is over that you wanted to wait "
-    "for sub-agents.]"
+    "[This message is from clawkit, not from the user: your timeout for waiting for sub-agents has "
+    "expired.]"
 )
 SILENT = (
     "[This message is from clawkit, not from the user: all sub-agents that you waited for have "
-    "ended, and had nothing to report.]"
+    "ended and had nothing to report.]"
 )
 WAIT_AGAIN = (
-    "Go on with what you have, wait for them again with sessions_yield, or stop them with "
-    "subagents. Results still come as messages."
+    "Continue with what you have, wait for them again with sessions_yield, or stop them with "
+    "subagents. Their results will still arrive as messages."
 )
 _MAX_TASK = 200
 
@@ -78,5 +78,5 @@ def restate(runs: Sequence[Run]) -> str:
         state = f"has ended ({run.status})" if run.is_over else "is still at work"
         task = one_line(run.task, _MAX_TASK)
         lines.append(f"- {run.label!r} (run {run.id}) {state}. Its task: {task}")
-    head = "Sub-agents that you started, whose results you have not read; they come as messages:"
+    head = "Sub-agents you started whose results you have not read; these will arrive as messages:"
     return "\n".join([head, *lines])

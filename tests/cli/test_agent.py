@@ -75,7 +75,7 @@ def type_in(capsys: pytest.CaptureFixture[str], *args: str) -> tuple[int, str, s
         (("-m", "x", "--image", "a.txt"), 2, "a.txt: the image cannot be decoded"),
         (("-m", "x", "--workspace", "nowhere"), 2, "is not a directory"),
         (("-m", "x", "--config", "nowhere.json5"), 2, "does not exist"),
-        (("-m", "x", "--session", "two words"), 2, "cannot be the name of a session"),
+        (("-m", "x", "--session", "two words"), 2, "invalid name for a session"),
     ],
 )
 @pytest.mark.parametrize("as_json", [False, True])

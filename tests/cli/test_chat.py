@@ -362,7 +362,7 @@ async def test_the_configured_mode_says_what_becomes_of_what_is_typed_meanwhile(
         await screen.say("/later and fast")
         await screen.until("queued: and fast")
         await screen.say("/later and good")
-        await screen.until("messages wait in this session already (messages.queue.cap)")
+        await screen.until("messages are already waiting in this session (messages.queue.cap)")
         await screen.until(f"{PROMPT} and good")
         screen.type("\x15")
         held.release()

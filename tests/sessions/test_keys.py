@@ -75,7 +75,7 @@ def test_the_main_session_may_have_another_name() -> None:
 
 @pytest.mark.parametrize("key", ["", "agent:", "agent:a", "agent:a:", "agent::x", "a b", "a\n"])
 def test_what_cannot_be_a_key_is_refused(key: str) -> None:
-    with pytest.raises(ToolInputError, match="cannot be the key of a session"):
+    with pytest.raises(ToolInputError, match="invalid session key"):
         parse_key(key)
 
 
@@ -170,7 +170,7 @@ def test_a_name_goes_before_a_label_and_a_label_before_an_id(store: SessionStore
 def test_an_ambiguous_label_lists_the_candidates(store: SessionStore) -> None:
     one, two = create(store, "a", "x", label="build"), create(store, "b", "y", label="build")
     create(store, "a", "z", label="build", archived_ms=1)
-    with pytest.raises(ToolInputError, match="may be any of these sessions") as caught:
+    with pytest.raises(ToolInputError, match="it matches these sessions") as caught:
         resolve(store, "build", agent="a")
     assert all(f"{each.id} ({each.key})" in str(caught.value) for each in (one, two))
     assert "agent:a:z" not in str(caught.value)

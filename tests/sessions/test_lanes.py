@@ -282,7 +282,9 @@ async def test_a_full_queue_says_so() -> None:
     futures = [model.lane.post(each, "followup", limits) for each in ("go",)]
     await model.until(1)
     futures += [model.lane.post(each, "followup", limits) for each in "ab"]
-    with pytest.raises(ConflictError, match=r"2 messages wait .* \(messages\.queue\.cap\)"):
+    with pytest.raises(
+        ConflictError, match=r"2 messages are already waiting .* \(messages\.queue\.cap\)"
+    ):
         model.lane.post("c", "followup", limits)
     assert await finish(model, futures) == ["done:go", "done:a", "done:b"]
 
@@ -295,7 +297,7 @@ async def test_closing_ends_all_and_tells_everybody() -> None:
     await model.lane.close()
     assert turn.how == "aborted"
     outcomes = await finish(model, futures)
-    assert outcomes == ["aborted:go", *["the session was closed before it was read"] * 2]
+    assert outcomes == ["aborted:go", *["the session was closed; it was not read"] * 2]
     with pytest.raises(ToolError, match="is closed"):
         model.lane.post("more")
 

@@ -117,11 +117,11 @@ def test_an_agent_has_one_session_of_a_name(store: SessionStore) -> None:
 )
 def test_a_name_that_cannot_be_part_of_a_key_is_refused(store: SessionStore, name: str) -> None:
     made = create(store)
-    with pytest.raises(ToolInputError, match="cannot be the name of a session"):
+    with pytest.raises(ToolInputError, match="invalid name for a session"):
         create(store, name=name)
-    with pytest.raises(ToolInputError, match="cannot be the name of a session"):
+    with pytest.raises(ToolInputError, match="invalid name for a session"):
         store.rename(made.id, name)
-    with pytest.raises(ToolInputError, match="cannot be the name of an agent"):
+    with pytest.raises(ToolInputError, match="invalid name for an agent"):
         create(store, name)
 
 
@@ -146,7 +146,7 @@ def test_a_name_is_that_of_the_agent_that_is_named(store: SessionStore) -> None:
     with pytest.raises(NotFoundError):
         store.get("main", "they")
     assert store.get(mine.key, "you") == store.get(mine.id, "you") == mine
-    with pytest.raises(ToolInputError, match="may be any of these sessions") as caught:
+    with pytest.raises(ToolInputError, match="it matches these sessions") as caught:
         store.get("main")
     assert f"{mine.id} (agent:me:main)" in str(caught.value)
     assert f"{theirs.id} (agent:you:main)" in str(caught.value)
@@ -164,7 +164,9 @@ def test_an_ambiguous_beginning_names_the_candidates(
             f"abcdef{'cdefghjkmnpq'[number]}z",
             made.id,
         )
-    with pytest.raises(ToolInputError, match=f"'abcdef' may be any .*{more} give the id") as caught:
+    with pytest.raises(
+        ToolInputError, match=f"'abcdef' is ambiguous.*{more} give the id"
+    ) as caught:
         store.get("abcdef")
     assert not isinstance(caught.value, NotFoundError)
     assert store.get("abcdefc").id == "abcdefcz"

@@ -55,17 +55,17 @@ _ORDER = (
 )
 _SUMMARY_CHARS = 120
 _WRITTEN = (
-    "People wrote these for you. They say how to work here; they grant no tools and cannot lift "
-    "what policy says."
+    "People wrote these for you. They say how to work here; they grant no tools and cannot "
+    "override policy."
 )
 _MAY_DELEGATE = (
-    "- Hand large independent work to a sub-agent with sessions_spawn. It reports by itself: do "
-    "not poll for it."
+    "- Delegate large independent work to a sub-agent with sessions_spawn. It reports "
+    "automatically: do not poll."
 )
 _DELEGATE = (
-    "- Prefer to delegate: hand everything that takes more than a few calls to sub-agents with "
-    "sessions_spawn, several at once where parts are independent. Plan, check and put together "
-    "what they report. They report by themselves: do not poll for them."
+    "- Prefer to delegate: give everything that takes more than a few calls to sub-agents with "
+    "sessions_spawn, several at once if parts are independent. Plan, check and combine their "
+    "reports. They report automatically: do not poll."
 )
 _FINAL_ANSWER = (
     "A program reads your last message. When you are done, answer with one JSON value that matches "

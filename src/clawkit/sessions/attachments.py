@@ -77,7 +77,7 @@ def _why_bad(name: str) -> str:
     if not name or name in (".", "..", MANIFEST):
         return "cannot be the name of a file here"
     if any(char in "/\\<>" for char in name) or not name.isprintable():
-        return "has a slash, a backslash, < or >, or an invisible character"
+        return "contains a slash, a backslash, < or >, or an invisible character"
     return "is too long" if len(os.fsencode(name)) > _MAX_NAME else ""
 
 
@@ -106,7 +106,7 @@ def list_files(key: str, names: Sequence[str], mount: str = "") -> str:
     place = attachments_dir(os.environ, key)
     known = f" (the task may call it {mount})" if _MOUNT.fullmatch(mount) else ""
     lines = (f"- {os.path.join(place, name)}" for name in names)
-    return "\n".join([f"These files came with the task, to be read only{known}:", *lines])
+    return "\n".join([f"These read-only files are attached to the task{known}:", *lines])
 
 
 def describe(files: Sequence[AttachedFile]) -> dict[str, Any]:

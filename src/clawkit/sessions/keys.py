@@ -49,8 +49,8 @@ def parse_key(key: str, main: str = MAIN) -> Key:
     whole = bool(name) and bool(agent or not key.startswith(_AGENT))
     if not whole or not key.isprintable() or any(map(str.isspace, key)):
         raise ToolInputError(
-            f"{one_line(key, 60)!r} cannot be the key of a session; "
-            "one is agent:<agent>:<name>, such as agent:main:main"
+            f"invalid session key {one_line(key, 60)!r}; "
+            "use agent:<agent>:<name>, such as agent:main:main"
         )
     kind = kind_of(name, main)
     if kind in INTERNAL:
@@ -79,7 +79,7 @@ def child_key(agent: str, parent: str, uuid: str) -> str:
     above = parse_key(parent)
     name = f"{above.name}:subagent:{uuid}" if above.depth else f"subagent:{uuid}"
     if not uuid or ":" in uuid or len(name) > MAX_NAME:
-        raise ToolInputError(f"{one_line(name, 60)!r} cannot be the name of a sub-agent's session")
+        raise ToolInputError(f"invalid name for the session of a sub-agent: {one_line(name, 60)!r}")
     return session_key(agent, name)
 
 

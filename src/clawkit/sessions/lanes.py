@@ -144,7 +144,7 @@ class Lane(Generic[T, R]):
         `ConflictError` when too much waits, `ToolError` when the lane is closed.
         """
         if self.is_closed:
-            raise ToolError("this session is closed; nothing more can be said in it")
+            raise ToolError("this session is closed; it accepts no more messages")
         future: asyncio.Future[R] = asyncio.get_running_loop().create_future()
         context = contextvars.copy_context() if group is None else contextvars.Context()
         ticket = _Ticket(item, mode, group, limits, future, context)
@@ -154,7 +154,7 @@ class Lane(Generic[T, R]):
         else:
             if (count := sum(each.group == group for each in self._waiting)) >= limits.cap:
                 raise ConflictError(
-                    f"{count} messages wait in this session already (messages.queue.cap); "
+                    f"{count} messages are already waiting in this session (messages.queue.cap); "
                     "try again when it has read some"
                 )
             self._line_up([*self._waiting, ticket])
@@ -308,7 +308,7 @@ class Lane(Generic[T, R]):
     def _refuse(self, tickets: Sequence[_Ticket] | deque[_Ticket]) -> None:
         for ticket in tickets:
             if not ticket.future.done():
-                ticket.future.set_exception(ToolError("the session was closed before it was read"))
+                ticket.future.set_exception(ToolError("the session was closed; it was not read"))
 
 
 class Lanes:

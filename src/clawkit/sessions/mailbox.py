@@ -70,9 +70,7 @@ class Mailbox:
             if count is None:
                 raise NotFoundError("that session was deleted")
             if count >= MAX_UNREAD:
-                raise ConflictError(
-                    f"{count} messages from here wait there already; its next turn reads them"
-                )
+                raise ConflictError(f"{count} messages from here are already waiting there")
             db.execute(
                 f"INSERT INTO mailbox ({_FIELDS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",  # noqa: S608
                 (*names, chain, mail.sandboxed, mail.wakes, mail.sent_ms),

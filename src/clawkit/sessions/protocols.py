@@ -35,8 +35,8 @@ def check_name(name: str, whose: str = "a session") -> str:
     good = name.isprintable() and not any(map(str.isspace, name)) and 0 < len(name) <= MAX_NAME
     if not good or name == "current" or name.startswith("agent:"):
         raise ToolInputError(
-            f"{one_line(name, 40)!r} cannot be the name of {whose}: up to {MAX_NAME} characters "
-            "without spaces, and neither 'current' nor the beginning of a key ('agent:')"
+            f"invalid name for {whose}: {one_line(name, 40)!r}; use up to {MAX_NAME} characters "
+            "without spaces, but not 'current' and nothing that starts with 'agent:'"
         )
     return name
 

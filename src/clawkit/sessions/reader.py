@@ -111,7 +111,7 @@ class SessionReader:
             if len(seen) > 1:
                 listed = ", ".join(f"{each.id} ({each.key})" for each in seen[:8])
                 listed += " and more" if len(seen) > 8 else ""
-                what = f"{shown} may be any of these sessions: {listed}"
+                what = f"{shown} is ambiguous; it matches these sessions: {listed}"
                 raise ToolInputError(f"{what}; give the id")
             if seen:
                 return seen[0]

@@ -9,7 +9,7 @@ import msgspec
 
 from clawkit.content import Assistant, Message, Summary, Text, ToolCall, ToolResult, User
 
-INTERRUPTED = "interrupted: clawkit ended before this call was done; it may have happened in part"
+INTERRUPTED = "interrupted: clawkit exited before it finished; it may have taken partial effect"
 Numbered = tuple[int, Message]
 
 

@@ -88,7 +88,7 @@ class RunStore:
         """Mark unfinished runs as interrupted: their process is gone. The caller must hold the lock
         of the root session."""
         for run in self._select("WHERE root = ? AND ended_ms = 0", sound(root)):
-            why = "clawkit ended before it was done"
+            why = "clawkit exited before it finished"
             self.finish(run.id, wind_up(run, Outcome("interrupted", *self._so_far(run, why))))
 
     def forget(self, id_: str) -> None:

@@ -48,7 +48,7 @@ def read_query(text: str) -> list[str]:
         raise ToolInputError("the query has no words; give one or more that must all occur")
     if len(text) > MAX_QUERY or len(phrases) > MAX_PHRASES:
         limits = f"{MAX_PHRASES} words and {MAX_QUERY:,} characters"
-        raise ToolInputError(f"the query is too long; it may have {limits}")
+        raise ToolInputError(f"the query is too long; the maximum is {limits}")
     return phrases
 
 

@@ -268,7 +268,7 @@ class Subagents:
             outcome = await self._work(live, live.child)
         except asyncio.CancelledError:
             outcome = live.ended_as or self._partial(
-                live, "interrupted", "clawkit ended before it was done"
+                live, "interrupted", "clawkit exited before it finished"
             )
         except Exception as error:  # noqa: BLE001  # task root: every failure becomes a result
             log.warning("a sub-agent failed: %r", error)
@@ -429,7 +429,7 @@ class Subagents:
                 return found[0]
             if found:
                 listed = ", ".join(f"{run.id} ({run.label})" for run in found[:8])
-                raise ToolInputError(f"{which!r} may be any of these: {listed}; give the id")
+                raise ToolInputError(f"{which!r} is ambiguous; it matches {listed}; give the id")
         known = ", ".join(f"{run.id} ({run.label})" for run in mine[-8:]) or "none"
         raise NotFoundError(f"there is no sub-agent {one_line(which, 60)!r}; yours: {known}")
 
@@ -471,8 +471,8 @@ class Subagents:
         """Send a message to a running sub-agent. Raises `ToolInputError` if it is not running."""
         live = self._live.get(id_)
         if live is None or live.child is None:
-            state = "has not begun yet" if live else "is over"
-            raise ToolInputError(f"the sub-agent {id_} {state}, and cannot be steered")
+            state = "has not started yet" if live else "has ended"
+            raise ToolInputError(f"the sub-agent {id_} {state} and cannot be steered")
         live.child.steer(text)
 
     async def close(self) -> None:
@@ -484,5 +484,5 @@ class Subagents:
             if live.task is not None:
                 live.task.cancel()
         for live in lives:
-            outcome = self._partial(live, "interrupted", "clawkit ended before it was done")
+            outcome = self._partial(live, "interrupted", "clawkit exited before it finished")
             await self._stop(live, outcome)

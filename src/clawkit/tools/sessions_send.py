@@ -19,7 +19,7 @@ from clawkit.tools._sessions import DEFAULT_SIGHT, View, with_sight
 
 
 class Params(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
-    message: Annotated[str, doc("What to say", min_length=1)]
+    message: Annotated[str, doc("Message to send", min_length=1)]
     session_key: Annotated[
         str, doc("Session to send to: its key, id or name, 'main' or 'current'")
     ] = ""
@@ -33,7 +33,7 @@ class Params(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="ca
     mode: Annotated[
         SendMode,
         doc(
-            "followup: a separate turn; steer: into the turn in progress; notify: read in its next "
+            "followup: a separate turn; steer: into the current turn; notify: read in its next "
             "turn, starts none; resume: even if archived. Only followup waits"
         ),
     ] = "followup"
@@ -41,7 +41,7 @@ class Params(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="ca
 
 async def execute(params: Params, ctx: Context, sight: Sight = DEFAULT_SIGHT) -> Result:
     if not (params.session_key or params.label or params.agent_id):
-        raise ToolInputError("sessionKey, label or agentId: which session is it for?")
+        raise ToolInputError("sessionKey, label or agentId is required: the session to send to")
     if params.session_key and params.label:
         raise ToolInputError("sessionKey and label cannot be combined; leave one out")
     messenger = ctx.use(Messenger)
@@ -62,7 +62,7 @@ def _find(params: Params, view: View, ctx: Context, messenger: Messenger) -> Ses
         found = ctx.use(Sessions).listing(view.visible, wanted, 9)
         if len(found) > 1:
             listed = ", ".join(f"{each.id} ({each.key})" for each in found)
-            raise ToolInputError(f"label: may be any of these: {listed}; give the sessionKey")
+            raise ToolInputError(f"label is ambiguous; it matches {listed}; give the sessionKey")
         if not found:
             raise NotFoundError(f"there is no session labelled {one_line(params.label, 60)!r}")
         return found[0]
@@ -79,11 +79,11 @@ def _tell(sent: Sent, target: Session) -> Result:
     }
     if sent.status == "queued":
         details |= {"notificationId": sent.id, "durability": "disk", "runStarted": False}
-        text = f"The message waits for the next turn of {target.key}."
+        text = f"The message will be read in the next turn of {target.key}."
     else:
         pending = {"status": "pending" if sent.is_announced else "skipped", "mode": "announce"}
         details["delivery"] = pending
-        text = f"Sent to {target.key}; it works on it."
+        text = f"Sent to {target.key}, which is working on it."
     if sent.disposition:
         details["targetDisposition"] = sent.disposition
     if sent.status == "ok":
@@ -108,8 +108,8 @@ TOOL = Tool(
     name="sessions_send",
     label="Send to session",
     description=(
-        "Say something to another session, and get its answer. It reads that the message is from "
-        "this session, not from the user."
+        "Send a message to another session and get its answer. The message is marked as coming "
+        "from this session, not from the user."
     ),
     parameters=Params,
     execute=execute,

@@ -20,8 +20,8 @@ from clawkit.tools._params import doc
 _NAME = "[a-z][a-z0-9_-]{0,63}"
 _RESERVED = ("last", "all")
 _NOTE = (
-    "It works in the background. Its result comes to this session as a message; do not poll. "
-    "Call sessions_yield when there is nothing else to do until then."
+    "It works in the background. Its result will arrive in this session as a message; do not poll. "
+    "Call sessions_yield when you have nothing else to do."
 )
 _SILENT = "It works in the background. Its result is not reported; `subagents` shows how it ended."
 
@@ -55,27 +55,27 @@ class AttachAs(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="
 
 
 class Params(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
-    task: Annotated[str, doc("What to do, with all that the sub-agent has to know", min_length=1)]
-    label: Annotated[str, doc("A few words to tell it by", max_length=512)] = ""
+    task: Annotated[str, doc("What to do, with all the context it needs", min_length=1)]
+    label: Annotated[str, doc("Short label", max_length=512)] = ""
     agent_id: Annotated[str, doc("Agent that does it; default: this one")] = ""
     model: Annotated[str, doc("Model to use instead of the configured one")] = ""
     run_timeout_seconds: Annotated[
-        Annotated[float, Meta(ge=0)] | None, doc("Stop it after so many seconds; 0 is never")
+        Annotated[float, Meta(ge=0)] | None, doc("Stop it after this many seconds; 0 is never")
     ] = None
     cleanup: Annotated[
         Literal["keep", "delete"], doc("Whether its session is deleted once it is done")
     ] = "keep"
     context: Annotated[
-        Literal["isolated", "fork"], doc("'fork' lets it know this conversation so far")
+        Literal["isolated", "fork"], doc("'fork' gives it this conversation so far")
     ] = "isolated"
     output_schema: Annotated[
         dict[str, Any] | None, doc("JSON Schema that its result must match; it is then data")
     ] = None
     attachments: Annotated[
-        list[File], doc("Files that it can read; contents are not kept in this conversation")
+        list[File], doc("Files for it to read; contents are not kept in this conversation")
     ] = []
     worktree: Annotated[
-        bool, doc("Work in a git worktree of its own, of the last commit; its diff is reported")
+        bool, doc("Work in a separate git worktree of the last commit; the diff is reported")
     ] = False
     cwd: Annotated[str, doc("Directory in the workspace to work in; default: where you are")] = ""
     mode: Annotated[
@@ -99,9 +99,9 @@ async def execute(params: Params, ctx: Context) -> Result:
     if not params.task.strip():
         raise ToolInputError("task: must say what to do")
     if params.task_name and not re.fullmatch(_NAME, params.task_name):
-        raise ToolInputError("taskName: a small letter, then up to 63 of a-z, 0-9, _ and -")
+        raise ToolInputError("taskName: use a lowercase letter, then up to 63 of a-z, 0-9, _, -")
     if params.task_name in _RESERVED:
-        raise ToolInputError(f"taskName: {params.task_name!r} has a meaning of its own")
+        raise ToolInputError(f"taskName: {params.task_name!r} is reserved")
     request = SpawnRequest(
         params.task,
         params.label,
@@ -144,8 +144,8 @@ async def execute(params: Params, ctx: Context) -> Result:
         commit = run.worktree.commit
         details["worktree"] = {"path": run.worktree.tree, "commit": commit, "uncommitted": False}
         about = (
-            f" It works in a worktree of commit {commit[:10]}: changes that are not committed are "
-            "not in it."
+            f" It works in a worktree of commit {commit[:10]}, which does not have uncommitted "
+            "changes."
         )
     warning = f" Note: {spawned.warning}." if spawned.warning else ""
     text = f"Started the sub-agent {run.label!r} (run {run.id}, session {spawned.key})."
@@ -160,9 +160,9 @@ TOOL = Tool(
     name="sessions_spawn",
     label="Start sub-agent",
     description=(
-        "Give a task to a sub-agent. It works in the background in a session of its own, with "
-        "tools of its own, and its result comes back to you as a message. For work that can be "
-        "done beside yours or would fill your context."
+        "Give a task to a sub-agent. It works in the background with its own session and tools, "
+        "and its result comes back to you as a message. For work that can run in parallel or "
+        "would fill your context."
     ),
     parameters=Params,
     execute=execute,

@@ -22,9 +22,9 @@ class Params(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="ca
     message: Annotated[str, doc("Note to yourself: what to do with the results")] = ""
     timeout_seconds: Annotated[
         Annotated[float, Meta(ge=0, le=MAX_WAIT_S)],
-        doc("Go on after so many seconds, even if none has reported; 0 is never"),
+        doc("Resume after this many seconds even without a report; 0 is never"),
     ] = 0
-    acknowledgment: Annotated[str, doc("What the user is told meanwhile", max_length=2_000)] = ""
+    acknowledgment: Annotated[str, doc("Message to show the user now", max_length=2_000)] = ""
     wait_for: Annotated[Literal["message"], doc("Results come as messages")] = "message"
 
 
@@ -34,13 +34,13 @@ async def execute(params: Params, ctx: Context) -> Result:
     active = service.active()
     pending = [{"runId": run.id, "label": run.label} for run in active]
     if not can_end:
-        text = "Results are here already: you read them next, in this turn."
+        text = "Results are already available: you read them next, in this turn."
         return Result.text(text, status="already_pending", pendingChildren=pending)
     if not active:
         raise ToolInputError("there is no sub-agent to wait for; start one, or just answer")
     names = ", ".join(run.label for run in active)
     until = f", or in {human_time(limit)}" if limit else ""
-    text = f"The turn ends here. You go on when one of these has reported{until}: {names}."
+    text = f"The turn ends here. You resume when one of these has reported{until}: {names}."
     note = f"\nYour note: {params.message}" if params.message else ""
     said = {"acknowledgment": params.acknowledgment} if params.acknowledgment else {}
     details = {"status": "yielded", "pendingChildren": pending, "endsTurn": True, **said}
@@ -51,8 +51,8 @@ TOOL = Tool(
     name="sessions_yield",
     label="Wait for sub-agents",
     description=(
-        "End your turn and wait: you go on as soon as a sub-agent has reported, or the time is "
-        "over. Use it after starting sub-agents when there is nothing else to do."
+        "End your turn and wait: you resume as soon as a sub-agent reports, or at the timeout. "
+        "Use it after starting sub-agents when there is nothing else to do."
     ),
     parameters=Params,
     execute=execute,

@@ -22,12 +22,12 @@ _BY = "its requester"
 class Params(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
     action: Annotated[
         Literal["list", "wait", "steer", "cancel"],
-        doc("list (default); wait for one to end; steer: say something; cancel: stop"),
+        doc("list (default); wait for one to end; steer: send a message; cancel: stop"),
     ] = "list"
     target: Annotated[
         str, doc("Sub-agent: run id, name, label or 'last'; for cancel also 'all'")
     ] = ""
-    message: Annotated[str, doc("What to say, for steer")] = ""
+    message: Annotated[str, doc("Message for steer")] = ""
     task_ids: Annotated[
         Annotated[list[str], Meta(min_length=1, max_length=32)],
         doc("Several sub-agents for wait; default: all that are at work"),
@@ -36,7 +36,7 @@ class Params(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="ca
         Annotated[float, Meta(ge=0, le=60)], doc("Longest wait, up to 60 s")
     ] = 30
     recent_minutes: Annotated[
-        Annotated[int, Meta(ge=1, le=1440)], doc("List those that ended in the last minutes, too")
+        Annotated[int, Meta(ge=1, le=1440)], doc("Also list those that ended in the last N minutes")
     ] = 30
 
 
@@ -53,19 +53,19 @@ async def execute(params: Params, ctx: Context) -> Result:
             return await _wait(names, params.timeout_seconds, service)
         case "steer":
             if not params.message.strip():
-                raise ToolInputError("message: what to say to the sub-agent?")
+                raise ToolInputError("message must not be empty")
             run = service.find(params.target or "last")
             service.steer(run, f"[From the session that started you] {params.message}")
-            return Result.text(f"Said to {run.label!r}; it reads it before its next answer.")
+            return Result.text(f"Sent to {run.label!r}; it reads it before its next answer.")
         case "cancel":
             if not params.target:
-                raise ToolInputError("target: which sub-agent? 'all' stops every one")
+                raise ToolInputError("target is required; 'all' stops every sub-agent")
             if params.target == "all":
                 count = await service.cancel(None, _BY)
                 return Result.text(f"Stopped {count} sub-agents.", cancelled=count)
             run = service.find(params.target)
             count = await service.cancel(run, _BY)
-            said = "is stopped, and all it started" if count else f"had ended ({run.status})"
+            said = "was stopped, with all it started" if count else f"had ended ({run.status})"
             return Result.text(f"{run.label!r} {said}.", cancelled=count)
 
 
@@ -81,7 +81,7 @@ async def _wait(names: Sequence[str], timeout_s: float, service: Delegates) -> R
         return _tell((), "\n".join(unknown), reason="unavailable", **lost)
     over = await service.wait(wanted, timeout_s)
     reason = "attention" if any(each.status != "completed" for each in over) else "completed"
-    none = "\n".join(("None of them has ended yet; their results come as messages.", *unknown))
+    none = "\n".join(("None has ended yet; results will arrive as messages.", *unknown))
     return _tell(over, none, reason=reason if over else "timeout", **lost)
 
 
@@ -116,8 +116,8 @@ TOOL = Tool(
     name="subagents",
     label="Sub-agents",
     description=(
-        "See the sub-agents that you started, wait for one, say something to one, or stop one. "
-        "Results come to you as messages by themselves: do not poll."
+        "List the sub-agents that you started, wait for one, send one a message, or stop one. "
+        "Results arrive as messages automatically: do not poll."
     ),
     parameters=Params,
     execute=execute,
