@@ -39,7 +39,10 @@ COMMANDS = {
         "clawkit.cli.onboarding:configure",
         "Change models, tools or approvals by answering questions.",
     ),
-    "sessions": ("clawkit.cli.sessions", "List, show, search, rename, delete and export sessions."),
+    "sessions": (
+        "clawkit.cli.sessions",
+        "List, show, search, message, rename, delete and export sessions.",
+    ),
     "agents": ("clawkit.cli.agents", "List, add and remove agents."),
     "models": ("clawkit.cli.models", "List models, choose one, check that it answers."),
     "tools": ("clawkit.cli.tools", "List, explain, describe and call tools."),
