@@ -161,12 +161,12 @@ class Sessions(Protocol):
     """The sessions of one home."""
 
     def get(self, text: str, agent: str = "", refuse: Refuse | None = None) -> Session:
-        """By id, key, name (of the agent, if one is named), UUID in its key, label, or the first 4
-        characters of its id or more. Raises `NotFoundError`, or `ToolInputError` when more than one
+        """By id, key, name (of the agent, if one is named), UUID in its key, the first 4 characters
+        of its id or more, or label. Raises `NotFoundError`, or `ToolInputError` when more than one
         could be meant; `ToolAuthorizationError` for one that `refuse` keeps secret."""
 
-    def find(self, text: str, agent: str = "", refuse: Refuse | None = None) -> Session | None:
-        """The same; None when there is none."""
+    def find(self, text: str, agent: str = "") -> Session | None:
+        """The one with exactly that id or key, or that name of the agent."""
 
     def lineage(self, id_: str) -> tuple[str, ...]:
         """Ids of the sessions that a session was started by, its parent first."""
