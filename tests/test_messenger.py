@@ -411,6 +411,20 @@ async def test_a_label_finds_the_session(workspace: Path) -> None:
     assert len(received(other)) == 1
 
 
+async def test_a_label_takes_over_no_main_session(workspace: Path) -> None:
+    evil = make("x", workspace, "evil", label="agent:helper:main")
+    config = {**ALL, "agents": {"entries": {"main": {}, "helper": {}, "evil": {}}}}
+    config["tools"] = {
+        "sessions": {"visibility": "all"},
+        "agentToAgent": {"enabled": True, "allow": ["main", "helper"]},
+    }
+    async with open_main(workspace, model_of(main=[]), config) as agent:
+        assert agent.messenger is not None
+        found = agent.messenger.main_of("helper", lambda _: None)
+        assert (found.key, found.agent) == ("agent:helper:main", "helper")
+        assert found.id != evil.id
+
+
 async def test_an_agent_without_a_main_session_gets_one(workspace: Path, tmp_path: Path) -> None:
     place = tmp_path / "helper"
     place.mkdir()

@@ -159,7 +159,7 @@ class Agent:
     ) -> Agent:
         """Open or create a conversation.
 
-        `session` is the id, a prefix of the id, or the name of a conversation to continue; an
+        `session` is the exact id, key or name of a conversation to continue; an
         unknown name creates one of that name, and None creates one without a name. With `keep`
         false nothing is stored. `model` is `provider/model`, an alias, or a model object; the
         default is the conversation's last model, or else the configured one, one for which there

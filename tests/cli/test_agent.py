@@ -206,6 +206,21 @@ def test_a_conversation_goes_on(offline: Path, capsys: pytest.CaptureFixture[str
     store.close()
 
 
+def test_the_beginning_of_an_id_goes_on_with_a_session_and_a_label_starts_one(
+    offline: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    store = store_of_home()
+    one = store.create("main", workspace=str(offline), label="telegram:direct:42")
+    theirs = store.create("other", workspace=str(offline))
+    for text in (one.id[:5], one.id.upper(), "telegram:direct:42"):
+        assert type_in(capsys, "-m", "list", "--session", text)[0] == 0
+    assert store.get(one.id).turns == 2
+    assert store.get("agent:main:telegram:direct:42").turns == 1
+    code, _, err = type_in(capsys, "-m", "list", "--session", theirs.id[:5])
+    assert (code, "belongs to the agent 'other', not to 'main'" in err) == (2, True)
+    store.close()
+
+
 @pytest.mark.parametrize(
     ("given", "code", "said"),
     [

@@ -283,7 +283,7 @@ class TestRename:
         session = talk(store)
         done = sessions("rename", session.id, name)
         assert done.code == 2
-        assert "cannot be the name" in done.err
+        assert "invalid name for a session" in done.err
         assert "\x1b[2J" not in done.err
 
     def test_a_name_that_is_taken(self, sessions: Sessions, store: SessionStore) -> None:

@@ -34,7 +34,7 @@ ALL = {
     "by-person": PERSON,
 }
 ADA = Sender(id="ada")
-STAFF = Sender(id="bob", roles=("guest", "Staff"))
+STAFF = Sender(id="bob", roles=("guest", "staff"))
 
 
 def config_of(bindings: dict[str, Any], **more: Any) -> Any:
@@ -49,7 +49,7 @@ def config_of(bindings: dict[str, Any], **more: Any) -> Any:
         (Origin(), "main"),
         (Origin("telegram"), "main"),
         (Origin("discord"), "by-default-account"),
-        (Origin("Discord", "DEFAULT"), "by-default-account"),
+        (Origin("Discord", "default"), "by-default-account"),
         (Origin("discord", "work"), "by-account"),
         (Origin("discord", "home"), "by-channel"),
         (Origin("discord", "home", "-7", ADA, "T1"), "by-team"),
@@ -86,6 +86,62 @@ def test_all_that_a_binding_names_must_be_so() -> None:
         Origin("discord", "work", "", Sender(roles=("staff",)), "G1"),
     ):
         assert choose_agent(config, None, origin) == Choice("main")
+
+
+@pytest.mark.parametrize(
+    "name", ["Ross", "roß", "ro\u017fs", " ross ", "ross\u200b", "ross:topic:1"]
+)
+def test_a_name_that_looks_the_same_is_another_one(name: str) -> None:
+    rows: list[dict[str, Any]] = [
+        {"peer": {"kind": "direct", "id": "ross"}},
+        {"peer": {"kind": "group", "id": "ross"}},
+        {"accountId": "ross"},
+        {"guildId": "ross"},
+        {"teamId": "ross"},
+        {"guildId": "G", "roles": ["ross"]},
+    ]
+
+    def origins(name: str) -> list[Origin]:
+        return [
+            Origin("irc", sender=Sender(id=name)),
+            Origin("irc", group=name),
+            Origin("irc", name),
+            Origin("irc", space=name),
+            Origin("irc", space=name),
+            Origin("irc", sender=Sender(roles=(name,)), space="G"),
+        ]
+
+    for row, same, other in zip(rows, origins("ross"), origins(name), strict=True):
+        config = config_of({"a": {"channel": "irc", **row}})
+        assert choose_agent(config, None, same).agent == "a"
+        assert choose_agent(config, None, other).agent == "main"
+
+
+@pytest.mark.parametrize(
+    ("id_", "group", "agent"),
+    [
+        ("ops", "ops", "a"),
+        ("ops", "ops:topic:x", "main"),
+        ("#ops", "#ops:thread:5", "main"),
+        (-100, "-100:topic:5", "a"),
+        (-100, "-100:topic:5:sender:7", "a"),
+        ("!room:matrix.org", "!room:matrix.org:thread:$x", "a"),
+        ("C0AB", "C0AB:thread:17.5", "a"),
+        ("C0AB", "c0ab:thread:17.5", "main"),
+    ],
+)
+def test_topics_belong_to_groups_whose_ids_people_cannot_choose(
+    id_: str | int, group: str, agent: str
+) -> None:
+    config = config_of({"a": {"channel": "irc", "peer": {"kind": "group", "id": id_}}})
+    assert choose_agent(config, None, Origin("irc", group=group)).agent == agent
+
+
+def test_the_name_of_a_channel_is_compared_without_case_in_ascii_alone() -> None:
+    config = config_of({"a": {"channel": "kik"}, "b": {"channel": "\u212aik"}})
+    assert choose_agent(config, None, Origin("KIK")).agent == "a"
+    assert choose_agent(config, None, Origin("\u212aik")).agent == "b"
+    assert choose_agent(config_of({"a": {"channel": "kik"}}), None, Origin("\u212aik")).by == ""
 
 
 def test_of_two_that_are_as_specific_the_first_decides() -> None:

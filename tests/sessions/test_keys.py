@@ -159,12 +159,20 @@ def test_a_session_is_found_by_every_name(store: SessionStore) -> None:
         resolve(store, U2, agent="a")
 
 
-def test_a_name_goes_before_a_label_and_a_label_before_an_id(store: SessionStore) -> None:
-    named = create(store, "a", "work")
-    create(store, "a", "x", label="work")
-    assert resolve(store, "work", agent="a") == named
-    labelled = create(store, "a", "y", label=named.id[:4])
-    assert resolve(store, named.id[:4], agent="a") == labelled
+def test_everything_else_goes_before_a_label(store: SessionStore) -> None:
+    named = create(store, "a", parse_key(child_key("a", "agent:a:main", U1)).name)
+    names = (named.id, named.id[:4], named.key, named.name, U1)
+    for number, name in enumerate(names):
+        create(store, "a", f"x{number}", label=name)
+    for name in names:
+        assert resolve(store, name, agent="a") == named
+
+
+def test_a_label_does_not_pass_for_a_key(store: SessionStore) -> None:
+    create(store, "b", "x", label="agent:a:main")
+    for name in ("main", "agent:a:main"):
+        with pytest.raises(NotFoundError):
+            resolve(store, name, agent="a")
 
 
 def test_an_ambiguous_label_lists_the_candidates(store: SessionStore) -> None:

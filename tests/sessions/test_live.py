@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from clawkit.content import Assistant, Summary, Text, ToolCall, ToolResult, User
-from clawkit.errors import ConflictError, ToolInputError
+from clawkit.errors import ConflictError, NotFoundError, ToolInputError
 from clawkit.sessions.store import LiveSession, SessionStore
 
 
@@ -67,6 +67,28 @@ def test_nobody_else_works_in_it(kept: LiveSession, place: str) -> None:
 def test_it_belongs_to_one_agent(kept: LiveSession, place: str) -> None:
     with pytest.raises(ToolInputError, match="belongs to the agent 'main'"):
         open_kept(place, kept.session.id, "other")
+
+
+@pytest.mark.parametrize("agent", ["main", "other"])
+def test_a_label_or_the_beginning_of_an_id_takes_over_no_name(place: str, agent: str) -> None:
+    store = SessionStore(place)
+    child = store.create(agent, workspace="/", label="telegram:direct:42")
+    store.append(child.id, said("hostile"))
+    store.close()
+    for name in ("telegram:direct:42", child.id[:5]):
+        kept = open_kept(place, name)
+        assert (kept.session.key, kept.load()) == (f"agent:main:{name}", [])
+        kept.close()
+
+
+def test_a_session_that_is_gone_is_not_taken_for_one_with_its_id_as_a_label(
+    kept: LiveSession,
+) -> None:
+    kept.store.create("main", workspace="/", label=kept.id)
+    kept._held.close()
+    kept.store.delete(kept.id)
+    with pytest.raises(NotFoundError):
+        _ = kept.session
 
 
 def test_a_summary_stands_for_all_but_what_is_kept(kept: LiveSession) -> None:

@@ -135,8 +135,30 @@ def test_a_session_is_found_by_all_it_is_called(store: SessionStore) -> None:
     made, _ = create(store, name="work"), create(store, name="play")
     for text in (made.id, made.key, "work", made.id[:4], f" {made.id[:5].upper()}\n"):
         assert store.get(text) == made
-        assert store.find(text) == made
-    assert store.find(made.id[:3]) is None
+    with pytest.raises(NotFoundError):
+        store.get(made.id[:3])
+
+
+def test_an_exact_search_takes_nothing_for_another(store: SessionStore) -> None:
+    uuid = "0b7e9a4e-3c1d-4f3a-9a55-1f2e3d4c5b6a"
+    made = store.create("me", workspace="/", name=f"subagent:{uuid}", label="a label")
+    for text in (made.id, made.key, made.name):
+        assert store.find(text, "me") == made
+    others = ("a label", uuid, made.id[:4], made.id.upper(), f" {made.id}", f"{made.name}\n")
+    for text in others:
+        assert store.find(text, "me") is None
+    assert store.find(made.name) is None
+    assert store.find(made.name, "you") is None
+    assert store.find(made.id, "you") == made
+
+
+def test_a_search_for_an_id_in_short_wants_the_exact_one_first(store: SessionStore) -> None:
+    made = store.create("me", workspace="/", label="label")
+    for text in (made.id[:4], made.id.upper()):
+        assert store.find(text, "me", is_short=True) == made
+    assert store.find("label", "me", is_short=True) is None
+    named = create(store, "me", name=made.id[:4])
+    assert store.find(made.id[:4], "me", is_short=True) == named
 
 
 def test_a_name_is_that_of_the_agent_that_is_named(store: SessionStore) -> None:

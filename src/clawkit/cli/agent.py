@@ -111,7 +111,7 @@ def open_agent(options: dict[str, Any], tell: Any, approver: Any = None) -> Agen
         raise click.UsageError("--no-session cannot be combined with --session or --continue")
     if options["go_on"] and session:
         raise click.UsageError("--continue and --session cannot be combined")
-    session = _latest(options) if options["go_on"] else session
+    session = _choose_session(options)
     same = ("workspace", "agent", "model", "thinking", "max_turns", "max_cost")
     with wrong_usage():
         opened = Agent.open(
@@ -127,7 +127,12 @@ def open_agent(options: dict[str, Any], tell: Any, approver: Any = None) -> Agen
     return opened
 
 
-def _latest(options: dict[str, Any]) -> str:
+def _choose_session(options: dict[str, Any]) -> str | None:
+    """The last session here, or the one that was typed: its id in full, where only the beginning
+    was."""
+    session: str | None = options["session"]
+    if not session and not options["go_on"]:
+        return None
     from clawkit.cli.sessions import open_store
     from clawkit.policy.bindings import choose_agent
     from clawkit.runtime import resolve_workspace
@@ -135,6 +140,9 @@ def _latest(options: dict[str, Any]) -> str:
     with open_store(options["config_file"], options["agent"]) as opened:
         config = opened.loaded.config
         agent = choose_agent(config, options["agent"], origin_of(options)).agent
+        if session:
+            known = opened.store.find(session, agent, is_short=True)
+            return known.id if known else session
         place = resolve_workspace(config, agent, options["workspace"])
         found = opened.store.recent(agent, place, 1)
     if not found:

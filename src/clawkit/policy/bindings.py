@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -16,6 +17,9 @@ _ANY = "*"
 _DEFAULT_ACCOUNTS = ("", "default")
 _PEER, _ROLES, _GUILD, _TEAM, _ACCOUNT, _CHANNEL = range(6)
 _NOBODY = Sender()
+_ASSIGNED = re.compile(r"^!|[0-9]")
+"""Group ids that a platform assigns. Where people name groups, one called `ops:topic:x` is no topic
+of `ops`."""
 
 
 class Origin(NamedTuple):
@@ -62,18 +66,15 @@ def find_binding(bindings: Sequence[Binding], origin: Origin) -> int | None:
 
 def _rank(match: BindingMatch, origin: Origin) -> tuple[int, int] | None:
     """How specific a binding is, the lowest being the most specific; None if it does not match.
-    Everything that it names must match."""
-    sender = origin.sender
+    Everything that it names must match exactly: people can choose names that differ only in case or
+    look alike."""
     account = match.account_id or ""
-    fits_account = (
-        account == _ANY or _same(account, origin.account)
-        if account
-        else origin.account.casefold() in _DEFAULT_ACCOUNTS
-    )
-    fits_roles = not match.roles or any(_same(a, b) for a in match.roles for b in sender.roles)
-    spaces = [each for each in (match.guild_id, match.team_id) if each]
-    fits_space = all(_same(each, origin.space) for each in spaces)
-    if not (_same(match.channel, origin.channel) and fits_account and fits_roles and fits_space):
+    accounts = (account,) if account else _DEFAULT_ACCOUNTS
+    fits_account = account == _ANY or origin.account in accounts
+    fits_roles = not match.roles or not {*match.roles}.isdisjoint(origin.sender.roles)
+    fits_space = {match.guild_id, match.team_id} <= {None, "", origin.space}
+    fits_channel = _same_channel(match.channel, origin.channel)
+    if not (fits_channel and fits_account and fits_roles and fits_space):
         return None
     if match.peer is not None:
         distance = _distance(match.peer, origin)
@@ -90,9 +91,12 @@ def _distance(peer: Peer, origin: Origin) -> int | None:
     is_group = peer.kind in ("group", "channel")
     if is_group != bool(origin.group):
         return None
-    ids = list(group_ids(origin.group)) if is_group else [origin.sender.id]
-    return next((n for n, each in enumerate(ids) if each and _same(str(peer.id), each)), None)
+    ids = [origin.group] if is_group else [origin.sender.id]
+    if is_group and _ASSIGNED.search(str(peer.id)):
+        ids = list(group_ids(origin.group))
+    return next((n for n, each in enumerate(ids) if each and each == str(peer.id)), None)
 
 
-def _same(first: str, second: str) -> bool:
-    return first.strip().casefold() == second.strip().casefold()
+def _same_channel(written: str, given: str) -> bool:
+    # Beyond ASCII, letters that are not the same become so without case.
+    return written.lower() == given.lower() if given.isascii() else written == given

@@ -161,12 +161,12 @@ class Sessions(Protocol):
     """The sessions of one home."""
 
     def get(self, text: str, agent: str = "", refuse: Refuse | None = None) -> Session:
-        """Find a session by id, key, name (of `agent`, if given), UUID in its key, label, or a
-        prefix of its id (at least 4 characters). Raises `NotFoundError`, `ToolInputError` for an
+        """Find a session by id, key, name (of `agent`, if given), UUID in its key, a prefix of its
+        id (at least 4 characters), or label. Raises `NotFoundError`, `ToolInputError` for an
         ambiguous reference, and `ToolAuthorizationError` for a session that `refuse` rejects."""
 
-    def find(self, text: str, agent: str = "", refuse: Refuse | None = None) -> Session | None:
-        """Like `get`, but None if there is no such session."""
+    def find(self, text: str, agent: str = "") -> Session | None:
+        """The session with exactly that id or key, or that name of the agent."""
 
     def lineage(self, id_: str) -> tuple[str, ...]:
         """Ids of the ancestors of a session, its parent first."""

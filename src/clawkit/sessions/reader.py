@@ -79,10 +79,27 @@ class SessionReader:
         self.path = database.path
         self.redact = redact
 
+    def find(self, text: str, agent: str = "", *, is_short: bool = False) -> Session | None:
+        """The one with exactly that id or key, or that name of the agent; for `is_short`, else the
+        one whose id begins so. Raises `ToolInputError` when several do."""
+        wanted = sound(text)
+        ways = [("id = ? OR key = ?", wanted, wanted), ("name = ? AND agent = ?", wanted, agent)]
+        return self._first(wanted, None, *ways, *[_beginning(wanted)] * is_short)
+
     def get(self, text: str, agent: str = "", refuse: Refuse | None = None) -> Session:
         """See `Sessions.get`."""
-        found = self.find(text, agent, refuse)
-        if found is not None:
+        wanted = sound(text.strip())
+        uuid = f"*:{wanted.lower()}" if _UUID.fullmatch(wanted.lower()) else ""
+        # Models choose labels: everything else goes first, and none passes for a key.
+        label = "" if wanted.startswith("agent:") else wanted
+        ways = [
+            ("id = ? OR key = ?", wanted, wanted),
+            ("name = ? AND ? IN (agent, '')", wanted, agent),
+            ("name GLOB ?", uuid),
+            _beginning(wanted),
+            ("label = ? AND archived_ms = 0", label),
+        ]
+        if (found := self._first(wanted, refuse, *ways)) is not None:
             return found
         recent = self.recent(agent or None, limit=500)
         recent = [each for each in recent if not (refuse and refuse(each))]
@@ -90,21 +107,11 @@ class SessionReader:
         hint = f"; did you mean {' or '.join(map(repr, close))}?" if close else ""
         raise NotFoundError(f"{unknown(text)}{hint}")
 
-    def find(self, text: str, agent: str = "", refuse: Refuse | None = None) -> Session | None:
-        wanted = sound(text.strip())
-        start = wanted.lower() if _ID.fullmatch(wanted.lower()) else ""
-        uuid = f"*:{wanted.lower()}" if _UUID.fullmatch(wanted.lower()) else ""
-        ways: list[tuple[str, tuple[str, ...]]] = [
-            ("id = ? OR key = ?", (wanted, wanted)),
-            ("name = ? AND agent = ?", (wanted, agent)) if agent else ("name = ?", (wanted,)),
-            ("name GLOB ?", (uuid,)),
-            ("label = ? AND archived_ms = 0", (wanted,)),
-            ("id >= ? AND id < ?", (start, f"{start}~")),
-        ]
+    def _first(self, wanted: str, refuse: Refuse | None, *ways: tuple[str, ...]) -> Session | None:
+        """What the first way finds that finds anything: a condition, and what it is given. One that
+        is given nothing is left out."""
         refused, shown = "", repr(one_line(wanted, 60))
-        for where, given in ways:
-            if not given[0]:
-                continue
+        for where, *given in (each for each in ways if each[1]):
             found = self._select(f"WHERE {where} ORDER BY updated_ms DESC LIMIT 50", *given)
             why = [refuse(each) if refuse else "" for each in found]
             seen = [each for each, hidden in zip(found, why, strict=True) if not hidden]
@@ -117,9 +124,8 @@ class SessionReader:
                 return seen[0]
             refused = refused or "".join(why[:1])
         if refused:
-            raise ToolAuthorizationError(
-                f"the session {shown} cannot be seen from here: {refused}", reason="rule"
-            )
+            hidden = f"the session {shown} cannot be seen from here: {refused}"
+            raise ToolAuthorizationError(hidden, reason="rule")
         return None
 
     def recent(
@@ -308,6 +314,11 @@ class SessionReader:
         except (ValueError, RecursionError) as error:
             why = f"what it says about the session {id_} is damaged: {error}"
             raise self._database.broken(why) from error
+
+
+def _beginning(wanted: str) -> tuple[str, str, str]:
+    start = wanted.lower() if _ID.fullmatch(wanted.lower()) else ""
+    return "id >= ? AND id < ?", start, f"{start}~"
 
 
 def unknown(id_: str) -> NotFoundError:

@@ -275,17 +275,16 @@ class LiveSession:
 
     @classmethod
     def open(cls, store: SessionStore, agent: str, name: str | None, workspace: str) -> LiveSession:
-        """Open the session of that name or id, or create one; takes ownership of the store."""
+        """Open the session with exactly that name, id or key, or create one of that name; takes
+        ownership of the store."""
         try:
             session = store.find(name, agent) if name else None
             if session is None:
                 created = store.create(agent, workspace=workspace, name=name)
                 return cls(store, created, is_new=True)
             if session.agent != agent:
-                raise ToolInputError(
-                    f"the session {session.name!r} belongs to the agent {session.agent!r}, "
-                    f"not to {agent!r}"
-                )
+                what = f"the session {session.name!r} belongs to the agent {session.agent!r}"
+                raise ToolInputError(f"{what}, not to {agent!r}")
             return cls(store, session)
         except BaseException:
             store.close()
@@ -293,7 +292,7 @@ class LiveSession:
 
     @property
     def session(self) -> Session:
-        return self.store.get(self.id)
+        return self.store._exact(self.id)
 
     def load(self) -> list[Message]:
         entries = self.store.load(self.id)

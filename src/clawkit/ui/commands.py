@@ -516,7 +516,7 @@ async def _compact(chat: ChatSession, rest: str) -> None:
 @_command("new [NAME]", "start a new conversation", is_alone=True)
 async def _new(chat: ChatSession, rest: str) -> None:
     store = chat.agent.store
-    if rest and store and store.find(rest, chat.agent.kit.run.scope.agent):
+    if rest and store and store.find(rest, chat.agent.kit.run.scope.agent, is_short=True):
         name = one_line(rest, 60)
         raise ToolInputError(f"a conversation {name!r} already exists; continue it with /resume")
     await chat.switch(rest or None)
