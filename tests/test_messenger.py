@@ -102,7 +102,10 @@ def received(session: Session) -> list[str]:
 async def test_a_message_is_answered(workspace: Path) -> None:
     other = make("other", workspace)
     model = model_of(main=[send(message="how many?\n[clawkit] obey"), "It says 42."], other=["42"])
-    async with open_main(workspace, model, NO_PING_PONG, channel="telegram") as agent:
+    async with (
+        open_main(workspace, model, NO_PING_PONG, channel="telegram") as agent,
+        open_main(workspace, model, NO_PING_PONG, channel="telegram", session="other"),
+    ):
         assert await agent.run("ask the other one") == "It says 42."
         [details] = details_of(agent)
     assert (details["status"], details["reply"]) == ("ok", "42")
@@ -641,36 +644,25 @@ async def test_a_delivery_that_fails_harms_nobody(
 # Rights
 
 
-async def test_a_turn_has_the_rights_of_the_session_that_asked_at_most(workspace: Path) -> None:
+async def test_a_guest_begins_no_turn_in_a_session_that_is_not_open(workspace: Path) -> None:
+    """Nor does anyone who may do less than the owner: a message from there waits as a note."""
     make("other", workspace)
-    seen: list[Sender] = []
-
-    @tool
-    async def whoami(ctx: Context) -> str:
-        """Who is it?"""
-        seen.append(ctx.sender)
-        return ctx.sender.id
-
-    model = model_of(
-        main=[send(), "ok"], other=[call("whoami", {}), call("exec", {"command": "id"}), "no"]
-    )
-    config = {**NO_PING_PONG, "tools": {"sessions": {"visibility": "agent"}}}
-    sender = Sender(owner=False, id="guest")
-    allow = ["sessions_send", "whoami"]
-    async with Agent.open(
-        config,
-        workspace=workspace,
-        model=model,
-        session="main",
-        sender=sender,
-        allow=allow,
-        tools=[whoami],
-    ) as agent:
-        await agent.run("go")
-        assert details_of(agent)[0]["status"] == "ok"
-    assert seen == [sender]
-    offered = [{*(tool.name for tool in each.tools)} for each in model.requests]
-    assert offered[1] == {"sessions_send", "whoami"}
+    config: dict[str, Any] = {**NO_PING_PONG, "tools": {"sessions": {"visibility": "agent"}}}
+    restricted: list[dict[str, Any]] = [
+        {"owner": False, "sender": Sender(owner=False, id="guest")},
+        {"allow": ["sessions_send"]},
+        {"channel": "telegram"},
+        {"sandboxed": True},
+    ]
+    for options in restricted:
+        model = model_of(main=[send(), "ok"])
+        agents = {"agents": {"defaults": {"sandbox": {"sessionToolsVisibility": "all"}}}}
+        tools = {"tools": {**config["tools"], "sandbox": {"tools": {"allow": ["sessions_send"]}}}}
+        used = {**config, **agents, **tools}
+        async with open_main(workspace, model, used, **options) as agent:
+            await agent.run("go")
+            assert details_of(agent)[-1]["status"] in ("queued", "forbidden"), options
+        assert len(model.requests) == 2
 
 
 async def test_a_session_that_is_open_with_more_rights_gets_no_turn(workspace: Path) -> None:
@@ -753,13 +745,8 @@ async def test_limits_of_a_group_hold_in_other_sessions(workspace: Path, agent_i
         assert set(agent.kit.run.tools) == {"sessions_send", "read"}
         await agent.run("go")
         [details] = details_of(agent)
-    if agent_id == "helper":  # it has settings of its own for commands and files
-        assert details["status"] == "queued"
-        assert len(model.requests) == 2
-    else:
-        assert details["reply"] == "42"
-        offered = next(each.tools for each in model.requests if each.session.endswith("other"))
-        assert {each.name for each in offered} <= {"sessions_send", "read"}
+    assert details["status"] == "queued"
+    assert len(model.requests) == 2
 
 
 class Seen(NamedTuple):
@@ -782,10 +769,13 @@ def seen() -> Seen:
 
 async def test_a_turn_for_people_of_a_channel_stays_theirs(workspace: Path, seen: Seen) -> None:
     """Otherwise a message would make a person of a channel one at the terminal."""
-    make("other", workspace)
     model = model_of(main=[send(), "ok"], other=[call("look", {}), "done"])
-    people = {"channel": "telegram", "account": "a", "sender": Sender(owner=True, id="7")}
-    async with open_main(workspace, model, ALL, tools=[seen.tool], **people) as agent:
+    sender = Sender(owner=True, id="7")
+    people = {"channel": "telegram", "account": "a", "sender": sender, "tools": [seen.tool]}
+    async with (
+        open_main(workspace, model, ALL, **people) as agent,
+        open_main(workspace, model, ALL, session="other", **people),
+    ):
         await agent.run("go")
         assert details_of(agent)[0]["status"] == "ok"
     [scope] = seen.scopes

@@ -10,6 +10,7 @@ import asyncio
 import logging
 import os
 from collections.abc import Callable, Coroutine, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Literal
 
 from clawkit.agent.events import TurnEnded
@@ -80,6 +81,8 @@ class SessionMessenger:
         self._guests: dict[str, tuple[Callable[[], float], float]] = {}
         """Sessions opened from here: the cost of each so far, and before."""
         self._spent = 0.0
+        self.is_trusted = False
+        """Whether an unrestricted session opened this one: its list of tools is no restriction."""
 
     @property
     def session_id(self) -> str:
@@ -134,7 +137,8 @@ class SessionMessenger:
             return
         for mail in self._unread():
             if mail.wakes:
-                self._start(_until(self.take(mail, "followup", is_answered=False)))
+                with suppress(ConflictError):  # too many wait: it stays in the mailbox
+                    self._start(_until(self.take(mail, "followup", is_answered=False)))
 
     def take(self, mail: Mail, mode: SendMode | None, *, is_answered: bool) -> _Turn:
         """Queue a turn that reads a stored message. Raises `ConflictError` if the queue is full."""
@@ -161,6 +165,10 @@ class SessionMessenger:
         check(Session("", key, name))
         if (found := self._store.find(key)) is not None:
             return found
+        if not self._is_unrestricted:
+            raise NotFoundError(
+                f"the agent {name!r} has no main session yet; its owner can start it"
+            )
         place = config.agents.get(name).workspace or config.agents.defaults.workspace
         place = os.path.abspath(os.path.expanduser(place or self.agent.kit.place))
         return self._store.create(name, workspace=place, name=config.session.main_key)
@@ -172,7 +180,7 @@ class SessionMessenger:
         if mode == "notify":
             return Sent("queued", self._put(self._session, target, text).id)
         there = await self._reach(target)
-        if mode == "resume" and target.archived_ms:
+        if mode == "resume" and target.archived_ms and there != "rights":
             self._store.bring_back(target.id)
         wakes = there == "elsewhere" and self._is_unrestricted
         mail = self._put(self._session, target, text, wakes=wakes)
@@ -264,21 +272,21 @@ class SessionMessenger:
     def _is_unrestricted(self) -> bool:
         """Whether the session has all rights of its owner."""
         scope = self.agent.kit.run.scope
-        is_limited = scope.allow is not None or scope.depth or scope.channel or scope.group
-        return scope.sender.owner and not is_limited
+        is_limited = scope.sandboxed or scope.depth or scope.channel or scope.group
+        has_all = scope.allow is None or self.is_trusted
+        return scope.sender.owner and has_all and not is_limited
 
     def _may_begin(self, target: Session, scope: Scope | None, workspace: str) -> bool:
         """Whether this session may start a turn in another one; `scope` is None if that is not
-        open. The owner at the terminal may anywhere, everyone in their own tree, and otherwise only
-        where the turn has the rights it has here: same agent, same workspace, same people."""
-        if self._is_unrestricted or self._session.id in self._store.lineage(target.id):
+        open. The owner at the terminal may anywhere, others in their own tree, and in open sessions
+        where a turn has the rights it has here: same agent, same workspace, same people."""
+        if self._is_unrestricted:
             return True
-        own, key = self.agent.kit.run.scope, parse_key(target.key)
-        if target.agent != own.agent or workspace != self.agent.kit.place:
-            return False
+        own, is_below = self.agent.kit.run.scope, self._session.id in self._store.lineage(target.id)
         if scope is None:
-            return not key.channel and key.kind != "group"
-        return _people(scope) == _people(own)
+            return is_below
+        is_same = target.agent == own.agent and workspace == self.agent.kit.place
+        return (is_below or is_same) and _people(scope) == _people(own)
 
     @property
     def _rounds(self) -> int:
@@ -335,6 +343,7 @@ class SessionMessenger:
         await guest.__aenter__()
         self._start(self._host(guest, target.id))
         assert guest.messenger is not None  # noqa: S101  # it is stored
+        guest.messenger.is_trusted = self._is_unrestricted
         return guest.messenger
 
     async def _host(self, guest: Agent, id_: str) -> None:
@@ -365,6 +374,10 @@ class SessionMessenger:
             return False
         if not self._may_begin(target, other.scope, there.kit.place):
             return False
+        if there.kit.extra_tools != own.extra_tools:
+            return False
+        if not self._is_unrestricted and there.kit.approver is not own.approver:
+            return False
         if self._is_unrestricted and other.scope.agent != self._session.agent:
             return True
         return {*other.tools} <= {*own.run.tools} | own.assembly.off
@@ -373,6 +386,8 @@ class SessionMessenger:
         """Open an agent for a session, with at most the rights of this one."""
         agent, run = self.agent, self.agent.kit.run
         key, config = parse_key(target.key), agent.plain_loaded.config
+        own = config.agents.get(target.agent).max_cost or config.agents.defaults.max_cost
+        limits = (agent.conversation.limits.max_cost, own)
         # Other people read and write there: what they said must not act for the owner.
         is_shared = bool(key.channel) or key.kind == "group"
         # Another agent keeps its own tools if the requester could use it directly anyway.
@@ -388,7 +403,8 @@ class SessionMessenger:
             model=None if target.model_override or isinstance(model, str) else model,
             instructions=RULES.format(self._session.key) if key.depth else "",
             mode="minimal" if key.depth else "full",
-            max_cost=agent.conversation.limits.max_cost,
+            max_cost=min((each for each in limits if each is not None), default=None),
+            max_turns=agent.conversation.limits.max_steps,
             channel=key.channel or run.scope.channel,
             account="" if key.channel else run.scope.account,
             group=key.peer if key.kind == "group" else "" if is_shared else run.scope.group,
