@@ -22,7 +22,7 @@ from clawkit.models.protocols import ModelError, Request
 from clawkit.sessions.mailbox import MAX_MESSAGE, MAX_UNREAD, Mail
 from clawkit.sessions.protocols import Session, locate_store
 from clawkit.sessions.store import SessionStore
-from clawkit.testing import Gate, ScriptedModel, call, calls
+from clawkit.testing import Gate, ScriptedApprover, ScriptedModel, call, calls
 
 Answer = Any
 NO_PING_PONG = {"session": {"agentToAgent": {"maxPingPongTurns": 0}}}
@@ -656,13 +656,46 @@ async def test_a_guest_begins_no_turn_in_a_session_that_is_not_open(workspace: P
     ]
     for options in restricted:
         model = model_of(main=[send(), "ok"])
-        agents = {"agents": {"defaults": {"sandbox": {"sessionToolsVisibility": "all"}}}}
+        # The target is sandboxed as well, or the message would be refused for that alone.
+        mode = "all" if "sandboxed" in options else "off"
+        sandbox = {"sessionToolsVisibility": "all", "mode": mode}
+        agents = {"agents": {"defaults": {"sandbox": sandbox}}}
         tools = {"tools": {**config["tools"], "sandbox": {"tools": {"allow": ["sessions_send"]}}}}
         used = {**config, **agents, **tools}
         async with open_main(workspace, model, used, **options) as agent:
             await agent.run("go")
-            assert details_of(agent)[-1]["status"] in ("queued", "forbidden"), options
+            assert details_of(agent)[-1]["status"] == "queued", (options, details_of(agent)[-1])
         assert len(model.requests) == 2
+
+
+async def test_no_main_session_is_made_in_the_place_of_who_may_not(workspace: Path) -> None:
+    """Its workspace would choose the rules and files that another agent works with."""
+    model = model_of(main=[call("sessions_send", {"agentId": "helper", "message": "hi"}), "ok"])
+    async with open_main(workspace, model, ALL, channel="telegram") as agent:
+        await agent.run("go")
+        assert "no main session yet" in details_of(agent)[0]["error"]
+    here = store()
+    assert here.find("agent:helper:main") is None
+    here.close()
+
+
+@pytest.mark.parametrize("what", ["tools", "approver"])
+async def test_an_open_session_lends_neither_tools_nor_approver(
+    workspace: Path, seen: Seen, what: str
+) -> None:
+    more: dict[str, Any] = {"tools": [seen.tool]} if what == "tools" else {}
+    if what == "approver":
+        more["approver"] = ScriptedApprover()
+    # The owner at the terminal is refused the tools; others also the approver.
+    people: dict[str, Any] = {} if what == "tools" else {"channel": "telegram"}
+    model = model_of(main=[send(), "ok"])
+    async with (
+        open_main(workspace, model, ALL, **people) as agent,
+        open_main(workspace, model, ALL, session="other", **people, **more),
+    ):
+        await agent.run("go")
+        assert details_of(agent)[0]["status"] == "queued"
+    assert len(model.requests) == 2
 
 
 async def test_a_session_that_is_open_with_more_rights_gets_no_turn(workspace: Path) -> None:
