@@ -668,6 +668,23 @@ async def test_a_guest_begins_no_turn_in_a_session_that_is_not_open(workspace: P
         assert len(model.requests) == 2
 
 
+async def test_a_turn_in_the_own_tree_has_the_tools_and_sender_of_the_session_that_asked(
+    workspace: Path, seen: Seen
+) -> None:
+    sender = Sender(owner=False, id="guest")
+    options: dict[str, Any] = {"owner": False, "sender": sender, "tools": [seen.tool]}
+    options["allow"] = ["sessions_send", "look"]
+    script = [call("look", {}), call("exec", {"command": "id"}), "no"]
+    model = model_of(main=[send(), "ok"], other=script)
+    async with open_main(workspace, model, NO_PING_PONG, **options) as agent:
+        make("other", workspace, parent=agent.session_id)
+        await agent.run("go")
+        assert details_of(agent)[0]["status"] == "ok"
+    assert [scope.sender for scope in seen.scopes] == [sender]
+    offered = next(each.tools for each in model.requests if each.session.endswith("other"))
+    assert {each.name for each in offered} <= {"sessions_send", "look"}
+
+
 async def test_no_main_session_is_made_in_the_place_of_who_may_not(workspace: Path) -> None:
     """Its workspace would choose the rules and files that another agent works with."""
     model = model_of(main=[call("sessions_send", {"agentId": "helper", "message": "hi"}), "ok"])
