@@ -33,6 +33,7 @@ from clawkit.agent.session_overrides import with_overrides
 from clawkit.approvals.protocols import Confines
 from clawkit.config.load import Loaded
 from clawkit.config.model import Config
+from clawkit.config.modelref import OPERATOR
 from clawkit.config.sections.shared import Thinking as Level
 from clawkit.content import Block, Image
 from clawkit.core.approval import Approver
@@ -46,7 +47,6 @@ from clawkit.event_stream import stream_events
 from clawkit.handover import wind_up
 from clawkit.media.protocols import MAX_PICTURE_BYTES, Media
 from clawkit.messenger import SessionMessenger
-from clawkit.models.operator import REF as OPERATOR
 from clawkit.models.protocols import Model
 from clawkit.policy.bindings import Origin, choose_agent
 from clawkit.runtime import Toolkit, load_config, make_redactor, resolve_workspace
@@ -177,13 +177,14 @@ class Agent:
         origin = Origin(channel, account, group, sender or Sender(), space)
         name = choose_agent(loaded.config, agent, origin).agent
         place = resolve_workspace(loaded.config, name, workspace)
+        redactor = parent.kit.run.redactor if parent else make_redactor(loaded)
         kept = None
         if parent is not None and parent.store is not None:
             stored = parent.store.get(session or "", name)
             kept = LiveSession(parent.store, stored, shares_store=True)
         elif keep:
             where = locate_store(loaded.config.session.store, os.environ)
-            store = SessionStore(where, make_redactor(loaded).text)
+            store = SessionStore(where, redactor.text)
             kept = LiveSession.open(store, name, session, place)
         is_sibling = parent is not None and parent.kit.run.scope.agent == name
         selection = parent.models if parent and is_sibling else Selection(loaded, name, clock=clock)
@@ -214,7 +215,7 @@ class Agent:
                 hooks=hooks,
                 approver=approver,
                 delegates=kept is not None,
-                redactor=parent.kit.run.redactor if parent else None,
+                redactor=redactor,
             )
             settings = loaded.config.agents.get(name)
             talk = Conversation(

@@ -10,7 +10,10 @@ import asyncio
 import json
 import os
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from clawkit.agent.events import Event, Relay, RunEnded, SubagentHappened
 from clawkit.agent.output import AGAIN, read_value
@@ -71,7 +74,7 @@ _STATUS = {
 }
 
 
-class _Choice(NamedTuple):
+class _Choice(Struct, frozen=True):
     name: str
     """Model to open the sub-agent with; empty for its configured one."""
     used: str
@@ -254,7 +257,7 @@ class Delegation:
                 raise
             except ToolInputError as error:
                 choice = self._model("", target, settings)
-                return choice._replace(warning=f"{error}; {choice.used} is used instead")
+                return replace(choice, warning=f"{error}; {choice.used} is used instead")
         found = self._settings_of(target).model
         if found is None and target != self._session.agent and (own := config.get(target).model):
             # Without a name, the configured fallbacks are used, too.

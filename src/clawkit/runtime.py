@@ -153,7 +153,7 @@ class Toolkit:
             window = context_window or context_window_of(self.config, model)
             scope = replace(scope, model=model, context_window=window)
         if config is not None:
-            self._loaded, self.config = self._loaded._replace(config=config), config
+            self._loaded, self.config = replace(self._loaded, config=config), config
         self.assembly = assemble(self.config, scope, self._extra)
         run = make_run(
             self._loaded,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from clawkit.config.modelref import OPERATOR
 from clawkit.errors import ToolAuthorizationError, ToolInputError
-from clawkit.models.operator import REF as OPERATOR
 from clawkit.sessions.protocols import Session
 
 if TYPE_CHECKING:

@@ -203,8 +203,8 @@ def _deny_more(
     if denied is not None and denied.effect == "deny":
         # If exec is denied, code_execution must not run the same programs.
         why = f"it runs programs like exec, and {denied.why}"
-        remove("code_execution", denied._replace(why=why))
-    return decision._replace(verdicts=verdicts)
+        remove("code_execution", structs.replace(denied, why=why))
+    return structs.replace(decision, verdicts=verdicts)
 
 
 def _switch_off(tool: Tool, name: str, rules: Sequence[Rule]) -> Tool:

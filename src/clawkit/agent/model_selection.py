@@ -9,14 +9,12 @@ from msgspec.structs import replace
 
 from clawkit.config.load import Loaded
 from clawkit.config.model import Config
-from clawkit.config.modelref import ModelRef
+from clawkit.config.modelref import OPERATOR, ModelRef
 from clawkit.config.sections.agents import Agent
 from clawkit.config.sections.shared import Thinking as Level
 from clawkit.errors import ConfigError, ToolAuthorizationError, ToolInputError
 from clawkit.models.catalog import Catalog
 from clawkit.models.discover import found_model
-from clawkit.models.operator import REF as OPERATOR
-from clawkit.models.operator import Operator
 from clawkit.models.protocols import Model
 
 if TYPE_CHECKING:
@@ -87,6 +85,8 @@ class Selection:
 
     def _chain(self, refs: list[ModelRef], strict: bool) -> Model:
         if refs[0] == OPERATOR:
+            from clawkit.models.operator import Operator
+
             return Operator()
         from clawkit.models.failover import Chain
 

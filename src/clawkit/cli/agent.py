@@ -96,6 +96,8 @@ def _approver_beside_pipe(options: dict[str, Any]) -> Any:
 
 def open_agent(options: dict[str, Any], tell: Any, approver: Any = None) -> Agent:
     """Open the conversation that the options select."""
+    from msgspec.structs import asdict
+
     from clawkit.agent_session import Agent
     from clawkit.process.process_table import hide_memory
 
@@ -119,7 +121,7 @@ def open_agent(options: dict[str, Any], tell: Any, approver: Any = None) -> Agen
             **{name: options[name] for name in (*same, "sandboxed", "depth")},
             session=session,
             keep=not options["no_session"],
-            **origin_of(options)._asdict(),
+            **asdict(origin_of(options)),
             approver=approver,
             tell=tell,
         )

@@ -25,7 +25,7 @@ from clawkit.cli.onboarding.probe import is_at_home, kinds_by_name
 from clawkit.cli.options import counted
 from clawkit.cli.sandbox_explain import ENGINES, advise, look_at_engine
 from clawkit.config.load import Loaded
-from clawkit.config.modelref import ModelRef
+from clawkit.config.modelref import OPERATOR, ModelRef
 from clawkit.config.paths import sessions_file
 from clawkit.config.sections.sandbox import Sandbox
 from clawkit.core.context import Scope, Sender
@@ -33,7 +33,6 @@ from clawkit.errors import ClawkitError, ConfigError, ToolError
 from clawkit.models.auth_profiles import AUTH_PROFILES as PROFILES_JSON
 from clawkit.models.catalog import Catalog
 from clawkit.models.discover import find_local, found_model, local_models
-from clawkit.models.operator import REF as OPERATOR
 from clawkit.net.addresses import parse_url, refusal
 from clawkit.net.route import NetError
 from clawkit.runtime import resolve_workspace

@@ -32,7 +32,7 @@ from clawkit.cli.options import (
 )
 from clawkit.config.file_edit import content, set_setting
 from clawkit.config.load import Loaded, load
-from clawkit.config.modelref import ModelRef, normalize_provider
+from clawkit.config.modelref import OPERATOR, ModelRef, normalize_provider
 from clawkit.config.schema import Path, spelled, value_at
 from clawkit.config.sections.models import Cost
 from clawkit.errors import ConfigError, ToolInputError
@@ -40,7 +40,6 @@ from clawkit.models.catalog import Catalog, Entry
 from clawkit.models.credentials import Credential
 from clawkit.models.discover import find_local, found_model
 from clawkit.models.known import known_model
-from clawkit.models.operator import REF as OPERATOR
 from clawkit.models.operator import Operator
 from clawkit.models.protocols import Facts
 from clawkit.terminal_text import wrap

@@ -147,7 +147,8 @@ def read_settings(options: dict[str, Any]) -> Settings:
     from clawkit.policy.bindings import choose_agent
 
     loaded, origin = load(options["config_file"]), origin_of(options)
-    agent, chosen_by = choose_agent(loaded.config, options["agent"], origin)
+    chosen = choose_agent(loaded.config, options["agent"], origin)
+    agent = chosen.agent
     try:
         named = parse_ref(options["model"]) if options["model"] else None
     except ValueError as error:
@@ -166,7 +167,7 @@ def read_settings(options: dict[str, Any]) -> Settings:
         else options["sandboxed"],
         depth=options["depth"],
     )
-    return Settings(loaded, scope, options["workspace"], chosen_by)
+    return Settings(loaded, scope, options["workspace"], chosen.by)
 
 
 def origin_of(options: dict[str, Any]) -> Origin:

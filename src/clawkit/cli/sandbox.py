@@ -252,7 +252,7 @@ async def _run(settings: Settings, command: str, network: Network | None) -> int
     """The exit code of the command, or 128 plus the number of the signal that killed it."""
     loaded, scope = settings.loaded, settings.scope
     if network is not None:
-        loaded = loaded._replace(config=_with_network(settings, network))
+        loaded = replace(loaded, config=_with_network(settings, network))
     workspace = resolve_workspace(loaded.config, scope.agent, settings.workspace)
     rules = assemble(loaded.config, scope)
     services = Services(loaded, scope, workspace, rules=rules)

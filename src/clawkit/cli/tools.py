@@ -11,6 +11,7 @@ from collections.abc import Coroutine
 from typing import Any, TypeVar
 
 import click
+from msgspec.structs import asdict
 
 from clawkit.agent.assemble import SETTINGS, Assembly, assemble
 from clawkit.agent.model import target_of
@@ -74,7 +75,7 @@ def _row(name: str, assembly: Assembly, provider: Provider) -> dict[str, Any]:
     if tool is not None:
         row["tokens"] = token_cost(tool.name, tool.description, tool.offered, provider)
     if verdict.removed_by is not None:
-        row["removedBy"] = verdict.removed_by._asdict()
+        row["removedBy"] = asdict(verdict.removed_by)
     return row
 
 
@@ -149,7 +150,7 @@ def explain(names: tuple[str, ...], as_json: bool, **options: Any) -> None:
     rows = [
         _row(name, assembly, provider)
         | {
-            "steps": [trace._asdict() for trace in assembly.decision.verdicts[name].traces],
+            "steps": [asdict(trace) for trace in assembly.decision.verdicts[name].traces],
             "rules": _rules_for(name, settings, assembly),
         }
         for name in wanted

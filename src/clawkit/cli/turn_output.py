@@ -13,7 +13,7 @@ from clawkit.agent import events
 from clawkit.agent.events import Ended, Event, TurnEnded
 from clawkit.call_summary import summarize_params
 from clawkit.cli.options import is_terminal
-from clawkit.models.operator import REF as OPERATOR
+from clawkit.config.modelref import OPERATOR
 from clawkit.text import human_time, one_line, printable
 
 _SHOWN = 120

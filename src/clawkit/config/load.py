@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any
+
+from msgspec import Struct
 
 from clawkit.config.check import check
 from clawkit.config.json5 import Json5Error
@@ -24,7 +26,7 @@ from clawkit.config.sources import (
 from clawkit.errors import ConfigError, Issue
 
 
-class Loaded(NamedTuple):
+class Loaded(Struct, frozen=True):
     """A configuration and its sources."""
 
     config: Config

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from typing import NamedTuple
+
+from msgspec import Struct
 
 _ALIASES = {
     "gemini": "google",
@@ -17,7 +18,7 @@ _PROVIDER = r"[a-z0-9][a-z0-9._-]{0,63}"
 _MAX_LENGTH = 512
 
 
-class ModelRef(NamedTuple):
+class ModelRef(Struct, frozen=True):
     """One model. `provider` is empty when only an id was given."""
 
     provider: str
@@ -25,6 +26,10 @@ class ModelRef(NamedTuple):
 
     def __str__(self) -> str:
         return f"{self.provider}/{self.id}" if self.provider else self.id
+
+
+OPERATOR = ModelRef("clawkit", "operator")
+"""The built-in model that works offline."""
 
 
 def normalize_provider(name: str) -> str:

@@ -43,6 +43,11 @@ def strip_mention(path: str, workspace: str) -> str:
     return f"./{path[1:]}" if path.startswith("@@") else path[1:]
 
 
+def is_below(place: str, base: str) -> bool:
+    """Whether a resolved path is `base` or below it."""
+    return place == base or place.startswith(base.rstrip("/") + "/")
+
+
 def real_path(path: str) -> str:
     """Resolve all links. Raises `ToolInputError` if the path keeps changing.
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import NamedTuple
 
-from clawkit.core.paths import plain_path, real_path, ways_of
+from clawkit.core.paths import is_below, plain_path, real_path, ways_of
 from clawkit.errors import NotFoundError, ToolAuthorizationError, ToolInputError
 from clawkit.fs.containment import (
     O_PATH,
@@ -400,11 +400,6 @@ def reopen(fd: int, flags: int) -> int:
     if _has_proc():
         return os.open(f"/proc/self/fd/{fd}", flags | os.O_CLOEXEC)
     return os.dup(fd)
-
-
-def is_below(place: str, base: str) -> bool:
-    """Whether a resolved path is `base` or below it."""
-    return place == base or place.startswith(base.rstrip("/") + "/")
 
 
 def place_of(fd: int) -> str:

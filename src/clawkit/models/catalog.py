@@ -10,7 +10,7 @@ import msgspec
 
 from clawkit.config.load import Loaded
 from clawkit.config.model import Config
-from clawkit.config.modelref import ModelRef, normalize_provider, parse_ref
+from clawkit.config.modelref import OPERATOR, ModelRef, normalize_provider, parse_ref
 from clawkit.config.secrets import resolve
 from clawkit.config.section import SecretInput, SecretRef
 from clawkit.config.sections.agents import AgentCommon
@@ -41,7 +41,6 @@ if TYPE_CHECKING:
     from clawkit.net.route import Route, Tls
 
 
-_BUILT_IN = ModelRef("clawkit", "operator")
 """The model without a provider."""
 _NATIVE: dict[Api, str] = {
     "openai-completions": "api.openai.com",
@@ -114,8 +113,8 @@ class Catalog:
         text = text.strip()
         if not text:
             raise fault("the name of a model is empty")
-        if text.lower() == str(_BUILT_IN):
-            return _BUILT_IN
+        if text.lower() == str(OPERATOR):
+            return OPERATOR
         found = (
             find_alias(self._layers, text, self._entry_ref)
             or self._by_provider(text)

@@ -12,12 +12,11 @@ import time
 from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
-from clawkit.config.modelref import ModelRef
+from clawkit.config.modelref import OPERATOR
 from clawkit.content import Assistant, Text, ToolCall, ToolResult, User
 from clawkit.models.protocols import CallDelta, CallStarted, Delta, Facts, Request, TextDelta
 from clawkit.text import cut, cut_start
 
-REF = ModelRef("clawkit", "operator")
 _MAX_SHOWN = 4_000
 HELP = """I am not a language model: I am the built-in operator, for trying clawkit offline.
   !COMMAND               run a command, such as `!git status`
@@ -35,7 +34,7 @@ Ollama, or type `clawkit onboard`."""
 class Operator:
     """Answers from a table."""
 
-    ref = REF
+    ref = OPERATOR
     api = "clawkit"
     facts = Facts(name="Operator (offline)", context_window=200_000)
 
@@ -52,7 +51,9 @@ class Operator:
                 yield CallDelta(number, json.dumps(part.arguments))
         has_calls = any(isinstance(part, ToolCall) for part in parts)
         stop: Any = "tool_calls" if has_calls else "stop"
-        yield Assistant(tuple(parts), stop, str(REF), self.api, at_ms=time.time_ns() // 1_000_000)
+        yield Assistant(
+            tuple(parts), stop, str(OPERATOR), self.api, at_ms=time.time_ns() // 1_000_000
+        )
 
 
 def _last(messages: Sequence[Any]) -> Any:

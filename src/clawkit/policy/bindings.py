@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
 
 from clawkit.config.model import Config
 from clawkit.core.context import Sender
@@ -22,7 +24,7 @@ _ASSIGNED = re.compile(r"^!|[0-9]")
 of `ops`."""
 
 
-class Origin(NamedTuple):
+class Origin(Struct, frozen=True):
     """Where a message comes from; without a channel, this machine."""
 
     channel: str = ""
@@ -35,7 +37,7 @@ class Origin(NamedTuple):
     """The server or team that the group belongs to."""
 
 
-class Choice(NamedTuple):
+class Choice(Struct, frozen=True):
     agent: str
     by: str = ""
     """Settings key of the binding; empty if none matched."""

@@ -7,7 +7,7 @@ knows its configuration key, so that each decision can be traced to it.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import msgspec
 
@@ -268,7 +268,7 @@ class Subject(msgspec.Struct, frozen=True):
     optional: bool = False
 
 
-class Trace(NamedTuple):
+class Trace(msgspec.Struct, frozen=True):
     """The decision of one step about one tool, and the entry and key behind it."""
 
     number: int
@@ -320,7 +320,7 @@ def _missing(step: Step, rules: tuple[ListRule, ...]) -> Trace:
     return Trace(step.number, step.name, "not-allowed", " and ".join(keys), None, why)
 
 
-class ToolVerdict(NamedTuple):
+class ToolVerdict(msgspec.Struct, frozen=True):
     """The decision about one tool. If it was removed, the last trace says why."""
 
     kept: bool
@@ -331,7 +331,7 @@ class ToolVerdict(NamedTuple):
         return None if self.kept else self.traces[-1]
 
 
-class PolicyDecision(NamedTuple):
+class PolicyDecision(msgspec.Struct, frozen=True):
     """The policy for one scope: a verdict for every tool, and warnings for the operator."""
 
     verdicts: Mapping[str, ToolVerdict]

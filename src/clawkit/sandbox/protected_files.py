@@ -18,10 +18,11 @@ from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, suppress
 from typing import NamedTuple
 
+from clawkit.core.paths import is_below
 from clawkit.errors import ToolInputError
 from clawkit.fs.containment import O_PATH
 from clawkit.fs.protected_files import GIT_DIRS, fold
-from clawkit.fs.roots import is_below, look, opened, version_of
+from clawkit.fs.roots import look, opened, version_of
 from clawkit.fs.staged_file import put_new, temp_name
 from clawkit.sandbox.protected_walk import BARE, Look, Node, Walk, identify, is_settled, parent_of
 from clawkit.store import private_dir

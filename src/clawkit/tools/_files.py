@@ -6,7 +6,9 @@ import json
 import os
 import re
 from collections.abc import Iterable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
+
+from msgspec import Struct
 
 from clawkit.core.approval import Ask
 from clawkit.core.context import Context
@@ -27,7 +29,7 @@ NOTICE_ROOM = 1_000
 _AMBIGUOUS = r"(?s)[\[\"\s]|.*[:-]\d+[:-] |.*\s\Z|--\Z"
 
 
-class Update(NamedTuple):
+class Update(Struct, frozen=True):
     """A change, and the text before and after it; None if there is no file, or no text in it."""
 
     change: Change

@@ -1,6 +1,6 @@
 """write: create a file, or replace all of its content."""
 
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
 
@@ -26,7 +26,7 @@ class Params(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     content: Annotated[str, doc("Complete new content of the file; may be empty")]
 
 
-class _Old(NamedTuple):
+class _Old(msgspec.Struct, frozen=True):
     """The existing file. `data` is None if it is too large, `text` if it is not text."""
 
     place: str
@@ -36,7 +36,7 @@ class _Old(NamedTuple):
     encoding: "Encoding"
 
 
-class _New(NamedTuple):
+class _New(msgspec.Struct, frozen=True):
     data: bytes
     text: str
     encoding: "Encoding"

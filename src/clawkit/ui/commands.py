@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple, get_args
 from msgspec.structs import asdict
 
 from clawkit.agent.compact import cut_at, estimate
+from clawkit.config.modelref import OPERATOR
 from clawkit.config.paths import waiting_file
 from clawkit.config.sections.shared import Thinking
 from clawkit.config.sections.tools import Ask, Host, Mode, Security
 from clawkit.content import Summary, Text, User
 from clawkit.core.catalog import CATALOG, canonical
 from clawkit.errors import ConfigError, ToolAuthorizationError, ToolInputError, UnknownToolError
-from clawkit.models.operator import REF as OPERATOR
 from clawkit.models.protocols import Request
 from clawkit.services import Services
 from clawkit.sessions.protocols import Plan

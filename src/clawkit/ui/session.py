@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from msgspec.structs import replace
 
 from clawkit.approvals.protocols import Confines
+from clawkit.config.modelref import OPERATOR
 from clawkit.config.paths import abbreviate_home
 from clawkit.config.sections.tools import Exec
 from clawkit.content import Block, Image, Message, Text
@@ -21,7 +22,6 @@ from clawkit.core.call import CallRequest, call
 from clawkit.core.catalog import canonical
 from clawkit.core.result import Result
 from clawkit.core.tasks import in_thread
-from clawkit.models.operator import REF as OPERATOR
 from clawkit.models.operator import read_line
 from clawkit.sessions.subagent_protocols import now_ms
 from clawkit.text import human_time
