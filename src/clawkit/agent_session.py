@@ -29,7 +29,6 @@ from clawkit.agent.prompt import (
     build_prompt,
     read_workspace_files,
 )
-from clawkit.agent.session_overrides import with_overrides
 from clawkit.approvals.protocols import Confines
 from clawkit.config.load import Loaded
 from clawkit.config.model import Config
@@ -43,9 +42,7 @@ from clawkit.core.tasks import in_thread
 from clawkit.core.tool import Tool
 from clawkit.delegation import Delegation
 from clawkit.errors import OutputError, ToolInputError, TurnError
-from clawkit.event_stream import stream_events
 from clawkit.handover import wind_up
-from clawkit.media.protocols import MAX_PICTURE_BYTES, Media
 from clawkit.messenger import SessionMessenger
 from clawkit.models.protocols import Model
 from clawkit.policy.bindings import Origin, choose_agent
@@ -389,6 +386,8 @@ class Agent:
         """The events of one turn as they happen; the last one is its `TurnEnded`. With `tree`, also
         those of all sub-agents, until they are done and the model has read their results. Closing
         the iterator aborts the turn."""
+        from clawkit.event_stream import stream_events
+
         return stream_events(self, said, tree=tree)
 
     @overload
@@ -447,6 +446,8 @@ class Agent:
 
     async def attach(self, path: str | os.PathLike[str]) -> Image:
         """Load an image from the person's disk, scaled to fit. Raises `ToolInputError`."""
+
+        from clawkit.media.protocols import MAX_PICTURE_BYTES, Media
 
         def read() -> bytes:
             with open(path, "rb") as file:
@@ -548,6 +549,8 @@ class Agent:
 
     def _use(self, own: dict[str, Any]) -> None:
         """Apply overrides to this conversation; they are stored with it."""
+        from clawkit.agent.session_overrides import with_overrides
+
         self.kit.alter(config=with_overrides(self._plain, self.kit.run.scope.agent, own))
         self._own = own
         self._attach()

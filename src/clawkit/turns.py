@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from clawkit.agent.events import Event, Tell, TurnEnded
 from clawkit.agent.loop import Words, as_message
-from clawkit.config.sections.messaging import Queue
+from clawkit.config.sections.shared import Queue
 from clawkit.content import Source, User
 from clawkit.core.tasks import unbroken
 from clawkit.errors import ToolInputError

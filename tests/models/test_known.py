@@ -35,7 +35,7 @@ class TestTable:
     )
     def test_every_model_has_a_reference_and_sizes_that_fit(self, text: str) -> None:
         ref = parse_ref(text)
-        row = known_model(*ref)
+        row = known_model(ref.provider, ref.id)
         assert ref.provider in PROVIDERS
         assert row is not None
         assert str(ModelRef(ref.provider, row.id)) == text

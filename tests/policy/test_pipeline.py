@@ -20,6 +20,7 @@ from clawkit.policy.pipeline import (
     PolicyDecision,
     Step,
     Subject,
+    ToolVerdict,
     Trace,
     _apply_step,
     apply_policy,
@@ -64,7 +65,7 @@ def agent(name: str = "a", **keys: Any) -> dict[str, Any]:
 
 def test_without_settings_every_tool_is_kept_and_no_step_speaks() -> None:
     decision = decide({})
-    assert all(verdict == (True, ()) for verdict in decision.verdicts.values())
+    assert all(verdict == ToolVerdict(True, ()) for verdict in decision.verdicts.values())
     assert decision.warnings == ()
 
 

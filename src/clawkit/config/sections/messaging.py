@@ -3,8 +3,8 @@
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Literal
 
-from clawkit.config.section import Conflict, Count, Name, Override, Positive, Section
-from clawkit.config.sections.shared import People, Switch
+from clawkit.config.section import Conflict, Count, Name, Override, Section
+from clawkit.config.sections.shared import People, Queue, Switch
 from clawkit.config.sections.tools import Senders, ToolPolicy
 
 if TYPE_CHECKING:
@@ -14,18 +14,6 @@ if TYPE_CHECKING:
 class GroupChat(Section):
     mention_patterns: list[str] = []  #: Patterns that count as addressing the agent.
     history_limit: Count | None = None  #: Earlier messages of the group shown to the agent.
-
-
-QueueMode = Literal["steer", "followup", "collect", "interrupt"]
-
-
-class Queue(Section):
-    """Messages that arrive while the agent works."""
-
-    mode: QueueMode = "steer"
-    """Read before the next answer, in a turn each, all in one turn, or by stopping the turn."""
-    by_channel: dict[str, QueueMode] = {}  #: Modes by channel.
-    cap: Positive = 20  #: Maximum messages waiting in a session.
 
 
 class Messages(Section):

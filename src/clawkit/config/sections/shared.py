@@ -14,6 +14,18 @@ class Switch(Section):
     enabled: bool = True  #: Turn it on or off.
 
 
+QueueMode = Literal["steer", "followup", "collect", "interrupt"]
+
+
+class Queue(Section):
+    """Messages that arrive while the agent works."""
+
+    mode: QueueMode = "steer"
+    """Read before the next answer, in a turn each, all in one turn, or by stopping the turn."""
+    by_channel: dict[str, QueueMode] = {}  #: Modes by channel.
+    cap: Positive = 20  #: Maximum messages waiting in a session.
+
+
 class ModelChoice(Section):
     """A model and its fallbacks."""
 
