@@ -14,10 +14,8 @@ from clawkit.config.load import loads
 from clawkit.config.model import Config
 from clawkit.config.section import Override, SecretRef, Section
 from clawkit.config.sections.agents import Agent, Agents
-from clawkit.config.sections.automation import Cron, Hooks
 from clawkit.config.sections.environment import Env, SecretProvider
-from clawkit.config.sections.gateway import Gateway, GatewayAuth
-from clawkit.config.sections.media import MediaModel
+from clawkit.config.sections.gateway import Cron, Gateway, GatewayAuth, Hooks
 from clawkit.config.sections.memory import MemorySearch
 from clawkit.config.sections.messaging import Forwarding, MessageTool
 from clawkit.config.sections.plugins import McpServer
@@ -30,7 +28,7 @@ from clawkit.config.sections.tools import (
     ToolPolicy,
     Tools,
 )
-from clawkit.config.sections.web import Browser
+from clawkit.config.sections.web import Browser, MediaModel
 
 
 def config(raw: dict[str, Any]) -> Config:

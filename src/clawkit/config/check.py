@@ -24,6 +24,7 @@ from clawkit.config.section import (
 )
 from clawkit.config.sources import FromEnv
 from clawkit.errors import ConfigError, Issue
+from clawkit.text import nearest
 
 _MIN_LETTERS = 4
 _LONG = 8
@@ -45,7 +46,7 @@ def meant(key: str, value: Any, layout: Layout) -> str | None:
         name
         for name, folded in names.items()
         if len(folded) >= _MIN_LETTERS
-        and _is_near(written, folded, 2 if len(folded) >= _LONG else 1)
+        and nearest(written, [folded], limit=2 if len(folded) >= _LONG else 1)
         and layout.shapes[name].is_kind_of(value)
     )
     return same[0] if same else next(near, None)
@@ -65,22 +66,6 @@ def is_tool_policy(key: str | int, value: dict[str, Any]) -> bool:
 
 def _folded(key: str) -> str:
     return key.replace("_", "").replace("-", "").casefold()
-
-
-def _is_near(a: str, b: str, edits: int) -> bool:
-    """Whether so many insertions, deletions, substitutions or transpositions turn `a` into `b`."""
-    if abs(len(a) - len(b)) > edits:
-        return False
-    at = next((i for i, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), None)
-    if at is None:
-        return True
-    a, b = a[at:], b[at:]
-    return edits > 0 and (
-        _is_near(a[1:], b[1:], edits - 1)
-        or _is_near(a[1:], b, edits - 1)
-        or _is_near(a, b[1:], edits - 1)
-        or (a[:2] == b[1::-1] and _is_near(a[2:], b[2:], edits - 1))
-    )
 
 
 Path = tuple[str | int, ...]

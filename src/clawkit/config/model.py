@@ -13,13 +13,11 @@ from clawkit.config.sections.tools import Approvals, LoopDetection, Tools
 from clawkit.text import nearest, one_line
 
 if TYPE_CHECKING:
-    from clawkit.config.sections.automation import Commands, Cron, Hooks
-    from clawkit.config.sections.gateway import Gateway
-    from clawkit.config.sections.media import Tts
+    from clawkit.config.sections.gateway import Commands, Cron, Gateway, Hooks
     from clawkit.config.sections.memory import Memory
     from clawkit.config.sections.messaging import Binding, Channel, Messages
     from clawkit.config.sections.plugins import Mcp, Plugins
-    from clawkit.config.sections.web import Browser
+    from clawkit.config.sections.web import Browser, Tts
 
 
 class Config(Section):

@@ -291,13 +291,11 @@ _NO_LIMITS = Meta()
 _DEFERRED = {
     name: module
     for module, names in {
-        "automation": ("Commands", "Cron", "Heartbeat", "Hooks"),
-        "gateway": ("Gateway",),
-        "media": ("Media", "Tts"),
+        "gateway": ("Commands", "Cron", "Gateway", "Heartbeat", "Hooks"),
         "memory": ("AgentMemory", "Memory", "MemorySearch"),
         "messaging": ("Binding", "Channel", "Forwarding", "GroupChat", "Messages", "MessageTool"),
         "plugins": ("Mcp", "Plugins"),
-        "web": ("Browser", "Web"),
+        "web": ("Browser", "Media", "Tts", "Web"),
     }.items()
     for name in names
 }

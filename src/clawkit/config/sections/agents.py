@@ -14,7 +14,7 @@ from clawkit.errors import ConfigError, Issue
 from clawkit.text import nearest, one_line, parse_time
 
 if TYPE_CHECKING:
-    from clawkit.config.sections.automation import Heartbeat
+    from clawkit.config.sections.gateway import Heartbeat
     from clawkit.config.sections.memory import AgentMemory, MemorySearch
     from clawkit.config.sections.messaging import GroupChat
 

@@ -46,6 +46,9 @@ class PluginIntegration(Section):
 class SecretProvider(Section):
     """How to read secrets from one source; which keys apply depends on `source`."""
 
+    NEEDED = {"path": ("source", "file")}
+    EXCLUSIVE = {"pluginIntegration": "command"}
+
     source: Literal["env", "file", "exec", "store"]
     """Where they are: environment variables, a file, or a command. `store` fails when used."""
     allowlist: list[str] | None = None  #: env: allowed variables; unset is all, empty is none.
@@ -76,14 +79,10 @@ class SecretProvider(Section):
         for key in sorted(raw.keys() - {"source"}):
             if source not in _SOURCES_OF.get(key, ("exec",)):
                 yield key, f"not for source {source!r}", f"Remove {key}, or change source"
-        if source == "file" and not raw.get("path"):
-            yield "path", "missing although source is 'file'", "Set path"
+        yield from super().conflicts(raw)
         if source == "exec" and not (raw.get("command") or raw.get("pluginIntegration")):
             yield "command", "missing although source is 'exec'", "Set command"
-        command = raw.get("command")
-        if command and raw.get("pluginIntegration"):
-            yield "pluginIntegration", "cannot be combined with 'command'", "Keep one of the two"
-        if command and not os.path.isabs(command):
+        if not os.path.isabs(raw.get("command") or "/"):
             yield "command", "not an absolute path", "Use an absolute path, such as /usr/bin/op"
 
 

@@ -8,7 +8,7 @@ from clawkit.config.sections.shared import People, Switch
 from clawkit.config.sections.tools import Senders, ToolPolicy
 
 if TYPE_CHECKING:
-    from clawkit.config.sections.media import Tts
+    from clawkit.config.sections.web import Tts
 
 
 class GroupChat(Section):

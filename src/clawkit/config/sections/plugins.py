@@ -60,6 +60,8 @@ class ToolFilter(Section):
 class McpServer(Section):
     """One MCP server: a program to start, or an address."""
 
+    EXCLUSIVE = {"url": "command"}
+
     enabled: bool = True  #: Use the server.
     command: Name | None = None  #: Program to start as the server.
     args: list[str] = []  #: Arguments of the program.
@@ -77,9 +79,8 @@ class McpServer(Section):
 
     @classmethod
     def conflicts(cls, raw: dict[str, Any]) -> Iterable[Conflict]:
-        if raw.get("command") and raw.get("url"):
-            yield "url", "cannot be combined with 'command'", "Keep one of the two"
-        elif not raw.get("command") and not raw.get("url"):
+        yield from super().conflicts(raw)
+        if not raw.get("command") and not raw.get("url"):
             yield "command", "missing, and url is missing too", "Set command or url"
 
 
