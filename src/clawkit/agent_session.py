@@ -48,7 +48,7 @@ from clawkit.media.protocols import MAX_PICTURE_BYTES, Media
 from clawkit.messenger import SessionMessenger
 from clawkit.models.operator import REF as OPERATOR
 from clawkit.models.protocols import Model
-from clawkit.policy.bindings import Origin, choose_agent
+from clawkit.policy.selectors import Origin, choose_agent
 from clawkit.runtime import Toolkit, load_config, make_redactor, resolve_workspace
 from clawkit.services import Services
 from clawkit.session_state import AgentSessionState

@@ -10,7 +10,7 @@ from clawkit import Agent, Toolkit
 from clawkit.config.load import loads
 from clawkit.core.context import Sender
 from clawkit.errors import ConfigError
-from clawkit.policy.bindings import Choice, Origin, choose_agent
+from clawkit.policy.selectors import Choice, Origin, choose_agent
 from clawkit.runtime import load_config
 
 CHANNEL = {"channel": "discord", "accountId": "*"}

@@ -53,7 +53,6 @@ def meant(key: str, value: Any, layout: Layout) -> str | None:
 
 
 def is_tool_policy(key: str | int, value: dict[str, Any]) -> bool:
-    """Whether an object has the name and the keys of a tool policy."""
     name = _folded(str(key))
     if name not in _POLICIES:
         return False

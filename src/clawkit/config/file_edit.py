@@ -85,7 +85,6 @@ def _without_nulls(patch: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def patched_paths(patch: Mapping[str, Any], above: Path = ()) -> Iterator[Path]:
-    """The paths of the settings in a patch."""
     for key, value in patch.items():
         if isinstance(value, dict) and value:
             yield from patched_paths(value, (*above, key))
@@ -184,12 +183,10 @@ class Change(NamedTuple):
 
     @property
     def diff(self) -> list[str]:
-        """A unified diff with secrets masked."""
         return diff(self.before or "", self.after, self.file)
 
     @property
     def backup(self) -> str | None:
-        """The path of the previous file."""
         return f"{self.file}.bak" if self.written and self.before is not None else None
 
 
@@ -279,7 +276,6 @@ def _read(file: str) -> str | None:
 
 
 def _refuse_included(file: str, text: str, paths: Iterable[Path], env: Mapping[str, str]) -> None:
-    """Refuse to override settings of an included file."""
     if INCLUDE not in text and "\\" not in text:
         return
     own = content(text)

@@ -81,8 +81,6 @@ class Json5Error(ValueError):
 
 
 class PathError(ValueError):
-    """The text is not a path of keys. `column` counts from 1."""
-
     def __init__(self, message: str, path: str, column: int) -> None:
         super().__init__(f"invalid path {short(path)}, at character {column}: {message}")
 
@@ -96,7 +94,6 @@ def line_of(text: str, offset: int) -> int:
 
 
 def fault(text: str, offset: int, message: str) -> Json5Error:
-    """An error at an offset of the text."""
     line_start = max(text.rfind("\n", 0, offset), text.rfind("\r", 0, offset)) + 1
     return Json5Error(message, line_of(text, offset), offset - line_start + 1)
 
@@ -152,7 +149,6 @@ def child(node: Node, part: str | int) -> Node | None:
 
 
 def locate(node: Node, path: Sequence[str | int]) -> Node | None:
-    """The node at `path` below `node`, or None."""
     found: Node | None = node
     for part in path:
         found = child(found, part) if found else None
@@ -455,7 +451,6 @@ def _unquoted_key(text: str, start: int) -> Json5Error:
 
 
 def _missing_colon(text: str, start: int, key_end: int, pos: int) -> Json5Error:
-    """The key at `[start, key_end)` is not followed by ':'."""
     if pos == key_end and text[pos] not in "=,;{}[]\"'" and text[start] not in "\"'":
         return _unquoted_key(text, start)
     key = short(text[start:key_end].strip("\"'"))

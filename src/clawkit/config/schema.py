@@ -76,8 +76,6 @@ ANYTHING = shape_of(Any)
 
 
 class Found(msgspec.Struct, frozen=True):
-    """The setting at a path."""
-
     path: Path  # with documented names, and integers for list indexes
     shape: Shape | None  # None if there is no such setting
     hint: str = ""  # suggestion if there is no such setting
@@ -141,7 +139,6 @@ _MAX_LISTED = 24
 
 
 def is_secret(shape: Shape) -> bool:
-    """Whether the setting is a secret or a reference to one."""
     return shape.text and SecretRef in shape.sections
 
 
@@ -248,7 +245,6 @@ def json_schema() -> dict[str, Any]:
 
 
 def all_sections() -> Iterator[type[Section]]:
-    """All section classes, `Config` first."""
     found: dict[type[Section], None] = {Config: None}
     queue: list[type[Section]] = [Config]
     for cls in queue:

@@ -184,13 +184,14 @@ def _hints(section: type[Section]) -> dict[str, tuple[Any, str]]:
 
 @cache
 def _partial(section: type[Section]) -> type[msgspec.Struct]:
+    fields = []
+    names = zip(section.__struct_fields__, section.__struct_encode_fields__, strict=True)
     hints = _hints(section)
-    fields = [
-        (name, _optional(hints[name][0]), msgspec.field(default=None, name=key))
-        for name, key in zip(
-            section.__struct_fields__, section.__struct_encode_fields__, strict=True
-        )
-    ]
+    for name, key in names:
+        hint = hints[name][0]
+        if isinstance(hint, type) and issubclass(hint, Section):
+            hint = _partial(hint)
+        fields.append((name, hint | None, msgspec.field(default=None, name=key)))
     namespace = {
         "__doc__": section.__doc__,
         "ALIASES": section.ALIASES,
@@ -207,11 +208,6 @@ def _partial(section: type[Section]) -> type[msgspec.Struct]:
         frozen=True,
         forbid_unknown_fields=not section.OPEN,
     )
-
-
-def _optional(hint: Any) -> Any:
-    is_section = isinstance(hint, type) and issubclass(hint, Section)
-    return (_partial(hint) if is_section else hint) | None
 
 
 _PROVIDER = r"[a-z][a-z0-9_-]{0,63}"
@@ -410,7 +406,6 @@ def _add(shape: Shape, annotation: Any, limits: Meta = _NO_LIMITS) -> None:
 
 
 def allows(limits: Meta, size: float) -> bool:
-    """Whether a number, or the length of a string or list, is within limits."""
     low, high = _ends(limits)
     return (
         (low is None or size >= low)

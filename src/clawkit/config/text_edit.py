@@ -80,7 +80,6 @@ def newline_of(text: str) -> str:
 
 
 def indent_of(text: str, pos: int) -> str:
-    """The white space at the start of the line that `pos` is on."""
     start = end = text.rfind("\n", 0, pos) + 1
     while end < pos and text[end] in " \t":
         end += 1
@@ -275,7 +274,6 @@ def merge_patch(text: str, patch: Mapping[str, Any]) -> str:
 
 
 def merged(old: Any, patch: Any) -> Any:
-    """`old` with a patch applied; null deletes."""
     if not isinstance(patch, dict):
         return patch
     result = dict(old) if isinstance(old, dict) else {}

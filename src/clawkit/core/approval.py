@@ -32,8 +32,6 @@ class Lasting(Struct, frozen=True):
 
 
 class Question(Struct, frozen=True):
-    """A question for a person."""
-
     tool: str
     params: Mapping[str, Any]
     title: str

@@ -58,8 +58,6 @@ Rules = Callable[[Tool, Mapping[str, Any], Context], Deny | Ask | None]
 
 
 class Asked(Struct, frozen=True):
-    """A requested call."""
-
     tool: str
     """The canonical name."""
     params: object
@@ -126,8 +124,6 @@ class Run(Struct, frozen=True):
 
 
 class CallRequest(Struct, frozen=True):
-    """A call as received."""
-
     tool: str
     params: object = None
     id: str = ""
@@ -254,17 +250,11 @@ class _Pending:
         async def send_update(update: Result) -> None:
             self._tell("update", update)
 
-        def notify(notice: Result) -> None:
-            self._tell("notice", notice)
-
+        notify = partial(self._tell, "notice")
         ctx = Context(self._id, run.scope, run.workspace, run.services, send_update, notify)
-        outcome = await run.hooks.run_before(Call(tool.name, params, ctx))
-        if outcome.blocked is not None:
-            reason = "hook-failed" if outcome.failed else "hook"
-            raise ToolAuthorizationError(outcome.blocked, reason=reason)
-        if outcome.rewritten:
-            params, self._arguments = read_params(tool, outcome.params, run.workspace)
-        self._wish = outcome.ask
+        wanted, self._wish = await run.hooks.run_before(Call(tool.name, params, ctx))
+        if wanted is not params:
+            params, self._arguments = read_params(tool, wanted, run.workspace)
         ctx = replace(ctx, ask=self._ask_for_tool, permits=self._permits)
         self._call = Call(tool.name, params, ctx)
         self.effects = self._declared_effects()
@@ -370,7 +360,6 @@ class _Pending:
             )
 
     def finish(self, result: Result, *, is_noted: bool = True, acts: bool = False) -> None:
-        """Complete the call: redact and limit the result, note it, pass it to listeners."""
         run = self.run
         try:
             window = run.scope.context_window

@@ -10,9 +10,9 @@ from typing import Any, TypeVar
 from msgspec import Struct
 
 from clawkit.config.modelref import ModelRef
-from clawkit.core.approval import Ask
+from clawkit.core.approval import Ask, no_approver
 from clawkit.core.result import Result
-from clawkit.errors import ToolAuthorizationError, ToolError
+from clawkit.errors import ToolError
 
 T = TypeVar("T")
 Update = Callable[[Result], Awaitable[None]]
@@ -76,10 +76,8 @@ def _drop_notice(_notice: Result) -> None:
     return None
 
 
-async def _no_approver(wish: Ask) -> None:
-    raise ToolAuthorizationError(
-        f"{wish.title}: there is no one to ask", reason="approval-unavailable"
-    )
+async def _refuse(wish: Ask) -> None:
+    raise no_approver(wish.title, wish.to_allow)
 
 
 def _any_path(_path: str) -> bool:
@@ -97,7 +95,7 @@ class Context(Struct, frozen=True):
     send_update: Update = _drop
     notify: Callable[[Result], None] = _drop_notice
     """Reports the outcome of something that continued after its call returned."""
-    ask: AskPerson = _no_approver
+    ask: AskPerson = _refuse
     """Asks a person during a call: returns if allowed, raises if not."""
     permits: Callable[[str], bool] = _any_path
     """Whether the rules would allow this call with another path, for tools that find files

@@ -36,7 +36,6 @@ class Result:
 
     @classmethod
     def text(cls, text: str, **details: Any) -> Result:
-        """A single text block."""
         return cls((Text(text),), details)
 
     @classmethod
@@ -46,7 +45,6 @@ class Result:
 
     @classmethod
     def error(cls, tool: str, message: str, **details: Any) -> Result:
-        """A failed call."""
         return cls.json({"status": "error", "tool": tool, "error": message, **details})
 
     @classmethod
@@ -172,7 +170,6 @@ log = logging.getLogger(__name__)
 
 
 def failure(tool: str, error: Exception) -> Result:
-    """The result for an exception."""
     while isinstance(error, ExceptionGroup) and len(error.exceptions) == 1:
         error = error.exceptions[0]
     if isinstance(error, ToolAuthorizationError):

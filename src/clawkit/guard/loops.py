@@ -83,13 +83,11 @@ class Hit(msgspec.Struct, frozen=True):
 
     @property
     def intervention(self) -> dict[str, Any]:
-        """Machine-readable."""
         level = "critical" if self.critical else "warning"
         return {"detector": self.detector, "level": level, "count": self._count}
 
     @property
     def notice(self) -> str:
-        """Appended to a result."""
         return f"[Loop guard: {self.found}. {self.instead}.]"
 
     @property
@@ -178,7 +176,6 @@ class LoopGuard:
         self.begin()
 
     def begin(self) -> None:
-        """Start a new turn."""
         self._turn += 1
         self._forget()
         self._refused = 0
@@ -208,7 +205,6 @@ class LoopGuard:
         self._batch: list[_Ticket] = []
 
     def admit(self, calls: Sequence[Asked]) -> Admission:
-        """Admit the calls of one message, or refuse all of them."""
         if self._stop is not None:
             return self._refuse([call.tool for call in calls], 0, self._stop)
         if not self._settings.enabled and self._after is None:
@@ -236,7 +232,6 @@ class LoopGuard:
         return _Ticket(tool, asked.known, sent, key, is_poll(tool, sent), self._turn)
 
     def note(self, ticket: object, result: Result, *, acts: bool) -> Result:
-        """Record a result; returns it, with a notice if there is one."""
         if not isinstance(ticket, _Ticket) or ticket.turn != self._turn:
             return result
         ticket.acts = acts

@@ -260,8 +260,6 @@ Effect = Literal["allow", "deny", "not-allowed"]
 
 
 class Subject(msgspec.Struct, frozen=True):
-    """A tool as policy sees it."""
-
     name: str  # canonical
     source: str = "core"
     owner_only: bool = False
@@ -303,7 +301,6 @@ _BUILT_IN: dict[Effect, str] = {
 
 
 def trace(step: Step, effect: Effect, rule: ListRule, entry: str) -> Trace:
-    """The trace for a rule of a step."""
     words = _BUILT_IN if rule.built_in else _WORDS
     shown = rule.shown or entry
     why = words[effect].format(key=rule.key, entry=shown)

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 import msgspec
 
 from clawkit.core.catalog import CATALOG, GROUPS, canonical
-from clawkit.core.registry import CALLER
+from clawkit.core.tool import CALLER
 from clawkit.errors import ConfigError, Issue
 from clawkit.globs import Glob
 from clawkit.text import nearest
@@ -127,7 +127,6 @@ class Matcher:
 
 
 def explain_unmatched(entry: str, universe: Universe) -> str:
-    """A message for the operator about an entry that matches nothing."""
     name = canonical(entry)
     known = tuple(GROUPS) if name.startswith("group:") else tuple(universe.names)
     close = [] if "*" in name else nearest(name, known, 1)

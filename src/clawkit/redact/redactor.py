@@ -12,13 +12,15 @@ from typing import Any
 from clawkit.redact.masking import (
     MASK,
     conceal,
+    is_login,
     is_secret_name,
     mask,
     mask_group,
+    mask_shapes,
     mask_unless_placeholder,
+    mask_values,
     regex,
 )
-from clawkit.redact.shapes import is_login, mask_shapes, mask_values
 
 WINDOW = 2_048
 """Characters that an operator's pattern sees at once, to limit the cost of a slow one."""

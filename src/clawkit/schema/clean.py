@@ -67,7 +67,6 @@ class _Inliner:
         return _beside(rest, self.schema(target, (*trail, pointer), depth + 1))
 
     def data(self, value: Any, depth: int) -> Any:
-        """A copy of plain JSON."""
         if isinstance(value, str):
             self.spend(depth, value)
             return value
@@ -228,7 +227,6 @@ def _texts(value: Any) -> list[str]:
 
 
 def nullable(node: Schema) -> Schema:
-    """The schema, with null also allowed."""
     words = {key: value for key, value in node.items() if key in NOTES}
     rules = {key: value for key, value in node.items() if key not in NOTES}
     if rules.keys() & {"not", "if", *LISTS - {"prefixItems"}}:

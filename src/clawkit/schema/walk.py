@@ -11,7 +11,6 @@ Schema = dict[str, Any]
 
 
 def names(text: str) -> frozenset[str]:
-    """A set of words, for tables of keywords."""
     return frozenset(text.split())
 
 
@@ -50,7 +49,6 @@ def fingerprint(value: Any) -> bytes:
 
 
 def distinct(values: list[Any]) -> list[Any]:
-    """The values without duplicates, in order."""
     return list({fingerprint(value): value for value in values}.values())
 
 
