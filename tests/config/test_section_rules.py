@@ -293,8 +293,8 @@ def test_both_spellings_of_one_setting_are_read() -> None:
         }
     ).gateway
     assert gateway is not None
-    assert sorted(gateway.nodes.allowed()) == ["a", "b"]
-    assert gateway.nodes.denied() == ["c"]
+    assert (gateway.nodes.allow_commands, gateway.nodes.commands.allow) == (["a"], ["b"])
+    assert gateway.nodes.commands.deny == ["c"]
     spoken = config({"messages": {"tts": {"auto": "always"}}, "tts": {"mode": "all"}})
     assert spoken.tts is not None
     assert spoken.messages is not None

@@ -13,15 +13,7 @@ from typing import Any
 from clawkit.config.json5 import format_path
 from clawkit.config.model import Config
 from clawkit.config.schema import ANYTHING, is_known, suggest
-from clawkit.config.section import (
-    Layout,
-    Section,
-    Shape,
-    allows,
-    build,
-    describe,
-    layout_of,
-)
+from clawkit.config.section import Layout, Section, Shape, allows, build, describe, layout_of
 from clawkit.config.sources import FromEnv
 from clawkit.errors import ConfigError, Issue
 from clawkit.text import nearest
@@ -95,10 +87,8 @@ class _WrongValueError(Exception):
 
 
 class _Damaged(dict[str, Any]):
-    """An object with wrong values; accessing one of them, or iterating, raises.
-
-    This lets sections still report conflicts among the values that are right.
-    """
+    """An object with wrong values; accessing one of them, or iterating, raises. So sections can
+    still report conflicts among the values that are right."""
 
     def get(self, key: str, default: Any = None) -> Any:
         value = super().get(key, default)
@@ -116,11 +106,8 @@ class _Damaged(dict[str, Any]):
 def check(raw: Any, locate: Locate, *, every_error: bool = False) -> tuple[Config, list[Issue]]:
     """The typed configuration and the warnings. Raises ConfigError with all errors.
 
-    If there are many, only the first are listed, with the number of the others; with
-    `every_error`, all of them, the last ones without a line number.
-
-    `locate` returns file and line of a path. Its paths are spelled as in `raw`; the last step may
-    not exist there.
+    Unless `every_error`, only the first of many are listed. `locate` returns file and line of a
+    path, spelled as in `raw`; the last step may not exist there.
     """
     walk = _Walk(locate, every_error)
     clean = walk.section(Config, raw, ()) if isinstance(raw, dict) else _BAD

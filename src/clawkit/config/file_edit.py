@@ -247,8 +247,7 @@ def _prepare(
         _refuse_included(file, text, paths, env)
         after = edit(text)
     except Json5Error as error:
-        message, hint = f"{error.message} (column {error.column})", "Fix it in a text editor first"
-        raise ConfigError([Issue("", message, file, error.line, hint)]) from error
+        raise ConfigError([error.issue(file, "Fix it in a text editor first")]) from error
     old_size, size = len(text.encode()), len(after.encode())
     if not allow_shrink and old_size > SMALL_BYTES and size < old_size / 2:
         raise EditError(
@@ -291,10 +290,8 @@ def _refuse_included(file: str, text: str, paths: Iterable[Path], env: Mapping[s
 
 
 def _included_at(tree: Tree, own: object, path: Path) -> tuple[str, int] | None:
-    """File and line of a setting, or of what encloses it, if it is not in our own file.
-
-    Indexes into a list that is merged from several files are meaningless in one of them.
-    """
+    """File and line of a setting, or of what encloses it, if it is not in our own file. Indexes of
+    a list that is merged from several files are meaningless in one of them."""
     where = spelled(path, tree.value)
     for end in range(1, len(path) + 1):
         joined = value_at(tree.value, where[:end])

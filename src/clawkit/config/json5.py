@@ -16,6 +16,8 @@ from typing import Any
 
 import msgspec
 
+from clawkit.errors import Issue
+
 SPACE = (
     "\t\n\v\f\r \u00a0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a"
     "\u2028\u2029\u202f\u205f\u3000\ufeff"
@@ -78,6 +80,9 @@ class Json5Error(ValueError):
         self.line = line
         self.column = column
         super().__init__(f"line {line}, column {column}: {message}")
+
+    def issue(self, file: str, hint: str = "") -> Issue:
+        return Issue("", f"{self.message} (column {self.column})", file, self.line, hint)
 
 
 class PathError(ValueError):
@@ -280,7 +285,10 @@ class _Parser:
         if not match:
             pos = skip_gap(text, pos)
             if text.startswith(("{", "["), pos):
-                return self.open_at(pos)
+                if len(self.open) == MAX_DEPTH:
+                    raise fault(text, pos, f"more than {MAX_DEPTH} levels of nesting")
+                self.open.append(Node({} if text[pos] == "{" else [], pos, pos + 1, source))
+                return self.open[-1]
             match = _SCALAR.match(text, pos)
         if not match and text.startswith(('"', "'"), pos):
             content, end = read_string(text, pos)
@@ -296,13 +304,6 @@ class _Parser:
         if content in _LITERALS:
             return Node(_LITERALS[content], start, end, source)
         return Node(_to_number(text, start, content, not self.open), start, end, source)
-
-    def open_at(self, pos: int) -> Node:
-        if len(self.open) == MAX_DEPTH:
-            raise fault(self.text, pos, f"more than {MAX_DEPTH} levels of nesting")
-        node = Node({} if self.text[pos] == "{" else [], pos, pos + 1, self.source)
-        self.open.append(node)
-        return node
 
     def missing_comma(self, holder: Node, pos: int) -> Json5Error:
         self.expect_more(pos)

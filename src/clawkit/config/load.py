@@ -74,8 +74,7 @@ def loads(
     try:
         tree = Tree(Source(file, text), include_roots(env))
     except Json5Error as error:
-        message = f"{error.message} (column {error.column})"
-        raise ConfigError([Issue("", message, file, error.line)]) from error
+        raise ConfigError([error.issue(file)]) from error
     raw = tree.value
     dotenv, warnings = _read_dotenv(env)
     merged = environment(env, dotenv, raw.get("env") if isinstance(raw, dict) else None)

@@ -4,7 +4,7 @@ clawkit does not use, and the JSON Schema."""
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from functools import cache
 from typing import Any, TypeAlias
 
@@ -226,11 +226,8 @@ _INCLUDE_SCHEMA = {
 
 
 def json_schema() -> dict[str, Any]:
-    """A schema that accepts what `check` accepts, except that it finds no conflicts.
-
-    It has the documented names and the older ones, not the snake_case spellings.
-    """
-    sections = list(all_sections())  # also loads them
+    """A schema that accepts what `check` does, and conflicts, but no snake_case spellings."""
+    sections = all_sections()  # also loads them
     schema: dict[str, Any] = _without_null(msgspec.json.schema(Config))
     schema["$schema"] = "https://json-schema.org/draft/2020-12/schema"
     for cls in sections:
@@ -244,15 +241,13 @@ def json_schema() -> dict[str, Any]:
     return schema
 
 
-def all_sections() -> Iterator[type[Section]]:
-    found: dict[type[Section], None] = {Config: None}
-    queue: list[type[Section]] = [Config]
-    for cls in queue:
-        yield cls
-        for shape in layout_of(cls).shapes.values():
-            new = [inner for inner in _sections_in(shape) if inner not in found]
-            found.update(dict.fromkeys(new))
-            queue += dict.fromkeys(new)
+def all_sections() -> list[type[Section]]:
+    found: list[type[Section]] = [Config]
+    for cls in found:
+        inner = (_sections_in(shape) for shape in layout_of(cls).shapes.values())
+        new = dict.fromkeys(each for sections in inner for each in sections)
+        found += [each for each in new if each not in found]
+    return found
 
 
 def _sections_in(shape: Shape | None) -> tuple[type[Section], ...]:

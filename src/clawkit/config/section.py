@@ -88,10 +88,7 @@ class Section(
 
     @classmethod
     def descriptions(cls) -> dict[str, str]:
-        """The description of each field, by attribute name. Reads the source, so it is slow.
-
-        A field without its own description has that of its section class.
-        """
+        """Attribute name -> description, by default that of its section. Slow: reads the source."""
         layout, defaults = layout_of(cls), defaults_of(cls)
         written: dict[str, str] = {}
         for base in reversed(cls.__mro__):

@@ -35,7 +35,6 @@ _NAME = re.compile("[A-Za-z_$][A-Za-z0-9_$]*")
 _REST_OF_LINE = re.compile(
     "(?:[ \t]|/\\*(?:[^*\r\n]|\\*(?!/))*\\*/)*(?://[^\r\n\u2028\u2029]*)?\r?\n"
 )
-_LITERALS = {None: "null", True: "true", False: "false"}
 
 Edit = tuple[int, int, str]
 """Replace `text[start:end]`. The edits of one text never overlap."""
@@ -126,11 +125,7 @@ def _flat(value: Any, style: Style) -> str:
         return f"{{ {members} }}" if members else "{}"
     if isinstance(value, list):
         return f"[{', '.join(_flat(item, style) for item in value)}]"
-    if isinstance(value, str):
-        return quote(value)
-    if value is None or isinstance(value, bool):
-        return _LITERALS[value]
-    return repr(value)
+    return quote(value) if isinstance(value, str) else json.dumps(value)
 
 
 def _entry(entry: Entry, value: str, style: Style) -> str:
@@ -323,10 +318,8 @@ def _with_entry(node: Node, path: Path, depth: int, value: Any) -> Any:
 
 
 def _assign(text: str, path: Path, value: Any) -> str:
-    """Make the existing value at `path` equal to `value`.
-
-    Additions come last, outer ones first, so that none is inside text that another edit removes.
-    """
+    """Make the existing value at `path` equal to `value`. Additions come last, outer ones first, so
+    that none is inside text that another edit removes."""
     root = parse(text)
     style = style_of(text, root)
     text = apply(text, _changes(text, _find(root, path), value, style))

@@ -92,10 +92,7 @@ class CallGuard(Protocol):
         """Admit the calls of one message, or refuse all of them."""
 
     def note(self, ticket: object, result: Result, *, acts: bool) -> Result:
-        """Record a result, and return the one to send.
-
-        `acts`: the tool ran and may have changed something.
-        """
+        """Record a result, and return the one to send. `acts`: it may have changed something."""
 
 
 def _no_rules(_tool: Tool, _params: Mapping[str, Any], _ctx: Context) -> None:
@@ -206,16 +203,14 @@ class _Pending:
         found = run.tools.get(self.name)
         self.shown = one_line(self.name, MAX_NAME) if found is None else found.name
         """The tool's own name; shortened if there is no such tool."""
-        self.ticket: object = None
-        """Passed back to the guard with the result."""
+        self.ticket: object = None  # passed back to the guard with the result
         self.effects: tuple[Effect, ...] = ()
         self.result = Result()
         self.is_done = False
         self._id = request.id or os.urandom(8).hex()
         self._on_event = on_event
         self._on_result = on_result
-        self._agreed: set[str] = set()
-        """Rules whose questions a person answered with yes."""
+        self._agreed: set[str] = set()  # rules whose questions a person answered with yes
 
     async def prepare(self) -> None:
         """Find the tool, read the parameters, and run the before-hooks."""
@@ -243,9 +238,8 @@ class _Pending:
 
     async def _read(self) -> None:
         run, tool = self.run, self._tool
-        params, self._arguments = read_params(
-            tool, self.request.params, run.workspace, run.scope.cwd
-        )
+        places = run.workspace, run.scope.cwd
+        params, self._arguments = read_params(tool, self.request.params, *places)
 
         async def send_update(update: Result) -> None:
             self._tell("update", update)
@@ -254,7 +248,7 @@ class _Pending:
         ctx = Context(self._id, run.scope, run.workspace, run.services, send_update, notify)
         wanted, self._wish = await run.hooks.run_before(Call(tool.name, params, ctx))
         if wanted is not params:
-            params, self._arguments = read_params(tool, wanted, run.workspace)
+            params, self._arguments = read_params(tool, wanted, *places)
         ctx = replace(ctx, ask=self._ask_for_tool, permits=self._permits)
         self._call = Call(tool.name, params, ctx)
         self.effects = self._declared_effects()

@@ -133,10 +133,7 @@ def _bound(details: Mapping[str, Any]) -> None:
 
 
 def _from_shape(value: Mapping[str, Any]) -> Result | None:
-    """The result that a mapping describes, or None if it is just a mapping.
-
-    Keys other than `content` and `details` are added to the details.
-    """
+    """The result that a mapping describes, with further keys in the details; None if it is data."""
     blocks = _to_blocks(value.get("content"))
     if blocks is None:
         return None

@@ -108,8 +108,7 @@ class _Threads:
     def __init__(self) -> None:
         self._jobs: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
         self._lock = threading.Lock()
-        self._idle = 0
-        """Waiting threads without a job on its way."""
+        self._idle = 0  # waiting threads without a job on its way
 
     def run(self, job: Callable[[], None]) -> None:
         """Run a job immediately; it must not raise."""

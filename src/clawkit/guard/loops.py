@@ -171,8 +171,7 @@ class LoopGuard:
     def __init__(self, settings: LoopDetection) -> None:
         self._settings = settings
         self._turn = -1
-        self._after: list[tuple[str, str]] | None = None
-        """The first few calls since compaction."""
+        self._after: list[tuple[str, str]] | None = None  # the first few calls since compaction
         self.begin()
 
     def begin(self) -> None:
@@ -196,11 +195,9 @@ class LoopGuard:
         self._records: deque[_Record] = deque(maxlen=self._settings.history_size)
         self._matches = dict.fromkeys(PERIODS, 0)
         """By period: how many of the last calls equal the one that many calls before."""
-        self._held: _Cycle | None = None
-        """Alternating calls that were refused."""
+        self._held: _Cycle | None = None  # alternating calls that were refused
         self._failure = ""
-        self._failing = 0
-        """How many commands in a row failed like the last one."""
+        self._failing = 0  # how many commands in a row failed like the last one
         self._news = self._steps = 0
         self._batch: list[_Ticket] = []
 

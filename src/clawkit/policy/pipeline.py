@@ -78,8 +78,7 @@ class _Builder:
         self.mine: Place = (f"agents.{scope.agent}.tools", self.agent.tools)
         self.general: Place = ("tools", config.tools)
         self.warnings: list[str] = []
-        self.opt_in: list[Matcher] = []
-        """All lists that can opt in to an optional tool."""
+        self.opt_in: list[Matcher] = []  # all lists that can opt in to an optional tool
 
     def build(self) -> Iterator[Step]:
         if not self.config.agents.key_of(self.scope.agent) and self.scope.agent != "main":

@@ -128,26 +128,20 @@ class Origin(NamedTuple):
     """Where a message comes from; without a channel, this machine."""
 
     channel: str = ""
-    account: str = ""
-    """Empty for the channel's default account."""
-    group: str = ""
-    """Empty for a direct message."""
+    account: str = ""  # empty for the channel's default account
+    group: str = ""  # empty for a direct message
     sender: Sender = _NOBODY
-    space: str = ""
-    """The server or team that the group belongs to."""
+    space: str = ""  # the server or team that the group belongs to
 
 
 class Choice(NamedTuple):
     agent: str
-    by: str = ""
-    """Settings key of the binding; empty if none matched."""
+    by: str = ""  # settings key of the binding; empty if none matched
 
 
 def choose_agent(config: Config, named: str | None, origin: Origin) -> Choice:
-    """The named agent, or else the one of the most specific binding, or the default agent.
-
-    Raises `ConfigError` for a named agent that is not configured.
-    """
+    """The named agent, else that of the most specific binding, else the default one.
+    Raises `ConfigError` for an agent that is not configured."""
     if not named and (number := find_binding(config.bindings, origin)) is not None:
         agent = config.agents.choose(config.bindings[number].agent_id).strip().lower()
         return Choice(agent, f"bindings[{number}]")

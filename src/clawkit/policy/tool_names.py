@@ -60,8 +60,7 @@ class Matcher:
         self.entries: tuple[str, ...] = tuple(entry for entry in entries if entry.strip())
         self._exact: dict[str, str] = {}
         self._globs: list[tuple[Glob, str]] = []
-        self.unmatched: list[str] = []
-        """Entries that match no known tool."""
+        self.unmatched: list[str] = []  # entries that match no known tool
         self.foreign = bool(self.entries)
         """Whether all entries refer, or may refer, to plugin tools: none to one of our own."""
         for index, entry in enumerate(self.entries):

@@ -116,10 +116,7 @@ class Redactor:
     """Masks everything that looks like a secret, and the exact values it was given."""
 
     def __init__(self, values: Iterable[str] = (), patterns: Iterable[str] = ()) -> None:
-        """`values` are resolved secrets, `patterns` the operator's expressions.
-
-        Raises ValueError for an invalid pattern.
-        """
+        """`values` are resolved secrets. Raises ValueError for an invalid pattern."""
         self._learning = threading.Lock()
         self._values: set[str] = set()
         self._forms: tuple[str, ...] = ()

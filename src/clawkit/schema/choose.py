@@ -21,17 +21,20 @@ from typing import Any, Literal, get_args
 import msgspec
 
 from clawkit.errors import SchemaError
-from clawkit.schema.clean import TYPES, clean, inline, nullable
-from clawkit.schema.walk import (
+from clawkit.schema.clean import (
     NEVER,
     NOTES,
+    TYPES,
     Schema,
     as_json,
     brief,
+    clean,
     describe,
     distinct,
     fingerprint,
+    inline,
     names,
+    nullable,
 )
 
 MAX_CHOICES = 400
@@ -468,10 +471,7 @@ def declare(
 
 
 def check_schema(schema: Mapping[str, Any], name: str) -> None:
-    """Raise `SchemaError` if a schema is recursive, far too large, or has external references.
-
-    Such a schema cannot be declared to any model, and validation against it might not terminate.
-    """
+    """Raise `SchemaError` for a schema that no model accepts: recursive, too large, or external."""
     try:
         inline(schema)
     except SchemaError as error:

@@ -1,6 +1,6 @@
 """Agents, their context limits, and conversations: `agents` and `session`."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import msgspec
@@ -239,20 +239,18 @@ class Agents(Section):
 
     def key_of(self, agent_id: str) -> str:
         """Settings key of an agent; empty if it is not configured."""
-        wanted = _normal(agent_id)
-        for index, agent in enumerate(self.listed):
-            if _normal(agent.id or "") == wanted:
-                return f"agents.list[{index}]"
-        return next(
-            (f"agents.entries.{name}" for name in self.entries if _normal(name) == wanted), ""
-        )
+        return next((key for key, name, _ in self._all() if name == _normal(agent_id)), "")
 
     def by_id(self) -> dict[str, Agent]:
         """All agents by lowercase id, those of `list` first."""
-        named = [(agent.id or "", agent) for agent in self.listed] + list(self.entries.items())
-        return {
-            _normal(name): msgspec.structs.replace(agent, id=_normal(name)) for name, agent in named
-        }
+        return {name: msgspec.structs.replace(agent, id=name) for _, name, agent in self._all()}
+
+    def _all(self) -> Iterator[tuple[str, str, Agent]]:
+        """Settings key, lowercase id and settings of each agent."""
+        for index, agent in enumerate(self.listed):
+            yield f"agents.list[{index}]", _normal(agent.id or ""), agent
+        for name, agent in self.entries.items():
+            yield f"agents.entries.{name}", _normal(name), agent
 
     def get(self, agent_id: str | None = None) -> Agent:
         """The agent of that id, or the default one; empty settings if it is not configured."""

@@ -90,14 +90,6 @@ class GatewayNodes(Section):
     pairing: NodePairing = NodePairing()  #: How nodes are approved.
     browser: NodeBrowser = NodeBrowser()  #: Browsers on nodes.
 
-    def allowed(self) -> list[str]:
-        """Commands allowed by either spelling."""
-        return [*self.commands.allow, *self.allow_commands]
-
-    def denied(self) -> list[str]:
-        """Commands denied by either spelling."""
-        return [*self.commands.deny, *self.deny_commands]
-
 
 class ControlUi(Section):
     enabled: bool = True  #: Serve it.
