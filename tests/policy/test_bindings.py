@@ -166,8 +166,8 @@ def test_bindings_to_other_programs_are_ignored() -> None:
     [
         ("{ list: [{ id: 'support' }] }", "Did you mean 'support'?"),
         ("{ entries: { support: {} } }", "Did you mean 'support'?"),
-        ("{ list: [{ id: 'x' }] }", "There are: x, main"),
-        ("{}", "There are: main"),
+        ("{ list: [{ id: 'x' }] }", "Known agents: x, main"),
+        ("{}", "Known agents: main"),
     ],
 )
 def test_a_binding_to_no_agent_is_an_error_with_its_place(agents: str, hint: str) -> None:

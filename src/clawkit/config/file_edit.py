@@ -14,9 +14,8 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from clawkit.config.check import cut_off
 from clawkit.config.json5 import Json5Error, Node, format_path, parse, quote, skip_gap
-from clawkit.config.load import loads
+from clawkit.config.load import cut_off, loads
 from clawkit.config.masking import masked
 from clawkit.config.paths import include_roots
 from clawkit.config.schema import ROOT, Path, aligned, below, find, is_secret, spelled, value_at
@@ -66,8 +65,6 @@ def unset_setting(text: str, path: Path) -> str:
 def patch_settings(text: str, patch: Mapping[str, Any], *, replace: bool = False) -> str:
     """`text` with a patch merged in; null removes a setting. Raises EditError."""
     root = content(text)
-    if not isinstance(root, dict):
-        raise EditError("the file does not contain an object, so the patch cannot be merged")
     patch = aligned(dict(patch), root, ROOT)
     if not replace:
         kept = patched(root, _without_nulls(patch))

@@ -5,12 +5,12 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from clawkit.config.section import Conflict, Section
+from clawkit.config.section import Conflict, Section, suggest
 from clawkit.config.sections.agents import MAIN, Agents, Session
 from clawkit.config.sections.environment import Diagnostics, Env, Logging, Secrets
 from clawkit.config.sections.models import Auth, Models
 from clawkit.config.sections.tools import Approvals, LoopDetection, Tools
-from clawkit.text import nearest, one_line
+from clawkit.text import one_line
 
 if TYPE_CHECKING:
     from clawkit.config.sections.gateway import Commands, Cron, Gateway, Hooks
@@ -73,7 +73,7 @@ def _agent_thresholds(raw: dict[str, Any]) -> Iterable[Conflict]:
 
 
 def _unknown_agents(raw: dict[str, Any]) -> Iterable[Conflict]:
-    """Bindings to agents that there are not."""
+    """Bindings to unknown agents."""
     if not raw.get("bindings"):
         return
     agents = raw.get("agents") or {}
@@ -82,8 +82,7 @@ def _unknown_agents(raw: dict[str, Any]) -> Iterable[Conflict]:
     for number, binding in enumerate(raw["bindings"]):
         name = binding["agentId"].strip().lower()
         if name not in known:
-            close = nearest(name, known, 1)
-            hint = f"Did you mean {close[0]!r}?" if close else f"There are: {', '.join(known)}"
+            hint = suggest(name, known, "Known agents")
             yield ("bindings", number, "agentId"), f"there is no agent {one_line(name, 60)!r}", hint
 
 

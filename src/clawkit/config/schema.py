@@ -22,9 +22,9 @@ from clawkit.config.section import (
     describe,
     layout_of,
     shape_of,
+    suggest,
 )
 from clawkit.config.sources import INCLUDE, read_text
-from clawkit.text import nearest
 
 _KEYS_FILE = os.path.join(os.path.dirname(__file__), "reference-keys.txt")
 
@@ -108,7 +108,7 @@ def _below(shape: Shape, step: str | int, above: Path) -> tuple[str | int, Shape
         name = layout.names.get(key)
         if name is not None:
             return name, layout.shapes[name]
-        return key, ANYTHING if cls.OPEN or key == INCLUDE or is_known((*above, key)) else None
+        return key, ANYTHING if cls.is_open() or key == INCLUDE or is_known((*above, key)) else None
     if shape.values is not None:
         return str(step), shape.values
     if shape.items is not None and str(step).isdecimal():
@@ -123,19 +123,6 @@ def _hint(shape: Shape, step: str, above: Path) -> str:
     where = format_path(above)
     listing = f"Settings in {where!r}" if above else "Settings at the top"
     return suggest(step, names, listing, prefix=f"{where}." if above else "")
-
-
-def suggest(word: str, known: tuple[str, ...], listing: str = "", *, prefix: str = "") -> str:
-    """`Did you mean ...?` for the most similar word; else, if `listing` is given, all words."""
-    if close := nearest(word, known, 1):
-        return f"Did you mean {prefix + close[0]!r}?"
-    if not listing or not known:
-        return ""
-    more = ", ..." if len(known) > _MAX_LISTED else ""
-    return f"{listing}: {', '.join(known[:_MAX_LISTED])}{more}"
-
-
-_MAX_LISTED = 24
 
 
 def is_secret(shape: Shape) -> bool:

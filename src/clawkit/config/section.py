@@ -9,7 +9,7 @@ code that needs it uses `config.cron or Cron()`.
 import re
 import sys
 import types
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import cache
 from importlib import import_module
 from itertools import pairwise
@@ -29,6 +29,8 @@ from typing import (
 
 import msgspec
 from msgspec import Meta
+
+from clawkit.text import nearest
 
 Conflict = tuple[str | tuple[str | int, ...], str, str]
 """The key in the section, or the path below it; what is wrong; how to fix it."""
@@ -60,8 +62,6 @@ class Section(
 
     ALIASES: ClassVar[dict[str, str]] = {}
     """Alternative key in the file -> documented key."""
-    OPEN: ClassVar[bool] = False
-    """Unknown keys are allowed (and dropped) instead of being an error."""
     NEEDED: ClassVar[dict[str, tuple[str, str | bool]]] = {}
     """Key -> another key, and the value of that key that makes this one required."""
     EXCLUSIVE: ClassVar[dict[str, str]] = {}
@@ -80,6 +80,11 @@ class Section(
         for key, other in cls.EXCLUSIVE.items():
             if raw.get(key) not in _NOTHING and raw.get(other) not in _NOTHING:
                 yield key, f"cannot be combined with {other!r}", "Keep one of the two"
+
+    @classmethod
+    def is_open(cls) -> bool:
+        """Whether unknown keys are allowed (and dropped) instead of being an error."""
+        return not cls.__struct_config__.forbid_unknown_fields
 
     @classmethod
     def partial_conflicts(cls, raw: dict[str, Any]) -> Iterable[Conflict]:
@@ -192,7 +197,6 @@ def _partial(section: type[Section]) -> type[msgspec.Struct]:
     namespace = {
         "__doc__": section.__doc__,
         "ALIASES": section.ALIASES,
-        "OPEN": section.OPEN,
         "conflicts": classmethod(lambda _, raw: section.partial_conflicts(raw)),
         "descriptions": section.descriptions,
     }
@@ -203,7 +207,7 @@ def _partial(section: type[Section]) -> type[msgspec.Struct]:
         namespace=namespace,
         module=section.__module__,
         frozen=True,
-        forbid_unknown_fields=not section.OPEN,
+        forbid_unknown_fields=not section.is_open(),
     )
 
 
@@ -466,3 +470,16 @@ def _range(limits: Meta, unit: str = "") -> str:
         if bound is not None:
             return f" of {words} {bound}{unit}"
     return ""
+
+
+_MAX_SUGGESTED = 24
+
+
+def suggest(word: str, known: Sequence[str], listing: str = "", *, prefix: str = "") -> str:
+    """`Did you mean ...?` for the most similar word; else, if `listing` is given, all words."""
+    if close := nearest(word, known, 1):
+        return f"Did you mean {prefix + close[0]!r}?"
+    if not listing or not known:
+        return ""
+    more = ", ..." if len(known) > _MAX_SUGGESTED else ""
+    return f"{listing}: {', '.join(known[:_MAX_SUGGESTED])}{more}"

@@ -118,7 +118,6 @@ def group_ids(group: str) -> Iterator[str]:
 _ANY = "*"
 _DEFAULT_ACCOUNTS = ("", "default")
 _PEER, _ROLES, _GUILD, _TEAM, _ACCOUNT, _CHANNEL = range(6)
-_NOBODY = Sender()
 _ASSIGNED = re.compile(r"^!|[0-9]")
 """Group ids that a platform assigns. Where people name groups, one called `ops:topic:x` is no topic
 of `ops`."""
@@ -130,7 +129,7 @@ class Origin(NamedTuple):
     channel: str = ""
     account: str = ""  # empty for the channel's default account
     group: str = ""  # empty for a direct message
-    sender: Sender = _NOBODY
+    sender: Sender = Sender()
     space: str = ""  # the server or team that the group belongs to
 
 

@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import msgspec
 from msgspec import Meta
 
-from clawkit.config.section import Conflict, Count, Name, Override, Positive, Section
+from clawkit.config.section import Conflict, Count, Name, Override, Positive, Section, suggest
 from clawkit.config.sections.sandbox import Sandbox
 from clawkit.config.sections.shared import ModelInput, Scope, Thinking
 from clawkit.config.sections.tools import AgentTools
 from clawkit.errors import ConfigError, Issue
-from clawkit.text import nearest, one_line, parse_time
+from clawkit.text import one_line, parse_time
 
 if TYPE_CHECKING:
     from clawkit.config.sections.gateway import Heartbeat
@@ -262,8 +262,7 @@ class Agents(Section):
         not configured: no limits set for agents would apply to it."""
         known = self.by_id()
         if name and known and _normal(name) not in (*known, MAIN):
-            close = nearest(_normal(name), tuple(known), 1)
-            hint = f"Did you mean {close[0]!r}?" if close else f"There are: {', '.join(known)}"
+            hint = suggest(_normal(name), tuple(known), "Known agents")
             problem = f"there is no agent {one_line(name, 60)!r}"
             raise ConfigError([Issue("agents", problem, hint=hint)])
         return name or self.default_id()

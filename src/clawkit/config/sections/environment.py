@@ -18,8 +18,6 @@ class ShellEnv(Section):
 class Env(Section, forbid_unknown_fields=False):
     """Variables for this configuration, as `NAME: "value"` here or under `vars`."""
 
-    OPEN = True
-
     vars: dict[str, str] = {}  #: Variables that are set unless the environment has them.
     shell_env: ShellEnv = ShellEnv()  #: Read missing variables from the login shell.
 
@@ -78,7 +76,7 @@ class SecretProvider(Section):
             return
         for key in sorted(raw.keys() - {"source"}):
             if source not in _SOURCES_OF.get(key, ("exec",)):
-                yield key, f"not for source {source!r}", f"Remove {key}, or change source"
+                yield key, f"does not apply to source {source!r}", f"Remove {key}, or change source"
         yield from super().conflicts(raw)
         if source == "exec" and not (raw.get("command") or raw.get("pluginIntegration")):
             yield "command", "missing although source is 'exec'", "Set command"

@@ -10,8 +10,6 @@ from clawkit.config.sections.shared import Headers
 
 
 class PluginHooks(Section, forbid_unknown_fields=False):
-    OPEN = True
-
     timeout_ms: Annotated[int, Meta(ge=1, le=600_000)] = 15_000
     """Timeout of a hook, in milliseconds."""
 
@@ -81,7 +79,7 @@ class McpServer(Section):
     def conflicts(cls, raw: dict[str, Any]) -> Iterable[Conflict]:
         yield from super().conflicts(raw)
         if not raw.get("command") and not raw.get("url"):
-            yield "command", "missing, and url is missing too", "Set command or url"
+            yield "command", "neither command nor url is set", "Set command or url"
 
 
 class Mcp(Section):

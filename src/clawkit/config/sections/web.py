@@ -187,8 +187,6 @@ class Media(Section):
 
 
 class TtsProvider(Section, forbid_unknown_fields=False):
-    OPEN = True
-
     api_key: SecretInput | None = None  #: Key of the service.
 
 
