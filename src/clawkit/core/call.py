@@ -58,21 +58,16 @@ Rules = Callable[[Tool, Mapping[str, Any], Context], Deny | Ask | None]
 
 
 class Asked(Struct, frozen=True):
-    tool: str
-    """The canonical name."""
-    params: object
-    """As sent."""
-    known: bool = True
-    """Whether the run has this tool."""
+    tool: str  # the canonical name
+    params: object  # as sent
+    known: bool = True  # whether the run has this tool
 
 
 class Admission(Struct, frozen=True):
     """The guard's decision about the calls of one message."""
 
-    tickets: Sequence[object]
-    """One per call, passed back to the guard with the result."""
-    refusals: Sequence[Result] = ()
-    """One per call if none of them may run."""
+    tickets: Sequence[object]  # one per call, passed back to the guard with the result
+    refusals: Sequence[Result] = ()  # one per call if none of them may run
 
 
 class CallGuard(Protocol):
@@ -102,8 +97,7 @@ def _no_rules(_tool: Tool, _params: Mapping[str, Any], _ctx: Context) -> None:
 class Run(Struct, frozen=True):
     """Everything that the calls of one run need. Made by assembly."""
 
-    tools: Mapping[str, Tool]
-    """The tools that policy kept, by canonical name."""
+    tools: Mapping[str, Tool]  # the tools that policy kept, by canonical name
     workspace: str
     scope: Scope = Scope()
     refused: Mapping[str, str] = MappingProxyType({})
@@ -114,10 +108,8 @@ class Run(Struct, frozen=True):
     approval_timeout_s: float = DEFAULT_TIMEOUT_S
     services: Mapping[type, object] = MappingProxyType({})
     redactor: Redactor = field(default_factory=Redactor)
-    grace_s: float = GRACE_S
-    """How long a cancelled tool may clean up before it is abandoned."""
-    watch: CallGuard | None = None
-    """Detects calls that make no progress."""
+    grace_s: float = GRACE_S  # how long a cancelled tool may clean up before it is abandoned
+    watch: CallGuard | None = None  # detects calls that make no progress
 
 
 class CallRequest(Struct, frozen=True):
