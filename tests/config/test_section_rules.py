@@ -16,9 +16,8 @@ from clawkit.config.section import Override, SecretRef, Section
 from clawkit.config.sections.agents import Agent, Agents
 from clawkit.config.sections.environment import Env, SecretProvider
 from clawkit.config.sections.gateway import Cron, Gateway, GatewayAuth, Hooks
-from clawkit.config.sections.memory import MemorySearch
 from clawkit.config.sections.messaging import Forwarding, MessageTool
-from clawkit.config.sections.plugins import McpServer
+from clawkit.config.sections.plugins import McpServer, MemorySearch
 from clawkit.config.sections.sandbox import Docker
 from clawkit.config.sections.shared import RequestAuth, RequestProxy
 from clawkit.config.sections.tools import (

@@ -14,9 +14,8 @@ from clawkit.text import one_line
 
 if TYPE_CHECKING:
     from clawkit.config.sections.gateway import Commands, Cron, Gateway, Hooks
-    from clawkit.config.sections.memory import Memory
     from clawkit.config.sections.messaging import Binding, Channel, Messages
-    from clawkit.config.sections.plugins import Mcp, Plugins
+    from clawkit.config.sections.plugins import Mcp, Memory, Plugins
     from clawkit.config.sections.web import Browser, Tts
 
 

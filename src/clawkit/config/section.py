@@ -289,9 +289,8 @@ _DEFERRED = {
     name: module
     for module, names in {
         "gateway": ("Commands", "Cron", "Gateway", "Heartbeat", "Hooks"),
-        "memory": ("AgentMemory", "Memory", "MemorySearch"),
         "messaging": ("Binding", "Channel", "Forwarding", "GroupChat", "Messages", "MessageTool"),
-        "plugins": ("Mcp", "Plugins"),
+        "plugins": ("AgentMemory", "Mcp", "Memory", "MemorySearch", "Plugins"),
         "web": ("Browser", "Media", "Tts", "Web"),
     }.items()
     for name in names

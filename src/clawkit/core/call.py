@@ -169,10 +169,8 @@ def _admit(run: Run, calls: Sequence[_Pending]) -> None:
     except Exception as error:  # noqa: BLE001  # fail closed: nothing passes unseen
         log.warning("the loop guard failed: %r", error)
         reason = "not executed: the loop guard failed, and no call runs without it"
-        denied = {"deniedReason": "loop_admission_failure", "reason": reason, "code": 403}
         refusals = [
-            Result.text(reason, status="blocked", tool=each.tool[:MAX_NAME], **denied)
-            for each in asked
+            Result.blocked(each.tool[:MAX_NAME], reason, "loop_admission_failure") for each in asked
         ]
     for number, each in enumerate(calls):
         if refusals:

@@ -91,16 +91,10 @@ CATALOG: dict[str, Entry] = {entry.id: entry for entry in _ENTRIES}
 ALIASES: dict[str, str] = {alias: entry.id for entry in _ENTRIES for alias in entry.aliases}
 
 
-def _collect_groups() -> dict[str, tuple[str, ...]]:
-    groups: dict[str, list[str]] = {}
-    for entry in _ENTRIES:
-        for group in entry.groups:
-            groups.setdefault(f"group:{group}", []).append(entry.id)
-    groups["group:openclaw"] = [entry.id for entry in _ENTRIES]
-    return {name: tuple(ids) for name, ids in groups.items()}
-
-
-GROUPS: dict[str, tuple[str, ...]] = _collect_groups()
+GROUPS: dict[str, tuple[str, ...]] = {
+    f"group:{group}": tuple(entry.id for entry in _ENTRIES if group in entry.groups)
+    for group in dict.fromkeys(group for entry in _ENTRIES for group in entry.groups)
+} | {"group:openclaw": tuple(CATALOG)}
 PROFILES: dict[str, tuple[str, ...]] = {
     profile: tuple(entry.id for entry in _ENTRIES if profile in entry.profiles)
     for profile in ("minimal", "coding", "messaging")

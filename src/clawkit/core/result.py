@@ -48,6 +48,12 @@ class Result:
         return cls.json({"status": "error", "tool": tool, "error": message, **details})
 
     @classmethod
+    def blocked(cls, tool: str, reason: str, denied: str, code: int = 403, **more: Any) -> Result:
+        """A call that was refused; `denied` is the kind of refusal, for programs."""
+        details = {"tool": tool, "deniedReason": denied, "reason": reason, "code": code, **more}
+        return cls.text(reason, status="blocked", **details)
+
+    @classmethod
     def of(cls, value: object, tool: str) -> Result:
         """Convert a tool's return value.
 
@@ -170,9 +176,7 @@ def failure(tool: str, error: Exception) -> Result:
     while isinstance(error, ExceptionGroup) and len(error.exceptions) == 1:
         error = error.exceptions[0]
     if isinstance(error, ToolAuthorizationError):
-        reason, code = str(error), error.status
-        denied = {"deniedReason": error.reason, "reason": reason, "code": code}
-        return Result.text(reason, status="blocked", tool=tool, **denied)
+        return Result.blocked(tool, str(error), error.reason, error.status)
     if isinstance(error, ClawkitError):
         code = error.status if isinstance(error, ToolError) else 500
         return Result.error(tool, str(error), code=code)

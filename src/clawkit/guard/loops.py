@@ -265,18 +265,12 @@ class LoopGuard:
             others = "not executed: another call of the same message was refused as a loop. " + (
                 "The turn ends here." if ends else "Send this one separately if you still need it."
             )
+        more: dict[str, Any] = {"intervention": hit.intervention}
+        more |= {"terminate": True} if ends else {}
         results = []
         for number, tool in enumerate(tools):
             why = reason if number == trigger else others
-            details = {
-                "status": "blocked",
-                "tool": one_line(tool, _MAX_NAME),
-                "deniedReason": "tool-loop",
-                "reason": why,
-                "code": 403,
-                "intervention": hit.intervention,
-            }
-            results.append(Result.text(why, **details, **({"terminate": True} if ends else {})))
+            results.append(Result.blocked(one_line(tool, _MAX_NAME), why, "tool-loop", **more))
         return Admission((), results)
 
     def _judge(self, ticket: _Ticket) -> Hit | None:

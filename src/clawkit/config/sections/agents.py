@@ -15,8 +15,8 @@ from clawkit.text import one_line, parse_time
 
 if TYPE_CHECKING:
     from clawkit.config.sections.gateway import Heartbeat
-    from clawkit.config.sections.memory import AgentMemory, MemorySearch
     from clawkit.config.sections.messaging import GroupChat
+    from clawkit.config.sections.plugins import AgentMemory, MemorySearch
 
 
 class ContextLimits(Section):
