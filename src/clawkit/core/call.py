@@ -305,7 +305,7 @@ class _Pending:
         return self.run.rules(tool, {**tool.defaults, **call.params, **other}, call.ctx)
 
     async def _ask_for_tool(self, wish: Ask) -> None:
-        await self._ask(wish if wish.asked_by else replace(wish, asked_by=f"the tool {self.shown}"))
+        await self._ask(replace(wish, asked_by=wish.asked_by or f"the tool {self.shown}"))
 
     async def _ask(self, wish: Ask) -> None:
         """Return if a person allows the call; raise in every other case."""

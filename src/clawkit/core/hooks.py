@@ -111,7 +111,8 @@ class Hooks(Struct):
                 if isinstance(verdict, Rewrite):
                     verdict = Rewrite(copy.deepcopy(dict(verdict.params)))
                 elif not isinstance(verdict, Deny | Ask | None):
-                    raise TypeError(f"it returned a {type(verdict).__name__}")
+                    kind = type(verdict).__name__
+                    raise TypeError(f"it returned {kind}, not None, Deny, Rewrite or Ask")
             except Exception as error:  # whatever goes wrong in a hook, it blocks
                 log.warning("before-hook %s failed: %r", hook.name, error)
                 problem = "took too long" if isinstance(error, TimeoutError) else "failed"
@@ -123,9 +124,7 @@ class Hooks(Struct):
             if isinstance(verdict, Rewrite) and ask is None:
                 params = verdict.params
             elif isinstance(verdict, Ask) and ask is None:
-                ask = (
-                    verdict if verdict.asked_by else replace(verdict, asked_by=f"hook {hook.name}")
-                )
+                ask = replace(verdict, asked_by=verdict.asked_by or f"hook {hook.name}")
         return params, ask
 
     async def run_after(self, call: Call, result: Result) -> Result:

@@ -119,7 +119,7 @@ _ANY = "*"
 _DEFAULT_ACCOUNTS = ("", "default")
 _PEER, _ROLES, _GUILD, _TEAM, _ACCOUNT, _CHANNEL = range(6)
 _ASSIGNED = re.compile(r"^!|[0-9]")
-"""Group ids that a platform assigns. Where people name groups, one called `ops:topic:x` is no topic
+"""Group ids that a platform assigns. Where people name groups, `ops:topic:x` need not be a topic
 of `ops`."""
 
 
