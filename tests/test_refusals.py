@@ -15,8 +15,7 @@ from clawkit import Answer, CallRequest, Question, Result, tool
 from clawkit.agent.assemble import assemble
 from clawkit.config.load import loads
 from clawkit.core.context import Context, Scope
-from clawkit.core.registry import Registered
-from clawkit.core.tool import Tool
+from clawkit.core.tool import Registered, Tool
 from clawkit.errors import SchemaError
 from clawkit.testing import open_kit
 

@@ -21,13 +21,10 @@ BUDGETS = {
     # bindings choose.
     "cli": 6_420,
     "code": 660,
-    # Where files for sub-agents and their worktrees are; bindings to agents that there are not; the
-    # queue of messages.
-    "config": 3_990,
-    # The catalog has more tools; relative paths may begin elsewhere than in the workspace.
-    "core": 1_690,
+    "config": 3_900,
+    "core": 1_630,
     "fs": 4_780,
-    "guard": 460,
+    "guard": 455,
     "lsp": 1_300,
     "media": 420,
     # The operator answers what the person typed although other messages follow it.
@@ -35,13 +32,13 @@ BUDGETS = {
     # A parser in C, which leaves more of an answer's state to us, took a fifth off a small call.
     "net": 1_680,
     # Which agent answers, by bindings.
-    "policy": 780,
+    "policy": 770,
     "process": 4_510,
-    "redact": 485,
+    "redact": 475,
     # Files for a sub-agent are mounted read-only.
     "sandbox": 3_420,
-    "schema": 610,
-    "telemetry": 420,
+    "schema": 605,
+    "telemetry": 410,
     "testing": 290,
     # Listing, reading, searching and writing to sessions; starting, steering and waiting for
     # sub-agents, with attachments and worktrees, and what to use instead of parameters that others

@@ -45,7 +45,7 @@ from clawkit.errors import OutputError, ToolInputError, TurnError
 from clawkit.handover import wind_up
 from clawkit.messenger import SessionMessenger
 from clawkit.models.protocols import Model
-from clawkit.policy.bindings import Origin, choose_agent
+from clawkit.policy.selectors import Origin, choose_agent
 from clawkit.runtime import Toolkit, load_config, make_redactor, resolve_workspace
 from clawkit.services import Services
 from clawkit.session_state import AgentSessionState

@@ -21,11 +21,10 @@ from clawkit.core.approval import Answer, Approver, Question, no_approver
 from clawkit.core.call import CallGuard, CallRequest, OnEvent, Run, call, call_all
 from clawkit.core.context import InForce, Scope, Sender
 from clawkit.core.hooks import Hooks
-from clawkit.core.registry import CALLER, Registered
 from clawkit.core.result import Result
-from clawkit.core.tool import Tool
+from clawkit.core.tool import CALLER, Registered, Tool
 from clawkit.errors import ConfigError, Issue, SchemaError
-from clawkit.policy.bindings import Origin, choose_agent
+from clawkit.policy.selectors import Origin, choose_agent
 from clawkit.redact import Redactor, is_secret_name
 from clawkit.schema.choose import PROVIDERS, Provider, declare
 from clawkit.services import Services, known_secrets

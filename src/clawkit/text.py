@@ -197,10 +197,13 @@ def human_time(seconds: float) -> str:
     return f"{whole}s"
 
 
-def nearest(name: str, known: Iterable[str], n: int = 3) -> list[str]:
-    """The known names closest to a misspelled one, best first; empty if none is close."""
+def nearest(name: str, known: Iterable[str], n: int = 3, limit: int | None = None) -> list[str]:
+    """The known names closest to a misspelled one, best first; empty if none is close.
+
+    `limit` is the number of mistakes, by default one in three letters.
+    """
     wanted = name[:64].casefold()
-    limit = max(1, len(wanted) // 3)
+    limit = max(1, len(wanted) // 3) if limit is None else limit
     letters = set(wanted)
     found: list[tuple[int, str]] = []
     for candidate in known:

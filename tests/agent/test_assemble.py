@@ -18,8 +18,7 @@ from clawkit.config.model import Config
 from clawkit.core.approval import Ask, Deny
 from clawkit.core.catalog import CATALOG
 from clawkit.core.context import Context, InForce, Scope, Sender
-from clawkit.core.registry import Registered
-from clawkit.core.tool import Tool
+from clawkit.core.tool import Registered, Tool
 from clawkit.errors import ConfigError, RegistryError
 
 OWNER = Scope(sender=Sender(owner=True))

@@ -5,8 +5,7 @@ from typing import Any
 
 import pytest
 
-from clawkit.config.check import check
-from clawkit.config.load import loads
+from clawkit.config.load import check, loads
 from clawkit.config.model import Config
 from clawkit.config.sections.gateway import Gateway
 from clawkit.config.sections.web import Browser

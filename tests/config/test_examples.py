@@ -135,7 +135,7 @@ def test_an_older_openclaw_json_loads_with_one_warning_too() -> None:
     assert "cron.maxConcurrentRuns" in loaded.warnings[0].message
     assert loaded.config.agents.get("main").tools.profile == "full"
     assert loaded.config.gateway is not None
-    assert loaded.config.gateway.nodes.denied() == ["camera.snap"]
+    assert loaded.config.gateway.nodes.deny_commands == ["camera.snap"]
 
 
 def test_an_existing_openclaw_json_loads_with_one_warning() -> None:

@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clawkit.config.check import check
 from clawkit.config.json5 import parse
+from clawkit.config.load import check
 from clawkit.config.model import Config
 from clawkit.config.schema import all_sections, is_known, json_schema
 from clawkit.config.section import Section, Shape, layout_of, shape_of
@@ -184,7 +184,7 @@ def is_unused(path: tuple[str | int, ...]) -> bool:
         elif shape.sections:
             layout = layout_of(shape.sections[0])
             if step not in layout.names:
-                return not shape.sections[0].OPEN
+                return not shape.sections[0].is_open()
             shape = layout.shapes[layout.names[step]]
         else:
             shape = shape.values

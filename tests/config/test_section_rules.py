@@ -14,13 +14,10 @@ from clawkit.config.load import loads
 from clawkit.config.model import Config
 from clawkit.config.section import Override, SecretRef, Section
 from clawkit.config.sections.agents import Agent, Agents
-from clawkit.config.sections.automation import Cron, Hooks
 from clawkit.config.sections.environment import Env, SecretProvider
-from clawkit.config.sections.gateway import Gateway, GatewayAuth
-from clawkit.config.sections.media import MediaModel
-from clawkit.config.sections.memory import MemorySearch
+from clawkit.config.sections.gateway import Cron, Gateway, GatewayAuth, Hooks
 from clawkit.config.sections.messaging import Forwarding, MessageTool
-from clawkit.config.sections.plugins import McpServer
+from clawkit.config.sections.plugins import McpServer, MemorySearch
 from clawkit.config.sections.sandbox import Docker
 from clawkit.config.sections.shared import RequestAuth, RequestProxy
 from clawkit.config.sections.tools import (
@@ -30,7 +27,7 @@ from clawkit.config.sections.tools import (
     ToolPolicy,
     Tools,
 )
-from clawkit.config.sections.web import Browser
+from clawkit.config.sections.web import Browser, MediaModel
 
 
 def config(raw: dict[str, Any]) -> Config:
@@ -295,8 +292,8 @@ def test_both_spellings_of_one_setting_are_read() -> None:
         }
     ).gateway
     assert gateway is not None
-    assert sorted(gateway.nodes.allowed()) == ["a", "b"]
-    assert gateway.nodes.denied() == ["c"]
+    assert (gateway.nodes.allow_commands, gateway.nodes.commands.allow) == (["a"], ["b"])
+    assert gateway.nodes.commands.deny == ["c"]
     spoken = config({"messages": {"tts": {"auto": "always"}}, "tts": {"mode": "all"}})
     assert spoken.tts is not None
     assert spoken.messages is not None

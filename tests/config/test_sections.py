@@ -15,8 +15,7 @@ import pytest
 
 from clawkit.config.model import Config
 from clawkit.config.section import Section
-from clawkit.config.sections.automation import Commands
-from clawkit.config.sections.gateway import Gateway
+from clawkit.config.sections.gateway import Commands, Gateway
 
 
 def inside(hint: Any) -> Iterator[type[Section]]:
@@ -240,7 +239,7 @@ def test_open_sections_let_unknown_keys_pass_and_others_do_not() -> None:
         required = [field for field in msgspec.structs.fields(cls) if field.required]
         if required:
             continue
-        if cls.OPEN:
+        if cls.is_open():
             assert msgspec.convert({"somethingElse": 1}, cls) == cls()
         else:
             with pytest.raises(msgspec.ValidationError):
@@ -248,7 +247,7 @@ def test_open_sections_let_unknown_keys_pass_and_others_do_not() -> None:
 
 
 def test_only_channels_speech_services_variables_and_plugin_hooks_are_open() -> None:
-    assert {cls.__name__ for cls in all_sections() if cls.OPEN} == {
+    assert {cls.__name__ for cls in all_sections() if cls.is_open()} == {
         "Channel",
         "ChannelAccount",
         "ChannelGroup",
@@ -282,7 +281,7 @@ def test_sections_that_a_file_does_not_have_are_not_loaded() -> None:
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, check=True)
     before, after = done.stdout.decode().splitlines()
     assert before == "agents environment models sandbox shared tools"
-    assert after == "agents automation environment models sandbox shared tools False None"
+    assert after == "agents environment gateway models sandbox shared tools False None"
 
 
 def test_importing_the_model_loads_nothing_heavy() -> None:

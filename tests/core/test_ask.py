@@ -222,7 +222,7 @@ async def test_a_question_of_a_tool_says_who_asks() -> None:
 async def test_a_tool_that_asks_where_nobody_is_gets_a_no() -> None:
     result = await once(ask_in_the_middle)
     assert result.details["deniedReason"] == "approval-unavailable"
-    with pytest.raises(ToolAuthorizationError, match="there is no one to ask"):
+    with pytest.raises(ToolAuthorizationError, match="there is no one here to ask"):
         await Context("1", Scope(), "/ws").ask(QUESTION)
 
 

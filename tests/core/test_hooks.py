@@ -8,13 +8,14 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from clawkit.core.approval import MAX_TIMEOUT_S, Answer, Ask, Deny, Question
 from clawkit.core.call import CallRequest, Run, call
-from clawkit.core.context import Context
+from clawkit.core.context import Context, Scope
 from clawkit.core.hooks import Call, Hooks, Rewrite
 from clawkit.core.result import Result
 from clawkit.core.tool import Tool
@@ -70,6 +71,14 @@ async def test_a_hook_that_says_nothing_lets_the_call_pass(probe: Probe) -> None
     assert [(each.tool, each.params, each.ctx.call_id) for each in seen] == [
         ("probe", {"path": "a"}, "7")
     ]
+
+
+async def test_a_rewritten_path_starts_from_the_same_directory_as_the_models(probe: Probe) -> None:
+    probe.tool = replace(probe.tool, paths=("path",))
+    hooks = with_before(lambda _call: Rewrite({"path": "b"}))
+    await run_probe(probe, hooks, {"path": "a"}, scope=Scope(cwd="sub"))
+    await run_probe(probe, Hooks(), {"path": "a"}, scope=Scope(cwd="sub"))
+    assert probe.ran == [{"path": "/ws/sub/b"}, {"path": "/ws/sub/a"}]
 
 
 async def test_higher_priority_goes_first_and_equal_ones_keep_their_order(probe: Probe) -> None:

@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 
 from clawkit.core.context import Context
-from clawkit.core.registry import CALLER, CORE, Registered, Registry
-from clawkit.core.tool import Tool
+from clawkit.core.tool import CALLER, CORE, Registered, Registry, Tool
 from clawkit.errors import RegistryError
 
 

@@ -10,7 +10,7 @@ from clawkit import Agent, Toolkit
 from clawkit.config.load import loads
 from clawkit.core.context import Sender
 from clawkit.errors import ConfigError
-from clawkit.policy.bindings import Choice, Origin, choose_agent
+from clawkit.policy.selectors import Choice, Origin, choose_agent
 from clawkit.runtime import load_config
 
 CHANNEL = {"channel": "discord", "accountId": "*"}
@@ -166,8 +166,8 @@ def test_bindings_to_other_programs_are_ignored() -> None:
     [
         ("{ list: [{ id: 'support' }] }", "Did you mean 'support'?"),
         ("{ entries: { support: {} } }", "Did you mean 'support'?"),
-        ("{ list: [{ id: 'x' }] }", "There are: x, main"),
-        ("{}", "There are: main"),
+        ("{ list: [{ id: 'x' }] }", "Known agents: x, main"),
+        ("{}", "Known agents: main"),
     ],
 )
 def test_a_binding_to_no_agent_is_an_error_with_its_place(agents: str, hint: str) -> None:

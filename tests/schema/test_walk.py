@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from clawkit.schema.walk import distinct, map_schemas
+from clawkit.schema.clean import distinct, map_schemas
 
 
 def visited(schema: dict[str, Any]) -> list[Any]:

@@ -21,8 +21,15 @@ from clawkit.core.approval import Ask, Deny
 from clawkit.core.catalog import CATALOG, Entry, canonical
 from clawkit.core.context import Context, InForce, Scope
 from clawkit.core.params import advertised
-from clawkit.core.registry import CALLER, CORE, Registered, Registry
-from clawkit.core.tool import Tool, action_values, without_actions
+from clawkit.core.tool import (
+    CALLER,
+    CORE,
+    Registered,
+    Registry,
+    Tool,
+    action_values,
+    without_actions,
+)
 from clawkit.errors import ConfigError, Issue, RegistryError, SchemaError
 from clawkit.policy.pipeline import PolicyDecision, Subject, ToolVerdict, Trace, apply_policy
 from clawkit.policy.rules import Pattern, Rule, compile_rules, judge, judge_file

@@ -136,7 +136,7 @@ def _choose_session(options: dict[str, Any]) -> str | None:
     if not session and not options["go_on"]:
         return None
     from clawkit.cli.sessions import open_store
-    from clawkit.policy.bindings import choose_agent
+    from clawkit.policy.selectors import choose_agent
     from clawkit.runtime import resolve_workspace
 
     with open_store(options["config_file"], options["agent"]) as opened:

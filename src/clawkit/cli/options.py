@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from clawkit.config.load import Loaded
     from clawkit.core.context import Scope
-    from clawkit.policy.bindings import Origin
+    from clawkit.policy.selectors import Origin
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -144,7 +144,7 @@ def read_settings(options: dict[str, Any]) -> Settings:
     from clawkit.config.load import load
     from clawkit.config.modelref import parse_ref
     from clawkit.core.context import Scope
-    from clawkit.policy.bindings import choose_agent
+    from clawkit.policy.selectors import choose_agent
 
     loaded, origin = load(options["config_file"]), origin_of(options)
     chosen = choose_agent(loaded.config, options["agent"], origin)
@@ -173,7 +173,7 @@ def read_settings(options: dict[str, Any]) -> Settings:
 def origin_of(options: dict[str, Any]) -> Origin:
     """Where the message comes from, as the options say."""
     from clawkit.core.context import Sender
-    from clawkit.policy.bindings import Origin
+    from clawkit.policy.selectors import Origin
 
     sender = Sender(owner=options["owner"], id=options["sender"], roles=options["roles"])
     channel, account, group = (options[name] for name in ("channel", "account", "group"))

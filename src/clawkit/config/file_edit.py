@@ -14,9 +14,8 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from clawkit.config.check import cut_off
 from clawkit.config.json5 import Json5Error, Node, format_path, parse, quote, skip_gap
-from clawkit.config.load import loads
+from clawkit.config.load import cut_off, loads
 from clawkit.config.masking import masked
 from clawkit.config.paths import include_roots
 from clawkit.config.schema import ROOT, Path, aligned, below, find, is_secret, spelled, value_at
@@ -66,8 +65,6 @@ def unset_setting(text: str, path: Path) -> str:
 def patch_settings(text: str, patch: Mapping[str, Any], *, replace: bool = False) -> str:
     """`text` with a patch merged in; null removes a setting. Raises EditError."""
     root = content(text)
-    if not isinstance(root, dict):
-        raise EditError("the file does not contain an object, so the patch cannot be merged")
     patch = aligned(dict(patch), root, ROOT)
     if not replace:
         kept = patched(root, _without_nulls(patch))
@@ -85,7 +82,6 @@ def _without_nulls(patch: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def patched_paths(patch: Mapping[str, Any], above: Path = ()) -> Iterator[Path]:
-    """The paths of the settings in a patch."""
     for key, value in patch.items():
         if isinstance(value, dict) and value:
             yield from patched_paths(value, (*above, key))
@@ -184,12 +180,10 @@ class Change(NamedTuple):
 
     @property
     def diff(self) -> list[str]:
-        """A unified diff with secrets masked."""
         return diff(self.before or "", self.after, self.file)
 
     @property
     def backup(self) -> str | None:
-        """The path of the previous file."""
         return f"{self.file}.bak" if self.written and self.before is not None else None
 
 
@@ -250,8 +244,7 @@ def _prepare(
         _refuse_included(file, text, paths, env)
         after = edit(text)
     except Json5Error as error:
-        message, hint = f"{error.message} (column {error.column})", "Fix it in a text editor first"
-        raise ConfigError([Issue("", message, file, error.line, hint)]) from error
+        raise ConfigError([error.issue(file, "Fix it in a text editor first")]) from error
     old_size, size = len(text.encode()), len(after.encode())
     if not allow_shrink and old_size > SMALL_BYTES and size < old_size / 2:
         raise EditError(
@@ -279,7 +272,6 @@ def _read(file: str) -> str | None:
 
 
 def _refuse_included(file: str, text: str, paths: Iterable[Path], env: Mapping[str, str]) -> None:
-    """Refuse to override settings of an included file."""
     if INCLUDE not in text and "\\" not in text:
         return
     own = content(text)
@@ -295,10 +287,8 @@ def _refuse_included(file: str, text: str, paths: Iterable[Path], env: Mapping[s
 
 
 def _included_at(tree: Tree, own: object, path: Path) -> tuple[str, int] | None:
-    """File and line of a setting, or of what encloses it, if it is not in our own file.
-
-    Indexes into a list that is merged from several files are meaningless in one of them.
-    """
+    """File and line of a setting, or of what encloses it, if it is not in our own file. Indexes of
+    a list that is merged from several files are meaningless in one of them."""
     where = spelled(path, tree.value)
     for end in range(1, len(path) + 1):
         joined = value_at(tree.value, where[:end])

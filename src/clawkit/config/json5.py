@@ -16,6 +16,8 @@ from typing import Any
 
 import msgspec
 
+from clawkit.errors import Issue
+
 SPACE = (
     "\t\n\v\f\r \u00a0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a"
     "\u2028\u2029\u202f\u205f\u3000\ufeff"
@@ -79,10 +81,11 @@ class Json5Error(ValueError):
         self.column = column
         super().__init__(f"line {line}, column {column}: {message}")
 
+    def issue(self, file: str, hint: str = "") -> Issue:
+        return Issue("", f"{self.message} (column {self.column})", file, self.line, hint)
+
 
 class PathError(ValueError):
-    """The text is not a path of keys. `column` counts from 1."""
-
     def __init__(self, message: str, path: str, column: int) -> None:
         super().__init__(f"invalid path {short(path)}, at character {column}: {message}")
 
@@ -96,7 +99,6 @@ def line_of(text: str, offset: int) -> int:
 
 
 def fault(text: str, offset: int, message: str) -> Json5Error:
-    """An error at an offset of the text."""
     line_start = max(text.rfind("\n", 0, offset), text.rfind("\r", 0, offset)) + 1
     return Json5Error(message, line_of(text, offset), offset - line_start + 1)
 
@@ -152,7 +154,6 @@ def child(node: Node, part: str | int) -> Node | None:
 
 
 def locate(node: Node, path: Sequence[str | int]) -> Node | None:
-    """The node at `path` below `node`, or None."""
     found: Node | None = node
     for part in path:
         found = child(found, part) if found else None
@@ -284,7 +285,10 @@ class _Parser:
         if not match:
             pos = skip_gap(text, pos)
             if text.startswith(("{", "["), pos):
-                return self.open_at(pos)
+                if len(self.open) == MAX_DEPTH:
+                    raise fault(text, pos, f"more than {MAX_DEPTH} levels of nesting")
+                self.open.append(Node({} if text[pos] == "{" else [], pos, pos + 1, source))
+                return self.open[-1]
             match = _SCALAR.match(text, pos)
         if not match and text.startswith(('"', "'"), pos):
             content, end = read_string(text, pos)
@@ -300,13 +304,6 @@ class _Parser:
         if content in _LITERALS:
             return Node(_LITERALS[content], start, end, source)
         return Node(_to_number(text, start, content, not self.open), start, end, source)
-
-    def open_at(self, pos: int) -> Node:
-        if len(self.open) == MAX_DEPTH:
-            raise fault(self.text, pos, f"more than {MAX_DEPTH} levels of nesting")
-        node = Node({} if self.text[pos] == "{" else [], pos, pos + 1, self.source)
-        self.open.append(node)
-        return node
 
     def missing_comma(self, holder: Node, pos: int) -> Json5Error:
         self.expect_more(pos)
@@ -455,7 +452,6 @@ def _unquoted_key(text: str, start: int) -> Json5Error:
 
 
 def _missing_colon(text: str, start: int, key_end: int, pos: int) -> Json5Error:
-    """The key at `[start, key_end)` is not followed by ':'."""
     if pos == key_end and text[pos] not in "=,;{}[]\"'" and text[start] not in "\"'":
         return _unquoted_key(text, start)
     key = short(text[start:key_end].strip("\"'"))

@@ -10,8 +10,7 @@ from typing import Any, NamedTuple
 from clawkit.config.json5 import locate, parse, quote
 from clawkit.config.schema import ROOT, Path, below
 from clawkit.config.section import Section, Shape, layout_of
-from clawkit.config.sections.media import MediaModel
-from clawkit.config.sections.web import BrowserProfile
+from clawkit.config.sections.web import BrowserProfile, MediaModel
 from clawkit.config.text_edit import Edit, apply, set_value, unset_value
 
 _INPUT = re.compile(r"(?<!\{)\{input\}(?!\})")

@@ -5,21 +5,18 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from clawkit.config.section import Conflict, Section
+from clawkit.config.section import Conflict, Section, suggest
 from clawkit.config.sections.agents import MAIN, Agents, Session
 from clawkit.config.sections.environment import Diagnostics, Env, Logging, Secrets
 from clawkit.config.sections.models import Auth, Models
 from clawkit.config.sections.tools import Approvals, LoopDetection, Tools
-from clawkit.text import nearest, one_line
+from clawkit.text import one_line
 
 if TYPE_CHECKING:
-    from clawkit.config.sections.automation import Commands, Cron, Hooks
-    from clawkit.config.sections.gateway import Gateway
-    from clawkit.config.sections.media import Tts
-    from clawkit.config.sections.memory import Memory
+    from clawkit.config.sections.gateway import Commands, Cron, Gateway, Hooks
     from clawkit.config.sections.messaging import Binding, Channel, Messages
-    from clawkit.config.sections.plugins import Mcp, Plugins
-    from clawkit.config.sections.web import Browser
+    from clawkit.config.sections.plugins import Mcp, Memory, Plugins
+    from clawkit.config.sections.web import Browser, Tts
 
 
 class Config(Section):
@@ -75,7 +72,7 @@ def _agent_thresholds(raw: dict[str, Any]) -> Iterable[Conflict]:
 
 
 def _unknown_agents(raw: dict[str, Any]) -> Iterable[Conflict]:
-    """Bindings to agents that there are not."""
+    """Bindings to unknown agents."""
     if not raw.get("bindings"):
         return
     agents = raw.get("agents") or {}
@@ -84,8 +81,7 @@ def _unknown_agents(raw: dict[str, Any]) -> Iterable[Conflict]:
     for number, binding in enumerate(raw["bindings"]):
         name = binding["agentId"].strip().lower()
         if name not in known:
-            close = nearest(name, known, 1)
-            hint = f"Did you mean {close[0]!r}?" if close else f"There are: {', '.join(known)}"
+            hint = suggest(name, known, "Known agents")
             yield ("bindings", number, "agentId"), f"there is no agent {one_line(name, 60)!r}", hint
 
 

@@ -39,10 +39,7 @@ def normalize_provider(name: str) -> str:
 
 
 def parse_ref(text: str) -> ModelRef:
-    """Parse a reference, split at the first slash: model ids may contain more, and keep their case.
-
-    Raises ValueError if the text is not a model reference.
-    """
+    """Parse a reference, split at the first slash: ids may contain more. Raises ValueError."""
     text = text.strip()
     if len(text) > _MAX_LENGTH:
         raise ValueError(

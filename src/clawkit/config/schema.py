@@ -4,7 +4,7 @@ clawkit does not use, and the JSON Schema."""
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from functools import cache
 from typing import Any, TypeAlias
 
@@ -22,9 +22,9 @@ from clawkit.config.section import (
     describe,
     layout_of,
     shape_of,
+    suggest,
 )
 from clawkit.config.sources import INCLUDE, read_text
-from clawkit.text import nearest
 
 _KEYS_FILE = os.path.join(os.path.dirname(__file__), "reference-keys.txt")
 
@@ -76,8 +76,6 @@ ANYTHING = shape_of(Any)
 
 
 class Found(msgspec.Struct, frozen=True):
-    """The setting at a path."""
-
     path: Path  # with documented names, and integers for list indexes
     shape: Shape | None  # None if there is no such setting
     hint: str = ""  # suggestion if there is no such setting
@@ -110,7 +108,7 @@ def _below(shape: Shape, step: str | int, above: Path) -> tuple[str | int, Shape
         name = layout.names.get(key)
         if name is not None:
             return name, layout.shapes[name]
-        return key, ANYTHING if cls.OPEN or key == INCLUDE or is_known((*above, key)) else None
+        return key, ANYTHING if cls.is_open() or key == INCLUDE or is_known((*above, key)) else None
     if shape.values is not None:
         return str(step), shape.values
     if shape.items is not None and str(step).isdecimal():
@@ -127,21 +125,7 @@ def _hint(shape: Shape, step: str, above: Path) -> str:
     return suggest(step, names, listing, prefix=f"{where}." if above else "")
 
 
-def suggest(word: str, known: tuple[str, ...], listing: str = "", *, prefix: str = "") -> str:
-    """`Did you mean ...?` for the most similar word; else, if `listing` is given, all words."""
-    if close := nearest(word, known, 1):
-        return f"Did you mean {prefix + close[0]!r}?"
-    if not listing or not known:
-        return ""
-    more = ", ..." if len(known) > _MAX_LISTED else ""
-    return f"{listing}: {', '.join(known[:_MAX_LISTED])}{more}"
-
-
-_MAX_LISTED = 24
-
-
 def is_secret(shape: Shape) -> bool:
-    """Whether the setting is a secret or a reference to one."""
     return shape.text and SecretRef in shape.sections
 
 
@@ -229,11 +213,8 @@ _INCLUDE_SCHEMA = {
 
 
 def json_schema() -> dict[str, Any]:
-    """A schema that accepts what `check` accepts, except that it finds no conflicts.
-
-    It has the documented names and the older ones, not the snake_case spellings.
-    """
-    sections = list(all_sections())  # also loads them
+    """A schema that accepts what `check` does, and conflicts, but no snake_case spellings."""
+    sections = all_sections()  # also loads them
     schema: dict[str, Any] = _without_null(msgspec.json.schema(Config))
     schema["$schema"] = "https://json-schema.org/draft/2020-12/schema"
     for cls in sections:
@@ -247,16 +228,13 @@ def json_schema() -> dict[str, Any]:
     return schema
 
 
-def all_sections() -> Iterator[type[Section]]:
-    """All section classes, `Config` first."""
-    found: dict[type[Section], None] = {Config: None}
-    queue: list[type[Section]] = [Config]
-    for cls in queue:
-        yield cls
-        for shape in layout_of(cls).shapes.values():
-            new = [inner for inner in _sections_in(shape) if inner not in found]
-            found.update(dict.fromkeys(new))
-            queue += dict.fromkeys(new)
+def all_sections() -> list[type[Section]]:
+    found: list[type[Section]] = [Config]
+    for cls in found:
+        inner = (_sections_in(shape) for shape in layout_of(cls).shapes.values())
+        new = dict.fromkeys(each for sections in inner for each in sections)
+        found += [each for each in new if each not in found]
+    return found
 
 
 def _sections_in(shape: Shape | None) -> tuple[type[Section], ...]:

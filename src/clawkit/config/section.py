@@ -9,7 +9,7 @@ code that needs it uses `config.cron or Cron()`.
 import re
 import sys
 import types
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import cache
 from importlib import import_module
 from itertools import pairwise
@@ -29,6 +29,8 @@ from typing import (
 
 import msgspec
 from msgspec import Meta
+
+from clawkit.text import nearest
 
 Conflict = tuple[str | tuple[str | int, ...], str, str]
 """The key in the section, or the path below it; what is wrong; how to fix it."""
@@ -60,8 +62,6 @@ class Section(
 
     ALIASES: ClassVar[dict[str, str]] = {}
     """Alternative key in the file -> documented key."""
-    OPEN: ClassVar[bool] = False
-    """Unknown keys are allowed (and dropped) instead of being an error."""
     NEEDED: ClassVar[dict[str, tuple[str, str | bool]]] = {}
     """Key -> another key, and the value of that key that makes this one required."""
     EXCLUSIVE: ClassVar[dict[str, str]] = {}
@@ -82,16 +82,18 @@ class Section(
                 yield key, f"cannot be combined with {other!r}", "Keep one of the two"
 
     @classmethod
+    def is_open(cls) -> bool:
+        """Whether unknown keys are allowed (and dropped) instead of being an error."""
+        return not cls.__struct_config__.forbid_unknown_fields
+
+    @classmethod
     def partial_conflicts(cls, raw: dict[str, Any]) -> Iterable[Conflict]:
         """Like `conflicts`, for an override, whose missing values come from elsewhere."""
         return cls.conflicts(raw)
 
     @classmethod
     def descriptions(cls) -> dict[str, str]:
-        """The description of each field, by attribute name. Reads the source, so it is slow.
-
-        A field without its own description has that of its section class.
-        """
+        """Attribute name -> description, by default that of its section. Slow: reads the source."""
         layout, defaults = layout_of(cls), defaults_of(cls)
         written: dict[str, str] = {}
         for base in reversed(cls.__mro__):
@@ -184,17 +186,17 @@ def _hints(section: type[Section]) -> dict[str, tuple[Any, str]]:
 
 @cache
 def _partial(section: type[Section]) -> type[msgspec.Struct]:
+    fields = []
+    names = zip(section.__struct_fields__, section.__struct_encode_fields__, strict=True)
     hints = _hints(section)
-    fields = [
-        (name, _optional(hints[name][0]), msgspec.field(default=None, name=key))
-        for name, key in zip(
-            section.__struct_fields__, section.__struct_encode_fields__, strict=True
-        )
-    ]
+    for name, key in names:
+        hint = hints[name][0]
+        if isinstance(hint, type) and issubclass(hint, Section):
+            hint = _partial(hint)
+        fields.append((name, hint | None, msgspec.field(default=None, name=key)))
     namespace = {
         "__doc__": section.__doc__,
         "ALIASES": section.ALIASES,
-        "OPEN": section.OPEN,
         "conflicts": classmethod(lambda _, raw: section.partial_conflicts(raw)),
         "descriptions": section.descriptions,
     }
@@ -205,13 +207,8 @@ def _partial(section: type[Section]) -> type[msgspec.Struct]:
         namespace=namespace,
         module=section.__module__,
         frozen=True,
-        forbid_unknown_fields=not section.OPEN,
+        forbid_unknown_fields=not section.is_open(),
     )
-
-
-def _optional(hint: Any) -> Any:
-    is_section = isinstance(hint, type) and issubclass(hint, Section)
-    return (_partial(hint) if is_section else hint) | None
 
 
 _PROVIDER = r"[a-z][a-z0-9_-]{0,63}"
@@ -291,13 +288,10 @@ _NO_LIMITS = Meta()
 _DEFERRED = {
     name: module
     for module, names in {
-        "automation": ("Commands", "Cron", "Heartbeat", "Hooks"),
-        "gateway": ("Gateway",),
-        "media": ("Media", "Tts"),
-        "memory": ("AgentMemory", "Memory", "MemorySearch"),
+        "gateway": ("Commands", "Cron", "Gateway", "Heartbeat", "Hooks"),
         "messaging": ("Binding", "Channel", "Forwarding", "GroupChat", "Messages", "MessageTool"),
-        "plugins": ("Mcp", "Plugins"),
-        "web": ("Browser", "Web"),
+        "plugins": ("AgentMemory", "Mcp", "Memory", "MemorySearch", "Plugins"),
+        "web": ("Browser", "Media", "Tts", "Web"),
     }.items()
     for name in names
 }
@@ -412,7 +406,6 @@ def _add(shape: Shape, annotation: Any, limits: Meta = _NO_LIMITS) -> None:
 
 
 def allows(limits: Meta, size: float) -> bool:
-    """Whether a number, or the length of a string or list, is within limits."""
     low, high = _ends(limits)
     return (
         (low is None or size >= low)
@@ -476,3 +469,16 @@ def _range(limits: Meta, unit: str = "") -> str:
         if bound is not None:
             return f" of {words} {bound}{unit}"
     return ""
+
+
+_MAX_SUGGESTED = 24
+
+
+def suggest(word: str, known: Sequence[str], listing: str = "", *, prefix: str = "") -> str:
+    """`Did you mean ...?` for the most similar word; else, if `listing` is given, all words."""
+    if close := nearest(word, known, 1):
+        return f"Did you mean {prefix + close[0]!r}?"
+    if not listing or not known:
+        return ""
+    more = ", ..." if len(known) > _MAX_SUGGESTED else ""
+    return f"{listing}: {', '.join(known[:_MAX_SUGGESTED])}{more}"

@@ -85,10 +85,7 @@ class Tree:
         self._includes = 0
         self._roots = [os.path.realpath(root) for root in (*roots, os.path.dirname(source.file))]
         self._root = self._join(parse(source.text, source), (), (os.path.realpath(source.file),))
-
-    @property
-    def value(self) -> Any:
-        return self._root.value
+        self.value: Any = self._root.value
 
     def locate(self, path: Sequence[str | int]) -> tuple[str, int]:
         """File and line of a setting, or of the nearest value around it that exists."""
@@ -110,11 +107,8 @@ class Tree:
         return source.file, line_of(source.text, offset)
 
     def _join(self, node: Node, path: Path, chain: tuple[str, ...]) -> Node:
-        """`node` with all includes below it merged in; `node` itself if there are none.
-
-        `path` is its path in the merged configuration; `chain` is the chain of files that include
-        each other up to here.
-        """
+        """`node` with all includes below it merged in; `node` itself if there are none. `path` is
+        its path in the merged configuration, `chain` the files that include each other up to it."""
         if len(path) > MAX_DEPTH:
             self._report(node, path, f"more than {MAX_DEPTH} levels of nesting")
             return node
@@ -161,8 +155,7 @@ class Tree:
         try:
             root = parse(source.text, source)
         except Json5Error as error:
-            message = f"{error.message} (column {error.column})"
-            self.issues.append(Issue("", message, file, error.line))
+            self.issues.append(error.issue(file))
             return None
         return self._join(root, path, (*chain, file))
 

@@ -35,7 +35,6 @@ _NAME = re.compile("[A-Za-z_$][A-Za-z0-9_$]*")
 _REST_OF_LINE = re.compile(
     "(?:[ \t]|/\\*(?:[^*\r\n]|\\*(?!/))*\\*/)*(?://[^\r\n\u2028\u2029]*)?\r?\n"
 )
-_LITERALS = {None: "null", True: "true", False: "false"}
 
 Edit = tuple[int, int, str]
 """Replace `text[start:end]`. The edits of one text never overlap."""
@@ -80,7 +79,6 @@ def newline_of(text: str) -> str:
 
 
 def indent_of(text: str, pos: int) -> str:
-    """The white space at the start of the line that `pos` is on."""
     start = end = text.rfind("\n", 0, pos) + 1
     while end < pos and text[end] in " \t":
         end += 1
@@ -127,11 +125,7 @@ def _flat(value: Any, style: Style) -> str:
         return f"{{ {members} }}" if members else "{}"
     if isinstance(value, list):
         return f"[{', '.join(_flat(item, style) for item in value)}]"
-    if isinstance(value, str):
-        return quote(value)
-    if value is None or isinstance(value, bool):
-        return _LITERALS[value]
-    return repr(value)
+    return quote(value) if isinstance(value, str) else json.dumps(value)
 
 
 def _entry(entry: Entry, value: str, style: Style) -> str:
@@ -275,7 +269,6 @@ def merge_patch(text: str, patch: Mapping[str, Any]) -> str:
 
 
 def merged(old: Any, patch: Any) -> Any:
-    """`old` with a patch applied; null deletes."""
     if not isinstance(patch, dict):
         return patch
     result = dict(old) if isinstance(old, dict) else {}
@@ -325,10 +318,8 @@ def _with_entry(node: Node, path: Path, depth: int, value: Any) -> Any:
 
 
 def _assign(text: str, path: Path, value: Any) -> str:
-    """Make the existing value at `path` equal to `value`.
-
-    Additions come last, outer ones first, so that none is inside text that another edit removes.
-    """
+    """Make the existing value at `path` equal to `value`. Additions come last, outer ones first, so
+    that none is inside text that another edit removes."""
     root = parse(text)
     style = style_of(text, root)
     text = apply(text, _changes(text, _find(root, path), value, style))

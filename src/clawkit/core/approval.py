@@ -27,32 +27,24 @@ class Lasting(Struct, frozen=True):
     """A lasting approval that a person can give instead of a one-time one."""
 
     extent: Extent
-    words: str
-    """What it covers, in one line."""
+    words: str  # what it covers, in one line
 
 
 class Question(Struct, frozen=True):
-    """A question for a person."""
-
     tool: str
     params: Mapping[str, Any]
     title: str
     description: str = ""
-    asked_by: str = ""
-    """The hook or rule that asks, by its configuration key if it has one."""
-    to_allow: str = ""
-    """The command to type so that the question is not asked again."""
+    asked_by: str = ""  # the hook or rule that asks, by its configuration key if it has one
+    to_allow: str = ""  # the command to type so that the question is not asked again
     timeout_s: float = DEFAULT_TIMEOUT_S
     agent: str = "main"
     session: str = "main"
-    command: str = ""
-    """The command to run, if it is one; secrets are masked."""
+    command: str = ""  # the command to run, if it is one; secrets are masked
     cwd: str = ""
     host: str = ""
-    place: str = ""
-    """How it is confined, such as `on the host, unconfined`; empty if unknown."""
-    modes: tuple[str, ...] = ()
-    """How it runs, other than to completion: `in the background`, …"""
+    place: str = ""  # how it is confined, such as `on the host, unconfined`; empty if unknown
+    modes: tuple[str, ...] = ()  # how it runs, other than to completion: `in the background`, …
     notes: tuple[str, ...] = ()
     """More to know: each part that needs approval, how many do not, variables."""
     lasting: tuple[Lasting, ...] = ()
@@ -70,14 +62,11 @@ class Answer(Struct, frozen=True):
     """A person's answer. Only `allow` lets the call continue, once."""
 
     verdict: Literal["allow", "deny"]
-    reason: str = ""
-    """Passed on to the model."""
+    reason: str = ""  # passed on to the model
     extent: Extent | None = None
     """With `allow`: what is allowed from now on; must be one of the offers."""
-    by: str = ""
-    """Who answered, for the record."""
-    silent: bool = False
-    """Whether no one answered: a `deny` for which a fallback may be configured."""
+    by: str = ""  # who answered, for the record
+    silent: bool = False  # whether no one answered: a `deny` for which a fallback may be configured
 
 
 class Approver(Protocol):

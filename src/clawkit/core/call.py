@@ -58,23 +58,16 @@ Rules = Callable[[Tool, Mapping[str, Any], Context], Deny | Ask | None]
 
 
 class Asked(Struct, frozen=True):
-    """A requested call."""
-
-    tool: str
-    """The canonical name."""
-    params: object
-    """As sent."""
-    known: bool = True
-    """Whether the run has this tool."""
+    tool: str  # the canonical name
+    params: object  # as sent
+    known: bool = True  # whether the run has this tool
 
 
 class Admission(Struct, frozen=True):
     """The guard's decision about the calls of one message."""
 
-    tickets: Sequence[object]
-    """One per call, passed back to the guard with the result."""
-    refusals: Sequence[Result] = ()
-    """One per call if none of them may run."""
+    tickets: Sequence[object]  # one per call, passed back to the guard with the result
+    refusals: Sequence[Result] = ()  # one per call if none of them may run
 
 
 class CallGuard(Protocol):
@@ -94,10 +87,7 @@ class CallGuard(Protocol):
         """Admit the calls of one message, or refuse all of them."""
 
     def note(self, ticket: object, result: Result, *, acts: bool) -> Result:
-        """Record a result, and return the one to send.
-
-        `acts`: the tool ran and may have changed something.
-        """
+        """Record a result, and return the one to send. `acts`: it may have changed something."""
 
 
 def _no_rules(_tool: Tool, _params: Mapping[str, Any], _ctx: Context) -> None:
@@ -107,8 +97,7 @@ def _no_rules(_tool: Tool, _params: Mapping[str, Any], _ctx: Context) -> None:
 class Run(Struct, frozen=True):
     """Everything that the calls of one run need. Made by assembly."""
 
-    tools: Mapping[str, Tool]
-    """The tools that policy kept, by canonical name."""
+    tools: Mapping[str, Tool]  # the tools that policy kept, by canonical name
     workspace: str
     scope: Scope = Scope()
     refused: Mapping[str, str] = MappingProxyType({})
@@ -119,15 +108,11 @@ class Run(Struct, frozen=True):
     approval_timeout_s: float = DEFAULT_TIMEOUT_S
     services: Mapping[type, object] = MappingProxyType({})
     redactor: Redactor = field(default_factory=Redactor)
-    grace_s: float = GRACE_S
-    """How long a cancelled tool may clean up before it is abandoned."""
-    watch: CallGuard | None = None
-    """Detects calls that make no progress."""
+    grace_s: float = GRACE_S  # how long a cancelled tool may clean up before it is abandoned
+    watch: CallGuard | None = None  # detects calls that make no progress
 
 
 class CallRequest(Struct, frozen=True):
-    """A call as received."""
-
     tool: str
     params: object = None
     id: str = ""
@@ -184,10 +169,8 @@ def _admit(run: Run, calls: Sequence[_Pending]) -> None:
     except Exception as error:  # noqa: BLE001  # fail closed: nothing passes unseen
         log.warning("the loop guard failed: %r", error)
         reason = "not executed: the loop guard failed, and no call runs without it"
-        denied = {"deniedReason": "loop_admission_failure", "reason": reason, "code": 403}
         refusals = [
-            Result.text(reason, status="blocked", tool=each.tool[:MAX_NAME], **denied)
-            for each in asked
+            Result.blocked(each.tool[:MAX_NAME], reason, "loop_admission_failure") for each in asked
         ]
     for number, each in enumerate(calls):
         if refusals:
@@ -210,16 +193,14 @@ class _Pending:
         found = run.tools.get(self.name)
         self.shown = one_line(self.name, MAX_NAME) if found is None else found.name
         """The tool's own name; shortened if there is no such tool."""
-        self.ticket: object = None
-        """Passed back to the guard with the result."""
+        self.ticket: object = None  # passed back to the guard with the result
         self.effects: tuple[Effect, ...] = ()
         self.result = Result()
         self.is_done = False
         self._id = request.id or os.urandom(8).hex()
         self._on_event = on_event
         self._on_result = on_result
-        self._agreed: set[str] = set()
-        """Rules whose questions a person answered with yes."""
+        self._agreed: set[str] = set()  # rules whose questions a person answered with yes
 
     async def prepare(self) -> None:
         """Find the tool, read the parameters, and run the before-hooks."""
@@ -247,24 +228,17 @@ class _Pending:
 
     async def _read(self) -> None:
         run, tool = self.run, self._tool
-        params, self._arguments = read_params(
-            tool, self.request.params, run.workspace, run.scope.cwd
-        )
+        places = run.workspace, run.scope.cwd
+        params, self._arguments = read_params(tool, self.request.params, *places)
 
         async def send_update(update: Result) -> None:
             self._tell("update", update)
 
-        def notify(notice: Result) -> None:
-            self._tell("notice", notice)
-
+        notify = partial(self._tell, "notice")
         ctx = Context(self._id, run.scope, run.workspace, run.services, send_update, notify)
-        outcome = await run.hooks.run_before(Call(tool.name, params, ctx))
-        if outcome.blocked is not None:
-            reason = "hook-failed" if outcome.failed else "hook"
-            raise ToolAuthorizationError(outcome.blocked, reason=reason)
-        if outcome.rewritten:
-            params, self._arguments = read_params(tool, outcome.params, run.workspace)
-        self._wish = outcome.ask
+        wanted, self._wish = await run.hooks.run_before(Call(tool.name, params, ctx))
+        if wanted is not params:
+            params, self._arguments = read_params(tool, wanted, *places)
         ctx = replace(ctx, ask=self._ask_for_tool, permits=self._permits)
         self._call = Call(tool.name, params, ctx)
         self.effects = self._declared_effects()
@@ -331,7 +305,7 @@ class _Pending:
         return self.run.rules(tool, {**tool.defaults, **call.params, **other}, call.ctx)
 
     async def _ask_for_tool(self, wish: Ask) -> None:
-        await self._ask(wish if wish.asked_by else replace(wish, asked_by=f"the tool {self.shown}"))
+        await self._ask(replace(wish, asked_by=wish.asked_by or f"the tool {self.shown}"))
 
     async def _ask(self, wish: Ask) -> None:
         """Return if a person allows the call; raise in every other case."""
@@ -370,7 +344,6 @@ class _Pending:
             )
 
     def finish(self, result: Result, *, is_noted: bool = True, acts: bool = False) -> None:
-        """Complete the call: redact and limit the result, note it, pass it to listeners."""
         run = self.run
         try:
             window = run.scope.context_window

@@ -1,7 +1,7 @@
 """The one table of tools: what exists, what it is called, and which groups and profiles hold it.
 
-Profiles, groups, policy, the command line and the documentation all read this table. A tool whose
-`module` is empty is known by name but not part of this build: policy traces it like any other, and
+Profiles, groups, policy, the command line and the documentation all read this table. A tool that
+is not `available` is known by name but not part of this build: policy traces it like any other, and
 a call says that it is not there.
 """
 
@@ -31,12 +31,13 @@ class Entry(Struct, frozen=True):
     """Default for sub-agents: `yes`; `orchestrator` (has it, but never at the deepest level);
     `orchestrator-opt-in` (configuration may add it, but never at the deepest level); `no`
     (configuration may add it); `never` (nothing can add it)."""
-    module: str = ""
-    """Where the tool is built; empty while this build does not have it."""
+    available: bool = True
+    """Whether this build has the tool."""
 
     @property
-    def available(self) -> bool:
-        return bool(self.module)
+    def module(self) -> str:
+        """Where the tool is built; empty while this build does not have it."""
+        return f"clawkit.tools.{self.id}" if self.available else ""
 
 
 _C: tuple[Profile, ...] = ("coding",)
@@ -45,52 +46,44 @@ _FS, _RUN, _WEB, _MEM, _SES = ("fs",), ("runtime",), ("web",), ("memory",), ("se
 
 # fmt: off
 _ENTRIES = (
-    Entry("read", "Files", "Read a file, page by page", _C, _FS, sub_agent="yes", module="clawkit.tools.read"),
-    Entry("write", "Files", "Create or overwrite a file", _C, _FS, module="clawkit.tools.write"),
-    Entry("edit", "Files", "Replace exact pieces of a file", _C, _FS, module="clawkit.tools.edit"),
-    Entry("apply_patch", "Files", "Apply a patch over one or more files", _C, _FS, ("apply-patch",), module="clawkit.tools.apply_patch"),
-    Entry("grep", "Files", "Search file contents", _C, _FS, sub_agent="yes", module="clawkit.tools.grep"),
-    Entry("find", "Files", "Find files by name pattern", _C, _FS, ("glob",), sub_agent="yes", module="clawkit.tools.find"),
-    Entry("ls", "Files", "List a directory", _C, _FS, sub_agent="yes", module="clawkit.tools.ls"),
-    Entry("exec", "Runtime", "Run shell commands", _C, _RUN, ("bash",), module="clawkit.tools.exec"),
-    Entry("process", "Runtime", "Watch and steer background commands", _C, _RUN, module="clawkit.tools.process"),
-    Entry("code_execution", "Runtime", "Run Python or JavaScript, with variables kept", _C, _RUN, module="clawkit.tools.code_execution"),
-    Entry("web_search", "Web", "Search the web", _C, _WEB),
-    Entry("x_search", "Web", "Search posts on X", _C, _WEB),
-    Entry("web_fetch", "Web", "Fetch a page as readable text", _C, _WEB),
-    Entry("memory_search", "Memory", "Search memory files by meaning", _C, _MEM),
-    Entry("memory_get", "Memory", "Read part of a memory file", _C, _MEM),
-    Entry("sessions_list", "Sessions", "List sessions", _CM, _SES, sub_agent="orchestrator", module="clawkit.tools.sessions_list"),
-    Entry("sessions_history", "Sessions", "Read a session's transcript", _CM, _SES, sub_agent="orchestrator",
-          module="clawkit.tools.sessions_history"),
-    Entry("sessions_search", "Sessions", "Search what was said in sessions", _CM, _SES, sub_agent="orchestrator",
-          module="clawkit.tools.sessions_search"),
-    Entry("sessions_send", "Sessions", "Send a message to another session", _CM, _SES, sub_agent="never",
-          module="clawkit.tools.sessions_send"),
-    Entry("sessions_spawn", "Sessions", "Start a sub-agent", _C, _SES, sub_agent="orchestrator", module="clawkit.tools.sessions_spawn"),
-    Entry("sessions_yield", "Sessions", "End the turn and wait for sub-agents", _C, _SES, sub_agent="orchestrator",
-          module="clawkit.tools.sessions_yield"),
-    Entry("subagents", "Sessions", "List and steer sub-agent runs", _C, _SES, sub_agent="orchestrator-opt-in",
-          module="clawkit.tools.subagents"),
-    Entry("session_status", "Sessions", "Show the state of the session", ("minimal", "coding", "messaging"), _SES,
-          sub_agent="never", module="clawkit.tools.session_status"),
-    Entry("browser", "UI", "Control a web browser", (), ("ui",)),
-    Entry("canvas", "UI", "Show and drive a canvas on a device", (), ("ui",)),
-    Entry("message", "Messaging", "Send messages and channel actions", ("messaging",), ("messaging",), sub_agent="never"),
-    Entry("whatsapp_login", "Messaging", "Link a WhatsApp account", owner_only=True),
-    Entry("heartbeat_respond", "Automation", "Answer a heartbeat check", (), ("automation",)),
-    Entry("cron", "Automation", "Schedule tasks and reminders", _C, ("automation",), ("automations",), True, "never"),
-    Entry("gateway", "Automation", "Restart, configure or update the gateway", (), ("automation",), (), True, "never"),
-    Entry("nodes", "Nodes", "List and control paired devices", (), ("nodes",), (), True),
-    Entry("agents_list", "Agents", "List the agents that may be started", (), ("agents",), sub_agent="never",
-          module="clawkit.tools.agents_list"),
-    Entry("update_plan", "Agents", "Keep a plan of steps", (), ("agents",), ("progress_card",), sub_agent="never",
-          module="clawkit.tools.update_plan"),
-    Entry("image", "Media", "Look at an image with a vision model", _C, ("media",), ("view_image",)),
-    Entry("image_generate", "Media", "Make or change images", _C, ("media",)),
-    Entry("music_generate", "Media", "Make music", (), ("media",)),
-    Entry("video_generate", "Media", "Make videos", _C, ("media",)),
-    Entry("tts", "Media", "Turn text into speech", (), ("media",)),
+    Entry("read", "Files", "Read a file, page by page", _C, _FS, sub_agent="yes"),
+    Entry("write", "Files", "Create or overwrite a file", _C, _FS),
+    Entry("edit", "Files", "Replace exact pieces of a file", _C, _FS),
+    Entry("apply_patch", "Files", "Apply a patch over one or more files", _C, _FS, ("apply-patch",)),
+    Entry("grep", "Files", "Search file contents", _C, _FS, sub_agent="yes"),
+    Entry("find", "Files", "Find files by name pattern", _C, _FS, ("glob",), sub_agent="yes"),
+    Entry("ls", "Files", "List a directory", _C, _FS, sub_agent="yes"),
+    Entry("exec", "Runtime", "Run shell commands", _C, _RUN, ("bash",)),
+    Entry("process", "Runtime", "Watch and steer background commands", _C, _RUN),
+    Entry("code_execution", "Runtime", "Run Python or JavaScript, with variables kept", _C, _RUN),
+    Entry("web_search", "Web", "Search the web", _C, _WEB, available=False),
+    Entry("x_search", "Web", "Search posts on X", _C, _WEB, available=False),
+    Entry("web_fetch", "Web", "Fetch a page as readable text", _C, _WEB, available=False),
+    Entry("memory_search", "Memory", "Search memory files by meaning", _C, _MEM, available=False),
+    Entry("memory_get", "Memory", "Read part of a memory file", _C, _MEM, available=False),
+    Entry("sessions_list", "Sessions", "List sessions", _CM, _SES, sub_agent="orchestrator"),
+    Entry("sessions_history", "Sessions", "Read a session's transcript", _CM, _SES, sub_agent="orchestrator"),
+    Entry("sessions_search", "Sessions", "Search what was said in sessions", _CM, _SES, sub_agent="orchestrator"),
+    Entry("sessions_send", "Sessions", "Send a message to another session", _CM, _SES, sub_agent="never"),
+    Entry("sessions_spawn", "Sessions", "Start a sub-agent", _C, _SES, sub_agent="orchestrator"),
+    Entry("sessions_yield", "Sessions", "End the turn and wait for sub-agents", _C, _SES, sub_agent="orchestrator"),
+    Entry("subagents", "Sessions", "List and steer sub-agent runs", _C, _SES, sub_agent="orchestrator-opt-in"),
+    Entry("session_status", "Sessions", "Show the state of the session", ("minimal", "coding", "messaging"), _SES, sub_agent="never"),
+    Entry("browser", "UI", "Control a web browser", (), ("ui",), available=False),
+    Entry("canvas", "UI", "Show and drive a canvas on a device", (), ("ui",), available=False),
+    Entry("message", "Messaging", "Send messages and channel actions", ("messaging",), ("messaging",), sub_agent="never", available=False),
+    Entry("whatsapp_login", "Messaging", "Link a WhatsApp account", owner_only=True, available=False),
+    Entry("heartbeat_respond", "Automation", "Answer a heartbeat check", (), ("automation",), available=False),
+    Entry("cron", "Automation", "Schedule tasks and reminders", _C, ("automation",), ("automations",), True, "never", available=False),
+    Entry("gateway", "Automation", "Restart, configure or update the gateway", (), ("automation",), (), True, "never", available=False),
+    Entry("nodes", "Nodes", "List and control paired devices", (), ("nodes",), (), True, available=False),
+    Entry("agents_list", "Agents", "List the agents that may be started", (), ("agents",), sub_agent="never"),
+    Entry("update_plan", "Agents", "Keep a plan of steps", (), ("agents",), ("progress_card",), sub_agent="never"),
+    Entry("image", "Media", "Look at an image with a vision model", _C, ("media",), ("view_image",), available=False),
+    Entry("image_generate", "Media", "Make or change images", _C, ("media",), available=False),
+    Entry("music_generate", "Media", "Make music", (), ("media",), available=False),
+    Entry("video_generate", "Media", "Make videos", _C, ("media",), available=False),
+    Entry("tts", "Media", "Turn text into speech", (), ("media",), available=False),
 )
 # fmt: on
 
@@ -98,16 +91,10 @@ CATALOG: dict[str, Entry] = {entry.id: entry for entry in _ENTRIES}
 ALIASES: dict[str, str] = {alias: entry.id for entry in _ENTRIES for alias in entry.aliases}
 
 
-def _collect_groups() -> dict[str, tuple[str, ...]]:
-    groups: dict[str, list[str]] = {}
-    for entry in _ENTRIES:
-        for group in entry.groups:
-            groups.setdefault(f"group:{group}", []).append(entry.id)
-    groups["group:openclaw"] = [entry.id for entry in _ENTRIES]
-    return {name: tuple(ids) for name, ids in groups.items()}
-
-
-GROUPS: dict[str, tuple[str, ...]] = _collect_groups()
+GROUPS: dict[str, tuple[str, ...]] = {
+    f"group:{group}": tuple(entry.id for entry in _ENTRIES if group in entry.groups)
+    for group in dict.fromkeys(group for entry in _ENTRIES for group in entry.groups)
+} | {"group:openclaw": tuple(CATALOG)}
 PROFILES: dict[str, tuple[str, ...]] = {
     profile: tuple(entry.id for entry in _ENTRIES if profile in entry.profiles)
     for profile in ("minimal", "coding", "messaging")

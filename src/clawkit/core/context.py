@@ -10,9 +10,9 @@ from typing import Any, TypeVar
 from msgspec import Struct
 
 from clawkit.config.modelref import ModelRef
-from clawkit.core.approval import Ask
+from clawkit.core.approval import Ask, no_approver
 from clawkit.core.result import Result
-from clawkit.errors import ToolAuthorizationError, ToolError
+from clawkit.errors import ToolError
 
 T = TypeVar("T")
 Update = Callable[[Result], Awaitable[None]]
@@ -27,8 +27,7 @@ class Sender(Struct, frozen=True):
     e164: str = ""
     username: str = ""
     name: str = ""
-    roles: tuple[str, ...] = ()
-    """Roles on the server that the message comes from."""
+    roles: tuple[str, ...] = ()  # roles on the server that the message comes from
 
 
 class Scope(Struct, frozen=True):
@@ -42,14 +41,11 @@ class Scope(Struct, frozen=True):
     group: str = ""
     sender: Sender = Sender()
     sandboxed: bool = False
-    depth: int = 0
-    """0 for a main session, 1 for a sub-agent, 2 for its sub-agent."""
-    allow: tuple[str, ...] | None = None
-    """A list for this run only; an empty one allows no tool."""
+    depth: int = 0  # 0 for a main session, 1 for a sub-agent, 2 for its sub-agent
+    allow: tuple[str, ...] | None = None  # a list for this run only; an empty one allows no tool
     context_window: int | None = None
     """Size of the model's context window in tokens; None if unknown."""
-    delegates: bool = False
-    """Whether the agent can start others."""
+    delegates: bool = False  # whether the agent can start others
     cwd: str = ""
     """Directory below the workspace that relative paths start from; empty for the workspace. It has
     no effect on what may be accessed."""
@@ -62,10 +58,8 @@ class InForce(Struct, frozen=True):
     """The tools of the run, for tools that report them. Looked up like a service."""
 
     tools: tuple[str, ...]
-    removed: int
-    """How many tools policy removed."""
-    off: int = 0
-    """How many more are disabled by settings."""
+    removed: int  # how many tools policy removed
+    off: int = 0  # how many more are disabled by settings
 
 
 async def _drop(_update: Result) -> None:
@@ -76,10 +70,8 @@ def _drop_notice(_notice: Result) -> None:
     return None
 
 
-async def _no_approver(wish: Ask) -> None:
-    raise ToolAuthorizationError(
-        f"{wish.title}: there is no one to ask", reason="approval-unavailable"
-    )
+async def _refuse(wish: Ask) -> None:
+    raise no_approver(wish.title, wish.to_allow)
 
 
 def _any_path(_path: str) -> bool:
@@ -91,14 +83,12 @@ class Context(Struct, frozen=True):
 
     call_id: str
     scope: Scope
-    workspace: str
-    """Absolute path of the working directory of the run."""
+    workspace: str  # absolute path of the working directory of the run
     services: Mapping[type, object] = MappingProxyType({})
     send_update: Update = _drop
     notify: Callable[[Result], None] = _drop_notice
     """Reports the outcome of something that continued after its call returned."""
-    ask: AskPerson = _no_approver
-    """Asks a person during a call: returns if allowed, raises if not."""
+    ask: AskPerson = _refuse  # asks a person during a call: returns if allowed, raises if not
     permits: Callable[[str], bool] = _any_path
     """Whether the rules would allow this call with another path, for tools that find files
     themselves. A path that would need approval is not permitted."""

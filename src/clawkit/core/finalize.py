@@ -15,8 +15,8 @@ EVENT_TEXT = 8_000
 EVENT_DETAIL = 2_000
 EVENT_ERROR = 400
 OUTPUT = "aggregated"
-_SCALARS = (bool, int, float, type(None))
 """The detail with the output of a command, whose end matters most."""
+_SCALARS = (bool, int, float, type(None))
 
 
 def finalize(result: Result, *, redactor: Redactor, context_window: int | None) -> Result:

@@ -23,7 +23,7 @@ from clawkit.core.context import Context
 from clawkit.core.result import Result
 from clawkit.core.tasks import bounded, in_thread
 from clawkit.core.tool import is_tool_name
-from clawkit.errors import RegistryError
+from clawkit.errors import RegistryError, ToolAuthorizationError
 
 TIMEOUT_S = 15.0
 GRACE_S = 1.0
@@ -64,17 +64,6 @@ class _Hook(Struct, frozen=True):
         return self.tools is None or canonical(tool) in self.tools
 
 
-class Outcome(Struct, frozen=True):
-    """The combined outcome of the before-hooks."""
-
-    params: Mapping[str, Any]
-    rewritten: bool = False
-    ask: Ask | None = None
-    blocked: str | None = None
-    failed: bool = False
-    """Blocked because a hook failed, not because it refused."""
-
-
 class Hooks(Struct):
     """The hooks of one run."""
 
@@ -108,22 +97,35 @@ class Hooks(Struct):
         _add(self._after, hook, priority, tools, timeout_s)
         return hook
 
-    async def run_before(self, call: Call) -> Outcome:
-        outcome = Outcome(call.params)
+    async def run_before(self, call: Call) -> tuple[Mapping[str, Any], Ask | None]:
+        """The parameters, the same object unless rewritten, and what to ask a person.
+
+        Raises `ToolAuthorizationError` if a hook blocks the call.
+        """
+        params, ask = call.params, None
         for hook in self._before:
             if not hook.wants(call.tool):
                 continue
             try:
-                verdict = await _run(hook, _copy(call, outcome.params))
-                outcome = _apply(outcome, verdict, hook)
-            except Exception as error:  # noqa: BLE001  # whatever goes wrong in a hook, it blocks
+                verdict = await _run(hook, _copy(call, params))
+                if isinstance(verdict, Rewrite):
+                    verdict = Rewrite(copy.deepcopy(dict(verdict.params)))
+                elif not isinstance(verdict, Deny | Ask | None):
+                    kind = type(verdict).__name__
+                    raise TypeError(f"it returned {kind}, not None, Deny, Rewrite or Ask")
+            except Exception as error:  # whatever goes wrong in a hook, it blocks
                 log.warning("before-hook %s failed: %r", hook.name, error)
                 problem = "took too long" if isinstance(error, TimeoutError) else "failed"
-                reason = f"blocked because the hook {hook.name} {problem}"
-                return replace(outcome, blocked=reason, failed=True)
-            if outcome.blocked is not None:
-                return outcome
-        return outcome
+                why = f"blocked because the hook {hook.name} {problem}"
+                raise ToolAuthorizationError(why, reason="hook-failed") from error
+            if isinstance(verdict, Deny):
+                why = verdict.reason or f"blocked by the hook {hook.name}"
+                raise ToolAuthorizationError(why, reason="hook")
+            if isinstance(verdict, Rewrite) and ask is None:
+                params = verdict.params
+            elif isinstance(verdict, Ask) and ask is None:
+                ask = replace(verdict, asked_by=verdict.asked_by or f"hook {hook.name}")
+        return params, ask
 
     async def run_after(self, call: Call, result: Result) -> Result:
         for hook in self._after:
@@ -158,25 +160,6 @@ def _add(
 def _copy(call: Call, params: Mapping[str, Any]) -> Call:
     """The call for a hook, which may modify its copy of the parameters."""
     return replace(call, params=copy.deepcopy(dict(params)))
-
-
-def _apply(outcome: Outcome, verdict: object, hook: _Hook) -> Outcome:
-    match verdict:
-        case None:
-            return outcome
-        case Deny(reason):
-            return replace(outcome, blocked=reason or f"blocked by the hook {hook.name}")
-        case Ask():
-            wish = verdict if verdict.asked_by else replace(verdict, asked_by=f"hook {hook.name}")
-            return outcome if outcome.ask is not None else replace(outcome, ask=wish)
-        case Rewrite(params):
-            if outcome.ask is not None:
-                return outcome
-            return replace(outcome, params=copy.deepcopy(dict(params)), rewritten=True)
-        case _:
-            raise TypeError(
-                f"a before-hook returns None, Deny, Rewrite or Ask, not {type(verdict).__name__}"
-            )
 
 
 async def _run(hook: _Hook, *arguments: object) -> Any:

@@ -206,11 +206,9 @@ class _Reader:
 
 def advertised(tool: Tool, name: str) -> str | None:
     """The parameter that a name in any accepted spelling refers to; None if there is none."""
-    properties = tool.schema.get("properties", {})
-    known = isinstance(properties, Mapping)
-    if not known or name in properties:
-        return name if known else None
-    return _resolve(name, _spellings(tuple(properties)), tool.aliases)
+    if name in tool.properties:
+        return name
+    return _resolve(name, _spellings(tuple(tool.properties)), tool.aliases)
 
 
 def _resolve(key: str, spellings: Mapping[str, str], aliases: Mapping[str, str]) -> str | None:
@@ -228,7 +226,6 @@ def _spellings(names: tuple[str, ...]) -> dict[str, str]:
 
 
 def same_name(first: str, second: str) -> bool:
-    """Whether two names are spellings of the same parameter."""
     return first == second or _snake(first) == _snake(second)
 
 
@@ -274,7 +271,7 @@ def _explain(tool: Tool, params: Mapping[str, Any]) -> list[str]:
 
 
 def _describe(tool: Tool, name: str) -> str:
-    part = _follow(tool.schema.get("properties", {}).get(name, {}), tool.schema)
+    part = _follow(tool.properties.get(name, {}), tool.schema)
     words = [str(word) for word in (part.get("type"), part.get("description")) if word]
     return f" ({': '.join(words)})" if words else ""
 

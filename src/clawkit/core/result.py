@@ -36,7 +36,6 @@ class Result(Struct, frozen=True):
 
     @classmethod
     def text(cls, text: str, **details: Any) -> Result:
-        """A single text block."""
         return cls((Text(text),), details)
 
     @classmethod
@@ -46,8 +45,13 @@ class Result(Struct, frozen=True):
 
     @classmethod
     def error(cls, tool: str, message: str, **details: Any) -> Result:
-        """A failed call."""
         return cls.json({"status": "error", "tool": tool, "error": message, **details})
+
+    @classmethod
+    def blocked(cls, tool: str, reason: str, denied: str, code: int = 403, **more: Any) -> Result:
+        """A call that was refused; `denied` is the kind of refusal, for programs."""
+        details = {"tool": tool, "deniedReason": denied, "reason": reason, "code": code, **more}
+        return cls.text(reason, status="blocked", **details)
 
     @classmethod
     def of(cls, value: object, tool: str) -> Result:
@@ -135,10 +139,7 @@ def _bound(details: Mapping[str, Any]) -> None:
 
 
 def _from_shape(value: Mapping[str, Any]) -> Result | None:
-    """The result that a mapping describes, or None if it is just a mapping.
-
-    Keys other than `content` and `details` are added to the details.
-    """
+    """The result that a mapping describes, with further keys in the details; None if it is data."""
     blocks = _to_blocks(value.get("content"))
     if blocks is None:
         return None
@@ -172,13 +173,10 @@ log = logging.getLogger(__name__)
 
 
 def failure(tool: str, error: Exception) -> Result:
-    """The result for an exception."""
     while isinstance(error, ExceptionGroup) and len(error.exceptions) == 1:
         error = error.exceptions[0]
     if isinstance(error, ToolAuthorizationError):
-        reason, code = str(error), error.status
-        denied = {"deniedReason": error.reason, "reason": reason, "code": code}
-        return Result.text(reason, status="blocked", tool=tool, **denied)
+        return Result.blocked(tool, str(error), error.reason, error.status)
     if isinstance(error, ClawkitError):
         code = error.status if isinstance(error, ToolError) else 500
         return Result.error(tool, str(error), code=code)

@@ -76,27 +76,22 @@ async def in_thread(function: Callable[..., Any], *args: Any, **kwargs: Any) -> 
     loop = asyncio.get_running_loop()
     future: asyncio.Future[Any] = loop.create_future()
 
-    def settle(result: Any, error: BaseException | None) -> None:
-        if future.done():
-            return
-        if error is None:
-            future.set_result(result)
-        else:
-            future.set_exception(error)
+    def settle(set_outcome: Callable[[Any], None], outcome: Any) -> None:
+        if not future.done():
+            set_outcome(outcome)
 
     def work() -> None:
-        result: Any = None
-        failure: BaseException | None = None
+        outcome: tuple[Callable[[Any], None], Any]
         try:
-            result = function(*args, **kwargs)
+            outcome = future.set_result, function(*args, **kwargs)
         except (StopIteration, KeyboardInterrupt) as error:
             # A future cannot carry StopIteration; and this KeyboardInterrupt is not a Ctrl-C, which
             # arrives in the main thread.
-            failure = RuntimeError(f"the function raised {type(error).__name__}")
+            outcome = future.set_exception, RuntimeError(f"it raised {type(error).__name__}")
         except BaseException as error:  # noqa: BLE001  # a thread's root: passed to the waiter
-            failure = error
+            outcome = future.set_exception, error
         try:
-            loop.call_soon_threadsafe(settle, result, failure)
+            loop.call_soon_threadsafe(settle, *outcome)
         except RuntimeError:
             log.debug("a thread ended after its event loop: %r", function)
 
@@ -113,8 +108,7 @@ class _Threads:
     def __init__(self) -> None:
         self._jobs: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
         self._lock = threading.Lock()
-        self._idle = 0
-        """Waiting threads without a job on its way."""
+        self._idle = 0  # waiting threads without a job on its way
 
     def run(self, job: Callable[[], None]) -> None:
         """Run a job immediately; it must not raise."""

@@ -1,4 +1,4 @@
-"""A tool is data plus one async function: parameters, effects, and wrappers."""
+"""A tool is data plus one async function: parameters, effects, wrappers, and the registry."""
 
 from __future__ import annotations
 
@@ -10,22 +10,14 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Set
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from types import MappingProxyType
-from typing import (
-    TYPE_CHECKING,
-    Annotated,
-    Any,
-    Literal,
-    Protocol,
-    cast,
-    get_type_hints,
-    overload,
-)
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Protocol, cast, get_type_hints, overload
 
 import msgspec
 
+from clawkit.core.catalog import ALIASES, CATALOG, canonical
 from clawkit.core.context import Context
 from clawkit.core.paths import real_path
-from clawkit.errors import SchemaError, ToolAuthorizationError, ToolInputError
+from clawkit.errors import RegistryError, SchemaError, ToolAuthorizationError, ToolInputError
 from clawkit.text import one_line
 
 if TYPE_CHECKING:
@@ -177,13 +169,11 @@ class Tool:
 
     @cached_property
     def struct(self) -> type[msgspec.Struct] | None:
-        """The struct that validated parameters are converted to, if any."""
         kind = self.parameters
         return kind if isinstance(kind, type) and issubclass(kind, msgspec.Struct) else None
 
     @cached_property
     def model(self) -> type[Model] | None:
-        """The pydantic model that validated parameters are converted to, if any."""
         kind = self.parameters
         is_model = isinstance(kind, type) and hasattr(kind, "model_validate")
         return cast("type[Model]", kind) if is_model else None
@@ -222,12 +212,17 @@ class Tool:
         return schema | {"type": "object"}
 
     @cached_property
+    def properties(self) -> Mapping[str, Any]:
+        """The schema of each parameter; empty if the schema does not name any."""
+        found = self.schema.get("properties")
+        return found if isinstance(found, Mapping) else {}
+
+    @cached_property
     def offered(self) -> dict[str, Any]:
         """The schema shown to models and people, without hidden parameters."""
-        properties = self.schema.get("properties")
-        if not isinstance(properties, Mapping) or self.hidden.isdisjoint(properties):
+        if self.hidden.isdisjoint(self.properties):
             return self.schema
-        shown = {name: part for name, part in properties.items() if name not in self.hidden}
+        shown = {name: part for name, part in self.properties.items() if name not in self.hidden}
         offered = self.schema | {"properties": shown}
         if isinstance(required := self.schema.get("required"), list):
             offered["required"] = [name for name in required if name not in self.hidden]
@@ -236,19 +231,16 @@ class Tool:
     @cached_property
     def defaults(self) -> dict[str, Any]:
         """The values of omitted parameters, according to the schema."""
-        properties = self.schema.get("properties", {})
-        parts = properties.items() if isinstance(properties, Mapping) else ()
         return {
             name: part["default"]
-            for name, part in parts
+            for name, part in self.properties.items()
             if isinstance(part, Mapping) and "default" in part
         }
 
     @cached_property
     def stray_paths(self) -> tuple[str, ...]:
         """Declared paths that are not parameters: no rule would apply to them."""
-        known = self.schema.get("properties", {})
-        return tuple(name for name in self.paths if name.partition(".")[0] not in known)
+        return tuple(name for name in self.paths if name.partition(".")[0] not in self.properties)
 
     @cached_property
     def validator(self) -> Any:
@@ -402,9 +394,7 @@ def _read_docstring(func: Callable[..., object]) -> tuple[str, dict[str, str]]:
 
 
 def action_values(tool: Tool) -> tuple[str, ...]:
-    """The actions that a tool offers; empty if it has none."""
-    properties = tool.schema.get("properties")
-    action = properties.get("action") if isinstance(properties, Mapping) else None
+    action = tool.properties.get("action")
     values = action.get("enum") if isinstance(action, Mapping) else None
     return tuple(each for each in values or () if isinstance(each, str))
 
@@ -433,3 +423,42 @@ def without_actions(tool: Tool, actions: Set[str], reason: str) -> Tool:
 
     off = {**tool.off, **why}
     return replace(tool, parameters=schema, execute=execute, effects=effects, off=off)
+
+
+CORE = "core"
+CALLER = "caller"
+
+
+class Registered(msgspec.Struct, frozen=True):
+    """A tool and its origin: `core`, `caller`, `plugin:<id>` or `mcp:<server>`."""
+
+    tool: Tool
+    source: str
+    optional: bool = False
+    """Offered only if an allow list names it, its plugin, `group:plugins` or `*`."""
+
+
+class Registry(dict[str, Registered]):
+    """Tools by canonical name. The first owner keeps a name; names and aliases of built-in tools
+    belong to the core."""
+
+    def add(self, given: Registered) -> None:
+        """Register a tool. Raises `RegistryError` if the name is taken or reserved."""
+        tool, source = given.tool, given.source
+        key, owner = canonical(tool.name), canonical(source.partition(":")[2])
+        what = f"tool {tool.name!r} from {source}"
+        if owner in CATALOG:
+            raise RegistryError(
+                f"{source} has the id of a built-in tool, so none of its tools are offered"
+            )
+        if source != CORE and key == "bundle-mcp":
+            raise RegistryError(f"{what} has a reserved name; give it another one")
+        if source != CORE and key in CATALOG:
+            is_alias = tool.name.strip().lower() in ALIASES
+            shadowed = f"an old name of {key!r}" if is_alias else "a built-in tool"
+            raise RegistryError(f"{what} would shadow {shadowed}; give it another name")
+        if holder := self.get(key):
+            raise RegistryError(
+                f"{what} is already provided by {holder.source}; give it another name"
+            )
+        self[key] = given

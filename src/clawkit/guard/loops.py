@@ -83,13 +83,11 @@ class Hit(msgspec.Struct, frozen=True):
 
     @property
     def intervention(self) -> dict[str, Any]:
-        """Machine-readable."""
         level = "critical" if self.critical else "warning"
         return {"detector": self.detector, "level": level, "count": self._count}
 
     @property
     def notice(self) -> str:
-        """Appended to a result."""
         return f"[Loop guard: {self.found}. {self.instead}.]"
 
     @property
@@ -173,12 +171,10 @@ class LoopGuard:
     def __init__(self, settings: LoopDetection) -> None:
         self._settings = settings
         self._turn = -1
-        self._after: list[tuple[str, str]] | None = None
-        """The first few calls since compaction."""
+        self._after: list[tuple[str, str]] | None = None  # the first few calls since compaction
         self.begin()
 
     def begin(self) -> None:
-        """Start a new turn."""
         self._turn += 1
         self._forget()
         self._refused = 0
@@ -199,16 +195,13 @@ class LoopGuard:
         self._records: deque[_Record] = deque(maxlen=self._settings.history_size)
         self._matches = dict.fromkeys(PERIODS, 0)
         """By period: how many of the last calls equal the one that many calls before."""
-        self._held: _Cycle | None = None
-        """Alternating calls that were refused."""
+        self._held: _Cycle | None = None  # alternating calls that were refused
         self._failure = ""
-        self._failing = 0
-        """How many commands in a row failed like the last one."""
+        self._failing = 0  # how many commands in a row failed like the last one
         self._news = self._steps = 0
         self._batch: list[_Ticket] = []
 
     def admit(self, calls: Sequence[Asked]) -> Admission:
-        """Admit the calls of one message, or refuse all of them."""
         if self._stop is not None:
             return self._refuse([call.tool for call in calls], 0, self._stop)
         if not self._settings.enabled and self._after is None:
@@ -236,7 +229,6 @@ class LoopGuard:
         return _Ticket(tool, asked.known, sent, key, is_poll(tool, sent), self._turn)
 
     def note(self, ticket: object, result: Result, *, acts: bool) -> Result:
-        """Record a result; returns it, with a notice if there is one."""
         if not isinstance(ticket, _Ticket) or ticket.turn != self._turn:
             return result
         ticket.acts = acts
@@ -273,18 +265,12 @@ class LoopGuard:
             others = "not executed: another call of the same message was refused as a loop. " + (
                 "The turn ends here." if ends else "Send this one separately if you still need it."
             )
+        more: dict[str, Any] = {"intervention": hit.intervention}
+        more |= {"terminate": True} if ends else {}
         results = []
         for number, tool in enumerate(tools):
             why = reason if number == trigger else others
-            details = {
-                "status": "blocked",
-                "tool": one_line(tool, _MAX_NAME),
-                "deniedReason": "tool-loop",
-                "reason": why,
-                "code": 403,
-                "intervention": hit.intervention,
-            }
-            results.append(Result.text(why, **details, **({"terminate": True} if ends else {})))
+            results.append(Result.blocked(one_line(tool, _MAX_NAME), why, "tool-loop", **more))
         return Admission((), results)
 
     def _judge(self, ticket: _Ticket) -> Hit | None:

@@ -52,8 +52,6 @@ _OF_A_QUESTION = ("status", "reason", "host", "command", "warningText")
 
 
 class Outcome(msgspec.Struct, frozen=True):
-    """The comparable outcome of a call."""
-
     mark: str  # equal for equivalent results
     failure: str = ""  # equal for commands that failed alike, ignoring retry counters
     fruitless: bool = False  # it failed, or should have changed something but did not
@@ -80,7 +78,6 @@ def call_key(tool: str, params: object) -> str:
 
 
 def outcome_of(tool: str, params: object, result: Result) -> Outcome:
-    """The outcome of a call, ignoring what varies every time."""
     details = result.details
     if tool in _CHANGING and details.get("changed") is False:
         return Outcome("unchanged", fruitless=True)

@@ -20,8 +20,8 @@ from typing import Any, Literal
 import msgspec
 from msgspec.structs import replace
 
-from clawkit.config.check import check
 from clawkit.config.json5 import Json5Error, format_path
+from clawkit.config.load import check
 from clawkit.config.model import Config
 from clawkit.config.modelref import normalize_provider
 from clawkit.config.paths import expand, home

@@ -78,8 +78,7 @@ class _Builder:
         self.mine: Place = (f"agents.{scope.agent}.tools", self.agent.tools)
         self.general: Place = ("tools", config.tools)
         self.warnings: list[str] = []
-        self.opt_in: list[Matcher] = []
-        """All lists that can opt in to an optional tool."""
+        self.opt_in: list[Matcher] = []  # all lists that can opt in to an optional tool
 
     def build(self) -> Iterator[Step]:
         if not self.config.agents.key_of(self.scope.agent) and self.scope.agent != "main":
@@ -260,8 +259,6 @@ Effect = Literal["allow", "deny", "not-allowed"]
 
 
 class Subject(msgspec.Struct, frozen=True):
-    """A tool as policy sees it."""
-
     name: str  # canonical
     source: str = "core"
     owner_only: bool = False
@@ -303,7 +300,6 @@ _BUILT_IN: dict[Effect, str] = {
 
 
 def trace(step: Step, effect: Effect, rule: ListRule, entry: str) -> Trace:
-    """The trace for a rule of a step."""
     words = _BUILT_IN if rule.built_in else _WORDS
     shown = rule.shown or entry
     why = words[effect].format(key=rule.key, entry=shown)

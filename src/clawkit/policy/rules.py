@@ -37,8 +37,6 @@ _META = r"[\\^$.|?*+()\[\]{}]"
 
 
 class Pattern(msgspec.Struct, frozen=True):
-    """A compiled value of a rule."""
-
     text: str
     test: Test
     is_regex: bool
@@ -155,8 +153,6 @@ _REGEX = r"(?s)/(.+)/([gimsuxyAGIMSUXY]{0,4})"
 
 
 class Rule(msgspec.Struct, frozen=True):
-    """A compiled rule."""
-
     number: int
     tools: Matcher
     action: Pattern | None
@@ -219,7 +215,6 @@ def compile_pattern(text: str) -> Pattern:
 def judge(
     rules: Sequence[Rule], tool: Tool, name: str, params: Mapping[str, Any], ctx: Context
 ) -> Deny | Ask | None:
-    """The decision of the rules about a validated call."""
     paths = _Paths(tool, params, ctx.workspace)
     rule = _find(rules, name, paths)
     if rule is None or rule.effect == "allow":

@@ -1,12 +1,19 @@
-"""Selects the setting for a model, sender or group. Case is ignored throughout."""
+"""Selects the setting for a model, sender or group, ignoring case, and the agent for a message."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Any
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
+from msgspec import Struct
+
+from clawkit.config.model import Config
 from clawkit.config.modelref import ModelRef, normalize_provider
 from clawkit.core.context import Scope, Sender
+
+if TYPE_CHECKING:
+    from clawkit.config.sections.messaging import Binding, BindingMatch, Peer
 
 Found = tuple[str, Any]
 """An entry and its configuration key."""
@@ -49,7 +56,6 @@ def _fits(key: str, wanted: str) -> bool:
 
 
 def provider_warnings(entries: Mapping[str, Any] | None, key: str) -> Iterator[str]:
-    """Warnings about keys that no model can match."""
     for written in entries or ():
         if "*" in written or written.strip().endswith("/") or not written.strip():
             yield f"{key}.{written} matches no model; a key is a provider or provider/model"
@@ -83,7 +89,6 @@ def _plain_name(kind: str, name: str) -> str:
 
 
 def sender_warnings(entries: Mapping[str, Any] | None, key: str) -> Iterator[str]:
-    """Warnings about keys with an unknown kind of name."""
     for written in entries or ():
         kind, colon, name = written.strip().partition(":")
         unknown = colon and kind.casefold() not in _KINDS
@@ -110,3 +115,82 @@ def group_ids(group: str) -> Iterator[str]:
         at = group.casefold().find(suffix)
         if at > 0:
             yield group[:at]
+
+
+_ANY = "*"
+_DEFAULT_ACCOUNTS = ("", "default")
+_PEER, _ROLES, _GUILD, _TEAM, _ACCOUNT, _CHANNEL = range(6)
+_ASSIGNED = re.compile(r"^!|[0-9]")
+"""Group ids that a platform assigns. Where people name groups, `ops:topic:x` need not be a topic
+of `ops`."""
+
+
+class Origin(Struct, frozen=True):
+    """Where a message comes from; without a channel, this machine."""
+
+    channel: str = ""
+    account: str = ""  # empty for the channel's default account
+    group: str = ""  # empty for a direct message
+    sender: Sender = Sender()
+    space: str = ""  # the server or team that the group belongs to
+
+
+class Choice(Struct, frozen=True):
+    agent: str
+    by: str = ""  # settings key of the binding; empty if none matched
+
+
+def choose_agent(config: Config, named: str | None, origin: Origin) -> Choice:
+    """The named agent, else that of the most specific binding, else the default one.
+    Raises `ConfigError` for an agent that is not configured."""
+    if not named and (number := find_binding(config.bindings, origin)) is not None:
+        agent = config.agents.choose(config.bindings[number].agent_id).strip().lower()
+        return Choice(agent, f"bindings[{number}]")
+    return Choice(config.agents.choose(named))
+
+
+def find_binding(bindings: Sequence[Binding], origin: Origin) -> int | None:
+    """Index of the most specific matching binding, the first of several; None if none matches."""
+    if not origin.channel:
+        return None
+    ranked = [
+        (rank, number)
+        for number, binding in enumerate(bindings)
+        if binding.type == "route" and (rank := _rank(binding.match, origin)) is not None
+    ]
+    return min(ranked)[1] if ranked else None
+
+
+def _rank(match: BindingMatch, origin: Origin) -> tuple[int, int] | None:
+    """How specific a binding is, the lowest being the most specific; None if it does not match.
+    Everything that it names must match exactly: people can choose names that differ only in case or
+    look alike."""
+    account = match.account_id or ""
+    accounts = (account,) if account else _DEFAULT_ACCOUNTS
+    fits_account = account == _ANY or origin.account in accounts
+    fits_roles = not match.roles or not {*match.roles}.isdisjoint(origin.sender.roles)
+    fits_space = {match.guild_id, match.team_id} <= {None, "", origin.space}
+    # Beyond ASCII, letters that are not the same become so without case.
+    fold = str.lower if origin.channel.isascii() else str
+    fits_channel = fold(match.channel) == fold(origin.channel)
+    if not (fits_channel and fits_account and fits_roles and fits_space):
+        return None
+    if match.peer is not None:
+        distance = _distance(match.peer, origin)
+        return None if distance is None else (_PEER, distance)
+    if match.guild_id:
+        return (_ROLES if match.roles else _GUILD), 0
+    if match.team_id:
+        return _TEAM, 0
+    return (_CHANNEL if account == _ANY else _ACCOUNT), 0
+
+
+def _distance(peer: Peer, origin: Origin) -> int | None:
+    """0 for the peer itself, more for a group that contains the topic or thread."""
+    is_group = peer.kind in ("group", "channel")
+    if is_group != bool(origin.group):
+        return None
+    ids = [origin.group] if is_group else [origin.sender.id]
+    if is_group and _ASSIGNED.search(str(peer.id)):
+        ids = list(group_ids(origin.group))
+    return next((n for n, each in enumerate(ids) if each and each == str(peer.id)), None)

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 import msgspec
 
 from clawkit.core.catalog import CATALOG, GROUPS, canonical
-from clawkit.core.registry import CALLER
+from clawkit.core.tool import CALLER
 from clawkit.errors import ConfigError, Issue
 from clawkit.globs import Glob
 from clawkit.text import nearest
@@ -60,8 +60,7 @@ class Matcher:
         self.entries: tuple[str, ...] = tuple(entry for entry in entries if entry.strip())
         self._exact: dict[str, str] = {}
         self._globs: list[tuple[Glob, str]] = []
-        self.unmatched: list[str] = []
-        """Entries that match no known tool."""
+        self.unmatched: list[str] = []  # entries that match no known tool
         self.foreign = bool(self.entries)
         """Whether all entries refer, or may refer, to plugin tools: none to one of our own."""
         for index, entry in enumerate(self.entries):
@@ -127,7 +126,6 @@ class Matcher:
 
 
 def explain_unmatched(entry: str, universe: Universe) -> str:
-    """A message for the operator about an entry that matches nothing."""
     name = canonical(entry)
     known = tuple(GROUPS) if name.startswith("group:") else tuple(universe.names)
     close = [] if "*" in name else nearest(name, known, 1)

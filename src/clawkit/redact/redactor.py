@@ -12,13 +12,15 @@ from typing import Any
 from clawkit.redact.masking import (
     MASK,
     conceal,
+    is_login,
     is_secret_name,
     mask,
     mask_group,
+    mask_shapes,
     mask_unless_placeholder,
+    mask_values,
     regex,
 )
-from clawkit.redact.shapes import is_login, mask_shapes, mask_values
 
 WINDOW = 2_048
 """Characters that an operator's pattern sees at once, to limit the cost of a slow one."""
@@ -114,10 +116,7 @@ class Redactor:
     """Masks everything that looks like a secret, and the exact values it was given."""
 
     def __init__(self, values: Iterable[str] = (), patterns: Iterable[str] = ()) -> None:
-        """`values` are resolved secrets, `patterns` the operator's expressions.
-
-        Raises ValueError for an invalid pattern.
-        """
+        """`values` are resolved secrets. Raises ValueError for an invalid pattern."""
         self._learning = threading.Lock()
         self._values: set[str] = set()
         self._forms: tuple[str, ...] = ()

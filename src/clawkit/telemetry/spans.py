@@ -142,7 +142,7 @@ class Spans:
         self._session, self._failure = name(event.session), ""
         self._new.clear()
         self._said.clear()
-        attributes = self._about_model("invoke_agent", event.model)
+        attributes = self._about("invoke_agent", event.model)
         self._turn = self._tracer.start_span(
             f"invoke_agent {self._agent}", context, attributes=attributes
         )
@@ -192,7 +192,7 @@ class Spans:
 
     def _request(self, outcome: Attributes) -> Span:
         model, self._asked = self._asked, ""
-        attributes = self._about_model("chat", model) | {"gen_ai.request.stream": True}
+        attributes = self._about("chat", model) | {"gen_ai.request.stream": True}
         if self._first_ns:
             waited = max(self._first_ns - self._asked_ns, 0) / 1e9
             attributes["gen_ai.response.time_to_first_chunk"] = waited
@@ -222,27 +222,25 @@ class Spans:
 
     def _call(self, event: Mapping[str, Any]) -> Span:
         tool = name(event["tool"])
-        attributes: Attributes = {
-            "gen_ai.operation.name": "execute_tool",
+        attributes = self._about("execute_tool") | {
             "gen_ai.tool.name": tool,
             "gen_ai.tool.call.id": name(event["callId"]),
             "gen_ai.tool.type": "function",
-            "gen_ai.agent.name": self._agent,
-            "gen_ai.conversation.id": self._session,
         }
         if self._capture.tool_inputs and event.get("params") is not None:
             attributes["gen_ai.tool.call.arguments"] = self._value(event["params"])
         return self._tracer.start_span(f"execute_tool {tool}", self._inside, attributes=attributes)
 
-    def _about_model(self, operation: str, model: str) -> Attributes:
-        provider, model = _names(model)
-        return {
+    def _about(self, operation: str, model: str = "") -> Attributes:
+        attributes: Attributes = {
             "gen_ai.operation.name": operation,
-            "gen_ai.provider.name": provider,
-            "gen_ai.request.model": model,
             "gen_ai.agent.name": self._agent,
             "gen_ai.conversation.id": self._session,
         }
+        if model:
+            provider, model = _names(model)
+            attributes |= {"gen_ai.provider.name": provider, "gen_ai.request.model": model}
+        return attributes
 
     def _finish(self, span: Span, problem: str, error: str = "", is_shown: bool = False) -> None:
         """End a span. Error messages often repeat content, so they are treated as such."""

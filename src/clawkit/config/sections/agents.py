@@ -1,22 +1,22 @@
 """Agents, their context limits, and conversations: `agents` and `session`."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import msgspec
 from msgspec import Meta
 
-from clawkit.config.section import Conflict, Count, Name, Override, Positive, Section
+from clawkit.config.section import Conflict, Count, Name, Override, Positive, Section, suggest
 from clawkit.config.sections.sandbox import Sandbox
 from clawkit.config.sections.shared import ModelInput, Scope, Thinking
 from clawkit.config.sections.tools import AgentTools
 from clawkit.errors import ConfigError, Issue
-from clawkit.text import nearest, one_line, parse_time
+from clawkit.text import one_line, parse_time
 
 if TYPE_CHECKING:
-    from clawkit.config.sections.automation import Heartbeat
-    from clawkit.config.sections.memory import AgentMemory, MemorySearch
+    from clawkit.config.sections.gateway import Heartbeat
     from clawkit.config.sections.messaging import GroupChat
+    from clawkit.config.sections.plugins import AgentMemory, MemorySearch
 
 
 class ContextLimits(Section):
@@ -239,20 +239,18 @@ class Agents(Section):
 
     def key_of(self, agent_id: str) -> str:
         """Settings key of an agent; empty if it is not configured."""
-        wanted = _normal(agent_id)
-        for index, agent in enumerate(self.listed):
-            if _normal(agent.id or "") == wanted:
-                return f"agents.list[{index}]"
-        return next(
-            (f"agents.entries.{name}" for name in self.entries if _normal(name) == wanted), ""
-        )
+        return next((key for key, name, _ in self._all() if name == _normal(agent_id)), "")
 
     def by_id(self) -> dict[str, Agent]:
         """All agents by lowercase id, those of `list` first."""
-        named = [(agent.id or "", agent) for agent in self.listed] + list(self.entries.items())
-        return {
-            _normal(name): msgspec.structs.replace(agent, id=_normal(name)) for name, agent in named
-        }
+        return {name: msgspec.structs.replace(agent, id=name) for _, name, agent in self._all()}
+
+    def _all(self) -> Iterator[tuple[str, str, Agent]]:
+        """Settings key, lowercase id and settings of each agent."""
+        for index, agent in enumerate(self.listed):
+            yield f"agents.list[{index}]", _normal(agent.id or ""), agent
+        for name, agent in self.entries.items():
+            yield f"agents.entries.{name}", _normal(name), agent
 
     def get(self, agent_id: str | None = None) -> Agent:
         """The agent of that id, or the default one; empty settings if it is not configured."""
@@ -264,8 +262,7 @@ class Agents(Section):
         not configured: no limits set for agents would apply to it."""
         known = self.by_id()
         if name and known and _normal(name) not in (*known, MAIN):
-            close = nearest(_normal(name), tuple(known), 1)
-            hint = f"Did you mean {close[0]!r}?" if close else f"There are: {', '.join(known)}"
+            hint = suggest(_normal(name), tuple(known), "Known agents")
             problem = f"there is no agent {one_line(name, 60)!r}"
             raise ConfigError([Issue("agents", problem, hint=hint)])
         return name or self.default_id()

@@ -18,8 +18,6 @@ class ShellEnv(Section):
 class Env(Section, forbid_unknown_fields=False):
     """Variables for this configuration, as `NAME: "value"` here or under `vars`."""
 
-    OPEN = True
-
     vars: dict[str, str] = {}  #: Variables that are set unless the environment has them.
     shell_env: ShellEnv = ShellEnv()  #: Read missing variables from the login shell.
 
@@ -45,6 +43,9 @@ class PluginIntegration(Section):
 
 class SecretProvider(Section):
     """How to read secrets from one source; which keys apply depends on `source`."""
+
+    NEEDED = {"path": ("source", "file")}
+    EXCLUSIVE = {"pluginIntegration": "command"}
 
     source: Literal["env", "file", "exec", "store"]
     """Where they are: environment variables, a file, or a command. `store` fails when used."""
@@ -75,15 +76,11 @@ class SecretProvider(Section):
             return
         for key in sorted(raw.keys() - {"source"}):
             if source not in _SOURCES_OF.get(key, ("exec",)):
-                yield key, f"not for source {source!r}", f"Remove {key}, or change source"
-        if source == "file" and not raw.get("path"):
-            yield "path", "missing although source is 'file'", "Set path"
+                yield key, f"does not apply to source {source!r}", f"Remove {key}, or change source"
+        yield from super().conflicts(raw)
         if source == "exec" and not (raw.get("command") or raw.get("pluginIntegration")):
             yield "command", "missing although source is 'exec'", "Set command"
-        command = raw.get("command")
-        if command and raw.get("pluginIntegration"):
-            yield "pluginIntegration", "cannot be combined with 'command'", "Keep one of the two"
-        if command and not os.path.isabs(command):
+        if not os.path.isabs(raw.get("command") or "/"):
             yield "command", "not an absolute path", "Use an absolute path, such as /usr/bin/op"
 
 

@@ -1,9 +1,10 @@
-"""The server that other programs and devices connect to: `gateway`."""
+"""The gateway, and what it runs: `gateway`, `cron`, `hooks`, heartbeats, and chat `commands`."""
 
 from collections.abc import Iterable
 from typing import Any, Literal
 
-from clawkit.config.section import Conflict, Port, Positive, SecretInput, Section
+from clawkit.config.section import Conflict, Count, Port, Positive, SecretInput, Section
+from clawkit.config.sections.shared import People, SsrfPolicy, Switch
 
 _OPEN_BINDS = ("lan", "tailnet")
 
@@ -25,6 +26,8 @@ class TrustedProxy(Section):
 class GatewayAuth(Section):
     """Who may connect."""
 
+    NEEDED = {"password": ("mode", "password")}
+
     mode: Literal["none", "token", "password", "trusted-proxy"] = "token"  #: How clients log in.
     token: SecretInput | None = None  #: The token; unset generates one at first start.
     password: SecretInput | None = None  #: The password.
@@ -34,8 +37,7 @@ class GatewayAuth(Section):
 
     @classmethod
     def conflicts(cls, raw: dict[str, Any]) -> Iterable[Conflict]:
-        if raw.get("mode") == "password" and not raw.get("password"):
-            yield "password", "missing although mode is 'password'", "Set a password"
+        yield from super().conflicts(raw)
         header = (raw.get("trustedProxy") or {}).get("userHeader")
         if raw.get("mode") == "trusted-proxy" and not header:
             yield (
@@ -88,14 +90,6 @@ class GatewayNodes(Section):
     pairing: NodePairing = NodePairing()  #: How nodes are approved.
     browser: NodeBrowser = NodeBrowser()  #: Browsers on nodes.
 
-    def allowed(self) -> list[str]:
-        """Commands allowed by either spelling."""
-        return [*self.commands.allow, *self.allow_commands]
-
-    def denied(self) -> list[str]:
-        """Commands denied by either spelling."""
-        return [*self.commands.deny, *self.deny_commands]
-
 
 class ControlUi(Section):
     enabled: bool = True  #: Serve it.
@@ -105,6 +99,8 @@ class ControlUi(Section):
 
 class Gateway(Section):
     """The server that other programs and devices connect to."""
+
+    NEEDED = {"customBindHost": ("bind", "custom")}
 
     mode: Literal["local", "remote"] = "local"  #: Run it here (default), or use a remote one.
     port: Port = 18789  #: Port for WebSocket and HTTP.
@@ -121,6 +117,7 @@ class Gateway(Section):
 
     @classmethod
     def conflicts(cls, raw: dict[str, Any]) -> Iterable[Conflict]:
+        yield from super().conflicts(raw)
         bind, auth = raw.get("bind"), raw.get("auth") or {}
         if bind in _OPEN_BINDS and auth.get("mode") == "none":
             yield (
@@ -128,5 +125,109 @@ class Gateway(Section):
                 f"{bind!r} lets others connect, and auth.mode is 'none'",
                 "Use loopback, or set auth.mode to token or password",
             )
-        if bind == "custom" and not raw.get("customBindHost"):
-            yield "customBindHost", "missing although bind is 'custom'", "Set the address"
+
+
+class FailureAlert(Section):
+    enabled: bool = False  #: Send alerts.
+    after: Positive = 2  #: Failures in a row before an alert.
+    cooldown_ms: Count = 3_600_000  #: Milliseconds between alerts of one job.
+    include_skipped: bool = False  #: Count skipped runs as failures.
+    mode: Literal["announce", "webhook"] | None = None  #: Send to a channel, or to a web address.
+    channel: str | None = None  #: Channel to send to.
+    to: str | None = None  #: Person, group or web address to send to.
+    account_id: str | None = None  #: Account to send from.
+
+
+class Cron(Section):
+    """Scheduled jobs."""
+
+    enabled: bool = True  #: Run scheduled jobs.
+    skip_missed_jobs: bool = False  #: Skip runs missed while clawkit was down.
+    triggers: Switch = Switch()  #: Conditions that decide whether a job runs.
+    webhook_token: SecretInput | None = None  #: Bearer token sent with results to a web address.
+    webhook_ssrf_policy: SsrfPolicy = SsrfPolicy()  #: Which addresses results may be sent to.
+    session_retention: str | bool = "24h"  #: How long to keep sessions of jobs; false is forever.
+    failure_alert: FailureAlert = FailureAlert()  #: Alerts about a job that keeps failing.
+
+    @classmethod
+    def conflicts(cls, raw: dict[str, Any]) -> Iterable[Conflict]:
+        if raw.get("sessionRetention") is True:
+            yield "sessionRetention", "true is not a duration", "Use one such as 24h, or false"
+
+
+class ActiveHours(Section):
+    start: str | None = None  #: First minute, as HH:MM.
+    end: str | None = None  #: Last minute, as HH:MM; 24:00 is the end of the day.
+    timezone: str | None = None  #: Time zone such as `Europe/Berlin`; unset is the user's.
+
+
+class Heartbeat(Section):
+    """A turn at regular intervals that checks whether something needs attention."""
+
+    every: str = "30m"  #: Time between turns, such as `30m` (default); `0m` is off.
+    target: str | None = None  #: Where to send reports: `owner`, `last`, `none` or a channel id.
+    to: str | None = None  #: Person or group on that channel.
+    account_id: str | None = None  #: Account to send from.
+    session: str | None = None  #: Session in which the turn happens.
+    direct_policy: Literal["allow", "block"] = "allow"  #: Whether reports may go to direct chats.
+    model: str | None = None  #: Model of the turn.
+    prompt: str | None = None  #: Prompt of the turn.
+    timeout_seconds: Positive | None = None  #: Seconds until the turn is stopped.
+    light_context: bool = False  #: Leave out workspace files.
+    isolated_session: bool = False  #: Use a fresh session each time.
+    active_hours: ActiveHours = ActiveHours()  #: Time of day for these turns; unset is always.
+
+
+class Commands(Section):
+    """Slash commands that people may type in a chat."""
+
+    native: bool | Literal["auto"] = "auto"  #: Register commands with the channel.
+    text: bool = True  #: Read commands from plain messages.
+    bash: bool = False  #: Allow `!command`.
+    bash_foreground_ms: Count = 2_000  #: Milliseconds until `!command` goes to the background.
+    config: bool = False  #: Allow `/config`.
+    debug: bool = False  #: Allow `/debug`.
+    restart: bool = False  #: Allow restarting by command and by the `gateway` tool.
+    allow_from: dict[str, People] | None = None  #: Channel to the senders who may use commands.
+    owner_allow_from: People | None = None  #: Senders treated as owner, as `id` or `channel:id`.
+
+
+class HookMatch(Section):
+    path: str | None = None  #: Path below the hook path.
+    source: str | None = None  #: Value of `source` in the request.
+
+
+class HookMapping(Section):
+    """What one kind of request does."""
+
+    id: str | None = None  #: Display name of the mapping.
+    match: HookMatch = HookMatch()  #: Which requests it is for.
+    action: Literal["wake", "agent"] = "agent"  #: Wake the main session, or run an agent (default).
+    name: str | None = None  #: Name shown for the request.
+    agent_id: str | None = None  #: Agent that runs.
+    session_key: str | None = None  #: Session in which it runs.
+    wake_mode: Literal["now", "next-heartbeat"] = "now"  #: When the session is woken.
+    message_template: str | None = None  #: Message; {{name}} inserts values from the request.
+    text_template: str | None = None  #: Text of the wake-up.
+    deliver: bool | None = None  #: Send the reply to a channel.
+    channel: str | None = None  #: Channel of the reply.
+    to: str | None = None  #: Person or group of the reply.
+    model: str | None = None  #: Model of the run.
+    thinking: str | None = None  #: How long the model may think.
+    timeout_seconds: Positive | None = None  #: Seconds until the run is stopped.
+    allow_unsafe_external_content: bool = False  #: Do not mark the request as untrusted.
+
+
+class Hooks(Section):
+    """Web requests that start something."""
+
+    NEEDED = {"token": ("enabled", True)}
+
+    enabled: bool = False  #: Let web requests start something.
+    path: str = "/hooks"  #: Path on the gateway.
+    token: SecretInput | None = None  #: Token that requests must send.
+    default_session_key: str | None = None  #: Session for requests that name none.
+    allow_request_session_key: bool = False  #: Let requests choose the session.
+    allowed_session_key_prefixes: list[str] | None = None  #: Prefixes of the sessions they may use.
+    allowed_agent_ids: list[str] | None = None  #: Agents requests may choose; unset means all.
+    mappings: list[HookMapping] = []  #: What each kind of request does.

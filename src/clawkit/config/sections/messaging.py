@@ -8,7 +8,7 @@ from clawkit.config.sections.shared import People, Queue, Switch
 from clawkit.config.sections.tools import Senders, ToolPolicy
 
 if TYPE_CHECKING:
-    from clawkit.config.sections.media import Tts
+    from clawkit.config.sections.web import Tts
 
 
 class GroupChat(Section):
@@ -52,8 +52,6 @@ class Binding(Section):
 class ChannelGroup(Section, forbid_unknown_fields=False):
     """One group, or `*` for all others. Channels may add their own settings here."""
 
-    OPEN = True
-
     enabled: bool | None = None  #: Answer in this group.
     require_mention: bool | None = None  #: Answer only when addressed.
     allow_from: People | None = None  #: Members who are answered; unset means all.
@@ -63,8 +61,6 @@ class ChannelGroup(Section, forbid_unknown_fields=False):
 
 class ChannelAccount(Section, forbid_unknown_fields=False):
     """One account on a channel. Channels may add their own settings here."""
-
-    OPEN = True
 
     enabled: bool | None = None  #: Turn it on or off.
     dm_policy: Literal["pairing", "allowlist", "open", "disabled"] | None = None
@@ -76,7 +72,7 @@ class ChannelAccount(Section, forbid_unknown_fields=False):
     groups: dict[str, ChannelGroup] = {}  #: Settings by group id, `*` for all others.
 
 
-class Channel(ChannelAccount, forbid_unknown_fields=False):
+class Channel(ChannelAccount):
     """One chat channel. Channels may add their own settings here."""
 
     accounts: dict[str, ChannelAccount] = {}  #: Accounts by name, which override the channel.

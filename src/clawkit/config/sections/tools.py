@@ -11,9 +11,8 @@ from clawkit.config.section import Conflict, Count, Name, Override, Positive, Se
 from clawkit.config.sections.shared import ModelInput, People
 
 if TYPE_CHECKING:
-    from clawkit.config.sections.media import Media
     from clawkit.config.sections.messaging import Forwarding, MessageTool
-    from clawkit.config.sections.web import Web
+    from clawkit.config.sections.web import Media, Web
 
 Profile = Literal["minimal", "coding", "messaging", "full"]
 Effect = Literal["deny", "ask", "allow"]

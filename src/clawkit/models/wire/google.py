@@ -52,7 +52,7 @@ from clawkit.models.wire.request import (
     tokens,
     write_turns,
 )
-from clawkit.schema.walk import names
+from clawkit.schema.clean import names
 
 _ID = r"gemini-(\d{1,2})(?:\.(\d{1,2}))?(?=-|$)"
 _LATEST = r"gemini-(?:\w+-)*latest"

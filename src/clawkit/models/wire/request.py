@@ -23,7 +23,7 @@ from clawkit.content import (
 from clawkit.errors import SchemaError
 from clawkit.models.protocols import Endpoint, Facts, ModelError, Request, ToolSpec
 from clawkit.schema.choose import Provider, adapt, declare, target_for
-from clawkit.schema.walk import map_schemas
+from clawkit.schema.clean import map_schemas
 
 if TYPE_CHECKING:
     from clawkit.models.wire.answer import AnswerDecoder
