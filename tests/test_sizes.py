@@ -36,7 +36,7 @@ BUDGETS = {
     "net": 1_680,
     # Which agent answers, by bindings.
     "policy": 780,
-    "process": 4_510,
+    "process": 4_430,
     "redact": 485,
     # Files for a sub-agent are mounted read-only.
     "sandbox": 3_420,

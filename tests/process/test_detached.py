@@ -17,11 +17,11 @@ from tests.process.tables import table
 from tests.process.watching import own
 from tests.process.watching import until as meanwhile
 
-from clawkit.errors import ToolError, ToolInputError
+from clawkit.errors import NotFoundError, ToolError, ToolInputError
 from clawkit.process import detached, process_table, records
-from clawkit.process.detached import Detached
+from clawkit.process.command import Command
 from clawkit.process.local_host import LocalHost
-from clawkit.process.protocols import GRACE_S, Command, Exit, Launch, Left
+from clawkit.process.protocols import GRACE_S, Exit, Launch, Left
 from clawkit.process.records import Record
 from clawkit.process.supervisor import Supervisor
 
@@ -262,14 +262,19 @@ def say_end(folder: Path, said: str) -> None:
     (folder / f"{KEY}.exit").write_text(said, encoding="utf-8")
 
 
-def only(folder: Path, owner: str = "main") -> Detached:
-    (command,) = detached.detached(str(folder), owner)
+def found(folder: Path, owner: str = "main") -> list[Command]:
+    """What another clawkit finds."""
+    return list(Supervisor({}, str(folder)).all(owner))
+
+
+def only(folder: Path) -> Command:
+    (command,) = found(folder)
     return command
 
 
 async def test_a_detached_command_is_a_command(start: Start, folder: Path) -> None:
     record = start("echo ready; exec sleep 300", detached=True)
-    command: Command = only(folder)
+    command = only(folder)
     assert (command.id, command.owner, command.pid) == ("calm-otter", "main", record.pid)
     assert command.name == "echo ready;"
     assert command.launch == Launch(record.text, str(folder), {}, detach=True)
@@ -285,24 +290,25 @@ async def test_a_detached_command_is_a_command(start: Start, folder: Path) -> No
     assert await command.output.read(1, 3) == b"ead"
     assert command.output.path == str(log_of(folder))
     assert await command.wait(0) is None
-    command.to_background()
     with pytest.raises(ToolInputError, match="input is closed"):
         await command.write(b"x")
     with pytest.raises(ToolInputError, match="no terminal"):
         command.resize(80, 24)
 
 
-def test_only_what_was_detached_by_the_same_owner_is_found(start: Start, folder: Path) -> None:
+async def test_only_what_was_detached_by_the_same_owner_is_found(
+    start: Start, folder: Path
+) -> None:
     start("exec sleep 300", key=own("one"), detached=True)
     start("exec sleep 300", key=own("two"), detached=False)
     start("exec sleep 300", key=own("three"), detached=True, owner="main/sub")
     start("exec sleep 300", key=own("four"), detached=True, place="another machine")
-    assert [each.key for each in detached.detached(str(folder), "main")] == [own("one")]
-    assert [each.key for each in detached.detached(str(folder), "main/sub")] == [own("three")]
-    assert detached.detached(str(folder), "other") == []
+    assert [each.key for each in found(folder)] == [own("one")]
+    assert [each.key for each in found(folder, "main/sub")] == [own("three")]
+    assert found(folder, "other") == []
 
 
-def test_idleness_counts_from_the_last_output(start: Start, folder: Path) -> None:
+async def test_idleness_counts_from_the_last_output(start: Start, folder: Path) -> None:
     start("echo ready; exec sleep 300", detached=True, started=5_000.0)
     at = 1_000_000.0
     os.utime(log_of(folder), (at, at))
@@ -345,11 +351,13 @@ async def test_its_end_is_waited_for(start: Start, folder: Path) -> None:
 async def test_an_end_that_nobody_saw_is_lost_until_it_is_told(start: Start, folder: Path) -> None:
     record = start("exit 0", detached=True)
     until(lambda: not record.runs)
-    command = only(folder)
+    commands = Supervisor({}, str(folder))
+    (command,) = commands.all("main")
     exit_ = await command.wait()
     assert exit_ is not None
     assert exit_.reason == "lost"
     say_end(folder, f"0 {record.started}")
+    assert commands.get("main", command.id) is command
     assert command.exit == Exit("exit", 0)
 
 
@@ -398,18 +406,20 @@ async def test_forgetting_removes_its_files_and_no_others(start: Start, folder: 
     until(lambda: not record.runs)
     say_end(folder, f"0 {record.started}")
     (folder / "calm-otter-ab2.log").touch()
-    command = only(folder)
+    commands = Supervisor({}, str(folder))
+    (command,) = commands.all("main")
     assert command.output.size == 6
-    command.forget()
+    await commands.forget(command)
     assert os.listdir(folder) == ["calm-otter-ab2.log"]
-    assert detached.detached(str(folder), "main") == []
-    assert command.output.size == 0
+    assert found(folder) == []
+    with pytest.raises(NotFoundError):
+        commands.get("main", command.id)
 
 
 @pytest.mark.parametrize(
     "put", [lambda path: None, os.mkfifo, lambda path: path.symlink_to("/etc/passwd")]
 )
-def test_output_that_is_not_there_is_empty(start: Start, folder: Path, put: Any) -> None:
+async def test_output_that_is_not_there_is_empty(start: Start, folder: Path, put: Any) -> None:
     start("exec sleep 300", detached=True)
     log_of(folder).unlink()
     put(log_of(folder))

@@ -12,8 +12,8 @@ from typing import NamedTuple
 from clawkit.core.tasks import in_thread
 from clawkit.errors import ToolError, ToolInputError
 from clawkit.process import process_table, records
-from clawkit.process.protocols import Exit, Launch, Left, Reason, grace_of
-from clawkit.process.records import Record, name_of
+from clawkit.process.protocols import Exit, Left
+from clawkit.process.records import Record
 from clawkit.process.spool import Spool
 from clawkit.text import printable
 
@@ -171,65 +171,25 @@ def _names(found: dict[int, process_table.Process]) -> tuple[Left, ...]:
     return tuple(Left(pid, printable(each.name, "")) for pid, each in found.items())
 
 
-class Detached:
-    """A detached command; the clawkit that started it may be gone."""
+class DetachedRunning:
+    """A detached command that another clawkit process started; that process may be gone."""
 
-    background = True
     can_write = False
-    waits_for_input = False
     terminal = None
 
     def __init__(self, folder: str, record: Record) -> None:
-        self._folder = folder
-        self._record = record
-        self._spool: Spool | None = None
-        self._exit: Exit | None = None
-        self._reason: Reason | None = None
-        """Why we stopped it, if we did."""
+        self._folder, self._record = folder, record
         self._left: dict[int, process_table.Process] | None = None
-        self.id = record.id
-        self.key = record.key
-        self.owner = record.owner
-        self.pid = record.pid
-        self.started = record.started
-        self.launch = Launch(text=record.text, cwd=record.cwd, env={}, detach=True)
-        self.name = name_of(record.text)
-        self.polled = 0
-        self.empty_polls = 0
-        self.counted: tuple[int, int] | None = None
-        self.announce = False
-
-    @property
-    def exit(self) -> Exit | None:
-        if self._exit is None or self._exit.reason == "lost":
-            # The exit file is written a moment after the process is gone.
-            self._exit = records.exit_of(self._folder, self._record)
-        if self._exit is not None and self._reason is not None:
-            return self._exit._replace(reason=self._reason)
-        return self._exit
-
-    @property
-    def runtime_s(self) -> float:
-        exit_ = self.exit
-        return exit_.seconds if exit_ else max(0.0, time.time() - self.started)
-
-    @property
-    def idle_s(self) -> float:
-        written = self.started
-        with suppress(OSError):
-            written = os.stat(records.place_of(self._folder, self.key, "log")).st_mtime
-        return max(0.0, time.time() - max(written, self.started))
-
-    @property
-    def output(self) -> Spool:
-        if self._spool is None:
-            self._spool = self._open()
-        return self._spool
+        self.pid, self.since = record.pid, record.since
+        path = records.place_of(folder, record.key, "log")
+        try:
+            os.close(records.open_file(folder, record.key, "log"))
+            self.output = Spool.of_file(path)
+        except OSError:
+            self.output = Spool(path)
 
     @property
     def left(self) -> Sequence[Left]:
-        if self.exit is None:
-            return ()
         if self._left is None:
             self._left = living(self._record, process_table.table())
         seen = {pid: process_table.look(pid) for pid in self._left}
@@ -239,25 +199,15 @@ class Detached:
             if now is not None and not now.gone and _is_same(self._left[pid], now)
         )
 
-    async def wait(self, seconds: float | None = None) -> Exit | None:
-        until = None if seconds is None else time.monotonic() + seconds
+    async def wait(self) -> Exit:
         was_lost = False
         while True:
-            exit_ = self.exit
-            is_lost = self._exit is not None and self._exit.reason == "lost"
-            left = _LOOK_S if until is None else min(_LOOK_S, until - time.monotonic())
-            if left <= 0 or (exit_ is not None and (was_lost or not is_lost)):
+            exit_ = records.exit_of(self._folder, self._record)
+            if exit_ is not None and (was_lost or exit_.reason != "lost"):
                 return exit_
-            was_lost = is_lost
-            await asyncio.sleep(left)
-
-    async def wait_for_news(self, seen: int, seconds: float) -> None:
-        until = time.monotonic() + seconds
-        while self.exit is None and self.output.size <= seen:
-            left = until - time.monotonic()
-            if left <= 0:
-                return
-            await asyncio.sleep(min(left, _LOOK_S))
+            # The exit file is written a moment after the process is gone.
+            was_lost = exit_ is not None
+            await asyncio.sleep(_LOOK_S)
 
     async def write(self, data: bytes, *, eof: bool = False) -> None:
         raise ToolInputError("its input is closed: it was started with detach")
@@ -268,47 +218,16 @@ class Detached:
     async def signal(self, number: int) -> None:
         _check(await in_thread(send, self._record, number), "reached by the signal")
 
-    async def end(self, reason: Reason = "manual-cancel") -> None:
-        """Stop it and everything it started. Raises `ToolError` if something cannot be stopped."""
-        if self.exit is None and self._reason is None:
-            self._reason = reason
-        (outcome,) = await in_thread(end, [self._record], grace_s=grace_of(reason))
+    async def end(self, grace_s: float) -> None:
+        """Raises `ToolError` if something cannot be stopped."""
+        (outcome,) = await in_thread(end, [self._record], grace_s=grace_s)
         _check(outcome, "stopped")
-        await self.wait(process_table.STUCK_S)
-
-    def to_background(self) -> None:
-        """A detached command always is in the background."""
 
     def close(self) -> None:
-        if self._spool is not None:
-            self._spool.close()
-            self._spool = None
-
-    def forget(self) -> None:
-        """Remove its record and output; call `end` first."""
-        self.close()
-        records.remove(self._folder, self.key, "json", "log", "exit")
-
-    def _open(self) -> Spool:
-        path = records.place_of(self._folder, self.key, "log")
-        try:
-            os.close(records.open_file(self._folder, self.key, "log"))
-            return Spool.of_file(path)
-        except OSError:
-            return Spool(path)
+        self.output.close()
 
 
 def _check(outcome: Outcome, what: str) -> None:
     if outcome.left:
         names = ", ".join(f"{each.name} (pid {each.pid})" for each in outcome.left[:5])
         raise ToolError(f"{names} could not be {what}: {outcome.problem}")
-
-
-def detached(folder: str, owner: str) -> list[Detached]:
-    """The detached commands of an owner, oldest first: running ones, and ended ones that still
-    have a record. The caller must `close` or `forget` each."""
-    return [
-        Detached(folder, record)
-        for record in records.read_all(folder)
-        if record.detached and record.owner == owner and record.is_here
-    ]

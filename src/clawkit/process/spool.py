@@ -42,7 +42,7 @@ class Spool:
         self._size = 0
         self.dropped = 0
         self.path = ""
-        self.last_at = time.monotonic()
+        self._last_at = float("-inf")
 
     @classmethod
     def of_file(cls, path: str) -> Spool:
@@ -55,12 +55,22 @@ class Spool:
 
     @property
     def size(self) -> int:
-        if self._follows and self._fd >= 0:
-            size = os.fstat(self._fd).st_size
-            if size != self._size:
-                self._size = size
-                self.note()
+        self._follow()
         return self._size
+
+    @property
+    def last_at(self) -> float:
+        """When the last output arrived, on the monotonic clock; -inf if there is none."""
+        self._follow()
+        return self._last_at
+
+    def _follow(self) -> None:
+        if self._follows and self._fd >= 0:
+            info = os.fstat(self._fd)
+            if info.st_size != self._size:
+                self._size = info.st_size
+                self.note()
+                self._last_at -= max(0.0, time.time() - info.st_mtime)
 
     def add(self, data: bytes) -> None:
         if self._fd < 0 and len(self._memory) + len(data) > self._room:
@@ -76,7 +86,7 @@ class Spool:
 
     def note(self) -> None:
         """Record that output has arrived, and wake all waiters."""
-        self.last_at = time.monotonic()
+        self._last_at = time.monotonic()
         self.wake()
 
     def wake(self) -> None:
