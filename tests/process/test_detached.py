@@ -18,7 +18,7 @@ from tests.process.watching import own
 from tests.process.watching import until as meanwhile
 
 from clawkit.errors import NotFoundError, ToolError, ToolInputError
-from clawkit.process import detached, process_table, records
+from clawkit.process import process_table, records
 from clawkit.process.command import Command
 from clawkit.process.local_host import LocalHost
 from clawkit.process.protocols import GRACE_S, Exit, Launch, Left
@@ -68,7 +68,7 @@ def names(processes: tuple[Left, ...]) -> list[str]:
 def test_ending_a_command_ends_all_it_started(start: Start, text: str, ended: list[str]) -> None:
     record = start(text)
     until(lambda: members(record) == ended)
-    (outcome,) = detached.end([record])
+    (outcome,) = records.end([record])
     assert names(outcome.reached) == ended
     assert outcome.left == ()
     assert outcome.problem == ""
@@ -84,7 +84,7 @@ def test_what_does_not_end_when_asked_is_killed(start: Start) -> None:
     def tell(left: Any, is_asked: bool) -> None:
         told.append((names(tuple(left)), is_asked))
 
-    (outcome,) = detached.end([record], grace_s=0.3, progress=tell)
+    (outcome,) = records.end([record], grace_s=0.3, progress=tell)
     assert names(outcome.reached) == ["bash", "sleep", "sleep", "sleep"]
     assert alive() == []
     assert told[0] == (["bash", "sleep", "sleep", "sleep"], True)
@@ -93,13 +93,13 @@ def test_what_does_not_end_when_asked_is_killed(start: Start) -> None:
 
 def test_what_can_end_by_itself_is_given_the_time(start: Start, folder: Path) -> None:
     text = "trap 'echo cleaned up; exit' TERM; echo ready; sleep 300 & wait"
-    detached.end([start(text)], grace_s=60)
+    records.end([start(text)], grace_s=60)
     assert log_of(folder).read_text(encoding="utf-8") == "ready\ncleaned up\n"
 
 
 def test_without_grace_nothing_is_asked(start: Start, folder: Path) -> None:
     text = "trap 'echo cleaned up; exit' TERM; echo ready; sleep 300 & wait"
-    detached.end([start(text)], grace_s=0)
+    records.end([start(text)], grace_s=0)
     assert log_of(folder).read_text(encoding="utf-8") == "ready\n"
 
 
@@ -107,7 +107,7 @@ def test_a_member_without_tag_is_known_from_the_time_when_the_first_was_there(st
     # The shell ends when asked, and leaves one that bears no tag and ignores it.
     record = start("(trap '' TERM; exec env -i /bin/sleep 300) & echo ready; wait")
     until(lambda: members(record) == ["bash", "sleep"])
-    (outcome,) = detached.end([record], grace_s=0.3)
+    (outcome,) = records.end([record], grace_s=0.3)
     assert names(outcome.reached) == ["bash", "sleep"]
     assert outcome.left == ()
 
@@ -115,7 +115,7 @@ def test_a_member_without_tag_is_known_from_the_time_when_the_first_was_there(st
 def test_what_a_command_left_behind_is_found_by_its_tag(start: Start, folder: Path) -> None:
     record = start("(setsid sleep 300 &); echo ready")
     until(lambda: not record.runs and alive() == ["sleep"])
-    (outcome,) = detached.end([record])
+    (outcome,) = records.end([record])
     assert names(outcome.reached) == ["sleep"]
     assert alive() == []
 
@@ -131,7 +131,7 @@ def test_a_session_whose_first_process_is_gone_may_be_somebody_else_s(start: Sta
     until(lambda: [name for _, name in strays()] == ["sleep"])
     until(lambda: not record.runs and not alive())
     os.waitpid(record.pid, 0)
-    (outcome,) = detached.end([record], grace_s=0)
+    (outcome,) = records.end([record], grace_s=0)
     assert outcome.reached == outcome.left == ()
     ((pid, name),) = strays()
     assert name == "sleep"
@@ -146,9 +146,9 @@ def test_a_process_that_is_not_the_recorded_one_gets_no_signal(
 ) -> None:
     real = start("trap 'exit 9' TERM; echo ready; read < <(sleep 300)")
     forged = make(pid=real.pid, since=real.since + later, key=own("brave-fox"), **fields)
-    assert detached.living(forged, process_table.table()) == {}
-    assert detached.send(forged, signal.SIGTERM) == detached.Outcome(forged, ())
-    assert detached.end([forged], grace_s=0) == [detached.Outcome(forged, ())]
+    assert records.living(forged, process_table.table()) == {}
+    assert records.send(forged, signal.SIGTERM) == records.Outcome(forged, ())
+    assert records.end([forged], grace_s=0) == [records.Outcome(forged, ())]
     assert real.runs
 
 
@@ -159,27 +159,27 @@ def test_the_first_process_of_the_system_and_groups_are_never_signalled(
     first = process_table.look(1)
     since = first.started if first is not None and since else 0
     record = make(pid=pid, since=since)
-    assert detached.living(record, process_table.table()) == {}
-    assert detached.end([record], grace_s=0)[0].reached == ()
+    assert records.living(record, process_table.table()) == {}
+    assert records.end([record], grace_s=0)[0].reached == ()
 
 
 def test_several_commands_end_at_once(start: Start) -> None:
     records_ = [start(STUBBORN, key=f"{KEY}{number}") for number in range(3)]
     calls: list[int] = []
-    outcomes = detached.end(records_, grace_s=0.3, progress=lambda left, _: calls.append(len(left)))
+    outcomes = records.end(records_, grace_s=0.3, progress=lambda left, _: calls.append(len(left)))
     assert [len(each.reached) for each in outcomes] == [4, 4, 4]
     assert calls[0] == 12
     assert not any(record.runs for record in records_)
 
 
 def test_ending_nothing_is_no_work() -> None:
-    assert detached.end([]) == []
+    assert records.end([]) == []
 
 
 def test_one_that_has_ended_is_told_as_that(start: Start) -> None:
     record = start("exit 3")
     until(lambda: not record.runs)
-    assert detached.end([record]) == [detached.Outcome(record, ())]
+    assert records.end([record]) == [records.Outcome(record, ())]
 
 
 def test_a_signal_goes_to_all_and_nothing_else_happens(start: Start, folder: Path) -> None:
@@ -187,7 +187,7 @@ def test_a_signal_goes_to_all_and_nothing_else_happens(start: Start, folder: Pat
     record = start(
         f"{trap}; ({trap}; echo ready; while :; do sleep 0.05; done) & while :; do wait; done"
     )
-    outcome = detached.send(record, signal.SIGUSR1)
+    outcome = records.send(record, signal.SIGUSR1)
     assert "bash" in names(outcome.reached)
     until(lambda: log_of(folder).read_bytes().count(b"got it") == 2)
     assert record.runs
@@ -201,9 +201,9 @@ def test_what_may_not_be_signalled_is_told(start: Start, call: str) -> None:
     record = start("echo ready; exec sleep 300")
     script = (
         "import os, sys; sys.path[:] = eval(sys.argv[1])\n"
-        "from clawkit.process import detached; from clawkit.process.records import Record\n"
+        "from clawkit.process import records; from clawkit.process.records import Record\n"
         "record = Record(*eval(sys.argv[2])); record.runs; os.setuid(65534)\n"
-        f"outcome = detached.{call}; print(outcome.reached, outcome.left, outcome.problem)"
+        f"outcome = records.{call}; print(outcome.reached, outcome.left, outcome.problem)"
     )
     fields = [getattr(record, name) for name in record.__struct_fields__]
     done = subprocess.run(
@@ -219,9 +219,9 @@ def test_what_may_not_be_signalled_is_told(start: Start, call: str) -> None:
 def test_a_command_cannot_end_itself(start: Start, folder: Path) -> None:
     script = folder / "inside.py"
     script.write_text(
-        "from clawkit.process import detached, records\n"
+        "from clawkit.process import records\n"
         f"record = next(records.read_all({str(folder)!r}))\n"
-        "print([each.problem for each in (detached.send(record, 15), *detached.end([record]))])\n",
+        "print([each.problem for each in (records.send(record, 15), *records.end([record]))])\n",
         encoding="utf-8",
     )
     path = os.pathsep.join(each for each in sys.path if each)
@@ -430,7 +430,7 @@ async def test_output_that_is_not_there_is_empty(start: Start, folder: Path, put
 async def test_a_command_that_cannot_be_ended_is_an_error() -> None:
     left = (Left(7, "sudo"),)
     with pytest.raises(ToolError, match=r"sudo \(pid 7\) could not be ended: not permitted"):
-        detached._check(detached.Outcome(make(), (), left, "not permitted"), "ended")
+        records._check(records.Outcome(make(), (), left, "not permitted"), "ended")
 
 
 async def test_a_command_of_an_earlier_clawkit_is_found_and_ended(

@@ -12,9 +12,8 @@ from clawkit.core.tasks import in_thread
 from clawkit.errors import NotFoundError, ToolAuthorizationError, ToolError
 from clawkit.process import records
 from clawkit.process.command import Command
-from clawkit.process.detached import DetachedRunning
 from clawkit.process.protocols import ExecHost, Launch
-from clawkit.process.records import new_slug
+from clawkit.process.records import DetachedRunning, new_slug
 
 MAX_FINISHED = 50
 _MIN_KEEP_S, _MAX_KEEP_S = 60.0, 10_800.0
@@ -238,7 +237,7 @@ class Supervisor:
         session.report_end()
         session.close()
         session.output.remove()
-        records.remove(self._folder, session.key, "json", "exit")
+        records.remove(self._folder, session.key, "json", "log", "exit")
 
     def _publish(self, session: Command) -> None:
         """Write the record of a running command, and its output to a file, for other processes."""
