@@ -36,10 +36,10 @@ BUDGETS = {
     "net": 1_680,
     # Which agent answers, by bindings.
     "policy": 780,
-    "process": 4_430,
+    "process": 4_390,
     "redact": 485,
     # Files for a sub-agent are mounted read-only.
-    "sandbox": 3_420,
+    "sandbox": 3_390,
     "schema": 610,
     "telemetry": 420,
     "testing": 290,

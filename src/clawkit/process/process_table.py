@@ -19,7 +19,6 @@ SERVER_NAME = "clawkit-spawn"
 """Process name of the spawn server."""
 STUCK_S = 5.0
 """A process that is not gone this long after SIGKILL hangs in the kernel."""
-_DEEPEST = 10_000
 _USUAL = 819_200
 _SMALL = 64 * 1024
 _COUNT = 400_000
@@ -233,7 +232,7 @@ class Escalation:
 def is_inside_command() -> bool:
     """Whether this process is a descendant of a command of clawkit."""
     pid = os.getpid()
-    for _ in range(_DEEPEST):
+    while True:
         found = look(pid)
         if found is None:
             return pid == os.getpid()  # /proc cannot be read: assume the worst
@@ -242,7 +241,6 @@ def is_inside_command() -> bool:
         if pid <= 1:
             return False
         pid = found.parent
-    return True
 
 
 def count_tasks() -> int:

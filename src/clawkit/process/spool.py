@@ -185,28 +185,25 @@ class Spool:
         fd = os.dup(self._fd) if self._fd >= 0 else -1
 
         def move() -> None:
+            waiting = select.poll()
+            waiting.register(pipe, select.POLLIN)
+            notified_at, is_notified = 0.0, True
             try:
-                self._move(pipe, fd, stop, notify)
+                while not stop.is_set():
+                    if waiting.poll(_NEWS_S * 1000):
+                        if self._move_some(pipe, fd) == 0:
+                            break
+                        is_notified = False
+                    now = time.monotonic()
+                    if not is_notified and now - notified_at > _NEWS_S:
+                        notified_at, is_notified = now, True
+                        notify()
             finally:
                 if fd >= 0:
                     os.close(fd)
+            notify()
 
         return move
-
-    def _move(self, pipe: int, fd: int, stop: threading.Event, notify: Callable[[], None]) -> None:
-        waiting = select.poll()
-        waiting.register(pipe, select.POLLIN)
-        notified_at, is_notified = 0.0, True
-        while not stop.is_set():
-            if waiting.poll(_NEWS_S * 1000):
-                if self._move_some(pipe, fd) == 0:
-                    break
-                is_notified = False
-            now = time.monotonic()
-            if not is_notified and now - notified_at > _NEWS_S:
-                notified_at, is_notified = now, True
-                notify()
-        notify()
 
     def _move_some(self, pipe: int, fd: int) -> int:
         """The number of bytes moved; 0 at the end, -1 if none are available yet."""

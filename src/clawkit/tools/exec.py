@@ -338,8 +338,7 @@ async def _start(
 
 
 async def _watch(command: Command, ctx: Context, seconds: float | None) -> Exit | None:
-    """Wait for the end; None if it is still running after `seconds`. Cancelling the call stops
-    the command."""
+    """Wait for the end; None after `seconds`. Cancelling the call stops the command."""
     import asyncio
 
     from clawkit.core.tasks import unbroken
