@@ -15,7 +15,7 @@ from typing import Any
 from bench.commands import _bare, _ours, _timed
 from bench.figure import Figure
 from clawkit.process import landlock
-from clawkit.sandbox import bwrap
+from clawkit.sandbox.local import probe_bwrap
 from clawkit.testing import open_kit
 
 ONE_BY_ONE = 200
@@ -31,7 +31,7 @@ def measure() -> Iterator[Figure]:
         place.mkdir()
         if landlock.available():
             yield asyncio.run(_warm(place, "landlock", 2.5))
-        if not bwrap.why_not():
+        if not probe_bwrap():
             yield asyncio.run(_warm(place, "bwrap", 2.5))
             yield asyncio.run(_first(place))
         if not _docker("image", "inspect", IMAGE).returncode:

@@ -15,40 +15,40 @@ BUDGETS = {
     # Answers that are data, and what of the configuration concerns compaction and thinking, moved
     # here from the top level; what ends a turn, and what is unread; events of sub-agents, and what
     # is said of them after compaction.
-    "agent": 1_470,
+    "agent": 1_460,
     "approvals": 7_330,
     # The tree and the search of sessions, messages to them, and the commands for agents; whom
     # bindings choose.
-    "cli": 6_420,
-    "code": 660,
+    "cli": 6_410,
+    "code": 650,
     "config": 3_900,
     "core": 1_630,
-    "fs": 4_780,
+    "fs": 4_760,
     "guard": 455,
-    "lsp": 1_300,
-    "media": 420,
+    "lsp": 1_290,
+    "media": 410,
     # The operator answers what the person typed although other messages follow it.
-    "models": 4_825,
+    "models": 4_820,
     # A parser in C, which leaves more of an answer's state to us, took a fifth off a small call.
     "net": 1_680,
     # Which agent answers, by bindings.
     "policy": 770,
-    "process": 4_510,
+    "process": 4_390,
     "redact": 475,
     # Files for a sub-agent are mounted read-only.
-    "sandbox": 3_420,
+    "sandbox": 3_390,
     "schema": 605,
     "telemetry": 410,
     "testing": 290,
     # Listing, reading, searching and writing to sessions; starting, steering and waiting for
     # sub-agents, with attachments and worktrees, and what to use instead of parameters that others
     # have.
-    "tools": 3_720,
+    "tools": 3_710,
     # Access to a database without generators; sub-agents: opening them, their results as messages,
     # their events and deadlines, and what they are handed: files, and worktrees that hostile
     # contents cannot make run anything; one lane of turns for all who speak, and messages between
     # sessions with the sender's rights.
-    "top level": 3_490,
+    "top level": 3_480,
     # Sub-agents in both chats: their progress, their results, /subagents and /stop.
     "ui": 2_490,
 }

@@ -283,7 +283,7 @@ class Services(Mapping[type, object]):
 
         def guarded() -> ExecHost:
             host: Any = self[ExecHost]
-            host.guard = confines.guard
+            host.guard = confines.paths.guard
             return cast("ExecHost", host)
 
         hosts: dict[str, Callable[[], ExecHost]] = {"gateway": guarded}
@@ -304,8 +304,7 @@ class Services(Mapping[type, object]):
     def _confines(self) -> Any:
         from clawkit.config.secrets import resolve
         from clawkit.sandbox.confinement import Confinement
-        from clawkit.sandbox.hidden_paths import DeniedFiles
-        from clawkit.sandbox.paths import SandboxContext
+        from clawkit.sandbox.paths import DeniedFiles, SandboxContext
 
         files = DeniedFiles(lambda path: self._effect_on("read", path) == "deny")
 

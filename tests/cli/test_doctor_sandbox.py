@@ -14,7 +14,7 @@ from clawkit.cli.doctor_services import check_sandbox
 from clawkit.cli.sandbox_explain import advise
 from clawkit.config.load import loads
 from clawkit.process import landlock
-from clawkit.sandbox.bwrap import why_not
+from clawkit.sandbox.local import probe_bwrap
 
 Found = list[tuple[str, str]]
 
@@ -76,10 +76,10 @@ def test_backends_that_cannot_hide_denied_files_are_told(backend: str) -> None:
     assert not [words for _, words in say({"backend": backend}) if "cannot hide" in words]
 
 
-@pytest.mark.skipif(bool(why_not()), reason="no bwrap")
+@pytest.mark.skipif(bool(probe_bwrap()), reason="no bwrap")
 def test_a_workspace_that_is_too_large_for_rules_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     rule = {"tool": "group:fs", "params": {"path": "*.key"}, "effect": "deny"}
-    monkeypatch.setattr("clawkit.sandbox.hidden_paths.MAX_ENTRIES", -1)
+    monkeypatch.setattr("clawkit.sandbox.paths.MAX_ENTRIES", -1)
     found = say({"backend": "bwrap"}, tools={"rules": [rule]})
     assert [level for level, words in found if "too large to hide files" in words] == ["error"]
     assert not [words for _, words in say({"backend": "bwrap"}) if "too large" in words]

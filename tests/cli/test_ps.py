@@ -276,7 +276,7 @@ def test_kill_now_does_not_ask(clawkit: Clawkit, start: Start, folder: Path) -> 
 def test_kill_says_what_it_waits_for(
     clawkit: Clawkit, start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("clawkit.process.detached.ASK_S", 2.5)
+    monkeypatch.setattr("clawkit.process.records.ASK_S", 2.5)
     record = start("trap '' TERM; echo ready; while :; do sleep 300; done")
     done = clawkit("kill", "calm-otter")
     assert done.code == 0

@@ -19,12 +19,12 @@ from tests.cli.asking import PROGRAM
 from clawkit.cli.main import run
 from clawkit.cli.sandbox import is_meant
 from clawkit.process import landlock
-from clawkit.sandbox.bwrap import why_not
+from clawkit.sandbox.local import probe_bwrap
 from clawkit.sandbox.paths import process_dir, scope_key, slug_of
 from clawkit.sandbox.protocols import Instance
 
 BACKENDS = [
-    pytest.param("bwrap", marks=pytest.mark.skipif(bool(why_not()), reason="no bwrap")),
+    pytest.param("bwrap", marks=pytest.mark.skipif(bool(probe_bwrap()), reason="no bwrap")),
     pytest.param(
         "landlock", marks=pytest.mark.skipif(not landlock.available(), reason="no Landlock")
     ),
@@ -215,7 +215,7 @@ def test_explain_names_the_gates_of_elevated(sandbox: Sandbox) -> None:
 
 
 def test_explain_lists_the_hosts_of_the_network(sandbox: Sandbox) -> None:
-    if why_not():
+    if probe_bwrap():
         pytest.skip("no bwrap")
     configure(network="allowlist", allowHosts=["example.org", "packages"])
     done = sandbox("explain")

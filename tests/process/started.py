@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from clawkit.process import detached, process_table, records
+from clawkit.process import process_table, records
 from clawkit.process.records import Record
 
 PATIENCE_S = 60.0
@@ -56,7 +56,7 @@ def log_of(folder: Path, key: str = KEY) -> Path:
 
 def members(record: Record) -> list[str]:
     """The names of the processes of a command."""
-    return sorted(each.name for each in detached.living(record, process_table.table()).values())
+    return sorted(each.name for each in records.living(record, process_table.table()).values())
 
 
 @contextmanager
@@ -97,7 +97,7 @@ def starting(folder: Path) -> Iterator[Start]:
     try:
         yield start
     finally:
-        detached.end([record for record, _ in begun], grace_s=0)
+        records.end([record for record, _ in begun], grace_s=0)
         for _, process in begun:
             process.kill()
             process.wait()

@@ -17,11 +17,11 @@ from tests.process.tables import table
 from tests.process.watching import own
 from tests.process.watching import until as meanwhile
 
-from clawkit.errors import ToolError, ToolInputError
-from clawkit.process import detached, process_table, records
-from clawkit.process.detached import Detached
+from clawkit.errors import NotFoundError, ToolError, ToolInputError
+from clawkit.process import process_table, records
+from clawkit.process.command import Command
 from clawkit.process.local_host import LocalHost
-from clawkit.process.protocols import GRACE_S, Command, Exit, Launch, Left
+from clawkit.process.protocols import GRACE_S, Exit, Launch, Left
 from clawkit.process.records import Record
 from clawkit.process.supervisor import Supervisor
 
@@ -68,7 +68,7 @@ def names(processes: tuple[Left, ...]) -> list[str]:
 def test_ending_a_command_ends_all_it_started(start: Start, text: str, ended: list[str]) -> None:
     record = start(text)
     until(lambda: members(record) == ended)
-    (outcome,) = detached.end([record])
+    (outcome,) = records.end([record])
     assert names(outcome.reached) == ended
     assert outcome.left == ()
     assert outcome.problem == ""
@@ -84,7 +84,7 @@ def test_what_does_not_end_when_asked_is_killed(start: Start) -> None:
     def tell(left: Any, is_asked: bool) -> None:
         told.append((names(tuple(left)), is_asked))
 
-    (outcome,) = detached.end([record], grace_s=0.3, progress=tell)
+    (outcome,) = records.end([record], grace_s=0.3, progress=tell)
     assert names(outcome.reached) == ["bash", "sleep", "sleep", "sleep"]
     assert alive() == []
     assert told[0] == (["bash", "sleep", "sleep", "sleep"], True)
@@ -93,13 +93,13 @@ def test_what_does_not_end_when_asked_is_killed(start: Start) -> None:
 
 def test_what_can_end_by_itself_is_given_the_time(start: Start, folder: Path) -> None:
     text = "trap 'echo cleaned up; exit' TERM; echo ready; sleep 300 & wait"
-    detached.end([start(text)], grace_s=60)
+    records.end([start(text)], grace_s=60)
     assert log_of(folder).read_text(encoding="utf-8") == "ready\ncleaned up\n"
 
 
 def test_without_grace_nothing_is_asked(start: Start, folder: Path) -> None:
     text = "trap 'echo cleaned up; exit' TERM; echo ready; sleep 300 & wait"
-    detached.end([start(text)], grace_s=0)
+    records.end([start(text)], grace_s=0)
     assert log_of(folder).read_text(encoding="utf-8") == "ready\n"
 
 
@@ -107,7 +107,7 @@ def test_a_member_without_tag_is_known_from_the_time_when_the_first_was_there(st
     # The shell ends when asked, and leaves one that bears no tag and ignores it.
     record = start("(trap '' TERM; exec env -i /bin/sleep 300) & echo ready; wait")
     until(lambda: members(record) == ["bash", "sleep"])
-    (outcome,) = detached.end([record], grace_s=0.3)
+    (outcome,) = records.end([record], grace_s=0.3)
     assert names(outcome.reached) == ["bash", "sleep"]
     assert outcome.left == ()
 
@@ -115,7 +115,7 @@ def test_a_member_without_tag_is_known_from_the_time_when_the_first_was_there(st
 def test_what_a_command_left_behind_is_found_by_its_tag(start: Start, folder: Path) -> None:
     record = start("(setsid sleep 300 &); echo ready")
     until(lambda: not record.runs and alive() == ["sleep"])
-    (outcome,) = detached.end([record])
+    (outcome,) = records.end([record])
     assert names(outcome.reached) == ["sleep"]
     assert alive() == []
 
@@ -131,7 +131,7 @@ def test_a_session_whose_first_process_is_gone_may_be_somebody_else_s(start: Sta
     until(lambda: [name for _, name in strays()] == ["sleep"])
     until(lambda: not record.runs and not alive())
     os.waitpid(record.pid, 0)
-    (outcome,) = detached.end([record], grace_s=0)
+    (outcome,) = records.end([record], grace_s=0)
     assert outcome.reached == outcome.left == ()
     ((pid, name),) = strays()
     assert name == "sleep"
@@ -146,9 +146,9 @@ def test_a_process_that_is_not_the_recorded_one_gets_no_signal(
 ) -> None:
     real = start("trap 'exit 9' TERM; echo ready; read < <(sleep 300)")
     forged = make(pid=real.pid, since=real.since + later, key=own("brave-fox"), **fields)
-    assert detached.living(forged, process_table.table()) == {}
-    assert detached.send(forged, signal.SIGTERM) == detached.Outcome(forged, ())
-    assert detached.end([forged], grace_s=0) == [detached.Outcome(forged, ())]
+    assert records.living(forged, process_table.table()) == {}
+    assert records.send(forged, signal.SIGTERM) == records.Outcome(forged, ())
+    assert records.end([forged], grace_s=0) == [records.Outcome(forged, ())]
     assert real.runs
 
 
@@ -159,27 +159,27 @@ def test_the_first_process_of_the_system_and_groups_are_never_signalled(
     first = process_table.look(1)
     since = first.started if first is not None and since else 0
     record = make(pid=pid, since=since)
-    assert detached.living(record, process_table.table()) == {}
-    assert detached.end([record], grace_s=0)[0].reached == ()
+    assert records.living(record, process_table.table()) == {}
+    assert records.end([record], grace_s=0)[0].reached == ()
 
 
 def test_several_commands_end_at_once(start: Start) -> None:
     records_ = [start(STUBBORN, key=f"{KEY}{number}") for number in range(3)]
     calls: list[int] = []
-    outcomes = detached.end(records_, grace_s=0.3, progress=lambda left, _: calls.append(len(left)))
+    outcomes = records.end(records_, grace_s=0.3, progress=lambda left, _: calls.append(len(left)))
     assert [len(each.reached) for each in outcomes] == [4, 4, 4]
     assert calls[0] == 12
     assert not any(record.runs for record in records_)
 
 
 def test_ending_nothing_is_no_work() -> None:
-    assert detached.end([]) == []
+    assert records.end([]) == []
 
 
 def test_one_that_has_ended_is_told_as_that(start: Start) -> None:
     record = start("exit 3")
     until(lambda: not record.runs)
-    assert detached.end([record]) == [detached.Outcome(record, ())]
+    assert records.end([record]) == [records.Outcome(record, ())]
 
 
 def test_a_signal_goes_to_all_and_nothing_else_happens(start: Start, folder: Path) -> None:
@@ -187,7 +187,7 @@ def test_a_signal_goes_to_all_and_nothing_else_happens(start: Start, folder: Pat
     record = start(
         f"{trap}; ({trap}; echo ready; while :; do sleep 0.05; done) & while :; do wait; done"
     )
-    outcome = detached.send(record, signal.SIGUSR1)
+    outcome = records.send(record, signal.SIGUSR1)
     assert "bash" in names(outcome.reached)
     until(lambda: log_of(folder).read_bytes().count(b"got it") == 2)
     assert record.runs
@@ -201,9 +201,9 @@ def test_what_may_not_be_signalled_is_told(start: Start, call: str) -> None:
     record = start("echo ready; exec sleep 300")
     script = (
         "import os, sys; sys.path[:] = eval(sys.argv[1])\n"
-        "from clawkit.process import detached; from clawkit.process.records import Record\n"
+        "from clawkit.process import records; from clawkit.process.records import Record\n"
         "record = Record(*eval(sys.argv[2])); record.runs; os.setuid(65534)\n"
-        f"outcome = detached.{call}; print(outcome.reached, outcome.left, outcome.problem)"
+        f"outcome = records.{call}; print(outcome.reached, outcome.left, outcome.problem)"
     )
     fields = [getattr(record, name) for name in record.__struct_fields__]
     done = subprocess.run(
@@ -219,9 +219,9 @@ def test_what_may_not_be_signalled_is_told(start: Start, call: str) -> None:
 def test_a_command_cannot_end_itself(start: Start, folder: Path) -> None:
     script = folder / "inside.py"
     script.write_text(
-        "from clawkit.process import detached, records\n"
+        "from clawkit.process import records\n"
         f"record = next(records.read_all({str(folder)!r}))\n"
-        "print([each.problem for each in (detached.send(record, 15), *detached.end([record]))])\n",
+        "print([each.problem for each in (records.send(record, 15), *records.end([record]))])\n",
         encoding="utf-8",
     )
     path = os.pathsep.join(each for each in sys.path if each)
@@ -262,14 +262,19 @@ def say_end(folder: Path, said: str) -> None:
     (folder / f"{KEY}.exit").write_text(said, encoding="utf-8")
 
 
-def only(folder: Path, owner: str = "main") -> Detached:
-    (command,) = detached.detached(str(folder), owner)
+def found(folder: Path, owner: str = "main") -> list[Command]:
+    """What another clawkit finds."""
+    return list(Supervisor({}, str(folder)).all(owner))
+
+
+def only(folder: Path) -> Command:
+    (command,) = found(folder)
     return command
 
 
 async def test_a_detached_command_is_a_command(start: Start, folder: Path) -> None:
     record = start("echo ready; exec sleep 300", detached=True)
-    command: Command = only(folder)
+    command = only(folder)
     assert (command.id, command.owner, command.pid) == ("calm-otter", "main", record.pid)
     assert command.name == "echo ready;"
     assert command.launch == Launch(record.text, str(folder), {}, detach=True)
@@ -285,24 +290,25 @@ async def test_a_detached_command_is_a_command(start: Start, folder: Path) -> No
     assert await command.output.read(1, 3) == b"ead"
     assert command.output.path == str(log_of(folder))
     assert await command.wait(0) is None
-    command.to_background()
     with pytest.raises(ToolInputError, match="input is closed"):
         await command.write(b"x")
     with pytest.raises(ToolInputError, match="no terminal"):
         command.resize(80, 24)
 
 
-def test_only_what_was_detached_by_the_same_owner_is_found(start: Start, folder: Path) -> None:
+async def test_only_what_was_detached_by_the_same_owner_is_found(
+    start: Start, folder: Path
+) -> None:
     start("exec sleep 300", key=own("one"), detached=True)
     start("exec sleep 300", key=own("two"), detached=False)
     start("exec sleep 300", key=own("three"), detached=True, owner="main/sub")
     start("exec sleep 300", key=own("four"), detached=True, place="another machine")
-    assert [each.key for each in detached.detached(str(folder), "main")] == [own("one")]
-    assert [each.key for each in detached.detached(str(folder), "main/sub")] == [own("three")]
-    assert detached.detached(str(folder), "other") == []
+    assert [each.key for each in found(folder)] == [own("one")]
+    assert [each.key for each in found(folder, "main/sub")] == [own("three")]
+    assert found(folder, "other") == []
 
 
-def test_idleness_counts_from_the_last_output(start: Start, folder: Path) -> None:
+async def test_idleness_counts_from_the_last_output(start: Start, folder: Path) -> None:
     start("echo ready; exec sleep 300", detached=True, started=5_000.0)
     at = 1_000_000.0
     os.utime(log_of(folder), (at, at))
@@ -345,11 +351,13 @@ async def test_its_end_is_waited_for(start: Start, folder: Path) -> None:
 async def test_an_end_that_nobody_saw_is_lost_until_it_is_told(start: Start, folder: Path) -> None:
     record = start("exit 0", detached=True)
     until(lambda: not record.runs)
-    command = only(folder)
+    commands = Supervisor({}, str(folder))
+    (command,) = commands.all("main")
     exit_ = await command.wait()
     assert exit_ is not None
     assert exit_.reason == "lost"
     say_end(folder, f"0 {record.started}")
+    assert commands.get("main", command.id) is command
     assert command.exit == Exit("exit", 0)
 
 
@@ -398,18 +406,20 @@ async def test_forgetting_removes_its_files_and_no_others(start: Start, folder: 
     until(lambda: not record.runs)
     say_end(folder, f"0 {record.started}")
     (folder / "calm-otter-ab2.log").touch()
-    command = only(folder)
+    commands = Supervisor({}, str(folder))
+    (command,) = commands.all("main")
     assert command.output.size == 6
-    command.forget()
+    await commands.forget(command)
     assert os.listdir(folder) == ["calm-otter-ab2.log"]
-    assert detached.detached(str(folder), "main") == []
-    assert command.output.size == 0
+    assert found(folder) == []
+    with pytest.raises(NotFoundError):
+        commands.get("main", command.id)
 
 
 @pytest.mark.parametrize(
     "put", [lambda path: None, os.mkfifo, lambda path: path.symlink_to("/etc/passwd")]
 )
-def test_output_that_is_not_there_is_empty(start: Start, folder: Path, put: Any) -> None:
+async def test_output_that_is_not_there_is_empty(start: Start, folder: Path, put: Any) -> None:
     start("exec sleep 300", detached=True)
     log_of(folder).unlink()
     put(log_of(folder))
@@ -420,7 +430,7 @@ def test_output_that_is_not_there_is_empty(start: Start, folder: Path, put: Any)
 async def test_a_command_that_cannot_be_ended_is_an_error() -> None:
     left = (Left(7, "sudo"),)
     with pytest.raises(ToolError, match=r"sudo \(pid 7\) could not be ended: not permitted"):
-        detached._check(detached.Outcome(make(), (), left, "not permitted"), "ended")
+        records._check(records.Outcome(make(), (), left, "not permitted"), "ended")
 
 
 async def test_a_command_of_an_earlier_clawkit_is_found_and_ended(

@@ -13,13 +13,13 @@ import pytest
 from tests.process.watching import alive, until
 
 from clawkit.errors import ToolInputError
-from clawkit.process import supervisor as sessions
+from clawkit.process import command as sessions
+from clawkit.process.command import Command
 from clawkit.process.local_host import LocalHost
 from clawkit.process.protocols import GRACE_S, Launch, Running
-from clawkit.process.supervisor import Session
 
 pytestmark = pytest.mark.usefixtures("no_loose_ends")
-Begin = Callable[..., Awaitable[Session]]
+Begin = Callable[..., Awaitable[Command]]
 UNITS_S = (0.1, 0.5, 2.0)
 """What goes on while a clock runs is tried more slowly where the machine is too busy for it."""
 
@@ -28,8 +28,8 @@ class Told:
     """What was told about the ends of commands."""
 
     def __init__(self) -> None:
-        self.done: list[Session] = []
-        self.ended: list[Session] = []
+        self.done: list[Command] = []
+        self.ended: list[Command] = []
 
 
 @pytest.fixture
@@ -42,7 +42,7 @@ async def begin(
     no_loose_ends: None, host: LocalHost, launch: Callable[..., Launch], told: Told
 ) -> AsyncIterator[Begin]:
     """Starts commands, which end with the test."""
-    begun: list[Session] = []
+    begun: list[Command] = []
 
     async def start(
         text: str,
@@ -50,14 +50,14 @@ async def begin(
         background: bool = True,
         ready: Callable[[Running], Awaitable[object]] | None = None,
         **options: Any,
-    ) -> Session:
+    ) -> Command:
         """The clocks run only from when it is `ready`."""
         given = launch(text, **options)
         number = len(begun)
         running = await host.start(given, f"session-{os.getpid()}-{number}")
         if ready is not None:
             await ready(running)
-        session = Session(
+        session = Command(
             f"calm-otter-{number}",
             f"key-{number}",
             "me",
@@ -156,15 +156,15 @@ async def test_a_command_that_says_something_now_and_then_goes_on(begin: Begin, 
 
 async def test_a_detached_command_is_timed_like_others(begin: Begin) -> None:
     for unit in UNITS_S:
-        text = f"for i in {{1..4}}; do echo x; sleep {unit}; done; sleep 60"
+        text = f"for i in {{1..8}}; do echo x; sleep {unit}; done; sleep 60"
         session = await begin(text, quiet_s=4 * unit, detach=True)
         exit_ = await session.wait()
         assert exit_ is not None
         assert exit_.reason == "no-output-timeout"
         said = await session.output.read(0, 100)
-        if said == b"x\n" * 4:
+        if said == b"x\n" * 8:
             break
-    assert said == b"x\n" * 4
+    assert said == b"x\n" * 8
 
 
 async def test_the_first_reason_counts(begin: Begin, marker: str) -> None:
@@ -225,7 +225,7 @@ async def test_the_end_of_a_command_that_went_to_the_background_is_told(
 ) -> None:
     session = await begin("read; exit 1", open_input=True, background=False)
     assert not session.background
-    session.to_background()
+    session.background = True
     await session.write(b"\n")
     await until(lambda: told.ended == [session])
 

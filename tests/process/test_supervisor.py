@@ -18,12 +18,13 @@ from tests.process.watching import alive, keepers, open_handles, until
 from clawkit.errors import NotFoundError, ToolAuthorizationError, ToolError, ToolInputError
 from clawkit.process import records
 from clawkit.process import supervisor as supervisors
+from clawkit.process.command import NOTICE_S, Command
 from clawkit.process.local_host import LocalHost
-from clawkit.process.protocols import Command, Commands, Launch
-from clawkit.process.supervisor import MAX_FINISHED, NOTICE_S, Session, Supervisor
+from clawkit.process.protocols import Commands, Launch
+from clawkit.process.supervisor import MAX_FINISHED, Supervisor
 
 pytestmark = pytest.mark.usefixtures("no_loose_ends")
-Begin = Callable[..., Coroutine[Any, Any, Session]]
+Begin = Callable[..., Coroutine[Any, Any, Command]]
 MUCH = "seq 1 30000"
 """More than is kept in memory."""
 
@@ -54,7 +55,7 @@ def commands(make: Callable[..., Supervisor]) -> Supervisor:
 
 @pytest.fixture
 def begin(commands: Supervisor, launch: Callable[..., Launch]) -> Begin:
-    async def start(text: str, owner: str = "me", **options: Any) -> Session:
+    async def start(text: str, owner: str = "me", **options: Any) -> Command:
         background = options.pop("background", True)
         on_end = options.pop("on_end", None)
         given = launch(text, **options)
@@ -116,7 +117,7 @@ async def test_a_call_that_waits_for_its_command_has_it_for_itself(
     assert not commands.all("me")
     with pytest.raises(NotFoundError):
         commands.get("me", session.id)
-    session.to_background()
+    session.background = True
     assert commands.get("me", session.id) is session
 
 
@@ -311,7 +312,7 @@ async def test_no_command_starts_when_all_the_room_is_taken_in_the_background(
 ) -> None:
     commands = make(max_running=2)
 
-    async def start(text: str, background: bool) -> Session:
+    async def start(text: str, background: bool) -> Command:
         return await commands.start("gateway", launch(text), "me", background=background)
 
     first = await start("sleep 60", True)
@@ -319,7 +320,7 @@ async def test_no_command_starts_when_all_the_room_is_taken_in_the_background(
     waiting = asyncio.create_task(start("true", False))
     await asyncio.wait({waiting}, timeout=0.1)
     assert not waiting.done()
-    second.to_background()
+    second.background = True
     with pytest.raises(ToolError, match="2 commands are already running") as caught:
         await waiting
     assert first.id in str(caught.value)
@@ -346,7 +347,7 @@ async def test_who_gives_up_waiting_for_room_takes_none(
     await first.end()
     last = await waiting[2]
     await last.wait()
-    assert not commands._waiting
+    assert not commands._starting
 
 
 async def test_a_start_that_fails_takes_no_room(
@@ -381,7 +382,7 @@ async def test_a_start_that_is_cancelled_leaves_nothing(
     session = await begin("true", background=False)
     await session.wait()
     assert not commands._sessions
-    assert commands._starting == 0
+    assert not commands._starting
     await until(lambda: kinds(folder) == [], f"files: {kinds(folder)}")
 
 
@@ -477,7 +478,7 @@ async def test_closing_ends_all_and_leaves_only_what_was_much(
     told: list[Command] = []
     commands = make()
 
-    async def start(text: str, **options: Any) -> Session:
+    async def start(text: str, **options: Any) -> Command:
         background = options.pop("background", True)
         given = launch(text, **options)
         return await commands.start(

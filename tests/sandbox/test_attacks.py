@@ -22,8 +22,7 @@ from clawkit.config.sections.sandbox import Limits
 from clawkit.config.sections.sandbox import Sandbox as Settings
 from clawkit.process import landlock
 from clawkit.process.protocols import Grants
-from clawkit.sandbox import bwrap
-from clawkit.sandbox.local import Backend
+from clawkit.sandbox.local import Backend, probe_bwrap
 
 CANARY = "CANARY-7f3a"
 PYTHON = os.path.realpath(sys.executable)
@@ -35,8 +34,8 @@ def backend(request: pytest.FixtureRequest) -> Backend:
     found: Backend = request.param
     if os.environ.get("CLAWKIT_TEST_ALL"):
         return found
-    if found == "bwrap" and bwrap.why_not():
-        pytest.skip(bwrap.why_not())
+    if found == "bwrap" and probe_bwrap():
+        pytest.skip(probe_bwrap())
     if found == "landlock" and not landlock.available():
         pytest.skip("this kernel has no Landlock")
     return found

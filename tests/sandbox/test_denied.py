@@ -10,8 +10,8 @@ import pytest
 from tests.sandbox.patient import open_patient_kit
 
 from clawkit.errors import ToolError
-from clawkit.sandbox import bwrap
-from clawkit.sandbox.hidden_paths import DeniedFiles
+from clawkit.sandbox.local import probe_bwrap
+from clawkit.sandbox.paths import DeniedFiles
 
 CONFIG: dict[str, Any] = {
     "tools": {"rules": [{"tool": "read", "params": {"path": "*.pem"}, "effect": "deny"}]},
@@ -46,7 +46,7 @@ def test_a_flood_of_files_hides_none(tmp_path: Path) -> None:
 
 
 def test_too_many_files_are_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("clawkit.sandbox.hidden_paths.MAX_ENTRIES", 10)
+    monkeypatch.setattr("clawkit.sandbox.paths.MAX_ENTRIES", 10)
     fill(tmp_path, 10)
     files = DeniedFiles(is_pem)
     assert files.find(str(tmp_path)) == []
@@ -81,7 +81,7 @@ def test_new_files_are_found_at_once_and_known_ones_judged_again_in_time(tmp_pat
     assert judged == ["a.pem", "b.pem", "a.pem", "b.pem"]
 
 
-@pytest.mark.skipif(bool(bwrap.why_not()), reason=bwrap.why_not())
+@pytest.mark.skipif(bool(probe_bwrap()), reason=probe_bwrap())
 async def test_commands_cannot_read_them_whenever_they_were_made(
     workspace: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -94,5 +94,5 @@ async def test_commands_cannot_read_them_whenever_they_were_made(
         assert "CANARY" not in await look()
         (workspace / "b.pem").write_text("CANARY")
         assert "CANARY" not in await look()
-        monkeypatch.setattr("clawkit.sandbox.hidden_paths.MAX_ENTRIES", 1)
+        monkeypatch.setattr("clawkit.sandbox.paths.MAX_ENTRIES", 1)
         assert "too large to hide files that tools.rules denies" in await look()

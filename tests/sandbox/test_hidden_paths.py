@@ -10,8 +10,8 @@ from tests.sandbox.local_ground import open_sandbox
 
 from clawkit.config.sections.sandbox import Sandbox as Settings
 from clawkit.process import landlock
-from clawkit.sandbox import hidden_paths
-from clawkit.sandbox.hidden_paths import secret_paths
+from clawkit.sandbox import paths
+from clawkit.sandbox.paths import secret_paths
 
 
 @pytest.mark.parametrize(
@@ -43,10 +43,10 @@ def test_accounts_are_secret_and_programs_beside_them_are_not(
 def test_a_pattern_stands_for_the_files_that_exist(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert "/etc/ssh/ssh_host_*_key" in hidden_paths._SYSTEM.split()
+    assert "/etc/ssh/ssh_host_*_key" in paths._SYSTEM.split()
     for name in ("ssh_host_a_key", "ssh_host_b_key", "ssh_host_b_key.pub"):
         (tmp_path / name).touch()
-    monkeypatch.setattr(hidden_paths, "_SYSTEM", f"{tmp_path}/ssh_host_*_key {tmp_path}/gone")
+    monkeypatch.setattr(paths, "_SYSTEM", f"{tmp_path}/ssh_host_*_key {tmp_path}/gone")
     found = set(secret_paths((), str(tmp_path / "state"), Settings()))
     keys = {os.path.realpath(tmp_path / f"ssh_host_{each}_key") for each in "ab"}
     assert {each for each in found if each.startswith(str(tmp_path))} == keys

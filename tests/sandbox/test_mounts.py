@@ -14,7 +14,7 @@ from tests.sandbox.local_ground import Box, open_sandbox
 from clawkit.errors import ToolError
 from clawkit.process.landlock import Hold
 from clawkit.process.protocols import Grants
-from clawkit.sandbox.bwrap import Mounted, find_misplaced, plan_mounts
+from clawkit.sandbox.local import Mounted, find_misplaced, plan_mounts
 
 HERE = "1 0 8:1 / / rw - ext4 x rw\n2 1 8:2 /sub /home rw - ext4 y rw\n"
 PIN = Mounted("/home/ws/a b", 4, ("--bind", "/home/ws/a b", "/home/ws/a b"))

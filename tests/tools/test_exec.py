@@ -16,9 +16,9 @@ from tests.cli.test_sandbox import BACKENDS
 from tests.process.started import BOMBS
 
 from clawkit.core.result import Result
+from clawkit.process.command import NOTICE_S
 from clawkit.process.local_host import LocalHost
 from clawkit.process.protocols import Commands, Launch, NoTerminalError
-from clawkit.process.supervisor import NOTICE_S
 from clawkit.runtime import Toolkit
 from clawkit.testing import Events, ScriptedApprover, open_kit
 

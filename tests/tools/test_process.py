@@ -225,7 +225,7 @@ async def test_the_list_marks_what_is_special(kit: Toolkit) -> None:
 async def test_a_command_that_may_wait_for_input_is_told(
     kit: Toolkit, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("clawkit.process.supervisor.INPUT_WAIT_S", 0.05)
+    monkeypatch.setattr("clawkit.process.command.INPUT_WAIT_S", 0.05)
     asking = await start(kit, "printf 'Name? '; read name; echo hello $name")
     busy = await start(kit, "sleep 60", detach=True)
     await poll_until(kit, asking, "Name? ")

@@ -37,7 +37,7 @@ from clawkit.net.addresses import parse_url, refusal
 from clawkit.net.route import NetError
 from clawkit.runtime import resolve_workspace
 from clawkit.sandbox.confinement import Choice, choose, why_no_bwrap, why_unusable
-from clawkit.sandbox.hidden_paths import DeniedFiles
+from clawkit.sandbox.paths import DeniedFiles
 from clawkit.sessions.protocols import locate_store
 from clawkit.sessions.store import SessionStore
 from clawkit.sessions.tables import APPLICATION, MIGRATIONS

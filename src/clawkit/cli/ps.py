@@ -14,7 +14,7 @@ import click
 from clawkit.cli.options import json_option, print_json, print_table, suggest
 from clawkit.config.paths import abbreviate_home, commands_dir
 from clawkit.errors import ClawkitError, NotFoundError, ToolError, ToolInputError
-from clawkit.process import detached, process_table, records
+from clawkit.process import process_table, records
 from clawkit.process.output_text import clean, whole_end
 from clawkit.process.protocols import Exit, Left
 from clawkit.process.records import Record, shorten
@@ -85,7 +85,7 @@ def _look(folder: str, everything: bool) -> list[_Seen]:
             processes = processes or process_table.table()
             left = tuple(
                 Left(pid, printable(each.name, ""))
-                for pid, each in detached.living(record, processes).items()
+                for pid, each in records.living(record, processes).items()
             )
         if exit_ is None or left or (everything and record.detached):
             seen.append(_Seen(record, exit_, left))
@@ -220,11 +220,11 @@ def kill(ids: tuple[str, ...], everything: bool, now: bool, name: str | None) ->
             click.echo(f"{verb} {_say_processes(left)} …", err=True)
 
     if not number:
-        grace_s = 0.0 if now else detached.ASK_S
-        outcomes = detached.end(chosen, grace_s=grace_s, progress=tell)
+        grace_s = 0.0 if now else records.ASK_S
+        outcomes = records.end(chosen, grace_s=grace_s, progress=tell)
         done, undone = "stopped", "could not stop"
     else:
-        outcomes = [detached.send(record, number) for record in chosen]
+        outcomes = [records.send(record, number) for record in chosen]
         done, undone = f"sent {word} to", "could not signal"
     for record, reached, left, problem in outcomes:
         if reached:

@@ -37,8 +37,9 @@ from clawkit.config.sections.sandbox import Network
 from clawkit.core.context import Scope, Sender
 from clawkit.core.tasks import in_thread
 from clawkit.errors import ClawkitError, NotFoundError, ToolAuthorizationError, ToolError
+from clawkit.process.command import Command
 from clawkit.process.environ import build as build_env
-from clawkit.process.protocols import NO_GRANTS, BaseEnvironment, Command, Commands, Launch
+from clawkit.process.protocols import NO_GRANTS, BaseEnvironment, Commands, Launch
 from clawkit.runtime import resolve_workspace
 from clawkit.sandbox.local import list_local, remove_local
 from clawkit.sandbox.protocols import Instance, SandboxUnavailableError

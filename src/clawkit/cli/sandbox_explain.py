@@ -27,9 +27,9 @@ from clawkit.errors import ToolAuthorizationError, ToolError
 from clawkit.net.host_rules import PACKAGES
 from clawkit.process import landlock, seccomp
 from clawkit.runtime import resolve_workspace
-from clawkit.sandbox.bwrap import find_bwrap
 from clawkit.sandbox.confinement import why_no_bwrap
-from clawkit.sandbox.hidden_paths import SECRETS
+from clawkit.sandbox.local import find_bwrap
+from clawkit.sandbox.paths import SECRETS
 from clawkit.services import Services, login_home
 from clawkit.text import human_size, one_line, printable
 

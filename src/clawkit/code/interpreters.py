@@ -15,7 +15,8 @@ import msgspec
 from clawkit.code.protocols import Language, Ran
 from clawkit.core.tasks import unbroken
 from clawkit.errors import ToolError
-from clawkit.process.protocols import Command, Commands, Exit, Launch, name_signal
+from clawkit.process.command import Command
+from clawkit.process.protocols import Commands, Exit, Launch, name_signal
 
 IDLE_S = 1_800.0
 """How long an unused child is kept."""

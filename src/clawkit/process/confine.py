@@ -297,7 +297,12 @@ def _restrict_helper(hold: Hold) -> None:
     quick = filtered and not hold.write
     restrict_thread(hold, truncate=not quick)
     if filtered:
-        seccomp.forbid_sockets(changes=quick)
+        seccomp.enter(seccomp.make_filter(seccomp.Sockets(), changes=quick))
+
+
+def read_mountinfo() -> str:
+    with open("/proc/self/mountinfo", encoding="utf-8", errors="surrogateescape") as file:
+        return file.read()
 
 
 def confine_server(control: socket.socket, options: dict[str, Any]) -> None:
@@ -307,8 +312,7 @@ def confine_server(control: socket.socket, options: dict[str, Any]) -> None:
     # Its commands run as the same user and could terminate it.
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     if options.get("mounts"):
-        with open("/proc/self/mountinfo", encoding="utf-8", errors="surrogateescape") as file:
-            control.sendall(pack("", "mounts", file.read()))
+        control.sendall(pack("", "mounts", read_mountinfo()))
     if options.get("proxy"):
         with socket.socket(socket.AF_INET) as listener:
             listener.bind(("127.0.0.1", 0))

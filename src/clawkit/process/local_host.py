@@ -75,18 +75,6 @@ class LocalRunning(Child):
             os.set_blocking(sink, False)
 
     @property
-    def is_lost(self) -> bool:
-        """Whether its end was not observed."""
-        return self.ended.done() and self.ended.result().reason == "lost"
-
-    @property
-    def may_go_on(self) -> bool:
-        """Whether some of its processes may still run although the server no longer knows it."""
-        if not self.gone.done() or self.gone.result():
-            return True
-        return self.server_lost and bool(self.detached)
-
-    @property
     def can_write(self) -> bool:
         return self._sink >= 0 and not self.ended.done()
 
@@ -333,11 +321,13 @@ class _Watch:
     async def finish(self, settle: Callable[[], Awaitable[None]]) -> None:
         """Wait until no process of the command is left, then run the guard again if needed.
         `settle` waits for the end of processes that a lost spawn server may have left."""
-        await asyncio.shield(self._running.gone)
-        await self._running.wait()
+        running = self._running
+        stuck = await asyncio.shield(running.gone)
+        await running.wait()
         if not self._is_over:
             await settle()
-            _warn(await in_thread(self._guard.after, gone=not self._running.may_go_on))
+            goes_on = bool(stuck or (running.server_lost and running.detached))
+            _warn(await in_thread(self._guard.after, gone=not goes_on))
 
 
 class LocalHost:
@@ -443,12 +433,8 @@ class LocalHost:
 
     async def _close_clients(self) -> None:
         client, self._client = self._client, None
-        if client is None:
-            return
-        if client.loop is asyncio.get_running_loop():
+        if client is not None:
             await client.close()
-        else:
-            client.drop()
 
     def _own_client(self) -> SpawnClient:
         client, here = self._client, asyncio.get_running_loop()
@@ -475,8 +461,9 @@ class LocalHost:
         detached: str = "",
     ) -> LocalRunning:
         """`streams` are standard input and output, or a file descriptor of the terminal."""
-        folder = _open_directory(launch.cwd) if client.is_local else -1
+        folder = -1
         try:
+            folder = _open_directory(launch.cwd) if client.is_local else -1
             return await client.run(
                 LocalRunning(client, id_, detached),
                 (*self._shell, "-c", launch.text),
@@ -490,7 +477,8 @@ class LocalHost:
                 cwd=launch.cwd if folder < 0 else "",
             )
         except NoDirectoryError as error:
-            raise _cannot_use(launch.cwd, str(error)) from None
+            why = f"the directory {launch.cwd!r} cannot be used: {str(error).lower()}"
+            raise ToolInputError(why) from None
         finally:
             if folder >= 0:
                 os.close(folder)
@@ -533,15 +521,10 @@ def _warn(lines: Sequence[str]) -> None:
 
 
 def _open_directory(path: str) -> int:
-    flags = os.O_DIRECTORY | os.O_CLOEXEC | os.O_PATH
     try:
-        return os.open(path, flags)
+        return os.open(path, os.O_DIRECTORY | os.O_CLOEXEC | os.O_PATH)
     except (OSError, ValueError) as error:
-        raise _cannot_use(path, getattr(error, "strerror", "") or str(error)) from None
-
-
-def _cannot_use(folder: str, words: str) -> ToolInputError:
-    return ToolInputError(f"the directory {folder!r} cannot be used: {words.lower()}")
+        raise NoDirectoryError(getattr(error, "strerror", "") or str(error)) from None
 
 
 def _find_shell() -> tuple[str, ...]:

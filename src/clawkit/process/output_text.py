@@ -207,12 +207,6 @@ class Page(NamedTuple):
     """Bytes, and newlines in them, to pass as `known` to the next call."""
 
 
-async def shown(output: Bytes, cap: int) -> Shown:
-    """All of the output if it has at most `cap` characters; otherwise its head and tail, with a
-    line in between that says how much is left out."""
-    return await _show(output, 0, output.size, cap)
-
-
 async def news(output: Bytes, start: int, cap: int, *, final: bool = False) -> News:
     """The output after `start`, or its last `cap` characters.
 
@@ -271,7 +265,10 @@ def tail_text(data: bytes, cap: int, *, cut_start: bool = False) -> str:
     return _end_of(text.removesuffix("\n"), cap)
 
 
-async def _show(output: Bytes, low: int, high: int, cap: int) -> Shown:
+async def shown(output: Bytes, cap: int, low: int = 0, high: int | None = None) -> Shown:
+    """The output between two offsets if it has at most `cap` characters; otherwise its head and
+    tail, with a line in between that says how much is left out."""
+    high = output.size if high is None else high
     size = high - low
     head = await output.read(low, min(size, cap * _PER_CHARACTER))
     if len(head) < min(size, SIDE) and _first(head, cap) == len(head):
@@ -408,7 +405,7 @@ async def _lines_after(
     stop = await _skip_lines(output, at, end, 1)
     if stop > at and await output.read(stop - 1, 1) == b"\n":
         stop -= 1
-    line = await _show(output, at, stop, cap)
+    line = await shown(output, cap, at, stop)
     return line.text, 1, line.truncated
 
 
@@ -432,7 +429,7 @@ async def _lines_before(
     if start < len(data):
         return clean(data[start:])[:-1], data.count(b"\n", start), False
     at = await _skip_lines(output, 0, end, newlines - (not is_open))
-    line = await _show(output, at, end - (not is_open), cap)
+    line = await shown(output, cap, at, end - (not is_open))
     return line.text, 1, line.truncated
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol, runtime_checkab
 from clawkit.errors import ToolError
 
 if TYPE_CHECKING:
+    from clawkit.process.command import Command
     from clawkit.process.landlock import Hold
     from clawkit.process.spool import Spool
     from clawkit.process.terminal import TerminalState
@@ -169,11 +170,13 @@ class Left(NamedTuple):
     """Whether it could not be killed: it runs as another user, or hangs."""
 
 
-class Controllable(Protocol):
-    """Shared by `Running` and `Command`: output, input, terminal and signals."""
+class Running(Protocol):
+    """A command on its host, until none of its processes is left."""
 
     pid: int
     """Its process on this machine; 0 if it runs elsewhere."""
+    since: int
+    """Start time of its process, in the kernel's unit."""
 
     @property
     def output(self) -> "Spool": ...
@@ -185,6 +188,9 @@ class Controllable(Protocol):
     def left(self) -> Sequence[Left]:
         """Processes that it left running; empty before it has ended."""
 
+    async def wait(self) -> Exit:
+        """Wait until it has ended and all its output has been read."""
+
     async def write(self, data: bytes, *, eof: bool = False) -> None:
         """Raises `ToolInputError` if its input is closed, or it does not read in time."""
 
@@ -192,16 +198,6 @@ class Controllable(Protocol):
 
     async def signal(self, number: int) -> None:
         """Signal the command and everything it started."""
-
-
-class Running(Controllable, Protocol):
-    """A command on its host, until none of its processes is left."""
-
-    since: int
-    """Start time of its process, in the kernel's unit."""
-
-    async def wait(self) -> Exit:
-        """Wait until it has ended and all its output has been read."""
 
     async def end(self, grace_s: float) -> None:
         """Terminate it and everything it started, kill what remains after `grace_s`, and wait
@@ -228,58 +224,6 @@ class ExecHost(Protocol):
         """Stop all commands that are not detached."""
 
 
-class Command(Controllable, Protocol):
-    """One command, for as long as it is remembered."""
-
-    id: str
-    """Two words, such as `calm-otter`."""
-    owner: str
-    """Other owners do not see it."""
-    launch: Launch
-    started: float
-    """Seconds since 1970."""
-    background: bool
-    """Whether it continues without the call that started it."""
-    polled: int
-    """Bytes of output that polls have already returned."""
-    counted: tuple[int, int] | None
-    """Bytes of output in which lines were counted, and the newlines in them."""
-    empty_polls: int
-    """Polls in a row that returned nothing."""
-    announce: bool
-    """Whether its end is still to be reported: false once a poll has reported it."""
-
-    @property
-    def name(self) -> str:
-        """A few words of the command, for lists."""
-
-    @property
-    def exit(self) -> Exit | None:
-        """None while it runs."""
-
-    @property
-    def runtime_s(self) -> float: ...
-    @property
-    def idle_s(self) -> float:
-        """Seconds since its last output."""
-
-    @property
-    def waits_for_input(self) -> bool:
-        """A guess: its input is open and it has been silent for a while."""
-
-    async def wait(self, seconds: float | None = None) -> Exit | None:
-        """Wait until it has ended; None after `seconds`."""
-
-    async def wait_for_news(self, seen: int, seconds: float) -> None:
-        """Wait until it has written more than `seen` bytes or ended, at most `seconds`."""
-
-    async def end(self, reason: Reason = "manual-cancel") -> None:
-        """Stop it and everything it started, and wait until all are gone."""
-
-    def to_background(self) -> None:
-        """Let it continue without the call that started it."""
-
-
 @runtime_checkable
 class Commands(Protocol):
     """All commands that were started, independent of the calls that started them."""
@@ -298,19 +242,19 @@ class Commands(Protocol):
         owner: str,
         *,
         background: bool,
-        on_end: Callable[[Command], None] | None = None,
-    ) -> Command:
+        on_end: "Callable[[Command], None] | None" = None,
+    ) -> "Command":
         """Raises `ToolError` if too many are running or it cannot be started. `on_end` is called
         shortly after a command in the background has ended, unless a poll has reported the end or
         the command was stopped."""
 
-    def all(self, owner: str) -> Sequence[Command]:
+    def all(self, owner: str) -> "Sequence[Command]":
         """Commands in the background: running ones first, then the newest."""
 
-    def get(self, owner: str, id_: str) -> Command:
+    def get(self, owner: str, id_: str) -> "Command":
         """Raises `NotFoundError`."""
 
-    async def forget(self, command: Command) -> None:
+    async def forget(self, command: "Command") -> None:
         """Stop it if it runs, and remove it with its output and records."""
 
 

@@ -110,13 +110,6 @@ def available() -> bool:
     return platform.system() == "Linux" and platform.machine() in _ARCHES
 
 
-def forbid_sockets(*, changes: bool = False) -> None:
-    """Deny sockets permanently to the calling thread and every program that it starts from now on;
-    with `changes`, also truncating files and changing their modes, owners, times or attributes.
-    Raises OSError if the kernel cannot."""
-    enter(make_filter(Sockets(), changes=changes))
-
-
 @functools.cache
 def make_filter(
     sockets: Sockets, *, changes: bool = False, notify: bool = False, named: bool = False

@@ -66,10 +66,6 @@ class Server(NamedTuple):
     be controlled by its commands: its messages are checked, and it gets no file descriptor that
     leads outside."""
 
-    @property
-    def is_trusted(self) -> bool:
-        return self.pid > 0
-
 
 class Child:
     """A command as its spawn server reports it; `SpawnClient.run` starts it."""
@@ -114,7 +110,7 @@ class SpawnClient:
         self._server = server or start_server((sys.executable, *SERVER), trusted=True)
         self._socket = self._server.socket
         self._socket.setblocking(False)
-        self._unpacker = Unpacker(0 if self._server.is_trusted else _MAX_MESSAGE)
+        self._unpacker = Unpacker(0 if self.is_local else _MAX_MESSAGE)
         self.closed: asyncio.Future[None] = self.loop.create_future()
         """Done when the server is gone."""
         self.proxy: asyncio.Future[tuple[socket.socket, int]] = self.loop.create_future()
@@ -125,8 +121,9 @@ class SpawnClient:
 
     @property
     def is_local(self) -> bool:
-        """Whether its commands are processes of this machine, outside of any sandbox."""
-        return self._server.is_trusted
+        """Whether its commands are processes of this machine, outside of any sandbox. Only then
+        the server is trusted."""
+        return self._server.pid > 0
 
     @property
     def is_busy(self) -> bool:
@@ -212,6 +209,9 @@ class SpawnClient:
         """Stop all commands that are not detached, and the server."""
         if self.closed.done():
             return
+        if self.loop is not asyncio.get_running_loop():
+            self.drop()
+            return
         self._is_closing = True
         has_detached = any(child.detached for child in self._children.values())
         with suppress(ServerLostError):
@@ -224,7 +224,7 @@ class SpawnClient:
             self._reap_later()
             return
         await in_thread(self._wait, _PATIENCE_S)
-        if not self._server.is_trusted:
+        if not self.is_local:
             # It may claim to have stopped everything and continue.
             self._server.kill()
 
@@ -233,34 +233,32 @@ class SpawnClient:
         if self.closed.done():
             raise ServerLostError
         if not self._backlog:
-            data = self._send(data, fds)
+            rest = self._send(data, fds)
             if self.closed.done():
                 raise ServerLostError
-            if not data:
+            if not rest:
                 return
             self.loop.add_writer(self._socket, self._flush)
-            fds = () if self._took_some else fds
+            # The descriptors went with the first byte.
+            data, fds = rest, fds if len(rest) == len(data) else ()
         self._backlog.append((data, tuple(map(os.dup, fds))))
 
     def _send(self, data: bytes, fds: Sequence[int]) -> bytes:
         """Send what the socket accepts; returns the rest."""
         beside = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", fds))] if fds else []
-        self._took_some = False
         try:
-            sent = self._socket.sendmsg([data], beside)
+            return data[self._socket.sendmsg([data], beside) :]
         except BlockingIOError:
             return data
         except OSError:
             self._lose()
             return b""
-        self._took_some = sent > 0
-        return data[sent:]
 
     def _flush(self) -> None:
         while self._backlog:
             data, fds = self._backlog[0]
             rest = self._send(data, fds)
-            if self.closed.done() or (rest and not self._took_some):
+            if self.closed.done() or len(rest) == len(data):
                 return
             self._backlog[0] = (rest, ())
             for fd in fds:
@@ -273,7 +271,7 @@ class SpawnClient:
     def _read(self) -> None:
         handles: list[int] = []
         try:
-            if self._server.is_trusted or self.proxy.done():
+            if self.is_local or self.proxy.done():
                 data = self._socket.recv(1 << 18)
             else:
                 data, handles, _, _ = socket.recv_fds(self._socket, 1 << 18, 1)
@@ -292,7 +290,7 @@ class SpawnClient:
                 elif (child := self._children.get(id_)) is not None:
                     self._handle(child, kind, rest)
         except _INVALID:
-            if self._server.is_trusted:
+            if self.is_local:
                 raise
             data = b""
         finally:
@@ -330,7 +328,7 @@ class SpawnClient:
     def _give_up(self) -> None:
         """The server does not answer; a command may have stopped it. Kill everything below it
         first: once it is gone, its descendants can no longer be determined."""
-        if not self._server.is_trusted:
+        if not self.is_local:
             self._lose()
             return
         processes = process_table.table()
@@ -350,7 +348,7 @@ class SpawnClient:
         for unregister in (self.loop.remove_reader, self.loop.remove_writer):
             unregister(self._socket)
         self._socket.close()
-        if not self._server.is_trusted:
+        if not self.is_local:
             self._server.kill()
             self._reap_later(_PATIENCE_S)
         elif not self._is_closing:

@@ -109,12 +109,6 @@ class Spawned(Escalation):
             return True
         return False
 
-    def thaw(self) -> None:
-        """Continue it, unless it is being killed, which needs no SIGCONT."""
-        if self.kill_at is None:
-            with suppress(OSError):
-                os.killpg(self.pid, signal.SIGCONT)
-
     def write_end(self, code: int) -> None:
         """Write the exit file of a detached command. Nothing at that path, such as a pipe without
         a reader, can block the server."""
@@ -187,7 +181,9 @@ class SpawnServer:
     def run(self) -> None:
         """Serve until clawkit is gone and everything has ended."""
         while self._control is not None or self._close_until is not None or self._commands:
-            for fd, _ in self._poll.poll(self._poll_timeout_ms()):
+            is_ending = self._close_until or any(each.kill_at for each in self._commands.values())
+            timeout_ms = ENDING_MS if is_ending else WATCH_MS if self._commands else None
+            for fd, _ in self._poll.poll(timeout_ms):
                 if fd == self._wake:
                     with suppress(BlockingIOError):
                         os.read(self._wake, 4096)
@@ -210,11 +206,6 @@ class SpawnServer:
             if not each.detached:
                 with suppress(OSError):
                     os.killpg(each.pid, signal.SIGKILL)
-
-    def _poll_timeout_ms(self) -> int | None:
-        if self._close_until or any(each.kill_at for each in self._commands.values()):
-            return ENDING_MS
-        return WATCH_MS if self._commands else None
 
     def _send(self, *message: Any) -> None:
         if self._control is not None:
@@ -520,7 +511,9 @@ class SpawnServer:
                 self._send(command.id, "crowd", count)
                 command.end(0)
         for command in frozen:
-            command.thaw()
+            if command.kill_at is None:  # being killed needs no SIGCONT
+                with suppress(OSError):
+                    os.killpg(command.pid, signal.SIGCONT)
         strays = self._strays(processes)
         if len(strays) > max(each.limit for each in self._commands.values()):
             process_table.stop(-1, strays, processes, force=True)

@@ -42,7 +42,7 @@ class Spool:
         self._size = 0
         self.dropped = 0
         self.path = ""
-        self.last_at = time.monotonic()
+        self._last_at = float("-inf")
 
     @classmethod
     def of_file(cls, path: str) -> Spool:
@@ -55,12 +55,22 @@ class Spool:
 
     @property
     def size(self) -> int:
-        if self._follows and self._fd >= 0:
-            size = os.fstat(self._fd).st_size
-            if size != self._size:
-                self._size = size
-                self.note()
+        self._follow()
         return self._size
+
+    @property
+    def last_at(self) -> float:
+        """When the last output arrived, on the monotonic clock; -inf if there is none."""
+        self._follow()
+        return self._last_at
+
+    def _follow(self) -> None:
+        if self._follows and self._fd >= 0:
+            info = os.fstat(self._fd)
+            if info.st_size != self._size:
+                self._size = info.st_size
+                self.note()
+                self._last_at -= max(0.0, time.time() - info.st_mtime)
 
     def add(self, data: bytes) -> None:
         if self._fd < 0 and len(self._memory) + len(data) > self._room:
@@ -76,7 +86,7 @@ class Spool:
 
     def note(self) -> None:
         """Record that output has arrived, and wake all waiters."""
-        self.last_at = time.monotonic()
+        self._last_at = time.monotonic()
         self.wake()
 
     def wake(self) -> None:
@@ -175,28 +185,25 @@ class Spool:
         fd = os.dup(self._fd) if self._fd >= 0 else -1
 
         def move() -> None:
+            waiting = select.poll()
+            waiting.register(pipe, select.POLLIN)
+            notified_at, is_notified = 0.0, True
             try:
-                self._move(pipe, fd, stop, notify)
+                while not stop.is_set():
+                    if waiting.poll(_NEWS_S * 1000):
+                        if self._move_some(pipe, fd) == 0:
+                            break
+                        is_notified = False
+                    now = time.monotonic()
+                    if not is_notified and now - notified_at > _NEWS_S:
+                        notified_at, is_notified = now, True
+                        notify()
             finally:
                 if fd >= 0:
                     os.close(fd)
+            notify()
 
         return move
-
-    def _move(self, pipe: int, fd: int, stop: threading.Event, notify: Callable[[], None]) -> None:
-        waiting = select.poll()
-        waiting.register(pipe, select.POLLIN)
-        notified_at, is_notified = 0.0, True
-        while not stop.is_set():
-            if waiting.poll(_NEWS_S * 1000):
-                if self._move_some(pipe, fd) == 0:
-                    break
-                is_notified = False
-            now = time.monotonic()
-            if not is_notified and now - notified_at > _NEWS_S:
-                notified_at, is_notified = now, True
-                notify()
-        notify()
 
     def _move_some(self, pipe: int, fd: int) -> int:
         """The number of bytes moved; 0 at the end, -1 if none are available yet."""

@@ -515,8 +515,7 @@ def encode_hex(pieces: Sequence[str]) -> Encoded:
 
 
 def encode_paste(text: str, *, bracketed: bool) -> bytes:
-    """The bytes that a terminal sends for pasted text, with the marks of bracketed paste or
-    without."""
+    """The bytes that a terminal sends for pasted text; `bracketed` adds marks around it."""
     if len(text) > MAX_SENT_BYTES:
         raise _too_much("text")
     # An end mark inside the text would make programs take the rest for typed keys.

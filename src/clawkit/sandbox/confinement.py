@@ -23,11 +23,8 @@ from clawkit.errors import ToolError
 from clawkit.process import landlock, seccomp
 from clawkit.process.landlock import Hold
 from clawkit.process.protocols import NO_GRANTS, Grants
-from clawkit.sandbox import bwrap
-from clawkit.sandbox.hidden_paths import own_code
-from clawkit.sandbox.local import LocalSandbox
-from clawkit.sandbox.paths import SandboxContext, SandboxPaths, scope_key, to_here
-from clawkit.sandbox.protected_files import ProtectedFiles
+from clawkit.sandbox.local import LocalSandbox, find_bwrap, probe_bwrap
+from clawkit.sandbox.paths import SandboxContext, SandboxPaths, own_code, scope_key, to_here
 from clawkit.sandbox.protocols import Sandbox, SandboxUnavailableError, prune
 from clawkit.store import private_dir, write_atomic
 
@@ -162,10 +159,6 @@ class Confinement:
             return "sandbox", sandbox.confine(grants), variables
         return "gateway", self.paths.confine(grants), variables
 
-    @property
-    def guard(self) -> ProtectedFiles:
-        return self.paths.guard
-
     async def _prune(self) -> None:
         settings = self.settings.prune
         idle_s, age_s = settings.idle_hours * 3600, settings.max_age_days * 86_400
@@ -255,7 +248,7 @@ def why_no_landlock(settings: Settings, workspace: str) -> str:
 def why_no_bwrap(state: str, workspace: str = "") -> str:
     """Why bwrap cannot be used, for a workspace if one is given; empty if it can. Cached in
     `state`, unless that is empty, until bwrap or the kernel change."""
-    if why := _probe_bwrap(state):
+    if why := _recall_probe(state):
         return why
     with suppress(OSError):
         if workspace and os.geteuid() == 0 and os.stat(workspace).st_uid != 0:
@@ -264,10 +257,10 @@ def why_no_bwrap(state: str, workspace: str = "") -> str:
     return ""
 
 
-def _probe_bwrap(state: str) -> str:
-    program = bwrap.find_bwrap()
+def _recall_probe(state: str) -> str:
+    program = find_bwrap()
     if not program or not state:
-        return bwrap.why_not()
+        return probe_bwrap()
     info = os.stat(program)
     key = [program, info.st_mtime_ns, info.st_size, os.uname().release, os.geteuid()]
     for name in _NAMESPACE_SETTINGS.split():
@@ -278,7 +271,7 @@ def _probe_bwrap(state: str) -> str:
         found = json.loads(known.read(1 << 16))
         if found["key"] == key:
             return str(found["why"])
-    why = bwrap.why_not()
+    why = probe_bwrap()
     with suppress(OSError):
         private_dir(os.path.dirname(file))
         write_atomic(file, json.dumps({"key": key, "why": why}).encode())

@@ -162,8 +162,7 @@ class ContainerSandbox:
         }
 
     async def ensure(self) -> None:
-        """Create or start the container with the current settings. Raises
-        `SandboxUnavailableError`."""
+        """Create or start the container. Raises `SandboxUnavailableError`."""
         await in_thread(lambda: self.plan)
         async with self._locked():
             was_made = _read(self._path("made"))
@@ -203,8 +202,7 @@ class ContainerSandbox:
             os.close(lock)
 
     def _is_kept(self, found: ContainerInfo) -> bool:
-        """Whether a container can be used. Raises `SandboxUnavailableError` if it cannot, but must
-        not be replaced now."""
+        """Whether to use it. Raises `SandboxUnavailableError` if it must not be replaced now."""
         self._hint = ""
         if found.id != _read(self._path("made")):
             return False  # its setup was not completed
@@ -260,7 +258,6 @@ class ContainerSandbox:
         write_atomic(self._path("made"), done.out.split()[-1].encode())
 
     def _others(self, name: str) -> list[str]:
-        """Other clawkit processes that use a container."""
         running = sweep(os.path.join(self._state, name))
         return [each for each in running if each != os.path.basename(self._mark)]
 
@@ -340,8 +337,6 @@ def _time_of(path: str) -> float:
 
 
 class _Hello(msgspec.Struct):
-    """The environment inside, and whether there is a bash."""
-
     env: dict[str, str]
     bash: bool
 
@@ -378,7 +373,8 @@ class ContainerHost(SandboxHost):
 
         def after() -> tuple[str, ...]:
             sandbox.note_use()
-            lost = ("The container was stopped while the command ran.",) if running.is_lost else ()
+            is_lost = running.ended.result().reason == "lost"
+            lost = ("The container was stopped while the command ran.",) if is_lost else ()
             return (*lost, *(guard() if guard is not None else ()))
 
         running.after = after
@@ -466,8 +462,7 @@ class ContainerHost(SandboxHost):
 async def _meet(
     process: Process, listener: socket.socket, path: str
 ) -> tuple[_Hello, socket.socket]:
-    """Send a server the path of its socket; returns its hello and the connection. Raises ValueError
-    or OSError."""
+    """Send a server the path of its socket. Raises ValueError or OSError."""
     if process.stdin is None or process.stdout is None:
         raise ValueError
     process.stdin.write(f"{path}\n".encode())

@@ -1,5 +1,4 @@
-"""docker and podman: checks of the settings, the arguments of a container, calls of the CLI, and
-building the image."""
+"""docker and podman: settings, arguments of a container, calls of the CLI, building the image."""
 
 from __future__ import annotations
 
@@ -18,8 +17,7 @@ from typing import Any, Literal, NamedTuple
 
 from clawkit.config.sections.sandbox import Docker, Ulimit
 from clawkit.core.paths import is_below
-from clawkit.sandbox.hidden_paths import PROGRAM, own_code, secret_paths
-from clawkit.sandbox.paths import SandboxPaths
+from clawkit.sandbox.paths import PROGRAM, SandboxPaths, own_code, secret_paths
 from clawkit.sandbox.protocols import Mount, SandboxUnavailableError
 from clawkit.text import printable
 
@@ -325,8 +323,7 @@ class Engine:
     """Runs the CLI of docker or podman, with a minimal environment."""
 
     def __init__(self, name: EngineName, program: str = "") -> None:
-        """`program` defaults to one in a system directory, never one that a command could have
-        installed."""
+        """Without `program`, one in a system directory: never one that a command installed."""
         self.name: EngineName = name
         self._program = program
 
@@ -367,15 +364,13 @@ class Engine:
         return done.out
 
     async def try_on(self, container: str, *arguments: str) -> str:
-        """Run the CLI for a container; returns its output, or empty if there is no such
-        container."""
+        """Run the CLI for a container; returns its output, empty if there is no such container."""
         done = await self.call(*arguments, container)
         if done.code and "no such" not in done.said.lower():
             raise self.explain(done.said)
         return "" if done.code else done.out
 
     def explain(self, said: str, image: str = "") -> SandboxUnavailableError:
-        """The error for a message of the engine, with what to do."""
         last = printable(said.strip().removesuffix("Run 'docker run --help' for more information"))
         last = last.strip()[-400:]
         for words, meaning in _FAULTS.items():
@@ -422,8 +417,7 @@ async def end(process: Process) -> None:
 
 
 async def build_image(engine: EngineName, image: str, say: Callable[[str], None]) -> None:
-    """Build an image of a Debian system with debootstrap; `say` gets progress messages. Raises
-    `SandboxUnavailableError`."""
+    """Build an image with debootstrap; `say` gets progress. Raises `SandboxUnavailableError`."""
     runs = Engine(engine)
     program = shutil.which("debootstrap", path="/usr/sbin:/usr/bin:/sbin:/bin")
     if os.geteuid() != 0 or program is None:

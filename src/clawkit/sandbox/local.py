@@ -6,22 +6,25 @@ import asyncio
 import functools
 import json
 import os
+import re
 import shutil
+import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
+from clawkit.core.paths import is_below
 from clawkit.core.tasks import in_thread
 from clawkit.errors import ToolError
 from clawkit.fs.protocols import FileSystem
 from clawkit.net.host_rules import Rules, make_rules
-from clawkit.process import landlock
+from clawkit.process import landlock, seccomp
+from clawkit.process.confine import read_mountinfo
 from clawkit.process.landlock import Hold
 from clawkit.process.local_host import LocalHost, LocalRunning
 from clawkit.process.protocols import NO_GRANTS, ExecHost, Grants, Launch
 from clawkit.process.spawn_client import SERVER, Server, SpawnClient, start_server
-from clawkit.sandbox import bwrap
 from clawkit.sandbox.paths import CREATED, REVERTED, SandboxPaths, sweep
 from clawkit.sandbox.protected_files import ProtectedPaths
 from clawkit.sandbox.protocols import Instance
@@ -36,6 +39,12 @@ _ATTEMPTS = 3
 _MAX_SERVERS = 4  # concurrent sandboxes; usually one, and one more for each kind of grant
 WHILE_RUNNING = "protected files can be changed while a command runs; that is reverted at its end"
 DENIED_READABLE = "files that tools.rules denies to the file tools can be read by commands"
+_PROBE_S = 10.0
+_NAMESPACES = ("--unshare-user", "--unshare-pid", "--unshare-ipc", "--unshare-uts")
+_ESCAPE = re.compile(r"\\([0-7]{3})")
+_KERNEL_SETTINGS = ("/proc/sys", "/proc/irq", "/proc/bus", "/proc/fs", "/proc/sysrq-trigger")
+"""Kernel settings that root could change for the whole machine."""
+_SHARED_TMP = ("/tmp", "/var/tmp", "/dev/shm")  # noqa: S108  # replaced by private ones
 Stamp = tuple[tuple[int, int] | None, ...]  # identities of the files that a hold hides or keeps
 
 
@@ -133,8 +142,7 @@ def list_local(state: str) -> Sequence[Instance]:
 
 
 def remove_local(state: str, name: str) -> None:
-    """Remove a sandbox of a local backend. Blocks. Raises `ToolError` if it is unknown or in
-    use."""
+    """Remove a local sandbox. Blocks. Raises `ToolError` if it is unknown or in use."""
     root = os.path.join(state, "sandboxes", os.path.basename(name))
     if os.path.basename(name) in ("", ".", "..", REVERTED) or not os.path.isdir(root):
         raise ToolError(f"unknown sandbox {name!r}; see `clawkit sandbox list`")
@@ -239,14 +247,14 @@ class BwrapHost(SandboxHost):
         """Start a server. No command runs before all mounts are verified."""
         paths = self._paths
         for _ in range(_ATTEMPTS):
-            mounts = bwrap.plan_mounts(hold, tmp=paths.tmp, empty=paths.empty, pins=self._pins)
+            mounts = plan_mounts(hold, tmp=paths.tmp, empty=paths.empty, pins=self._pins)
             client = SpawnClient(_launch(hold, mounts))
             try:
                 answers: set[asyncio.Future[Any]] = {client.mounts, client.closed}
                 await asyncio.wait(answers, timeout=_START_S, return_when=asyncio.FIRST_COMPLETED)
                 if client.mounts.done():
                     inside = client.mounts.result()
-                    if place := bwrap.find_misplaced(mounts, inside, bwrap.read_mountinfo()):
+                    if place := find_misplaced(mounts, inside, read_mountinfo()):
                         why = f"{place!r} was replaced while it was mounted, by a running command"
                         raise ToolError(f"the sandbox was not used: {why}")
                     if hold.hosts is not None:
@@ -281,10 +289,7 @@ class BwrapHost(SandboxHost):
     async def _end(self, client: SpawnClient) -> None:
         if (served := self._proxies.pop(client, None)) is not None:
             await served[0].close()
-        if client.loop is asyncio.get_running_loop():
-            await client.close()
-        else:
-            client.drop()
+        await client.close()
 
     async def _close_clients(self) -> None:
         if self._loop is asyncio.get_running_loop():
@@ -304,7 +309,7 @@ def _identify(path: str) -> tuple[int, int] | None:
     return None
 
 
-def _launch(hold: Hold, mounts: Sequence[bwrap.Mounted]) -> Server:
+def _launch(hold: Hold, mounts: Sequence[Mounted]) -> Server:
     options = {
         "internet": hold.network,
         "unix": hold.sockets,
@@ -316,11 +321,145 @@ def _launch(hold: Hold, mounts: Sequence[bwrap.Mounted]) -> Server:
     # There may be many mounts, and the length of a command line is limited.
     handle = os.memfd_create("bwrap", os.MFD_CLOEXEC)
     try:
-        arguments = map(os.fsencode, bwrap.make_options(hold, mounts))
+        arguments = map(os.fsencode, make_options(hold, mounts))
         os.write(handle, b"\0".join(arguments) + b"\0")
         os.lseek(handle, 0, os.SEEK_SET)
         server = (os.path.realpath(sys.executable), *SERVER, json.dumps(options))
-        argv = (bwrap.find_bwrap(), "--args", str(handle), "--", *server)
+        argv = (find_bwrap(), "--args", str(handle), "--", *server)
         return start_server(argv, pass_fds=(handle,))
     finally:
         os.close(handle)
+
+
+def find_bwrap() -> str:
+    """The path of bwrap; empty if there is none. Never one that a command installed."""
+    folders = "/usr/bin:/bin:/usr/local/bin:/run/current-system/sw/bin"
+    return shutil.which("bwrap", path=folders) or ""
+
+
+def probe_bwrap() -> str:
+    """Why bubblewrap cannot be used here; empty if it can. Blocks: runs it once."""
+    if not seccomp.available():
+        return "the system calls of this architecture are unknown"
+    program = find_bwrap()
+    if not program:
+        return "bwrap is not installed (Debian: apt-get install bubblewrap)"
+    argv = [program, *_NAMESPACES, "--unshare-net", "--cap-drop", "ALL", "--ro-bind", "/", "/"]
+    argv += ["--dev", "/dev", "--proc", "/proc", "--tmpfs", "/run", "--", "/bin/true"]
+    try:
+        done = subprocess.run(
+            argv, capture_output=True, timeout=_PROBE_S, env={}, stdin=subprocess.DEVNULL
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return f"bwrap does not start: {error}"
+    said = done.stderr.decode("utf-8", "replace").strip()
+    return f"bwrap cannot create namespaces here: {said[:200]}" if done.returncode else ""
+
+
+class Mounted(NamedTuple):
+    """A mount. When sorted, parents come before children; for one target, the last one wins."""
+
+    target: str
+    order: int
+    options: tuple[str, ...]
+
+
+def plan_mounts(hold: Hold, *, tmp: str, empty: str, pins: Sequence[str] = ()) -> list[Mounted]:
+    """The mounts that confine a program to a hold. `tmp` is mounted as the temporary directory,
+    `empty` in place of hidden files, and `pins` are directories that it cannot rename. Missing
+    paths are skipped."""
+    mounts = [
+        Mounted("/proc", 0, ("--proc", "/proc")),
+        Mounted("/dev", 0, ("--dev", "/dev")),
+        Mounted("/run", 0, ("--tmpfs", "/run")),
+    ]
+    for path in filter(os.path.exists, _KERNEL_SETTINGS if os.geteuid() == 0 else ()):
+        mounts.append(Mounted(path, 0, ("--ro-bind", path, path)))
+    for target in ("/tmp", "/var/tmp"):  # noqa: S108  # replaced by a private one
+        if os.path.isdir(target) and not os.path.islink(target):
+            mounts.append(Mounted(target, 0, ("--bind", tmp, target)))
+    for real in filter(os.path.exists, _covered(hold)):
+        hiding = ("--tmpfs", real) if os.path.isdir(real) else ("--ro-bind", empty, real)
+        mounts.append(Mounted(real, 1, hiding))
+    covered = (*hold.hide, *_SHARED_TMP)
+    for real in filter(os.path.exists, map(os.path.realpath, (*hold.read, *hold.run))):
+        if any(is_below(real, each) for each in covered):
+            mounts.append(Mounted(real, 2, ("--ro-bind", real, real)))
+    for real in filter(os.path.exists, map(os.path.realpath, hold.write)):
+        mounts.append(Mounted(real, 3, ("--bind", real, real)))
+    return sorted((*mounts, *_pin(hold, pins)))
+
+
+def _covered(hold: Hold) -> list[str]:
+    """Hidden paths that are not granted themselves, with links resolved."""
+    granted = {os.path.realpath(path) for path in (*hold.read, *hold.run, *hold.write)}
+    hidden = dict.fromkeys(map(os.path.realpath, hold.hide))
+    return [path for path in hidden if path not in granted and path not in ("/dev", "/run")]
+
+
+def _pin(hold: Hold, pins: Sequence[str]) -> Iterator[Mounted]:
+    """Mounts of pinned and kept paths that are writable and not hidden. Renaming a directory above
+    a hidden or kept path would move that away, so such directories are pinned too. A path that
+    contains a link was replaced since it was found, and is skipped."""
+    open_ = [os.path.realpath(path) for path in hold.write]
+    hidden = _covered(hold)
+    kept = [path for path in hold.keep if os.path.realpath(path) == path]
+    above = {up for path in (*hidden, *kept, *pins) for up in _between(path, open_)}
+    for path in {*pins, *above, *kept}:
+        is_there = os.path.exists(path) and os.path.realpath(path) == path
+        if is_there and _depth(path, open_) > _depth(path, hidden):
+            order, how = (5, "--ro-bind") if path in kept else (4, "--bind")
+            yield Mounted(path, order, (how, path, path))
+
+
+def _between(path: str, folders: Sequence[str]) -> Iterator[str]:
+    """The directories between a path and the folder that contains it."""
+    up = os.path.dirname(path)
+    while _depth(up, folders) >= 0 and up not in folders:
+        yield up
+        up = os.path.dirname(up)
+
+
+def make_options(hold: Hold, mounts: Iterable[Mounted]) -> list[str]:
+    """The options of bwrap, without the program to run."""
+    options = [*_NAMESPACES, *(() if hold.network else ("--unshare-net",))]
+    options += ["--cap-drop", "ALL", "--hostname", "sandbox", "--ro-bind", "/", "/"]
+    for mount in mounts:
+        options += mount.options
+    for path in filter(os.path.isdir, _covered(hold)):
+        options += ["--remount-ro", path]
+    return [*options, "--die-with-parent", "--as-pid-1", "--chdir", "/"]
+
+
+def find_misplaced(mounts: Iterable[Mounted], inside: str, here: str) -> str:
+    """A mount with the wrong target or source; empty if all are correct. While bwrap mounts, a
+    command in another sandbox can replace directories of the workspace by links, and mounting
+    follows links. `inside` and `here` are the kernel's mountinfo of the sandbox and of this
+    machine."""
+    found = {(point, root) for point, root, _ in _read_mounts(inside)}
+    empty = {point for point, _, kind in _read_mounts(inside) if kind == "tmpfs"}
+    places = sorted((point, root) for point, root, _ in _read_mounts(here))
+    for target, _, (how, source, *_rest) in mounts:
+        if how == "--tmpfs" and target not in empty:
+            return target
+        if how in ("--bind", "--ro-bind"):
+            real = os.path.realpath(source)
+            around = [each for each in places if is_below(real, each[0])]
+            point, root = max(around, key=lambda each: len(each[0]))
+            below = real[len(point.rstrip("/")) :]
+            if (target, f"{root.rstrip('/')}{below}" or "/") not in found:
+                return target
+    return ""
+
+
+def _read_mounts(text: str) -> Iterator[tuple[str, str, str]]:
+    """Mount point, root in the file system, and file system type of each mount."""
+    for line in text.splitlines():
+        fields = line.split(" ")
+        root, point = (_ESCAPE.sub(lambda code: chr(int(code[1], 8)), each) for each in fields[3:5])
+        yield point, root, fields[fields.index("-") + 1]
+
+
+def _depth(path: str, folders: Sequence[str]) -> int:
+    """The length of the deepest folder that contains a path; -1 for none."""
+    return max((len(each) for each in folders if is_below(path, each)), default=-1)

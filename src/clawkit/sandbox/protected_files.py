@@ -300,8 +300,7 @@ class ProtectedFiles:
         return moved + named
 
     def _take_away(self, path: str, node: Node) -> list[str]:
-        """Move a path aside, unless it was replaced in the meantime; returns lines for the
-        result."""
+        """Move a path aside, unless it was replaced since; returns lines for the result."""
         shown = self._show(path)
         try:
             with self._open(os.path.dirname(path), _FOLDER) as folder:
@@ -338,8 +337,7 @@ class ProtectedFiles:
         return False
 
     def _set_aside(self, folder: int, path: str) -> str:
-        """Move a path to the private directory; returns a sentence for the result. Raises
-        OSError."""
+        """Move a path to the private directory; returns a sentence about it. Raises OSError."""
         name, temp = os.path.basename(path), temp_name()
         os.rename(name, temp, src_dir_fd=folder, dst_dir_fd=folder)
         plain = re.sub(r"[^A-Za-z0-9._-]", "_", name)[:60]

@@ -47,8 +47,7 @@ class Role(Part):
         return not has_more and not any(below.is_listed for below in self.names.values())
 
     def finish(self, *, is_home: bool = False) -> Role:
-        """Complete it and all roles below: what is listed without further names is protected with
-        everything in it."""
+        """Complete all roles: what is listed without further names is protected as a whole."""
         self.is_home = is_home
         if self.is_listed and not self.names:
             self.rest = self

@@ -41,11 +41,8 @@ class Sandbox(Protocol):
 
     @property
     def backend(self) -> str: ...
-
     @property
-    def name(self) -> str:
-        """Its name in `list`."""
-
+    def name(self) -> str: ...
     @property
     def workdir(self) -> str:
         """The directory that commands start in, as a path inside."""
@@ -67,11 +64,10 @@ class Sandbox(Protocol):
     def describe(self) -> Mapping[str, Any]:
         """JSON for `clawkit sandbox explain`: how it confines commands, and its gaps."""
 
-    async def list(self) -> Sequence[Instance]:
-        """All existing sandboxes of this backend."""
+    async def list(self) -> Sequence[Instance]: ...
 
     async def remove(self, name: str) -> None:
-        """Remove a sandbox with everything in it."""
+        """Remove a sandbox with everything in it. Raises `ToolError` if it is unknown or in use."""
 
     async def close(self) -> None:
         """Stop its commands, and remove its temporary files."""

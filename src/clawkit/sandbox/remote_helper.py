@@ -214,8 +214,7 @@ class Helper:
     # Copies
 
     async def do_scan(self, tree: str, known: str, _: bytes) -> object:
-        """A digest of the manifest, the manifest (None if clawkit has it already), and skipped
-        paths."""
+        """A digest, the manifest (None if clawkit has it already), and skipped paths."""
         mirror = self._mirrors[tree]
         found: dict[str, Entry] = await in_thread(mirror.scan)
         digest = str(hash(tuple(found.items())))

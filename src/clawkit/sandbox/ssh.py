@@ -276,8 +276,7 @@ class SshSandbox:
             await self.sync()
 
     async def sync_back(self) -> str:
-        """Synchronize after a command; returns a note about new conflicts and files that could not
-        be copied."""
+        """Synchronize after a command; returns a note about new conflicts and uncopied files."""
         try:
             await self.sync()
         except (ToolError, OSError) as error:

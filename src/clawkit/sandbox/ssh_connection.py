@@ -241,7 +241,6 @@ class Link:
         return ToolError(f"the connection to {self._shown} was lost{self._why}; try again")
 
     async def close(self) -> None:
-        """Stop the program there and close the connection."""
         self._closed = True
         self._writer.close()
         try:

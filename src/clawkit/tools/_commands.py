@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 from clawkit.core.context import Context, Scope
 from clawkit.core.result import Result
 from clawkit.errors import ToolAuthorizationError, ToolError, ToolInputError
-from clawkit.process.protocols import Command, Exit, Grants, Left, Reason
+from clawkit.process.command import Command
+from clawkit.process.protocols import Exit, Grants, Left, Reason
 from clawkit.text import human_size, nearest, result_cap, weigh, weight_cap
 
 if TYPE_CHECKING:

@@ -17,10 +17,10 @@ from clawkit.core.context import Context, InForce, Scope
 from clawkit.core.result import Result
 from clawkit.core.tool import Effect, Tool
 from clawkit.errors import ToolAuthorizationError, ToolInputError
+from clawkit.process.command import Command
 from clawkit.process.protocols import (
     NO_GRANTS,
     BaseEnvironment,
-    Command,
     Commands,
     Exit,
     Grants,
@@ -186,7 +186,7 @@ async def execute(params: Params, ctx: Context, config: Config, settings: Exec) 
     yield_s = min(max(yield_ms, MIN_YIELD_MS), MAX_YIELD_MS) / 1000
     exit_ = await _watch(command, ctx, yield_s if can_wait else None)
     if exit_ is None:
-        command.to_background()
+        command.background = True
         return _c.say_running(command, ctx, warnings)
     return await _c.say_done(command, exit_, ctx, warnings)
 
@@ -338,8 +338,7 @@ async def _start(
 
 
 async def _watch(command: Command, ctx: Context, seconds: float | None) -> Exit | None:
-    """Wait for the end; None if it is still running after `seconds`. Cancelling the call stops
-    the command."""
+    """Wait for the end; None after `seconds`. Cancelling the call stops the command."""
     import asyncio
 
     from clawkit.core.tasks import unbroken

@@ -14,7 +14,8 @@ from clawkit.core.context import Context, Scope
 from clawkit.core.result import Result
 from clawkit.core.tool import Effect, Kind, Tool
 from clawkit.errors import ToolInputError
-from clawkit.process.protocols import Command, Commands, Exit
+from clawkit.process.command import Command
+from clawkit.process.protocols import Commands, Exit
 from clawkit.text import human_size, human_time, nearest, printable
 from clawkit.tools import _commands as _c
 from clawkit.tools._files import fit
