@@ -21,9 +21,9 @@ from clawkit.agent.events import (
     TurnStarted,
 )
 from clawkit.content import Assistant
-from clawkit.event_stream import MAX_BEHIND
 from clawkit.models.protocols import Delta, Request, TextDelta
 from clawkit.testing import Gate, ScriptedModel, call
+from clawkit.turns import MAX_BEHIND
 
 TWO_LEVELS = {"agents": {"defaults": {"subagents": {"maxSpawnDepth": 2}}}}
 

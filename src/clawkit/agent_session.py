@@ -42,7 +42,6 @@ from clawkit.core.tasks import in_thread
 from clawkit.core.tool import Tool
 from clawkit.delegation import Delegation
 from clawkit.errors import OutputError, ToolInputError, TurnError
-from clawkit.event_stream import stream_events
 from clawkit.handover import wind_up
 from clawkit.media.protocols import MAX_PICTURE_BYTES, Media
 from clawkit.messenger import SessionMessenger
@@ -59,7 +58,7 @@ from clawkit.sessions.subagent_protocols import Delegates, SpawnRequest
 from clawkit.sessions.subagents import Subagents
 from clawkit.telemetry.settings import Telemetry, open_telemetry
 from clawkit.text import one_line
-from clawkit.turns import Turns
+from clawkit.turns import Turns, stream_events
 
 if TYPE_CHECKING:
     from clawkit.models.failover import Clock

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from clawkit.agent.events import Event, Relay, RunEnded, SubagentHappened
@@ -40,7 +40,6 @@ from clawkit.sessions.subagent_protocols import (
 from clawkit.sessions.subagents import LIMITS, Limits, Spec, Subagents
 from clawkit.store import private_dir
 from clawkit.text import cut, human_time, one_line, quote
-from clawkit.waiting import OVER, SILENT, WAIT_AGAIN, Rest, describe_active, restate
 
 if TYPE_CHECKING:
     from clawkit.agent_session import Agent
@@ -69,6 +68,55 @@ _STATUS = {
     "cancelled": "cancelled",
     "interrupted": "interrupted",
 }
+_OVER = (
+    "[This message is from clawkit, not from the user: your timeout for waiting for sub-agents has "
+    "expired.]"
+)
+_SILENT = (
+    "[This message is from clawkit, not from the user: all sub-agents that you waited for have "
+    "ended and had nothing to report.]"
+)
+_WAIT_AGAIN = (
+    "Continue with what you have, wait for them again with sessions_yield, or stop them with "
+    "subagents. Their results will still arrive as messages."
+)
+_MAX_TASK = 200
+
+
+class Rest:
+    """The wait after `sessions_yield`, until the session resumes. Not stored: sub-agents end with
+    the process."""
+
+    def __init__(self) -> None:
+        self.is_on = False
+        self.is_over = False
+        """Whether the timeout has expired."""
+        self._alarm: asyncio.TimerHandle | None = None
+
+    def begin(self, timeout_s: float | None, wake: Callable[[], None]) -> None:
+        """`wake` is called when the timeout expires, unless `end` is called before."""
+
+        def ring() -> None:
+            self.is_over = True
+            wake()
+
+        self.end()
+        self.is_on = True
+        if timeout_s is not None:
+            self._alarm = asyncio.get_running_loop().call_later(timeout_s, ring)
+
+    def end(self) -> None:
+        self.is_on = self.is_over = False
+        if self._alarm is not None:
+            self._alarm.cancel()
+            self._alarm = None
+
+    @property
+    def left_s(self) -> float | None:
+        """Seconds until the timeout; None if there is none."""
+        if self._alarm is None:
+            return None
+        return max(0.0, self._alarm.when() - asyncio.get_running_loop().time())
 
 
 class _Choice(NamedTuple):
@@ -314,7 +362,7 @@ class Delegation:
     def restate(self) -> str:
         """Active sub-agents and unread results, for a summary of the conversation."""
         runs = self.subagents.runs.of_requester(self._session.id)
-        return restate([run for run in runs if not (run.is_over and run.told_ms)])
+        return _restate([run for run in runs if not (run.is_over and run.told_ms)])
 
     def archive(self) -> None:
         """Archive the sessions of sub-agents that ended long ago."""
@@ -387,10 +435,10 @@ class Delegation:
             parts += [f"Still at work: {named}.", _NEXT] if states else [_NEXT]
             titles = tuple(map(_title, runs))
         elif states:
-            parts = [OVER, describe_active(states), WAIT_AGAIN]
+            parts = [_OVER, _describe_active(states), _WAIT_AGAIN]
             titles = (f"The wait for sub-agents is over; still at work: {named}",)
         else:
-            parts, titles = [SILENT, _NEXT], ("All sub-agents have ended without a report",)
+            parts, titles = [_SILENT, _NEXT], ("All sub-agents have ended without a report",)
         ids = tuple(run.id for run in runs)
         return User((Text("\n\n".join(parts)),), now_ms(), Source("subagent", ids, titles))
 
@@ -415,6 +463,29 @@ class Delegation:
             f"session {run.session}",
         ]
         return f"({', '.join(filter(None, parts))})"
+
+
+def _describe_active(states: Sequence[RunState]) -> str:
+    """Active sub-agents, one line each, without any of their own text."""
+    lines = []
+    for each in states:
+        time = human_time(max(0, now_ms() - each.run.created_ms) / 1000)
+        lines.append(f"- {each.run.label!r} (run {each.run.id}): {each.status} for {time}")
+    return "\n".join([f"Still at work: {len(states)}", *lines])
+
+
+def _restate(runs: Sequence[Run]) -> str:
+    """Active sub-agents and unread results, which a summary of the conversation must include; empty
+    if there are none."""
+    if not runs:
+        return ""
+    lines = []
+    for run in runs:
+        state = f"has ended ({run.status})" if run.is_over else "is still at work"
+        task = one_line(run.task, _MAX_TASK)
+        lines.append(f"- {run.label!r} (run {run.id}) {state}. Its task: {task}")
+    head = "Sub-agents you started whose results you have not read; these will arrive as messages:"
+    return "\n".join([head, *lines])
 
 
 def _title(run: Run) -> str:

@@ -1,18 +1,27 @@
-"""Turns messages to an agent into turns, one at a time."""
+"""Turns messages to an agent into turns, one at a time, and streams their events."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Hashable, Sequence
+from collections.abc import AsyncGenerator, Hashable, Iterable, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, get_args
 
 from msgspec import Struct
 
-from clawkit.agent.events import Event, Tell, TurnEnded
+from clawkit.agent.events import (
+    CallWritten,
+    Event,
+    SubagentHappened,
+    Tell,
+    TextPiece,
+    ThinkingPiece,
+    TurnEnded,
+    both,
+)
 from clawkit.agent.loop import Words, as_message
 from clawkit.config.sections.messaging import Queue
-from clawkit.content import Source, User
+from clawkit.content import Block, Source, User
 from clawkit.core.tasks import unbroken
 from clawkit.errors import ToolInputError
 from clawkit.services import Services
@@ -23,8 +32,10 @@ if TYPE_CHECKING:
 
 WARM_UP_S = 0.2
 """Seconds until the warm-up starts if it is not known whether the request was sent."""
-
-
+MAX_BEHIND = 10_000
+"""Events buffered for a slow reader; beyond that, text deltas are dropped: the complete answer
+follows anyway."""
+_PIECES = (TextPiece, ThinkingPiece, CallWritten)
 LATER = "the message is read with the next turn there"
 
 
@@ -147,14 +158,9 @@ class Turns:
             # What the owner set for themselves is not for others; the message stays in the mailbox.
             return TurnEnded("error", error=f"it has settings of its owner alone; {LATER}")
         agent.refresh(posts[0].schema)
-        heard, tell = talk.tell, posts[0].tell
-        if tell is not None:
-
-            def both(event: Event) -> None:
-                tell(event)
-                heard(event)
-
-            talk.tell = both
+        heard = talk.tell
+        if (tell := posts[0].tell) is not None:
+            talk.tell = both(tell, heard)
         if agent.delegation:
             agent.delegation.begin_turn(message)
         if agent.messenger:
@@ -242,6 +248,36 @@ class Turns:
         run = self._agent.kit.run
         if "exec" in run.tools and isinstance(run.services, Services):
             await run.services.warm_up()
+
+
+async def stream_events(
+    agent: Agent, said: str | Iterable[Block], *, tree: bool
+) -> AsyncGenerator[Event]:
+    """The events of a message's turn as they happen, with `tree` also those of all sub-agents; the
+    last one is a `TurnEnded` of the agent."""
+    events: asyncio.Queue[Event | None] = asyncio.Queue()
+
+    def put(event: Event) -> None:
+        inner = event.event if isinstance(event, SubagentHappened) else event
+        if events.qsize() < MAX_BEHIND or not isinstance(inner, _PIECES):
+            events.put_nowait(event)
+
+    before, below = agent.conversation.tell, agent.on_subagent_event
+    if tree:
+        agent.conversation.tell, agent.on_subagent_event = both(put, before), both(put, below)
+        work = asyncio.ensure_future(agent.work(said))
+    else:
+        work = asyncio.ensure_future(agent.turns.send(said, tell=put))
+    work.add_done_callback(lambda _: events.put_nowait(None))
+    try:
+        while (event := await events.get()) is not None:
+            yield event
+        await work
+    finally:
+        work.cancel()
+        await asyncio.wait({work})
+        if tree:
+            agent.conversation.tell, agent.on_subagent_event = before, below
 
 
 def _is_from_session(message: User) -> bool:
