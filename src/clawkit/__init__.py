@@ -28,25 +28,19 @@ if TYPE_CHECKING:
 
 # Loaded on first use: `import clawkit` costs next to nothing.
 _MODULES = {
-    "clawkit.agent_session": ("Agent",),
-    "clawkit.content": ("Image", "Text"),
-    "clawkit.core.approval": ("Answer", "Approver", "Ask", "Deny", "Question"),
-    "clawkit.core.call": ("CallRequest",),
-    "clawkit.core.context": ("Context", "Sender"),
-    "clawkit.core.hooks": ("Call", "Hooks", "Rewrite"),
-    "clawkit.core.result": ("Result",),
-    "clawkit.core.tool": ("Effect", "Tool", "tool"),
-    "clawkit.errors": (
-        "OutputError",
-        "ToolAuthorizationError",
-        "ToolError",
-        "ToolInputError",
-        "TurnError",
-    ),
-    "clawkit.models.protocols": ("Model", "ModelError"),
-    "clawkit.runtime": ("Toolkit",),
+    "clawkit.agent_session": "Agent",
+    "clawkit.content": "Image Text",
+    "clawkit.core.approval": "Answer Approver Ask Deny Question",
+    "clawkit.core.call": "CallRequest",
+    "clawkit.core.context": "Context Sender",
+    "clawkit.core.hooks": "Call Hooks Rewrite",
+    "clawkit.core.result": "Result",
+    "clawkit.core.tool": "Effect Tool tool",
+    "clawkit.errors": "OutputError ToolAuthorizationError ToolError ToolInputError TurnError",
+    "clawkit.models.protocols": "Model ModelError",
+    "clawkit.runtime": "Toolkit",
 }
-_HOME = {name: module for module, names in _MODULES.items() for name in names}
+_HOME = {name: module for module, names in _MODULES.items() for name in names.split()}
 
 __all__ = [
     "Agent",

@@ -12,6 +12,8 @@ import os
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
+from msgspec.structs import replace
+
 from clawkit.agent.events import Event, Relay, RunEnded, SubagentHappened
 from clawkit.agent.output import AGAIN, read_value
 from clawkit.call_summary import summarize_params
@@ -30,6 +32,7 @@ from clawkit.handover import (
 )
 from clawkit.sessions.protocols import Session
 from clawkit.sessions.subagent_protocols import (
+    Attachment,
     Outcome,
     Run,
     RunState,
@@ -161,7 +164,6 @@ class Delegation:
         return agents.defaults.subagents.merged(agents.get(agent).subagents)
 
     def spawn(self, request: SpawnRequest) -> Spawned:
-        """Start a sub-agent. Raises `ToolInputError` and `ToolAuthorizationError`."""
         settings, scope = self.settings, self._agent.kit.run.scope
         self.archive()
         target = self._target(request.agent, settings)
@@ -184,30 +186,22 @@ class Delegation:
         place, worktree = self._place(target), None
         if request.worktree:
             worktree = plan_worktree(config, target, place, self._session.key)
-        cwd = self._cwd(request, target, place)
+        keeps = config.tools.sessions_spawn.attachments.retain_on_session_keep
+        names = tuple(Attachment(each.name, "") for each in files)
         spec = Spec(
+            replace(request, attachments=names),
             self._session,
             scope.depth + 1,
             target,
-            request.task,
             worktree.workspace if worktree else place,
-            request.label,
-            request.name,
             model.name,
             model.fallbacks,
             request.thinking or settings.thinking,
             timeout_s,
             sandboxed,
-            request.cleanup,
-            request.fork,
-            request.output_schema,
-            request.is_told,
-            tuple(each.name for each in files),
-            request.cleanup == "keep"
-            and config.tools.sessions_spawn.attachments.retain_on_session_keep,
-            request.mount_path,
+            keeps and request.cleanup == "keep",
             worktree,
-            cwd,
+            self._cwd(request, target, place),
         )
         # Limits of the whole tree are set by its root, not by an agent below it.
         root = self._settings_of(self.subagents.root.agent)
@@ -545,19 +539,20 @@ class ChildAgent:
 
     async def work(self) -> Outcome:
         agent, spec = self.agent, self._spec
+        schema = spec.request.output_schema
         output, problem = None, ""
         async with agent:
             if spec.worktree:
                 await check_out(spec.worktree, agent.kit.assembly, self._from, spec.cwd)
-            agent.output_schema = json.dumps(spec.output_schema) if spec.output_schema else ""
-            said = spec.task
+            agent.output_schema = json.dumps(schema) if schema else ""
+            said = spec.request.task
             for _ in range(2):
                 ended = await agent.work(said)
                 problem = ""
-                if spec.output_schema is None or ended.how != "done":
+                if schema is None or ended.how != "done":
                     break
                 try:
-                    output = read_value(spec.output_schema, ended.text)
+                    output = read_value(schema, ended.text)
                     break
                 except ValueError as error:
                     problem = f"the answer is not what outputSchema asks for: {error}"

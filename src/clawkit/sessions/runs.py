@@ -31,6 +31,7 @@ _FIELDS = (
     " worktree, changes"
 )
 _ANCESTORS = 64
+EXITED = "clawkit exited before it finished"
 
 
 class RunStore:
@@ -88,16 +89,15 @@ class RunStore:
         """Mark unfinished runs as interrupted: their process is gone. The caller must hold the lock
         of the root session."""
         for run in self._select("WHERE root = ? AND ended_ms = 0", sound(root)):
-            why = "clawkit exited before it finished"
-            self.finish(run.id, wind_up(run, Outcome("interrupted", *self._so_far(run, why))))
+            self.finish(run.id, wind_up(run, self._so_far(run)))
 
     def forget(self, id_: str) -> None:
         """Remove a run that never started."""
         with self._database.writing() as db:
             db.execute("DELETE FROM run WHERE id = ?", (id_,))
 
-    def _so_far(self, run: Run, error: str) -> tuple[str, str, None, Usage]:
-        """The last text and the usage of a run whose process ended."""
+    def _so_far(self, run: Run) -> Outcome:
+        """The outcome of a run whose process ended, with its last text and its usage."""
         query = "SELECT row, input, output, cache_read, cache_write, cost FROM session WHERE id = ?"
         with self._database.using() as db:
             found = db.execute(query, (run.session,)).get
@@ -107,12 +107,13 @@ class RunStore:
                 " ORDER BY place DESC LIMIT 20",
                 (row,),
             ).fetchall()
+        outcome = Outcome("interrupted", error=EXITED, usage=Usage(*counts))
         for (body,) in bodies:
             with suppress(ValueError, RecursionError):
                 message = decode(body)
                 if isinstance(message, Assistant) and message.text.strip():
-                    return message.text, error, None, Usage(*counts)
-        return "", error, None, Usage(*counts)
+                    return msgspec.structs.replace(outcome, text=message.text)
+        return outcome
 
     def archive(self, root: str, ended_before_ms: int) -> None:
         """Archive the sessions of runs that ended before a time and were reported."""

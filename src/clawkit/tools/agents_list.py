@@ -18,10 +18,10 @@ class Params(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     pass
 
 
-NOBODY = Agents()
+NO_AGENTS = Agents()
 
 
-async def execute(_params: Params, ctx: Context, agents: Agents = NOBODY) -> Result:
+async def execute(_params: Params, ctx: Context, agents: Agents = NO_AGENTS) -> Result:
     own, known = ctx.agent.strip().lower(), agents.by_id()
     allowed = agents.defaults.subagents.merged(agents.get(own).subagents).allow_agents
     named = {each.strip().lower() for each in allowed or ()}
@@ -53,5 +53,4 @@ TOOL = Tool(
 
 
 def make_tool(config: Config, _scope: Scope) -> Tool:
-    """The tool, bound to the configured agents."""
     return replace(TOOL, execute=partial(execute, agents=config.agents))

@@ -2,12 +2,12 @@
 
 import time
 from collections.abc import Iterator
+from functools import partial
 from typing import Annotated, Any
 
 import msgspec
 from msgspec import Meta
 
-from clawkit.config.model import Config
 from clawkit.core.context import Context, InForce, Scope, Sender
 from clawkit.core.result import Result
 from clawkit.core.tool import Effect, Tool
@@ -193,7 +193,4 @@ TOOL = Tool(
     effects=effects,
     aliases=dict.fromkeys(("session", "key", "session_id", "label"), "sessionKey"),
 )
-
-
-def make_tool(config: Config, scope: Scope) -> Tool:
-    return with_sight(TOOL, config, scope)
+make_tool = partial(with_sight, TOOL)

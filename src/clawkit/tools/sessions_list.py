@@ -3,13 +3,13 @@
 import os
 import time
 from collections.abc import Sequence
+from functools import partial
 from typing import Annotated, Any, Literal
 
 import msgspec
 
-from clawkit.config.model import Config
 from clawkit.content import Assistant, Text, User
-from clawkit.core.context import Context, Scope
+from clawkit.core.context import Context
 from clawkit.core.result import Result
 from clawkit.core.tool import Tool
 from clawkit.redact import Redactor
@@ -186,7 +186,4 @@ TOOL = Tool(
         "pinned": "sessions cannot be pinned",
     },
 )
-
-
-def make_tool(config: Config, scope: Scope) -> Tool:
-    return with_sight(TOOL, config, scope)
+make_tool = partial(with_sight, TOOL)
