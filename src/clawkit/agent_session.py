@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from clawkit.agent.compact import PrunedHistory, settings_of
 from clawkit.agent.events import Event, Tell, TurnEnded, no_listener
-from clawkit.agent.loop import Conversation, NullTranscript, Words, limits_of, specs_of
+from clawkit.agent.loop import Conversation, Words, limits_of, specs_of
 from clawkit.agent.model_selection import Selection, thinking_of
 from clawkit.agent.output import AGAIN, read_output, schema_of
 from clawkit.agent.prompt import (
@@ -222,7 +222,7 @@ class Agent:
                 "",
                 (),
                 session=stored.key,
-                transcript=kept or NullTranscript(),
+                transcript=kept,
                 history=kept.load() if kept else [],
                 limits=limits_of(loaded.config, settings, max_turns, max_cost),
                 compaction=settings_of(

@@ -20,6 +20,7 @@ from clawkit.config.sections.agents import ContextPruning
 from clawkit.content import Assistant, Image, Message, Summary, Text, ToolResult, Usage, User
 from clawkit.core.catalog import canonical
 from clawkit.models.protocols import Facts, Model, ModelError, Request
+from clawkit.sessions.subagent_protocols import now_ms
 from clawkit.text import cut, one_line, parse_time, result_cap
 
 CHARS_PER_TOKEN = 4
@@ -42,8 +43,6 @@ not call tools."""
 
 
 class Settings(Struct, frozen=True):
-    """Settings of compaction."""
-
     enabled: bool = True
     keep_recent_tokens: int = KEEP_RECENT_TOKENS
     keep_turns: int = 0
@@ -76,7 +75,7 @@ class Done(Struct, frozen=True):
 
 
 def estimate(messages: Sequence[Message]) -> int:
-    """Estimated number of tokens of messages."""
+    """Estimated number of tokens."""
     return sum(map(_size, messages))
 
 
@@ -87,8 +86,6 @@ def _size(message: Message) -> int:
     for part in message.content:
         if isinstance(part, Image):
             tokens += IMAGE_TOKENS
-        elif isinstance(part, Text):
-            chars += len(part.text)
         else:
             chars += len(getattr(part, "text", "")) + len(str(getattr(part, "arguments", "")))
     return tokens + chars // CHARS_PER_TOKEN + 4
@@ -129,7 +126,7 @@ async def compact(
     """
     at = cut_at(history, settings, model.facts)
     old, kept = history[:at], list(history[at:])
-    if not any(not isinstance(message, Summary) for message in old):
+    if all(isinstance(message, Summary) for message in old):
         return None
     tokens = estimate(history)
     try:
@@ -141,8 +138,7 @@ async def compact(
         text, usage = _outline(old), partial.usage if partial else Usage()
         why = str(error) or f"no answer within {settings.timeout_s:g} s"
         trouble = f"the beginning of the conversation was cut without a summary: {why}"
-    summary = Summary(text, tokens, time.time_ns() // 1_000_000, usage)
-    return Done(summary, kept, trouble)
+    return Done(Summary(text, tokens, now_ms(), usage), kept, trouble)
 
 
 def cut_at(history: Sequence[Message], settings: Settings, facts: Facts) -> int:
@@ -189,7 +185,6 @@ async def _ask(
 
 
 def _told(messages: Sequence[Message]) -> str:
-    """A conversation as text."""
     rows: list[str] = []
     for message in messages:
         match message:

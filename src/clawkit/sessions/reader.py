@@ -28,13 +28,18 @@ from clawkit.sessions.protocols import (
 from clawkit.sessions.repair import repair
 from clawkit.sessions.search import (
     INDEX_S,
+    LAST_USED,
+    LISTING,
     NOT_A_RESULT,
+    RELATIVES,
     bring_up_to_date,
     find_places,
+    in_json,
     make_hit,
     read_query,
+    see,
+    want,
 )
-from clawkit.sessions.selection import LISTING, RELATIVES, in_json, see, want
 from clawkit.store import Database, is_held
 from clawkit.text import nearest, one_line
 
@@ -72,7 +77,7 @@ LAST = 2**62
 
 
 class SessionReader:
-    """Read access to the sessions of one home. Reading never creates the database."""
+    """Read access to the sessions of one home: `Sessions`. Reading never creates the database."""
 
     def __init__(self, database: Database, redact: Redact | None) -> None:
         self._database = database
@@ -87,7 +92,6 @@ class SessionReader:
         return self._first(wanted, None, *ways, *[_beginning(wanted)] * is_short)
 
     def get(self, text: str, agent: str = "", refuse: Refuse | None = None) -> Session:
-        """See `Sessions.get`."""
         wanted = sound(text.strip())
         uuid = f"*:{wanted.lower()}" if _UUID.fullmatch(wanted.lower()) else ""
         # Models choose labels: everything else goes first, and none passes for a key.
@@ -133,14 +137,10 @@ class SessionReader:
     ) -> list[Session]:
         """The most recently used sessions, optionally of one agent or workspace."""
         place = None if workspace is None else os.fsencode(workspace)
-        return self._select(
-            "WHERE (?1 IS NULL OR agent = ?1) AND (?2 IS NULL OR workspace = ?2)"
-            " ORDER BY updated_ms DESC, rowid DESC LIMIT ?3",
-            *(agent, place, limit),
-        )
+        which = "WHERE (?1 IS NULL OR agent = ?1) AND (?2 IS NULL OR workspace = ?2)"
+        return self._select(f"{which} {LAST_USED} LIMIT ?3", agent, place, limit)
 
     def lineage(self, id_: str) -> tuple[str, ...]:
-        """Ids of the ancestors of a session, its parent first."""
         if not os.path.lexists(self.path):
             return ()
         with self._database.using() as db:
@@ -148,7 +148,6 @@ class SessionReader:
         return tuple(str(parent) for (parent,) in rows)
 
     def agents(self) -> list[str]:
-        """The agents that have sessions."""
         if not os.path.lexists(self.path):
             return []
         with self._database.using() as db:
@@ -157,13 +156,11 @@ class SessionReader:
     def listing(
         self, visible: Visible, wanted: Filter, limit: int, offset: int = 0
     ) -> list[Session]:
-        """Sessions, most recently used first."""
         ids = self._in_use() if wanted.in_use else None
         given = {**see(visible), **want(wanted, ids), "limit": limit, "offset": offset}
         return self._select(LISTING, given)
 
     def relatives(self, sessions: Sequence[Session], visible: Visible) -> list[Relative]:
-        """The visible parents and children of the given sessions."""
         if not sessions:
             return []
         given = see(visible) | {
@@ -177,8 +174,6 @@ class SessionReader:
     def page(
         self, id_: str, limit: int, offset: int = 0, upto: int | None = None, *, tools: bool = False
     ) -> Page:
-        """The latest messages up to number `upto`, skipping the last `offset`; tool results only
-        with `tools`."""
         self._exact(id_)
         last = MAX_NUMBER if upto is None else min(max(upto, 0), MAX_NUMBER)
         which = "" if tools else f" AND {NOT_A_RESULT}"
@@ -194,11 +189,8 @@ class SessionReader:
         return Page(self._entries(id_, rows[::-1]), total, newer + offset)
 
     def search(self, query: str, visible: Visible, limit: int, *, index_s: float = INDEX_S) -> Hits:
-        """Messages that contain all words of the query, most recently used sessions first.
-
-        Indexes new messages for at most `index_s` seconds; sessions left unindexed are counted in
-        the result. Raises `ToolInputError` for a query without words.
-        """
+        """Indexes new messages for at most `index_s` seconds; sessions left unindexed are counted
+        in the result."""
         phrases = read_query(query)
         if not os.path.lexists(self.path):
             return Hits(())

@@ -67,8 +67,7 @@ class RunStore:
             return bool(db.changes())
 
     def get(self, id_: str) -> Run | None:
-        found = self._select("WHERE id = ?", sound(id_))
-        return found[0] if found else None
+        return next(iter(self._select("WHERE id = ?", sound(id_))), None)
 
     def of_requester(self, session: str) -> list[Run]:
         """Runs that a session started, oldest first."""

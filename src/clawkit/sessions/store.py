@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from typing import TYPE_CHECKING, Any
@@ -12,30 +11,20 @@ import msgspec
 
 from clawkit.config.paths import attachments_dir
 from clawkit.content import Assistant, Message, Summary, Text, Usage, User
-from clawkit.errors import (
-    ConflictError,
-    ToolError,
-    ToolInputError,
-)
+from clawkit.errors import ConflictError, ToolError, ToolInputError
 from clawkit.sessions.encode import Redact, bound_usage, encode, sound
 from clawkit.sessions.mailbox import Mailbox, mark_read
-from clawkit.sessions.protocols import (
-    Event,
-    Session,
-    check_name,
-    session_key,
-)
+from clawkit.sessions.protocols import Event, Session, check_name, session_key
 from clawkit.sessions.reader import DIGITS, LAST, LETTERS, SessionReader, unknown
 from clawkit.sessions.runs import RunStore, add_run, mark_told
 from clawkit.sessions.search import FORGET_WORDS
-from clawkit.sessions.subagent_protocols import Run
+from clawkit.sessions.subagent_protocols import Run, now_ms
 from clawkit.sessions.tables import APPLICATION, MIGRATIONS
 from clawkit.store import Database, hold_lock, remove_lock
 from clawkit.text import human_size, one_line
 
 if TYPE_CHECKING:
     from apsw import Connection
-
 
 NO_USAGE = Usage()
 _ADD = (
@@ -101,7 +90,7 @@ class SessionStore(SessionReader):
         check_name(agent, "an agent")
         if name is not None:
             check_name(name)
-        at_ms = _now_ms()
+        at_ms = now_ms()
         with self._database.writing() as db:
             id_ = _new_id(db)
             key = session_key(agent, name or id_)
@@ -141,7 +130,7 @@ class SessionStore(SessionReader):
             key = session_key(self._exact(id_, db).agent, name)
             _check_free(db, key, id_)
             db.execute("UPDATE session SET key = ?, name = ? WHERE id = ?", (key, name, id_))
-            _log(db, id_, "renamed", _now_ms(), {"name": name})
+            _log(db, id_, "renamed", now_ms(), {"name": name})
         return self._exact(id_)
 
     def update(
@@ -161,7 +150,7 @@ class SessionStore(SessionReader):
             ("title", "title", new_title),
         )
         with self._database.writing() as db:
-            before, at_ms = self._exact(id_, db), _now_ms()
+            before, at_ms = self._exact(id_, db), now_ms()
             for event, column, text in given:
                 if text is not None and (new := sound(text)) != getattr(before, column):
                     db.execute(f"UPDATE session SET {column} = ? WHERE id = ?", (new, id_))  # noqa: S608
@@ -207,7 +196,7 @@ class SessionStore(SessionReader):
         if isinstance(message, Summary):
             return self.compact(id_, message, LAST)
         redact = None if is_redacted else self.redact
-        id_, body, at_ms = sound(id_), encode(message, redact), _now_ms()
+        id_, body, at_ms = sound(id_), encode(message, redact), now_ms()
         event: Event | None = None
         title, usage, model = None, NO_USAGE, ""
         if isinstance(message, User):
@@ -228,7 +217,7 @@ class SessionStore(SessionReader):
         id_, body = sound(id_), encode(summary, self.redact)
         with self._database.writing() as db:
             usage = bound_usage(summary.usage)
-            number = _add_message(db, id_, body, _now_ms(), "compacted", usage=usage)
+            number = _add_message(db, id_, body, now_ms(), "compacted", usage=usage)
             # Messages that an earlier summary replaced stay replaced.
             db.execute(
                 "UPDATE session SET summary = ?, keep_from = max(keep_from, ?), context_tokens = 0"
@@ -331,10 +320,6 @@ def _check_free(db: Connection, key: str, id_: str) -> None:
     holder = db.execute("SELECT id FROM session WHERE key = ?", (key,)).get
     if holder not in (None, id_):
         raise ConflictError(f"the session {key!r} already exists; choose another name")
-
-
-def _now_ms() -> int:
-    return time.time_ns() // 1_000_000
 
 
 def _new_id(db: Connection) -> str:
