@@ -130,13 +130,9 @@ class Prompt:
         )
         self.why = Buffer(multiline=False)
         self.questions = Questions(
-            self._show_question,
-            lambda: self.columns,
-            self._asked_changed,
-            self.type_on,
+            self._show_question, lambda: self.columns, self._asked_changed, self.type_on
         )
-        output: Any = _Output.from_pty(stdout, term=os.environ.get("TERM"))
-        self._output: _Output = output
+        self._output: Any = _Output.from_pty(stdout, term=os.environ.get("TERM"))
         # No cursor position requests: on a slow terminal the replies would end up in the input.
         self._output.enable_cpr = False
         self.question_window = Window(
@@ -182,7 +178,7 @@ class Prompt:
 
     @property
     def columns(self) -> int:
-        return self._output.get_size().columns or 80
+        return int(self._output.get_size().columns) or 80
 
     def print(self, text: str) -> None:
         """Print lines above the input line. They must contain no escape sequences but ours."""
@@ -228,21 +224,23 @@ class Prompt:
         asked, text = self.questions.current, self.buffer.text
         if asked is None:
             self._is_line_new = not text
-        elif asked is not self._asked_before and self._is_stray(text, asked):
+        elif (
+            # A single key between two questions was meant for a question, unless more follows.
+            asked is not self._asked_before
+            and self._is_line_new
+            and len(text) == 1
+            and by_key(asked.choices, text) is not None
+        ):
             asked.typed = text
             self.buffer.reset()
         self._asked_before = asked
         self.attend()
         self.refresh()
 
-    def _is_stray(self, text: str, asked: Asked) -> bool:
-        """A single key between two questions was meant for a question, unless more follows."""
-        return self._is_line_new and len(text) == 1 and by_key(asked.choices, text) is not None
-
     def type_on(self, text: str) -> None:
-        """Move text that was typed or pasted at a question, but is no answer, to the input line."""
+        """Move text that was typed or pasted at a question, but is not an answer, to the line."""
         self.app.layout.focus(self.buffer)
-        self.buffer.insert_text(text)
+        self.buffer.insert_text(text.replace("\r\n", "\n").replace("\r", "\n"))
 
     def attend(self) -> None:
         """Focus the question, unless the person is typing a message."""
@@ -276,8 +274,8 @@ class Prompt:
         if has_keys and asked.confirms:
             return f"  Enter: {asked.confirms.words}. Any other key cancels."
         if has_keys and asked.is_ready:
-            until = asked.until
-            return f"  Press a letter, or arrow keys and Enter. No answer within {until} means no."
+            how = "Press a letter, or arrow keys and Enter."
+            return f"  {how} No answer within {asked.until} means no."
         if has_keys or not self.buffer.text:
             return ""
         return "  Press Tab to answer, or keep typing."
@@ -384,7 +382,7 @@ def make_keys(prompt: Prompt) -> KeyBindings:
     on(["enter"], asked, lambda _: questions.press("enter"))
     on(["escape", "c-d"], asked, lambda _: questions.press("no"))
     on(["c-c", "<sigint>"], asked, lambda _: _stop(prompt))
-    on([Keys.BracketedPaste], asked, lambda event: prompt.type_on(_unify_lines(event.data)))
+    on([Keys.BracketedPaste], asked, lambda event: prompt.type_on(event.data))
 
     on(["enter", "c-j"], reason, lambda _: questions.give_reason(prompt.why.text))
     on(["escape", "c-c", "c-d", "<sigint>"], reason, lambda _: questions.give_reason(""))
@@ -469,7 +467,3 @@ def _stop(prompt: Prompt) -> None:
     """Deny, and interrupt the agent so that it does not ask again."""
     prompt.questions.press("no")
     prompt.handler.interrupt()
-
-
-def _unify_lines(text: str) -> str:
-    return text.replace("\r\n", "\n").replace("\r", "\n")
