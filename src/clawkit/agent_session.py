@@ -371,17 +371,11 @@ class Agent:
             subagents = parent.delegation.subagents
         else:
             subagents = Subagents(session, self._kept.store, wind_up)
-        self.delegation = Delegation(self, session, subagents)
+        self.delegation = delegation = Delegation(self, session, subagents)
         self.delegation.join()
-        self.messenger = SessionMessenger(self, session, self._kept.store)
-        self.conversation.spent_elsewhere = self._spent_elsewhere
+        self.messenger = messenger = SessionMessenger(self, session, self._kept.store)
+        self.conversation.spent_elsewhere = lambda: delegation.spent_elsewhere() + messenger.spent
         self._attach()
-
-    def _spent_elsewhere(self) -> float:
-        delegation, messenger = self.delegation, self.messenger
-        return (delegation.spent_elsewhere() if delegation else 0.0) + (
-            messenger.spent if messenger else 0.0
-        )
 
     def stream(self, said: str | Iterable[Block], *, tree: bool = False) -> AsyncGenerator[Event]:
         """The events of one turn as they happen; the last one is its `TurnEnded`. With `tree`, also

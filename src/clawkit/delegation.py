@@ -64,13 +64,6 @@ _NEXT = (
     "Continue with your work. When you have all the results you are waiting for, tell the user the "
     "outcome in your own words."
 )
-_STATUS = {
-    "completed": "completed",
-    "failed": "failed",
-    "timed_out": "timed out",
-    "cancelled": "cancelled",
-    "interrupted": "interrupted",
-}
 _OVER = (
     "[This message is from clawkit, not from the user: your timeout for waiting for sub-agents has "
     "expired.]"
@@ -142,8 +135,7 @@ class Delegation:
 
     def join(self) -> None:
         """Connect to the agent's conversation, and listen for results."""
-        talk = self._agent.conversation
-        talk.spent_elsewhere, talk.restate = self.spent_elsewhere, self.restate
+        self._agent.conversation.restate = self.restate
         self.subagents.listen(self._session.id, self.hear)
         self.archive()
 
@@ -489,7 +481,7 @@ def _title(run: Run) -> str:
 
 
 def _how_it_ended(run: Run) -> str:
-    return f"Sub-agent {run.label!r}: {_STATUS.get(run.status, run.status)}"
+    return f"Sub-agent {run.label!r}: {run.status.replace('_', ' ')}"
 
 
 class ChildAgent:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import shutil
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -117,9 +118,7 @@ async def check_out(worktree: Worktree, rules: Assembly, workspace: str, cwd: st
 def wind_up(run: Run, outcome: Outcome) -> Outcome:
     """Remove the resources of a run; returns the outcome with the changes in its worktree."""
     if run.attachments:
-        from clawkit.sessions.attachments import remove_attachments
-
-        remove_attachments(run.attachments)
+        shutil.rmtree(run.attachments, ignore_errors=True)
     if run.worktree is None:
         return outcome
     from clawkit.worktrees import finish_worktree

@@ -129,16 +129,13 @@ class SessionMessenger:
     def wake(self) -> None:
         """Called after a turn: starts one for messages that another process left, unless the owner
         has overrides here, or the program tools of its own, which must not serve others."""
-        if (
-            self.agent.turns.lane.is_closed
-            or self.agent.has_overrides
-            or self.agent.kit.extra_tools
-        ):
+        agent = self.agent
+        if agent.turns.lane.is_closed or agent.has_overrides or agent.kit.extra_tools:
             return
         for mail in self._unread():
             if mail.wakes:
                 with suppress(ConflictError):  # too many wait: it stays in the mailbox
-                    self._start(_until(self.take(mail, "followup", is_answered=False)))
+                    self._start(asyncio.wait({self.take(mail, "followup", is_answered=False)}))
 
     def take(self, mail: Mail, mode: SendMode | None, *, is_answered: bool) -> _Turn:
         """Queue a turn that reads a stored message. Raises `ConflictError` if the queue is full."""
@@ -155,8 +152,7 @@ class SessionMessenger:
 
     def main_of(self, agent: str, check: Callable[[Session], None]) -> Session:
         config = self.agent.plain_loaded.config
-        name = agent.strip().lower()
-        agents = config.agents
+        name, agents = agent.strip().lower(), config.agents
         known = sorted({self._session.agent, agents.default_id(), *agents.by_id()})
         if name not in known:
             listed = ", ".join(known)
@@ -169,7 +165,7 @@ class SessionMessenger:
             raise NotFoundError(
                 f"the agent {name!r} has no main session yet; its owner can start it"
             )
-        place = config.agents.get(name).workspace or config.agents.defaults.workspace
+        place = agents.get(name).workspace or agents.defaults.workspace
         place = os.path.abspath(os.path.expanduser(place or self.agent.kit.place))
         return self._store.create(name, workspace=place, name=config.session.main_key)
 
@@ -204,7 +200,7 @@ class SessionMessenger:
             self._store.mailbox.remove(mail.id)
             raise
         if is_self:
-            self._start(_until(turn))
+            self._start(asyncio.wait({turn}))
         elif not is_child:
             self._start(self._follow(there, target, turn, mail, rounds, late))
         is_announced = there.agent.deliver is not None
@@ -418,7 +414,7 @@ class SessionMessenger:
             approver=agent.kit.approver,
         )
 
-    def _start(self, work: Coroutine[Any, Any, None]) -> None:
+    def _start(self, work: Coroutine[Any, Any, object]) -> None:
         task = asyncio.ensure_future(_contain(work))
         self.under_way.add(task)
         task.add_done_callback(self.under_way.discard)
@@ -495,15 +491,11 @@ class SessionMessenger:
 _Turn = asyncio.Future[TurnEnded]
 
 
-async def _until(turn: _Turn) -> None:
-    await asyncio.wait({turn})
-
-
 def _people(scope: Scope) -> tuple[object, ...]:
     return scope.sender, scope.channel, scope.account, scope.group
 
 
-async def _contain(work: Coroutine[Any, Any, None]) -> None:
+async def _contain(work: Coroutine[Any, Any, object]) -> None:
     """Task root: sent messages are stored, so nothing is lost if this fails."""
     try:
         await work

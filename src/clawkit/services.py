@@ -126,11 +126,9 @@ class Services(Mapping[type, object]):
                 await in_thread(importlib.import_module, f"clawkit.{module}")
 
     def is_made(self, kind: type) -> bool:
-        """Whether a service has been created."""
         return kind in self._made
 
     def fill(self, kind: type, factory: Factory) -> None:
-        """Register a service."""
         self._factories[kind] = factory
 
     def take_over(self, older: Services) -> None:
@@ -144,9 +142,7 @@ class Services(Mapping[type, object]):
     def __getitem__(self, kind: type[T]) -> T:
         if kind not in self._made:
             self._made[kind] = self._factories[kind]()
-        service: Any = self._made[kind]
-        made: T = service
-        return made
+        return cast("T", self._made[kind])
 
     def __iter__(self) -> Iterator[type]:
         return iter(self._factories)
@@ -160,8 +156,7 @@ class Services(Mapping[type, object]):
         made, self._made = self._made, {}
         # Stop commands before the sandbox they run in.
         for kind in sorted(made, key=lambda kind: kind is not Commands):
-            service = made[kind]
-            close = getattr(service, "close", None)
+            close = getattr(made[kind], "close", None)
             if close is not None and (ending := close()) is not None:
                 await ending
         if self._older is not None:

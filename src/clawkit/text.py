@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from functools import cache
 
 UNKNOWN_WINDOW = 200_000
 """Assumed context window, in tokens, if the model's is unknown."""
@@ -20,11 +19,6 @@ _SUFFIX = (
 )
 _CLUSTER_MAX = 32
 """How far a cut moves to avoid splitting a grapheme cluster."""
-
-
-@cache
-def _regex(pattern: str) -> re.Pattern[str]:
-    return re.compile(pattern)
 
 
 def result_cap(context_window: int | None) -> int:
@@ -101,7 +95,7 @@ def _end_matters(text: str) -> bool:
     end = text[-TAIL_LOOK:]
     words = r"(?i)\b(?:error|exception|fail(?:ed|ures?)|fatal|traceback|panic|exit (?:code|status))"
     closing = r"(?i)\b(?:total|summary|done)\b|[}\])]\s*\Z"
-    return bool(_regex(words).search(end) or _regex(closing).search(end))
+    return bool(re.search(words, end) or re.search(closing, end))
 
 
 def _head_end(text: str, end: int) -> int:
@@ -149,7 +143,7 @@ def one_line(text: str, max_chars: int) -> str:
     # Bounds the work: a hostile text may be huge, and the rest cannot be shown anyway.
     head = text[: max_chars * 4 + 64]
     controls = r"[\x00-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2066-\u2069\ufeff]+"
-    line = " ".join(_regex(controls).sub(" ", head).split())
+    line = " ".join(re.sub(controls, " ", head).split())
     if len(line) <= max_chars and len(head) == len(text):
         return line
     kept = line[: max(0, max_chars - 1)]

@@ -236,7 +236,7 @@ class Turns:
                 each.cancel()
 
     async def report(self, schema: str = "") -> TurnEnded | None:
-        """Run a turn in which the model reads the reports of sub-agents; None if there are none."""
+        """See `Agent.report`."""
         delegation = self._agent.delegation
         message = delegation.message() if delegation else None
         return None if message is None else await self.send(message, schema)

@@ -186,9 +186,9 @@ class SessionStore(SessionReader):
                     db.execute(change, (id_,))
             remove_lock(self._lock_file(id_))
         if ":subagent:" in key:
-            from clawkit.sessions.attachments import remove_attachments
+            import shutil
 
-            remove_attachments(attachments_dir(os.environ, key))
+            shutil.rmtree(attachments_dir(os.environ, key), ignore_errors=True)
 
     def append(self, id_: str, message: Message, *, is_redacted: bool = False) -> int:
         """Append a message and return its number; it is on disk by then. `is_redacted` says that

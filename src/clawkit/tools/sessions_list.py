@@ -119,8 +119,7 @@ def _family(session: Session, relatives: Sequence[Relative]) -> dict[str, Any]:
 def _to_row(
     session: Session, main: str, params: Params, store: Sessions, transcript: Transcript
 ) -> dict[str, Any]:
-    key, usage = parse_key(session.key, main), session.usage
-    tokens = usage.input + usage.cache_read + usage.cache_write + usage.output
+    key = parse_key(session.key, main)
     row: dict[str, Any] = {
         "key": session.key,
         "sessionId": session.id,
@@ -132,7 +131,7 @@ def _to_row(
         "stateVersion": session.version,
         "model": session.model_override or session.model or None,
         "contextTokens": session.context_tokens,
-        "totalTokens": tokens,
+        "totalTokens": session.usage.context,
     }
     row |= {"label": session.label} if session.label else {}
     row |= {"archived": True} if session.archived_ms else {}
