@@ -465,7 +465,6 @@ class Agent:
             talk.view = PrunedHistory(window, self.kit.config.agents.defaults.context_pruning)
 
     def prompt(self, schema: str = "") -> str:
-        """The current system prompt."""
         run, config = self.kit.run, self.kit.config
         agent, defaults = config.agents.get(run.scope.agent), config.agents.defaults
         files = read_workspace_files(

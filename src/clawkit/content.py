@@ -54,8 +54,6 @@ class Thinking(Value, frozen=True, tag="thinking"):
 
 
 class ToolCall(Value, frozen=True, tag="toolCall"):
-    """A tool call requested by a model."""
-
     id: str
     name: str
     arguments: dict[str, Any] | str = msgspec.field(default_factory=dict)
@@ -117,8 +115,6 @@ class User(Value, frozen=True, tag="user"):
 
 
 class Assistant(Value, frozen=True, tag="assistant"):
-    """An answer of a model."""
-
     content: tuple[Part, ...] = ()
     stop: Stop = "stop"
     model: str = ""
@@ -140,8 +136,6 @@ class Assistant(Value, frozen=True, tag="assistant"):
 
 
 class ToolResult(Value, frozen=True, tag="toolResult"):
-    """The result of one tool call."""
-
     call_id: str
     tool: str
     content: tuple[Block, ...] = ()

@@ -124,8 +124,6 @@ class _Choice(NamedTuple):
 
 
 class Delegation:
-    """The sub-agents of one agent."""
-
     def __init__(self, agent: Agent, session: Session, subagents: Subagents) -> None:
         """`subagents` are those of the whole tree that the session is in."""
         self._agent = agent
@@ -485,8 +483,6 @@ def _how_it_ended(run: Run) -> str:
 
 
 class ChildAgent:
-    """A running sub-agent."""
-
     agent: Agent
     """Set once it has been opened."""
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import os
-import shutil
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -118,6 +117,8 @@ async def check_out(worktree: Worktree, rules: Assembly, workspace: str, cwd: st
 def wind_up(run: Run, outcome: Outcome) -> Outcome:
     """Remove the resources of a run; returns the outcome with the changes in its worktree."""
     if run.attachments:
+        import shutil
+
         shutil.rmtree(run.attachments, ignore_errors=True)
     if run.worktree is None:
         return outcome

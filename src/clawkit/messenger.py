@@ -1,6 +1,6 @@
 """Messages between sessions: from a tool call to a turn of another session, and back.
 
-`sessions.mailbox` stores them; this finds or opens the recipient, and formats the message for its
+`sessions.store` stores them; this finds or opens the recipient, and formats the message for its
 model.
 """
 
@@ -28,9 +28,8 @@ from clawkit.errors import (
 )
 from clawkit.sessions.keys import parse_key
 from clawkit.sessions.lanes import Mode
-from clawkit.sessions.mailbox import MAX_AT_ONCE, MAX_MESSAGE, Mail
 from clawkit.sessions.protocols import SendMode, SendStatus, Sent, Session, session_key
-from clawkit.sessions.store import SessionStore
+from clawkit.sessions.store import MAX_AT_ONCE, MAX_MESSAGE, Mail, SessionStore
 from clawkit.sessions.subagent_protocols import now_ms
 from clawkit.sessions.subagents import SKIP
 from clawkit.text import cut, one_line, quote
@@ -68,8 +67,6 @@ _QUEUED = {
 
 
 class SessionMessenger:
-    """Sends and receives the messages of one agent."""
-
     def __init__(self, agent: Agent, session: Session, store: SessionStore) -> None:
         self.agent = agent
         self._session = session

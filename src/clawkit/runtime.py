@@ -329,7 +329,6 @@ class _Asker(Struct, frozen=True):
 
 
 async def close_run(run: Run) -> None:
-    """Stop everything that the run's services started."""
     if isinstance(run.services, Services):
         await run.services.close()
 

@@ -16,7 +16,6 @@ def char_width(char: str) -> int:
 
 
 def text_width(text: str) -> int:
-    """Columns of a text."""
     return len(text) if text.isascii() else sum(map(char_width, text))
 
 

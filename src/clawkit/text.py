@@ -54,7 +54,6 @@ def weigh(text: str) -> int:
 
 
 def fit(text: str, max_chars: int, max_weight: int) -> str:
-    """Truncate a text to a maximum length and weight."""
     kept = cut(text, max_chars)
     while (weight := weigh(kept)) > max_weight:
         max_chars = min(max_chars, len(kept)) * max_weight // weight

@@ -40,8 +40,6 @@ LATER = "the message is read with the next turn there"
 
 
 class Post(Struct, frozen=True, eq=False):
-    """A message, and options of its turn."""
-
     message: User
     schema: str = ""
     """JSON Schema that the answer must match."""
@@ -49,8 +47,6 @@ class Post(Struct, frozen=True, eq=False):
 
 
 class Turns:
-    """The turns of one agent."""
-
     def __init__(self, agent: Agent) -> None:
         self._agent = agent
         self.lane: Lane[Post, TurnEnded] = Lane(
@@ -285,7 +281,6 @@ def _is_from_session(message: User) -> bool:
 
 
 def join(messages: Sequence[User]) -> User:
-    """Join several messages into one."""
     if len(messages) == 1:
         return messages[0]
     content = [block for each in messages for block in each.content]

@@ -66,8 +66,6 @@ def settings_of(config: Config, find: Callable[[str], Model]) -> Settings:
 
 
 class Done(Struct, frozen=True):
-    """A compacted conversation."""
-
     summary: Summary
     kept: list[Message]
     trouble: str = ""

@@ -84,8 +84,6 @@ ENDS_TURN = "endsTurn"
 
 
 class Limits(msgspec.Struct, frozen=True):
-    """Limits of a turn, and of the whole conversation."""
-
     max_steps: int = MAX_STEPS
     max_cost: float | None = None
     """Dollars, for the whole conversation."""
@@ -105,8 +103,6 @@ def limits_of(
 
 
 class EndOfTurn(Exception):  # noqa: N818  # not an error
-    """Ends the turn."""
-
     def __init__(self, how: Ended, error: str = "") -> None:
         self.how: Ended = how
         self.error = error
@@ -124,8 +120,6 @@ class Transcript(Protocol):
 
 
 class PartialAnswer:
-    """The part of an answer received so far."""
-
     def __init__(self, tell: Tell | None) -> None:
         self._tell = tell
         self._text: list[str] = []

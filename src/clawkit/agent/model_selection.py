@@ -41,7 +41,6 @@ class Selection:
         self._client: Client | None = None
 
     async def close(self) -> None:
-        """Close connections."""
         if self._client is not None:
             await self._client.close()
             self._client = None

@@ -74,8 +74,6 @@ _FINAL_ANSWER = (
 
 
 class WorkspaceFile(Struct, frozen=True):
-    """A file as included in the prompt."""
-
     name: str
     text: str
 
@@ -132,8 +130,6 @@ def _read(workspace: str, name: str, max_chars: int) -> str | None:
 
 
 class Surroundings(msgspec.Struct, frozen=True):
-    """The environment that the prompt describes."""
-
     workspace: str
     agent: str = "main"
     name: str = ""

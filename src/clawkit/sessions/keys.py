@@ -25,8 +25,6 @@ _PREFIXES: tuple[tuple[str, Kind], ...] = (("cron:", "cron"), ("hook:", "hook"),
 
 
 class Key(Struct, frozen=True):
-    """A parsed session key."""
-
     agent: str  # empty for a key without an agent, such as `cron:daily`
     name: str  # everything after `agent:<id>:`
     kind: Kind

@@ -69,15 +69,11 @@ class Session(msgspec.Struct, frozen=True):
 
 
 class Entry(Struct, frozen=True):
-    """A message and its number in the session."""
-
     number: int
     message: Message
 
 
 class Change(Struct, frozen=True):
-    """An entry in the change log of a session."""
-
     sequence: int
     type: Event
     at_ms: int
@@ -233,8 +229,6 @@ class SessionState(Protocol):
 
 
 class Step(Struct, frozen=True):
-    """One step of a plan."""
-
     step: str
     status: Literal["pending", "in_progress", "completed"] = "pending"
 
@@ -279,8 +273,6 @@ SendStatus = Literal["accepted", "ok", "no_reply", "timeout", "error", "queued"]
 
 
 class Sent(Struct, frozen=True):
-    """What became of a message."""
-
     status: SendStatus
     id: str
     reply: str = ""

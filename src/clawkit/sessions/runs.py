@@ -35,8 +35,6 @@ EXITED = "clawkit exited before it finished"
 
 
 class RunStore:
-    """The runs of one home, in the database of its sessions."""
-
     def __init__(self, database: Database, redact: Redact | None = None) -> None:
         self._database = database
         self._redact = redact

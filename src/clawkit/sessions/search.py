@@ -86,7 +86,6 @@ RELATIVES = (
 
 
 def see(visible: Visible) -> dict[str, str]:
-    """Query parameters for visibility."""
     return {
         "id": visible.id,
         "key": visible.key,

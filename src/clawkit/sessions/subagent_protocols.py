@@ -30,7 +30,6 @@ class Worktree(Struct, frozen=True):
 
     @property
     def objects(self) -> str:
-        """Directory of the objects of the repository."""
         return os.path.join(self.repository, ".git", "objects")
 
     @property
@@ -108,8 +107,6 @@ with a note about them. Blocks; must not raise."""
 
 
 class Attachment(Struct, frozen=True):
-    """A file attached to a task."""
-
     name: str
     content: str
     encoding: str = "utf8"
@@ -144,8 +141,6 @@ class SpawnRequest(Struct, frozen=True):
 
 
 class Spawned(Struct, frozen=True):
-    """A sub-agent that was started."""
-
     run: Run
     key: str
     """Key of its session."""
@@ -156,8 +151,6 @@ class Spawned(Struct, frozen=True):
 
 
 class RunState(Struct, frozen=True):
-    """The current state of a run."""
-
     run: Run
     status: RunStatus
     usage: Usage

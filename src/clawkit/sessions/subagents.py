@@ -78,8 +78,6 @@ class Spec(Struct, frozen=True):
 
 
 class Limits(Struct, frozen=True):
-    """Limits on the number and depth of sub-agents."""
-
     max_concurrent: int
     max_depth: int
     max_children: int
@@ -107,8 +105,6 @@ class Child(Protocol):
 
 
 class _Live(Struct):
-    """A queued or running run."""
-
     run: Run
     spec: Spec
     session: Session

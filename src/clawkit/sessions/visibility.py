@@ -20,8 +20,6 @@ AGENTS = "tools.agentToAgent"
 
 
 class Requester(Struct, frozen=True):
-    """The session that wants to see another one."""
-
     id: str  # empty if it is not stored, and so cannot have started others
     key: str
     agent: str
@@ -30,8 +28,6 @@ class Requester(Struct, frozen=True):
 
 
 class Target(Struct, frozen=True):
-    """The session to be seen."""
-
     id: str
     key: str
     agent: str

@@ -46,8 +46,6 @@ DEFAULT_SIGHT = Sight()
 
 
 class View:
-    """The sessions that a run may see."""
-
     def __init__(self, ctx: Context, sight: Sight) -> None:
         self.sight = sight
         self.live: SessionState | None = ctx.services.get(SessionState)  # type: ignore[assignment]
@@ -103,7 +101,6 @@ class View:
 
 
 def with_sight(tool: Tool, config: Config, scope: Scope) -> Tool:
-    """The tool, bound to the visibility settings."""
     execute: Any = tool.execute
     return replace(tool, execute=partial(execute, sight=Sight.of(config, scope.agent)))
 

@@ -55,7 +55,6 @@ async def execute(params: Params, ctx: Context, sight: Sight = DEFAULT_SIGHT) ->
 def _choose(
     wanted: str, session: Session, is_here: bool, live: SessionState | None, store: Sessions | None
 ) -> Session:
-    """Switch the session to another model."""
     if live is None or store is None:
         why = "no agent is running here, so the model cannot be changed"
         raise ToolInputError(f"{why}; leave out 'model'")

@@ -107,7 +107,6 @@ async def run(chat: ChatSession, line: str) -> None:
 
 
 def words_after(chat: ChatSession, name: str) -> Words:
-    """Completions after a command; without a name, the commands themselves."""
     if not name:
         return ((each.name, each.help) for each in COMMANDS.values())
     if name == "tool":

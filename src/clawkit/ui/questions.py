@@ -53,7 +53,6 @@ class Choice(NamedTuple):
 
 
 def choices_for(request: Question) -> Iterator[Choice]:
-    """The choices for a question, in display order."""
     yield Choice("y", "allow once", Answer("allow", by=BY), "Allowed once.")
     if len(request.stored) < len(request.lasting):
         words = next(each.words for each in request.lasting if each.extent == "session")
