@@ -115,8 +115,7 @@ class Agent:
         self.turns = Turns(self)
         self._runs = asyncio.Lock()
         self.on_results: Callable[[], None] = lambda: None
-        """Called when sub-agents have results and no turn is running that could read them; call
-        `report` to start one."""
+        """Called when there are results and no turn is running to read them: call `report`."""
         self.on_subagent_event: Tell = no_listener
         """Called with every event of all sub-agents, each a `SubagentHappened`."""
         self._attach()
@@ -314,8 +313,7 @@ class Agent:
         return self.turns.post(said, mode)
 
     async def send(self, said: Words) -> TurnEnded:
-        """Run one turn for a message, after any turn that is already running. Cancel the task to
-        abort it."""
+        """Run one turn for a message, after any running turn. Cancel the task to abort it."""
         return await self.turns.send(said)
 
     async def work(self, said: Words, schema: str = "") -> TurnEnded:

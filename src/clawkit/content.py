@@ -94,8 +94,7 @@ class Source(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     """Origin of a message that no person wrote."""
 
     kind: Literal["subagent", "session"]
-    """`subagent`: results of runs that the session started; `session`: a message that another
-    session sent."""
+    """`subagent`: results of the session's own runs; `session`: a message from another one."""
     runs: tuple[str, ...] = ()
     titles: tuple[str, ...] = ()
     """One line per run or message, for people."""

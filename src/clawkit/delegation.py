@@ -80,8 +80,7 @@ _MAX_TASK = 200
 
 
 class Rest:
-    """The wait after `sessions_yield`, until the session resumes. Not stored: sub-agents end with
-    the process."""
+    """The wait after `sessions_yield`. Not stored: sub-agents end with the process."""
 
     def __init__(self) -> None:
         self.is_on = False
@@ -201,8 +200,7 @@ class Delegation:
         return Spawned(run, child.key, model.used, model.warning, described)
 
     async def result(self, request: SpawnRequest) -> Run:
-        """Start a sub-agent as soon as the limits permit, and wait for its end. Cancelling stops
-        it."""
+        """Start a sub-agent once the limits permit, and wait for its end. Cancelling stops it."""
         while len(active := self.active()) >= self.settings.max_children_per_agent:
             await self.wait(active, None)
         run = self.spawn(request).run
@@ -459,8 +457,7 @@ def _describe_active(states: Sequence[RunState]) -> str:
 
 
 def _restate(runs: Sequence[Run]) -> str:
-    """Active sub-agents and unread results, which a summary of the conversation must include; empty
-    if there are none."""
+    """What a summary must say about sub-agents: active ones, and unread results."""
     if not runs:
         return ""
     lines = []

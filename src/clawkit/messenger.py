@@ -503,8 +503,7 @@ async def _contain(work: Coroutine[Any, Any, object]) -> None:
 
 
 def to_message(mail: Mail, after: str = _UNANSWERED) -> User:
-    """Format a message for the recipient's model. It is quoted, so that nothing in it can pass for
-    clawkit or for the user."""
+    """Format a message for a model, quoted so that it cannot pass for clawkit or for the user."""
     who = f"session {mail.sender}" if ":" in mail.sender else mail.sender
     where = f"{who} (channel {mail.channel})" if mail.channel else who
     text = f"{_HEAD.format(where)}\n\n{quote(mail.text)}\n\n{after}"

@@ -74,8 +74,7 @@ class Services(Mapping[type, object]):
         redactor: Redactor | None = None,
         rules: Assembly | None = None,
     ) -> None:
-        """`approver` asks a person here; with `later`, approvals may also be given after the call
-        has returned."""
+        """`approver` asks a person here; with `later`, also after the call has returned."""
         self._loaded = loaded
         self._scope = scope
         self._workspace = workspace
@@ -168,8 +167,7 @@ class Services(Mapping[type, object]):
         return self._sandbox.is_required(self._scope.session)
 
     def enter_sandbox(self) -> str:
-        """Move all services into the sandbox of the session; returns its workspace. Raises
-        `SandboxUnavailableError`."""
+        """Enter the sandbox; returns its workspace. Raises `SandboxUnavailableError`."""
         confines: Any = self[Confines]
         self._workspace = confines.workspace()
         self._is_inside = True
@@ -305,8 +303,7 @@ class Services(Mapping[type, object]):
         files = DeniedFiles(lambda path: self._effect_on("read", path) == "deny")
 
         def denied() -> list[str]:
-            """Files in the workspace that no file tool may read. Raises `ToolError` if there are
-            too many files to check."""
+            """Files that no tool may read. Raises `ToolError` if there are too many to check."""
             rules = self._rules
             return files.find(self._workspace) if rules and rules.denies_files else []
 

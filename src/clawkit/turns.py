@@ -33,8 +33,7 @@ if TYPE_CHECKING:
 WARM_UP_S = 0.2
 """Seconds until the warm-up starts if it is not known whether the request was sent."""
 MAX_BEHIND = 10_000
-"""Events buffered for a slow reader; beyond that, text deltas are dropped: the complete answer
-follows anyway."""
+"""Events buffered for a slow reader; beyond that, text deltas are dropped."""
 _PIECES = (TextPiece, ThinkingPiece, CallWritten)
 LATER = "the message is read with the next turn there"
 

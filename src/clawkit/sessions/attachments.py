@@ -96,8 +96,7 @@ def _refuse(code: str, why: str) -> ToolInputError:
 
 
 def list_files(key: str, names: Sequence[str], mount: str = "") -> str:
-    """The prompt text that lists a sub-agent's files; `mount` is the directory name that its task
-    may use for them."""
+    """List a sub-agent's files for its prompt; `mount` is what the task calls their directory."""
     place = attachments_dir(os.environ, key)
     known = f" (the task may call it {mount})" if _MOUNT.fullmatch(mount) else ""
     lines = (f"- {os.path.join(place, name)}" for name in names)

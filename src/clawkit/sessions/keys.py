@@ -39,8 +39,7 @@ class Key(Struct, frozen=True):
 
 
 def parse_key(key: str, main: str = MAIN) -> Key:
-    """Parse a key; `main` is the name of the main session (`session.mainKey`). Raises
-    `ToolInputError` for an invalid key."""
+    """Parse a key; `main` is `session.mainKey`. Raises `ToolInputError` if it is invalid."""
     agent, name = "", key
     if key.startswith(_AGENT):
         agent, _, name = key.removeprefix(_AGENT).partition(":")

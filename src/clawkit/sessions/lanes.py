@@ -203,8 +203,7 @@ class Lane(Generic[T, R]):
                 self._forget(ticket, ticket.future)
 
     async def cancel(self, future: asyncio.Future[R]) -> None:
-        """Withdraw an item; if it is the only one of the running turn, stop that and wait for its
-        end."""
+        """Withdraw an item; if it is the only one of a running turn, stop that and wait for it."""
         turn = self._turn if any(each.future is future for each in self._running) else None
         future.cancel()
         if turn is not None and len(self._running) == 1:
@@ -283,8 +282,7 @@ class Lane(Generic[T, R]):
 
     @contextmanager
     def resting(self) -> Iterator[None]:
-        """Give up the slot while the turn waits for other sessions. It is taken back without
-        waiting, which could deadlock."""
+        """Free the slot while the turn waits for others; retaken at once, to avoid a deadlock."""
         slots = self.slots if self._turn is not None else None
         self._rests += 1
         if slots is not None and self._rests == 1:

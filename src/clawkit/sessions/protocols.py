@@ -181,8 +181,7 @@ class Sessions(Protocol):
     def page(
         self, id_: str, limit: int, offset: int = 0, upto: int | None = None, *, tools: bool = False
     ) -> Page:
-        """The latest messages up to number `upto`, skipping the last `offset`; tool results only
-        with `tools`."""
+        """The latest messages up to `upto`, except the last `offset`; results only with `tools`."""
 
     def search(self, query: str, visible: Visible, limit: int) -> Hits:
         """Messages that contain all words of the query, most recently used sessions first. Indexes

@@ -189,8 +189,7 @@ class SessionReader:
         return Page(self._entries(id_, rows[::-1]), total, newer + offset)
 
     def search(self, query: str, visible: Visible, limit: int, *, index_s: float = INDEX_S) -> Hits:
-        """Indexes new messages for at most `index_s` seconds; sessions left unindexed are counted
-        in the result."""
+        """Indexes for at most `index_s` seconds; counts the sessions left unindexed."""
         phrases = read_query(query)
         if not os.path.lexists(self.path):
             return Hits(())

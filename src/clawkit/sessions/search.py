@@ -116,8 +116,7 @@ def in_json(values: Iterable[str | int]) -> str:
 
 
 def read_query(text: str) -> list[str]:
-    """The words and quoted phrases of a query. Raises `ToolInputError` if there are none, or too
-    many."""
+    """The words and quoted phrases of a query. Raises `ToolInputError` for none or too many."""
     pieces = [one or other for one, other in re.findall(_PHRASE, sound(text).replace("\0", " "))]
     phrases = [each for each in pieces if any(map(str.isalnum, each))]
     if not phrases:

@@ -243,8 +243,7 @@ class SessionStore(SessionReader):
         return self.update(id_, model_override=model)
 
     def delete(self, id_: str) -> None:
-        """Delete a session with its messages and attachments. Raises `ConflictError` while it is in
-        use."""
+        """Delete a session with messages and attachments. Raises `ConflictError` while in use."""
         key = self._exact(id_).key
         with self.hold(id_):
             with self._database.writing() as db:
@@ -265,8 +264,7 @@ class SessionStore(SessionReader):
             shutil.rmtree(attachments_dir(os.environ, key), ignore_errors=True)
 
     def append(self, id_: str, message: Message, *, is_redacted: bool = False) -> int:
-        """Append a message and return its number; it is on disk by then. `is_redacted` says that
-        it has been redacted already."""
+        """Store a message and return its number. `is_redacted`: secrets were already removed."""
         if isinstance(message, Summary):
             return self.compact(id_, message, LAST)
         redact = None if is_redacted else self.redact
@@ -302,8 +300,7 @@ class SessionStore(SessionReader):
 
     @contextmanager
     def hold(self, id_: str) -> Iterator[None]:
-        """Lock a session for this process. Raises `ConflictError` that names the holder if it is
-        locked."""
+        """Lock a session for this process. Raises `ConflictError` that names the holder."""
         session = self._exact(id_)
         with hold_lock(self._lock_file(session.id), f"the session {session.name!r}"):
             yield
@@ -331,8 +328,7 @@ class LiveSession:
         self.id = session.id
         self._is_empty = is_new
         self._numbers: dict[int, tuple[Message, int]] = {}
-        """`id()` of a message to the message and its number; the reference keeps the `id()` valid.
-        """
+        """`id()` of a message to the message, which keeps the `id()` valid, and its number."""
         self._held = ExitStack()
         self._held.enter_context(store.hold(session.id))
 

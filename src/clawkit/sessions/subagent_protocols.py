@@ -79,8 +79,7 @@ class Run(Struct, frozen=True):
     usage: Usage = Usage()  # frozen
     told_ms: int = 0
     attachments: str = ""
-    """Directory of the attachments to remove when the run ends; empty if there is none, or it is
-    kept."""
+    """Directory of attachments to remove when the run ends; empty for none."""
     worktree: Worktree | None = None
     changes: str = ""
     """Description of the changes in its worktree, for the requester."""
@@ -175,8 +174,7 @@ class Delegates(Protocol):
         or `ToolInputError` for an ambiguous reference."""
 
     async def wait(self, runs: Sequence[Run], timeout_s: float | None) -> Sequence[RunState]:
-        """Wait until one of the runs (default: of all active ones) has ended; returns those that
-        have."""
+        """Wait until one of the runs (default: all active ones) has ended; returns those ended."""
 
     def rest(self, timeout_s: float | None) -> bool:
         """After this turn, wait for a report or the timeout. False if results are already

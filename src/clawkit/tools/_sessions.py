@@ -138,8 +138,7 @@ def to_result(payload: Mapping[str, Any]) -> Result:
 
 
 class Transcript:
-    """Formats messages for other sessions: without thinking, images, details and secrets, and with
-    long texts cut."""
+    """Formats messages without thinking, images, details and secrets, with long texts cut."""
 
     def __init__(self, redactor: Redactor) -> None:
         self._redactor = redactor

@@ -1,17 +1,21 @@
-"""The input line, the live area above it, and the keys.
+"""The full-terminal chat: the input line, the live area above it, and the keys.
 
-Finished lines are printed above, into the terminal's scrollback; the alternate screen is not used.
+The input line is shown first, then the rest is loaded. Finished lines are printed above it, into
+the terminal's scrollback; the alternate screen is not used.
 """
 
 from __future__ import annotations
 
 import asyncio
+import importlib
+import io
 import logging
 import os
+import signal
 import sys
-from collections.abc import Callable, Iterable
-from contextlib import suppress
-from typing import Any, TextIO
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import redirect_stderr, redirect_stdout, suppress
+from typing import TYPE_CHECKING, Any, TextIO
 
 from prompt_toolkit.application import Application
 from prompt_toolkit.buffer import Buffer
@@ -40,11 +44,18 @@ from prompt_toolkit.output.vt100 import Vt100_Output
 from prompt_toolkit.styles import Style
 from prompt_toolkit.widgets import SearchToolbar
 
+from clawkit.core.tasks import in_thread
+from clawkit.ui.line_input import InputHistory, LineCompleter, history_file
 from clawkit.ui.paint import RENDER_ERRORS, Paint
 from clawkit.ui.questions import Asked, Questions, by_key
 
+if TYPE_CHECKING:
+    from clawkit.ui.session import SessionOpener
+    from clawkit.ui.tui import TuiChat
+
 log = logging.getLogger(__name__)
 
+_ENDINGS = (signal.SIGTERM, signal.SIGHUP)
 REDRAW_S = 0.03
 NEW_S = 0.3
 _MAX_INPUT_ROWS = 12
@@ -68,6 +79,78 @@ _STYLE = Style.from_dict(
         "scrollbar.button": "noinherit",
     }
 )
+
+
+async def run_full(opener: SessionOpener, message: str = "", pictures: Sequence[str] = ()) -> int:
+    """Run the chat until the person quits; returns the exit code."""
+    paint = Paint(colours=not os.environ.get("NO_COLOR"), encoding=sys.stdout.encoding)
+    history, completer, early = InputHistory(history_file()), LineCompleter(), InputHandler()
+    prompt = Prompt(early, paint, history, completer, sys.stdout)
+    loop = asyncio.get_running_loop()
+    for each in _ENDINGS:
+        loop.add_signal_handler(each, prompt.quit, 128 + each)
+    running = asyncio.ensure_future(prompt.run())
+    chat: TuiChat | None = None
+    try:
+        above = _Above(prompt)
+        with redirect_stdout(above), redirect_stderr(above):
+            try:
+                chat = await _open_chat(opener, prompt, running)
+                if chat is not None:
+                    history.begin(chat.agent.kit.run.redactor.text)
+                    completer.source = prompt.handler = chat
+                    await chat.begin(message, pictures)
+                    for text, later in early.typed:
+                        chat.submit(text, later=later)
+                    prompt.refresh()
+                code = await running
+            finally:
+                prompt.quit(1)
+                if chat is not None:
+                    await chat.stop()
+                await asyncio.wait({running})
+        if chat is not None and chat.failure is not None:
+            raise chat.failure
+        return code
+    finally:
+        if chat is not None:
+            await chat.close()
+        for each in _ENDINGS:
+            loop.remove_signal_handler(each)
+
+
+async def _open_chat(
+    opener: SessionOpener, prompt: Prompt, running: asyncio.Future[int]
+) -> TuiChat | None:
+    """Open the conversation; None if the person has quit already."""
+    shown = asyncio.ensure_future(prompt.shown.wait())
+    await asyncio.wait((running, shown), return_when=asyncio.FIRST_COMPLETED)
+    shown.cancel()
+    # In a thread, so that the input line stays responsive meanwhile.
+    for name in ("clawkit.agent_session", "clawkit.ui.tui"):
+        await in_thread(importlib.import_module, name)
+    if running.done():
+        return None
+    from clawkit.ui.tui import TuiChat
+
+    return TuiChat(opener, prompt)
+
+
+class _Above(io.TextIOBase):
+    """Replaces standard output and error: prints above the input line."""
+
+    def __init__(self, prompt: Prompt) -> None:
+        self._prompt = prompt
+        self._part = ""
+
+    def write(self, text: str) -> int:
+        *lines, self._part = f"{self._part}{text}".split("\n")
+        for line in lines:
+            self._prompt.print(self._prompt.paint(line, "dim") + "\n")
+        return len(text)
+
+    def isatty(self) -> bool:
+        return False
 
 
 class InputHandler:

@@ -122,8 +122,7 @@ class Questions:
         changed: Callable[[], None],
         spill: Callable[[str], None],
     ) -> None:
-        """`changed` is called when the current question changes; `spill` gets typed text that is
-        not an answer."""
+        """`changed` is called for a new question; `spill` gets text that is not an answer."""
         self.current: Asked | None = None
         self._show = show
         self._columns = columns
