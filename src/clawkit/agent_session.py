@@ -517,16 +517,12 @@ class Agent:
 
     def use_exec(self, changes: Mapping[str, Any]) -> None:
         """Override settings of exec for this conversation; an empty mapping removes the overrides.
-
-        Raises `ConfigError` for an unknown or invalid setting.
-        """
+        Raises `ConfigError` for an unknown or invalid setting."""
         self._use(self._own | {"exec": dict(changes)})
 
     def use_elevated(self, level: str | None) -> None:
         """Override the elevated mode (off, on, ask, full) of this conversation; None removes it.
-
-        Raises `ConfigError` for an unknown mode.
-        """
+        Raises `ConfigError` for an unknown mode."""
         self._use(self._own | {"elevated": level})
 
     @property

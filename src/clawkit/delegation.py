@@ -76,6 +76,7 @@ _WAIT_AGAIN = (
     "Continue with what you have, wait for them again with sessions_yield, or stop them with "
     "subagents. Their results will still arrive as messages."
 )
+_UNREAD = "Sub-agents you started whose results you have not read; these will arrive as messages:"
 _MAX_TASK = 200
 
 
@@ -343,8 +344,13 @@ class Delegation:
 
     def restate(self) -> str:
         """Active sub-agents and unread results, for a summary of the conversation."""
-        runs = self.subagents.runs.of_requester(self._session.id)
-        return _restate([run for run in runs if not (run.is_over and run.told_ms)])
+        lines = []
+        for run in self.subagents.runs.of_requester(self._session.id):
+            if not run.told_ms:
+                state = f"has ended ({run.status})" if run.is_over else "is still at work"
+                task = one_line(run.task, _MAX_TASK)
+                lines.append(f"- {run.label!r} (run {run.id}) {state}. Its task: {task}")
+        return "\n".join([_UNREAD, *lines]) if lines else ""
 
     def archive(self) -> None:
         """Archive the sessions of sub-agents that ended long ago."""
@@ -454,19 +460,6 @@ def _describe_active(states: Sequence[RunState]) -> str:
         time = human_time(max(0, now_ms() - each.run.created_ms) / 1000)
         lines.append(f"- {each.run.label!r} (run {each.run.id}): {each.status} for {time}")
     return "\n".join([f"Still at work: {len(states)}", *lines])
-
-
-def _restate(runs: Sequence[Run]) -> str:
-    """What a summary must say about sub-agents: active ones, and unread results."""
-    if not runs:
-        return ""
-    lines = []
-    for run in runs:
-        state = f"has ended ({run.status})" if run.is_over else "is still at work"
-        task = one_line(run.task, _MAX_TASK)
-        lines.append(f"- {run.label!r} (run {run.id}) {state}. Its task: {task}")
-    head = "Sub-agents you started whose results you have not read; these will arrive as messages:"
-    return "\n".join([head, *lines])
 
 
 def _title(run: Run) -> str:

@@ -228,7 +228,7 @@ class SessionMessenger:
             raise ToolInputError(
                 "a session cannot wait for itself; use timeoutSeconds 0 to leave it a message"
             )
-        if parse_key(target.key).is_thread:
+        if parse_key(target.key).thread:
             raise ToolInputError(
                 f"{target.key} is a thread; send to the session of its group or channel"
             )

@@ -27,10 +27,8 @@ def truncate(text: str, columns: int) -> str:
 
 
 def wrap(text: str, columns: int, first: str = "", rest: str | None = None) -> Iterator[str]:
-    """Wrap a line into rows that leave the last column empty.
-
-    Rows end after a space if possible; `first` prefixes the first row, `rest` the others.
-    """
+    """Wrap a line into rows that leave the last column empty. Rows end after a space if possible;
+    `first` prefixes the first row, `rest` the others."""
     text = text.expandtabs(4)
     start = first
     while True:

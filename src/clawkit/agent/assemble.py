@@ -85,10 +85,8 @@ class Assembly(Struct, frozen=True):
 
 def assemble(config: Config, scope: Scope, extra: Sequence[Registered] = ()) -> Assembly:
     """The assembly for a configuration and scope; `extra` are external tools with their sources.
-
     Raises `RegistryError` if the name of one is taken, `SchemaError` if its schema cannot be
-    offered to a model, and `ConfigError` for settings that turn out to be invalid only here.
-    """
+    offered to a model, and `ConfigError` for settings that turn out to be invalid only here."""
     return _assemble(_Inputs(config, scope, tuple(extra)))
 
 

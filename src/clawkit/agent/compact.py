@@ -117,11 +117,9 @@ async def compact(
     instructions: str = "",
     session: str = "",
 ) -> Done | None:
-    """The conversation with its older part summarized; None if there is nothing to summarize.
-
-    If no model can write the summary, a plain outline of the person's messages and the tool calls
-    is used instead, so that the conversation can continue.
-    """
+    """The conversation with its older part summarized; None if there is nothing to summarize. If no
+    model can write the summary, a plain outline of the person's messages and the tool calls is used
+    instead, so that the conversation can continue."""
     at = cut_at(history, settings, model.facts)
     old, kept = history[:at], list(history[at:])
     if all(isinstance(message, Summary) for message in old):
@@ -266,7 +264,9 @@ class PrunedHistory(Struct):
             self._shown.append(self._now(message) if isinstance(message, ToolResult) else message)
             self._total += _chars(self._shown[-1])
         self._last = now
-        if self.pruning.mode == "cache-ttl" and self._is_expired():
+        if self.pruning.mode == "cache-ttl" and (
+            self._asked is None or self.clock() - self._asked > parse_time(self.pruning.ttl)
+        ):
             self._prune(now, self._shown)
             self._total = sum(map(_chars, self._shown))
         self._bound(now, self._shown)
@@ -285,9 +285,6 @@ class PrunedHistory(Struct):
             if before > _SHORT:
                 shown[number] = self._put(full, _with_text(now, cut(_result_text(now), _SHORT)))
                 self._total -= before - _chars(shown[number])
-
-    def _is_expired(self) -> bool:
-        return self._asked is None or self.clock() - self._asked > parse_time(self.pruning.ttl)
 
     def _prune(self, history: Sequence[Message], shown: list[Message]) -> None:
         """Shorten results once the provider's cache has expired, when that costs nothing extra."""

@@ -234,10 +234,8 @@ class Conversation(Struct, eq=False):
         return fresh + (len(self.system) + chars) // CHARS_PER_TOKEN
 
     async def turn(self, said: Words) -> TurnEnded:
-        """Run one turn for a message. Failures are in the result.
-
-        Raises `ConflictError` while another turn or a compaction is running.
-        """
+        """Run one turn for a message. Failures are in the result. Raises `ConflictError` while
+        another turn or a compaction is running."""
         with self._alone():
             self.is_in_turn = True
             try:
@@ -475,10 +473,8 @@ class Conversation(Struct, eq=False):
         return message
 
     async def compact(self, instructions: str = "") -> bool:
-        """Replace the older part with a summary; False if there is nothing to summarize.
-
-        Raises `ConflictError` during a turn, and `ToolError` if it cannot be stored.
-        """
+        """Replace the older part with a summary; False if there is nothing to summarize. Raises
+        `ConflictError` during a turn, and `ToolError` if it cannot be stored."""
         with self._alone():
             return await self._shorten(instructions)
 

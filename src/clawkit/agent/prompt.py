@@ -86,10 +86,8 @@ def read_workspace_files(
     max_total_chars: int = MAX_TOTAL_CHARS,
     redact: Callable[[str], str] = str,
 ) -> list[WorkspaceFile]:
-    """The files that exist and are not empty, in order, truncated to the limits.
-
-    `redact` removes secrets.
-    """
+    """The files that exist and are not empty, in order, truncated to the limits. `redact` removes
+    secrets."""
     found: list[WorkspaceFile] = []
     left = max_total_chars
     for name in names:

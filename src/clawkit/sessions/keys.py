@@ -33,10 +33,6 @@ class Key(Struct, frozen=True):
     thread: str = ""
     depth: int = 0  # 0 for a main session, 1 for a sub-agent, 2 for its sub-agent
 
-    @property
-    def is_thread(self) -> bool:
-        return bool(self.thread)
-
 
 def parse_key(key: str, main: str = MAIN) -> Key:
     """Parse a key; `main` is `session.mainKey`. Raises `ToolInputError` if it is invalid."""

@@ -232,15 +232,11 @@ class Step(Struct, frozen=True):
     status: Literal["pending", "in_progress", "completed"] = "pending"
 
 
-class Plan:
-    """The agent's current plan. A new plan replaces the old one."""
+class Plan(Struct):
+    """The agent's current plan."""
 
-    def __init__(self) -> None:
-        self.steps: tuple[Step, ...] = ()
-        self.explanation = ""
-
-    def replace(self, steps: Sequence[Step], explanation: str = "") -> None:
-        self.steps, self.explanation = tuple(steps), explanation
+    steps: tuple[Step, ...] = ()
+    explanation: str = ""
 
 
 def locate_store(setting: str | None, env: Mapping[str, str]) -> str:

@@ -127,11 +127,8 @@ class Mailbox:
 
 
 class SessionStore(SessionReader):
-    """The sessions of one home. Every method is atomic.
-
-    Reading never creates the database. Methods that take an `id_` expect the full id and raise
-    `NotFoundError` if there is no such session.
-    """
+    """The sessions of one home. Every method is atomic. Reading never creates the database. Methods
+    that take an `id_` expect the full id and raise `NotFoundError` if there is no such session."""
 
     def __init__(self, path: str, redact: Redact | None = None, *, lock_wait_s: float = 2) -> None:
         """`redact` removes secrets from all text before it is stored; it may be set later."""
@@ -156,11 +153,8 @@ class SessionStore(SessionReader):
         copy_of: str = "",
     ) -> Session:
         """Create a session; without a name, its id is used. Raises `ConflictError` if the agent
-        already has a session of that name.
-
-        With `run`, the run is stored in the same transaction. The messages of the session `copy_of`
-        are copied into the new one.
-        """
+        already has a session of that name. With `run`, the run is stored in the same transaction.
+        The messages of the session `copy_of` are copied into the new one."""
         check_name(agent, "an agent")
         if name is not None:
             check_name(name)

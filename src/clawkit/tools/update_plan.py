@@ -38,7 +38,8 @@ async def execute(params: Params, ctx: Context) -> Result:
     running = [one_line(each.step, _SHOWN) for each in steps if each.status == "in_progress"]
     if wrong := _fault(steps, running, params.explanation):
         raise ToolInputError(wrong)
-    ctx.use(Plan).replace(steps, params.explanation)
+    plan = ctx.use(Plan)
+    plan.steps, plan.explanation = tuple(steps), params.explanation
     done = sum(each.status == "completed" for each in steps)
     now = f"; now: {running[0]}" if running else ""
     return Result.text(

@@ -81,10 +81,8 @@ def deny_at(among: Sequence[Choice]) -> int:
 
 
 def show_question(request: Question, width: int, *, is_own: bool = False) -> list[str]:
-    """The question as rows with unprintable characters escaped; the first row is the title.
-
-    With `is_own`, the agent is the one the person is talking to, and is not named.
-    """
+    """The question as rows with unprintable characters escaped; the first row is the title. With
+    `is_own`, the agent is the one the person is talking to, and is not named."""
     if is_own:
         request = replace(request, agent="", session="")
     return render(request, width=width).split("\n")

@@ -126,10 +126,8 @@ class ChatSession(ABC):
         return self.agent.conversation.model.ref == OPERATOR
 
     def read(self, text: str) -> tuple[str, bool]:
-        """A line without what only affects how it is read, and whether it is for later.
-
-        Leading blanks do not turn a command into a message, and `exit` and `quit` are commands.
-        """
+        """A line without what only affects how it is read, and whether it is for later. Leading
+        blanks do not turn a command into a message, and `exit` and `quit` are commands."""
         if text.strip().lower() in ("exit", "quit"):
             return "/quit", False
         bare = text.lstrip(" \t")
