@@ -88,7 +88,6 @@ class Agent:
     ) -> None:
         self.kit = kit
         self.models = selection
-        """The available models."""
         self.conversation = conversation
         self._kept = kept
         self._telemetry = Telemetry()
@@ -96,8 +95,7 @@ class Agent:
         self._instructions = instructions
         self.output_schema = ""
         """JSON Schema that the last answer must match; empty for free text."""
-        self._runner: asyncio.Runner | None = None
-        """Event loop for `run_sync`."""
+        self._runner: asyncio.Runner | None = None  # for `run_sync`
         self._is_pinned = is_pinned
         """Whether the model was requested explicitly."""
         self._plain = kit.config

@@ -41,6 +41,7 @@ from clawkit.sessions.subagent_protocols import (
     now_ms,
 )
 from clawkit.sessions.subagents import LIMITS, Limits, Spec, Subagents
+from clawkit.sessions.visibility import startable
 from clawkit.store import private_dir
 from clawkit.text import cut, human_time, one_line, quote
 
@@ -259,10 +260,9 @@ class Delegation:
             return own
         name = wanted.strip().lower()
         agents = self._agent.kit.config.agents
-        known = {own, *agents.by_id()}
-        allowed = settings.allow_agents
-        may = {own} if allowed is None else known if "*" in allowed else known & {*allowed}
-        if name not in known and allowed and ("*" in allowed or name in allowed):
+        known, may = {own, *agents.by_id()}, startable(agents, own)
+        named = {each.strip().lower() for each in settings.allow_agents or ()}
+        if name not in known and not named.isdisjoint(("*", name)):
             listed = ", ".join(sorted(known))
             raise ToolInputError(f"unknown agentId {one_line(wanted, 60)!r}; known: {listed}")
         if name not in may:

@@ -151,7 +151,7 @@ class Turns:
         message = join([post.message for post in posts])
         if _is_from_session(message) and agent.has_overrides:
             # What the owner set for themselves is not for others; the message stays in the mailbox.
-            return TurnEnded("error", error=f"it has settings of its owner alone; {LATER}")
+            return TurnEnded("error", error=f"its owner has overridden settings there; {LATER}")
         agent.refresh(posts[0].schema)
         heard = talk.tell
         if (tell := posts[0].tell) is not None:

@@ -170,7 +170,6 @@ class Conversation(Struct, eq=False):
     limits: Limits = Limits()  # frozen
     compaction: Compaction = field(default_factory=Compaction)
     view: PrunedHistory = field(default_factory=lambda: PrunedHistory(200_000))
-    """Shortens old results."""
     thinking: Level = "off"
     params: Mapping[str, Any] = {}
     usage: Usage = Usage()  # frozen

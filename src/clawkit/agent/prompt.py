@@ -131,7 +131,6 @@ class Surroundings(msgspec.Struct, frozen=True):
     workspace: str
     agent: str = "main"
     name: str = ""
-    """Name of the agent, if it has one."""
     theme: str = ""
     model: str = ""
     sandboxed: bool = False

@@ -246,12 +246,12 @@ def locate_store(setting: str | None, env: Mapping[str, str]) -> str:
     wrong = ""
     if re.match(_URL, setting):
         # The address is not repeated: there may be a password in it.
-        what = "PostgreSQL" if setting.lower().startswith("postgres") else "an address"
-        wrong = f"{what} as the store of sessions is not built in yet"
+        what = "PostgreSQL" if setting.lower().startswith("postgres") else "a URL"
+        wrong = f"{what} is not supported as a session store yet"
     elif setting.endswith((".json", ".json5", ".jsonl")):
         wrong = f"sessions are stored in a database, and {setting!r} does not name one"
     if wrong:
-        raise ConfigError([Issue("session.store", wrong, hint="Name a file, or leave it out")])
+        raise ConfigError([Issue("session.store", wrong, hint="Set a file name, or leave it out")])
     if setting.startswith("~/"):
         setting = (env.get("HOME") or os.path.expanduser("~")) + setting[1:]
     return os.path.abspath(os.path.join(home(env), setting))

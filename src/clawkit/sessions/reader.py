@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping, Sequence
-from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -141,17 +140,11 @@ class SessionReader:
         return self._select(f"{which} {LAST_USED} LIMIT ?3", agent, place, limit)
 
     def lineage(self, id_: str) -> tuple[str, ...]:
-        if not os.path.lexists(self.path):
-            return ()
-        with self._database.using() as db:
-            rows = db.execute(_LINEAGE, (sound(id_), MAX_ANCESTORS)).fetchall()
+        rows = self._rows(_LINEAGE, (sound(id_), MAX_ANCESTORS))
         return tuple(str(parent) for (parent,) in rows)
 
     def agents(self) -> list[str]:
-        if not os.path.lexists(self.path):
-            return []
-        with self._database.using() as db:
-            return [str(agent) for (agent,) in db.execute("SELECT DISTINCT agent FROM session")]
+        return [str(agent) for (agent,) in self._rows("SELECT DISTINCT agent FROM session")]
 
     def listing(
         self, visible: Visible, wanted: Filter, limit: int, offset: int = 0
@@ -161,15 +154,11 @@ class SessionReader:
         return self._select(LISTING, given)
 
     def relatives(self, sessions: Sequence[Session], visible: Visible) -> list[Relative]:
-        if not sessions:
-            return []
         given = see(visible) | {
             "children": in_json(each.id for each in sessions),
             "parents": in_json({each.parent for each in sessions}),
         }
-        with self._database.using() as db:
-            rows: Any = db.execute(RELATIVES, given).fetchall()
-        return [Relative(*row) for row in rows]
+        return [Relative(*row) for row in self._rows(RELATIVES, given)]
 
     def page(
         self, id_: str, limit: int, offset: int = 0, upto: int | None = None, *, tools: bool = False
@@ -268,10 +257,14 @@ class SessionReader:
     ) -> list[Session]:
         bound: Any = given[0] if given and isinstance(given[0], Mapping) else given
         query = f"SELECT {COLUMNS} FROM session {where}"  # noqa: S608
-        if db is None and not os.path.lexists(self.path):
+        rows = self._rows(query, bound) if db is None else db.execute(query, bound)
+        return [self._session(row) for row in rows]
+
+    def _rows(self, query: str, given: Any = ()) -> list[Any]:
+        if not os.path.lexists(self.path):
             return []
-        with nullcontext(db) if db is not None else self._database.using() as used:
-            return [self._session(row) for row in used.execute(query, bound)]
+        with self._database.using() as db:
+            return db.execute(query, given).fetchall()
 
     def _session(self, row: Sequence[Any]) -> Session:
         id_, key, agent, title, place = row[:5]
@@ -285,9 +278,7 @@ class SessionReader:
         """Messages of a range of numbers, in order; with `newest`, the latest first."""
         query = _MESSAGES + (" DESC LIMIT ?4" if newest else " LIMIT ?4")
         given = (sound(id_), max(first, 0), min(max(last, -1), MAX_NUMBER), limit)
-        with self._database.using() as db:
-            rows: list[Any] = db.execute(query, given).fetchall()
-        return self._entries(id_, rows)
+        return self._entries(id_, self._rows(query, given))
 
     def _entries(self, id_: str, rows: Sequence[tuple[int, bytes]]) -> list[Entry]:
         entries: list[Entry] = []
@@ -303,7 +294,7 @@ class SessionReader:
         try:
             return msgspec.json.decode(data, type=dict[str, Any])
         except (ValueError, RecursionError) as error:
-            why = f"what it says about the session {id_} is damaged: {error}"
+            why = f"the data of the session {id_} in it is damaged: {error}"
             raise self._database.broken(why) from error
 
 

@@ -73,8 +73,8 @@ class RunStore:
 
     def of_session(self, session: str) -> Run | None:
         """The last run in a session; None if it is not a sub-agent's session."""
-        found = self._select("WHERE session = ? ORDER BY rowid DESC LIMIT 1", sound(session))
-        return found[0] if found else None
+        newest = "WHERE session = ? ORDER BY rowid DESC LIMIT 1"
+        return next(iter(self._select(newest, sound(session))), None)
 
     def untold(self, root: str) -> list[Run]:
         """Undelivered results in the tree below a root session."""

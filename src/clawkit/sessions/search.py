@@ -221,8 +221,7 @@ def _cut_out(text: str, phrases: Sequence[str], redact: Redact | None) -> str:
     near = text[max(0, at - _MARGIN) : at + _MARGIN]
     near = " ".join((redact(near) if redact else near).split())
     begin = max(0, _locate(near, phrases) - SNIPPET // 3)
-    cut = f"{'…' if begin else ''}{near[begin:]}"
-    return one_line(cut, SNIPPET)
+    return one_line(f"{'…' if begin else ''}{near[begin:]}", SNIPPET)
 
 
 def _locate(text: str, phrases: Sequence[str]) -> int:

@@ -55,7 +55,7 @@ def _fault(steps: Sequence[Step], running: Sequence[str], explanation: str) -> s
         return f"the plan has {len(steps)} steps, more than {MAX_STEPS}; make larger ones"
     for number, each in enumerate(steps, 1):
         if not each.step:
-            return f"step {number} of the plan says nothing; say what is to be done"
+            return f"step {number} of the plan is empty; say what to do"
         if len(each.step) > MAX_STEP:
             return f"step {number} has {len(each.step):,} characters, more than {MAX_STEP}"
     if len(explanation) > MAX_EXPLANATION:

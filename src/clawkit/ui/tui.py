@@ -234,7 +234,17 @@ class TuiChat(ChatSession, InputHandler):
             self._update()
 
     def _update(self) -> None:
-        self._facts = describe(self)
+        conversation, session = self.agent.conversation, self.agent.session
+        used, window = conversation.context_tokens, conversation.model.facts.window
+        parts = [
+            str(conversation.model.ref),
+            one_line(session.title or session.name, 30) if session else "not saved",
+            f"{_short(used)}/{_short(window)} {used * 100 // max(1, window)}%",
+            f"${conversation.usage.cost:.2f}" if conversation.usage.cost else "",
+            f"{queued} waiting" if (queued := self.agent.turns.queued) else "",
+            self.describe_commands(),
+        ]
+        self._facts = " · ".join(filter(None, parts))
         self.prompt.refresh()
 
     # Completion
@@ -285,20 +295,6 @@ class TuiChat(ChatSession, InputHandler):
                 self.display.show_said(each)
             elif isinstance(each, Assistant):
                 self.display.show_text(each.text)
-
-
-def describe(chat: ChatSession) -> str:
-    conversation, session = chat.agent.conversation, chat.agent.session
-    used, window = conversation.context_tokens, conversation.model.facts.window
-    parts = [
-        str(conversation.model.ref),
-        one_line(session.title or session.name, 30) if session else "not saved",
-        f"{_short(used)}/{_short(window)} {used * 100 // max(1, window)}%",
-        f"${conversation.usage.cost:.2f}" if conversation.usage.cost else "",
-        f"{queued} waiting" if (queued := chat.agent.turns.queued) else "",
-        chat.describe_commands(),
-    ]
-    return " · ".join(filter(None, parts))
 
 
 def _short(tokens: int) -> str:
