@@ -15,7 +15,7 @@ BUDGETS = {
     # Answers that are data, and what of the configuration concerns compaction and thinking, moved
     # here from the top level; what ends a turn, and what is unread; events of sub-agents, and what
     # is said of them after compaction.
-    "agent": 1_470,
+    "agent": 1_440,
     "approvals": 7_330,
     # The tree and the search of sessions, messages to them, and the commands for agents; whom
     # bindings choose.
@@ -51,9 +51,9 @@ BUDGETS = {
     # their events and deadlines, and what they are handed: files, and worktrees that hostile
     # contents cannot make run anything; one lane of turns for all who speak, and messages between
     # sessions with the sender's rights.
-    "top level": 3_490,
+    "top level": 3_390,
     # Sub-agents in both chats: their progress, their results, /subagents and /stop.
-    "ui": 2_490,
+    "ui": 2_470,
 }
 # What the packages of the next steps may have.
 PLANNED = {

@@ -266,8 +266,7 @@ def make_run(
     redactor: Redactor | None = None,
 ) -> Run:
     """Everything `core.call` needs, with the local services. The `redactor` of an earlier run keeps
-    the secrets learned in it. Raises `ConfigError` if a sandbox is configured that cannot be used.
-    """
+    the secrets learned in it. Raises `ConfigError` if the configured sandbox cannot be used."""
     if redactor is None:
         redactor = make_redactor(loaded)
     else:

@@ -48,12 +48,10 @@ _inherited: list[Connection] = []
 
 
 def write_atomic(path: str | os.PathLike[str], data: bytes, *, mode: int = 0o600) -> None:
-    """Create or replace the file at `path`; on any failure it is unchanged.
-
-    The new file gets `mode`, minus the bits that an existing file lacks, and keeps the owner of
-    an existing file if root writes. Symbolic links and anything but a regular file are refused.
-    Returns once the data and the directory entry are on disk.
-    """
+    """Create or replace the file at `path`; on any failure it is unchanged. The new file gets
+    `mode`, minus the bits that an existing file lacks, and keeps the owner of an existing file if
+    root writes. Symbolic links and anything but a regular file are refused. Returns once the data
+    and the directory entry are on disk."""
     folder, name = os.path.split(os.fspath(path))
     folder_fd = os.open(folder or ".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
@@ -151,12 +149,10 @@ def rotate_backups(path: str | os.PathLike[str], keep: int = 5) -> None:
 
 @contextmanager
 def locked(path: str, *, wait_s: float | None = None, dir_fd: int | None = None) -> Iterator[None]:
-    """Hold the lock file at `path`, created if missing, for the duration of one change.
-
-    The kernel releases it when the process ends, in whatever way. Raises TimeoutError if another
-    process still holds it after `wait_s`; None waits without a limit. A lock file of another user
-    is refused with OSError.
-    """
+    """Hold the lock file at `path`, created if missing, for the duration of one change. The kernel
+    releases it when the process ends, in whatever way. Raises TimeoutError if another process still
+    holds it after `wait_s`; None waits without a limit. A lock file of another user is refused with
+    OSError."""
     fd = os.open(path, _FLAGS | os.O_NONBLOCK, 0o600, dir_fd=dir_fd)
     try:
         info = os.fstat(fd)

@@ -38,11 +38,9 @@ def _window(context_window: int | None) -> int:
 
 
 def weigh(text: str) -> int:
-    """Approximate cost of a text for a model, in ASCII characters.
-
-    ASCII weighs 1, other alphabets below U+0800 weigh 2, the rest of the basic plane (Chinese,
-    Japanese, Korean) 4, everything beyond it 12.
-    """
+    """Approximate cost of a text for a model, in ASCII characters. ASCII weighs 1, other alphabets
+    below U+0800 weigh 2, the rest of the basic plane (Chinese, Japanese, Korean) 4, everything
+    beyond it 12."""
     if text.isascii():
         return len(text)
     # Encoders count at C speed: UTF-16 gives the characters beyond the basic plane, UTF-8 the rest.
@@ -62,11 +60,9 @@ def fit(text: str, max_chars: int, max_weight: int) -> str:
 
 
 def cut(text: str, max_chars: int) -> str:
-    """Truncate a text to `max_chars`, including a notice that says how much is missing.
-
-    The head is kept. If the end looks important (an error, a summary, a closing brace), part of
-    it is kept too, and the middle is omitted. Cuts are at line ends if one is near.
-    """
+    """Truncate a text to `max_chars`, including a notice that says how much is missing. The head is
+    kept. If the end looks important (an error, a summary, a closing brace), part of it is kept too,
+    and the middle is omitted. Cuts are at line ends if one is near."""
     if len(text) <= max_chars:
         return text
     suffix_room = len(_SUFFIX.format(len(text)))

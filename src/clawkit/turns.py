@@ -193,9 +193,8 @@ class Turns:
                 self._agent.messenger.unclaim(source.mail)
 
     async def settle(self, schema: str = "", *, all_turns: bool = True) -> TurnEnded | None:
-        """Wait until sub-agents have reported and messages to other sessions are answered and, with
-        `all_turns`, until no turn is running here. Returns the last turn, None if there was none.
-        """
+        """Wait until sub-agents have reported, messages to other sessions are answered and, with
+        `all_turns`, no turn is running here. Returns the last turn, None if there was none."""
         agent, before, ended = self._agent, self.last, None
         while ended is None or ended.how == "done":
             if all_turns:

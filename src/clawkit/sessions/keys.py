@@ -85,12 +85,10 @@ def resolve(
     here: Session | None = None,
     refuse: Refuse | None = None,
 ) -> Session:
-    """Resolve the session that a tool or a person refers to as `text`.
-
-    `current` is the session of the call (`here`), `main` the agent's main session; for anything
-    else see `Sessions.get`. Raises `NotFoundError`, `ToolInputError` for an ambiguous reference,
-    and `ToolAuthorizationError` for a session that may not be seen.
-    """
+    """Resolve the session that a tool or a person refers to as `text`. `current` is the session of
+    the call (`here`), `main` the agent's main session; for anything else see `Sessions.get`. Raises
+    `NotFoundError`, `ToolInputError` for an ambiguous reference, and `ToolAuthorizationError` for a
+    session that may not be seen."""
     wanted = text.strip()
     if wanted == MAIN:
         wanted = session_key(agent, main)
