@@ -315,6 +315,19 @@ async def test_what_may_not_be_started_is_refused_with_the_reason(
         assert words in refusal(agent)
 
 
+async def test_agents_are_allowed_by_their_ids_in_any_case(workspace: Path) -> None:
+    settings: dict[str, Any] = {
+        "agents": {
+            "defaults": {"subagents": {"allowAgents": [" Helper "]}},
+            "list": [{"id": "main"}, {"id": "helper"}],
+        },
+    }
+    model = model_of([spawn(agentId="HELPER"), "waiting", "done"], lambda _: "helped")
+    async with Agent.open(settings, workspace=workspace, model=model) as agent:
+        assert (await agent.work("go")).text == "done"
+        assert [run.status for run in runs_of(agent)] == ["completed"]
+
+
 async def test_a_sub_agent_never_has_what_its_requester_has_not(workspace: Path) -> None:
     seen: list[set[str]] = []
 

@@ -21,9 +21,9 @@ from clawkit.agent.events import (
     TurnStarted,
 )
 from clawkit.content import Assistant
-from clawkit.event_stream import MAX_BEHIND
 from clawkit.models.protocols import Delta, Request, TextDelta
 from clawkit.testing import Gate, ScriptedModel, call
+from clawkit.turns import MAX_BEHIND
 
 TWO_LEVELS = {"agents": {"defaults": {"subagents": {"maxSpawnDepth": 2}}}}
 
@@ -146,7 +146,8 @@ async def test_a_closed_stream_aborts_the_turn_and_is_forgotten(workspace: Path)
             if isinstance(event, SubagentHappened):
                 break
         await stream.aclose()
-        agent.conversation.check_idle()
+        with agent.conversation._alone():
+            pass  # nothing is running
         assert heard[-1] == TurnEnded("aborted", usage=heard[-1].usage)  # type: ignore[union-attr]
         assert isinstance(heard[0], TurnStarted)
         assert any(isinstance(each, SubagentHappened) for each in heard)

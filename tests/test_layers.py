@@ -36,7 +36,7 @@ LAYERS = {
     4: "tools",
     5: "agent",
     6: "runtime services telemetry agent_session session_state delegation handover worktrees "
-    "event_stream turns messenger waiting gateway",
+    "turns messenger gateway",
     7: "cli mcp ui testing",
     8: "__main__",
 }
@@ -48,11 +48,10 @@ SIDEWAYS = {
         ("runtime", "services"),
         *(("agent_session", other) for other in ("runtime", "services", "telemetry")),
         *(("agent_session", other) for other in ("session_state", "delegation", "handover")),
-        *(("agent_session", other) for other in ("event_stream", "turns", "messenger")),
-        *(("delegation", other) for other in ("handover", "waiting")),
-        ("handover", "worktrees"),
+        *(("agent_session", other) for other in ("turns", "messenger")),
+        *(("delegation", "handover"), ("handover", "worktrees")),
         # For types alone: these work for an agent, which makes them.
-        *((one, "agent_session") for one in ("session_state", "delegation", "event_stream")),
+        *((one, "agent_session") for one in ("session_state", "delegation")),
         *((one, "agent_session") for one in ("turns", "messenger")),
         ("turns", "services"),
         *(("messenger", other) for other in ("delegation", "turns")),

@@ -19,9 +19,8 @@ from clawkit.core.tool import tool
 from clawkit.errors import ConflictError, NotFoundError, ToolInputError
 from clawkit.messenger import MAX_HOPS, MAX_UNDER_WAY, chain_of, to_message
 from clawkit.models.protocols import ModelError, Request
-from clawkit.sessions.mailbox import MAX_MESSAGE, MAX_UNREAD, Mail
 from clawkit.sessions.protocols import Session, locate_store
-from clawkit.sessions.store import SessionStore
+from clawkit.sessions.store import MAX_MESSAGE, MAX_UNREAD, Mail, SessionStore
 from clawkit.testing import Gate, ScriptedApprover, ScriptedModel, call, calls
 
 Answer = Any

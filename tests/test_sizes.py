@@ -15,7 +15,7 @@ BUDGETS = {
     # Answers that are data, and what of the configuration concerns compaction and thinking, moved
     # here from the top level; what ends a turn, and what is unread; events of sub-agents, and what
     # is said of them after compaction.
-    "agent": 1_460,
+    "agent": 1_440,
     "approvals": 7_330,
     # The tree and the search of sessions, messages to them, and the commands for agents; whom
     # bindings choose.
@@ -43,14 +43,14 @@ BUDGETS = {
     # Listing, reading, searching and writing to sessions; starting, steering and waiting for
     # sub-agents, with attachments and worktrees, and what to use instead of parameters that others
     # have.
-    "tools": 3_710,
+    "tools": 3_700,
     # Access to a database without generators; sub-agents: opening them, their results as messages,
     # their events and deadlines, and what they are handed: files, and worktrees that hostile
     # contents cannot make run anything; one lane of turns for all who speak, and messages between
     # sessions with the sender's rights.
-    "top level": 3_480,
+    "top level": 3_380,
     # Sub-agents in both chats: their progress, their results, /subagents and /stop.
-    "ui": 2_490,
+    "ui": 2_470,
 }
 # What the packages of the next steps may have.
 PLANNED = {

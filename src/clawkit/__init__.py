@@ -5,78 +5,53 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from clawkit.version import __version__
+from clawkit.version import __version__ as __version__
 
 if TYPE_CHECKING:
-    from clawkit.agent_session import Agent
-    from clawkit.content import Image, Text
-    from clawkit.core.approval import Answer, Approver, Ask, Deny, Question
-    from clawkit.core.call import CallRequest
-    from clawkit.core.context import Context, Sender
-    from clawkit.core.hooks import Call, Hooks, Rewrite
-    from clawkit.core.result import Result
-    from clawkit.core.tool import Effect, Tool, tool
-    from clawkit.errors import (
-        OutputError,
-        ToolAuthorizationError,
-        ToolError,
-        ToolInputError,
-        TurnError,
-    )
-    from clawkit.models.protocols import Model, ModelError
-    from clawkit.runtime import Toolkit
+    from clawkit.agent_session import Agent as Agent
+    from clawkit.content import Image as Image
+    from clawkit.content import Text as Text
+    from clawkit.core.approval import Answer as Answer
+    from clawkit.core.approval import Approver as Approver
+    from clawkit.core.approval import Ask as Ask
+    from clawkit.core.approval import Deny as Deny
+    from clawkit.core.approval import Question as Question
+    from clawkit.core.call import CallRequest as CallRequest
+    from clawkit.core.context import Context as Context
+    from clawkit.core.context import Sender as Sender
+    from clawkit.core.hooks import Call as Call
+    from clawkit.core.hooks import Hooks as Hooks
+    from clawkit.core.hooks import Rewrite as Rewrite
+    from clawkit.core.result import Result as Result
+    from clawkit.core.tool import Effect as Effect
+    from clawkit.core.tool import Tool as Tool
+    from clawkit.core.tool import tool as tool
+    from clawkit.errors import OutputError as OutputError
+    from clawkit.errors import ToolAuthorizationError as ToolAuthorizationError
+    from clawkit.errors import ToolError as ToolError
+    from clawkit.errors import ToolInputError as ToolInputError
+    from clawkit.errors import TurnError as TurnError
+    from clawkit.models.protocols import Model as Model
+    from clawkit.models.protocols import ModelError as ModelError
+    from clawkit.runtime import Toolkit as Toolkit
 
 # Loaded on first use: `import clawkit` costs next to nothing.
 _MODULES = {
-    "clawkit.agent_session": ("Agent",),
-    "clawkit.content": ("Image", "Text"),
-    "clawkit.core.approval": ("Answer", "Approver", "Ask", "Deny", "Question"),
-    "clawkit.core.call": ("CallRequest",),
-    "clawkit.core.context": ("Context", "Sender"),
-    "clawkit.core.hooks": ("Call", "Hooks", "Rewrite"),
-    "clawkit.core.result": ("Result",),
-    "clawkit.core.tool": ("Effect", "Tool", "tool"),
-    "clawkit.errors": (
-        "OutputError",
-        "ToolAuthorizationError",
-        "ToolError",
-        "ToolInputError",
-        "TurnError",
-    ),
-    "clawkit.models.protocols": ("Model", "ModelError"),
-    "clawkit.runtime": ("Toolkit",),
+    "clawkit.agent_session": "Agent",
+    "clawkit.content": "Image Text",
+    "clawkit.core.approval": "Answer Approver Ask Deny Question",
+    "clawkit.core.call": "CallRequest",
+    "clawkit.core.context": "Context Sender",
+    "clawkit.core.hooks": "Call Hooks Rewrite",
+    "clawkit.core.result": "Result",
+    "clawkit.core.tool": "Effect Tool tool",
+    "clawkit.errors": "OutputError ToolAuthorizationError ToolError ToolInputError TurnError",
+    "clawkit.models.protocols": "Model ModelError",
+    "clawkit.runtime": "Toolkit",
 }
-_HOME = {name: module for module, names in _MODULES.items() for name in names}
+_HOME = {name: module for module, names in _MODULES.items() for name in names.split()}
 
-__all__ = [
-    "Agent",
-    "Answer",
-    "Approver",
-    "Ask",
-    "Call",
-    "CallRequest",
-    "Context",
-    "Deny",
-    "Effect",
-    "Hooks",
-    "Image",
-    "Model",
-    "ModelError",
-    "OutputError",
-    "Question",
-    "Result",
-    "Rewrite",
-    "Sender",
-    "Text",
-    "Tool",
-    "ToolAuthorizationError",
-    "ToolError",
-    "ToolInputError",
-    "Toolkit",
-    "TurnError",
-    "__version__",
-    "tool",
-]
+__all__ = ("__version__", *_HOME)
 
 
 def __getattr__(name: str) -> Any:

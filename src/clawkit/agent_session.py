@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from clawkit.agent.compact import PrunedHistory, settings_of
 from clawkit.agent.events import Event, Tell, TurnEnded, no_listener
-from clawkit.agent.loop import Conversation, NullTranscript, Words, limits_of, specs_of
+from clawkit.agent.loop import Conversation, Words, limits_of, specs_of
 from clawkit.agent.model_selection import Selection, thinking_of
 from clawkit.agent.output import AGAIN, read_output, schema_of
 from clawkit.agent.prompt import (
@@ -56,7 +56,7 @@ from clawkit.sessions.subagent_protocols import Delegates, SpawnRequest
 from clawkit.sessions.subagents import Subagents
 from clawkit.telemetry.settings import Telemetry, open_telemetry
 from clawkit.text import one_line
-from clawkit.turns import Turns
+from clawkit.turns import Turns, stream_events
 
 if TYPE_CHECKING:
     from clawkit.models.failover import Clock
@@ -86,7 +86,6 @@ class Agent:
     ) -> None:
         self.kit = kit
         self.models = selection
-        """The available models."""
         self.conversation = conversation
         self._kept = kept
         self._telemetry = Telemetry()
@@ -94,8 +93,7 @@ class Agent:
         self._instructions = instructions
         self.output_schema = ""
         """JSON Schema that the last answer must match; empty for free text."""
-        self._runner: asyncio.Runner | None = None
-        """Event loop for `run_sync`."""
+        self._runner: asyncio.Runner | None = None  # for `run_sync`
         self._is_pinned = is_pinned
         """Whether the model was requested explicitly."""
         self._plain = kit.config
@@ -113,8 +111,7 @@ class Agent:
         self.turns = Turns(self)
         self._runs = asyncio.Lock()
         self.on_results: Callable[[], None] = lambda: None
-        """Called when sub-agents have results and no turn is running that could read them; call
-        `report` to start one."""
+        """Called when there are results and no turn is running to read them: call `report`."""
         self.on_subagent_event: Tell = no_listener
         """Called with every event of all sub-agents, each a `SubagentHappened`."""
         self._attach()
@@ -221,7 +218,7 @@ class Agent:
                 "",
                 (),
                 session=stored.key,
-                transcript=kept or NullTranscript(),
+                transcript=kept,
                 history=kept.load() if kept else [],
                 limits=limits_of(loaded.config, settings, max_turns, max_cost),
                 compaction=settings_of(
@@ -313,8 +310,7 @@ class Agent:
         return self.turns.post(said, mode)
 
     async def send(self, said: Words) -> TurnEnded:
-        """Run one turn for a message, after any turn that is already running. Cancel the task to
-        abort it."""
+        """Run one turn for a message, after any running turn. Cancel the task to abort it."""
         return await self.turns.send(said)
 
     async def work(self, said: Words, schema: str = "") -> TurnEnded:
@@ -370,24 +366,16 @@ class Agent:
             subagents = parent.delegation.subagents
         else:
             subagents = Subagents(session, self._kept.store, wind_up)
-        self.delegation = Delegation(self, session, subagents)
+        self.delegation = delegation = Delegation(self, session, subagents)
         self.delegation.join()
-        self.messenger = SessionMessenger(self, session, self._kept.store)
-        self.conversation.spent_elsewhere = self._spent_elsewhere
+        self.messenger = messenger = SessionMessenger(self, session, self._kept.store)
+        self.conversation.spent_elsewhere = lambda: delegation.spent_elsewhere() + messenger.spent
         self._attach()
-
-    def _spent_elsewhere(self) -> float:
-        delegation, messenger = self.delegation, self.messenger
-        return (delegation.spent_elsewhere() if delegation else 0.0) + (
-            messenger.spent if messenger else 0.0
-        )
 
     def stream(self, said: str | Iterable[Block], *, tree: bool = False) -> AsyncGenerator[Event]:
         """The events of one turn as they happen; the last one is its `TurnEnded`. With `tree`, also
         those of all sub-agents, until they are done and the model has read their results. Closing
         the iterator aborts the turn."""
-        from clawkit.event_stream import stream_events
-
         return stream_events(self, said, tree=tree)
 
     @overload
@@ -474,7 +462,6 @@ class Agent:
             talk.view = PrunedHistory(window, self.kit.config.agents.defaults.context_pruning)
 
     def prompt(self, schema: str = "") -> str:
-        """The current system prompt."""
         run, config = self.kit.run, self.kit.config
         agent, defaults = config.agents.get(run.scope.agent), config.agents.defaults
         files = read_workspace_files(
@@ -529,16 +516,12 @@ class Agent:
 
     def use_exec(self, changes: Mapping[str, Any]) -> None:
         """Override settings of exec for this conversation; an empty mapping removes the overrides.
-
-        Raises `ConfigError` for an unknown or invalid setting.
-        """
+        Raises `ConfigError` for an unknown or invalid setting."""
         self._use(self._own | {"exec": dict(changes)})
 
     def use_elevated(self, level: str | None) -> None:
         """Override the elevated mode (off, on, ask, full) of this conversation; None removes it.
-
-        Raises `ConfigError` for an unknown mode.
-        """
+        Raises `ConfigError` for an unknown mode."""
         self._use(self._own | {"elevated": level})
 
     @property

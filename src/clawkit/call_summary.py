@@ -14,8 +14,7 @@ _PATCH_LINES = ("*** Add File:", "*** Update File:", "*** Delete File:")
 
 
 def summarize_params(params: Any, max_chars: int = MAX_CHARS) -> str:
-    """The most informative parameter, the files of a patch, a task and its label, or else all
-    parameters."""
+    """The most informative parameter, the files of a patch, a labelled task, or else everything."""
     if isinstance(params, str):
         return one_line(params, max_chars)
     if not isinstance(params, Mapping):

@@ -54,8 +54,6 @@ class Thinking(Value, frozen=True, tag="thinking"):
 
 
 class ToolCall(Value, frozen=True, tag="toolCall"):
-    """A tool call requested by a model."""
-
     id: str
     name: str
     arguments: dict[str, Any] | str = msgspec.field(default_factory=dict)
@@ -96,8 +94,7 @@ class Source(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     """Origin of a message that no person wrote."""
 
     kind: Literal["subagent", "session"]
-    """`subagent`: results of runs that the session started; `session`: a message that another
-    session sent."""
+    """`subagent`: results of the session's own runs; `session`: a message from another one."""
     runs: tuple[str, ...] = ()
     titles: tuple[str, ...] = ()
     """One line per run or message, for people."""
@@ -117,8 +114,6 @@ class User(Value, frozen=True, tag="user"):
 
 
 class Assistant(Value, frozen=True, tag="assistant"):
-    """An answer of a model."""
-
     content: tuple[Part, ...] = ()
     stop: Stop = "stop"
     model: str = ""
@@ -140,8 +135,6 @@ class Assistant(Value, frozen=True, tag="assistant"):
 
 
 class ToolResult(Value, frozen=True, tag="toolResult"):
-    """The result of one tool call."""
-
     call_id: str
     tool: str
     content: tuple[Block, ...] = ()

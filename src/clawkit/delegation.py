@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
@@ -33,6 +33,7 @@ from clawkit.handover import (
 )
 from clawkit.sessions.protocols import Session
 from clawkit.sessions.subagent_protocols import (
+    Attachment,
     Outcome,
     Run,
     RunState,
@@ -41,9 +42,9 @@ from clawkit.sessions.subagent_protocols import (
     now_ms,
 )
 from clawkit.sessions.subagents import LIMITS, Limits, Spec, Subagents
+from clawkit.sessions.visibility import startable
 from clawkit.store import private_dir
 from clawkit.text import cut, human_time, one_line, quote
-from clawkit.waiting import OVER, SILENT, WAIT_AGAIN, Rest, describe_active, restate
 
 if TYPE_CHECKING:
     from clawkit.agent_session import Agent
@@ -65,13 +66,55 @@ _NEXT = (
     "Continue with your work. When you have all the results you are waiting for, tell the user the "
     "outcome in your own words."
 )
-_STATUS = {
-    "completed": "completed",
-    "failed": "failed",
-    "timed_out": "timed out",
-    "cancelled": "cancelled",
-    "interrupted": "interrupted",
-}
+_OVER = (
+    "[This message is from clawkit, not from the user: your timeout for waiting for sub-agents has "
+    "expired.]"
+)
+_SILENT = (
+    "[This message is from clawkit, not from the user: all sub-agents that you waited for have "
+    "ended and had nothing to report.]"
+)
+_WAIT_AGAIN = (
+    "Continue with what you have, wait for them again with sessions_yield, or stop them with "
+    "subagents. Their results will still arrive as messages."
+)
+_UNREAD = "Sub-agents you started whose results you have not read; these will arrive as messages:"
+_MAX_TASK = 200
+
+
+class Rest:
+    """The wait after `sessions_yield`. Not stored: sub-agents end with the process."""
+
+    def __init__(self) -> None:
+        self.is_on = False
+        self.is_over = False
+        """Whether the timeout has expired."""
+        self._alarm: asyncio.TimerHandle | None = None
+
+    def begin(self, timeout_s: float | None, wake: Callable[[], None]) -> None:
+        """`wake` is called when the timeout expires, unless `end` is called before."""
+
+        def ring() -> None:
+            self.is_over = True
+            wake()
+
+        self.end()
+        self.is_on = True
+        if timeout_s is not None:
+            self._alarm = asyncio.get_running_loop().call_later(timeout_s, ring)
+
+    def end(self) -> None:
+        self.is_on = self.is_over = False
+        if self._alarm is not None:
+            self._alarm.cancel()
+            self._alarm = None
+
+    @property
+    def left_s(self) -> float | None:
+        """Seconds until the timeout; None if there is none."""
+        if self._alarm is None:
+            return None
+        return max(0.0, self._alarm.when() - asyncio.get_running_loop().time())
 
 
 class _Choice(Struct, frozen=True):
@@ -83,8 +126,6 @@ class _Choice(Struct, frozen=True):
 
 
 class Delegation:
-    """The sub-agents of one agent."""
-
     def __init__(self, agent: Agent, session: Session, subagents: Subagents) -> None:
         """`subagents` are those of the whole tree that the session is in."""
         self._agent = agent
@@ -94,8 +135,7 @@ class Delegation:
 
     def join(self) -> None:
         """Connect to the agent's conversation, and listen for results."""
-        talk = self._agent.conversation
-        talk.spent_elsewhere, talk.restate = self.spent_elsewhere, self.restate
+        self._agent.conversation.restate = self.restate
         self.subagents.listen(self._session.id, self.hear)
         self.archive()
 
@@ -116,7 +156,6 @@ class Delegation:
         return agents.defaults.subagents.merged(agents.get(agent).subagents)
 
     def spawn(self, request: SpawnRequest) -> Spawned:
-        """Start a sub-agent. Raises `ToolInputError` and `ToolAuthorizationError`."""
         settings, scope = self.settings, self._agent.kit.run.scope
         self.archive()
         target = self._target(request.agent, settings)
@@ -139,30 +178,22 @@ class Delegation:
         place, worktree = self._place(target), None
         if request.worktree:
             worktree = plan_worktree(config, target, place, self._session.key)
-        cwd = self._cwd(request, target, place)
+        keeps = config.tools.sessions_spawn.attachments.retain_on_session_keep
+        names = tuple(Attachment(each.name, "") for each in files)
         spec = Spec(
+            replace(request, attachments=names),
             self._session,
             scope.depth + 1,
             target,
-            request.task,
             worktree.workspace if worktree else place,
-            request.label,
-            request.name,
             model.name,
             model.fallbacks,
             request.thinking or settings.thinking,
             timeout_s,
             sandboxed,
-            request.cleanup,
-            request.fork,
-            request.output_schema,
-            request.is_told,
-            tuple(each.name for each in files),
-            request.cleanup == "keep"
-            and config.tools.sessions_spawn.attachments.retain_on_session_keep,
-            request.mount_path,
+            keeps and request.cleanup == "keep",
             worktree,
-            cwd,
+            self._cwd(request, target, place),
         )
         # Limits of the whole tree are set by its root, not by an agent below it.
         root = self._settings_of(self.subagents.root.agent)
@@ -172,8 +203,7 @@ class Delegation:
         return Spawned(run, child.key, model.used, model.warning, described)
 
     async def result(self, request: SpawnRequest) -> Run:
-        """Start a sub-agent as soon as the limits permit, and wait for its end. Cancelling stops
-        it."""
+        """Start a sub-agent once the limits permit, and wait for its end. Cancelling stops it."""
         while len(active := self.active()) >= self.settings.max_children_per_agent:
             await self.wait(active, None)
         run = self.spawn(request).run
@@ -231,10 +261,9 @@ class Delegation:
             return own
         name = wanted.strip().lower()
         agents = self._agent.kit.config.agents
-        known = {own, *agents.by_id()}
-        allowed = settings.allow_agents
-        may = {own} if allowed is None else known if "*" in allowed else known & {*allowed}
-        if name not in known and allowed and ("*" in allowed or name in allowed):
+        known, may = {own, *agents.by_id()}, startable(agents, own)
+        named = {each.strip().lower() for each in settings.allow_agents or ()}
+        if name not in known and not named.isdisjoint(("*", name)):
             listed = ", ".join(sorted(known))
             raise ToolInputError(f"unknown agentId {one_line(wanted, 60)!r}; known: {listed}")
         if name not in may:
@@ -316,8 +345,13 @@ class Delegation:
 
     def restate(self) -> str:
         """Active sub-agents and unread results, for a summary of the conversation."""
-        runs = self.subagents.runs.of_requester(self._session.id)
-        return restate([run for run in runs if not (run.is_over and run.told_ms)])
+        lines = []
+        for run in self.subagents.runs.of_requester(self._session.id):
+            if not run.told_ms:
+                state = f"has ended ({run.status})" if run.is_over else "is still at work"
+                task = one_line(run.task, _MAX_TASK)
+                lines.append(f"- {run.label!r} (run {run.id}) {state}. Its task: {task}")
+        return "\n".join([_UNREAD, *lines]) if lines else ""
 
     def archive(self) -> None:
         """Archive the sessions of sub-agents that ended long ago."""
@@ -390,10 +424,10 @@ class Delegation:
             parts += [f"Still at work: {named}.", _NEXT] if states else [_NEXT]
             titles = tuple(map(_title, runs))
         elif states:
-            parts = [OVER, describe_active(states), WAIT_AGAIN]
+            parts = [_OVER, _describe_active(states), _WAIT_AGAIN]
             titles = (f"The wait for sub-agents is over; still at work: {named}",)
         else:
-            parts, titles = [SILENT, _NEXT], ("All sub-agents have ended without a report",)
+            parts, titles = [_SILENT, _NEXT], ("All sub-agents have ended without a report",)
         ids = tuple(run.id for run in runs)
         return User((Text("\n\n".join(parts)),), now_ms(), Source("subagent", ids, titles))
 
@@ -420,6 +454,15 @@ class Delegation:
         return f"({', '.join(filter(None, parts))})"
 
 
+def _describe_active(states: Sequence[RunState]) -> str:
+    """Active sub-agents, one line each, without any of their own text."""
+    lines = []
+    for each in states:
+        time = human_time(max(0, now_ms() - each.run.created_ms) / 1000)
+        lines.append(f"- {each.run.label!r} (run {each.run.id}): {each.status} for {time}")
+    return "\n".join([f"Still at work: {len(states)}", *lines])
+
+
 def _title(run: Run) -> str:
     """For people. Why it ended can be words of the sub-agent, which the model gets in quotes."""
     why = f" ({one_line(run.error, MAX_REASON)})" if run.error else ""
@@ -427,12 +470,10 @@ def _title(run: Run) -> str:
 
 
 def _how_it_ended(run: Run) -> str:
-    return f"Sub-agent {run.label!r}: {_STATUS.get(run.status, run.status)}"
+    return f"Sub-agent {run.label!r}: {run.status.replace('_', ' ')}"
 
 
 class ChildAgent:
-    """A running sub-agent."""
-
     agent: Agent
     """Set once it has been opened."""
 
@@ -477,19 +518,20 @@ class ChildAgent:
 
     async def work(self) -> Outcome:
         agent, spec = self.agent, self._spec
+        schema = spec.request.output_schema
         output, problem = None, ""
         async with agent:
             if spec.worktree:
                 await check_out(spec.worktree, agent.kit.assembly, self._from, spec.cwd)
-            agent.output_schema = json.dumps(spec.output_schema) if spec.output_schema else ""
-            said = spec.task
+            agent.output_schema = json.dumps(schema) if schema else ""
+            said = spec.request.task
             for _ in range(2):
                 ended = await agent.work(said)
                 problem = ""
-                if spec.output_schema is None or ended.how != "done":
+                if schema is None or ended.how != "done":
                     break
                 try:
-                    output = read_value(spec.output_schema, ended.text)
+                    output = read_value(schema, ended.text)
                     break
                 except ValueError as error:
                     problem = f"the answer is not what outputSchema asks for: {error}"

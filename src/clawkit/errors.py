@@ -12,8 +12,8 @@
     └── ToolError                      a call failed
         ├── UnknownToolError           no such tool, or not in this build
         └── ToolInputError             400: the caller can fix the call
-            ├── NotFoundError          404: no such file
-            ├── ConflictError          409: the file is not in the state that the call expects
+            ├── NotFoundError          404: no such file, session, …
+            ├── ConflictError          409: it is in use, or not in the state that the call expects
             └── ToolAuthorizationError 403: refused by policy, a hook or a person
                 └── ProtectedError     a protected file; changing it needs a person's approval
 
@@ -116,14 +116,10 @@ class ToolError(ClawkitError):
 
 
 class UnknownToolError(ToolError):
-    """The tool does not exist, or is not part of this build."""
-
     status = 404
 
 
 class ToolInputError(ToolError):
-    """The call is invalid; the caller can fix it."""
-
     status = 400
 
 
@@ -138,8 +134,6 @@ class NotFoundError(ToolInputError):
 
 
 class ConflictError(ToolInputError):
-    """A file exists that must not, or was changed by someone else in the meantime."""
-
     status = 409
 
 

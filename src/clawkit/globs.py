@@ -50,12 +50,10 @@ class Glob:
 
 
 def _translate(pattern: str) -> str:
-    """Translate a path glob into a regular expression.
-
-    The text after a wildcard is matched at its first occurrence, in an atomic group: a later
-    occurrence could not make the rest match where the first one fails. The exception is a `*`
-    after a `**`, because it must not skip a slash; so everything up to the next `**` is one group.
-    """
+    """Translate a path glob into a regular expression. The text after a wildcard is matched at its
+    first occurrence, in an atomic group: a later occurrence could not make the rest match where the
+    first one fails. The exception is a `*` after a `**`, because it must not skip a slash; so
+    everything up to the next `**` is one group."""
     segments: list[tuple[str, list[str]]] = [("", [""])]
     for piece in re.findall(_PATH_PIECE, pattern):
         if piece == "*":

@@ -63,11 +63,11 @@ def instruct(rules: str, spec: Spec, key: str) -> str:
     """The rules for a sub-agent, with its working directory and the list of its attachments."""
     if spec.cwd:
         rules += f"\n\nYou start in {spec.cwd!r} of the workspace {spec.workspace!r}."
-    if not spec.attached:
+    if not (attached := [each.name for each in spec.request.attachments]):
         return rules
     from clawkit.sessions.attachments import list_files
 
-    return f"{rules}\n\n{list_files(key, spec.attached, spec.mount_path)}"
+    return f"{rules}\n\n{list_files(key, attached, spec.request.mount_path)}"
 
 
 def plan_worktree(config: Config, target: str, workspace: str, requester: str) -> Worktree:
@@ -116,9 +116,9 @@ async def check_out(worktree: Worktree, rules: Assembly, workspace: str, cwd: st
 def wind_up(run: Run, outcome: Outcome) -> Outcome:
     """Remove the resources of a run; returns the outcome with the changes in its worktree."""
     if run.attachments:
-        from clawkit.sessions.attachments import remove_attachments
+        import shutil
 
-        remove_attachments(run.attachments)
+        shutil.rmtree(run.attachments, ignore_errors=True)
     if run.worktree is None:
         return outcome
     from clawkit.worktrees import finish_worktree

@@ -1,6 +1,6 @@
 """Messages between sessions: from a tool call to a turn of another session, and back.
 
-`sessions.mailbox` stores them; this finds or opens the recipient, and formats the message for its
+`sessions.store` stores them; this finds or opens the recipient, and formats the message for its
 model.
 """
 
@@ -28,9 +28,8 @@ from clawkit.errors import (
 )
 from clawkit.sessions.keys import parse_key
 from clawkit.sessions.lanes import Mode
-from clawkit.sessions.mailbox import MAX_AT_ONCE, MAX_MESSAGE, Mail
 from clawkit.sessions.protocols import SendMode, SendStatus, Sent, Session, session_key
-from clawkit.sessions.store import SessionStore
+from clawkit.sessions.store import MAX_AT_ONCE, MAX_MESSAGE, Mail, SessionStore
 from clawkit.sessions.subagent_protocols import now_ms
 from clawkit.sessions.subagents import SKIP
 from clawkit.text import cut, one_line, quote
@@ -68,8 +67,6 @@ _QUEUED = {
 
 
 class SessionMessenger:
-    """Sends and receives the messages of one agent."""
-
     def __init__(self, agent: Agent, session: Session, store: SessionStore) -> None:
         self.agent = agent
         self._session = session
@@ -129,16 +126,13 @@ class SessionMessenger:
     def wake(self) -> None:
         """Called after a turn: starts one for messages that another process left, unless the owner
         has overrides here, or the program tools of its own, which must not serve others."""
-        if (
-            self.agent.turns.lane.is_closed
-            or self.agent.has_overrides
-            or self.agent.kit.extra_tools
-        ):
+        agent = self.agent
+        if agent.turns.lane.is_closed or agent.has_overrides or agent.kit.extra_tools:
             return
         for mail in self._unread():
             if mail.wakes:
                 with suppress(ConflictError):  # too many wait: it stays in the mailbox
-                    self._start(_until(self.take(mail, "followup", is_answered=False)))
+                    self._start(asyncio.wait({self.take(mail, "followup", is_answered=False)}))
 
     def take(self, mail: Mail, mode: SendMode | None, *, is_answered: bool) -> _Turn:
         """Queue a turn that reads a stored message. Raises `ConflictError` if the queue is full."""
@@ -155,8 +149,7 @@ class SessionMessenger:
 
     def main_of(self, agent: str, check: Callable[[Session], None]) -> Session:
         config = self.agent.plain_loaded.config
-        name = agent.strip().lower()
-        agents = config.agents
+        name, agents = agent.strip().lower(), config.agents
         known = sorted({self._session.agent, agents.default_id(), *agents.by_id()})
         if name not in known:
             listed = ", ".join(known)
@@ -169,7 +162,7 @@ class SessionMessenger:
             raise NotFoundError(
                 f"the agent {name!r} has no main session yet; its owner can start it"
             )
-        place = config.agents.get(name).workspace or config.agents.defaults.workspace
+        place = agents.get(name).workspace or agents.defaults.workspace
         place = os.path.abspath(os.path.expanduser(place or self.agent.kit.place))
         return self._store.create(name, workspace=place, name=config.session.main_key)
 
@@ -204,7 +197,7 @@ class SessionMessenger:
             self._store.mailbox.remove(mail.id)
             raise
         if is_self:
-            self._start(_until(turn))
+            self._start(asyncio.wait({turn}))
         elif not is_child:
             self._start(self._follow(there, target, turn, mail, rounds, late))
         is_announced = there.agent.deliver is not None
@@ -235,7 +228,7 @@ class SessionMessenger:
             raise ToolInputError(
                 "a session cannot wait for itself; use timeoutSeconds 0 to leave it a message"
             )
-        if parse_key(target.key).is_thread:
+        if parse_key(target.key).thread:
             raise ToolInputError(
                 f"{target.key} is a thread; send to the session of its group or channel"
             )
@@ -418,7 +411,7 @@ class SessionMessenger:
             approver=agent.kit.approver,
         )
 
-    def _start(self, work: Coroutine[Any, Any, None]) -> None:
+    def _start(self, work: Coroutine[Any, Any, object]) -> None:
         task = asyncio.ensure_future(_contain(work))
         self.under_way.add(task)
         task.add_done_callback(self.under_way.discard)
@@ -495,15 +488,11 @@ class SessionMessenger:
 _Turn = asyncio.Future[TurnEnded]
 
 
-async def _until(turn: _Turn) -> None:
-    await asyncio.wait({turn})
-
-
 def _people(scope: Scope) -> tuple[object, ...]:
     return scope.sender, scope.channel, scope.account, scope.group
 
 
-async def _contain(work: Coroutine[Any, Any, None]) -> None:
+async def _contain(work: Coroutine[Any, Any, object]) -> None:
     """Task root: sent messages are stored, so nothing is lost if this fails."""
     try:
         await work
@@ -514,8 +503,7 @@ async def _contain(work: Coroutine[Any, Any, None]) -> None:
 
 
 def to_message(mail: Mail, after: str = _UNANSWERED) -> User:
-    """Format a message for the recipient's model. It is quoted, so that nothing in it can pass for
-    clawkit or for the user."""
+    """Format a message for a model, quoted so that it cannot pass for clawkit or for the user."""
     who = f"session {mail.sender}" if ":" in mail.sender else mail.sender
     where = f"{who} (channel {mail.channel})" if mail.channel else who
     text = f"{_HEAD.format(where)}\n\n{quote(mail.text)}\n\n{after}"

@@ -42,6 +42,7 @@ class Toolkit:
         loaded: Loaded,
         assembly: Assembly,
         run: Run,
+        place: str,
         on_event: OnEvent | None = None,
         *,
         extra: Sequence[Registered] = (),
@@ -52,14 +53,16 @@ class Toolkit:
         self.assembly = assembly
         self.warnings = (*map(str, loaded.warnings), *assembly.warnings)
         """Warnings about the configuration."""
-        self._loaded = loaded
-        self._run = run
+        self.loaded = loaded
+        """The configuration and its sources."""
+        self.run = run
+        """The `Run` that calls are made with, for code that uses `core.call` directly."""
+        self.place = place
+        """The workspace on this machine, even if the run has its own one in a sandbox."""
+        self.approver = approver
         self._on_event = on_event
         self._extra = tuple(extra)
-        self._approver = approver
         self._later = later
-        self._place = run.workspace
-        """The workspace on this machine, even if the run has its own one in a sandbox."""
 
     @classmethod
     def open(
@@ -133,9 +136,9 @@ class Toolkit:
         run = make_run(
             loaded, assembly, scope, place, hooks, approver, later=later, redactor=redactor
         )
-        kit = cls(loaded, assembly, run, on_event, extra=given, approver=approver, later=later)
-        kit._place = place
-        return kit
+        return cls(
+            loaded, assembly, run, place, on_event, extra=given, approver=approver, later=later
+        )
 
     def alter(
         self,
@@ -145,28 +148,27 @@ class Toolkit:
         context_window: int | None = None,
     ) -> None:
         """Switch to other settings or another model. Running commands continue."""
-        old = self._run
-        scope = old.scope
+        old, scope = self.run, self.run.scope
         keeps = config is None or config.logging == self.config.logging
         if model is not None:
             window = context_window or context_window_of(self.config, model)
             scope = replace(scope, model=model, context_window=window)
         if config is not None:
-            self._loaded, self.config = replace(self._loaded, config=config), config
+            self.loaded, self.config = replace(self.loaded, config=config), config
         self.assembly = assemble(self.config, scope, self._extra)
         run = make_run(
-            self._loaded,
+            self.loaded,
             self.assembly,
             scope,
-            self._place,
+            self.place,
             old.hooks,
-            self._approver,
+            self.approver,
             later=self._later,
             redactor=old.redactor if keeps else None,
         )
         if isinstance(old.services, Services) and isinstance(run.services, Services):
             run.services.take_over(old.services)
-        self._run = replace(run, watch=old.watch)
+        self.run = replace(run, watch=old.watch)
 
     async def __aenter__(self) -> Toolkit:
         return self
@@ -176,35 +178,16 @@ class Toolkit:
 
     async def close(self) -> None:
         """Stop everything that calls left running, such as commands and language servers."""
-        await close_run(self._run)
+        await close_run(self.run)
 
     @property
     def tools(self) -> tuple[Tool, ...]:
         """The tools in force, in catalog order."""
-        return tuple(self._run.tools.values())
-
-    @property
-    def run(self) -> Run:
-        """The `Run` that calls are made with, for code that uses `core.call` directly."""
-        return self._run
+        return tuple(self.run.tools.values())
 
     @property
     def workspace(self) -> str:
-        return self._run.workspace
-
-    @property
-    def place(self) -> str:
-        """The workspace on this machine, even if the run has its own one in a sandbox."""
-        return self._place
-
-    @property
-    def loaded(self) -> Loaded:
-        """The configuration and its sources."""
-        return self._loaded
-
-    @property
-    def approver(self) -> Approver | None:
-        return self._approver
+        return self.run.workspace
 
     @property
     def extra_tools(self) -> tuple[Tool, ...]:
@@ -214,13 +197,13 @@ class Toolkit:
     @property
     def guard(self) -> CallGuard | None:
         """Detects calls that repeat without progress. It must be told when a new turn begins."""
-        return self._run.watch
+        return self.run.watch
 
     def schemas(
         self, provider: Provider | None = None, *, strict: bool = False
     ) -> list[dict[str, Any]]:
         """Tool declarations in the format of a model API, by default that of the run's model."""
-        provider = provider or target_of(self._run.scope.model)
+        provider = provider or target_of(self.run.scope.model)
         if provider not in PROVIDERS:
             raise SchemaError(f"unknown model API {provider!r}; known: {', '.join(PROVIDERS)}")
         return [
@@ -230,11 +213,11 @@ class Toolkit:
 
     async def call(self, tool: str, params: object = None, *, id: str = "") -> Result:  # noqa: A002
         """Call a tool. A failure is a result with `is_error`; raises only on cancellation."""
-        return await call(self._run, CallRequest(tool, params, id), self._on_event)
+        return await call(self.run, CallRequest(tool, params, id), self._on_event)
 
     async def call_all(self, calls: Iterable[CallRequest]) -> list[Result]:
         """Make the calls of one message; those that cannot conflict run in parallel."""
-        return await call_all(self._run, calls, self._on_event)
+        return await call_all(self.run, calls, self._on_event)
 
 
 def load_config(
@@ -281,23 +264,14 @@ def make_run(
     later: bool = False,
     redactor: Redactor | None = None,
 ) -> Run:
-    """Everything `core.call` needs, with the local services. Raises `ConfigError` if a sandbox is
-    configured that cannot be used.
-
-    The `redactor` of an earlier run keeps the secrets learned in it.
-    """
+    """Everything `core.call` needs, with the local services. The `redactor` of an earlier run keeps
+    the secrets learned in it. Raises `ConfigError` if the configured sandbox cannot be used."""
     if redactor is None:
         redactor = make_redactor(loaded)
     else:
         redactor.learn(known_secrets(loaded))
     services = Services(
-        loaded,
-        scope,
-        workspace,
-        approver=approver,
-        later=later,
-        redactor=redactor,
-        rules=assembly,
+        loaded, scope, workspace, approver=approver, later=later, redactor=redactor, rules=assembly
     )
     services.fill(InForce, lambda: assembly.in_force)
     return Run(
@@ -353,7 +327,6 @@ class _Asker(Struct, frozen=True):
 
 
 async def close_run(run: Run) -> None:
-    """Stop everything that the run's services started."""
     if isinstance(run.services, Services):
         await run.services.close()
 

@@ -74,8 +74,7 @@ class Services(Mapping[type, object]):
         redactor: Redactor | None = None,
         rules: Assembly | None = None,
     ) -> None:
-        """`approver` asks a person here; with `later`, approvals may also be given after the call
-        has returned."""
+        """`approver` asks a person here; with `later`, also after the call has returned."""
         self._loaded = loaded
         self._scope = scope
         self._workspace = workspace
@@ -126,11 +125,9 @@ class Services(Mapping[type, object]):
                 await in_thread(importlib.import_module, f"clawkit.{module}")
 
     def is_made(self, kind: type) -> bool:
-        """Whether a service has been created."""
         return kind in self._made
 
     def fill(self, kind: type, factory: Factory) -> None:
-        """Register a service."""
         self._factories[kind] = factory
 
     def take_over(self, older: Services) -> None:
@@ -144,9 +141,7 @@ class Services(Mapping[type, object]):
     def __getitem__(self, kind: type[T]) -> T:
         if kind not in self._made:
             self._made[kind] = self._factories[kind]()
-        service: Any = self._made[kind]
-        made: T = service
-        return made
+        return cast("T", self._made[kind])
 
     def __iter__(self) -> Iterator[type]:
         return iter(self._factories)
@@ -160,8 +155,7 @@ class Services(Mapping[type, object]):
         made, self._made = self._made, {}
         # Stop commands before the sandbox they run in.
         for kind in sorted(made, key=lambda kind: kind is not Commands):
-            service = made[kind]
-            close = getattr(service, "close", None)
+            close = getattr(made[kind], "close", None)
             if close is not None and (ending := close()) is not None:
                 await ending
         if self._older is not None:
@@ -173,8 +167,7 @@ class Services(Mapping[type, object]):
         return self._sandbox.is_required(self._scope.session)
 
     def enter_sandbox(self) -> str:
-        """Move all services into the sandbox of the session; returns its workspace. Raises
-        `SandboxUnavailableError`."""
+        """Enter the sandbox; returns its workspace. Raises `SandboxUnavailableError`."""
         confines: Any = self[Confines]
         self._workspace = confines.workspace()
         self._is_inside = True
@@ -309,8 +302,7 @@ class Services(Mapping[type, object]):
         files = DeniedFiles(lambda path: self._effect_on("read", path) == "deny")
 
         def denied() -> list[str]:
-            """Files in the workspace that no file tool may read. Raises `ToolError` if there are
-            too many files to check."""
+            """Files that no tool may read. Raises `ToolError` if there are too many to check."""
             rules = self._rules
             return files.find(self._workspace) if rules and rules.denies_files else []
 

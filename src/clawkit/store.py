@@ -48,12 +48,10 @@ _inherited: list[Connection] = []
 
 
 def write_atomic(path: str | os.PathLike[str], data: bytes, *, mode: int = 0o600) -> None:
-    """Create or replace the file at `path`; on any failure it is unchanged.
-
-    The new file gets `mode`, minus the bits that an existing file lacks, and keeps the owner of
-    an existing file if root writes. Symbolic links and anything but a regular file are refused.
-    Returns once the data and the directory entry are on disk.
-    """
+    """Create or replace the file at `path`; on any failure it is unchanged. The new file gets
+    `mode`, minus the bits that an existing file lacks, and keeps the owner of an existing file if
+    root writes. Symbolic links and anything but a regular file are refused. Returns once the data
+    and the directory entry are on disk."""
     folder, name = os.path.split(os.fspath(path))
     folder_fd = os.open(folder or ".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
@@ -107,10 +105,8 @@ def _stat_regular(
 
 
 def private_dir(path: str | os.PathLike[str]) -> None:
-    """Create a directory, and missing parents, with mode 0700.
-
-    An existing directory is left unchanged, and refused if other users can write to it.
-    """
+    """Create a directory, and missing parents, with mode 0700. An existing directory is left
+    unchanged, and refused if other users can write to it."""
     missing = os.path.abspath(path)
     to_make: list[str] = []
     while not os.path.lexists(missing):
@@ -136,10 +132,8 @@ def why_foreign(info: os.stat_result) -> str:
 
 
 def rotate_backups(path: str | os.PathLike[str], keep: int = 5) -> None:
-    """Copy the file to `.bak`, after moving that to `.bak.1` and so on; keeps `keep` copies.
-
-    Does nothing if the file does not exist. Copies have the mode of the file, at most 0600.
-    """
+    """Copy the file to `.bak`, after moving that to `.bak.1` and so on; keeps `keep` copies. Does
+    nothing if the file does not exist. Copies have the mode of the file, at most 0600."""
     info = _stat_regular(os.fspath(path), None, path)
     if not info:
         return
@@ -155,12 +149,10 @@ def rotate_backups(path: str | os.PathLike[str], keep: int = 5) -> None:
 
 @contextmanager
 def locked(path: str, *, wait_s: float | None = None, dir_fd: int | None = None) -> Iterator[None]:
-    """Hold the lock file at `path`, created if missing, for the duration of one change.
-
-    The kernel releases it when the process ends, in whatever way. Raises TimeoutError if another
-    process still holds it after `wait_s`; None waits without a limit. A lock file of another user
-    is refused with OSError.
-    """
+    """Hold the lock file at `path`, created if missing, for the duration of one change. The kernel
+    releases it when the process ends, in whatever way. Raises TimeoutError if another process still
+    holds it after `wait_s`; None waits without a limit. A lock file of another user is refused with
+    OSError."""
     fd = os.open(path, _FLAGS | os.O_NONBLOCK, 0o600, dir_fd=dir_fd)
     try:
         info = os.fstat(fd)
@@ -201,11 +193,8 @@ def hold_lock(path: str, what: str) -> Iterator[None]:
 
 
 def is_held(path: str) -> bool:
-    """Whether a process holds the lock at `path`.
-
-    The lock is tried only if its process is alive: trying takes it for a moment, during which
-    others would find it taken.
-    """
+    """Whether a process holds the lock at `path`. The lock is tried only if its process is alive:
+    trying takes it for a moment, during which others would find it taken."""
     try:
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
     except OSError:
@@ -264,10 +253,8 @@ def _holder(fd: int) -> str:
 
 
 class _Access:
-    """Exclusive use of a database's connection by one thread; for a change, in a transaction.
-
-    Not a generator, for speed: everything that an agent says and does is stored through this.
-    """
+    """Exclusive use of a database's connection by one thread; for a change, in a transaction. Not a
+    generator, for speed: everything that an agent says and does is stored through this."""
 
     __slots__ = ("_database", "_db", "_is_change")
 
@@ -310,10 +297,8 @@ class _Access:
 
 
 class Database:
-    """An SQLite file, created atomically on first use.
-
-    Anything that goes wrong with it raises a `ToolError` that names the file and says what to do.
-    """
+    """An SQLite file, created atomically on first use. Anything that goes wrong with it raises a
+    `ToolError` that names the file and says what to do."""
 
     def __init__(
         self,

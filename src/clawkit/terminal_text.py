@@ -16,7 +16,6 @@ def char_width(char: str) -> int:
 
 
 def text_width(text: str) -> int:
-    """Columns of a text."""
     return len(text) if text.isascii() else sum(map(char_width, text))
 
 
@@ -28,10 +27,8 @@ def truncate(text: str, columns: int) -> str:
 
 
 def wrap(text: str, columns: int, first: str = "", rest: str | None = None) -> Iterator[str]:
-    """Wrap a line into rows that leave the last column empty.
-
-    Rows end after a space if possible; `first` prefixes the first row, `rest` the others.
-    """
+    """Wrap a line into rows that leave the last column empty. Rows end after a space if possible;
+    `first` prefixes the first row, `rest` the others."""
     text = text.expandtabs(4)
     start = first
     while True:

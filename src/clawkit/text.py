@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from functools import cache
 
 UNKNOWN_WINDOW = 200_000
 """Assumed context window, in tokens, if the model's is unknown."""
@@ -20,11 +19,6 @@ _SUFFIX = (
 )
 _CLUSTER_MAX = 32
 """How far a cut moves to avoid splitting a grapheme cluster."""
-
-
-@cache
-def _regex(pattern: str) -> re.Pattern[str]:
-    return re.compile(pattern)
 
 
 def result_cap(context_window: int | None) -> int:
@@ -44,11 +38,9 @@ def _window(context_window: int | None) -> int:
 
 
 def weigh(text: str) -> int:
-    """Approximate cost of a text for a model, in ASCII characters.
-
-    ASCII weighs 1, other alphabets below U+0800 weigh 2, the rest of the basic plane (Chinese,
-    Japanese, Korean) 4, everything beyond it 12.
-    """
+    """Approximate cost of a text for a model, in ASCII characters. ASCII weighs 1, other alphabets
+    below U+0800 weigh 2, the rest of the basic plane (Chinese, Japanese, Korean) 4, everything
+    beyond it 12."""
     if text.isascii():
         return len(text)
     # Encoders count at C speed: UTF-16 gives the characters beyond the basic plane, UTF-8 the rest.
@@ -60,7 +52,6 @@ def weigh(text: str) -> int:
 
 
 def fit(text: str, max_chars: int, max_weight: int) -> str:
-    """Truncate a text to a maximum length and weight."""
     kept = cut(text, max_chars)
     while (weight := weigh(kept)) > max_weight:
         max_chars = min(max_chars, len(kept)) * max_weight // weight
@@ -69,11 +60,9 @@ def fit(text: str, max_chars: int, max_weight: int) -> str:
 
 
 def cut(text: str, max_chars: int) -> str:
-    """Truncate a text to `max_chars`, including a notice that says how much is missing.
-
-    The head is kept. If the end looks important (an error, a summary, a closing brace), part of
-    it is kept too, and the middle is omitted. Cuts are at line ends if one is near.
-    """
+    """Truncate a text to `max_chars`, including a notice that says how much is missing. The head is
+    kept. If the end looks important (an error, a summary, a closing brace), part of it is kept too,
+    and the middle is omitted. Cuts are at line ends if one is near."""
     if len(text) <= max_chars:
         return text
     suffix_room = len(_SUFFIX.format(len(text)))
@@ -101,7 +90,7 @@ def _end_matters(text: str) -> bool:
     end = text[-TAIL_LOOK:]
     words = r"(?i)\b(?:error|exception|fail(?:ed|ures?)|fatal|traceback|panic|exit (?:code|status))"
     closing = r"(?i)\b(?:total|summary|done)\b|[}\])]\s*\Z"
-    return bool(_regex(words).search(end) or _regex(closing).search(end))
+    return bool(re.search(words, end) or re.search(closing, end))
 
 
 def _head_end(text: str, end: int) -> int:
@@ -149,7 +138,7 @@ def one_line(text: str, max_chars: int) -> str:
     # Bounds the work: a hostile text may be huge, and the rest cannot be shown anyway.
     head = text[: max_chars * 4 + 64]
     controls = r"[\x00-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2066-\u2069\ufeff]+"
-    line = " ".join(_regex(controls).sub(" ", head).split())
+    line = " ".join(re.sub(controls, " ", head).split())
     if len(line) <= max_chars and len(head) == len(text):
         return line
     kept = line[: max(0, max_chars - 1)]

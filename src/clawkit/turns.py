@@ -1,18 +1,27 @@
-"""Turns messages to an agent into turns, one at a time."""
+"""Turns messages to an agent into turns, one at a time, and streams their events."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Hashable, Sequence
+from collections.abc import AsyncGenerator, Hashable, Iterable, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, get_args
 
 from msgspec import Struct
 
-from clawkit.agent.events import Event, Tell, TurnEnded
+from clawkit.agent.events import (
+    CallWritten,
+    Event,
+    SubagentHappened,
+    Tell,
+    TextPiece,
+    ThinkingPiece,
+    TurnEnded,
+    both,
+)
 from clawkit.agent.loop import Words, as_message
 from clawkit.config.sections.shared import Queue
-from clawkit.content import Source, User
+from clawkit.content import Block, Source, User
 from clawkit.core.tasks import unbroken
 from clawkit.errors import ToolInputError
 from clawkit.services import Services
@@ -23,14 +32,13 @@ if TYPE_CHECKING:
 
 WARM_UP_S = 0.2
 """Seconds until the warm-up starts if it is not known whether the request was sent."""
-
-
+MAX_BEHIND = 10_000
+"""Events buffered for a slow reader; beyond that, text deltas are dropped."""
+_PIECES = (TextPiece, ThinkingPiece, CallWritten)
 LATER = "the message is read with the next turn there"
 
 
 class Post(Struct, frozen=True, eq=False):
-    """A message, and options of its turn."""
-
     message: User
     schema: str = ""
     """JSON Schema that the answer must match."""
@@ -38,8 +46,6 @@ class Post(Struct, frozen=True, eq=False):
 
 
 class Turns:
-    """The turns of one agent."""
-
     def __init__(self, agent: Agent) -> None:
         self._agent = agent
         self.lane: Lane[Post, TurnEnded] = Lane(
@@ -145,16 +151,11 @@ class Turns:
         message = join([post.message for post in posts])
         if _is_from_session(message) and agent.has_overrides:
             # What the owner set for themselves is not for others; the message stays in the mailbox.
-            return TurnEnded("error", error=f"it has settings of its owner alone; {LATER}")
+            return TurnEnded("error", error=f"its owner has overridden settings there; {LATER}")
         agent.refresh(posts[0].schema)
-        heard, tell = talk.tell, posts[0].tell
-        if tell is not None:
-
-            def both(event: Event) -> None:
-                tell(event)
-                heard(event)
-
-            talk.tell = both
+        heard = talk.tell
+        if (tell := posts[0].tell) is not None:
+            talk.tell = both(tell, heard)
         if agent.delegation:
             agent.delegation.begin_turn(message)
         if agent.messenger:
@@ -192,9 +193,8 @@ class Turns:
                 self._agent.messenger.unclaim(source.mail)
 
     async def settle(self, schema: str = "", *, all_turns: bool = True) -> TurnEnded | None:
-        """Wait until sub-agents have reported and messages to other sessions are answered and, with
-        `all_turns`, until no turn is running here. Returns the last turn, None if there was none.
-        """
+        """Wait until sub-agents have reported, messages to other sessions are answered and, with
+        `all_turns`, no turn is running here. Returns the last turn, None if there was none."""
         agent, before, ended = self._agent, self.last, None
         while ended is None or ended.how == "done":
             if all_turns:
@@ -230,7 +230,7 @@ class Turns:
                 each.cancel()
 
     async def report(self, schema: str = "") -> TurnEnded | None:
-        """Run a turn in which the model reads the reports of sub-agents; None if there are none."""
+        """See `Agent.report`."""
         delegation = self._agent.delegation
         message = delegation.message() if delegation else None
         return None if message is None else await self.send(message, schema)
@@ -244,12 +244,41 @@ class Turns:
             await run.services.warm_up()
 
 
+async def stream_events(
+    agent: Agent, said: str | Iterable[Block], *, tree: bool
+) -> AsyncGenerator[Event]:
+    """The events of a message's turn as they happen, with `tree` also those of all sub-agents; the
+    last one is a `TurnEnded` of the agent."""
+    events: asyncio.Queue[Event | None] = asyncio.Queue()
+
+    def put(event: Event) -> None:
+        inner = event.event if isinstance(event, SubagentHappened) else event
+        if events.qsize() < MAX_BEHIND or not isinstance(inner, _PIECES):
+            events.put_nowait(event)
+
+    before, below = agent.conversation.tell, agent.on_subagent_event
+    if tree:
+        agent.conversation.tell, agent.on_subagent_event = both(put, before), both(put, below)
+        work = asyncio.ensure_future(agent.work(said))
+    else:
+        work = asyncio.ensure_future(agent.turns.send(said, tell=put))
+    work.add_done_callback(lambda _: events.put_nowait(None))
+    try:
+        while (event := await events.get()) is not None:
+            yield event
+        await work
+    finally:
+        work.cancel()
+        await asyncio.wait({work})
+        if tree:
+            agent.conversation.tell, agent.on_subagent_event = before, below
+
+
 def _is_from_session(message: User) -> bool:
     return message.source is not None and message.source.kind == "session"
 
 
 def join(messages: Sequence[User]) -> User:
-    """Join several messages into one."""
     if len(messages) == 1:
         return messages[0]
     content = [block for each in messages for block in each.content]

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from clawkit.agent.assemble import _REMEMBERED, _cache, assemble
+from clawkit.agent.assemble import REMEMBERED, _assemble, assemble
 from clawkit.config.load import loads
 from clawkit.config.model import Config
 from clawkit.core.approval import Ask, Deny
@@ -336,9 +336,9 @@ def test_a_failed_assembly_is_not_remembered() -> None:
 
 def test_only_the_latest_assemblies_are_remembered() -> None:
     first = assemble(Config(), Scope(group="first"))
-    for number in range(_REMEMBERED):
+    for number in range(REMEMBERED):
         assemble(Config(), Scope(group=str(number)))
-    assert len(_cache) == _REMEMBERED
+    assert _assemble.cache_info().currsize == REMEMBERED
     assert assemble(Config(), Scope(group="first")) is not first
 
 
@@ -358,7 +358,7 @@ def test_many_threads_can_assemble_many_scopes_at_once() -> None:
     def work(start: int) -> None:
         try:
             for number in range(1_000):
-                group = str((number * 7 + start) % (_REMEMBERED + 16))
+                group = str((number * 7 + start) % (REMEMBERED + 16))
                 assemble(Config(), Scope(group=group))
         except Exception as error:  # noqa: BLE001  # a thread's root: reported below
             failures.append(error)
@@ -369,7 +369,7 @@ def test_many_threads_can_assemble_many_scopes_at_once() -> None:
     for thread in threads:
         thread.join()
     assert failures == []
-    assert len(_cache) == _REMEMBERED
+    assert _assemble.cache_info().currsize == REMEMBERED
 
 
 def test_neither_the_session_nor_the_window_makes_another_assembly() -> None:
@@ -383,7 +383,7 @@ def test_threads_may_assemble_at_the_same_time() -> None:
     def work(seed: int) -> None:
         try:
             for number in range(150):
-                scope = Scope(group=str((number * seed) % (_REMEMBERED + 5)))
+                scope = Scope(group=str((number * seed) % (REMEMBERED + 5)))
                 assert list(assemble(Config(), scope).tools) == BUILT
         except BaseException as error:  # noqa: BLE001  # a thread's root
             failures.append(error)

@@ -132,7 +132,7 @@ async def test_calls_are_run_and_the_model_is_told(kit: Toolkit) -> None:
     assert isinstance(result, ToolResult)
     assert result.content == (Text("42"),)
     assert model.requests[1].messages[-1] is result
-    assert talk.transcript.messages == talk.history  # type: ignore[attr-defined]
+    assert talk.transcript.messages == talk.history  # type: ignore[union-attr]
     heard: Any = talk.tell
     assert [event.event["type"] for event in heard.of(ToolHappened)] == ["start", "end"]
     assert [type(event) for event in heard if isinstance(event, (Answered, ResultStored))] == [
@@ -333,7 +333,7 @@ async def test_aborting_calls_gives_each_of_them_a_result(tmp_path: Path) -> Non
         assert isinstance(second, ToolResult)
         assert "interrupted by the person" in first.content[0].text  # type: ignore[union-attr]
         assert second.content == (Text("quick"),)
-        assert len(talk.transcript.messages) == len(talk.history)  # type: ignore[attr-defined]
+        assert len(talk.transcript.messages) == len(talk.history)  # type: ignore[union-attr]
         assert (await talk.turn("go on")).text == "fine"
 
 
@@ -449,7 +449,7 @@ async def test_a_conversation_that_gets_long_is_summed_up_before_it_is_too_long(
     assert isinstance(talk.history[0], Summary)
     assert talk.history[0].text == "the summary"
     assert kinds(talk.history) == ["Summary", "User", "Assistant"]
-    assert talk.transcript.messages == talk.history  # type: ignore[attr-defined]
+    assert talk.transcript.messages == talk.history  # type: ignore[union-attr]
     heard: Any = talk.tell
     assert heard.of(Compacted)[0].tokens_after < heard.of(Compacted)[0].tokens_before
 

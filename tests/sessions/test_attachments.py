@@ -11,16 +11,16 @@ import pytest
 from clawkit.config.sections.tools import Attachments
 from clawkit.content import Assistant, ToolCall
 from clawkit.errors import ToolError, ToolInputError
+from clawkit.handover import wind_up
 from clawkit.sessions.attachments import (
     MANIFEST,
     AttachedFile,
     check_attachments,
     list_files,
-    remove_attachments,
     write_attachments,
 )
 from clawkit.sessions.encode import encode
-from clawkit.sessions.subagent_protocols import Attachment
+from clawkit.sessions.subagent_protocols import Attachment, Outcome, Run
 
 LIMITS = Attachments(max_files=3, max_file_bytes=10, max_total_bytes=15)
 
@@ -121,8 +121,9 @@ def test_files_are_private_and_named_in_a_manifest(tmp_path: Path) -> None:
         "mimeType": "text/csv",
     }
     assert len(listed["sha256"]) == 64
-    remove_attachments(str(place))
-    remove_attachments(str(place))
+    run = Run("r", "s", "requester", "root", "", "label", "task", attachments=str(place))
+    for _ in range(2):
+        wind_up(run, Outcome("completed"))
     assert not place.exists()
 
 

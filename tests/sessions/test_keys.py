@@ -65,7 +65,6 @@ KEYS: list[tuple[str, Key]] = [
 @pytest.mark.parametrize(("key", "said"), KEYS, ids=[key[:60] for key, _ in KEYS])
 def test_a_key_says_what_its_session_is(key: str, said: Key) -> None:
     assert parse_key(key) == said
-    assert parse_key(key).is_thread is bool(said.thread)
 
 
 def test_the_main_session_may_have_another_name() -> None:

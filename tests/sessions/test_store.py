@@ -744,8 +744,8 @@ def test_a_full_disk_is_told_and_loses_nothing(store: SessionStore, path: str) -
             "load",
             "the message 1 of the session",
         ),
-        ("UPDATE session SET state = x'5b5d'", "get", "what it says about the session"),
-        ("UPDATE change SET details = x'ff'", "changes", "what it says about the session"),
+        ("UPDATE session SET state = x'5b5d'", "get", "the data of the session"),
+        ("UPDATE change SET details = x'ff'", "changes", "the data of the session"),
     ],
 )
 def test_what_was_tampered_with_is_told(
@@ -861,9 +861,9 @@ def test_the_store_is_in_the_state_directory_unless_told_otherwise(
 @pytest.mark.parametrize(
     ("setting", "message"),
     [
-        ("postgres://u:pw-secret@db/x", "PostgreSQL as the store of sessions is not built in yet"),
-        ("postgresql://db/x", "PostgreSQL as the store"),
-        ("redis://u:pw-secret@db", "an address as the store of sessions is not built in yet"),
+        ("postgres://u:pw-secret@db/x", "PostgreSQL is not supported as a session store yet"),
+        ("postgresql://db/x", "PostgreSQL is not supported"),
+        ("redis://u:pw-secret@db", "a URL is not supported as a session store yet"),
         ("~/agents/sessions.json", "sessions are stored in a database"),
     ],
 )

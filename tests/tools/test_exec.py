@@ -131,7 +131,7 @@ async def test_a_command_without_a_timeout_takes_the_configured_one(workspace: P
         open_kit(workspace, config=config(timeoutSec=9))
     async with open_kit(workspace, config=config(timeoutSec=10)) as kit:
         result = await run(kit, "sleep 60", background=True)
-        found: Any = kit._run.services[Commands]  # the launch is shown to nobody
+        found: Any = kit.run.services[Commands]  # the launch is shown to nobody
         assert found.get("main", result.details["sessionId"]).launch.timeout_s == 10
         never = await run(kit, "sleep 60", background=True, timeout=0)
         assert found.get("main", never.details["sessionId"]).launch.timeout_s is None

@@ -63,7 +63,7 @@ async def test_the_plan_is_kept_and_each_call_replaces_it(tmp_path: Path) -> Non
         ({"plan": [step("a")] * (MAX_STEPS + 1)}, "the plan has 51 steps, more than 50"),
         ({"plan": [step("a", "done")]}, 'plan[0].status: "done" is not one of'),
         ({"plan": [{"status": "pending"}]}, "step"),
-        ({"plan": [step("a"), step(" \n")]}, "step 2 of the plan says nothing"),
+        ({"plan": [step("a"), step(" \n")]}, "step 2 of the plan is empty"),
         ({"plan": [step("x" * 501)]}, "step 1 has 501 characters"),
         ({"plan": [step("a") | {"owner": "me"}]}, "owner"),
         ({"plan": [step("a")], "explanation": "x" * 2_001}, "explanation has 2,001 characters"),

@@ -7,10 +7,9 @@ object, or read again from the same file, give the same assembly.
 from __future__ import annotations
 
 import importlib
-import threading
-from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import lru_cache
 from typing import Any
 
 import msgspec
@@ -38,12 +37,7 @@ from clawkit.schema.choose import check_schema
 
 SETTINGS = "settings"
 """The trace step of tools that are removed by settings rather than by allow and deny lists."""
-_REMEMBERED = 64
-_Key = tuple[object, ...]
-_cache: OrderedDict[_Key, tuple[Assembly, tuple[Registered, ...]]] = OrderedDict()
-"""Holds references to external tools: keys use their `id()`, valid only while they live."""
-_cache_lock = threading.Lock()
-"""An OrderedDict with keys compared in Python is not safe against concurrent changes."""
+REMEMBERED = 64
 
 
 class Assembly(Struct, frozen=True):
@@ -98,36 +92,37 @@ class Assembly(Struct, frozen=True):
 
 def assemble(config: Config, scope: Scope, extra: Sequence[Registered] = ()) -> Assembly:
     """The assembly for a configuration and scope; `extra` are external tools with their sources.
-
     Raises `RegistryError` if the name of one is taken, `SchemaError` if its schema cannot be
-    offered to a model, and `ConfigError` for settings that turn out to be invalid only here.
-    """
-    given = tuple(extra)
-    # The session and the context window do not affect which tools are available.
-    seen = structs.replace(scope, session="", context_window=None)
-    key = (_content(config), seen, *((e.source, e.optional, id(e.tool)) for e in given))
-    with _cache_lock:
-        found = _cache.get(key)
-    if found is None:
-        # Outside the lock: if two threads both do this, it is only slower.
-        found = _assemble(config, scope, given), given
-    with _cache_lock:
-        _cache[key] = found
-        _cache.move_to_end(key)
-        while len(_cache) > _REMEMBERED:
-            _cache.popitem(last=False)
-    return found[0]
+    offered to a model, and `ConfigError` for settings that turn out to be invalid only here."""
+    return _assemble(_Inputs(config, scope, tuple(extra)))
 
 
-def _content(config: Config) -> bytes:
-    try:
-        return msgspec.json.encode(config)
-    except UnicodeEncodeError as error:
-        broken = f"{error.object!r} cannot be encoded: a variable it comes from is not UTF-8"
-        raise ConfigError([Issue("", broken)]) from None
+class _Inputs:
+    """Equal if the content of the settings, the scope and the external tools are."""
+
+    def __init__(self, config: Config, scope: Scope, extra: tuple[Registered, ...]) -> None:
+        self.config, self.scope, self.extra = config, scope, extra
+        try:
+            content = msgspec.json.encode(config)
+        except UnicodeEncodeError as error:
+            broken = f"{error.object!r} cannot be encoded: a variable it comes from is not UTF-8"
+            raise ConfigError([Issue("", broken)]) from None
+        # The session and the context window do not affect which tools are available.
+        seen = structs.replace(scope, session="", context_window=None)
+        # An `id()` is valid while the object lives, and this holds the tools.
+        tools = ((each.source, each.optional, id(each.tool)) for each in extra)
+        self._key = (content, seen, *tools)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Inputs) and self._key == other._key
+
+    def __hash__(self) -> int:
+        return hash(self._key)
 
 
-def _assemble(config: Config, scope: Scope, extra: Sequence[Registered]) -> Assembly:
+@lru_cache(maxsize=REMEMBERED)
+def _assemble(inputs: _Inputs) -> Assembly:
+    config, scope = inputs.config, inputs.scope
     registry = Registry()
     conflicts: list[str] = []
     withheld: dict[str, str] = {}
@@ -138,7 +133,7 @@ def _assemble(config: Config, scope: Scope, extra: Sequence[Registered]) -> Asse
                 registry.add(Registered(built, CORE))
             else:
                 withheld[entry.id] = built
-    for each in extra:
+    for each in inputs.extra:
         try:
             check_schema(each.tool.schema, each.tool.name)
             for name in each.tool.stray_paths:

@@ -20,6 +20,7 @@ from clawkit.config.sections.agents import ContextPruning
 from clawkit.content import Assistant, Image, Message, Summary, Text, ToolResult, Usage, User
 from clawkit.core.catalog import canonical
 from clawkit.models.protocols import Facts, Model, ModelError, Request
+from clawkit.sessions.subagent_protocols import now_ms
 from clawkit.text import cut, one_line, parse_time, result_cap
 
 CHARS_PER_TOKEN = 4
@@ -42,8 +43,6 @@ not call tools."""
 
 
 class Settings(Struct, frozen=True):
-    """Settings of compaction."""
-
     enabled: bool = True
     keep_recent_tokens: int = KEEP_RECENT_TOKENS
     keep_turns: int = 0
@@ -67,8 +66,6 @@ def settings_of(config: Config, find: Callable[[str], Model]) -> Settings:
 
 
 class Done(Struct, frozen=True):
-    """A compacted conversation."""
-
     summary: Summary
     kept: list[Message]
     trouble: str = ""
@@ -76,7 +73,7 @@ class Done(Struct, frozen=True):
 
 
 def estimate(messages: Sequence[Message]) -> int:
-    """Estimated number of tokens of messages."""
+    """Estimated number of tokens."""
     return sum(map(_size, messages))
 
 
@@ -87,8 +84,6 @@ def _size(message: Message) -> int:
     for part in message.content:
         if isinstance(part, Image):
             tokens += IMAGE_TOKENS
-        elif isinstance(part, Text):
-            chars += len(part.text)
         else:
             chars += len(getattr(part, "text", "")) + len(str(getattr(part, "arguments", "")))
     return tokens + chars // CHARS_PER_TOKEN + 4
@@ -122,14 +117,12 @@ async def compact(
     instructions: str = "",
     session: str = "",
 ) -> Done | None:
-    """The conversation with its older part summarized; None if there is nothing to summarize.
-
-    If no model can write the summary, a plain outline of the person's messages and the tool calls
-    is used instead, so that the conversation can continue.
-    """
+    """The conversation with its older part summarized; None if there is nothing to summarize. If no
+    model can write the summary, a plain outline of the person's messages and the tool calls is used
+    instead, so that the conversation can continue."""
     at = cut_at(history, settings, model.facts)
     old, kept = history[:at], list(history[at:])
-    if not any(not isinstance(message, Summary) for message in old):
+    if all(isinstance(message, Summary) for message in old):
         return None
     tokens = estimate(history)
     try:
@@ -141,8 +134,7 @@ async def compact(
         text, usage = _outline(old), partial.usage if partial else Usage()
         why = str(error) or f"no answer within {settings.timeout_s:g} s"
         trouble = f"the beginning of the conversation was cut without a summary: {why}"
-    summary = Summary(text, tokens, time.time_ns() // 1_000_000, usage)
-    return Done(summary, kept, trouble)
+    return Done(Summary(text, tokens, now_ms(), usage), kept, trouble)
 
 
 def cut_at(history: Sequence[Message], settings: Settings, facts: Facts) -> int:
@@ -189,7 +181,6 @@ async def _ask(
 
 
 def _told(messages: Sequence[Message]) -> str:
-    """A conversation as text."""
     rows: list[str] = []
     for message in messages:
         match message:
@@ -273,7 +264,9 @@ class PrunedHistory(Struct):
             self._shown.append(self._now(message) if isinstance(message, ToolResult) else message)
             self._total += _chars(self._shown[-1])
         self._last = now
-        if self.pruning.mode == "cache-ttl" and self._is_expired():
+        if self.pruning.mode == "cache-ttl" and (
+            self._asked is None or self.clock() - self._asked > parse_time(self.pruning.ttl)
+        ):
             self._prune(now, self._shown)
             self._total = sum(map(_chars, self._shown))
         self._bound(now, self._shown)
@@ -292,9 +285,6 @@ class PrunedHistory(Struct):
             if before > _SHORT:
                 shown[number] = self._put(full, _with_text(now, cut(_result_text(now), _SHORT)))
                 self._total -= before - _chars(shown[number])
-
-    def _is_expired(self) -> bool:
-        return self._asked is None or self.clock() - self._asked > parse_time(self.pruning.ttl)
 
     def _prune(self, history: Sequence[Message], shown: list[Message]) -> None:
         """Shorten results once the provider's cache has expired, when that costs nothing extra."""

@@ -167,6 +167,16 @@ def no_listener(_event: object) -> None:
     """The default listener; ignores all events."""
 
 
+def both(first: Tell, second: Tell) -> Tell:
+    """A listener that calls two others."""
+
+    def tell(event: Event) -> None:
+        first(event)
+        second(event)
+
+    return first if second is no_listener else tell
+
+
 class Relay:
     """Forwards the events of a sub-agent, marked with its identity, to the current listener."""
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import aclosing, contextmanager
@@ -58,6 +57,7 @@ from clawkit.models.protocols import (
     ThinkingDelta,
     ToolSpec,
 )
+from clawkit.sessions.subagent_protocols import now_ms
 from clawkit.text import human_time
 
 log = logging.getLogger(__name__)
@@ -77,19 +77,13 @@ SILENT: Mapping[str, str] = {
     "think less, or raise the model's maxTokens",
 }
 """Stop reasons that explain an empty answer: retrying would not help."""
-
-
 Words = str | Iterable[Block] | User
 """A user message: text, blocks, or a `User` object."""
-
-
 ENDS_TURN = "endsTurn"
 """Detail of a tool result that ends the turn."""
 
 
 class Limits(msgspec.Struct, frozen=True):
-    """Limits of a turn, and of the whole conversation."""
-
     max_steps: int = MAX_STEPS
     max_cost: float | None = None
     """Dollars, for the whole conversation."""
@@ -109,8 +103,6 @@ def limits_of(
 
 
 class EndOfTurn(Exception):  # noqa: N818  # not an error
-    """Raised to end the turn."""
-
     def __init__(self, how: Ended, error: str = "") -> None:
         self.how: Ended = how
         self.error = error
@@ -127,19 +119,7 @@ class Transcript(Protocol):
         """Replace everything except the kept messages with the summary."""
 
 
-class NullTranscript:
-    """Stores nothing."""
-
-    def append(self, message: Message, *, is_redacted: bool = False) -> None:
-        """Nothing to do."""
-
-    def compact(self, summary: Summary, kept: Sequence[Message]) -> None:
-        """Nothing to do."""
-
-
 class PartialAnswer:
-    """The part of an answer received so far."""
-
     def __init__(self, tell: Tell | None) -> None:
         self._tell = tell
         self._text: list[str] = []
@@ -174,7 +154,7 @@ class PartialAnswer:
         return (Text(text),) if text.strip() else ()
 
 
-class Conversation(Struct, dict=True, eq=False):
+class Conversation(Struct, eq=False):
     """One conversation: its messages, its model and its tools. One turn at a time."""
 
     run: Run
@@ -182,14 +162,14 @@ class Conversation(Struct, dict=True, eq=False):
     system: str
     tools: tuple[ToolSpec, ...]
     session: str = "main"
-    transcript: Transcript = field(default_factory=NullTranscript)
+    transcript: Transcript | None = None
+    """None to store nothing."""
     history: list[Message] = []
     """The messages of the next request; always consistent between turns."""
     tell: Tell = no_listener
     limits: Limits = Limits()  # frozen
     compaction: Compaction = field(default_factory=Compaction)
     view: PrunedHistory = field(default_factory=lambda: PrunedHistory(200_000))
-    """Shortens old results."""
     thinking: Level = "off"
     params: Mapping[str, Any] = {}
     usage: Usage = Usage()  # frozen
@@ -198,20 +178,19 @@ class Conversation(Struct, dict=True, eq=False):
     """Returns the cost in dollars of other sessions that count towards the same limit."""
     restate: Callable[[], str] = str
     """Returns text that a summary must include in addition to the conversation."""
-
-    def __post_init__(self) -> None:
-        self._steering: deque[User] = deque()
-        self._later: deque[User] = deque()
-        self._context = 0
-        """Tokens of the last request and its answer, as counted by the provider."""
-        self._counted = 0
-        """Number of messages of the history included in that count."""
-        self._unsaved = ""
-        """The error because of which the conversation could not be stored."""
-        self._last = ""
-        """The last answer of this turn."""
-        self._busy = False
-        self._in_turn = False
+    last_text: str = ""
+    """The last answer of this turn, or of the previous one."""
+    is_in_turn: bool = False
+    """Whether the model would still read a new message in this turn."""
+    _is_busy: bool = False
+    _steering: deque[User] = field(default_factory=deque)
+    _later: deque[User] = field(default_factory=deque)
+    _context: int = 0
+    """Tokens of the last request and its answer, as counted by the provider."""
+    _counted: int = 0
+    """Number of messages of the history included in that count."""
+    _unsaved: str = ""
+    """The error because of which the conversation could not be stored."""
 
     def steer(self, said: Words) -> None:
         """Add a message that the model reads before its next answer."""
@@ -240,20 +219,9 @@ class Conversation(Struct, dict=True, eq=False):
         return len(self._steering) + len(self._later)
 
     @property
-    def last_text(self) -> str:
-        """The last answer of this turn, or of the previous one."""
-        return self._last
-
-    @property
     def running(self) -> tuple[ToolCall, ...]:
-        """The calls that are running."""
-        last = self.history[-1] if self._in_turn and self.history else None
+        last = self.history[-1] if self.is_in_turn and self.history else None
         return last.calls if isinstance(last, Assistant) else ()
-
-    @property
-    def is_in_turn(self) -> bool:
-        """Whether the model would still read a new message in this turn."""
-        return self._in_turn
 
     @property
     def context_tokens(self) -> int:
@@ -265,20 +233,18 @@ class Conversation(Struct, dict=True, eq=False):
         return fresh + (len(self.system) + chars) // CHARS_PER_TOKEN
 
     async def turn(self, said: Words) -> TurnEnded:
-        """Run one turn for a message. Failures are in the result.
-
-        Raises `ConflictError` while another turn or a compaction is running.
-        """
+        """Run one turn for a message. Failures are in the result. Raises `ConflictError` while
+        another turn or a compaction is running."""
         with self._alone():
-            self._in_turn = True
+            self.is_in_turn = True
             try:
                 return await self._turn(as_message(said))
             finally:
-                self._in_turn = False
+                self.is_in_turn = False
 
     async def _turn(self, said: User) -> TurnEnded:
         self._tell(events.TurnStarted(self.session, str(self.model.ref)))
-        before, self._last = self.usage, ""
+        before, self.last_text = self.usage, ""
         how: Ended = "error"
         error = "the turn was cut short"
         try:
@@ -297,23 +263,19 @@ class Conversation(Struct, dict=True, eq=False):
             how, error = "aborted", ""
             raise
         finally:
-            ended = TurnEnded(how, self.usage.minus(before), error, self._last)
+            ended = TurnEnded(how, self.usage.minus(before), error, self.last_text)
             self._tell(ended)
         return ended
 
-    def check_idle(self) -> None:
-        """Raises `ConflictError` while a turn or a compaction is running."""
-        if self._busy:
-            raise ConflictError("this conversation is busy with a turn; wait for it, or steer it")
-
     @contextmanager
     def _alone(self) -> Iterator[None]:
-        self.check_idle()
-        self._busy = True
+        if self._is_busy:
+            raise ConflictError("this conversation is busy with a turn; wait for it, or steer it")
+        self._is_busy = True
         try:
             yield
         finally:
-            self._busy = False
+            self._is_busy = False
 
     @property
     def _listening(self) -> bool:
@@ -328,6 +290,9 @@ class Conversation(Struct, dict=True, eq=False):
         except Exception as error:  # noqa: BLE001  # the listener's own code
             log.warning("a listener failed: %r", error)
 
+    def _warn(self, text: str) -> None:
+        self._tell(events.Noticed(text, "warning"))
+
     def _say(self, message: User, *, steering: bool = False) -> None:
         self._add(message)
         self._tell(events.Said(message, steering))
@@ -337,11 +302,12 @@ class Conversation(Struct, dict=True, eq=False):
         self._store(message)
         self.history.append(message)
         if isinstance(message, Assistant):
-            self._last = message.text
+            self.last_text = message.text
 
     def _store(self, message: Message, *, is_redacted: bool = False) -> None:
         try:
-            self.transcript.append(message, is_redacted=is_redacted)
+            if self.transcript is not None:
+                self.transcript.append(message, is_redacted=is_redacted)
         except ToolError as error:
             self._unsaved = str(error)
 
@@ -409,13 +375,9 @@ class Conversation(Struct, dict=True, eq=False):
             self._context, self._counted = answer.usage.context, len(self.history)
         self._tell(events.Answered(answer))
         if answer.stop == "refusal":
-            self._tell(
-                events.Noticed(f"{answer.model or self.model.ref} refused to answer", "warning")
-            )
+            self._warn(f"{answer.model or self.model.ref} refused to answer")
         if answer.stop == "length" and not answer.calls:
-            self._tell(
-                events.Noticed("the answer reached its token limit and was cut off", "warning")
-            )
+            self._warn("the answer reached its token limit and was cut off")
         return answer
 
     async def _stream(self) -> Assistant:
@@ -457,7 +419,7 @@ class Conversation(Struct, dict=True, eq=False):
         usage = partial.usage if partial else Usage()
         self.usage = self.usage.plus(usage)
         ref, api, why = str(self.model.ref), self.model.api, str(error) if is_error else ""
-        message = Assistant(heard.parts(), stop, ref, api, usage, why, _now())
+        message = Assistant(heard.parts(), stop, ref, api, usage, why, now_ms())
         if message.content:
             self._add(message)
         elif usage != Usage():
@@ -497,23 +459,21 @@ class Conversation(Struct, dict=True, eq=False):
         for result in stored.values():
             if result.details.get(ENDS_TURN):
                 if said := str(result.details.get("acknowledgment", "")):
-                    self._last = said
+                    self.last_text = said
                     self._tell(events.Noticed(said))
                 raise EndOfTurn("done")
 
     def _result(self, call: ToolCall, result: Result) -> ToolResult:
         message = ToolResult(
-            call.id, call.name, result.content, result.is_error, dict(result.details), _now()
+            call.id, call.name, result.content, result.is_error, dict(result.details), now_ms()
         )
         self._store(message, is_redacted=True)
         self._tell(events.ResultStored(message))
         return message
 
     async def compact(self, instructions: str = "") -> bool:
-        """Replace the older part with a summary; False if there is nothing to summarize.
-
-        Raises `ConflictError` during a turn, and `ToolError` if it cannot be stored.
-        """
+        """Replace the older part with a summary; False if there is nothing to summarize. Raises
+        `ConflictError` during a turn, and `ToolError` if it cannot be stored."""
         with self._alone():
             return await self._shorten(instructions)
 
@@ -530,14 +490,15 @@ class Conversation(Struct, dict=True, eq=False):
         summary = done.summary
         if more := self.restate():
             summary = msgspec.structs.replace(summary, text=f"{summary.text}\n\n{more}")
-        self.transcript.compact(summary, done.kept)
+        if self.transcript is not None:
+            self.transcript.compact(summary, done.kept)
         self.usage = self.usage.plus(summary.usage)
         self.history[:] = [summary, *done.kept]
         self._context = self._counted = 0
         if self.run.watch is not None:
             self.run.watch.compacted()
         if done.trouble:
-            self._tell(events.Noticed(done.trouble, "warning"))
+            self._warn(done.trouble)
         self._tell(events.Compacted(before, self.context_tokens, summary.text))
         return True
 
@@ -546,11 +507,7 @@ def as_message(said: Words) -> User:
     if isinstance(said, User):
         return said
     blocks = (Text(said),) if isinstance(said, str) else tuple(said)
-    return User(blocks, _now())
-
-
-def _now() -> int:
-    return time.time_ns() // 1_000_000
+    return User(blocks, now_ms())
 
 
 def specs_of(run: Run) -> tuple[ToolSpec, ...]:

@@ -39,17 +39,13 @@ class Selection:
         self._client: Client | None = None
 
     async def close(self) -> None:
-        """Close connections."""
         if self._client is not None:
             await self._client.close()
             self._client = None
 
     def find(self, name: str) -> ModelRef:
-        """The model of that name.
-
-        Raises `ToolInputError` for an unknown model, `ToolAuthorizationError` for one that may not
-        be chosen.
-        """
+        """The model of that name. Raises `ToolInputError` for an unknown model,
+        `ToolAuthorizationError` for one that may not be chosen."""
         if name.strip().lower() == str(OPERATOR):
             return OPERATOR
         try:
@@ -66,24 +62,16 @@ class Selection:
         self,
         name: str | None = None,
         *,
-        strict: bool | None = None,
+        strict: bool = False,
         fallbacks: Iterable[str] = (),
     ) -> Model:
         """The model of that name, or else the configured one with its fallbacks, or one found in
-        the environment.
-
-        A model requested by name has only the given `fallbacks`, and none if `strict`. Makes no
-        connection. Raises `ConfigError`, and what `find` raises.
-        """
+        the environment. A model requested by name has only the given `fallbacks`, and none if
+        `strict`. Makes no connection. Raises `ConfigError`, and what `find` raises."""
         if name:
             refs = list(dict.fromkeys(map(self.find, (name, *fallbacks))))
-            return self._chain(refs, bool(strict))
-        refs = self.catalog.candidates()
-        if not refs and (found := found_model(self.catalog)):
-            refs = [found]
-        return self._chain(refs or [OPERATOR], bool(strict))
-
-    def _chain(self, refs: list[ModelRef], strict: bool) -> Model:
+        else:
+            refs = self.catalog.candidates() or [found_model(self.catalog) or OPERATOR]
         if refs[0] == OPERATOR:
             from clawkit.models.operator import Operator
 

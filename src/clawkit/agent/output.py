@@ -31,7 +31,8 @@ def schema_of(output_type: Any) -> str:
 
 def read_output(output_type: Any, text: str) -> Any:
     """Parse an answer as an object of the type. Raises ValueError that says what is wrong."""
-    body = _unfenced(text)
+    fenced = re.match(_FENCED, text)
+    body = fenced[1] if fenced else text.strip()
     try:
         if hasattr(output_type, "model_validate_json"):
             return output_type.model_validate_json(body)
@@ -63,8 +64,3 @@ def _depth(value: Any) -> int:
     ]:
         depth += 1
     return depth
-
-
-def _unfenced(text: str) -> str:
-    fenced = re.match(_FENCED, text)
-    return fenced[1] if fenced else text.strip()

@@ -74,8 +74,6 @@ _FINAL_ANSWER = (
 
 
 class WorkspaceFile(Struct, frozen=True):
-    """A file as included in the prompt."""
-
     name: str
     text: str
 
@@ -88,10 +86,8 @@ def read_workspace_files(
     max_total_chars: int = MAX_TOTAL_CHARS,
     redact: Callable[[str], str] = str,
 ) -> list[WorkspaceFile]:
-    """The files that exist and are not empty, in order, truncated to the limits.
-
-    `redact` removes secrets.
-    """
+    """The files that exist and are not empty, in order, truncated to the limits. `redact` removes
+    secrets."""
     found: list[WorkspaceFile] = []
     left = max_total_chars
     for name in names:
@@ -132,12 +128,9 @@ def _read(workspace: str, name: str, max_chars: int) -> str | None:
 
 
 class Surroundings(msgspec.Struct, frozen=True):
-    """The environment that the prompt describes."""
-
     workspace: str
     agent: str = "main"
     name: str = ""
-    """Name of the agent, if it has one."""
     theme: str = ""
     model: str = ""
     sandboxed: bool = False

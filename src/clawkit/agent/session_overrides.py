@@ -19,10 +19,8 @@ EXEC = ("host", "node", "security", "ask", "mode")
 
 
 def with_overrides(config: Config, agent: str, own: Mapping[str, Any]) -> Config:
-    """The configuration with the overrides of a conversation: `exec` and `elevated`.
-
-    Raises `ConfigError` for an unknown or invalid setting.
-    """
+    """The configuration with the overrides of a conversation: `exec` and `elevated`. Raises
+    `ConfigError` for an unknown or invalid setting."""
     changes, level = dict(own.get("exec") or {}), own.get("elevated")
     if changes:
         config = _with_exec(config, agent, changes)

@@ -221,7 +221,7 @@ def chat(message: str, **options: Any) -> int:
     doors = _Doors(options)
     has_cursor = (os.environ.get("TERM") or "dumb") not in ("dumb", "unknown")
     if has_cursor and is_terminal(sys.stdin) and is_terminal(sys.stdout) and has_tui():
-        from clawkit.ui.start import run_full
+        from clawkit.ui.prompt import run_full
 
         return asyncio.run(run_full(doors, message, pictures))
     from clawkit.cli.turn_output import PlainOutput

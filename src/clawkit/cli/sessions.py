@@ -38,9 +38,8 @@ from clawkit.config.load import Loaded, load
 from clawkit.config.paths import abbreviate_home
 from clawkit.errors import ClawkitError, NotFoundError, ToolAuthorizationError
 from clawkit.sessions.keys import resolve
-from clawkit.sessions.mailbox import MAX_MESSAGE, Mail
 from clawkit.sessions.protocols import Hit, Session, Visible, locate_store
-from clawkit.sessions.store import SessionStore
+from clawkit.sessions.store import MAX_MESSAGE, Mail, SessionStore
 from clawkit.sessions.subagent_protocols import now_ms
 from clawkit.store import write_atomic
 from clawkit.terminal_text import truncate

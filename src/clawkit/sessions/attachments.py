@@ -41,11 +41,6 @@ class AttachedFile(msgspec.Struct, frozen=True):
     data: bytes
     mime_type: str = ""
 
-    @property
-    def facts(self) -> dict[str, Any]:
-        digest = hashlib.sha256(self.data).hexdigest()
-        return {"name": self.name, "bytes": len(self.data), "sha256": digest}
-
 
 def check_attachments(given: Sequence[Attachment], limits: Settings) -> tuple[AttachedFile, ...]:
     """Validate and decode the files. Raises `ToolInputError` with an `attachments_…` error code."""
@@ -101,8 +96,7 @@ def _refuse(code: str, why: str) -> ToolInputError:
 
 
 def list_files(key: str, names: Sequence[str], mount: str = "") -> str:
-    """The prompt text that lists a sub-agent's files; `mount` is the directory name that its task
-    may use for them."""
+    """List a sub-agent's files for its prompt; `mount` is what the task calls their directory."""
     place = attachments_dir(os.environ, key)
     known = f" (the task may call it {mount})" if _MOUNT.fullmatch(mount) else ""
     lines = (f"- {os.path.join(place, name)}" for name in names)
@@ -111,7 +105,10 @@ def list_files(key: str, names: Sequence[str], mount: str = "") -> str:
 
 def describe(files: Sequence[AttachedFile]) -> dict[str, Any]:
     """Count, sizes and digests, for the result of the call and the manifest."""
-    listed = [each.facts for each in files]
+    listed = [
+        {"name": f.name, "bytes": len(f.data), "sha256": hashlib.sha256(f.data).hexdigest()}
+        for f in files
+    ]
     return {"count": len(files), "totalBytes": sum(len(f.data) for f in files), "files": listed}
 
 
@@ -128,11 +125,5 @@ def write_attachments(place: str, files: Sequence[AttachedFile]) -> None:
             with os.fdopen(os.open(os.path.join(place, name), _CREATE, 0o600), "wb") as file:
                 file.write(data)
     except OSError as error:
-        remove_attachments(place)
-        raise ToolError(f"attachments_materialization_failed: {error.strerror}") from None
-
-
-def remove_attachments(place: str) -> None:
-    """Remove the directory, if there is one."""
-    if place:
         shutil.rmtree(place, ignore_errors=True)
+        raise ToolError(f"attachments_materialization_failed: {error.strerror}") from None

@@ -188,7 +188,6 @@ class _Packing:
         return plain if isinstance(plain, dict) else {"leftOut": plain}
 
     def _plain(self, value: Any, depth: int) -> Any:
-        """Convert any value to a JSON value."""
         if isinstance(value, str):
             return self.text(value)
         if value is None or isinstance(value, bool):

@@ -25,8 +25,6 @@ _PREFIXES: tuple[tuple[str, Kind], ...] = (("cron:", "cron"), ("hook:", "hook"),
 
 
 class Key(Struct, frozen=True):
-    """A parsed session key."""
-
     agent: str  # empty for a key without an agent, such as `cron:daily`
     name: str  # everything after `agent:<id>:`
     kind: Kind
@@ -35,14 +33,9 @@ class Key(Struct, frozen=True):
     thread: str = ""
     depth: int = 0  # 0 for a main session, 1 for a sub-agent, 2 for its sub-agent
 
-    @property
-    def is_thread(self) -> bool:
-        return bool(self.thread)
-
 
 def parse_key(key: str, main: str = MAIN) -> Key:
-    """Parse a key; `main` is the name of the main session (`session.mainKey`). Raises
-    `ToolInputError` for an invalid key."""
+    """Parse a key; `main` is `session.mainKey`. Raises `ToolInputError` if it is invalid."""
     agent, name = "", key
     if key.startswith(_AGENT):
         agent, _, name = key.removeprefix(_AGENT).partition(":")
@@ -92,12 +85,10 @@ def resolve(
     here: Session | None = None,
     refuse: Refuse | None = None,
 ) -> Session:
-    """Resolve the session that a tool or a person refers to as `text`.
-
-    `current` is the session of the call (`here`), `main` the agent's main session; for anything
-    else see `Sessions.get`. Raises `NotFoundError`, `ToolInputError` for an ambiguous reference,
-    and `ToolAuthorizationError` for a session that may not be seen.
-    """
+    """Resolve the session that a tool or a person refers to as `text`. `current` is the session of
+    the call (`here`), `main` the agent's main session; for anything else see `Sessions.get`. Raises
+    `NotFoundError`, `ToolInputError` for an ambiguous reference, and `ToolAuthorizationError` for a
+    session that may not be seen."""
     wanted = text.strip()
     if wanted == MAIN:
         wanted = session_key(agent, main)

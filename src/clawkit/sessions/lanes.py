@@ -137,12 +137,11 @@ class Lane(Generic[T, R]):
     def post(
         self, item: T, mode: Mode = "followup", limits: Limits = NO_LIMITS, group: Hashable = None
     ) -> asyncio.Future[R]:
-        """Say something; the result is that of the turn which reads it. Cancelling the future takes
-        it back, or stops the turn that is about it alone. `group` is None for the person, else the
-        session that sent it: its messages are counted and put together apart from others, and their
-        turn sees no context variables of the sender, such as what a person typed there. Raises
-        `ConflictError` when too much waits, `ToolError` when the lane is closed.
-        """
+        """Queue an item; the future resolves to the turn that reads it. Cancelling it withdraws the
+        item, or stops a turn for that item alone. `group` is None for the person, else the sending
+        session: its items are counted and batched separately, and their turn sees no context
+        variables of the sender, such as what a person typed there. Raises `ConflictError` if too
+        many items are waiting, `ToolError` if the lane is closed."""
         if self.is_closed:
             raise ToolError("this session is closed; it accepts no more messages")
         future: asyncio.Future[R] = asyncio.get_running_loop().create_future()
@@ -203,8 +202,7 @@ class Lane(Generic[T, R]):
                 self._forget(ticket, ticket.future)
 
     async def cancel(self, future: asyncio.Future[R]) -> None:
-        """Withdraw an item; if it is the only one of the running turn, stop that and wait for its
-        end."""
+        """Withdraw an item; if it is the only one of a running turn, stop that and wait for it."""
         turn = self._turn if any(each.future is future for each in self._running) else None
         future.cancel()
         if turn is not None and len(self._running) == 1:
@@ -283,8 +281,7 @@ class Lane(Generic[T, R]):
 
     @contextmanager
     def resting(self) -> Iterator[None]:
-        """Give up the slot while the turn waits for other sessions. It is taken back without
-        waiting, which could deadlock."""
+        """Free the slot while the turn waits for others; retaken at once, to avoid a deadlock."""
         slots = self.slots if self._turn is not None else None
         self._rests += 1
         if slots is not None and self._rests == 1:

@@ -69,15 +69,11 @@ class Session(msgspec.Struct, frozen=True):
 
 
 class Entry(Struct, frozen=True):
-    """A message and its number in the session."""
-
     number: int
     message: Message
 
 
 class Change(Struct, frozen=True):
-    """An entry in the change log of a session."""
-
     sequence: int
     type: Event
     at_ms: int
@@ -185,8 +181,7 @@ class Sessions(Protocol):
     def page(
         self, id_: str, limit: int, offset: int = 0, upto: int | None = None, *, tools: bool = False
     ) -> Page:
-        """The latest messages up to number `upto`, skipping the last `offset`; tool results only
-        with `tools`."""
+        """The latest messages up to `upto`, except the last `offset`; results only with `tools`."""
 
     def search(self, query: str, visible: Visible, limit: int) -> Hits:
         """Messages that contain all words of the query, most recently used sessions first. Indexes
@@ -233,21 +228,15 @@ class SessionState(Protocol):
 
 
 class Step(Struct, frozen=True):
-    """One step of a plan."""
-
     step: str
     status: Literal["pending", "in_progress", "completed"] = "pending"
 
 
-class Plan:
-    """The agent's current plan. A new plan replaces the old one."""
+class Plan(Struct):
+    """The agent's current plan."""
 
-    def __init__(self) -> None:
-        self.steps: tuple[Step, ...] = ()
-        self.explanation = ""
-
-    def replace(self, steps: Sequence[Step], explanation: str = "") -> None:
-        self.steps, self.explanation = tuple(steps), explanation
+    steps: tuple[Step, ...] = ()
+    explanation: str = ""
 
 
 def locate_store(setting: str | None, env: Mapping[str, str]) -> str:
@@ -257,12 +246,12 @@ def locate_store(setting: str | None, env: Mapping[str, str]) -> str:
     wrong = ""
     if re.match(_URL, setting):
         # The address is not repeated: there may be a password in it.
-        what = "PostgreSQL" if setting.lower().startswith("postgres") else "an address"
-        wrong = f"{what} as the store of sessions is not built in yet"
+        what = "PostgreSQL" if setting.lower().startswith("postgres") else "a URL"
+        wrong = f"{what} is not supported as a session store yet"
     elif setting.endswith((".json", ".json5", ".jsonl")):
         wrong = f"sessions are stored in a database, and {setting!r} does not name one"
     if wrong:
-        raise ConfigError([Issue("session.store", wrong, hint="Name a file, or leave it out")])
+        raise ConfigError([Issue("session.store", wrong, hint="Set a file name, or leave it out")])
     if setting.startswith("~/"):
         setting = (env.get("HOME") or os.path.expanduser("~")) + setting[1:]
     return os.path.abspath(os.path.join(home(env), setting))
@@ -279,8 +268,6 @@ SendStatus = Literal["accepted", "ok", "no_reply", "timeout", "error", "queued"]
 
 
 class Sent(Struct, frozen=True):
-    """What became of a message."""
-
     status: SendStatus
     id: str
     reply: str = ""

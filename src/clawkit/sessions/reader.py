@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping, Sequence
-from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -28,13 +27,18 @@ from clawkit.sessions.protocols import (
 from clawkit.sessions.repair import repair
 from clawkit.sessions.search import (
     INDEX_S,
+    LAST_USED,
+    LISTING,
     NOT_A_RESULT,
+    RELATIVES,
     bring_up_to_date,
     find_places,
+    in_json,
     make_hit,
     read_query,
+    see,
+    want,
 )
-from clawkit.sessions.selection import LISTING, RELATIVES, in_json, see, want
 from clawkit.store import Database, is_held
 from clawkit.text import nearest, one_line
 
@@ -72,7 +76,7 @@ LAST = 2**62
 
 
 class SessionReader:
-    """Read access to the sessions of one home. Reading never creates the database."""
+    """Read access to the sessions of one home: `Sessions`. Reading never creates the database."""
 
     def __init__(self, database: Database, redact: Redact | None) -> None:
         self._database = database
@@ -87,7 +91,6 @@ class SessionReader:
         return self._first(wanted, None, *ways, *[_beginning(wanted)] * is_short)
 
     def get(self, text: str, agent: str = "", refuse: Refuse | None = None) -> Session:
-        """See `Sessions.get`."""
         wanted = sound(text.strip())
         uuid = f"*:{wanted.lower()}" if _UUID.fullmatch(wanted.lower()) else ""
         # Models choose labels: everything else goes first, and none passes for a key.
@@ -133,52 +136,33 @@ class SessionReader:
     ) -> list[Session]:
         """The most recently used sessions, optionally of one agent or workspace."""
         place = None if workspace is None else os.fsencode(workspace)
-        return self._select(
-            "WHERE (?1 IS NULL OR agent = ?1) AND (?2 IS NULL OR workspace = ?2)"
-            " ORDER BY updated_ms DESC, rowid DESC LIMIT ?3",
-            *(agent, place, limit),
-        )
+        which = "WHERE (?1 IS NULL OR agent = ?1) AND (?2 IS NULL OR workspace = ?2)"
+        return self._select(f"{which} {LAST_USED} LIMIT ?3", agent, place, limit)
 
     def lineage(self, id_: str) -> tuple[str, ...]:
-        """Ids of the ancestors of a session, its parent first."""
-        if not os.path.lexists(self.path):
-            return ()
-        with self._database.using() as db:
-            rows = db.execute(_LINEAGE, (sound(id_), MAX_ANCESTORS)).fetchall()
+        rows = self._rows(_LINEAGE, (sound(id_), MAX_ANCESTORS))
         return tuple(str(parent) for (parent,) in rows)
 
     def agents(self) -> list[str]:
-        """The agents that have sessions."""
-        if not os.path.lexists(self.path):
-            return []
-        with self._database.using() as db:
-            return [str(agent) for (agent,) in db.execute("SELECT DISTINCT agent FROM session")]
+        return [str(agent) for (agent,) in self._rows("SELECT DISTINCT agent FROM session")]
 
     def listing(
         self, visible: Visible, wanted: Filter, limit: int, offset: int = 0
     ) -> list[Session]:
-        """Sessions, most recently used first."""
         ids = self._in_use() if wanted.in_use else None
         given = {**see(visible), **want(wanted, ids), "limit": limit, "offset": offset}
         return self._select(LISTING, given)
 
     def relatives(self, sessions: Sequence[Session], visible: Visible) -> list[Relative]:
-        """The visible parents and children of the given sessions."""
-        if not sessions:
-            return []
         given = see(visible) | {
             "children": in_json(each.id for each in sessions),
             "parents": in_json({each.parent for each in sessions}),
         }
-        with self._database.using() as db:
-            rows: Any = db.execute(RELATIVES, given).fetchall()
-        return [Relative(*row) for row in rows]
+        return [Relative(*row) for row in self._rows(RELATIVES, given)]
 
     def page(
         self, id_: str, limit: int, offset: int = 0, upto: int | None = None, *, tools: bool = False
     ) -> Page:
-        """The latest messages up to number `upto`, skipping the last `offset`; tool results only
-        with `tools`."""
         self._exact(id_)
         last = MAX_NUMBER if upto is None else min(max(upto, 0), MAX_NUMBER)
         which = "" if tools else f" AND {NOT_A_RESULT}"
@@ -194,11 +178,7 @@ class SessionReader:
         return Page(self._entries(id_, rows[::-1]), total, newer + offset)
 
     def search(self, query: str, visible: Visible, limit: int, *, index_s: float = INDEX_S) -> Hits:
-        """Messages that contain all words of the query, most recently used sessions first.
-
-        Indexes new messages for at most `index_s` seconds; sessions left unindexed are counted in
-        the result. Raises `ToolInputError` for a query without words.
-        """
+        """Indexes for at most `index_s` seconds; counts the sessions left unindexed."""
         phrases = read_query(query)
         if not os.path.lexists(self.path):
             return Hits(())
@@ -277,10 +257,14 @@ class SessionReader:
     ) -> list[Session]:
         bound: Any = given[0] if given and isinstance(given[0], Mapping) else given
         query = f"SELECT {COLUMNS} FROM session {where}"  # noqa: S608
-        if db is None and not os.path.lexists(self.path):
+        rows = self._rows(query, bound) if db is None else db.execute(query, bound)
+        return [self._session(row) for row in rows]
+
+    def _rows(self, query: str, given: Any = ()) -> list[Any]:
+        if not os.path.lexists(self.path):
             return []
-        with nullcontext(db) if db is not None else self._database.using() as used:
-            return [self._session(row) for row in used.execute(query, bound)]
+        with self._database.using() as db:
+            return db.execute(query, given).fetchall()
 
     def _session(self, row: Sequence[Any]) -> Session:
         id_, key, agent, title, place = row[:5]
@@ -294,9 +278,7 @@ class SessionReader:
         """Messages of a range of numbers, in order; with `newest`, the latest first."""
         query = _MESSAGES + (" DESC LIMIT ?4" if newest else " LIMIT ?4")
         given = (sound(id_), max(first, 0), min(max(last, -1), MAX_NUMBER), limit)
-        with self._database.using() as db:
-            rows: list[Any] = db.execute(query, given).fetchall()
-        return self._entries(id_, rows)
+        return self._entries(id_, self._rows(query, given))
 
     def _entries(self, id_: str, rows: Sequence[tuple[int, bytes]]) -> list[Entry]:
         entries: list[Entry] = []
@@ -312,7 +294,7 @@ class SessionReader:
         try:
             return msgspec.json.decode(data, type=dict[str, Any])
         except (ValueError, RecursionError) as error:
-            why = f"what it says about the session {id_} is damaged: {error}"
+            why = f"the data of the session {id_} in it is damaged: {error}"
             raise self._database.broken(why) from error
 
 

@@ -31,11 +31,10 @@ _FIELDS = (
     " worktree, changes"
 )
 _ANCESTORS = 64
+EXITED = "clawkit exited before it finished"
 
 
 class RunStore:
-    """The runs of one home, in the database of its sessions."""
-
     def __init__(self, database: Database, redact: Redact | None = None) -> None:
         self._database = database
         self._redact = redact
@@ -66,8 +65,7 @@ class RunStore:
             return bool(db.changes())
 
     def get(self, id_: str) -> Run | None:
-        found = self._select("WHERE id = ?", sound(id_))
-        return found[0] if found else None
+        return next(iter(self._select("WHERE id = ?", sound(id_))), None)
 
     def of_requester(self, session: str) -> list[Run]:
         """Runs that a session started, oldest first."""
@@ -75,8 +73,8 @@ class RunStore:
 
     def of_session(self, session: str) -> Run | None:
         """The last run in a session; None if it is not a sub-agent's session."""
-        found = self._select("WHERE session = ? ORDER BY rowid DESC LIMIT 1", sound(session))
-        return found[0] if found else None
+        newest = "WHERE session = ? ORDER BY rowid DESC LIMIT 1"
+        return next(iter(self._select(newest, sound(session))), None)
 
     def untold(self, root: str) -> list[Run]:
         """Undelivered results in the tree below a root session."""
@@ -88,16 +86,15 @@ class RunStore:
         """Mark unfinished runs as interrupted: their process is gone. The caller must hold the lock
         of the root session."""
         for run in self._select("WHERE root = ? AND ended_ms = 0", sound(root)):
-            why = "clawkit exited before it finished"
-            self.finish(run.id, wind_up(run, Outcome("interrupted", *self._so_far(run, why))))
+            self.finish(run.id, wind_up(run, self._so_far(run)))
 
     def forget(self, id_: str) -> None:
         """Remove a run that never started."""
         with self._database.writing() as db:
             db.execute("DELETE FROM run WHERE id = ?", (id_,))
 
-    def _so_far(self, run: Run, error: str) -> tuple[str, str, None, Usage]:
-        """The last text and the usage of a run whose process ended."""
+    def _so_far(self, run: Run) -> Outcome:
+        """The outcome of a run whose process ended, with its last text and its usage."""
         query = "SELECT row, input, output, cache_read, cache_write, cost FROM session WHERE id = ?"
         with self._database.using() as db:
             found = db.execute(query, (run.session,)).get
@@ -107,12 +104,13 @@ class RunStore:
                 " ORDER BY place DESC LIMIT 20",
                 (row,),
             ).fetchall()
+        outcome = Outcome("interrupted", error=EXITED, usage=Usage(*counts))
         for (body,) in bodies:
             with suppress(ValueError, RecursionError):
                 message = decode(body)
                 if isinstance(message, Assistant) and message.text.strip():
-                    return message.text, error, None, Usage(*counts)
-        return "", error, None, Usage(*counts)
+                    return msgspec.structs.replace(outcome, text=message.text)
+        return outcome
 
     def archive(self, root: str, ended_before_ms: int) -> None:
         """Archive the sessions of runs that ended before a time and were reported."""

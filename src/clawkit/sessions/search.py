@@ -1,18 +1,23 @@
-"""Full-text search over messages. Messages are indexed by the next search rather than when they are
-stored, so that storing one stays cheap."""
+"""Selection of sessions in SQL, since there may be many, and full-text search over messages.
+
+Messages are indexed by the next search rather than when they are stored, so that storing one stays
+cheap.
+"""
 
 from __future__ import annotations
 
+import os
 import re
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
+
+import msgspec
 
 from clawkit.content import Assistant, Text, User
 from clawkit.errors import ToolInputError
 from clawkit.sessions.encode import Redact, decode, sound
-from clawkit.sessions.protocols import Hit, Session, Visible
-from clawkit.sessions.selection import VISIBLE_ROWS, see
+from clawkit.sessions.protocols import Filter, Hit, Session, Visible
 from clawkit.store import Database
 from clawkit.text import one_line
 
@@ -37,11 +42,81 @@ FORGET_WORDS = (
     " AND (SELECT (row << 32) + 4294967295 FROM session WHERE id = ?1)",
     "DELETE FROM searched WHERE row = (SELECT row FROM session WHERE id = ?1)",
 )
+_SEEN = (
+    "(key = :key OR agent IN (SELECT value FROM json_each(:agents)) OR"
+    " (agent IN (SELECT value FROM json_each(:own_agents)) AND id IN ("
+    "WITH RECURSIVE own (id) AS (SELECT id FROM session WHERE parent = :id AND :id <> ''"
+    " UNION SELECT session.id FROM session JOIN own ON session.parent = own.id)"
+    " SELECT id FROM own)))"
+)
+# The same as `keys.kind_of`; a test compares the two.
+_KIND = (
+    "CASE WHEN name = :main THEN 'main' WHEN name GLOB 'cron:*' THEN 'cron'"
+    " WHEN name GLOB 'hook:*' THEN 'hook' WHEN name GLOB 'node-*' THEN 'node'"
+    " WHEN substr(name, instr(name, ':')) GLOB ':group:?*' THEN 'group'"
+    " WHEN substr(name, instr(name, ':')) GLOB ':channel:?*' THEN 'group' ELSE 'other' END"
+)
+LAST_USED = "ORDER BY updated_ms DESC, row DESC"
+_VISIBLE_ROWS = f"SELECT row FROM session WHERE {_SEEN} {LAST_USED}"  # noqa: S608
+_WANTED = " AND ".join(
+    (
+        _SEEN,
+        "updated_ms >= :since_ms",
+        "name <> 'unknown'",
+        "(name <> 'global' OR :main = 'global')",
+        "(:archived IS NULL OR (archived_ms <> 0) = :archived)",
+        "(:label = '' OR label = :label)",
+        "(:agent = '' OR lower(agent) = :agent)",
+        "(:workspace IS NULL OR workspace = :workspace)",
+        "(:sub_agents OR name NOT GLOB 'subagent:*')",
+        "(:ids IS NULL OR id IN (SELECT value FROM json_each(:ids)))",
+        f"(:kinds IS NULL OR {_KIND} IN (SELECT value FROM json_each(:kinds)))",  # noqa: S608
+        "(:text = '' OR instr(lower(key || char(10) || label || char(10) || title), :text))",
+    )
+)
+# Only numbers are sorted, not whole rows.
+_PAGE = f"SELECT row FROM session WHERE {_WANTED} {LAST_USED} LIMIT :limit OFFSET :offset"  # noqa: S608
+LISTING = f"WHERE row IN ({_PAGE}) {LAST_USED}"
+RELATIVES = (
+    f"SELECT id, parent, key FROM session"  # noqa: S608
+    " WHERE (id IN (SELECT value FROM json_each(:parents))"
+    " OR parent IN (SELECT value FROM json_each(:children)))"
+    f" AND {_SEEN} {LAST_USED}"
+)
+
+
+def see(visible: Visible) -> dict[str, str]:
+    return {
+        "id": visible.id,
+        "key": visible.key,
+        "agents": in_json(visible.agents),
+        "own_agents": in_json(visible.own_agents),
+    }
+
+
+def want(wanted: Filter, ids: Iterable[str] | None) -> Mapping[str, str | bytes | int | None]:
+    """What `LISTING` needs to know; `ids` are all that may be in it, None for any."""
+    return {
+        "since_ms": wanted.since_ms,
+        "main": wanted.main,
+        "archived": wanted.archived,
+        "label": wanted.label,
+        "agent": wanted.agent.lower(),
+        "workspace": os.fsencode(wanted.workspace) if wanted.workspace else None,
+        "sub_agents": wanted.sub_agents,
+        "ids": None if ids is None else in_json(ids),
+        "kinds": in_json(wanted.kinds) if wanted.kinds else None,
+        "text": wanted.text.lower(),
+    }
+
+
+def in_json(values: Iterable[str | int]) -> str:
+    """Any number of values as one, for `json_each`."""
+    return msgspec.json.encode(list(values)).decode()
 
 
 def read_query(text: str) -> list[str]:
-    """The words and quoted phrases of a query. Raises `ToolInputError` if there are none, or too
-    many."""
+    """The words and quoted phrases of a query. Raises `ToolInputError` for none or too many."""
     pieces = [one or other for one, other in re.findall(_PHRASE, sound(text).replace("\0", " "))]
     phrases = [each for each in pieces if any(map(str.isalnum, each))]
     if not phrases:
@@ -109,7 +184,7 @@ def find_places(db: Connection, phrases: Sequence[str], visible: Visible, limit:
     latest messages of each first."""
     # Quoted text is literal in an FTS5 query; quotes in it are doubled.
     match = " ".join('"{}"'.format(phrase.replace('"', '""')) for phrase in phrases)
-    rows = [int(row) for (row,) in db.execute(VISIBLE_ROWS, see(visible))]
+    rows = [int(row) for (row,) in db.execute(_VISIBLE_ROWS, see(visible))]
     found = _match(db, match, 0, 2**62, FEW)
     if len(found) < FEW:
         order = {row: at for at, row in enumerate(rows)}
@@ -146,8 +221,7 @@ def _cut_out(text: str, phrases: Sequence[str], redact: Redact | None) -> str:
     near = text[max(0, at - _MARGIN) : at + _MARGIN]
     near = " ".join((redact(near) if redact else near).split())
     begin = max(0, _locate(near, phrases) - SNIPPET // 3)
-    cut = f"{'…' if begin else ''}{near[begin:]}"
-    return one_line(cut, SNIPPET)
+    return one_line(f"{'…' if begin else ''}{near[begin:]}", SNIPPET)
 
 
 def _locate(text: str, phrases: Sequence[str]) -> int:

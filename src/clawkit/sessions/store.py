@@ -1,41 +1,34 @@
-"""Durable storage of conversations: an appended message survives a crash of the process."""
+"""Durable storage of conversations: an appended message survives a crash of the process.
+
+A message between sessions is stored before it is sent, and removed in the transaction that adds it
+to the recipient's transcript, so it is read exactly once even after a crash.
+"""
 
 from __future__ import annotations
 
 import os
-import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 import msgspec
+from msgspec import Struct
 
 from clawkit.config.paths import attachments_dir
 from clawkit.content import Assistant, Message, Summary, Text, Usage, User
-from clawkit.errors import (
-    ConflictError,
-    ToolError,
-    ToolInputError,
-)
+from clawkit.errors import ConflictError, NotFoundError, ToolError, ToolInputError
 from clawkit.sessions.encode import Redact, bound_usage, encode, sound
-from clawkit.sessions.mailbox import Mailbox, mark_read
-from clawkit.sessions.protocols import (
-    Event,
-    Session,
-    check_name,
-    session_key,
-)
+from clawkit.sessions.protocols import Event, Session, check_name, session_key
 from clawkit.sessions.reader import DIGITS, LAST, LETTERS, SessionReader, unknown
 from clawkit.sessions.runs import RunStore, add_run, mark_told
 from clawkit.sessions.search import FORGET_WORDS
-from clawkit.sessions.subagent_protocols import Run
+from clawkit.sessions.subagent_protocols import Run, now_ms
 from clawkit.sessions.tables import APPLICATION, MIGRATIONS
 from clawkit.store import Database, hold_lock, remove_lock
 from clawkit.text import human_size, one_line
 
 if TYPE_CHECKING:
     from apsw import Connection
-
 
 NO_USAGE = Usage()
 _ADD = (
@@ -61,14 +54,81 @@ MAX_STATE = 8_192
 _SIGNS = LETTERS + DIGITS
 MAX_TITLE = 120
 _TITLE_FROM = 60
+MAX_MESSAGE = 20_000
+"""Characters."""
+MAX_UNREAD = 10
+"""Messages that one session may leave in another one."""
+MAX_AT_ONCE = 32_000
+"""Characters of unread messages that are added to a turn; the rest wait for the next one."""
+_MAIL_FIELDS = "id, session, sender, channel, text, chain, sandboxed, wakes, sent_ms"
+
+
+class Mail(Struct, frozen=True):
+    """A message from one session to another."""
+
+    id: str
+    session: str
+    """Id of the recipient."""
+    sender: str
+    """Key of the sending session."""
+    channel: str
+    """Channel of the sending session; empty if it has none."""
+    text: str
+    chain: tuple[str, ...] = ()
+    """Keys of the sessions whose messages led to this one, the sender last."""
+    sandboxed: bool = False
+    """Whether the sender is sandboxed; then only a sandboxed session may read it."""
+    wakes: bool = False
+    """Whether it may start a turn once the recipient is idle."""
+    sent_ms: int = 0
+
+
+class Mailbox:
+    def __init__(self, database: Database, redact: Redact | None = None) -> None:
+        self._database = database
+        self._redact = redact
+
+    def put(self, mail: Mail) -> None:
+        """Store a message. Raises `ConflictError` if the recipient has too many unread ones."""
+        text = self._redact(mail.text) if self._redact else mail.text
+        names = map(sound, (mail.id, mail.session, mail.sender, mail.channel, text))
+        chain = msgspec.json.encode(mail.chain).decode()
+        with self._database.writing() as db:
+            count: Any = db.execute(
+                "SELECT (SELECT count(*) FROM mailbox WHERE session = ?1 AND sender = ?2)"
+                " FROM session WHERE id = ?1",
+                (mail.session, sound(mail.sender)),
+            ).get
+            if count is None:
+                raise NotFoundError("that session was deleted")
+            if count >= MAX_UNREAD:
+                raise ConflictError(f"{count} messages from here are already waiting there")
+            db.execute(
+                f"INSERT INTO mailbox ({_MAIL_FIELDS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",  # noqa: S608
+                (*names, chain, mail.sandboxed, mail.wakes, mail.sent_ms),
+            )
+
+    def unread(self, session: str, *, sandboxed: bool) -> list[Mail]:
+        """The unread messages of a session, oldest first; those from sandboxed sessions only if
+        the session is `sandboxed` itself."""
+        with self._database.using() as db:
+            rows: list[Any] = db.execute(
+                f"SELECT {_MAIL_FIELDS} FROM mailbox WHERE session = ? AND sandboxed <= ?"  # noqa: S608
+                " ORDER BY rowid",
+                (sound(session), sandboxed),
+            ).fetchall()
+        return [_mail(row) for row in rows]
+
+    def remove(self, id_: str) -> bool:
+        """Withdraw a message; false if it was already read."""
+        with self._database.writing() as db:
+            _mark_read(db, (id_,))
+            return bool(db.changes())
 
 
 class SessionStore(SessionReader):
-    """The sessions of one home. Every method is atomic.
-
-    Reading never creates the database. Methods that take an `id_` expect the full id and raise
-    `NotFoundError` if there is no such session.
-    """
+    """The sessions of one home. Every method is atomic. Reading never creates the database. Methods
+    that take an `id_` expect the full id and raise `NotFoundError` if there is no such session."""
 
     def __init__(self, path: str, redact: Redact | None = None, *, lock_wait_s: float = 2) -> None:
         """`redact` removes secrets from all text before it is stored; it may be set later."""
@@ -93,15 +153,12 @@ class SessionStore(SessionReader):
         copy_of: str = "",
     ) -> Session:
         """Create a session; without a name, its id is used. Raises `ConflictError` if the agent
-        already has a session of that name.
-
-        With `run`, the run is stored in the same transaction. The messages of the session `copy_of`
-        are copied into the new one.
-        """
+        already has a session of that name. With `run`, the run is stored in the same transaction.
+        The messages of the session `copy_of` are copied into the new one."""
         check_name(agent, "an agent")
         if name is not None:
             check_name(name)
-        at_ms = _now_ms()
+        at_ms = now_ms()
         with self._database.writing() as db:
             id_ = _new_id(db)
             key = session_key(agent, name or id_)
@@ -141,7 +198,7 @@ class SessionStore(SessionReader):
             key = session_key(self._exact(id_, db).agent, name)
             _check_free(db, key, id_)
             db.execute("UPDATE session SET key = ?, name = ? WHERE id = ?", (key, name, id_))
-            _log(db, id_, "renamed", _now_ms(), {"name": name})
+            _log(db, id_, "renamed", now_ms(), {"name": name})
         return self._exact(id_)
 
     def update(
@@ -161,7 +218,7 @@ class SessionStore(SessionReader):
             ("title", "title", new_title),
         )
         with self._database.writing() as db:
-            before, at_ms = self._exact(id_, db), _now_ms()
+            before, at_ms = self._exact(id_, db), now_ms()
             for event, column, text in given:
                 if text is not None and (new := sound(text)) != getattr(before, column):
                     db.execute(f"UPDATE session SET {column} = ? WHERE id = ?", (new, id_))  # noqa: S608
@@ -180,8 +237,7 @@ class SessionStore(SessionReader):
         return self.update(id_, model_override=model)
 
     def delete(self, id_: str) -> None:
-        """Delete a session with its messages and attachments. Raises `ConflictError` while it is in
-        use."""
+        """Delete a session with messages and attachments. Raises `ConflictError` while in use."""
         key = self._exact(id_).key
         with self.hold(id_):
             with self._database.writing() as db:
@@ -197,17 +253,16 @@ class SessionStore(SessionReader):
                     db.execute(change, (id_,))
             remove_lock(self._lock_file(id_))
         if ":subagent:" in key:
-            from clawkit.sessions.attachments import remove_attachments
+            import shutil
 
-            remove_attachments(attachments_dir(os.environ, key))
+            shutil.rmtree(attachments_dir(os.environ, key), ignore_errors=True)
 
     def append(self, id_: str, message: Message, *, is_redacted: bool = False) -> int:
-        """Append a message and return its number; it is on disk by then. `is_redacted` says that
-        it has been redacted already."""
+        """Store a message and return its number. `is_redacted`: secrets were already removed."""
         if isinstance(message, Summary):
             return self.compact(id_, message, LAST)
         redact = None if is_redacted else self.redact
-        id_, body, at_ms = sound(id_), encode(message, redact), _now_ms()
+        id_, body, at_ms = sound(id_), encode(message, redact), now_ms()
         event: Event | None = None
         title, usage, model = None, NO_USAGE, ""
         if isinstance(message, User):
@@ -220,7 +275,7 @@ class SessionStore(SessionReader):
         with self._database.writing() as db:
             if isinstance(message, User) and message.source is not None:
                 mark_told(db, message.source.runs)
-                mark_read(db, message.source.mail)
+                _mark_read(db, message.source.mail)
             return _add_message(db, id_, body, at_ms, event, title=title, usage=usage, model=model)
 
     def compact(self, id_: str, summary: Summary, keep_from: int) -> int:
@@ -228,7 +283,7 @@ class SessionStore(SessionReader):
         id_, body = sound(id_), encode(summary, self.redact)
         with self._database.writing() as db:
             usage = bound_usage(summary.usage)
-            number = _add_message(db, id_, body, _now_ms(), "compacted", usage=usage)
+            number = _add_message(db, id_, body, now_ms(), "compacted", usage=usage)
             # Messages that an earlier summary replaced stay replaced.
             db.execute(
                 "UPDATE session SET summary = ?, keep_from = max(keep_from, ?), context_tokens = 0"
@@ -239,8 +294,7 @@ class SessionStore(SessionReader):
 
     @contextmanager
     def hold(self, id_: str) -> Iterator[None]:
-        """Lock a session for this process. Raises `ConflictError` that names the holder if it is
-        locked."""
+        """Lock a session for this process. Raises `ConflictError` that names the holder."""
         session = self._exact(id_)
         with hold_lock(self._lock_file(session.id), f"the session {session.name!r}"):
             yield
@@ -268,8 +322,7 @@ class LiveSession:
         self.id = session.id
         self._is_empty = is_new
         self._numbers: dict[int, tuple[Message, int]] = {}
-        """`id()` of a message to the message and its number; the reference keeps the `id()` valid.
-        """
+        """`id()` of a message to the message, which keeps the `id()` valid, and its number."""
         self._held = ExitStack()
         self._held.enter_context(store.hold(session.id))
 
@@ -327,14 +380,22 @@ class LiveSession:
             self.store.close()
 
 
+def _mark_read(db: Connection, mail: Iterable[str]) -> None:
+    """Remove messages in the transaction that adds them to a transcript."""
+    for each in mail:
+        db.execute("DELETE FROM mailbox WHERE id = ?", (sound(each),))
+
+
+def _mail(row: tuple[Any, ...]) -> Mail:
+    chain = msgspec.json.decode(row[5], type=tuple[str, ...])
+    fields: Any = (*row[:5], chain, bool(row[6]), bool(row[7]), row[8])
+    return Mail(*fields)
+
+
 def _check_free(db: Connection, key: str, id_: str) -> None:
     holder = db.execute("SELECT id FROM session WHERE key = ?", (key,)).get
     if holder not in (None, id_):
         raise ConflictError(f"the session {key!r} already exists; choose another name")
-
-
-def _now_ms() -> int:
-    return time.time_ns() // 1_000_000
 
 
 def _new_id(db: Connection) -> str:

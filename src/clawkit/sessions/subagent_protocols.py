@@ -30,7 +30,6 @@ class Worktree(Struct, frozen=True):
 
     @property
     def objects(self) -> str:
-        """Directory of the objects of the repository."""
         return os.path.join(self.repository, ".git", "objects")
 
     @property
@@ -80,8 +79,7 @@ class Run(Struct, frozen=True):
     usage: Usage = Usage()  # frozen
     told_ms: int = 0
     attachments: str = ""
-    """Directory of the attachments to remove when the run ends; empty if there is none, or it is
-    kept."""
+    """Directory of attachments to remove when the run ends; empty for none."""
     worktree: Worktree | None = None
     changes: str = ""
     """Description of the changes in its worktree, for the requester."""
@@ -108,8 +106,6 @@ with a note about them. Blocks; must not raise."""
 
 
 class Attachment(Struct, frozen=True):
-    """A file attached to a task."""
-
     name: str
     content: str
     encoding: str = "utf8"
@@ -144,8 +140,6 @@ class SpawnRequest(Struct, frozen=True):
 
 
 class Spawned(Struct, frozen=True):
-    """A sub-agent that was started."""
-
     run: Run
     key: str
     """Key of its session."""
@@ -156,8 +150,6 @@ class Spawned(Struct, frozen=True):
 
 
 class RunState(Struct, frozen=True):
-    """The current state of a run."""
-
     run: Run
     status: RunStatus
     usage: Usage
@@ -182,8 +174,7 @@ class Delegates(Protocol):
         or `ToolInputError` for an ambiguous reference."""
 
     async def wait(self, runs: Sequence[Run], timeout_s: float | None) -> Sequence[RunState]:
-        """Wait until one of the runs (default: of all active ones) has ended; returns those that
-        have."""
+        """Wait until one of the runs (default: all active ones) has ended; returns those ended."""
 
     def rest(self, timeout_s: float | None) -> bool:
         """After this turn, wait for a report or the timeout. False if results are already

@@ -13,7 +13,7 @@ import uuid
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -25,9 +25,18 @@ from clawkit.core.tasks import in_thread, unbroken
 from clawkit.errors import NotFoundError, ToolAuthorizationError, ToolError, ToolInputError
 from clawkit.sessions.keys import child_key
 from clawkit.sessions.protocols import Session
-from clawkit.sessions.runs import RunStore
+from clawkit.sessions.runs import EXITED, RunStore
 from clawkit.sessions.store import SessionStore
-from clawkit.sessions.subagent_protocols import Outcome, Run, RunState, WindUp, Worktree, now_ms
+from clawkit.sessions.subagent_protocols import (
+    Outcome,
+    Run,
+    RunState,
+    RunStatus,
+    SpawnRequest,
+    WindUp,
+    Worktree,
+    now_ms,
+)
 from clawkit.text import human_time, one_line
 
 if TYPE_CHECKING:
@@ -46,41 +55,29 @@ _RETRIES_S = (0.1, 0.5, 1, 2, 5)
 
 
 class Spec(Struct, frozen=True):
-    """A task for a sub-agent, validated and resolved."""
+    """A validated task for a sub-agent, and what its request was resolved to."""
 
+    request: SpawnRequest
+    """Without the contents of the attachments."""
     requester: Session
     depth: int
     """Depth of the sub-agent: 1 directly below a main session."""
     agent: str
-    task: str
     workspace: str
-    label: str = ""
-    name: str = ""
-    model: str = ""
+    model: str
     """Empty for the agent's model, or else the requester's."""
-    fallbacks: tuple[str, ...] = ()
-    thinking: Thinking | None = None
-    timeout_s: float = 0.0
-    sandboxed: bool = False
-    cleanup: Literal["keep", "delete"] = "keep"
-    fork: bool = False
-    """Start with a copy of the requester's messages."""
-    output_schema: dict[str, Any] | None = None
-    is_told: bool = True
-    """Whether the result is reported to the requester."""
-    attached: tuple[str, ...] = ()
-    """Names of the attachments."""
-    keeps_attached: bool = False
+    fallbacks: tuple[str, ...]
+    thinking: Thinking | None
+    timeout_s: float
+    sandboxed: bool
+    keeps_attached: bool
     """Whether the attachments are kept with the session."""
-    mount_path: str = ""
-    worktree: Worktree | None = None
-    cwd: str = ""
+    worktree: Worktree | None
+    cwd: str
     """Working directory, relative to the workspace."""
 
 
 class Limits(Struct, frozen=True):
-    """Limits on the number and depth of sub-agents."""
-
     max_concurrent: int
     max_depth: int
     max_children: int
@@ -108,8 +105,6 @@ class Child(Protocol):
 
 
 class _Live(Struct):
-    """A queued or running run."""
-
     run: Run
     spec: Spec
     session: Session
@@ -171,6 +166,7 @@ class Subagents:
         if self._is_closed or (requester is not None and requester.is_ending):
             raise ToolError("this session is being stopped; no new sub-agents can start")
         self._max_busy = limits.max_concurrent
+        request = spec.request
         key = child_key(spec.agent, spec.requester.key, str(uuid.uuid4()))
         place = attachments_dir(os.environ, key) if files else ""
         run = Run(
@@ -178,12 +174,12 @@ class Subagents:
             "",
             spec.requester.id,
             self.root.id,
-            spec.name,
-            one_line(spec.label or spec.task, MAX_LABEL if spec.label else 60),
-            spec.task,
+            request.name,
+            one_line(request.label or request.task, MAX_LABEL if request.label else 60),
+            request.task,
             created_ms=now_ms(),
             timeout_s=spec.timeout_s,
-            cleanup=spec.cleanup,
+            cleanup=request.cleanup,
             attachments="" if spec.keeps_attached else place,
             worktree=spec.worktree,
         )
@@ -196,7 +192,7 @@ class Subagents:
             thinking=spec.thinking or "",
             label=run.label,
             run=run,
-            copy_of=spec.requester.id if spec.fork else "",
+            copy_of=spec.requester.id if request.fork else "",
         )
         if files:
             self._attach(run, session, place, files)
@@ -267,9 +263,7 @@ class Subagents:
             live.child = live.open_child(live.spec, live.session)
             outcome = await self._work(live, live.child)
         except asyncio.CancelledError:
-            outcome = live.ended_as or self._partial(
-                live, "interrupted", "clawkit exited before it finished"
-            )
+            outcome = live.ended_as or self._partial(live, "interrupted", EXITED)
         except Exception as error:  # noqa: BLE001  # task root: every failure becomes a result
             log.warning("a sub-agent failed: %r", error)
             outcome = self._partial(live, "failed", str(error) or type(error).__name__)
@@ -291,9 +285,7 @@ class Subagents:
             return work.result()
         return self._partial(live, "timed_out", f"it took longer than {human_time(limit_s)}")
 
-    def _partial(
-        self, live: _Live, status: Literal["timed_out", "failed", "interrupted"], error: str
-    ) -> Outcome:
+    def _partial(self, live: _Live, status: RunStatus, error: str) -> Outcome:
         child = live.child
         text, usage = (child.text, child.usage) if child else ("", Usage())
         return Outcome(status, text, error, usage=usage)
@@ -301,12 +293,12 @@ class Subagents:
     async def _end(self, live: _Live, outcome: Outcome) -> None:
         """Store the result, then notify listeners. A completed run has waited for its sub-agents;
         those of any other are stopped."""
-        run, spec = live.run, live.spec
+        run = live.run
         live.is_ending = True
         await self._stop_below(live.session.id, "the end of its requester")
         if run.attachments or run.worktree:
             outcome = await in_thread(self._wind_up, run, outcome)
-        is_silent = not spec.is_told or (
+        is_silent = not live.spec.request.is_told or (
             # A worktree is always reported: it may have been kept.
             outcome.status == "completed" and outcome.text.strip() == SKIP and not run.worktree
         )
@@ -411,8 +403,7 @@ class Subagents:
         return self.runs.cost(self.root.id) + sum(live)
 
     def find(self, requester: str, which: str) -> Run:
-        """Find a run of a requester by id, name, label or session; `last` is the newest. Raises
-        `NotFoundError`, or `ToolInputError` for an ambiguous reference."""
+        """See `Delegates.find`."""
         mine = self.runs.of_requester(requester)
         if which == "last" and mine:
             return mine[-1]
@@ -454,8 +445,7 @@ class Subagents:
         if live is None:
             return
         live.is_ending = True
-        partial = self._partial(live, "failed", f"cancelled by {by}")
-        live.ended_as = Outcome("cancelled", partial.text, partial.error, usage=partial.usage)
+        live.ended_as = self._partial(live, "cancelled", f"cancelled by {by}")
         await self._stop_below(live.session.id, by)
         await self._stop(live, live.ended_as)
 
@@ -468,7 +458,6 @@ class Subagents:
             await self._end(live, outcome)
 
     def steer(self, id_: str, text: str) -> None:
-        """Send a message to a running sub-agent. Raises `ToolInputError` if it is not running."""
         live = self._live.get(id_)
         if live is None or live.child is None:
             state = "has not started yet" if live else "has ended"
@@ -484,5 +473,4 @@ class Subagents:
             if live.task is not None:
                 live.task.cancel()
         for live in lives:
-            outcome = self._partial(live, "interrupted", "clawkit exited before it finished")
-            await self._stop(live, outcome)
+            await self._stop(live, self._partial(live, "interrupted", EXITED))

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 APPLICATION = 0x636C6173
-MIGRATIONS = (
-    """
-    CREATE TABLE session (
-        id TEXT PRIMARY KEY,
+_COLUMNS = """
         key TEXT NOT NULL UNIQUE,
         agent TEXT NOT NULL,
         name TEXT NOT NULL,
@@ -31,6 +28,12 @@ MIGRATIONS = (
         -- The message that stands for all before it but those from keep_from on.
         summary INTEGER NOT NULL DEFAULT 0,
         keep_from INTEGER NOT NULL DEFAULT 0
+"""
+MIGRATIONS = (
+    f"""
+    CREATE TABLE session (
+        id TEXT PRIMARY KEY,
+        {_COLUMNS}
     ) STRICT;
     CREATE INDEX session_by_name ON session (name);
     CREATE INDEX session_by_use ON session (updated_ms);
@@ -51,34 +54,12 @@ MIGRATIONS = (
     """,
     # One B-tree for the messages, in reading order, and no index of the last use: an append writes
     # two pages instead of four. `row` is explicit because implicit rowids can change.
-    """
+    f"""
     ALTER TABLE session RENAME TO old_session;
     CREATE TABLE session (
         row INTEGER PRIMARY KEY,
         id TEXT NOT NULL UNIQUE,
-        key TEXT NOT NULL UNIQUE,
-        agent TEXT NOT NULL,
-        name TEXT NOT NULL,
-        title TEXT NOT NULL DEFAULT '',
-        workspace BLOB NOT NULL,
-        model TEXT NOT NULL,
-        model_override TEXT NOT NULL DEFAULT '',
-        thinking TEXT NOT NULL,
-        created_ms INTEGER NOT NULL,
-        updated_ms INTEGER NOT NULL,
-        turns INTEGER NOT NULL DEFAULT 0,
-        input INTEGER NOT NULL DEFAULT 0,
-        output INTEGER NOT NULL DEFAULT 0,
-        cache_read INTEGER NOT NULL DEFAULT 0,
-        cache_write INTEGER NOT NULL DEFAULT 0,
-        cost REAL NOT NULL DEFAULT 0,
-        context_tokens INTEGER NOT NULL DEFAULT 0,
-        parent TEXT NOT NULL,
-        version INTEGER NOT NULL DEFAULT 0,
-        state BLOB NOT NULL DEFAULT x'7b7d',
-        last INTEGER NOT NULL DEFAULT 0,
-        summary INTEGER NOT NULL DEFAULT 0,
-        keep_from INTEGER NOT NULL DEFAULT 0
+        {_COLUMNS}
     ) STRICT;
     INSERT INTO session SELECT rowid, * FROM old_session;
     ALTER TABLE message RENAME TO old_message;
@@ -92,7 +73,7 @@ MIGRATIONS = (
     DROP TABLE old_message;
     DROP TABLE old_session;
     CREATE INDEX session_by_name ON session (name);
-    """,
+    """,  # noqa: S608
     """
     ALTER TABLE session ADD COLUMN label TEXT NOT NULL DEFAULT '';
     ALTER TABLE session ADD COLUMN archived_ms INTEGER NOT NULL DEFAULT 0;

@@ -1,4 +1,4 @@
-"""Which sessions may see which others: one decision over plain facts."""
+"""Which sessions may see which others, and which agents may be started: from plain facts."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Literal
 from msgspec import Struct
 
 from clawkit.config.model import Config
+from clawkit.config.sections.agents import Agents
 from clawkit.core.context import Scope
 from clawkit.globs import Glob
 from clawkit.sessions.keys import MAIN
@@ -20,8 +21,6 @@ AGENTS = "tools.agentToAgent"
 
 
 class Requester(Struct, frozen=True):
-    """The session that wants to see another one."""
-
     id: str  # empty if it is not stored, and so cannot have started others
     key: str
     agent: str
@@ -30,8 +29,6 @@ class Requester(Struct, frozen=True):
 
 
 class Target(Struct, frozen=True):
-    """The session to be seen."""
-
     id: str
     key: str
     agent: str
@@ -116,3 +113,13 @@ def takes_part(agent: str, allow: tuple[str, ...] | None) -> bool:
         for entry in entries
         if entry
     )
+
+
+def startable(agents: Agents, own: str) -> set[str]:
+    """The ids of the agents that `own` may start as sub-agents (`subagents.allowAgents`)."""
+    own = own.strip().lower()
+    allowed = agents.defaults.subagents.merged(agents.get(own).subagents).allow_agents
+    if allowed is None:
+        return {own}
+    named, known = {each.strip().lower() for each in allowed}, {own, *agents.by_id()}
+    return known if "*" in named else known & named

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from clawkit.config.model import Config
-from clawkit.content import Assistant, Image, Message, Summary, Text, ToolCall, ToolResult, User
+from clawkit.content import Assistant, Image, Summary, Text, ToolCall, ToolResult, User
 from clawkit.core.context import Context, Scope
 from clawkit.core.result import Result
 from clawkit.core.tool import Effect, Tool
@@ -46,8 +46,6 @@ DEFAULT_SIGHT = Sight()
 
 
 class View:
-    """The sessions that a run may see."""
-
     def __init__(self, ctx: Context, sight: Sight) -> None:
         self.sight = sight
         self.live: SessionState | None = ctx.services.get(SessionState)  # type: ignore[assignment]
@@ -103,7 +101,6 @@ class View:
 
 
 def with_sight(tool: Tool, config: Config, scope: Scope) -> Tool:
-    """The tool, bound to the visibility settings."""
     execute: Any = tool.execute
     return replace(tool, execute=partial(execute, sight=Sight.of(config, scope.agent)))
 
@@ -141,8 +138,7 @@ def to_result(payload: Mapping[str, Any]) -> Result:
 
 
 class Transcript:
-    """Formats messages for other sessions: without thinking, images, details and secrets, and with
-    long texts cut."""
+    """Formats messages without thinking, images, details and secrets, with long texts cut."""
 
     def __init__(self, redactor: Redactor) -> None:
         self._redactor = redactor
@@ -150,7 +146,7 @@ class Transcript:
 
     def show(self, entry: Entry) -> dict[str, Any]:
         message = entry.message
-        facts: dict[str, Any] = {"id": str(entry.number), "role": _role(message)}
+        facts: dict[str, Any] = {"id": str(entry.number), "role": message.__struct_config__.tag}
         if message.at_ms:
             facts["timestamp"] = message.at_ms
         if isinstance(message, User) and message.source is not None:
@@ -173,15 +169,12 @@ class Transcript:
                 kind = one_line(part.mime_type, 60)
                 return {"type": "image", "mimeType": kind, "bytes": size, "omitted": True}
             case ToolCall():
-                return {"type": "toolCall", "id": part.id, "name": part.name} | self._show_call(
-                    part
-                )
+                given = self._redactor.data(part.arguments)
+                text = given if isinstance(given, str) else msgspec.json.encode(given).decode()
+                arguments = given if len(text) <= MAX_TEXT else self.cut(text)
+                facts = {"id": part.id, "name": part.name, "arguments": arguments}
+                return {"type": "toolCall", **facts}
         return None
-
-    def _show_call(self, call: ToolCall) -> dict[str, Any]:
-        given = self._redactor.data(call.arguments)
-        text = given if isinstance(given, str) else msgspec.json.encode(given).decode()
-        return {"arguments": given if len(text) <= MAX_TEXT else self.cut(text)}
 
     def cut(self, text: str) -> str:
         # Redacted before it is cut: half a secret would not be recognized.
@@ -190,11 +183,3 @@ class Transcript:
             return text
         self.is_cut = True
         return text[: MAX_TEXT - len(CUT)] + CUT
-
-
-def _role(message: Message) -> str:
-    if isinstance(message, User):
-        return "user"
-    if isinstance(message, Assistant):
-        return "assistant"
-    return "toolResult" if isinstance(message, ToolResult) else "summary"

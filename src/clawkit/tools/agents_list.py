@@ -12,25 +12,24 @@ from clawkit.config.sections.shared import ModelChoice
 from clawkit.core.context import Context, Scope
 from clawkit.core.result import Result
 from clawkit.core.tool import Tool
+from clawkit.sessions.visibility import startable
 
 
 class Params(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     pass
 
 
-NOBODY = Agents()
+NO_AGENTS = Agents()
 
 
-async def execute(_params: Params, ctx: Context, agents: Agents = NOBODY) -> Result:
-    own, known = ctx.agent.strip().lower(), agents.by_id()
-    allowed = agents.defaults.subagents.merged(agents.get(own).subagents).allow_agents
-    named = {each.strip().lower() for each in allowed or ()}
-    ids = {own, *known} if "*" in named else named & known.keys()
-    if allowed is None:
-        ids = {own}
-    listed = sorted(ids, key=lambda id_: (id_ != own, id_))
+async def execute(_params: Params, ctx: Context, agents: Agents = NO_AGENTS) -> Result:
+    own = ctx.agent.strip().lower()
+    allowed = agents.defaults.subagents.merged(agents.get(own).subagents).allow_agents or ()
+    listed = sorted(startable(agents, own), key=lambda id_: (id_ != own, id_))
     rows = [_to_row(agents, id_) for id_ in listed]
-    return Result.json({"requester": own, "allowAny": "*" in named, "agents": rows})
+    return Result.json(
+        {"requester": own, "allowAny": "*" in map(str.strip, allowed), "agents": rows}
+    )
 
 
 def _to_row(agents: Agents, id_: str) -> dict[str, Any]:
@@ -53,5 +52,4 @@ TOOL = Tool(
 
 
 def make_tool(config: Config, _scope: Scope) -> Tool:
-    """The tool, bound to the configured agents."""
     return replace(TOOL, execute=partial(execute, agents=config.agents))

@@ -2,12 +2,12 @@
 
 import time
 from collections.abc import Iterator
+from functools import partial
 from typing import Annotated, Any
 
 import msgspec
 from msgspec import Meta
 
-from clawkit.config.model import Config
 from clawkit.core.context import Context, InForce, Scope, Sender
 from clawkit.core.result import Result
 from clawkit.core.tool import Effect, Tool
@@ -55,7 +55,6 @@ async def execute(params: Params, ctx: Context, sight: Sight = DEFAULT_SIGHT) ->
 def _choose(
     wanted: str, session: Session, is_here: bool, live: SessionState | None, store: Sessions | None
 ) -> Session:
-    """Switch the session to another model."""
     if live is None or store is None:
         why = "no agent is running here, so the model cannot be changed"
         raise ToolInputError(f"{why}; leave out 'model'")
@@ -193,7 +192,4 @@ TOOL = Tool(
     effects=effects,
     aliases=dict.fromkeys(("session", "key", "session_id", "label"), "sessionKey"),
 )
-
-
-def make_tool(config: Config, scope: Scope) -> Tool:
-    return with_sight(TOOL, config, scope)
+make_tool = partial(with_sight, TOOL)

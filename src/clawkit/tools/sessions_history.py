@@ -1,11 +1,11 @@
 """sessions_history: the messages of a session."""
 
+from functools import partial
 from typing import Annotated, Any
 
 import msgspec
 
-from clawkit.config.model import Config
-from clawkit.core.context import Context, Scope
+from clawkit.core.context import Context
 from clawkit.core.result import Result
 from clawkit.core.tool import Tool
 from clawkit.errors import NotFoundError, ToolInputError
@@ -110,7 +110,4 @@ TOOL = Tool(
     hidden=frozenset(("offset", "messageId")),
     unsupported={"pending_before": "pending messages are not listed"},
 )
-
-
-def make_tool(config: Config, scope: Scope) -> Tool:
-    return with_sight(TOOL, config, scope)
+make_tool = partial(with_sight, TOOL)

@@ -3,13 +3,13 @@
 import os
 import time
 from collections.abc import Sequence
+from functools import partial
 from typing import Annotated, Any, Literal
 
 import msgspec
 
-from clawkit.config.model import Config
 from clawkit.content import Assistant, Text, User
-from clawkit.core.context import Context, Scope
+from clawkit.core.context import Context
 from clawkit.core.result import Result
 from clawkit.core.tool import Tool
 from clawkit.redact import Redactor
@@ -119,8 +119,7 @@ def _family(session: Session, relatives: Sequence[Relative]) -> dict[str, Any]:
 def _to_row(
     session: Session, main: str, params: Params, store: Sessions, transcript: Transcript
 ) -> dict[str, Any]:
-    key, usage = parse_key(session.key, main), session.usage
-    tokens = usage.input + usage.cache_read + usage.cache_write + usage.output
+    key = parse_key(session.key, main)
     row: dict[str, Any] = {
         "key": session.key,
         "sessionId": session.id,
@@ -132,7 +131,7 @@ def _to_row(
         "stateVersion": session.version,
         "model": session.model_override or session.model or None,
         "contextTokens": session.context_tokens,
-        "totalTokens": tokens,
+        "totalTokens": session.usage.context,
     }
     row |= {"label": session.label} if session.label else {}
     row |= {"archived": True} if session.archived_ms else {}
@@ -186,7 +185,4 @@ TOOL = Tool(
         "pinned": "sessions cannot be pinned",
     },
 )
-
-
-def make_tool(config: Config, scope: Scope) -> Tool:
-    return with_sight(TOOL, config, scope)
+make_tool = partial(with_sight, TOOL)

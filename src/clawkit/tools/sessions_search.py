@@ -1,11 +1,11 @@
 """sessions_search: full-text search over the messages of all visible sessions."""
 
+from functools import partial
 from typing import Annotated, Any
 
 import msgspec
 
-from clawkit.config.model import Config
-from clawkit.core.context import Context, Scope
+from clawkit.core.context import Context
 from clawkit.core.result import Result
 from clawkit.core.tool import Tool
 from clawkit.sessions.protocols import Hit, Sessions
@@ -80,7 +80,4 @@ TOOL = Tool(
     effects=reads_sessions,
     aliases={"q": "query", "text": "query", "pattern": "query"},
 )
-
-
-def make_tool(config: Config, scope: Scope) -> Tool:
-    return with_sight(TOOL, config, scope)
+make_tool = partial(with_sight, TOOL)

@@ -24,8 +24,6 @@ _NOTE = (
     "Call sessions_yield when you have nothing else to do."
 )
 _SILENT = "It works in the background. Its result is not reported; `subagents` shows how it ended."
-
-
 _NOT_HERE = {
     "target transport channel to thread_id reply_to thread completion_target": (
         "the result comes to this session; pass it on with message or sessions_send"

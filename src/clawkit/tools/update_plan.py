@@ -38,7 +38,8 @@ async def execute(params: Params, ctx: Context) -> Result:
     running = [one_line(each.step, _SHOWN) for each in steps if each.status == "in_progress"]
     if wrong := _fault(steps, running, params.explanation):
         raise ToolInputError(wrong)
-    ctx.use(Plan).replace(steps, params.explanation)
+    plan = ctx.use(Plan)
+    plan.steps, plan.explanation = tuple(steps), params.explanation
     done = sum(each.status == "completed" for each in steps)
     now = f"; now: {running[0]}" if running else ""
     return Result.text(
@@ -54,7 +55,7 @@ def _fault(steps: Sequence[Step], running: Sequence[str], explanation: str) -> s
         return f"the plan has {len(steps)} steps, more than {MAX_STEPS}; make larger ones"
     for number, each in enumerate(steps, 1):
         if not each.step:
-            return f"step {number} of the plan says nothing; say what is to be done"
+            return f"step {number} of the plan is empty; say what to do"
         if len(each.step) > MAX_STEP:
             return f"step {number} has {len(each.step):,} characters, more than {MAX_STEP}"
     if len(explanation) > MAX_EXPLANATION:

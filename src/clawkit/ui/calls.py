@@ -83,8 +83,7 @@ def has_failed(event: Mapping[str, Any]) -> bool:
 
 
 def more_of(event: Mapping[str, Any], paint: Paint, params: Any = None) -> Iterator[Row]:
-    """What is shown below a finished call: a diff, a plan, the end of its output, or the start of a
-    new file."""
+    """What is shown below a call: a diff, a plan, the end of its output, or a new file's start."""
     details = _details(event)
     if isinstance(details.get("diff"), str):
         yield from diff_rows(details["diff"], paint)

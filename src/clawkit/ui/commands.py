@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Awaitable, Callable, Iterable
 from typing import TYPE_CHECKING, Any, NamedTuple, get_args
 
 from msgspec.structs import asdict
 
 from clawkit.agent.compact import cut_at, estimate
+from clawkit.agent.session_overrides import LEVELS
 from clawkit.config.modelref import OPERATOR
 from clawkit.config.paths import waiting_file
 from clawkit.config.sections.shared import Thinking
@@ -20,6 +20,7 @@ from clawkit.errors import ConfigError, ToolAuthorizationError, ToolInputError, 
 from clawkit.models.protocols import Request
 from clawkit.services import Services
 from clawkit.sessions.protocols import Plan
+from clawkit.sessions.subagent_protocols import now_ms
 from clawkit.text import human_time, nearest, one_line
 from clawkit.ui.paint import Row
 from clawkit.ui.session import ChatSession
@@ -38,7 +39,6 @@ WORTH_TOKENS = 1_000
 """Summarizing less than this would save little."""
 _CLOSE = 3
 _ALIASES = {"exit": "quit", "q": "quit", "?": "help", "models": "model", "sessions": "resume"}
-_LEVELS = ("on", "off", "ask", "full")
 _EXEC: dict[str, tuple[str, ...]] = {
     "security": get_args(Security),
     "ask": get_args(Ask),
@@ -52,6 +52,7 @@ _ANSWERS = {
     "deny": "deny",
     "no": "deny",
 }
+_HOW_TO_ANSWER = "type /approve ID allow, /approve ID always or /approve ID deny"
 
 
 class Command(NamedTuple):
@@ -106,7 +107,6 @@ async def run(chat: ChatSession, line: str) -> None:
 
 
 def words_after(chat: ChatSession, name: str) -> Words:
-    """Completions after a command; without a name, the commands themselves."""
     if not name:
         return ((each.name, each.help) for each in COMMANDS.values())
     if name == "tool":
@@ -334,8 +334,7 @@ async def _exec(chat: ChatSession, rest: str) -> None:
     chat.say(f"exec: host={settings.host} security={security} ask={ask}")
     for key, value in chat.exec_changes.items():
         if value is not None and getattr(settings, key) != value:
-            why = "has no effect: the agent has its own settings"
-            chat.say(f"{key}={value} {why}", "warning")
+            chat.say(f"{key}={value} has no effect: the agent has its own settings", "warning")
 
 
 def _exec_changes(chat: ChatSession, rest: str) -> dict[str, Any]:
@@ -355,11 +354,11 @@ def _exec_changes(chat: ChatSession, rest: str) -> dict[str, Any]:
     return found
 
 
-@_command("elevated [on|off|ask|full]", "allow leaving the sandbox", *_LEVELS, is_alone=True)
+@_command("elevated [on|off|ask|full]", "allow leaving the sandbox", *LEVELS, is_alone=True)
 async def _elevated(chat: ChatSession, rest: str) -> None:
     if rest:
-        if rest not in _LEVELS:
-            raise _unknown("elevated mode", rest, _LEVELS)
+        if rest not in LEVELS:
+            raise _unknown("elevated mode", rest, LEVELS)
         _check_person()
         chat.agent.use_elevated(rest)
     config = chat.agent.kit.config
@@ -380,9 +379,7 @@ async def _approve(chat: ChatSession, rest: str) -> None:
             _answer(chat, store, pending, rest)
         elif pending:
             chat.rows([Row(f"{one.slug}  {one_line(one.question.title, 200)}") for one in pending])
-            chat.say(
-                "To answer one: /approve ID allow, /approve ID always, /approve ID deny", "dim"
-            )
+            chat.say(f"To answer one, {_HOW_TO_ANSWER}", "dim")
         else:
             chat.say("There are no pending approvals.")
     finally:
@@ -391,7 +388,7 @@ async def _approve(chat: ChatSession, rest: str) -> None:
 
 def _pending(store: PendingStore) -> list[Stored]:
     # Without the file, nothing has been asked yet; opening the store would create it.
-    return store.pending(round(time.time() * 1000)) if os.path.lexists(store.path) else []
+    return store.pending(now_ms()) if os.path.lexists(store.path) else []
 
 
 def _answer(chat: ChatSession, store: PendingStore, pending: list[Stored], rest: str) -> None:
@@ -405,7 +402,7 @@ def _answer(chat: ChatSession, store: PendingStore, pending: list[Stored], rest:
         rest = f"{pending[0].id} {rest}"
     wanted, choice, reason, *_ = (*rest.split(maxsplit=2), "", "")
     if choice not in _ANSWERS:
-        raise ToolInputError("type /approve ID allow, /approve ID always or /approve ID deny")
+        raise ToolInputError(_HOW_TO_ANSWER)
     asked, answer = store.get(wanted), _ANSWERS[choice]
     stored = asked.question.stored
     done = Broker(store).resolve(
@@ -548,10 +545,9 @@ async def _resume(chat: ChatSession, rest: str) -> None:
         else:
             await chat.switch(wanted.id)
         return
-    now = time.time() * 1000
     for each in store.recent(session.agent, session.workspace, _LISTED):
         mark = ">" if each.id == session.id else " "
-        ago = human_time(max(0.0, now - each.updated_ms) / 1000)
+        ago = human_time(max(0, now_ms() - each.updated_ms) / 1000)
         name = f" {each.name}" if each.name != each.id else ""
         title = one_line(each.title, 80) or "(empty)"
         turns = "1 turn" if each.turns == 1 else f"{each.turns} turns"

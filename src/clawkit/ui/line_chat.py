@@ -100,13 +100,11 @@ class LineChat(ChatSession):
 
     async def _next(self) -> str | None:
         """The next line; a trailing backslash continues it on the following line."""
-        if self._lines is None:
-            return None
         found = ""
         while True:
             if self._is_interactive:
                 click.echo("> " if not found else "… ", nl=False, err=True)
-            line = await self._read()
+            line = await self._read(self._lines) if self._lines is not None else b""
             if not line:
                 return found or None
             found += line.rstrip(b"\r\n").decode("utf-8", "replace")
@@ -114,10 +112,9 @@ class LineChat(ChatSession):
                 return found
             found = f"{found[:-1]}\n"
 
-    async def _read(self) -> bytes:
+    async def _read(self, lines: LineReader) -> bytes:
         """The next line. Meanwhile, the model reads the results of sub-agents."""
-        assert self._lines is not None  # noqa: S101  # the caller checked
-        reading = asyncio.ensure_future(self._lines.next())
+        reading = asyncio.ensure_future(lines.next())
         try:
             while not reading.done():
                 news = asyncio.ensure_future(self._has_news.wait())
@@ -145,18 +142,17 @@ class LineChat(ChatSession):
 
     async def _carry_out(self, line: str) -> None:
         line, _ = self.read(line)
+        ended: TurnEnded | None = None
         try:
-            if not line:
-                waits = not self._is_interactive or self._lines is None
-                ended = await (self.agent.settle() if waits else self.agent.report())
-                if ended is not None:
-                    self._printer.finish(ended)
-                    self._failed = ended.how != "done"
-            elif self.is_command(line):
+            if self.is_command(line):
                 with self.agent.turns.lane.held():
                     await commands.run(self, line)
-            else:
+            elif line:
                 ended = await self.agent.send(self.blocks(line))
+            else:
+                waits = not self._is_interactive or self._lines is None
+                ended = await (self.agent.settle() if waits else self.agent.report())
+            if ended is not None:
                 self._printer.finish(ended)
                 self._failed = ended.how != "done"
         except ClawkitError as error:

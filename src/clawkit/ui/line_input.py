@@ -27,8 +27,6 @@ _MAX_ENTRY = 64 * 1024
 
 
 class Source(Protocol):
-    """Provides completions."""
-
     def words_after(self, name: str) -> Words:
         """Completions after a command; without a name, the commands themselves."""
         ...

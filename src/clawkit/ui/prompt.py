@@ -1,17 +1,21 @@
-"""The input line, the live area above it, and the keys.
+"""The full-terminal chat: the input line, the live area above it, and the keys.
 
-Finished lines are printed above, into the terminal's scrollback; the alternate screen is not used.
+The input line is shown first, then the rest is loaded. Finished lines are printed above it, into
+the terminal's scrollback; the alternate screen is not used.
 """
 
 from __future__ import annotations
 
 import asyncio
+import importlib
+import io
 import logging
 import os
+import signal
 import sys
-from collections.abc import Callable, Iterable
-from contextlib import suppress
-from typing import Any, TextIO
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import redirect_stderr, redirect_stdout, suppress
+from typing import TYPE_CHECKING, Any, TextIO
 
 from prompt_toolkit.application import Application
 from prompt_toolkit.buffer import Buffer
@@ -40,11 +44,18 @@ from prompt_toolkit.output.vt100 import Vt100_Output
 from prompt_toolkit.styles import Style
 from prompt_toolkit.widgets import SearchToolbar
 
+from clawkit.core.tasks import in_thread
+from clawkit.ui.line_input import InputHistory, LineCompleter, history_file
 from clawkit.ui.paint import RENDER_ERRORS, Paint
 from clawkit.ui.questions import Asked, Questions, by_key
 
+if TYPE_CHECKING:
+    from clawkit.ui.session import SessionOpener
+    from clawkit.ui.tui import TuiChat
+
 log = logging.getLogger(__name__)
 
+_ENDINGS = (signal.SIGTERM, signal.SIGHUP)
 REDRAW_S = 0.03
 NEW_S = 0.3
 _MAX_INPUT_ROWS = 12
@@ -68,6 +79,78 @@ _STYLE = Style.from_dict(
         "scrollbar.button": "noinherit",
     }
 )
+
+
+async def run_full(opener: SessionOpener, message: str = "", pictures: Sequence[str] = ()) -> int:
+    """Run the chat until the person quits; returns the exit code."""
+    paint = Paint(colours=not os.environ.get("NO_COLOR"), encoding=sys.stdout.encoding)
+    history, completer, early = InputHistory(history_file()), LineCompleter(), InputHandler()
+    prompt = Prompt(early, paint, history, completer, sys.stdout)
+    loop = asyncio.get_running_loop()
+    for each in _ENDINGS:
+        loop.add_signal_handler(each, prompt.quit, 128 + each)
+    running = asyncio.ensure_future(prompt.run())
+    chat: TuiChat | None = None
+    try:
+        above = _Above(prompt)
+        with redirect_stdout(above), redirect_stderr(above):
+            try:
+                chat = await _open_chat(opener, prompt, running)
+                if chat is not None:
+                    history.begin(chat.agent.kit.run.redactor.text)
+                    completer.source = prompt.handler = chat
+                    await chat.begin(message, pictures)
+                    for text, later in early.typed:
+                        chat.submit(text, later=later)
+                    prompt.refresh()
+                code = await running
+            finally:
+                prompt.quit(1)
+                if chat is not None:
+                    await chat.stop()
+                await asyncio.wait({running})
+        if chat is not None and chat.failure is not None:
+            raise chat.failure
+        return code
+    finally:
+        if chat is not None:
+            await chat.close()
+        for each in _ENDINGS:
+            loop.remove_signal_handler(each)
+
+
+async def _open_chat(
+    opener: SessionOpener, prompt: Prompt, running: asyncio.Future[int]
+) -> TuiChat | None:
+    """Open the conversation; None if the person has quit already."""
+    shown = asyncio.ensure_future(prompt.shown.wait())
+    await asyncio.wait((running, shown), return_when=asyncio.FIRST_COMPLETED)
+    shown.cancel()
+    # In a thread, so that the input line stays responsive meanwhile.
+    for name in ("clawkit.agent_session", "clawkit.ui.tui"):
+        await in_thread(importlib.import_module, name)
+    if running.done():
+        return None
+    from clawkit.ui.tui import TuiChat
+
+    return TuiChat(opener, prompt)
+
+
+class _Above(io.TextIOBase):
+    """Replaces standard output and error: prints above the input line."""
+
+    def __init__(self, prompt: Prompt) -> None:
+        self._prompt = prompt
+        self._part = ""
+
+    def write(self, text: str) -> int:
+        *lines, self._part = f"{self._part}{text}".split("\n")
+        for line in lines:
+            self._prompt.print(self._prompt.paint(line, "dim") + "\n")
+        return len(text)
+
+    def isatty(self) -> bool:
+        return False
 
 
 class InputHandler:
@@ -130,13 +213,9 @@ class Prompt:
         )
         self.why = Buffer(multiline=False)
         self.questions = Questions(
-            self._show_question,
-            lambda: self.columns,
-            self._asked_changed,
-            self.type_on,
+            self._show_question, lambda: self.columns, self._asked_changed, self.type_on
         )
-        output: Any = _Output.from_pty(stdout, term=os.environ.get("TERM"))
-        self._output: _Output = output
+        self._output: Any = _Output.from_pty(stdout, term=os.environ.get("TERM"))
         # No cursor position requests: on a slow terminal the replies would end up in the input.
         self._output.enable_cpr = False
         self.question_window = Window(
@@ -182,7 +261,7 @@ class Prompt:
 
     @property
     def columns(self) -> int:
-        return self._output.get_size().columns or 80
+        return int(self._output.get_size().columns) or 80
 
     def print(self, text: str) -> None:
         """Print lines above the input line. They must contain no escape sequences but ours."""
@@ -228,21 +307,23 @@ class Prompt:
         asked, text = self.questions.current, self.buffer.text
         if asked is None:
             self._is_line_new = not text
-        elif asked is not self._asked_before and self._is_stray(text, asked):
+        elif (
+            # A single key between two questions was meant for a question, unless more follows.
+            asked is not self._asked_before
+            and self._is_line_new
+            and len(text) == 1
+            and by_key(asked.choices, text) is not None
+        ):
             asked.typed = text
             self.buffer.reset()
         self._asked_before = asked
         self.attend()
         self.refresh()
 
-    def _is_stray(self, text: str, asked: Asked) -> bool:
-        """A single key between two questions was meant for a question, unless more follows."""
-        return self._is_line_new and len(text) == 1 and by_key(asked.choices, text) is not None
-
     def type_on(self, text: str) -> None:
-        """Move text that was typed or pasted at a question, but is no answer, to the input line."""
+        """Move text that was typed or pasted at a question, but is not an answer, to the line."""
         self.app.layout.focus(self.buffer)
-        self.buffer.insert_text(text)
+        self.buffer.insert_text(text.replace("\r\n", "\n").replace("\r", "\n"))
 
     def attend(self) -> None:
         """Focus the question, unless the person is typing a message."""
@@ -276,8 +357,8 @@ class Prompt:
         if has_keys and asked.confirms:
             return f"  Enter: {asked.confirms.words}. Any other key cancels."
         if has_keys and asked.is_ready:
-            until = asked.until
-            return f"  Press a letter, or arrow keys and Enter. No answer within {until} means no."
+            how = "Press a letter, or arrow keys and Enter."
+            return f"  {how} No answer within {asked.until} means no."
         if has_keys or not self.buffer.text:
             return ""
         return "  Press Tab to answer, or keep typing."
@@ -384,7 +465,7 @@ def make_keys(prompt: Prompt) -> KeyBindings:
     on(["enter"], asked, lambda _: questions.press("enter"))
     on(["escape", "c-d"], asked, lambda _: questions.press("no"))
     on(["c-c", "<sigint>"], asked, lambda _: _stop(prompt))
-    on([Keys.BracketedPaste], asked, lambda event: prompt.type_on(_unify_lines(event.data)))
+    on([Keys.BracketedPaste], asked, lambda event: prompt.type_on(event.data))
 
     on(["enter", "c-j"], reason, lambda _: questions.give_reason(prompt.why.text))
     on(["escape", "c-c", "c-d", "<sigint>"], reason, lambda _: questions.give_reason(""))
@@ -469,7 +550,3 @@ def _stop(prompt: Prompt) -> None:
     """Deny, and interrupt the agent so that it does not ask again."""
     prompt.questions.press("no")
     prompt.handler.interrupt()
-
-
-def _unify_lines(text: str) -> str:
-    return text.replace("\r\n", "\n").replace("\r", "\n")

@@ -53,7 +53,6 @@ class Choice(NamedTuple):
 
 
 def choices_for(request: Question) -> Iterator[Choice]:
-    """The choices for a question, in display order."""
     yield Choice("y", "allow once", Answer("allow", by=BY), "Allowed once.")
     if len(request.stored) < len(request.lasting):
         words = next(each.words for each in request.lasting if each.extent == "session")
@@ -82,10 +81,8 @@ def deny_at(among: Sequence[Choice]) -> int:
 
 
 def show_question(request: Question, width: int, *, is_own: bool = False) -> list[str]:
-    """The question as rows with unprintable characters escaped; the first row is the title.
-
-    With `is_own`, the agent is the one the person is talking to, and is not named.
-    """
+    """The question as rows with unprintable characters escaped; the first row is the title. With
+    `is_own`, the agent is the one the person is talking to, and is not named."""
     if is_own:
         request = replace(request, agent="", session="")
     return render(request, width=width).split("\n")
@@ -123,8 +120,7 @@ class Questions:
         changed: Callable[[], None],
         spill: Callable[[str], None],
     ) -> None:
-        """`changed` is called when the current question changes; `spill` gets typed text that is
-        not an answer."""
+        """`changed` is called for a new question; `spill` gets text that is not an answer."""
         self.current: Asked | None = None
         self._show = show
         self._columns = columns

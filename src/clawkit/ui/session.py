@@ -23,8 +23,6 @@ from clawkit.core.catalog import canonical
 from clawkit.core.result import Result
 from clawkit.core.tasks import in_thread
 from clawkit.models.operator import read_line
-from clawkit.sessions.subagent_protocols import now_ms
-from clawkit.text import human_time
 from clawkit.ui.paint import Row, Style
 from clawkit.ui.questions import BY
 
@@ -40,8 +38,6 @@ _typed: ContextVar[set[str] | None] = ContextVar("typed", default=None)
 
 
 class SessionOpener(Protocol):
-    """Opens conversations."""
-
     def open(self, tell: Tell, approver: Approver | None, **changes: Any) -> Agent:
         """Open a conversation with the options of the command line, apart from `changes`."""
         ...
@@ -107,15 +103,6 @@ class ChatSession(ABC):
         """Print a message; unprintable characters are escaped, line breaks are kept."""
         self.rows([Row(text, style)])
 
-    def describe_subagents(self) -> list[str]:
-        """A line for each running sub-agent: what it does, its tokens and its time."""
-        delegation = self.agent.delegation
-        return [
-            f"{each.run.label}: {each.step} · {each.usage.context:,} tokens · "
-            f"{human_time(max(0, now_ms() - each.run.created_ms) // 1000)}"
-            for each in (delegation.subagents.working() if delegation else ())
-        ]
-
     @abstractmethod
     def hear_results(self) -> None:
         """Have the model read the results of sub-agents as soon as it is idle."""
@@ -139,10 +126,8 @@ class ChatSession(ABC):
         return self.agent.conversation.model.ref == OPERATOR
 
     def read(self, text: str) -> tuple[str, bool]:
-        """A line without what only affects how it is read, and whether it is for later.
-
-        Leading blanks do not turn a command into a message, and `exit` and `quit` are commands.
-        """
+        """A line without what only affects how it is read, and whether it is for later. Leading
+        blanks do not turn a command into a message, and `exit` and `quit` are commands."""
         if text.strip().lower() in ("exit", "quit"):
             return "/quit", False
         bare = text.lstrip(" \t")

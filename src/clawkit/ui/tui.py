@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Coroutine, Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from typing import Any
 
@@ -12,7 +12,8 @@ from clawkit.agent.events import Answered, Compacted, Event, Said, TurnEnded, Tu
 from clawkit.content import Assistant, Image, Message, Text, User
 from clawkit.core.result import Result
 from clawkit.errors import ClawkitError
-from clawkit.text import cut_start, one_line
+from clawkit.sessions.subagent_protocols import now_ms
+from clawkit.text import cut_start, human_time, one_line
 from clawkit.ui import calls, commands
 from clawkit.ui.paint import Row, find_protocol
 from clawkit.ui.prompt import InputHandler, Prompt
@@ -26,8 +27,6 @@ _RECALLED = 2
 
 
 class TuiChat(ChatSession, InputHandler):
-    """Connects a conversation to a prompt and a display."""
-
     has_keyboard = True
 
     def __init__(self, opener: SessionOpener, prompt: Prompt) -> None:
@@ -139,7 +138,13 @@ class TuiChat(ChatSession, InputHandler):
         width = max(20, self.prompt.columns - 12)
         rows = [f"  queued: {one_line(_text_of(each), width)}" for each in waiting]
         rows += ["  (press Up to edit the last one)"] if rows else []
-        return [*(f"  {one_line(each, width)}" for each in self.describe_subagents()), *rows]
+        return [*(f"  {one_line(each, width)}" for each in self._describe_subagents()), *rows]
+
+    def _describe_subagents(self) -> Iterator[str]:
+        """A line for each running sub-agent: what it does, its tokens and its time."""
+        for each in self.agent.delegation.subagents.working() if self.agent.delegation else ():
+            time = human_time(max(0, now_ms() - each.run.created_ms) // 1000)
+            yield f"{each.run.label}: {each.step} · {each.usage.context:,} tokens · {time}"
 
     def toolbar(self) -> str:
         return self._facts
@@ -229,7 +234,17 @@ class TuiChat(ChatSession, InputHandler):
             self._update()
 
     def _update(self) -> None:
-        self._facts = describe(self)
+        conversation, session = self.agent.conversation, self.agent.session
+        used, window = conversation.context_tokens, conversation.model.facts.window
+        parts = [
+            str(conversation.model.ref),
+            one_line(session.title or session.name, 30) if session else "not saved",
+            f"{_short(used)}/{_short(window)} {used * 100 // max(1, window)}%",
+            f"${conversation.usage.cost:.2f}" if conversation.usage.cost else "",
+            f"{queued} waiting" if (queued := self.agent.turns.queued) else "",
+            self.describe_commands(),
+        ]
+        self._facts = " · ".join(filter(None, parts))
         self.prompt.refresh()
 
     # Completion
@@ -280,20 +295,6 @@ class TuiChat(ChatSession, InputHandler):
                 self.display.show_said(each)
             elif isinstance(each, Assistant):
                 self.display.show_text(each.text)
-
-
-def describe(chat: ChatSession) -> str:
-    conversation, session = chat.agent.conversation, chat.agent.session
-    used, window = conversation.context_tokens, conversation.model.facts.window
-    parts = [
-        str(conversation.model.ref),
-        one_line(session.title or session.name, 30) if session else "not saved",
-        f"{_short(used)}/{_short(window)} {used * 100 // max(1, window)}%",
-        f"${conversation.usage.cost:.2f}" if conversation.usage.cost else "",
-        f"{queued} waiting" if (queued := chat.agent.turns.queued) else "",
-        chat.describe_commands(),
-    ]
-    return " · ".join(filter(None, parts))
 
 
 def _short(tokens: int) -> str:
