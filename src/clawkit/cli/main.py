@@ -17,7 +17,7 @@ try:
     import importlib
     import io
     import os
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Mapping
     from typing import Any
 
     import click
@@ -40,21 +40,18 @@ COMMANDS = {
         "Change models, tools or approvals by answering questions.",
     ),
     "sessions": (
-        "clawkit.cli.sessions",
+        "clawkit.cli.sessions:",
         "List, show, search, message, rename, delete and export sessions.",
     ),
-    "agents": ("clawkit.cli.agents", "List, add and remove agents."),
-    "models": ("clawkit.cli.models", "List models, choose one, check that it answers."),
-    "tools": ("clawkit.cli.tools", "List, explain, describe and call tools."),
-    "approvals": (
-        "clawkit.cli.approvals:approvals",
-        "Answer approval requests; manage the allowlist.",
-    ),
+    "agents": ("clawkit.cli.agents:", "List, add and remove agents."),
+    "models": ("clawkit.cli.models:", "List models, choose one, check that it answers."),
+    "tools": ("clawkit.cli.tools:", "List, explain, describe and call tools."),
+    "approvals": ("clawkit.cli.approvals:", "Answer approval requests; manage the allowlist."),
     "sandbox": (
-        "clawkit.cli.sandbox",
+        "clawkit.cli.sandbox:",
         "Explain, list and recreate sandboxes; run a command in one.",
     ),
-    "config": ("clawkit.cli.config", "Read, change and validate the configuration."),
+    "config": ("clawkit.cli.config:", "Read, change and validate the configuration."),
     "doctor": (
         "clawkit.cli.doctor:doctor",
         "Check this installation, and report how to fix problems.",
@@ -63,6 +60,7 @@ COMMANDS = {
     "logs": ("clawkit.cli.ps:logs", "Show the output of a command."),
     "kill": ("clawkit.cli.ps:kill", "Stop commands and everything they started."),
 }
+"""Per command, `module:function` and its short help; without a function it is a group."""
 
 EPILOG = """\b
 Try:
@@ -75,43 +73,10 @@ Try:
 """
 
 
-def _load(name: str, path: str) -> click.Command:
-    """Import a command from `module:function`; a path without a function is a group's module."""
-    module, _, attribute = path.partition(":")
-    if not attribute:
-        from clawkit.cli.groups import make_group
-
-        return make_group(name, module)
-    command: click.Command = getattr(importlib.import_module(module), attribute)
-    return command
-
-
-class Group(click.Group):
-    """A group that suggests the closest command for an unknown one."""
-
-    def known_words(self, ctx: click.Context) -> dict[str, str]:
-        """Words to suggest, each with the command line to type."""
-        return {name: f"{ctx.command_path} {name}" for name in self.list_commands(ctx)}
-
-    def resolve_command(
-        self, ctx: click.Context, args: list[str]
-    ) -> tuple[str | None, click.Command | None, list[str]]:
-        # During shell completion the word is still being typed.
-        if not ctx.resilient_parsing and args[0] not in self.list_commands(ctx):
-            from clawkit.text import nearest
-
-            known = self.known_words(ctx)
-            close = nearest(args[0], known, 1)
-            hint = f" Did you mean '{known[close[0]]}'?" if close else ""
-            ctx.fail(f"Unknown command {args[0]!r}.{hint}")
-        return super().resolve_command(ctx, args)
-
-
-class LazyGroup(Group):
-    """A group that knows its commands from a table, and imports one only to run it."""
+class LazyGroup(click.Group):
+    """A group that knows its commands from a table like `COMMANDS`, and imports one to run it."""
 
     def __init__(self, *args: Any, table: Mapping[str, tuple[str, str]], **options: Any) -> None:
-        """`table` maps the name of each command to its import path and its short help."""
         super().__init__(*args, **options)
         self._table = table
 
@@ -119,7 +84,26 @@ class LazyGroup(Group):
         return list(self._table)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        return _load(cmd_name, self._table[cmd_name][0]) if cmd_name in self._table else None
+        if cmd_name not in self._table:
+            return None
+        path, about = self._table[cmd_name]
+        module, _, function = path.partition(":")
+        if not function:
+            from clawkit.cli.groups import make_group
+
+            return make_group(cmd_name, module, about)
+        command: click.Command = getattr(importlib.import_module(module), function)
+        return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        # During shell completion the word is still being typed.
+        if not ctx.resilient_parsing and args[0] not in self._table:
+            from clawkit.cli.groups import suggest_command
+
+            ctx.fail(f"Unknown command {args[0]!r}.{suggest_command(ctx, args[0], self._table)}")
+        return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
@@ -135,20 +119,8 @@ class LazyGroup(Group):
         return [*(CompletionItem(name, help=self._table[name][1]) for name in names), *options]
 
 
-class _Main(LazyGroup):
-    def known_words(self, ctx: click.Context) -> dict[str, str]:
-        from clawkit.cli.approvals import approvals
-        from clawkit.cli.groups import SUBCOMMANDS
-
-        # The name of the group may be missing: `clawkit search` for `clawkit sessions search`.
-        groups: dict[str, Iterable[str]] = {"approvals": approvals.commands, **SUBCOMMANDS}
-        path = ctx.command_path
-        below = {word: f"{path} {name} {word}" for name, words in groups.items() for word in words}
-        return below | super().known_words(ctx)
-
-
 @click.group(
-    cls=_Main,
+    cls=LazyGroup,
     table=COMMANDS,
     epilog=EPILOG,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
@@ -169,7 +141,9 @@ def main(context: click.Context, debug: bool) -> Any:
         return None
     streams = (sys.stdin, sys.stdout)
     if all(stream is not None and stream.isatty() for stream in streams):
-        return context.invoke(_load("chat", COMMANDS["chat"][0]))
+        from clawkit.cli.agent import chat
+
+        return context.invoke(chat)
     click.echo(context.get_help(), err=True)
     return 2
 
