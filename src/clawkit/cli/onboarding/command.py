@@ -174,10 +174,7 @@ class _Script:
         except ConfigError as error:
             person.say(f"The OpenClaw configuration cannot be copied. {error}")
             return False
-        person.say(
-            f"Found {file}. Its settings can be copied to {place.file}; the original is not "
-            "changed."
-        )
+        person.say(f"Found {file}. Its settings can be copied to {place.file}; it is not changed.")
         if not person.confirm("Use them?"):
             return False
         self._tell(change(place.file, lambda before: before or text), None)
@@ -246,13 +243,7 @@ class _Script:
             **change_to_json(done),
             "model": str(setup.ref) if setup else None,
             "key": sources.get(key.source, key.source),
-            "test": trial
-            and {
-                "ok": trial.ok,
-                "seconds": round(trial.seconds, 3),
-                "kind": trial.kind or None,
-                "problem": trial.problem or None,
-            },
+            "test": trial and trial.to_json(),
             "warnings": [*map(str, done.warnings), *remarks],
         }
 
@@ -293,7 +284,7 @@ class _Script:
             given, self.options = None, {}
 
     def _try(self, setup: Setup) -> str:
-        """Test the model; returns the kind of failure, empty if it works or cannot be tested."""
+        """The kind of failure of a test request; empty if it works or cannot be tested."""
         draft = preview(self.place, plan(setup, self.place.loaded, self.place.agent))
         if setup.key.source == "env" and not self.place.is_set(setup.key.name):
             person.say(f"{setup.key.name} is not set, so the model cannot be tested now.")
@@ -317,13 +308,9 @@ class _Script:
         options["another provider"] = f"{', '.join(others[:4])} and {len(others) - 4} more"
         options["custom"] = "your own server, by address"
         options["none"] = "no model for now"
-        current = self._current()
-        answer = person.choose(
-            "Which provider? (number or name)",
-            options,
-            current.provider if current else "",
-            other=lambda text: find_choice(text).id,
-        )
+        current, question = self._current(), "Which provider? (number or name)"
+        usual = current.provider if current else ""
+        answer = person.choose(question, options, usual, other=lambda text: find_choice(text).id)
         if answer == "another provider":
             person.say(f"\nProviders: {', '.join(PROVIDERS)}")
             return person.ask("Which one? (name)", find_choice)
@@ -362,15 +349,12 @@ class _Script:
         usual = [Key("env", name) for name in filter(self.place.is_set, names)]
         kept = self.place.kept_credential(provider)
         if self.asks:
-            options = {"keep the current key": kept} if kept else {}
-            options |= dict.fromkeys((_use(key.name) for key in usual), "recommended")
-            if not options:
-                return self._type_key(provider, names, needed=needed)
-            words = f"stored in {self.place.key_file}, which only you can read"
-            chosen = person.choose(f"Which key for {provider}?", {**options, "type a key": words})
-            if chosen == "type a key":
-                return self._type_key(provider, names, needed=needed)
-            return next((key for key in usual if _use(key.name) == chosen), Key("kept"))
+            keys = {"keep the current key": Key("kept")} if kept else {}
+            keys |= {f"use {key.name} from the environment": key for key in usual}
+            options = {name: "recommended" if key.name else kept for name, key in keys.items()}
+            options["type a key"] = f"stored in {self.place.key_file}, which only you can read"
+            chosen = person.choose(f"Which key for {provider}?", options) if keys else ""
+            return keys.get(chosen) or self._type_key(provider, names, needed=needed)
         if usual or not needed:
             return usual[0] if usual else Key()
         if kept:
@@ -421,8 +405,8 @@ class _Script:
             if choice.is_local:
                 rows = dict.fromkeys(probe.offered_models(self.place, choice), "")
             current = self._current()
-            is_same = current is not None and current.provider == provider
-            model = _ask_model(rows, provider, current.id if current and is_same else "")
+            usual = current.id if current and current.provider == provider else ""
+            model = _ask_model(rows, provider, usual)
         return probe.known_setup(self.place, choice, key, model, look=look)
 
     def _read_model(self, choice: AuthChoice) -> str:
@@ -470,13 +454,11 @@ class _Script:
             model = _ask_model(dict.fromkeys(listing.models if listing else (), ""), name)
         else:
             api = APIS[options["custom_compatibility"] or "openai"]
-            model = _check(
-                "--custom-model-id", partial(probe.read_model_id, provider=name), given or ""
-            )
+            read = partial(probe.read_model_id, provider=name)
+            model = _check("--custom-model-id", read, given or "")
         url = "" if options.get("no_test") else address.url
-        window, is_sure = probe.window_of(
-            model, listing.models.get(model, 0) if listing else 0, url
-        )
+        listed = listing.models.get(model, 0) if listing else 0
+        window, is_sure = probe.window_of(model, listed, url)
         takes = ["text", "image"] if self._takes_images(model) else ["text"]
         if self.asks and not is_sure:
             question = f"Context window of {model}, in tokens"
@@ -491,16 +473,16 @@ class _Script:
             question = "Address of the API, such as https://llm.example.com/v1"
             address = self._answer("custom_base_url", question, check)
             where = f"{address.host} is on a private network"
-            if not self.asks:
-                if address.is_private and not private:
-                    raise click.UsageError(
-                        f"--custom-base-url: {where}; add --custom-private-network to allow it"
-                    )
+            if self.asks:
+                allow = f"{where}. Let clawkit connect to it?"
+                if not address.is_private or person.confirm(allow, default=False):
+                    return address
+            elif address.is_private and not private:
+                raise click.UsageError(
+                    f"--custom-base-url: {where}; add --custom-private-network to allow it"
+                )
+            else:
                 return address._replace(is_private=private)
-            if not address.is_private or person.confirm(
-                f"{where}. Let clawkit connect to it?", default=False
-            ):
-                return address
 
     def _takes_images(self, model: str) -> bool:
         by_name = infer_images(model)
@@ -510,10 +492,6 @@ class _Script:
         if by_name is None:
             return person.confirm(f"Does {model} accept images?", default=False)
         return by_name
-
-
-def _use(variable: str) -> str:
-    return f"use {variable} from the environment"
 
 
 def _ask_model(rows: Mapping[str, str], provider: str, current: str = "") -> str:

@@ -56,8 +56,6 @@ _NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
 
 
 class ModelList(NamedTuple):
-    """The models of a server."""
-
     api: Api
     base_url: str
     models: Mapping[str, int]
@@ -68,8 +66,8 @@ def list_models(base_url: str, secret: str, route: Route = DIRECT) -> ModelList 
     """The models of a server and the API it seems to speak; None if it does not list any."""
     headers = {"accept": "application/json", "anthropic-version": "2023-06-01"}
     if secret:
-        headers |= {"authorization": f"Bearer {secret}", "x-api-key": secret}
-        headers |= {"x-goog-api-key": secret}
+        headers |= dict.fromkeys(("x-api-key", "x-goog-api-key"), secret)
+        headers["authorization"] = f"Bearer {secret}"
     base = base_url.rstrip("/")
     for start in (base, f"{base}/v1"):
         data = fetch_json("GET", f"{start}/models", headers=headers, route=route)
@@ -109,8 +107,6 @@ def window_of(model: str, listed: int = 0, url: str = "") -> tuple[int, bool]:
 
 
 class ServerAddress(NamedTuple):
-    """The address of your own server."""
-
     url: str
     host: str
     port: int | None
@@ -271,6 +267,10 @@ class Trial(NamedTuple):
     def ok(self) -> bool:
         return not self.kind
 
+    def to_json(self) -> dict[str, Any]:
+        why = {"kind": self.kind or None, "problem": self.problem or None}
+        return {"ok": self.ok, "seconds": round(self.seconds, 3), **why}
+
     @property
     def plain_kind(self) -> str:
         """The kind of failure for people: an unknown host counts as unreachable."""
@@ -281,9 +281,8 @@ class Trial(NamedTuple):
     def words(self) -> str:
         """The result for people."""
         if not self.ok:
-            return printable(
-                f"{_PLAIN.get(self.plain_kind, 'The model cannot be used.')}\n  {self.problem}"
-            )
+            what = _PLAIN.get(self.plain_kind, "The model cannot be used.")
+            return printable(f"{what}\n  {self.problem}")
         said = f": {self.said!r}" if self.said else ""
         return f"{self.model} answered in {self.seconds:.1f} s{said}"
 
