@@ -22,12 +22,12 @@ from clawkit.cli.options import (
     wrong_usage,
 )
 from clawkit.config.file_edit import content, set_setting, unset_setting
-from clawkit.config.load import Loaded, load
+from clawkit.config.load import load
 from clawkit.config.paths import abbreviate_home
 from clawkit.config.schema import Path, spelled, value_at
 from clawkit.config.sections.agents import MAIN, Agents
 from clawkit.config.sections.shared import ModelChoice
-from clawkit.errors import ConflictError, EditError, ToolInputError
+from clawkit.errors import ClawkitError, ConflictError, EditError
 from clawkit.text import one_line, printable
 
 _ID = click.argument("agent_id", metavar="ID")
@@ -105,8 +105,14 @@ def add(
     loaded = load(how["config_file"])
     if taken := loaded.config.agents.key_of(agent_id):
         raise ConflictError(f"the agent {agent_id!r} already exists, at {taken}")
-    place = _check_place(workspace) if workspace else None
-    given = {"name": name, "workspace": place, "model": _find_model(loaded, model)}
+    if workspace and not os.path.isdir(os.path.expanduser(workspace)):
+        raise click.UsageError(f"{workspace!r} is not a directory; create it first")
+    if workspace and not workspace.startswith("~"):
+        workspace = os.path.abspath(workspace)
+    if model:
+        with wrong_usage():
+            model = str(Selection(loaded, loaded.config.agents.default_id()).find(model))
+    given = {"name": name, "workspace": workspace, "model": model}
     agent = {key: value for key, value in given.items() if value}
     path: Path = ("agents", "entries", agent_id)
     if loaded.config.agents.listed:
@@ -120,19 +126,6 @@ def add(
     make_change(edit, [path], **how)
 
 
-def _check_place(given: str) -> str:
-    if not os.path.isdir(os.path.expanduser(given)):
-        raise click.UsageError(f"{given!r} is not a directory; create it first")
-    return given if given.startswith("~") else os.path.abspath(given)
-
-
-def _find_model(loaded: Loaded, name: str | None) -> str | None:
-    if not name:
-        return None
-    with wrong_usage():
-        return str(Selection(loaded, loaded.config.agents.default_id()).find(name))
-
-
 @click.command()
 @_ID
 @click.option("--force", is_flag=True, help="Remove it even if it is the default or only agent.")
@@ -144,8 +137,7 @@ def remove(agent_id: str, force: bool, **how: Any) -> None:
     path = agent_path(agents, agent_id)
     if path is None:
         hint = suggest(agent_id, known) or f"; there are: {', '.join(known) or 'none'}"
-        with wrong_usage():
-            raise ToolInputError(f"the configuration has no agent {one_line(agent_id, 60)!r}{hint}")
+        raise ClawkitError(f"the configuration has no agent {one_line(agent_id, 60)!r}{hint}")
     id_ = agent_id.strip().lower()
     if not force and (id_ == agents.default_id() or len(known) == 1):
         role = "the default agent" if id_ == agents.default_id() else "the only agent"

@@ -33,6 +33,7 @@ from clawkit.cli.options import (
     config_option,
     counted,
     json_option,
+    print_done,
     print_json,
     read_input,
     read_settings,
@@ -249,10 +250,8 @@ def set_(file: str | None, base: str | None, as_json: bool) -> None:
         raise click.UsageError(f"cannot read {file!r}: it is not UTF-8") from None
     path = approvals_file(os.environ)
     document = replace(path, text, base)
-    if as_json:
-        print_json({"path": path, "revision": document.revision})
-    else:
-        click.echo(f"{path}: revision {document.revision}", err=True)
+    written = {"path": path, "revision": document.revision}
+    print_done(as_json, written, f"{path}: revision {document.revision}")
 
 
 @click.command()
@@ -511,11 +510,9 @@ def add(
         raise click.UsageError(str(error)) from None
     document, added = add_entry(approvals_file(os.environ), agent, entry)
     warn(_entry_warnings(entry))
-    if options["as_json"]:
-        print_json({"added": added, "revision": document.revision, **entry_to_json(entry)})
-        return
+    done = {"added": added, "revision": document.revision, **entry_to_json(entry)}
     word = "allowed" if added else "already allowed"
-    click.echo(f"{word}: {describe_entry(entry)}", err=True)
+    print_done(options["as_json"], done, f"{word}: {describe_entry(entry)}")
 
 
 def _absolute(path: str) -> str:
@@ -560,11 +557,9 @@ def remove(which: str, agent: str | None, as_json: bool) -> None:
 
     refuse_commands()
     document, item = remove_entry(approvals_file(os.environ), agent, which)
-    if as_json:
-        removed = {"agent": item.agent, **entry_to_json(item.entry)}
-        print_json({"revision": document.revision, "removed": removed})
-    else:
-        click.echo(f"removed: {describe_entry(item.entry)}", err=True)
+    removed = {"agent": item.agent, **entry_to_json(item.entry)}
+    done = {"revision": document.revision, "removed": removed}
+    print_done(as_json, done, f"removed: {describe_entry(item.entry)}")
 
 
 def _one(text: str) -> str:

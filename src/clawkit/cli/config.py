@@ -16,6 +16,7 @@ from clawkit.cli.options import (
     config_option,
     json_option,
     print_json,
+    print_location,
     print_text,
     read_input,
     refuse_commands,
@@ -202,14 +203,7 @@ def validate(as_json: bool, config_file: str | None) -> None:
 @config_option
 def file_(as_json: bool, config_file: str | None) -> None:
     """Print the path of the file in use."""
-    file = _file(config_file)
-    exists = os.path.lexists(file)
-    if as_json:
-        print_json({"file": file, "exists": exists})
-        return
-    click.echo(file)
-    if not exists:
-        click.echo("It does not exist yet; `clawkit config set` creates it.", err=True)
+    print_location(as_json, "file", _file(config_file), "`clawkit config set`")
 
 
 def _file(given: str | None) -> str:

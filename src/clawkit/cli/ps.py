@@ -111,9 +111,8 @@ def _row(folder: str, record: Record, exit_: Exit | None, left: tuple[Left, ...]
     if left:
         row["leftRunning"] = [describe_left(each) for each in left]
     size = record.terminal
-    row["detached"] = record.detached
-    row["terminal"] = {"columns": size[0], "rows": size[1]} if size else None
-    row |= {"logPath": None, "logBytes": 0}
+    shape = {"columns": size[0], "rows": size[1]} if size else None
+    row |= {"detached": record.detached, "terminal": shape, "logPath": None, "logBytes": 0}
     path = records.place_of(folder, record.key, "log")
     with suppress(OSError):
         row |= {"logBytes": os.lstat(path).st_size, "logPath": path}

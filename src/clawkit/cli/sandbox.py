@@ -14,7 +14,6 @@ from contextlib import asynccontextmanager, suppress
 from typing import Any, Literal
 
 import click
-import msgspec
 from msgspec.structs import replace
 
 from clawkit.agent.assemble import assemble
@@ -50,14 +49,9 @@ _SLUG = 32
 
 
 def _open(options: dict[str, Any], session: str | None) -> Settings:
-    settings = read_settings(options)
+    settings = read_settings(options, "main" if session is None else session)
     warn(map(str, settings.loaded.warnings))
-    if session is None:
-        return settings
-    scope, sandboxed = settings.scope, options["sandboxed"]
-    if sandboxed is None:
-        sandboxed = settings.loaded.config.agents.sandbox_of(scope.agent).covers(session)
-    return settings._replace(scope=replace(scope, session=session, sandboxed=sandboxed))
+    return settings
 
 
 def _join(words: Sequence[str]) -> str:
@@ -289,12 +283,12 @@ async def _run(settings: Settings, command: str, network: Network | None) -> int
 
 def _with_network(settings: Settings, network: Network) -> Any:
     config, agent = settings.loaded.config, settings.scope.agent
-    changed = msgspec.structs.replace(config.agents.sandbox_of(agent), network=network)
-    defaults = msgspec.structs.replace(config.agents.defaults, sandbox=changed)
+    changed = replace(config.agents.sandbox_of(agent), network=network)
+    defaults = replace(config.agents.defaults, sandbox=changed)
     found = config.agents.by_id().get(agent)
-    own = {agent: msgspec.structs.replace(found, sandbox=None)} if found else {}
-    agents = msgspec.structs.replace(config.agents, defaults=defaults, listed=[], entries=own)
-    return msgspec.structs.replace(config, agents=agents)
+    own = {agent: replace(found, sandbox=None)} if found else {}
+    agents = replace(config.agents, defaults=defaults, listed=[], entries=own)
+    return replace(config, agents=agents)
 
 
 async def _attend(command: Command) -> int:

@@ -19,7 +19,9 @@ from clawkit.cli.options import (
     counted,
     json_option,
     limit_option,
+    print_done,
     print_json,
+    print_location,
     print_table,
     print_text,
     refuse_commands,
@@ -39,7 +41,7 @@ from clawkit.config.paths import abbreviate_home
 from clawkit.errors import ClawkitError, NotFoundError, ToolAuthorizationError
 from clawkit.sessions.keys import resolve
 from clawkit.sessions.mailbox import MAX_MESSAGE, Mail
-from clawkit.sessions.protocols import Hit, Session, Visible, locate_store
+from clawkit.sessions.protocols import Session, Visible, locate_store
 from clawkit.sessions.store import SessionStore
 from clawkit.sessions.subagent_protocols import now_ms
 from clawkit.store import write_atomic
@@ -52,7 +54,6 @@ _INDEX_S = 3_600.0
 _HEAD = ("ID", "NAME", "AGENT", "USED", "TURNS", "MODEL", "COST", "DIRECTORY", "TITLE")
 _MAX_NAME, _MAX_DIRECTORY, _MAX_TITLE, _MIN_TITLE = 24, 36, 60, 12
 
-_AGENT = click.option("--agent", help="Agent whose sessions to use. Default: the default agent.")
 _ID = click.argument("which", metavar="ID")
 
 
@@ -84,7 +85,7 @@ def open_store(config_file: str | None, agent: str | None = None) -> Iterator[_O
 def _with_store(command: Callable[..., None]) -> Callable[..., None]:
     """Add `--agent` and `--config` to a command, and pass it the opened store instead."""
 
-    @_AGENT
+    @click.option("--agent", help="Agent whose sessions to use. Default: the default agent.")
     @config_option
     @wraps(command)
     def run(config_file: str | None, agent: str | None, **options: Any) -> None:
@@ -223,7 +224,17 @@ def search(
     visible = Visible("", agents=tuple(agents))
     found = opened.store.search(query, visible, limit, index_s=_INDEX_S)
     if as_json:
-        print_json({"results": [_hit_to_json(each) for each in found.hits], "more": found.more})
+        results = [
+            {
+                "session": session_to_json(hit.session),
+                "number": hit.number,
+                "role": hit.role,
+                "at": hit.at_ms,
+                "snippet": hit.snippet,
+            }
+            for hit in found.hits
+        ]
+        print_json({"results": results, "more": found.more})
         return
     for hit in found.hits:
         session, who = hit.session, "you" if hit.role == "user" else "model"
@@ -237,16 +248,6 @@ def search(
         click.echo("No message contains all of these words.")
     if found.more:
         click.echo(f"There are more; -n {limit * 5} shows up to {limit * 5}.")
-
-
-def _hit_to_json(hit: Hit) -> dict[str, Any]:
-    return {
-        "session": session_to_json(hit.session),
-        "number": hit.number,
-        "role": hit.role,
-        "at": hit.at_ms,
-        "snippet": hit.snippet,
-    }
 
 
 @click.command()
@@ -287,12 +288,11 @@ def send(opened: _Opened, which: str, message: str, as_json: bool) -> None:
     from clawkit.runtime import make_redactor
 
     opened.store.redact = make_redactor(opened.loaded).text
-    mail = Mail(os.urandom(8).hex(), session.id, "command line", "", message, wakes=True)
-    opened.store.mailbox.put(msgspec.structs.replace(mail, sent_ms=now_ms()))
-    if as_json:
-        print_json({"status": "queued", "notificationId": mail.id, "sessionKey": session.key})
-    else:
-        click.echo(printable(f"{_call(session)} reads it in its next turn"), err=True)
+    id_ = os.urandom(8).hex()
+    mail = Mail(id_, session.id, "command line", "", message, wakes=True, sent_ms=now_ms())
+    opened.store.mailbox.put(mail)
+    queued = {"status": "queued", "notificationId": id_, "sessionKey": session.key}
+    print_done(as_json, queued, f"{_call(session)} reads it in its next turn")
 
 
 @click.command()
@@ -306,10 +306,8 @@ def rename(opened: _Opened, which: str, name: str, as_json: bool) -> None:
     before = opened.find(which)
     with opened.store.hold(before.id):
         session = opened.store.rename(before.id, name)
-    if as_json:
-        print_json(session_to_json(session))
-    else:
-        click.echo(printable(f"{session.id} is now called {session.name}"), err=True)
+    said = f"{session.id} is now called {session.name}"
+    print_done(as_json, session_to_json(session), said)
 
 
 @click.command()
@@ -334,12 +332,10 @@ def delete(opened: _Opened, which: tuple[str, ...], yes: bool, as_json: bool) ->
         except ClawkitError as error:
             failed[session.id] = str(error)
     gone = [each for each in found if each.id not in failed]
-    if as_json:
-        print_json({"deleted": [each.id for each in gone], "failed": failed})
-    else:
-        said = [f"deleted {_call(each)}" for each in gone]
-        said += [f"clawkit: {problem}" for problem in failed.values()]
-        click.echo(printable("\n".join(said)), err=True)
+    said = [f"deleted {_call(each)}" for each in gone]
+    said += [f"clawkit: {problem}" for problem in failed.values()]
+    deleted = [each.id for each in gone]
+    print_done(as_json, {"deleted": deleted, "failed": failed}, "\n".join(said))
     sys.exit(1 if failed else 0)
 
 
@@ -403,11 +399,4 @@ def path(as_json: bool, config_file: str | None) -> None:
     """Print where sessions are stored."""
     with open_store(config_file) as opened:
         warn(map(str, opened.loaded.warnings))
-        file = opened.store.path
-    exists = os.path.lexists(file)
-    if as_json:
-        print_json({"path": file, "exists": exists})
-        return
-    click.echo(file)
-    if not exists:
-        click.echo("It does not exist yet; the first session creates it.", err=True)
+        print_location(as_json, "path", opened.store.path, "the first session")
