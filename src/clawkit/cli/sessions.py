@@ -1,8 +1,10 @@
-"""`clawkit sessions`: saved conversations."""
+"""`clawkit sessions`: saved conversations, and transcripts as text, JSON and Markdown."""
 
 from __future__ import annotations
 
+import json
 import os
+import re
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -13,9 +15,12 @@ from typing import Any, NamedTuple
 import click
 import msgspec
 
+from clawkit import content
+from clawkit.call_summary import summarize_params
 from clawkit.cli.options import (
     can_ask,
     config_option,
+    count_tokens,
     counted,
     json_option,
     limit_option,
@@ -28,25 +33,17 @@ from clawkit.cli.options import (
     warn,
     wrong_usage,
 )
-from clawkit.cli.session_text import (
-    cost,
-    message_to_json,
-    print_transcript,
-    session_to_json,
-    time_of,
-    to_markdown,
-)
 from clawkit.config.load import Loaded, load
 from clawkit.config.paths import abbreviate_home
 from clawkit.errors import ClawkitError, NotFoundError, ToolAuthorizationError
 from clawkit.sessions.keys import resolve
 from clawkit.sessions.mailbox import MAX_MESSAGE, Mail
-from clawkit.sessions.protocols import Session, Visible, locate_store
+from clawkit.sessions.protocols import Entry, Session, Visible, locate_store
 from clawkit.sessions.store import SessionStore
 from clawkit.sessions.subagent_protocols import now_ms
 from clawkit.store import write_atomic
 from clawkit.terminal_text import truncate
-from clawkit.text import human_time, one_line, printable
+from clawkit.text import human_size, human_time, one_line, printable
 
 EVERYTHING = 2**62
 _INDEX_S = 3_600.0
@@ -123,6 +120,10 @@ def list_sessions(opened: _Opened, all_agents: bool, here: bool, limit: int, as_
         return
     rows = [_cells(each, all_agents=all_agents, here=here) for each in found]
     print_table(_HEAD, rows, min_last=_MIN_TITLE)
+    _tell_more(more, limit)
+
+
+def _tell_more(more: bool, limit: int) -> None:
     if more:
         click.echo(f"There are more; -n {limit * 5} shows up to {limit * 5}.")
 
@@ -168,8 +169,8 @@ def tree(opened: _Opened, which: str | None, limit: int, as_json: bool) -> None:
     known = {each.id for each in every}
     top = [each for each in every if each.agent == opened.agent and each.parent not in known]
     roots = [opened.find(which)] if which else top[:limit]
+    more = not which and len(top) > limit
     if as_json:
-        more = not which and len(top) > limit
         print_json({"sessions": [_branch_to_json(each, below) for each in roots], "more": more})
         return
     if not roots:
@@ -177,8 +178,7 @@ def tree(opened: _Opened, which: str | None, limit: int, as_json: bool) -> None:
         return
     rows = [row for root in roots for row in _branch(root, below, "", "")]
     print_table(("NAME", "ID", "USED", "TURNS", "COST", "TITLE"), rows, min_last=_MIN_TITLE)
-    if not which and len(top) > limit:
-        click.echo(f"There are more; -n {limit * 5} shows up to {limit * 5}.")
+    _tell_more(more, limit)
 
 
 def _branch(
@@ -246,8 +246,7 @@ def search(
         click.echo(f"  {printable(hit.snippet, '')}")
     if not found.hits:
         click.echo("No message contains all of these words.")
-    if found.more:
-        click.echo(f"There are more; -n {limit * 5} shows up to {limit * 5}.")
+    _tell_more(found.more, limit)
 
 
 @click.command()
@@ -400,3 +399,199 @@ def path(as_json: bool, config_file: str | None) -> None:
     with open_store(config_file) as opened:
         warn(map(str, opened.loaded.warnings))
         print_location(as_json, "path", opened.store.path, "the first session")
+
+
+_WHOSE = {"": "you", "subagent": "sub-agents", "session": "another session"}
+MAX_RESULT_LINES = 8
+MAX_LINE = 400
+_OPENING = re.compile(r" {0,3}(`{3,}|~{3,})(.*)")
+_HEADING = re.compile(r" {0,3}#{1,6}(?:[ \t]|$)")
+_UNDERLINE = re.compile(r" {0,3}(?:=+|-+)[ \t]*$")
+_NO_USAGE = {"input": 0, "output": 0, "cacheRead": 0, "cacheWrite": 0, "cost": 0.0}
+_FENCE = re.compile(r"^[ \t]*(`{3,})", re.M)
+
+
+Part = content.Message | content.Text | content.Thinking | content.ToolCall
+"""A message, or a part of an answer."""
+
+
+def session_to_json(session: Session) -> dict[str, Any]:
+    return {
+        "id": session.id,
+        "key": session.key,
+        "name": session.name,
+        "agent": session.agent,
+        "title": session.title,
+        "workspace": session.workspace,
+        "model": session.model or None,
+        "modelOverride": session.model_override or None,
+        "thinking": session.thinking or None,
+        "createdAt": session.created_ms,
+        "updatedAt": session.updated_ms,
+        "turns": session.turns,
+        "usage": {**_NO_USAGE, **msgspec.to_builtins(session.usage)},
+        "contextTokens": session.context_tokens,
+        "parent": session.parent or None,
+        "label": session.label or None,
+        "archivedAt": session.archived_ms or None,
+    }
+
+
+def message_to_json(entry: Entry) -> dict[str, Any]:
+    """A message as it is stored, without unset fields, and its number."""
+    return {"number": entry.number, **msgspec.to_builtins(entry.message)}
+
+
+def print_transcript(session: Session, entries: Sequence[Entry]) -> None:
+    """Print the messages for people: long ones truncated, unprintable characters escaped."""
+    for line in _head(session):
+        click.echo(printable(line, ""))
+    if left_out := entries[0].number - 1 if entries else 0:
+        click.secho(f"… {left_out} earlier messages; --all shows them", fg="bright_black")
+    for entry in entries:
+        _print(entry.message)
+
+
+def _head(session: Session) -> Iterator[str]:
+    name = f" ({session.name})" if session.name != session.id else ""
+    yield f"{session.id}{name}: {session.title or 'no title'}"
+    usage = session.usage
+    tokens = count_tokens(usage.input + usage.cache_read + usage.cache_write)
+    facts = [
+        f"agent {session.agent}",
+        session.model_override or session.model,
+        counted(session.turns, "turn"),
+        f"{tokens} tokens in, {count_tokens(usage.output)} out",
+        cost(session),
+    ]
+    yield " · ".join(filter(None, facts))
+    yield f"{session.workspace} · {time_of(session.created_ms)} to {time_of(session.updated_ms)}"
+
+
+def time_of(ms: int) -> str:
+    """Local time; empty if it is unknown."""
+    try:
+        return time.strftime("%Y-%m-%d %H:%M", time.localtime(ms / 1000)) if ms > 0 else ""
+    except (OverflowError, ValueError, OSError):
+        return ""
+
+
+def _print(item: Part) -> None:
+    match item:
+        case content.User(source=source):
+            _print_name(_WHOSE[source.kind if source else ""], "cyan", item.at_ms)
+            _print_text(_plain(item.content), "  ")
+        case content.Assistant():
+            _print_name(item.model or "model", "green", item.at_ms)
+            for part in item.content:
+                _print(part)
+            if item.error:
+                click.secho(f"  {printable(one_line(item.error, MAX_LINE), '')}", fg="red")
+            elif item.stop not in ("stop", "tool_calls"):
+                click.secho(f"  [the answer stopped: {item.stop}]", fg="yellow")
+        case content.ToolResult():
+            word = "failed" if item.is_error else "result"
+            click.secho(f"  ← {printable(item.tool, '')} {word}", fg="bright_black")
+            _print_text(_plain(item.content), "    ", MAX_RESULT_LINES)
+        case content.Summary():
+            _print_name("summary of earlier messages", "magenta", item.at_ms)
+            _print_text(item.text, "  ")
+        case content.Text():
+            _print_text(item.text, "  ")
+        case content.Thinking():
+            words = item.text or "not shown by the provider"
+            click.secho(f"  [thinking: {printable(one_line(words, 200), '')}]", fg="bright_black")
+        case content.ToolCall():
+            text = f"  → {item.name} {summarize_params(item.arguments, 120)}".rstrip()
+            click.secho(printable(text, ""), fg="yellow")
+
+
+def _print_name(name: str, colour: str, at_ms: int) -> None:
+    when = f"  {click.style(time_of(at_ms), fg='bright_black')}" if at_ms else ""
+    click.echo(f"\n{click.style(printable(one_line(name, 80), ''), fg=colour, bold=True)}{when}")
+
+
+def _print_text(text: str, indent: str, max_lines: int | None = None) -> None:
+    lines = text.strip("\n").split("\n") if text.strip() else []
+    for line in lines[:max_lines]:
+        long = max_lines is not None and len(line) > MAX_LINE
+        click.echo(indent + printable(f"{line[:MAX_LINE]}…" if long else line, "\t"))
+    if max_lines is not None and len(lines) > max_lines:
+        click.secho(f"{indent}… {len(lines) - max_lines} more lines", fg="bright_black")
+
+
+def _plain(blocks: Sequence[content.Block]) -> str:
+    return "\n".join(
+        block.text
+        if isinstance(block, content.Text)
+        else f"[image: {one_line(block.mime_type, 40)}, {human_size(len(block.data) * 3 // 4)}]"
+        for block in blocks
+    )
+
+
+def to_markdown(session: Session, entries: Sequence[Entry]) -> str:
+    """The whole session as Markdown; of images, only type and size."""
+    title = one_line(session.title, 200) or session.id
+    facts = [f"- {line}" for line in list(_head(session))[1:]]
+    parts = [f"# {title}", "\n".join([f"- session {session.key} ({session.id})", *facts])]
+    for entry in entries:
+        parts += _markdown(entry.message)
+    return "\n\n".join(part.strip("\n") for part in parts if part.strip()) + "\n"
+
+
+def _markdown(item: Part) -> Iterator[str]:
+    match item:
+        case content.User(source=source):
+            whose = _WHOSE[source.kind if source else ""].capitalize()
+            yield f"## {whose} {time_of(item.at_ms)}".rstrip()
+            yield _contain_markdown(_plain(item.content))
+        case content.Assistant():
+            yield f"## {one_line(item.model, 80) or 'Model'} {time_of(item.at_ms)}".rstrip()
+            for part in item.content:
+                yield from _markdown(part)
+            if item.error:
+                yield f"**Failed:** {one_line(item.error, MAX_LINE)}"
+        case content.ToolResult():
+            word = "failed" if item.is_error else "returned"
+            yield f"`{one_line(item.tool, 80)}` {word}"
+            yield _fenced(_plain(item.content), "text")
+        case content.Summary():
+            yield "## Summary of earlier messages"
+            yield _contain_markdown(item.text)
+        case content.Text():
+            yield _contain_markdown(item.text)
+        case content.Thinking() if item.text:
+            yield "\n".join(f"> {line}" for line in item.text.strip().split("\n"))
+        case content.ToolCall(arguments=given):
+            text = given if isinstance(given, str) else json.dumps(given, indent=2, default=str)
+            yield f"Calls `{one_line(item.name, 80)}`"
+            yield _fenced(text, "json")
+
+
+def _contain_markdown(text: str) -> str:
+    """Escape the headings in a message and close its last code block, so that it cannot imitate
+    the headings of the page, which say who wrote what."""
+    rows: list[str] = []
+    fence = ""
+    for line in text.splitlines():
+        mark = _OPENING.match(line)
+        if fence:
+            closes = mark and mark[1].startswith(fence) and not mark[2].strip()
+            fence = "" if closes else fence
+        elif mark:
+            fence = mark[1]
+        elif _HEADING.match(line) or (rows and rows[-1].strip() and _UNDERLINE.match(line)):
+            line = "\\".join((line[: len(line) - len(line.lstrip())], line.lstrip()))
+        rows.append(line)
+    return "\n".join([*rows, fence] if fence else rows)
+
+
+def _fenced(text: str, language: str) -> str:
+    """A code block with a fence that nothing in the text can close."""
+    longest = max((len(found[1]) for found in _FENCE.finditer(text)), default=2)
+    fence = "`" * (longest + 1)
+    return f"{fence}{language}\n{text.strip(chr(10))}\n{fence}"
+
+
+def cost(session: Session) -> str:
+    return f"${session.usage.cost:.2f}" if session.usage.cost >= 0.005 else ""
