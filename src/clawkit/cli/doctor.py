@@ -78,6 +78,7 @@ def _diagnose(
     """
     from clawkit.cli import doctor_checks as checks
     from clawkit.cli import doctor_services as services
+    from clawkit.cli.agent import has_tui
     from clawkit.config.load import load
 
     found: list[tuple[str, Finding]] = []
@@ -97,7 +98,7 @@ def _diagnose(
     check("policy", checks.check_policy(loaded.config))
     check("secrets", checks.check_secrets(loaded, allow_exec=allow_exec))
     check("workspace", checks.check_workspaces(loaded.config))
-    check("chat", checks.check_chat())
+    check("chat", checks.check_extra("tui", has_tui(), "the chat shows plain lines"))
     check("files", checks.check_files(loaded.config))
     check("commands", checks.check_commands(loaded.config))
     check("sandbox", services.check_sandbox(loaded))

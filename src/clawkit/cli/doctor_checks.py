@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import importlib.util
 import os
 import platform
 import re
@@ -13,6 +12,7 @@ import sys
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from functools import partial
+from importlib import util
 from itertools import islice
 from typing import Any, Literal, NamedTuple, get_args
 
@@ -24,9 +24,8 @@ from clawkit.approvals.effective_policy import combine
 from clawkit.approvals.file import BadDocumentError, read_document
 from clawkit.approvals.safe_bins import safe_bin_warnings
 from clawkit.approvals.types import Policy, Rules
-from clawkit.cli.agent import has_tui
 from clawkit.cli.onboarding.write import find_openclaw
-from clawkit.cli.options import workspace_warning
+from clawkit.cli.options import counted, workspace_warning
 from clawkit.config.file_edit import content
 from clawkit.config.json5 import Json5Error, format_path
 from clawkit.config.load import Loaded, load
@@ -212,8 +211,7 @@ def check_old_spellings(file: str, env: Mapping[str, str]) -> Iterator[Finding]:
     for each, do in found[:MAX_LISTED]:
         yield warn(f"{format_path(each.path)} is an old spelling: {each.why}", do)
     if len(found) > MAX_LISTED:
-        more = len(found) - MAX_LISTED
-        yield warn("1 more old spelling" if more == 1 else f"{more} more old spellings")
+        yield warn(counted(len(found) - MAX_LISTED, "more old spelling"))
 
 
 def check_policy(config: Config) -> Iterator[Finding]:
@@ -262,10 +260,10 @@ def _from_sender(scope: Scope, key: str) -> Scope:
     if kind == "channel":
         channel, _, sender = name.partition(":")
         return replace(scope, channel=channel, sender=Sender(id=sender))
+    named: dict[str, Any] = {"id": key.strip()}
     if kind in ("id", "e164", "username", "name"):
-        named: dict[str, Any] = {kind: name}
-        return replace(scope, sender=Sender(**named))
-    return replace(scope, sender=Sender(id=key.strip()))
+        named = {kind: name}
+    return replace(scope, sender=Sender(**named))
 
 
 def check_secrets(loaded: Loaded, *, allow_exec: bool) -> Iterator[Finding]:
@@ -343,9 +341,18 @@ def check_commands(config: Config) -> Iterator[Finding]:
     folder = commands_dir(os.environ)
     if problem := records.distrust(folder):
         yield warn(f"{folder} {problem}", "fix that; until then `clawkit ps` shows nothing")
-    if importlib.util.find_spec("pyte") is None:
-        what = "full-screen programs cannot be shown: the extra screen is not installed"
-        yield warn(what, "pip install 'clawkit[screen]'")
+    yield from check_extra("screen", util.find_spec("pyte"), "full-screen programs cannot be shown")
+
+
+def check_extra(extra: str, installed: object, lack: str) -> Iterator[Finding]:
+    if not installed:
+        what = f"{lack}: the extra {extra} is not installed"
+        yield warn(what, f"pip install 'clawkit[{extra}]'")
+
+
+def _without_landlock(lack: str) -> Finding:
+    what = f"the kernel has no Landlock: {lack}"
+    return warn(what, "use Linux 5.13 or newer with Landlock enabled")
 
 
 def _check_security(config: Config) -> Iterator[Finding]:
@@ -360,8 +367,7 @@ def _check_security(config: Config) -> Iterator[Finding]:
     what = f"{_describe(policy)} ({', '.join(policy.sources)})"
     yield ok(what, policy.to_loosen or "clawkit approvals check 'git log'")
     if policy.security == "allowlist" and not landlock.available():
-        what = "the kernel has no Landlock: allowlisted programs can start any other program"
-        yield warn(what, "use Linux 5.13 or newer with Landlock enabled")
+        yield _without_landlock("allowlisted programs can start any other program")
     rules = Rules(
         safe_bins=tuple(settings.safe_bins),
         profiles=settings.safe_bin_profiles,
@@ -380,12 +386,6 @@ def _describe(policy: Policy) -> str:
         return "every command runs without asking, with your permissions"
     others = "is refused" if policy.ask == "off" else "needs approval"
     return f"on the host, allowlisted programs run without asking, everything else {others}"
-
-
-def check_chat() -> Iterator[Finding]:
-    if not has_tui():
-        what = "the chat shows plain lines: the extra tui is not installed"
-        yield warn(what, "pip install 'clawkit[tui]'")
 
 
 def check_files(config: Config) -> Iterator[Finding]:
@@ -409,14 +409,9 @@ def check_files(config: Config) -> Iterator[Finding]:
     if landlock.available():
         yield ok(f"the kernel confines helper programs (Landlock {landlock.abi()})")
     else:
-        what = (
-            "the kernel has no Landlock: searches are slower, and fewer language servers are used"
-        )
-        yield warn(what, "use Linux 5.13 or newer with Landlock enabled")
+        yield _without_landlock("searches are slower, and fewer language servers are used")
     yield from _check_servers(settings)
-    if importlib.util.find_spec("pypdfium2") is None:
-        what = "PDF files cannot be read: the extra pdf is not installed"
-        yield warn(what, "pip install 'clawkit[pdf]'")
+    yield from check_extra("pdf", util.find_spec("pypdfium2"), "PDF files cannot be read")
 
 
 def _check_servers(settings: Fs) -> Iterator[Finding]:

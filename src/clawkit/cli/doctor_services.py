@@ -6,8 +6,10 @@ import errno
 import os
 import shlex
 import shutil
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
+
+import msgspec
 
 from clawkit.agent.assemble import assemble
 from clawkit.cli.doctor_checks import (
@@ -20,7 +22,7 @@ from clawkit.cli.doctor_checks import (
     open_mode,
     warn,
 )
-from clawkit.cli.models import ChosenModel, access, chosen, listening
+from clawkit.cli.models import ChosenModel, Source, access, listening, models_in_use
 from clawkit.cli.onboarding.probe import is_at_home, kinds_by_name
 from clawkit.cli.options import counted
 from clawkit.cli.sandbox_explain import ENGINES, advise, look_at_engine
@@ -32,7 +34,7 @@ from clawkit.core.context import Scope, Sender
 from clawkit.errors import ClawkitError, ConfigError, ToolError
 from clawkit.models.auth_profiles import AUTH_PROFILES as PROFILES_JSON
 from clawkit.models.catalog import Catalog
-from clawkit.models.discover import find_local, found_model, local_models
+from clawkit.models.discover import local_models
 from clawkit.models.operator import REF as OPERATOR
 from clawkit.net.addresses import parse_url, refusal
 from clawkit.net.route import NetError
@@ -48,7 +50,6 @@ from clawkit.text import human_size, human_time
 MAX_CHECKED = 512 * 1024 * 1024
 """Larger stores are not checked: it would take too long."""
 _MAX_COUNTED = 500
-Look = Callable[[], Sequence[str]]
 _NO_MODEL = "no model is configured and no API key was found, so the built-in operator answers"
 _TO_CHOOSE = "clawkit onboard, or export ANTHROPIC_API_KEY=..."
 _OR_KEEP_NOTHING = ", or do not save sessions: clawkit agent --no-session"
@@ -64,9 +65,12 @@ def check_models(loaded: Loaded) -> Iterator[Finding]:
         for agent in agents[:MAX_AGENTS]:
             try:
                 catalog = Catalog.of(loaded, agent)
-                choices = chosen(catalog)
-                several = len(agents) > 1
-                findings |= dict.fromkeys(_check_agent(catalog, choices, look, several=several))
+                # Read the credentials now: an invalid file is then reported once, not for each
+                # provider.
+                catalog.credentials.for_provider(OPERATOR.provider)
+                source, choices = models_in_use(catalog, lambda _env: look())
+                whose = f"agent {agent!r}: " if len(agents) > 1 else ""
+                findings |= dict.fromkeys(_check_agent(catalog, source, choices, whose))
                 findings |= dict.fromkeys(_check_providers(catalog, choices))
             except ConfigError as error:
                 findings |= dict.fromkeys(config_errors(error))
@@ -76,34 +80,28 @@ def check_models(loaded: Loaded) -> Iterator[Finding]:
 
 
 def _check_agent(
-    catalog: Catalog, choices: Sequence[ChosenModel], look: Look, *, several: bool
+    catalog: Catalog, source: Source, choices: Sequence[ChosenModel], whose: str
 ) -> Iterator[Finding]:
-    # Read the credentials now: an invalid file is then reported once, not for each provider.
-    catalog.credentials.for_provider(OPERATOR.provider)
-    whose = f"agent {catalog.agent!r}: " if several else ""
-    if not choices:
-        ref, by = found_model(catalog), ""
-        if ref:
-            by = f"because of {access(catalog, ref.provider).credentials[0].id}"
-        elif ref := find_local(catalog, lambda _env: look()):
+    for number, choice in enumerate(choices):
+        ref = choice.ref
+        if ref is None:
+            yield fault(f"{choice.setting}: {choice.problem}", "clawkit models list --all")
+        elif source == "built-in":
+            yield warn(f"{whose}{_NO_MODEL}", _TO_CHOOSE)
+        elif source != "config":
             by = "which runs on this machine"
-        if ref:
+            if source == "found":
+                by = f"because of {access(catalog, ref.provider).credentials[0].id}"
             what = f"{whose}no model is configured; {ref} is used, {by}"
             yield ok(what, f"clawkit models set {shlex.quote(str(ref))}")
-        else:
-            yield warn(f"{whose}{_NO_MODEL}", _TO_CHOOSE)
-    for number, choice in enumerate(choices):
-        if choice.ref is None:
-            yield fault(f"{choice.setting}: {choice.problem}", "clawkit models list --all")
-        elif choice.ref != OPERATOR:
-            yield from _check_choice(catalog, choice.ref, choice, whose, is_first=not number)
+        elif ref != OPERATOR:
+            yield from _check_choice(catalog, ref, choice.setting, whose, is_first=not number)
 
 
 def _check_choice(
-    catalog: Catalog, ref: ModelRef, choice: ChosenModel, whose: str, *, is_first: bool
+    catalog: Catalog, ref: ModelRef, setting: str, whose: str, *, is_first: bool
 ) -> Iterator[Finding]:
-    report = fault if is_first else warn
-    word = "" if is_first else "fallback "
+    report, word = (fault, "") if is_first else (warn, "fallback ")
     try:
         catalog.endpoint(ref)
     except ConfigError as error:
@@ -111,19 +109,16 @@ def _check_choice(
         return
     keys = access(catalog, ref.provider)
     if keys.problem:
-        yield report(f"{choice.setting}: {keys.problem}")
+        yield report(f"{setting}: {keys.problem}")
     elif not keys.credentials:
-        yield report(f"{choice.setting}: {ref.provider} has no credential", keys.missing)
+        yield report(f"{setting}: {ref.provider} has no credential", keys.missing)
+    elif rest_s := catalog.credentials.cooldown_s(first := keys.credentials[0]):
+        # Credentials in cooldown come last, so there is no other one.
+        what = f"{first.id} was rejected and is not used for {human_time(rest_s)}"
+        yield warn(f"{setting}: {what}", "clawkit models status --probe")
     else:
-        first = keys.credentials[0]
-        rest_s = catalog.credentials.cooldown_s(first)
-        if rest_s:
-            # Credentials in cooldown come last, so there is no other one.
-            what = f"{first.id} was rejected and is not used for {human_time(rest_s)}"
-            yield warn(f"{choice.setting}: {what}", "clawkit models status --probe")
-        else:
-            with_ = "no credential needed" if first.kind == "none" else f"with {first.id}"
-            yield ok(f"{whose}{word}{ref}, {with_}")
+        with_ = "no credential needed" if first.kind == "none" else f"with {first.id}"
+        yield ok(f"{whose}{word}{ref}, {with_}")
 
 
 def _check_providers(catalog: Catalog, choices: Sequence[ChosenModel]) -> Iterator[Finding]:
@@ -225,18 +220,10 @@ def _examine_store(path: str) -> str:
     return said
 
 
-_LOCAL = ("bwrap", "landlock")
-_LOCAL_KEYS = {
-    "network": "network",
-    "allow_hosts": "allowHosts",
-    "allow_private": "allowPrivate",
-    "hide_paths": "hidePaths",
-    "show_paths": "showPaths",
-    "write_paths": "writePaths",
-    "limits": "limits",
-}
-"""Settings that only the local backends use."""
+_LOCAL = ("network", "allow_hosts", "allow_private", "hide_paths", "show_paths", "write_paths")
 _USED_BY = {"docker": ENGINES, "ssh": ("ssh",)}
+_USED_BY |= dict.fromkeys((*_LOCAL, "limits"), ("bwrap", "landlock"))
+"""Settings that only these backends use."""
 
 
 def check_sandbox(loaded: Loaded) -> Iterator[Finding]:
@@ -318,21 +305,18 @@ def _check_backend(settings: Sandbox, choice: Choice, key: str) -> Iterator[Find
 
 
 def _check_effect(settings: Sandbox, key: str, backend: str | None) -> Iterator[Finding]:
-    default = Sandbox()
-    useless: dict[str, str] = {}
-    for name in ("docker", "ssh", "scope", *_LOCAL_KEYS):
-        shown = _LOCAL_KEYS.get(name, name)
-        if getattr(settings, name) == getattr(default, name):
+    for field in msgspec.structs.fields(Sandbox):
+        name, where, why = field.name, f"{key}.{field.encode_name}", ""
+        if getattr(settings, name) == getattr(Sandbox(), name):
             continue
-        if name == "scope":
-            if settings.mode == "auto":
-                useless[shown] = "in mode 'auto' the commands of an agent share one sandbox"
-        elif backend not in (*_USED_BY.get(name, _LOCAL), None):
-            useless[shown] = f"the backend {backend} does not use it"
+        if name == "scope" and settings.mode == "auto":
+            why = "in mode 'auto' the commands of an agent share one sandbox"
+        elif backend not in (*_USED_BY.get(name, (backend,)), None):
+            why = f"the backend {backend} does not use it"
         elif name in ("allow_hosts", "allow_private") and settings.network != "allowlist":
-            useless[shown] = f"network is {settings.network!r}, not 'allowlist'"
-    for name, why in useless.items():
-        yield warn(f"{key}.{name} has no effect: {why}", f"clawkit config unset {key}.{name}")
+            why = f"network is {settings.network!r}, not 'allowlist'"
+        if why:
+            yield warn(f"{where} has no effect: {why}", f"clawkit config unset {where}")
     if settings.browser.enabled:
         what = f"{key}.browser.enabled has no effect: this build has no browser in the sandbox"
         yield fault(what, f"clawkit config unset {key}.browser")

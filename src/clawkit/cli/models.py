@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache
 from typing import Any, Literal, NamedTuple
@@ -76,10 +76,7 @@ def list_models(
             raise ToolInputError(
                 f"unknown provider {one_line(wanted, 60)!r}{suggest(wanted, known)}"
             )
-        source, choices = _chosen_or_found(catalog)
-        # A turn would use a local model, too.
-        if source == "built-in" and (local := find_local(catalog)):
-            choices = [ChosenModel(str(local), "", local)]
+        _, choices = models_in_use(catalog)
         rows = make_rows(catalog, choices)
     rows = [row for row in rows if not wanted or row["provider"] == wanted]
     shown = sorted(
@@ -124,7 +121,7 @@ def status(probe: bool, as_json: bool, agent: str | None, config_file: str | Non
     """
     loaded = load(config_file)
     with listening() as remarks:
-        report = asyncio.run(_look(loaded, agent, probe=probe))
+        report = _look(loaded, agent, probe=probe)
     said = [*map(str, loaded.warnings), *remarks]
     if as_json:
         print_json(report | {"warnings": said})
@@ -366,8 +363,11 @@ class ChosenModel(NamedTuple):
     problem: str = ""
 
 
-def chosen(catalog: Catalog) -> list[ChosenModel]:
-    """The agent's model and its fallbacks, including those with unknown names."""
+def models_in_use(
+    catalog: Catalog, look: Callable[[Mapping[str, str]], Iterable[str]] | None = None
+) -> tuple[Source, list[ChosenModel]]:
+    """The agent's model and its fallbacks, including those with unknown names; if none is
+    configured, the one that a turn would find. `look` lists local models, as for `find_local`."""
     found: dict[ModelRef | str, ChosenModel] = {}
     for setting, name in catalog.chosen():
         try:
@@ -381,15 +381,12 @@ def chosen(catalog: Catalog) -> list[ChosenModel]:
             found[setting] = ChosenModel(name, setting, None, "; ".join(why))
         else:
             found.setdefault(ref, ChosenModel(name, setting, ref))
-    return list(found.values())
-
-
-def _chosen_or_found(catalog: Catalog) -> tuple[Source, list[ChosenModel]]:
-    """The configured models, else one with a credential. Makes no connections."""
-    if choices := chosen(catalog):
-        return "config", choices
-    if ref := found_model(catalog):
-        return "found", [ChosenModel(str(ref), "", ref)]
+    if found:
+        return "config", list(found.values())
+    if usable := found_model(catalog):
+        return "found", [ChosenModel(str(usable), "", usable)]
+    if local := find_local(catalog, look):
+        return "local", [ChosenModel(str(local), "", local)]
     return "built-in", [ChosenModel(str(OPERATOR), "", OPERATOR)]
 
 
@@ -444,21 +441,14 @@ _SOURCES: dict[Source, str] = {
 _TO_CHOOSE = "type clawkit onboard, or set a key such as ANTHROPIC_API_KEY"
 
 
-async def _look(loaded: Loaded, agent: str | None, *, probe: bool) -> dict[str, Any]:
+def _look(loaded: Loaded, agent: str | None, *, probe: bool) -> dict[str, Any]:
     """The report of `status` as JSON data."""
     selection = Selection(loaded, agent or loaded.config.agents.default_id())
     catalog = selection.catalog
-    try:
-        source, choices = _chosen_or_found(catalog)
-        if source == "built-in" and (local := await selection.find_local()):
-            source, choices = "local", [ChosenModel(str(local), "", local)]
-        rows = [_status_of(catalog, source, number, each) for number, each in enumerate(choices)]
-        if probe:
-            await asyncio.gather(
-                *(_probe(selection, each.ref, row) for each, row in zip(choices, rows, strict=True))
-            )
-    finally:
-        await selection.close()
+    source, choices = models_in_use(catalog)
+    rows = [_status_of(catalog, source, number, each) for number, each in enumerate(choices)]
+    if probe:
+        asyncio.run(_probe_all(selection, choices, rows))
     about = {"agent": catalog.agent, "source": source, "directory": catalog.folder}
     return {**about, "models": rows}
 
@@ -501,6 +491,16 @@ def _status_of(
         for each in keys.credentials
     )
     return row | first | {"others": others}
+
+
+async def _probe_all(
+    selection: Selection, choices: Sequence[ChosenModel], rows: Sequence[dict[str, Any]]
+) -> None:
+    pairs = zip(choices, rows, strict=True)
+    try:
+        await asyncio.gather(*(_probe(selection, each.ref, row) for each, row in pairs))
+    finally:
+        await selection.close()
 
 
 async def _probe(selection: Selection, ref: ModelRef | None, row: dict[str, Any]) -> None:
