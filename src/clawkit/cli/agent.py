@@ -65,9 +65,7 @@ def agent(**options: Any) -> int:
         if words := click.get_current_context().args:
             # The message was given without `-m`, or without quotes.
             said = shlex.quote(one_line(" ".join(filter(None, (options["message"], *words))), 60))
-            raise click.UsageError(
-                f"the message is one argument, after -m: clawkit agent -m {said}"
-            )
+            raise click.UsageError(f"the message must follow -m, quoted: clawkit agent -m {said}")
         if options["print_prompt"]:
             return asyncio.run(_print_prompt(open_agent(options, watcher)))
         said = _read_message(options["message"])

@@ -15,16 +15,8 @@ from typing import TYPE_CHECKING, Any, get_args
 
 import click
 
+from clawkit.approvals import entries
 from clawkit.approvals.audit import read as read_log
-from clawkit.approvals.entries import (
-    describe_entry,
-    entry_to_json,
-    is_literal,
-    is_path_pattern,
-    read_entry,
-    search_regex,
-    validate_pattern,
-)
 from clawkit.approvals.presets import PRESETS
 from clawkit.cli.options import (
     Settings,
@@ -125,7 +117,7 @@ def check(
         raise click.UsageError("name a command: clawkit approvals check 'git status'")
     if case["cwd"] is not None and not os.path.isdir(case["cwd"]):
         raise click.UsageError(f"--cwd: {case['cwd']!r} is not a directory")
-    if problem := next(filter(None, map(validate_pattern, allow)), ""):
+    if problem := next(filter(None, map(entries.validate_pattern, allow)), ""):
         raise click.UsageError(f"--allow: {problem}")
     try:
         decision = checker.check(case)
@@ -397,12 +389,11 @@ def list_(as_json: bool) -> None:
 
     document = read_document(approvals_file(os.environ))
     if as_json:
-        print_json(
-            [
-                {"agent": item.agent, **entry_to_json(item.entry), "lastUsedAtMs": item.used_ms}
-                for item in document.items
-            ]
+        shown = (
+            {"agent": item.agent, **entries.entry_to_json(item.entry), "lastUsedAtMs": item.used_ms}
+            for item in document.items
         )
+        print_json(list(shown))
         return
     if not document.items:
         click.echo(
@@ -414,15 +405,14 @@ def list_(as_json: bool) -> None:
         if item.used_ms is not None:
             used = f"used {human_time(max(0.0, now - item.used_ms / 1000))} ago"
         who = "" if item.agent == _EVERY else f"  (agent {_one(item.agent)})"
-        click.echo(f"{_one(item.entry.id[:8]):8}  {describe_entry(item.entry)}{who}  ", nl=False)
+        what = entries.describe_entry(item.entry)
+        click.echo(f"{_one(item.entry.id[:8]):8}  {what}{who}  ", nl=False)
         click.secho(f"[{used}]", dim=True)
 
 
 @click.command()
 @click.argument("pattern", required=False)
-@click.option(
-    "--agent", default=_EVERY, show_default=True, help="Agent the entry is for; * for all."
-)
+@click.option("--agent", default=_EVERY, show_default=True, help="Agent it is for; * for all.")
 @click.option(
     "--args",
     "rule",
@@ -479,11 +469,11 @@ def add(
         pattern, rule = pattern or _EVERY, preset
     if pattern is None:
         raise click.UsageError("name a program: clawkit approvals allowlist add git")
-    if problem := validate_pattern(pattern):
+    if problem := entries.validate_pattern(pattern):
         raise click.UsageError(f"PATTERN: {problem}")
     args = None if rule is None else _read_rule(rule)
     regex, children = options["arg_pattern"], options["children"]
-    if regex is not None and search_regex(regex, "") is None:
+    if regex is not None and entries.search_regex(regex, "") is None:
         raise click.UsageError(
             f"--arg-pattern: {one_line(regex, 80)!r} is invalid: it must be a regular expression, "
             "not empty or too long, without look-around and back-references"
@@ -505,14 +495,14 @@ def add(
             "write": [*base.write, *map(_absolute, write)],
         }
     try:
-        entry = read_entry(given)
+        entry = entries.read_entry(given)
     except ValueError as error:
         raise click.UsageError(str(error)) from None
     document, added = add_entry(approvals_file(os.environ), agent, entry)
     warn(_entry_warnings(entry))
-    done = {"added": added, "revision": document.revision, **entry_to_json(entry)}
+    done = {"added": added, "revision": document.revision, **entries.entry_to_json(entry)}
     word = "allowed" if added else "already allowed"
-    print_done(options["as_json"], done, f"{word}: {describe_entry(entry)}")
+    print_done(options["as_json"], done, f"{word}: {entries.describe_entry(entry)}")
 
 
 def _absolute(path: str) -> str:
@@ -538,11 +528,11 @@ def _entry_warnings(entry: Entry) -> Iterator[str]:
     given = entry.arg_pattern
     if given is not None and not (given.startswith("^") and given.endswith("$")):
         yield f"{given} matches anywhere in the arguments; use ^ and $ to match all of them"
-    if is_literal(pattern) and not os.path.isfile(path := os.path.expanduser(pattern)):
+    if entries.is_literal(pattern) and not os.path.isfile(path := os.path.expanduser(pattern)):
         yield f"{path} does not exist yet"
     if entry.grants is not None and entry.grants.hosts:
         yield f"{pattern} runs in the sandbox, because only the sandbox can restrict hosts"
-    is_name = not is_path_pattern(pattern) and not set(pattern) & set("*?[")
+    is_name = not entries.is_path_pattern(pattern) and not set(pattern) & set("*?[")
     if is_name and shutil.which(pattern) is None:
         yield f"{pattern} is not in PATH yet"
 
@@ -557,9 +547,9 @@ def remove(which: str, agent: str | None, as_json: bool) -> None:
 
     refuse_commands()
     document, item = remove_entry(approvals_file(os.environ), agent, which)
-    removed = {"agent": item.agent, **entry_to_json(item.entry)}
+    removed = {"agent": item.agent, **entries.entry_to_json(item.entry)}
     done = {"revision": document.revision, "removed": removed}
-    print_done(as_json, done, f"removed: {describe_entry(item.entry)}")
+    print_done(as_json, done, f"removed: {entries.describe_entry(item.entry)}")
 
 
 def _one(text: str) -> str:

@@ -87,9 +87,7 @@ def _report_unset(path: str, steps: settings.Path, as_json: bool) -> None:
 @click.command("set")
 @_PATH
 @click.argument("value", metavar="VALUE")
-@click.option(
-    "--strict-json", is_flag=True, help="Accept only JSON; without it, text needs no quotes."
-)
+@click.option("--strict-json", is_flag=True, help="Accept only JSON, with text in quotes.")
 @click.option("--merge", is_flag=True, help="Merge an object into the existing one.")
 @_REPLACE
 @change_options

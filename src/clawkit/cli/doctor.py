@@ -26,9 +26,7 @@ _COLOURS = {"ok": "green", "warn": "yellow", "error": "red"}
 @click.command()
 @click.option("--fix", is_flag=True, help="Fix what can be fixed safely, and show each change.")
 @click.option("--dry-run", is_flag=True, help="Show what --fix would do, without doing it.")
-@click.option(
-    "--allow-exec", is_flag=True, help="Also check secrets that are read by running a command."
-)
+@click.option("--allow-exec", is_flag=True, help="Also check secrets that a command provides.")
 @json_option
 @config_option
 def doctor(

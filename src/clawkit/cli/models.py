@@ -73,9 +73,8 @@ def list_models(
         wanted = normalize_provider(provider) if provider else ""
         known = [*catalog.services, OPERATOR.provider]
         if wanted and wanted not in known:
-            raise ToolInputError(
-                f"unknown provider {one_line(wanted, 60)!r}{suggest(wanted, known)}"
-            )
+            hint = suggest(wanted, known)
+            raise ToolInputError(f"unknown provider {one_line(wanted, 60)!r}{hint}")
         _, choices = models_in_use(catalog)
         rows = make_rows(catalog, choices)
     rows = [row for row in rows if not wanted or row["provider"] == wanted]

@@ -31,9 +31,7 @@ _HEAD = ("ID", "PID", "TIME", "AGENT", "STATUS", "DIRECTORY", "COMMAND")
 
 
 @click.command()
-@click.option(
-    "--all", "everything", is_flag=True, help="Include detached commands that have exited."
-)
+@click.option("--all", "everything", is_flag=True, help="Include exited detached commands.")
 @json_option
 def ps(everything: bool, as_json: bool) -> None:
     """List the running commands of all your clawkit processes.
@@ -183,9 +181,7 @@ def choose(wanted: str, known: Sequence[KnownCommand]) -> KnownCommand:
 
 @click.command()
 @click.argument("ids", nargs=-1, metavar="[ID]...")
-@click.option(
-    "--all", "everything", is_flag=True, help="Stop all commands that `clawkit ps` lists."
-)
+@click.option("--all", "everything", is_flag=True, help="Stop all that `clawkit ps` lists.")
 @click.option("--now", is_flag=True, help="Send SIGKILL at once.")
 @click.option("--signal", "name", metavar="NAME", help="Only send this signal, such as HUP.")
 def kill(ids: tuple[str, ...], everything: bool, now: bool, name: str | None) -> None:

@@ -341,9 +341,7 @@ def delete(opened: _Opened, which: tuple[str, ...], yes: bool, as_json: bool) ->
 def _confirm(found: Sequence[Session]) -> None:
     """Raises if the person says no, or if there is no terminal to ask on."""
     if not can_ask():
-        raise click.UsageError(
-            "there is no terminal to confirm on; add --yes to delete without confirmation"
-        )
+        raise click.UsageError("there is no terminal to confirm on; add --yes to delete anyway")
     for session in found:
         title = one_line(session.title, _MAX_TITLE)
         said = f"{_call(session)}, {counted(session.turns, 'turn')}, {title!r}"

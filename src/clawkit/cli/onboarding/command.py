@@ -14,48 +14,21 @@ from typing import Any, TypeVar
 import click
 
 from clawkit.cli.config import change_to_json, print_diff, say_written
-from clawkit.cli.onboarding import APIS, SECTIONS, probe
+from clawkit.cli.onboarding import APIS, SECTIONS, probe, write
 from clawkit.cli.onboarding import questions as person
-from clawkit.cli.onboarding.write import (
-    CHOICES,
-    CUSTOM,
-    MAX_KEY,
-    SKIP,
-    VARIABLE,
-    AuthChoice,
-    ConfigTarget,
-    Key,
-    Setting,
-    Setup,
-    clean_key,
-    configured_url,
-    find_choice,
-    find_openclaw,
-    find_place,
-    other_credential,
-    plan,
-    preview,
-    read_openclaw,
-    write,
-)
+from clawkit.cli.onboarding.write import CUSTOM, SKIP, AuthChoice, Key, Setting, Setup, find_choice
 from clawkit.cli.options import can_ask, counted, print_json, refuse_commands, warn
 from clawkit.config.file_edit import Change, change
 from clawkit.config.modelref import ModelRef, parse_ref
 from clawkit.errors import ConfigError
+from clawkit.models import discover
 from clawkit.models.catalog import Catalog
-from clawkit.models.discover import (
-    MAX_WINDOW,
-    MIN_WINDOW,
-    default_model,
-    infer_images,
-    local_models,
-    providers_with_keys,
-)
 from clawkit.models.known import PROVIDERS
 from clawkit.net.addresses import env_proxy
 from clawkit.net.route import Route
 
 T = TypeVar("T")
+Options = Mapping[str, Any]
 
 _NEXT = "Try: clawkit chat"
 _NOTHING = "Nothing was written."
@@ -84,15 +57,15 @@ _APIS = {
 }
 
 
-def run_onboard(config_file: str | None, as_json: bool, options: dict[str, Any]) -> int:
+def run_onboard(config_file: str | None, as_json: bool, options: Options) -> int:
     """Run `clawkit onboard`; returns the exit code."""
     refuse_commands()
     try:
         choice = None if options["auth_choice"] is None else find_choice(options["auth_choice"])
     except ValueError as error:
-        known = f"Choices: {', '.join(CHOICES)}"
+        known = f"Choices: {', '.join(write.CHOICES)}"
         raise click.UsageError(f"--auth-choice: {error}\n{known}") from None
-    script = _Script(find_place(config_file), options, asks=not options["non_interactive"])
+    script = _Script(write.find_place(config_file), options, asks=not options["non_interactive"])
     if not script.asks:
         return script.without_questions(choice, as_json)
     _need_terminal("add --non-interactive and --auth-choice, or use `clawkit config set`")
@@ -108,7 +81,7 @@ def run_onboard(config_file: str | None, as_json: bool, options: dict[str, Any])
 def run_configure(section: str | None, config_file: str | None) -> int:
     """Run `clawkit configure`; returns the exit code."""
     refuse_commands()
-    script = _Script(find_place(config_file), {}, asks=True)
+    script = _Script(write.find_place(config_file), {}, asks=True)
     _need_terminal("use `clawkit config set`, or `clawkit onboard --non-interactive`")
     with script.interruptible():
         if section is None:
@@ -129,7 +102,7 @@ def _need_terminal(instead: str) -> None:
         sys.stdin.reconfigure(errors="replace")
 
 
-def _only_unasked(options: Mapping[str, Any], start: str = "") -> list[str]:
+def _only_unasked(options: Options, start: str = "") -> list[str]:
     names = ("model", "no_test", "save_anyway", "api_key_stdin")
     custom = (name for name in options if name.startswith("custom_"))
     given = (name for name in (*names, *custom) if options[name] and name.startswith(start))
@@ -146,7 +119,7 @@ def _check(option: str, check: Callable[[str], T], text: str) -> T:
 class _Script:
     """Finds provider, key and model, tests and saves them; answers are options or are asked for."""
 
-    def __init__(self, place: ConfigTarget, options: Mapping[str, Any], *, asks: bool) -> None:
+    def __init__(self, place: write.ConfigTarget, options: Options, *, asks: bool) -> None:
         self.place = place
         self.options = options
         self.asks = asks
@@ -166,11 +139,11 @@ class _Script:
     def took_openclaw(self) -> bool:
         """Offer to copy the settings of OpenClaw on this machine; True if they were copied."""
         place = self.place
-        file = find_openclaw(place.loaded.env)
+        file = write.find_openclaw(place.loaded.env)
         if file is None or os.path.lexists(place.file):
             return False
         try:
-            text = read_openclaw(file)
+            text = write.read_openclaw(file)
         except ConfigError as error:
             person.say(f"The OpenClaw configuration cannot be copied. {error}")
             return False
@@ -184,14 +157,14 @@ class _Script:
 
     def with_questions(self, choice: AuthChoice | None) -> int:
         setup = self._ask_until_settled(choice)
-        code = self.confirm(plan(setup, self.place.loaded, self.place.agent), setup)
+        code = self.confirm(write.plan(setup, self.place.loaded, self.place.agent), setup)
         if not code and setup:
             person.say(_NEXT)
         return code
 
     def confirm(self, settings: list[Setting], setup: Setup | None) -> int:
         """Show the change, and write it if the user agrees; returns the exit code."""
-        draft = preview(self.place, settings)
+        draft = write.preview(self.place, settings)
         stores = setup is not None and bool(setup.key.secret)
         if draft.before == draft.after and not stores:
             person.say(f"{self.place.file} already has these settings; nothing to write.")
@@ -203,7 +176,7 @@ class _Script:
         if not person.confirm("Write this?"):
             person.say(_NOTHING)
             return 1
-        self._tell(write(self.place, settings, setup), setup)
+        self._tell(write.save(self.place, settings, setup), setup)
         return 0
 
     def without_questions(self, choice: AuthChoice | None, as_json: bool) -> int:
@@ -214,15 +187,15 @@ class _Script:
         if choice.id != CUSTOM and (names := _only_unasked(self.options, "custom_")):
             raise click.UsageError(f"{names[0]} requires --auth-choice {CUSTOM}")
         setup = None if choice.id == SKIP else self._find_setup(choice)
-        settings = plan(setup, self.place.loaded, self.place.agent)
-        done, trial = preview(self.place, settings), None
+        settings = write.plan(setup, self.place.loaded, self.place.agent)
+        done, trial = write.preview(self.place, settings), None
         if setup and not self.options["no_test"]:
             trial = probe.try_setup(self.place, done, setup)
             if not as_json:
                 click.echo(trial.words, err=True)
         failed = trial is not None and not trial.ok and not self.options["save_anyway"]
         if not failed:
-            done = write(self.place, settings, setup)
+            done = write.save(self.place, settings, setup)
         if as_json:
             print_json(self._report(done, setup, trial, written=not failed))
         elif failed:
@@ -237,7 +210,7 @@ class _Script:
     ) -> dict[str, Any]:
         key = setup.key if setup else Key()
         sources = {"env": f"env:{key.name}", "typed": self.place.key_file}
-        remarks = other_credential(self.place, setup) if setup and written else []
+        remarks = write.other_credential(self.place, setup) if setup and written else []
         return {
             "ok": written,
             **change_to_json(done),
@@ -254,7 +227,7 @@ class _Script:
             click.echo(f"Stored the key in {self.place.key_file}", err=True)
         warn(map(str, done.warnings))
         if setup:
-            warn(other_credential(self.place, setup))
+            warn(write.other_credential(self.place, setup))
 
     def _ask_until_settled(self, given: AuthChoice | None) -> Setup | None:
         """Ask until a model works or should be saved anyway; None for no model."""
@@ -285,7 +258,7 @@ class _Script:
 
     def _try(self, setup: Setup) -> str:
         """The kind of failure of a test request; empty if it works or cannot be tested."""
-        draft = preview(self.place, plan(setup, self.place.loaded, self.place.agent))
+        draft = write.preview(self.place, write.plan(setup, self.place.loaded, self.place.agent))
         if setup.key.source == "env" and not self.place.is_set(setup.key.name):
             person.say(f"{setup.key.name} is not set, so the model cannot be tested now.")
             return ""
@@ -296,7 +269,7 @@ class _Script:
 
     def _ask_choice(self) -> AuthChoice:
         env = self.place.loaded.env
-        keys, local = providers_with_keys(env), local_models(env)
+        keys, local = discover.providers_with_keys(env), discover.local_models(env)
         options = {
             name: f"key in {next(filter(self.place.is_set, PROVIDERS[name].env))}" for name in keys
         }
@@ -318,12 +291,12 @@ class _Script:
 
     def _ask_address(self, choice: AuthChoice) -> AuthChoice:
         """Ask for the address of providers that have several, each with its own keys."""
-        same = (each for each in CHOICES.values() if each.provider == choice.provider)
+        same = (each for each in write.CHOICES.values() if each.provider == choice.provider)
         others = {each.base_url: each for each in same if each.base_url}
         if not others or choice.base_url or not choice.provider:
             return choice
         found = {PROVIDERS[choice.provider].base_url: choice, **others}
-        configured = configured_url(self.place.loaded, choice.provider)
+        configured = write.configured_url(self.place.loaded, choice.provider)
         question = "Which address is the key for?"
         return found[person.choose(question, dict.fromkeys(found, ""), configured)]
 
@@ -373,16 +346,16 @@ class _Script:
         if ways and choice.is_local:
             raise click.UsageError(f"{choice.id} needs no key")
         if name is not None:
-            if not VARIABLE.fullmatch(name):
+            if not write.VARIABLE.fullmatch(name):
                 raise click.UsageError("--api-key-env takes a name, such as MY_API_KEY")
             return Key("env", name)
         if text is not None:
             warn(["other users can see --api-key in the process list; use --api-key-stdin"])
-            return Key("typed", secret=_check("--api-key", clean_key, text))
+            return Key("typed", secret=_check("--api-key", write.clean_key, text))
         if not is_piped:
             return None
-        text = sys.stdin.read(MAX_KEY * 2) if sys.stdin is not None else ""
-        return Key("typed", secret=_check("--api-key-stdin", clean_key, text))
+        text = sys.stdin.read(write.MAX_KEY * 2) if sys.stdin is not None else ""
+        return Key("typed", secret=_check("--api-key-stdin", write.clean_key, text))
 
     def _type_key(self, provider: str, names: tuple[str, ...], *, needed: bool = True) -> Key:
         """Ask for a key without echo; if left empty, a variable to be set later, or no key."""
@@ -390,7 +363,7 @@ class _Script:
         empty = f"you set {later.name} later" if later.name else "no key is needed"
         return person.ask_unseen(
             f"Key for {provider} (not shown; leave it empty if {empty})",
-            lambda text: Key("typed", secret=clean_key(text)) if text else later,
+            lambda text: Key("typed", secret=write.clean_key(text)) if text else later,
         )
 
     def _known_setup(self, choice: AuthChoice, key: Key) -> Setup:
@@ -412,7 +385,7 @@ class _Script:
     def _read_model(self, choice: AuthChoice) -> str:
         provider, given = choice.provider, self.options["model"]
         if given is None:
-            usual = default_model(provider)
+            usual = discover.default_model(provider)
             found = [usual.id] if usual else probe.offered_models(self.place, choice)
             if not found:
                 raise click.UsageError(f"{provider} lists no models here; name one with --model")
@@ -485,7 +458,7 @@ class _Script:
                 return address._replace(is_private=private)
 
     def _takes_images(self, model: str) -> bool:
-        by_name = infer_images(model)
+        by_name = discover.infer_images(model)
         if not self.asks:
             said = self.options["custom_image_input"]
             return said or (bool(by_name) and not self.options["custom_text_input"])
@@ -513,6 +486,7 @@ def _ask_api(url: str, listing: probe.ModelList | None) -> str:
 
 def _read_window(text: str) -> int:
     digits = text.replace(",", "").replace("_", "")
-    if digits.isdecimal() and len(digits) < 10 and MIN_WINDOW <= int(digits) <= MAX_WINDOW:
+    least, most = discover.MIN_WINDOW, discover.MAX_WINDOW
+    if digits.isdecimal() and len(digits) < 10 and least <= int(digits) <= most:
         return int(digits)
-    raise ValueError(f"type a number of {MIN_WINDOW:,} or more, such as 128000")
+    raise ValueError(f"type a number of {least:,} or more, such as 128000")

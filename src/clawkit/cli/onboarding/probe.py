@@ -24,17 +24,9 @@ from clawkit.config.load import loads
 from clawkit.config.modelref import ModelRef, normalize_provider, parse_ref
 from clawkit.content import Assistant, Text, User
 from clawkit.errors import ClawkitError, ConfigError
+from clawkit.models import discover
 from clawkit.models.catalog import Catalog
 from clawkit.models.credentials import Credential, Credentials
-from clawkit.models.discover import (
-    fetch_json,
-    infer_images,
-    is_model_id,
-    local_models,
-    ollama_origin_of,
-    show_model,
-    window_size,
-)
 from clawkit.models.known import LOCAL_WINDOW, PROVIDERS, base_url_of, known_model, read_address
 from clawkit.models.protocols import Api, ErrorKind, Facts, ModelError, Request
 from clawkit.net.addresses import Kind, Target, kind_of, kind_of_name, parse_url, refusal
@@ -70,7 +62,7 @@ def list_models(base_url: str, secret: str, route: Route = DIRECT) -> ModelList 
         headers["authorization"] = f"Bearer {secret}"
     base = base_url.rstrip("/")
     for start in (base, f"{base}/v1"):
-        data = fetch_json("GET", f"{start}/models", headers=headers, route=route)
+        data = discover.fetch_json("GET", f"{start}/models", headers=headers, route=route)
         if listing := read_listing(data, base, start):
             return listing
     return None
@@ -91,16 +83,16 @@ def read_listing(data: Any, base: str, start: str) -> ModelList | None:
 
 def _read_row(row: Any) -> tuple[str, int] | None:
     name = (row.get("id") or row.get("name")) if isinstance(row, dict) else None
-    if not isinstance(name, str) or not is_model_id(name := name.removeprefix("models/")):
+    if not isinstance(name, str) or not discover.is_model_id(name := name.removeprefix("models/")):
         return None
-    return name, max(window_size(row.get(key)) for key in _WINDOWS)
+    return name, max(discover.window_size(row.get(key)) for key in _WINDOWS)
 
 
 def window_of(model: str, listed: int = 0, url: str = "") -> tuple[int, bool]:
     """The context window of a model in tokens, and whether that is known or only a default."""
-    if origin := ollama_origin_of(url):
+    if origin := discover.ollama_origin_of(url):
         # Capped: Ollama allocates memory for the whole window.
-        return min(show_model(origin, model).window or LOCAL_WINDOW, LOCAL_WINDOW), True
+        return min(discover.show_model(origin, model).window or LOCAL_WINDOW, LOCAL_WINDOW), True
     known = (known_model(name, model) for name in PROVIDERS)
     size = listed or max((each.context_window for each in known if each), default=0)
     return (size, True) if size else (Facts().context_window, False)
@@ -178,7 +170,7 @@ def read_model_id(text: str, provider: str) -> str:
     with suppress(ValueError):
         ref = parse_ref(name)
         name = ref.id if ref.provider == provider else name
-    if not is_model_id(name):
+    if not discover.is_model_id(name):
         raise ValueError("invalid model id")
     return name
 
@@ -204,7 +196,7 @@ def offered_models(place: ConfigTarget, choice: AuthChoice) -> list[str]:
     """Models of a server on this machine."""
     env = place.loaded.env
     if choice.provider == "ollama":
-        return local_models(env)
+        return discover.local_models(env)
     listing = list_models(base_url_of(PROVIDERS[choice.provider], env), "")
     return list(listing.models) if listing else []
 
@@ -217,8 +209,8 @@ def known_setup(
     entry: dict[str, object] | None = None
     if choice.provider == "ollama" and look:
         origin = base_url_of(PROVIDERS["ollama"], place.loaded.env).removesuffix("/v1")
-        shown = show_model(origin, model)
-        images = bool(infer_images(model))
+        shown = discover.show_model(origin, model)
+        images = bool(discover.infer_images(model))
         sees = images if shown.images is None else shown.images
         window = {"contextWindow": shown.window} if 0 < shown.window < LOCAL_WINDOW else {}
         # Only write what differs from the default assumptions.

@@ -325,7 +325,7 @@ def preview(place: ConfigTarget, settings: list[Setting], *, dry_run: bool = Tru
     return change(place.file, lambda text: edited(text, settings), paths=paths, dry_run=dry_run)
 
 
-def write(place: ConfigTarget, settings: list[Setting], setup: Setup | None = None) -> Change:
+def save(place: ConfigTarget, settings: list[Setting], setup: Setup | None = None) -> Change:
     """Write key and configuration, both or neither. Signals such as Ctrl-C wait until then."""
     held = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP}
     mask = signal.pthread_sigmask(signal.SIG_BLOCK, held)
