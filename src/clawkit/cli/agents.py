@@ -9,18 +9,9 @@ from typing import Any
 import click
 
 from clawkit.agent.model_selection import Selection
+from clawkit.cli import options as cli
 from clawkit.cli.config import make_change
 from clawkit.cli.onboarding.write import agent_path
-from clawkit.cli.options import (
-    change_options,
-    config_option,
-    json_option,
-    print_json,
-    print_table,
-    suggest,
-    warn,
-    wrong_usage,
-)
 from clawkit.config.file_edit import content, set_setting, unset_setting
 from clawkit.config.load import load
 from clawkit.config.paths import abbreviate_home
@@ -35,8 +26,8 @@ _VALID = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
 
 
 @click.command("list")
-@json_option
-@config_option
+@cli.json_option
+@cli.config_option
 def list_agents(as_json: bool, config_file: str | None) -> None:
     """List agents, the default one first.
 
@@ -48,7 +39,7 @@ def list_agents(as_json: bool, config_file: str | None) -> None:
     ids = [default, *(id_ for id_ in agents.by_id() if id_ != default)]
     rows = [_to_json(agents, id_) for id_ in ids]
     if as_json:
-        print_json({"default": default, "agents": rows})
+        cli.print_json({"default": default, "agents": rows})
     else:
         cells = [
             (
@@ -62,8 +53,9 @@ def list_agents(as_json: bool, config_file: str | None) -> None:
             for row in rows
         ]
         head = ("ID", "", "NAME", "MODEL", "WORKSPACE", "SETTING")
-        print_table(head, [[printable(one_line(cell, 80), "") for cell in row] for row in cells])
-    warn(map(str, loaded.warnings))
+        table = [[printable(one_line(cell, 80), "") for cell in row] for row in cells]
+        cli.print_table(head, table)
+    cli.warn(map(str, loaded.warnings))
 
 
 def _to_json(agents: Agents, id_: str) -> dict[str, Any]:
@@ -84,7 +76,7 @@ def _to_json(agents: Agents, id_: str) -> dict[str, Any]:
 @click.option("--name", help="Display name.")
 @click.option("--workspace", metavar="DIR", help="Directory it works in.")
 @click.option("--model", help="Model to use: provider/model, a model id or an alias.")
-@change_options
+@cli.change_options
 def add(
     agent_id: str, name: str | None, workspace: str | None, model: str | None, **how: Any
 ) -> None:
@@ -110,7 +102,7 @@ def add(
     if workspace and not workspace.startswith("~"):
         workspace = os.path.abspath(workspace)
     if model:
-        with wrong_usage():
+        with cli.wrong_usage():
             model = str(Selection(loaded, loaded.config.agents.default_id()).find(model))
     given = {"name": name, "workspace": workspace, "model": model}
     agent = {key: value for key, value in given.items() if value}
@@ -129,14 +121,14 @@ def add(
 @click.command()
 @_ID
 @click.option("--force", is_flag=True, help="Remove it even if it is the default or only agent.")
-@change_options
+@cli.change_options
 def remove(agent_id: str, force: bool, **how: Any) -> None:
     """Remove the agent ID from the configuration. Its sessions and files are kept."""
     agents = load(how["config_file"]).config.agents
     known = agents.by_id()
     path = agent_path(agents, agent_id)
     if path is None:
-        hint = suggest(agent_id, known) or f"; there are: {', '.join(known) or 'none'}"
+        hint = cli.suggest(agent_id, known) or f"; there are: {', '.join(known) or 'none'}"
         raise ClawkitError(f"the configuration has no agent {one_line(agent_id, 60)!r}{hint}")
     id_ = agent_id.strip().lower()
     if not force and (id_ == agents.default_id() or len(known) == 1):

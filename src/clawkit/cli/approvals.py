@@ -18,22 +18,7 @@ import click
 from clawkit.approvals import entries
 from clawkit.approvals.audit import read as read_log
 from clawkit.approvals.presets import PRESETS
-from clawkit.cli.options import (
-    Settings,
-    can_ask,
-    columns,
-    config_option,
-    counted,
-    json_option,
-    print_done,
-    print_json,
-    read_input,
-    read_settings,
-    refuse_commands,
-    scope_options,
-    warn,
-)
-from clawkit.cli.options import suggest as did_you_mean
+from clawkit.cli import options as cli
 from clawkit.config.paths import approvals_file, audit_file, home, waiting_file
 from clawkit.core.approval import Extent
 from clawkit.errors import ConflictError
@@ -81,8 +66,8 @@ _EVERY = "*"
     help="Read one case per line from standard input, such as "
     '{"command": "ls", "allowlist": ["ls"]}, and print one line for each.',
 )
-@json_option
-@scope_options
+@cli.json_option
+@cli.scope_options
 def check(
     command: str | None,
     allow: tuple[str, ...],
@@ -101,8 +86,8 @@ def check(
     if more := click.get_current_context().args:
         whole = shlex.quote(one_line(" ".join((command or "", *more)), 60))
         raise click.UsageError(f"quote the command: clawkit approvals check {whole}")
-    settings = read_settings(options)
-    warn(map(str, settings.loaded.warnings))
+    settings = cli.read_settings(options)
+    cli.warn(map(str, settings.loaded.warnings))
     case: dict[str, Any] = {key: options[key] for key in ("cwd", "security", "ask", "place")}
     case |= {"command": command, "allowlist": list(allow) or None}
     case |= {"safeBins": list(safe_bins) or None}
@@ -124,20 +109,20 @@ def check(
     except ValueError as error:
         raise click.UsageError(str(error)) from None
     if as_json:
-        print_json(to_json(decision))
+        cli.print_json(to_json(decision))
     else:
         show(decision, command, checker.backend)
     sys.exit(0 if decision.verdict == "allow" else 3)
 
 
 @click.command()
-@json_option
+@cli.json_option
 def pending(as_json: bool) -> None:
     """List the requests that are waiting for an answer."""
     now_ms = round(time.time() * 1000)
     found = _pending(now_ms)
     if as_json:
-        print_json([_row(each, now_ms) for each in found])
+        cli.print_json([_row(each, now_ms) for each in found])
         return
     if not found:
         click.echo("No requests are pending.", err=True)
@@ -148,7 +133,7 @@ def pending(as_json: bool) -> None:
         left = human_time(max(0, each.expires_ms - now_ms) / 1000)
         gone = "; the process that asked has exited" if each.orphaned else ""
         click.secho(f"{each.slug}  {left} left{gone}", bold=True)
-        for row in render(each.question, width=(columns() or _WIDTH) - 2).split("\n"):
+        for row in render(each.question, width=(cli.columns() or _WIDTH) - 2).split("\n"):
             click.echo(f"  {row}")
         always = "|allow-always" if each.question.stored else ""
         click.echo(f"  Answer: clawkit approvals resolve {each.slug} allow-once{always}|deny")
@@ -163,7 +148,7 @@ def pending(as_json: bool) -> None:
     help="How much allow-always covers. Default: the narrowest that was offered.",
 )
 @click.option("--reason", default="", help="Reason, shown to the model.")
-@json_option
+@cli.json_option
 def resolve(approval: str, decision: str, extent: str | None, reason: str, as_json: bool) -> None:
     """Answer the request ID with allow-once, allow-always or deny.
 
@@ -173,7 +158,7 @@ def resolve(approval: str, decision: str, extent: str | None, reason: str, as_js
 
     from clawkit.approvals.broker import Broker
 
-    refuse_commands()
+    cli.refuse_commands()
     if extent is not None and decision != "allow-always":
         raise click.UsageError("--extent requires allow-always")
     waiting = _waiting()
@@ -193,7 +178,7 @@ def resolve(approval: str, decision: str, extent: str | None, reason: str, as_js
         authorized=True,
     )
     if as_json:
-        print_json({"id": done.id, "decision": decision, "extent": extent, "reason": reason})
+        cli.print_json({"id": done.id, "decision": decision, "extent": extent, "reason": reason})
         return
     shown = f" ({extent})" if extent else ""
     click.echo(f"{done.slug}: {decision}{shown}", err=True)
@@ -202,7 +187,7 @@ def resolve(approval: str, decision: str, extent: str | None, reason: str, as_js
 
 
 @click.command()
-@json_option
+@cli.json_option
 def get(as_json: bool) -> None:
     """Show the approvals file and its revision."""
     from clawkit.approvals.file import read_document
@@ -210,19 +195,19 @@ def get(as_json: bool) -> None:
     path = approvals_file(os.environ)
     document = read_document(path)
     if as_json:
-        print_json({"path": path, "revision": document.revision, "document": document.shown})
+        cli.print_json({"path": path, "revision": document.revision, "document": document.shown})
         return
     if not document.exists:
         click.echo(f"{path} does not exist yet, so only the configuration applies.", err=True)
         return
-    print_json(document.shown)
+    cli.print_json(document.shown)
     click.echo(f"{path}, revision {document.revision}", err=True)
 
 
 @click.command("set")
 @click.option("--file", "file", metavar="FILE", help="The new file; - for standard input.")
 @click.option("--base", metavar="REVISION", help="Fail if the file is no longer at this revision.")
-@json_option
+@cli.json_option
 def set_(file: str | None, base: str | None, as_json: bool) -> None:
     """Replace the approvals file with another JSON file.
 
@@ -233,27 +218,27 @@ def set_(file: str | None, base: str | None, as_json: bool) -> None:
     """
     from clawkit.approvals.file import MAX_BYTES, replace
 
-    refuse_commands()
+    cli.refuse_commands()
     if file is None:
         raise click.UsageError("name the file: clawkit approvals set --file new.json")
     try:
-        text = read_input(file, MAX_BYTES).decode()
+        text = cli.read_input(file, MAX_BYTES).decode()
     except ValueError:
         raise click.UsageError(f"cannot read {file!r}: it is not UTF-8") from None
     path = approvals_file(os.environ)
     document = replace(path, text, base)
     written = {"path": path, "revision": document.revision}
-    print_done(as_json, written, f"{path}: revision {document.revision}")
+    cli.print_done(as_json, written, f"{path}: revision {document.revision}")
 
 
 @click.command()
 @click.option("--limit", type=click.IntRange(1, 10_000), default=20, show_default=True)
-@json_option
+@cli.json_option
 def log(limit: int, as_json: bool) -> None:
     """Show the most recent decisions about commands, newest last."""
     records = list(read_log(audit_file(os.environ), limit))
     if as_json:
-        print_json(records)
+        cli.print_json(records)
         return
     if not records:
         click.echo("No decisions recorded yet.", err=True)
@@ -275,8 +260,8 @@ def log(limit: int, as_json: bool) -> None:
     show_default=True,
     help="How many decisions to consider.",
 )
-@json_option
-@config_option
+@cli.json_option
+@cli.config_option
 def suggest(limit: int, as_json: bool, config_file: str | None) -> None:
     """Suggest allowlist entries that would have avoided approval requests."""
     from clawkit.approvals.allow_always import suggest as make
@@ -285,10 +270,10 @@ def suggest(limit: int, as_json: bool, config_file: str | None) -> None:
     from clawkit.core.context import Scope
 
     loaded = load(config_file)
-    settings = Settings(loaded, Scope(agent=loaded.config.agents.default_id()), None)
+    settings = cli.Settings(loaded, Scope(agent=loaded.config.agents.default_id()), None)
     found = make(read_log(audit_file(os.environ), limit), Checker(settings).rules_for)
     if as_json:
-        print_json([each._asdict() for each in found])
+        cli.print_json([each._asdict() for each in found])
         return
     if not found:
         click.echo("No command was approved often enough to suggest an entry.", err=True)
@@ -308,8 +293,8 @@ def watch() -> None:
     """
     import asyncio
 
-    refuse_commands()
-    if not can_ask():
+    cli.refuse_commands()
+    if not cli.can_ask():
         raise click.UsageError("watch needs a terminal to read your answers")
     asyncio.run(_watch())
 
@@ -374,7 +359,7 @@ async def _watch() -> None:
         click.echo(f"Waiting for requests at {path}. Press Ctrl-C to stop.", err=True)
         # Earlier requests can only be answered by `resolve`.
         if waiting := len(_pending(round(time.time() * 1000))):
-            said = f"{counted(waiting, 'earlier request')} pending: clawkit approvals pending"
+            said = f"{cli.counted(waiting, 'earlier request')} pending: clawkit approvals pending"
             click.echo(said, err=True)
         await done.wait()
     finally:
@@ -382,7 +367,7 @@ async def _watch() -> None:
 
 
 @click.command("list")
-@json_option
+@cli.json_option
 def list_(as_json: bool) -> None:
     """List the entries, and when each was last used."""
     from clawkit.approvals.file import read_document
@@ -393,7 +378,7 @@ def list_(as_json: bool) -> None:
             {"agent": item.agent, **entries.entry_to_json(item.entry), "lastUsedAtMs": item.used_ms}
             for item in document.items
         )
-        print_json(list(shown))
+        cli.print_json(list(shown))
         return
     if not document.items:
         click.echo(
@@ -445,7 +430,7 @@ def list_(as_json: bool) -> None:
 @click.option(
     "--write", metavar="PATH", multiple=True, help="A path outside the workspace it may write to."
 )
-@json_option
+@cli.json_option
 def add(
     pattern: str | None, agent: str, rule: str | None, preset: str | None, **options: Any
 ) -> None:
@@ -462,7 +447,7 @@ def add(
     from clawkit.approvals.allowlist import PLAIN_GRANTS
     from clawkit.approvals.file import add_entry
 
-    refuse_commands()
+    cli.refuse_commands()
     if preset is not None and rule is not None:
         raise click.UsageError("--preset and --args cannot be combined")
     if preset is not None:
@@ -499,10 +484,10 @@ def add(
     except ValueError as error:
         raise click.UsageError(str(error)) from None
     document, added = add_entry(approvals_file(os.environ), agent, entry)
-    warn(_entry_warnings(entry))
+    cli.warn(_entry_warnings(entry))
     done = {"added": added, "revision": document.revision, **entries.entry_to_json(entry)}
     word = "allowed" if added else "already allowed"
-    print_done(options["as_json"], done, f"{word}: {entries.describe_entry(entry)}")
+    cli.print_done(options["as_json"], done, f"{word}: {entries.describe_entry(entry)}")
 
 
 def _absolute(path: str) -> str:
@@ -516,7 +501,7 @@ def _read_rule(text: str) -> object:
         except (ValueError, RecursionError) as error:
             raise click.UsageError(f"--args is not JSON: {error}") from None
     if text != "any" and text not in PRESETS:
-        hint = did_you_mean(text, ("any", *PRESETS)) or f"; use one of {', '.join(PRESETS)}, any"
+        hint = cli.suggest(text, ("any", *PRESETS)) or f"; use one of {', '.join(PRESETS)}, any"
         raise click.UsageError(f"unknown preset {one_line(text, 40)!r}{hint}")
     return text
 
@@ -540,16 +525,16 @@ def _entry_warnings(entry: Entry) -> Iterator[str]:
 @click.command()
 @click.argument("which", metavar="ID|PATTERN")
 @click.option("--agent", help="Only entries for this agent.")
-@json_option
+@cli.json_option
 def remove(which: str, agent: str | None, as_json: bool) -> None:
     """Remove an entry by its id, a prefix of its id, or its pattern."""
     from clawkit.approvals.file import remove_entry
 
-    refuse_commands()
+    cli.refuse_commands()
     document, item = remove_entry(approvals_file(os.environ), agent, which)
     removed = {"agent": item.agent, **entries.entry_to_json(item.entry)}
     done = {"revision": document.revision, "removed": removed}
-    print_done(as_json, done, f"removed: {entries.describe_entry(item.entry)}")
+    cli.print_done(as_json, done, f"removed: {entries.describe_entry(item.entry)}")
 
 
 def _one(text: str) -> str:

@@ -11,17 +11,7 @@ from typing import Any
 import click
 import msgspec
 
-from clawkit.cli.options import (
-    change_options,
-    config_option,
-    json_option,
-    print_json,
-    print_location,
-    print_text,
-    read_input,
-    refuse_commands,
-    warn,
-)
+from clawkit.cli import options as cli
 from clawkit.config import file_edit as edits
 from clawkit.config import schema as settings
 from clawkit.config.json5 import Json5Error, PathError, format_path, parse, parse_path
@@ -44,8 +34,8 @@ _REPLACE = click.option("--replace", is_flag=True, help="Allow the change to rem
 
 @click.command()
 @click.argument("path", metavar="[PATH]", default="")
-@json_option
-@config_option
+@cli.json_option
+@cli.config_option
 def get(path: str, as_json: bool, config_file: str | None) -> None:
     """Print a setting as it is in the file, or all of them without PATH.
 
@@ -54,7 +44,7 @@ def get(path: str, as_json: bool, config_file: str | None) -> None:
     """
     content = _content(config_file)
     if not path:
-        print_json(masked(content))
+        cli.print_json(masked(content))
         return
     steps = _parse_path(path)
     # Mask the whole file first: the name of an enclosing key may be what makes a value a secret.
@@ -63,9 +53,9 @@ def get(path: str, as_json: bool, config_file: str | None) -> None:
         _report_unset(path, steps, as_json)
         sys.exit(1)
     if as_json or not isinstance(shown, str):
-        print_json(shown)
+        cli.print_json(shown)
     else:
-        print_text(shown)
+        cli.print_text(shown)
 
 
 def _report_unset(path: str, steps: settings.Path, as_json: bool) -> None:
@@ -79,7 +69,7 @@ def _report_unset(path: str, steps: settings.Path, as_json: bool) -> None:
     unset = f" and has no default. {about}".rstrip()
     applies = unset if default is None else f"; the default is {json.dumps(default)}"
     if as_json:
-        print_json({"path": format_path(found.path), "set": False, "default": default})
+        cli.print_json({"path": format_path(found.path), "set": False, "default": default})
     else:
         click.echo(f"clawkit: {path!r} is not set{applies}", err=True)
 
@@ -90,7 +80,7 @@ def _report_unset(path: str, steps: settings.Path, as_json: bool) -> None:
 @click.option("--strict-json", is_flag=True, help="Accept only JSON, with text in quotes.")
 @click.option("--merge", is_flag=True, help="Merge an object into the existing one.")
 @_REPLACE
-@change_options
+@cli.change_options
 def set_(path: str, value: str, strict_json: bool, merge: bool, replace: bool, **how: Any) -> None:
     """Set a setting. VALUE is JSON5; anything else is taken as text.
 
@@ -115,7 +105,7 @@ def set_(path: str, value: str, strict_json: bool, merge: bool, replace: bool, *
 @click.command()
 @_PATH
 @click.option("--force", is_flag=True, help="Allow a change that removes most of the file.")
-@change_options
+@cli.change_options
 def unset(path: str, force: bool, **how: Any) -> None:
     """Remove a setting, so that its default applies again."""
     steps = _parse_path(path)
@@ -129,7 +119,7 @@ def unset(path: str, force: bool, **how: Any) -> None:
 @click.argument("source", metavar="[-]", required=False)
 @click.option("--file", "patch_file", metavar="FILE", help="Read the patch from FILE.")
 @_REPLACE
-@change_options
+@cli.change_options
 def patch(source: str | None, patch_file: str | None, replace: bool, **how: Any) -> None:
     """Change many settings at once: all of them or none.
 
@@ -156,12 +146,12 @@ def patch(source: str | None, patch_file: str | None, replace: bool, **how: Any)
 @click.command()
 def schema() -> None:
     """Print the JSON Schema of the configuration, for editors."""
-    print_json(settings.json_schema())
+    cli.print_json(settings.json_schema())
 
 
 @click.command()
-@json_option
-@config_option
+@cli.json_option
+@cli.config_option
 def validate(as_json: bool, config_file: str | None) -> None:
     """Check the configuration. Prints all errors; exit code 2 if there are any."""
     file = _file(config_file)
@@ -175,7 +165,7 @@ def validate(as_json: bool, config_file: str | None) -> None:
     except ConfigError as error:
         issues = list(error.issues)
     if as_json:
-        print_json(
+        cli.print_json(
             {
                 "ok": not issues,
                 "file": file,
@@ -192,16 +182,16 @@ def validate(as_json: bool, config_file: str | None) -> None:
             included = f", with {len(files) - 1} included" if len(files) > 1 else ""
             verdict = f": valid{included}" if files else " does not exist; the defaults apply"
             click.echo(f"{file}{verdict}")
-        warn(map(str, warnings))
+        cli.warn(map(str, warnings))
     sys.exit(2 if issues else 0)
 
 
 @click.command("file")
-@json_option
-@config_option
+@cli.json_option
+@cli.config_option
 def file_(as_json: bool, config_file: str | None) -> None:
     """Print the path of the file in use."""
-    print_location(as_json, "file", _file(config_file), "`clawkit config set`")
+    cli.print_location(as_json, "file", _file(config_file), "`clawkit config set`")
 
 
 def _file(given: str | None) -> str:
@@ -220,7 +210,7 @@ def _content(config_file: str | None) -> Any:
     except Json5Error as error:
         message = f"{error.message} (column {error.column})"
         raise ConfigError([Issue("", message, file, error.line)]) from error
-    warn(map(str, tree.issues))
+    cli.warn(map(str, tree.issues))
     return tree.value
 
 
@@ -262,7 +252,7 @@ def _read_patch(source: str | None, patch_file: str | None) -> dict[str, Any]:
     if not patch_file and (sys.stdin is None or (source is None and sys.stdin.isatty())):
         raise click.UsageError("give --file FILE, or - to type the patch and end it with Ctrl-D")
     limit = MAX_PATCH_FILE if patch_file else MAX_PATCH_STDIN
-    data = read_input(patch_file or "-", limit)
+    data = cli.read_input(patch_file or "-", limit)
     if len(data) > limit:
         raise click.UsageError(f"the patch is larger than {limit // 1024 // 1024} MiB")
     try:
@@ -288,21 +278,21 @@ def make_change(
 ) -> None:
     """Edit the file and print what changed; `paths` are the settings to be changed."""
     if not dry_run:
-        refuse_commands()
+        cli.refuse_commands()
     done = edits.change(
         _file(config_file), edit, paths=paths, allow_shrink=allow_shrink, dry_run=dry_run
     )
     if as_json:
         issues = [each._asdict() for each in done.issues]
         warnings = [each._asdict() for each in done.warnings]
-        print_json({**change_to_json(done), "issues": issues, "warnings": warnings})
+        cli.print_json({**change_to_json(done), "issues": issues, "warnings": warnings})
         return
     print_diff(done)
     would = dry_run and done.before != done.after
     draft = f"This would change {done.file}; nothing was written."
     click.echo(draft if would else say_written(done), err=True)
-    warn(f"still invalid: {issue}" for issue in map(str, done.issues))
-    warn(map(str, done.warnings))
+    cli.warn(f"still invalid: {issue}" for issue in map(str, done.issues))
+    cli.warn(map(str, done.warnings))
 
 
 def change_to_json(done: edits.Change) -> dict[str, Any]:

@@ -70,10 +70,11 @@ class Finding(NamedTuple):
     """What to type or to change; empty when there is nothing to do."""
 
 
+Findings = Iterator[Finding]
 ok, warn, fault = (partial(Finding, each) for each in get_args(Level))
 
 
-def check_platform() -> Iterator[Finding]:
+def check_platform() -> Findings:
     system = platform.system()
     yield ok(f"Python {platform.python_version()} on {system} {platform.release()}")
     if system != "Linux":
@@ -97,7 +98,7 @@ def _kernel_resolves_paths() -> bool:
     return False
 
 
-def check_home(env: Mapping[str, str]) -> Iterator[Finding]:
+def check_home(env: Mapping[str, str]) -> Findings:
     path = home(env)
     quoted, obstacle = shlex.quote(path), obstacle_at(path, "CLAWKIT_HOME")
     try:
@@ -164,19 +165,19 @@ def open_mode(path: str) -> int:
     return stat.S_IMODE(info.st_mode) if ours and info.st_mode & 0o077 else 0
 
 
-def check_open_files(file: str, env: Mapping[str, str]) -> Iterator[Finding]:
+def check_open_files(file: str, env: Mapping[str, str]) -> Findings:
     for name in private_files(file, env):
         if os.path.isfile(name) and (mode := open_mode(name)):
             yield _open_to_others(name, mode, f"chmod 600 {shlex.quote(name)}")
 
 
-def config_errors(error: ConfigError) -> Iterator[Finding]:
+def config_errors(error: ConfigError) -> Findings:
     for issue in error.issues:
         place = f"edit {issue.file}" + (f", line {issue.line}" if issue.line else "")
         yield fault(str(issue), place if issue.file else "")
 
 
-def check_config(loaded: Loaded, file: str) -> Iterator[Finding]:
+def check_config(loaded: Loaded, file: str) -> Findings:
     if loaded.file is None:
         what = f"{file} does not exist, so the defaults apply"
         yield ok(what, "clawkit config set tools.profile coding")
@@ -194,7 +195,7 @@ def check_config(loaded: Loaded, file: str) -> Iterator[Finding]:
         yield warn(f"{section}: {message}")
 
 
-def check_old_spellings(file: str, env: Mapping[str, str]) -> Iterator[Finding]:
+def check_old_spellings(file: str, env: Mapping[str, str]) -> Findings:
     """Old spellings in the file, which `--fix` can update, and in the files it includes."""
     try:
         text = read_text(file)
@@ -214,7 +215,7 @@ def check_old_spellings(file: str, env: Mapping[str, str]) -> Iterator[Finding]:
         yield warn(counted(len(found) - MAX_LISTED, "more old spelling"))
 
 
-def check_policy(config: Config) -> Iterator[Finding]:
+def check_policy(config: Config) -> Findings:
     """Warnings of the policy for every agent, in every situation that the configuration names."""
     agents = list(config.agents.by_id()) or ["main"]
     remarks: dict[str, None] = {}
@@ -266,7 +267,7 @@ def _from_sender(scope: Scope, key: str) -> Scope:
     return replace(scope, sender=Sender(**named))
 
 
-def check_secrets(loaded: Loaded, *, allow_exec: bool) -> Iterator[Finding]:
+def check_secrets(loaded: Loaded, *, allow_exec: bool) -> Findings:
     for path, ref in _secret_references(loaded.raw, ROOT, ()):
         where = format_path(path)
         if isinstance(ref, dict):
@@ -300,7 +301,7 @@ def _secret_references(value: Any, shape: Shape, path: Path) -> Iterator[tuple[P
             yield from _secret_references(item, below(shape, index)[1], (*path, index))
 
 
-def check_workspaces(config: Config) -> Iterator[Finding]:
+def check_workspaces(config: Config) -> Findings:
     """The directories that agents work in."""
     if config.agents.defaults.workspace is None and (problem := workspace_warning(os.getcwd())):
         what, _, do = problem.partition(". ")
@@ -322,7 +323,7 @@ def check_workspaces(config: Config) -> Iterator[Finding]:
             yield fault(f"{who}: {path} is not a directory", f"mkdir -p {shlex.quote(path)}")
 
 
-def check_commands(config: Config) -> Iterator[Finding]:
+def check_commands(config: Config) -> Findings:
     """Whether commands can run, and which of their settings have no effect."""
     yield from _check_security(config)
     for folder in config.tools.exec.path_prepend:
@@ -344,7 +345,7 @@ def check_commands(config: Config) -> Iterator[Finding]:
     yield from check_extra("screen", util.find_spec("pyte"), "full-screen programs cannot be shown")
 
 
-def check_extra(extra: str, installed: object, lack: str) -> Iterator[Finding]:
+def check_extra(extra: str, installed: object, lack: str) -> Findings:
     if not installed:
         what = f"{lack}: the extra {extra} is not installed"
         yield warn(what, f"pip install 'clawkit[{extra}]'")
@@ -355,7 +356,7 @@ def _without_landlock(lack: str) -> Finding:
     return warn(what, "use Linux 5.13 or newer with Landlock enabled")
 
 
-def _check_security(config: Config) -> Iterator[Finding]:
+def _check_security(config: Config) -> Findings:
     agent, path = config.agents.default_id(), approvals_file(os.environ)
     settings = config.tools.exec.merged(config.agents.get(agent).tools.exec)
     try:
@@ -388,7 +389,7 @@ def _describe(policy: Policy) -> str:
     return f"on the host, allowlisted programs run without asking, everything else {others}"
 
 
-def check_files(config: Config) -> Iterator[Finding]:
+def check_files(config: Config) -> Findings:
     """Whether the file tools have what they need, and which settings are wrong."""
     settings = config.tools.fs
     for name, roots in (("readRoots", settings.read_roots), ("writeRoots", settings.write_roots)):
@@ -414,7 +415,7 @@ def check_files(config: Config) -> Iterator[Finding]:
     yield from check_extra("pdf", util.find_spec("pypdfium2"), "PDF files cannot be read")
 
 
-def _check_servers(settings: Fs) -> Iterator[Finding]:
+def _check_servers(settings: Fs) -> Findings:
     if not settings.lsp.enabled:
         return
     programs = Programs((), dict(os.environ))

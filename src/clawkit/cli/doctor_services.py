@@ -6,7 +6,7 @@ import errno
 import os
 import shlex
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
 
 import msgspec
@@ -15,6 +15,7 @@ from clawkit.agent.assemble import assemble
 from clawkit.cli.doctor_checks import (
     MAX_AGENTS,
     Finding,
+    Findings,
     config_errors,
     fault,
     obstacle_at,
@@ -55,7 +56,7 @@ _TO_CHOOSE = "clawkit onboard, or export ANTHROPIC_API_KEY=..."
 _OR_KEEP_NOTHING = ", or do not save sessions: clawkit agent --no-session"
 
 
-def check_models(loaded: Loaded) -> Iterator[Finding]:
+def check_models(loaded: Loaded) -> Findings:
     """Whether each agent has a usable model."""
     agents = list(loaded.config.agents.by_id()) or [loaded.config.agents.default_id()]
     findings: dict[Finding, None] = {}
@@ -81,7 +82,7 @@ def check_models(loaded: Loaded) -> Iterator[Finding]:
 
 def _check_agent(
     catalog: Catalog, source: Source, choices: Sequence[ChosenModel], whose: str
-) -> Iterator[Finding]:
+) -> Findings:
     for number, choice in enumerate(choices):
         ref = choice.ref
         if ref is None:
@@ -100,7 +101,7 @@ def _check_agent(
 
 def _check_choice(
     catalog: Catalog, ref: ModelRef, setting: str, whose: str, *, is_first: bool
-) -> Iterator[Finding]:
+) -> Findings:
     report, word = (fault, "") if is_first else (warn, "fallback ")
     try:
         catalog.endpoint(ref)
@@ -121,7 +122,7 @@ def _check_choice(
         yield ok(f"{whose}{word}{ref}, {with_}")
 
 
-def _check_providers(catalog: Catalog, choices: Sequence[ChosenModel]) -> Iterator[Finding]:
+def _check_providers(catalog: Catalog, choices: Sequence[ChosenModel]) -> Findings:
     """Whether configured providers may be connected to and have a credential."""
     chosen_ones = {choice.ref.provider for choice in choices if choice.ref}
     for service in catalog.services.values():
@@ -157,7 +158,7 @@ def address_problem(url: str, allow_private: bool | None) -> str:
     return next((refusal(kind, encrypted=encrypted, **may) for kind in kinds), "")
 
 
-def check_sessions(loaded: Loaded, env: Mapping[str, str]) -> Iterator[Finding]:
+def check_sessions(loaded: Loaded, env: Mapping[str, str]) -> Findings:
     """Whether sessions can be saved and read."""
     try:
         path = locate_store(loaded.config.session.store, env)
@@ -226,7 +227,7 @@ _USED_BY |= dict.fromkeys((*_LOCAL, "limits"), ("bwrap", "landlock"))
 """Settings that only these backends use."""
 
 
-def check_sandbox(loaded: Loaded) -> Iterator[Finding]:
+def check_sandbox(loaded: Loaded) -> Findings:
     """The sandbox of every agent; findings that several agents share are reported once."""
     seen: dict[Finding, None] = {}
     agents = loaded.config.agents
@@ -235,7 +236,7 @@ def check_sandbox(loaded: Loaded) -> Iterator[Finding]:
     yield from seen
 
 
-def _check_sandbox_of(loaded: Loaded, agent: str) -> Iterator[Finding]:
+def _check_sandbox_of(loaded: Loaded, agent: str) -> Findings:
     config, agents = loaded.config, loaded.config.agents
     settings, own = agents.sandbox_of(agent), agents.get(agent).sandbox
     key = f"{agents.key_of(agent)}.sandbox" if own is not None else "agents.defaults.sandbox"
@@ -275,7 +276,7 @@ def _check_sandbox_of(loaded: Loaded, agent: str) -> Iterator[Finding]:
     yield from _check_effect(settings, key, backend)
 
 
-def _check_backend(settings: Sandbox, choice: Choice, key: str) -> Iterator[Finding]:
+def _check_backend(settings: Sandbox, choice: Choice, key: str) -> Findings:
     if choice.backend is None:
         problem = why_unusable(settings, choice)
         what = problem or f"no sandbox is available, so commands need approval: {choice.reason}"
@@ -304,7 +305,7 @@ def _check_backend(settings: Sandbox, choice: Choice, key: str) -> Iterator[Find
         yield fault(what, "apt-get install openssh-client")
 
 
-def _check_effect(settings: Sandbox, key: str, backend: str | None) -> Iterator[Finding]:
+def _check_effect(settings: Sandbox, key: str, backend: str | None) -> Findings:
     for field in msgspec.structs.fields(Sandbox):
         name, where, why = field.name, f"{key}.{field.encode_name}", ""
         if getattr(settings, name) == getattr(Sandbox(), name):

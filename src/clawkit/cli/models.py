@@ -15,21 +15,9 @@ import click
 import msgspec
 
 from clawkit.agent.model_selection import Selection
+from clawkit.cli import options as cli
 from clawkit.cli.config import make_change
 from clawkit.cli.onboarding.write import agent_path
-from clawkit.cli.options import (
-    change_options,
-    columns,
-    config_option,
-    count_tokens,
-    json_option,
-    print_json,
-    print_table,
-    refuse_commands,
-    suggest,
-    warn,
-    widths_of,
-)
 from clawkit.config.file_edit import content, set_setting
 from clawkit.config.load import Loaded, load
 from clawkit.config.modelref import ModelRef, normalize_provider
@@ -46,15 +34,17 @@ from clawkit.models.protocols import Facts
 from clawkit.terminal_text import wrap
 from clawkit.text import human_time, one_line, printable
 
+Row = dict[str, Any]
+"""JSON data."""
 _AGENT = click.option("--agent", help="Agent whose models to show. Default: the default agent.")
 
 
 @click.command("list")
 @click.option("--all", "everything", is_flag=True, help="Include models without a key.")
 @click.option("--provider", metavar="NAME", help="Only models of this provider.")
-@json_option
+@cli.json_option
 @_AGENT
-@config_option
+@cli.config_option
 def list_models(
     everything: bool,
     provider: str | None,
@@ -73,7 +63,7 @@ def list_models(
         wanted = normalize_provider(provider) if provider else ""
         known = [*catalog.services, OPERATOR.provider]
         if wanted and wanted not in known:
-            hint = suggest(wanted, known)
+            hint = cli.suggest(wanted, known)
             raise ToolInputError(f"unknown provider {one_line(wanted, 60)!r}{hint}")
         _, choices = models_in_use(catalog)
         rows = make_rows(catalog, choices)
@@ -85,17 +75,15 @@ def list_models(
     said = [*map(str, loaded.warnings), *remarks]
     said += [f"{each.setting}: {each.problem}" for each in choices if each.problem]
     if as_json:
-        print_json({"agent": catalog.agent, "models": shown, "warnings": said})
+        cli.print_json({"agent": catalog.agent, "models": shown, "warnings": said})
         return
     if shown:
-        print_rows(shown, columns())
+        print_rows(shown, cli.columns())
     click.echo(_summary(rows, shown, wanted, catalog))
-    warn(said)
+    cli.warn(said)
 
 
-def _summary(
-    rows: Sequence[dict[str, Any]], shown: Sequence[dict[str, Any]], provider: str, catalog: Catalog
-) -> str:
+def _summary(rows: Sequence[Row], shown: Sequence[Row], provider: str, catalog: Catalog) -> str:
     usable = sum(row["usable"] for row in rows)
     text = f"{usable} of {len(rows)} models can be used."
     if provider and not rows:
@@ -110,9 +98,9 @@ def _summary(
 
 @click.command()
 @click.option("--probe", is_flag=True, help="Ask each model for one word; this costs a little.")
-@json_option
+@cli.json_option
 @_AGENT
-@config_option
+@cli.config_option
 def status(probe: bool, as_json: bool, agent: str | None, config_file: str | None) -> None:
     """Show the model in use, its fallbacks, and their credentials.
 
@@ -123,10 +111,10 @@ def status(probe: bool, as_json: bool, agent: str | None, config_file: str | Non
         report = _look(loaded, agent, probe=probe)
     said = [*map(str, loaded.warnings), *remarks]
     if as_json:
-        print_json(report | {"warnings": said})
+        cli.print_json(report | {"warnings": said})
     else:
         _print_status(report)
-        warn(said)
+        cli.warn(said)
     first = report["models"][0]
     sys.exit(1 if first["problem"] or (first["probe"] and not first["probe"]["ok"]) else 0)
 
@@ -142,7 +130,7 @@ def status(probe: bool, as_json: bool, agent: str | None, config_file: str | Non
 )
 @click.option("--no-fallback", is_flag=True, help="Use no other model if MODEL fails.")
 @click.option("--agent", help="Only for this agent. Default: all agents without their own model.")
-@change_options
+@cli.change_options
 def set_model(
     name: str, fallbacks: tuple[str, ...], no_fallback: bool, agent: str | None, **how: Any
 ) -> None:
@@ -175,12 +163,12 @@ def set_model(
         return _with_model(text, path, primary, others)
 
     make_change(edit, [path], **how)
-    warn(remarks)
+    cli.warn(remarks)
 
 
 @click.command()
 @click.option("--agent", help="Agent whose file to write. Default: the default agent.")
-@config_option
+@cli.config_option
 def write(agent: str | None, config_file: str | None) -> None:
     """Write the configured providers into the agent's models.json.
 
@@ -189,7 +177,7 @@ def write(agent: str | None, config_file: str | None) -> None:
     otherwise its other entries are kept. From then on, an address in the file takes precedence over
     the one in the configuration.
     """
-    refuse_commands()
+    cli.refuse_commands()
     catalog = Catalog.of(load(config_file), agent)
     click.echo(f"Wrote {printable(catalog.write_models_json())}")
 
@@ -200,7 +188,7 @@ def _model_setting(loaded: Loaded, agent: str | None) -> Path:
     agents = loaded.config.agents
     path = agent_path(agents, agent)
     if path is None:
-        hint = suggest(agent, agents.by_id()) or "."
+        hint = cli.suggest(agent, agents.by_id()) or "."
         raise ToolInputError(
             f"unknown agent {one_line(agent, 60)!r}{hint} Without --agent, this sets the model of "
             "all agents"
@@ -227,7 +215,7 @@ def _model_warnings(catalog: Catalog, refs: Sequence[ModelRef]) -> list[str]:
         known = [row.id for row in service.known.models] if service.known else []
         if known and ref.id not in service.models and known_model(ref.provider, ref.id) is None:
             what = f"clawkit does not know {ref}, but the provider may have it"
-            said[f"{what}{suggest(ref.id, known)}"] = None
+            said[f"{what}{cli.suggest(ref.id, known)}"] = None
         keys = access(catalog, ref.provider)
         if not keys.credentials:
             said[keys.problem or f"{ref.provider} needs a credential: {keys.missing}"] = None
@@ -238,7 +226,7 @@ HEAD = ("MODEL", "NAME", "CONTEXT", "OUTPUT", "INPUT", "THINKS", "PRICE", "KEY",
 _INDENT = "    "
 
 
-def make_rows(catalog: Catalog, choices: Sequence[ChosenModel]) -> list[dict[str, Any]]:
+def make_rows(catalog: Catalog, choices: Sequence[ChosenModel]) -> list[Row]:
     """All models as JSON data, those in use first."""
     roles: dict[ModelRef, str] = {}
     for number, choice in enumerate(choices):
@@ -268,7 +256,7 @@ _OPERATOR = {
 }
 
 
-def _row(catalog: Catalog, entry: Entry, keys: Access) -> dict[str, Any]:
+def _row(catalog: Catalog, entry: Entry, keys: Access) -> Row:
     problem = entry.problem or keys.problem
     is_allowed = catalog.is_allowed(entry.ref)
     return _facts(entry.ref, entry.facts) | {
@@ -282,7 +270,7 @@ def _row(catalog: Catalog, entry: Entry, keys: Access) -> dict[str, Any]:
     }
 
 
-def _facts(ref: ModelRef, facts: Facts) -> dict[str, Any]:
+def _facts(ref: ModelRef, facts: Facts) -> Row:
     return {
         "model": str(ref),
         "provider": ref.provider,
@@ -299,14 +287,14 @@ def _facts(ref: ModelRef, facts: Facts) -> dict[str, Any]:
 _NO_COST = {"input": 0.0, "output": 0.0, "cacheRead": 0.0, "cacheWrite": 0.0}
 
 
-def print_rows(rows: Sequence[Mapping[str, Any]], columns: int | None) -> None:
+def print_rows(rows: Sequence[Row], columns: int | None) -> None:
     """Print a table if it fits (with names if there is room), else a few lines per model."""
     cells = [_cells(row) for row in rows]
     for kept in (range(len(HEAD)), [0, *range(2, len(HEAD))]):
         head, *lines = ([line[at] for at in kept] for line in (HEAD, *cells))
-        needed = sum(width + 2 for width in widths_of([head, *lines])) - 2
+        needed = sum(width + 2 for width in cli.widths_of([head, *lines])) - 2
         if columns is None or needed <= columns:
-            print_table(head, lines)
+            cli.print_table(head, lines)
             return
     for line in cells:
         _print_block(line, columns or 0)
@@ -325,14 +313,14 @@ def _print_block(cells: Sequence[str], columns: int) -> None:
         click.echo(row.rstrip())
 
 
-def _cells(row: Mapping[str, Any]) -> tuple[str, ...]:
+def _cells(row: Row) -> tuple[str, ...]:
     window, cap, cost = row["contextWindow"], row["contextTokens"], row["cost"]
     missing = row["missing"] and f"missing: {row['missing'].partition(' or models.')[0]}"
     cells = (
         row["model"],
         row["name"],
-        count_tokens(window) + ("" if cap == window else f" (cap {count_tokens(cap)})"),
-        count_tokens(row["maxTokens"]),
+        cli.count_tokens(window) + ("" if cap == window else f" (cap {cli.count_tokens(cap)})"),
+        cli.count_tokens(row["maxTokens"]),
         "+".join(row["input"]),
         "yes" if row["reasoning"] else "",
         f"${cost['input']:g}/${cost['output']:g}" if cost else "",
@@ -342,7 +330,7 @@ def _cells(row: Mapping[str, Any]) -> tuple[str, ...]:
     return tuple(printable(" ".join(cell.split()), "") for cell in cells)
 
 
-def _note(row: Mapping[str, Any]) -> str:
+def _note(row: Row) -> str:
     notes = [row["role"], *(f"alias {alias}" for alias in row["aliases"])]
     notes += ["" if row["allowed"] else "not allowed by modelPolicy", row["problem"]]
     return ", ".join(filter(None, notes))
@@ -440,7 +428,7 @@ _SOURCES: dict[Source, str] = {
 _TO_CHOOSE = "type clawkit onboard, or set a key such as ANTHROPIC_API_KEY"
 
 
-def _look(loaded: Loaded, agent: str | None, *, probe: bool) -> dict[str, Any]:
+def _look(loaded: Loaded, agent: str | None, *, probe: bool) -> Row:
     """The report of `status` as JSON data."""
     selection = Selection(loaded, agent or loaded.config.agents.default_id())
     catalog = selection.catalog
@@ -452,10 +440,8 @@ def _look(loaded: Loaded, agent: str | None, *, probe: bool) -> dict[str, Any]:
     return {**about, "models": rows}
 
 
-def _status_of(
-    catalog: Catalog, source: Source, number: int, choice: ChosenModel
-) -> dict[str, Any]:
-    row: dict[str, Any] = {
+def _status_of(catalog: Catalog, source: Source, number: int, choice: ChosenModel) -> Row:
+    row: Row = {
         "model": str(choice.ref) if choice.ref else None,
         "name": choice.name,
         "setting": choice.setting or None,
@@ -493,7 +479,7 @@ def _status_of(
 
 
 async def _probe_all(
-    selection: Selection, choices: Sequence[ChosenModel], rows: Sequence[dict[str, Any]]
+    selection: Selection, choices: Sequence[ChosenModel], rows: Sequence[Row]
 ) -> None:
     pairs = zip(choices, rows, strict=True)
     try:
@@ -502,7 +488,7 @@ async def _probe_all(
         await selection.close()
 
 
-async def _probe(selection: Selection, ref: ModelRef | None, row: dict[str, Any]) -> None:
+async def _probe(selection: Selection, ref: ModelRef | None, row: Row) -> None:
     if ref is None or ref == OPERATOR or row["problem"]:
         return
     from clawkit.cli.onboarding.probe import ask_for_word
@@ -518,7 +504,7 @@ async def _probe(selection: Selection, ref: ModelRef | None, row: dict[str, Any]
     }
 
 
-def _print_status(report: dict[str, Any]) -> None:
+def _print_status(report: Row) -> None:
     click.echo(f"The agent {printable(report['agent'], '')} uses")
     for row in report["models"]:
         setting = f"  ({row['setting']})" if row["setting"] else ""
@@ -532,7 +518,7 @@ def _print_status(report: dict[str, Any]) -> None:
     click.echo(f"Its own models and credentials are in {printable(report['directory'], '')}")
 
 
-def _about(row: dict[str, Any]) -> Iterator[tuple[str, str | None]]:
+def _about(row: Row) -> Iterator[tuple[str, str | None]]:
     if row["endpoint"]:
         yield f"at {row['endpoint']}, which speaks {row['api']}", None
     for number, key in enumerate([*([row] if row["credential"] else ()), *row["others"]]):

@@ -18,18 +18,7 @@ from msgspec.structs import replace
 
 from clawkit.agent.assemble import assemble
 from clawkit.approvals.protocols import Confines
-from clawkit.cli.options import (
-    Settings,
-    config_option,
-    is_terminal,
-    json_option,
-    print_json,
-    print_table,
-    read_settings,
-    refuse_commands,
-    scope_options,
-    warn,
-)
+from clawkit.cli import options as cli
 from clawkit.config.load import Loaded, load
 from clawkit.config.paths import home
 from clawkit.config.sections.sandbox import Network
@@ -48,18 +37,15 @@ _Engine = Literal["docker", "podman"]
 _SLUG = 32
 
 
-def _open(options: dict[str, Any], session: str | None) -> Settings:
-    settings = read_settings(options, "main" if session is None else session)
-    warn(map(str, settings.loaded.warnings))
+def _open(options: dict[str, Any], session: str | None) -> cli.Settings:
+    settings = cli.read_settings(options, "main" if session is None else session)
+    cli.warn(map(str, settings.loaded.warnings))
     return settings
 
 
 def _join(words: Sequence[str]) -> str:
     """One word is a shell command; several are a program and its arguments."""
-    try:
-        return words[0] if len(words) == 1 else shlex.join(words)
-    except ValueError as error:
-        raise ClawkitError(str(error)) from None
+    return words[0] if len(words) == 1 else shlex.join(words)
 
 
 _session_option = click.option("--session", metavar="KEY", help="Session. Default: main.")
@@ -68,8 +54,8 @@ _session_option = click.option("--session", metavar="KEY", help="Session. Defaul
 @click.command()
 @click.argument("command", nargs=-1, type=click.UNPROCESSED, metavar="[-- COMMAND...]")
 @_session_option
-@json_option
-@scope_options
+@cli.json_option
+@cli.scope_options
 def explain(command: tuple[str, ...], session: str | None, as_json: bool, **options: Any) -> None:
     """Explain which sandbox commands run in, why, and what it allows.
 
@@ -83,7 +69,7 @@ def explain(command: tuple[str, ...], session: str | None, as_json: bool, **opti
     settings = _open(options, session)
     found = sandbox_explain.explain(settings, _join(command) if command else "")
     if as_json:
-        print_json(found)
+        cli.print_json(found)
     else:
         sandbox_explain.show(found)
     sys.exit(1 if found["problem"] else 0)
@@ -97,7 +83,7 @@ def explain(command: tuple[str, ...], session: str | None, as_json: bool, **opti
     help="Network access of the command. Default: as configured.",
 )
 @_session_option
-@scope_options
+@cli.scope_options
 def run(command: tuple[str, ...], network: Any, session: str | None, **options: Any) -> None:
     """Run a command in the sandbox, as if an agent had started it.
 
@@ -113,24 +99,24 @@ def run(command: tuple[str, ...], network: Any, session: str | None, **options: 
     if not command[0].strip():
         raise click.UsageError("the command is empty")
     if network == "full":
-        refuse_commands("widen its sandbox")
+        cli.refuse_commands("widen its sandbox")
     sys.exit(asyncio.run(_run(_open(options, session), text, network)))
 
 
 @click.command("list")
-@json_option
-@config_option
+@cli.json_option
+@cli.config_option
 def list_sandboxes(as_json: bool, config_file: str | None) -> None:
     """List the sandboxes on this machine and those of other configured backends."""
     found, problems = asyncio.run(find_all(load(config_file)))
     if as_json:
-        print_json([_row(each) for _, each in found])
+        cli.print_json([_row(each) for _, each in found])
     elif not found:
         click.echo("No sandbox exists yet; the first command creates one.", err=True)
     else:
         head = ("NAME", "BACKEND", "STATUS", "LAST USED", "AGE")
-        print_table(head, [_cells(each) for _, each in found])
-    warn(problems)
+        cli.print_table(head, [_cells(each) for _, each in found])
+    cli.warn(problems)
 
 
 def _row(instance: Instance) -> dict[str, Any]:
@@ -161,8 +147,8 @@ def _cells(instance: Instance) -> tuple[str, ...]:
 @click.option("--session", metavar="KEY", help="Sandboxes of a session.")
 @click.option("--agent", metavar="ID", help="Sandboxes of an agent.")
 @click.option("--force", is_flag=True, help="Do not ask for confirmation.")
-@json_option
-@config_option
+@cli.json_option
+@cli.config_option
 def recreate(
     everything: bool, force: bool, as_json: bool, config_file: str | None, **wanted: Any
 ) -> None:
@@ -175,30 +161,29 @@ def recreate(
     name, session, agent = (wanted[key] for key in ("name", "session", "agent"))
     if sum(value is not None for value in wanted.values()) + everything != 1:
         raise click.UsageError("give exactly one of NAME, --session, --agent and --all")
-    refuse_commands("remove sandboxes")
+    cli.refuse_commands("remove sandboxes")
     loaded = load(config_file)
     found, problems = asyncio.run(find_all(loaded))
     chosen = [(owner, each) for owner, each in found if everything or is_meant(each, **wanted)]
-    warn(problems)
+    cli.warn(problems)
     if name is not None and not chosen:
         raise click.UsageError(f"unknown sandbox {name!r}; see `clawkit sandbox list`")
     if not chosen and not everything:
         whose = f"session {session!r}" if agent is None else f"agent {agent!r}"
         raise NotFoundError(f"the {whose} has no sandbox; see `clawkit sandbox list`")
-    number = "1 sandbox" if len(chosen) == 1 else f"{len(chosen)} sandboxes"
-    if chosen and not force and is_terminal(sys.stdin):
+    if chosen and not force and cli.is_terminal(sys.stdin):
         for _, each in chosen:
             click.echo(f"  {printable(each.name, '')}", err=True)
+        number = cli.counted(len(chosen), "sandbox", "es")
         whole = "its files" if len(chosen) == 1 else "their files"
         if not click.confirm(f"Remove {number} with {whole}?", err=True):
             click.echo("Nothing was removed.", err=True)
             sys.exit(ToolAuthorizationError.exit_code)
     removed, kept = asyncio.run(remove_all(loaded, chosen))
     if as_json:
-        print_json({"removed": removed, "notRemoved": kept})
+        cli.print_json({"removed": removed, "notRemoved": kept})
     else:
-        number = "1 sandbox" if len(removed) == 1 else f"{len(removed)} sandboxes"
-        click.echo(f"Removed {number}.")
+        click.echo(f"Removed {cli.counted(len(removed), 'sandbox', 'es')}.")
         for problem in kept.values():
             click.echo(f"clawkit: {printable(problem)}", err=True)
     sys.exit(1 if kept else 0)
@@ -224,12 +209,12 @@ def is_meant(
 @click.option(
     "--engine", type=click.Choice(["docker", "podman"]), help="Default: as configured, else docker."
 )
-@config_option
+@cli.config_option
 def build(image: str | None, engine: _Engine | None, config_file: str | None) -> None:
     """Build the image for docker and podman from this machine's packages."""
     from clawkit.sandbox.engine import build_image
 
-    refuse_commands("build images")
+    cli.refuse_commands("build images")
     settings = load(config_file).config.agents.defaults.sandbox
     chosen: _Engine = engine or ("podman" if settings.backend == "podman" else "docker")
     name = image or settings.docker.image
@@ -242,7 +227,7 @@ _LOOK_S = 60.0
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
-async def _run(settings: Settings, command: str, network: Network | None) -> int:
+async def _run(settings: cli.Settings, command: str, network: Network | None) -> int:
     """The exit code of the command, or 128 plus the number of the signal that killed it."""
     loaded, scope = settings.loaded, settings.scope
     if network is not None:
@@ -281,7 +266,7 @@ async def _run(settings: Settings, command: str, network: Network | None) -> int
         await services.close()
 
 
-def _with_network(settings: Settings, network: Network) -> Any:
+def _with_network(settings: cli.Settings, network: Network) -> Any:
     config, agent = settings.loaded.config, settings.scope.agent
     changed = replace(config.agents.sandbox_of(agent), network=network)
     defaults = replace(config.agents.defaults, sandbox=changed)

@@ -17,22 +17,7 @@ import msgspec
 
 from clawkit import content
 from clawkit.call_summary import summarize_params
-from clawkit.cli.options import (
-    can_ask,
-    config_option,
-    count_tokens,
-    counted,
-    json_option,
-    limit_option,
-    print_done,
-    print_json,
-    print_location,
-    print_table,
-    print_text,
-    refuse_commands,
-    warn,
-    wrong_usage,
-)
+from clawkit.cli import options as cli
 from clawkit.config.load import Loaded, load
 from clawkit.config.paths import abbreviate_home
 from clawkit.errors import ClawkitError, NotFoundError, ToolAuthorizationError
@@ -73,7 +58,7 @@ def open_store(config_file: str | None, agent: str | None = None) -> Iterator[_O
     loaded = load(config_file)
     store = SessionStore(locate_store(loaded.config.session.store, os.environ))
     try:
-        with wrong_usage():
+        with cli.wrong_usage():
             yield _Opened(loaded, agent or loaded.config.agents.default_id(), store)
     finally:
         store.close()
@@ -83,13 +68,13 @@ def _with_store(command: Callable[..., None]) -> Callable[..., None]:
     """Add `--agent` and `--config` to a command, and pass it the opened store instead."""
 
     @click.option("--agent", help="Agent whose sessions to use. Default: the default agent.")
-    @config_option
+    @cli.config_option
     @wraps(command)
     def run(config_file: str | None, agent: str | None, **options: Any) -> None:
         if agent and options.get("all_agents"):
             raise click.UsageError("--agent and --all-agents cannot be combined")
         with open_store(config_file, agent) as opened:
-            warn(map(str, opened.loaded.warnings))
+            cli.warn(map(str, opened.loaded.warnings))
             command(opened, **options)
 
     return run
@@ -98,8 +83,8 @@ def _with_store(command: Callable[..., None]) -> Callable[..., None]:
 @click.command("list")
 @click.option("--all-agents", is_flag=True, help="Sessions of every agent.")
 @click.option("--here", is_flag=True, help="Only sessions of this directory.")
-@limit_option(20, "Maximum number.")
-@json_option
+@cli.limit_option(20, "Maximum number.")
+@cli.json_option
 @_with_store
 def list_sessions(opened: _Opened, all_agents: bool, here: bool, limit: int, as_json: bool) -> None:
     """List sessions, the most recently used first."""
@@ -111,7 +96,7 @@ def list_sessions(opened: _Opened, all_agents: bool, here: bool, limit: int, as_
     found = opened.store.recent(None if all_agents else opened.agent, place, limit + 1)
     more, found = len(found) > limit, found[:limit]
     if as_json:
-        print_json({"sessions": [session_to_json(each) for each in found], "more": more})
+        cli.print_json({"sessions": [session_to_json(each) for each in found], "more": more})
         return
     if not found:
         whose = "No agent" if all_agents else f"The agent {opened.agent!r}"
@@ -119,7 +104,7 @@ def list_sessions(opened: _Opened, all_agents: bool, here: bool, limit: int, as_
         click.echo(printable(f"{whose} has no session{where} yet."))
         return
     rows = [_cells(each, all_agents=all_agents, here=here) for each in found]
-    print_table(_HEAD, rows, min_last=_MIN_TITLE)
+    cli.print_table(_HEAD, rows, min_last=_MIN_TITLE)
     _tell_more(more, limit)
 
 
@@ -152,8 +137,8 @@ def _ago(at_ms: int) -> str:
 
 @click.command()
 @click.argument("which", metavar="[ID]", required=False)
-@limit_option(20, "Maximum number of top-level sessions.")
-@json_option
+@cli.limit_option(20, "Maximum number of top-level sessions.")
+@cli.json_option
 @_with_store
 def tree(opened: _Opened, which: str | None, limit: int, as_json: bool) -> None:
     """Show which session started which, as a tree; with ID, only below that session.
@@ -171,13 +156,13 @@ def tree(opened: _Opened, which: str | None, limit: int, as_json: bool) -> None:
     roots = [opened.find(which)] if which else top[:limit]
     more = not which and len(top) > limit
     if as_json:
-        print_json({"sessions": [_branch_to_json(each, below) for each in roots], "more": more})
+        cli.print_json({"sessions": [_branch_to_json(each, below) for each in roots], "more": more})
         return
     if not roots:
         click.echo(printable(f"The agent {opened.agent!r} has no session yet."))
         return
     rows = [row for root in roots for row in _branch(root, below, "", "")]
-    print_table(("NAME", "ID", "USED", "TURNS", "COST", "TITLE"), rows, min_last=_MIN_TITLE)
+    cli.print_table(("NAME", "ID", "USED", "TURNS", "COST", "TITLE"), rows, min_last=_MIN_TITLE)
     _tell_more(more, limit)
 
 
@@ -205,8 +190,8 @@ def _branch_to_json(session: Session, below: dict[str, list[Session]]) -> dict[s
 @click.command()
 @click.argument("words", metavar="WORDS...", nargs=-1, required=True)
 @click.option("--all-agents", is_flag=True, help="Sessions of every agent.")
-@limit_option(10, "Maximum number of messages.")
-@json_option
+@cli.limit_option(10, "Maximum number of messages.")
+@cli.json_option
 @_with_store
 def search(
     opened: _Opened, words: tuple[str, ...], all_agents: bool, limit: int, as_json: bool
@@ -234,7 +219,7 @@ def search(
             }
             for hit in found.hits
         ]
-        print_json({"results": results, "more": found.more})
+        cli.print_json({"results": results, "more": found.more})
         return
     for hit in found.hits:
         session, who = hit.session, "you" if hit.role == "user" else "model"
@@ -251,9 +236,9 @@ def search(
 
 @click.command()
 @_ID
-@limit_option(30, "Maximum number of messages.")
+@cli.limit_option(30, "Maximum number of messages.")
 @click.option("--all", "everything", is_flag=True, help="All messages from the beginning.")
-@json_option
+@cli.json_option
 @_with_store
 def show(opened: _Opened, which: str, limit: int, everything: bool, as_json: bool) -> None:
     """Show the messages and tool calls of a session.
@@ -264,7 +249,7 @@ def show(opened: _Opened, which: str, limit: int, everything: bool, as_json: boo
     entries = opened.store.history(session.id, EVERYTHING if everything else limit)
     if as_json:
         messages = [message_to_json(each) for each in entries]
-        print_json({"session": session_to_json(session), "messages": messages})
+        cli.print_json({"session": session_to_json(session), "messages": messages})
     else:
         print_transcript(session, entries)
 
@@ -272,7 +257,7 @@ def show(opened: _Opened, which: str, limit: int, everything: bool, as_json: boo
 @click.command()
 @_ID
 @click.argument("message", metavar="MESSAGE")
-@json_option
+@cli.json_option
 @_with_store
 def send(opened: _Opened, which: str, message: str, as_json: bool) -> None:
     """Leave MESSAGE for a session; its model reads it in its next turn.
@@ -280,7 +265,7 @@ def send(opened: _Opened, which: str, message: str, as_json: bool) -> None:
     If the session is in use, it is read when the current turn ends. To start a turn instead, use
     `clawkit agent --session ID -m MESSAGE`.
     """
-    refuse_commands("send messages to sessions")
+    cli.refuse_commands("send messages to sessions")
     session = opened.find(which)
     if not message.strip() or len(message) > MAX_MESSAGE:
         raise click.UsageError(f"the message must have 1 to {MAX_MESSAGE} characters")
@@ -291,28 +276,28 @@ def send(opened: _Opened, which: str, message: str, as_json: bool) -> None:
     mail = Mail(id_, session.id, "command line", "", message, wakes=True, sent_ms=now_ms())
     opened.store.mailbox.put(mail)
     queued = {"status": "queued", "notificationId": id_, "sessionKey": session.key}
-    print_done(as_json, queued, f"{_call(session)} reads it in its next turn")
+    cli.print_done(as_json, queued, f"{_call(session)} reads it in its next turn")
 
 
 @click.command()
 @_ID
 @click.argument("name", metavar="NAME")
-@json_option
+@cli.json_option
 @_with_store
 def rename(opened: _Opened, which: str, name: str, as_json: bool) -> None:
     """Rename a session to NAME, a word without spaces."""
-    refuse_commands("change what clawkit remembers")
+    cli.refuse_commands("change what clawkit remembers")
     before = opened.find(which)
     with opened.store.hold(before.id):
         session = opened.store.rename(before.id, name)
     said = f"{session.id} is now called {session.name}"
-    print_done(as_json, session_to_json(session), said)
+    cli.print_done(as_json, session_to_json(session), said)
 
 
 @click.command()
 @click.argument("which", metavar="ID...", nargs=-1, required=True)
 @click.option("-y", "--yes", is_flag=True, help="Do not ask for confirmation.")
-@json_option
+@cli.json_option
 @_with_store
 def delete(opened: _Opened, which: tuple[str, ...], yes: bool, as_json: bool) -> None:
     """Delete sessions permanently. Sessions in use are not deleted.
@@ -320,7 +305,7 @@ def delete(opened: _Opened, which: tuple[str, ...], yes: bool, as_json: bool) ->
     The exit code is 1 if one of them could not be deleted, and 2 if one does not exist; then none
     is deleted.
     """
-    refuse_commands("change what clawkit remembers")
+    cli.refuse_commands("change what clawkit remembers")
     found = list({each.id: each for each in map(opened.find, which)}.values())
     if not yes:
         _confirm(found)
@@ -334,17 +319,17 @@ def delete(opened: _Opened, which: tuple[str, ...], yes: bool, as_json: bool) ->
     said = [f"deleted {_call(each)}" for each in gone]
     said += [f"clawkit: {problem}" for problem in failed.values()]
     deleted = [each.id for each in gone]
-    print_done(as_json, {"deleted": deleted, "failed": failed}, "\n".join(said))
+    cli.print_done(as_json, {"deleted": deleted, "failed": failed}, "\n".join(said))
     sys.exit(1 if failed else 0)
 
 
 def _confirm(found: Sequence[Session]) -> None:
     """Raises if the person says no, or if there is no terminal to ask on."""
-    if not can_ask():
+    if not cli.can_ask():
         raise click.UsageError("there is no terminal to confirm on; add --yes to delete anyway")
     for session in found:
         title = one_line(session.title, _MAX_TITLE)
-        said = f"{_call(session)}, {counted(session.turns, 'turn')}, {title!r}"
+        said = f"{_call(session)}, {cli.counted(session.turns, 'turn')}, {title!r}"
         click.echo(f"  {printable(said, '')}", err=True)
     what = "this session" if len(found) == 1 else f"these {len(found)} sessions"
     if not click.confirm(f"Delete {what} permanently?", err=True):
@@ -375,7 +360,7 @@ def export(opened: _Opened, which: str, form: str, output: str | None) -> None:
     whole = {"version": 1, "session": session_to_json(session), "messages": messages}
     text = to_markdown(session, entries) if form == "markdown" else ""
     if output is None:
-        print_text(text, nl=False) if text else print_json(whole)
+        cli.print_text(text, nl=False) if text else cli.print_json(whole)
         return
     if os.path.lexists(output):
         raise click.UsageError(f"{output!r} already exists; choose another file")
@@ -390,13 +375,13 @@ def export(opened: _Opened, which: str, form: str, output: str | None) -> None:
 
 
 @click.command()
-@json_option
-@config_option
+@cli.json_option
+@cli.config_option
 def path(as_json: bool, config_file: str | None) -> None:
     """Print where sessions are stored."""
     with open_store(config_file) as opened:
-        warn(map(str, opened.loaded.warnings))
-        print_location(as_json, "path", opened.store.path, "the first session")
+        cli.warn(map(str, opened.loaded.warnings))
+        cli.print_location(as_json, "path", opened.store.path, "the first session")
 
 
 _WHOSE = {"": "you", "subagent": "sub-agents", "session": "another session"}
@@ -454,12 +439,12 @@ def _head(session: Session) -> Iterator[str]:
     name = f" ({session.name})" if session.name != session.id else ""
     yield f"{session.id}{name}: {session.title or 'no title'}"
     usage = session.usage
-    tokens = count_tokens(usage.input + usage.cache_read + usage.cache_write)
+    tokens = cli.count_tokens(usage.input + usage.cache_read + usage.cache_write)
     facts = [
         f"agent {session.agent}",
         session.model_override or session.model,
-        counted(session.turns, "turn"),
-        f"{tokens} tokens in, {count_tokens(usage.output)} out",
+        cli.counted(session.turns, "turn"),
+        f"{tokens} tokens in, {cli.count_tokens(usage.output)} out",
         cost(session),
     ]
     yield " · ".join(filter(None, facts))

@@ -49,12 +49,6 @@ _LIKELY = {
     "refused": "start over",
 }
 """The most promising remedy for each kind of failure; the default is to try again."""
-_APIS = {
-    "openai": "chat completions, which nearly every server supports",
-    "openai-responses": "OpenAI's newer API",
-    "anthropic": "messages, the API of Claude",
-    "google": "the API of Gemini",
-}
 
 
 def run_onboard(config_file: str | None, as_json: bool, options: Options) -> int:
@@ -181,9 +175,7 @@ class _Script:
 
     def without_questions(self, choice: AuthChoice | None, as_json: bool) -> int:
         if choice is None:
-            raise click.UsageError(
-                "--non-interactive requires --auth-choice; use `skip` for no model"
-            )
+            raise click.UsageError("--non-interactive requires --auth-choice (`skip` for no model)")
         if choice.id != CUSTOM and (names := _only_unasked(self.options, "custom_")):
             raise click.UsageError(f"{names[0]} requires --auth-choice {CUSTOM}")
         setup = None if choice.id == SKIP else self._find_setup(choice)
@@ -426,7 +418,7 @@ class _Script:
                 address = address._replace(url=listing.base_url)
             model = _ask_model(dict.fromkeys(listing.models if listing else (), ""), name)
         else:
-            api = APIS[options["custom_compatibility"] or "openai"]
+            api, _ = APIS[options["custom_compatibility"] or "openai"]
             read = partial(probe.read_model_id, provider=name)
             model = _check("--custom-model-id", read, given or "")
         url = "" if options.get("no_test") else address.url
@@ -479,9 +471,10 @@ def _ask_model(rows: Mapping[str, str], provider: str, current: str = "") -> str
 def _ask_api(url: str, listing: probe.ModelList | None) -> str:
     guess = "anthropic" if "anthropic" in url else "openai"
     if listing:
-        guess = next(name for name, api in APIS.items() if api == listing.api)
+        guess = next(name for name, (api, _) in APIS.items() if api == listing.api)
         person.say(f"The server responds and lists {counted(len(listing.models), 'model')}.")
-    return APIS[person.choose("Which API does it speak?", _APIS, guess)]
+    options = {name: words for name, (_, words) in APIS.items()}
+    return APIS[person.choose("Which API does it speak?", options, guess)][0]
 
 
 def _read_window(text: str) -> int:
