@@ -81,7 +81,6 @@ def _approver_beside_pipe(options: dict[str, Any]) -> Any:
 
 
 def open_agent(options: dict[str, Any], tell: Any, approver: Any = None) -> Agent:
-    """Open the conversation that the options select."""
     from clawkit.agent_session import Agent
     from clawkit.process.process_table import hide_memory
 
@@ -228,8 +227,6 @@ def has_tui() -> bool:
 
 
 class _Doors:
-    """Opens conversations with the options of the command line."""
-
     def __init__(self, options: dict[str, Any]) -> None:
         self._options = options
 

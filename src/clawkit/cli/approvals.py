@@ -463,9 +463,8 @@ def add(
             f"--arg-pattern: {one_line(regex, 80)!r} is invalid: it must be a regular expression, "
             "not empty or too long, without look-around and back-references"
         )
-    stated = {"args": args, "children": children, "argPattern": regex}
+    stated = {"pattern": pattern, "args": args, "children": children, "argPattern": regex}
     given = {key: value for key, value in stated.items() if value is not None}
-    given["pattern"] = pattern
     changes = [options[name] for name in ("no_network", "hosts", "read", "write")]
     if any(changes):
         # The grants the entry has by default, modified by the options.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import sys
@@ -42,7 +43,7 @@ class Checker:
         self._settings = settings
         config, scope = settings.loaded.config, settings.scope
         self._here = resolve_workspace(config, scope.agent, settings.workspace)
-        self._env: dict[str, str] | None = None
+        self._env: dict[str, str] = {}
         self._rules = assemble(config, scope)
         self.backend = ""
         """The sandbox backend the last case was judged with; empty for none."""
@@ -63,13 +64,11 @@ class Checker:
         scope = self._settings.scope
         services = Services(self._settings.loaded, scope, place, rules=self._rules)
         wanted = self._find_place(given, services)
-        request = Request(
-            given.command,
-            cwd,
-            self._environment(services) if given.env is None else given.env,
-            agent=scope.agent,
-            wanted=wanted,
-        )
+        if given.env is None and not self._env:
+            around: Any = services[BaseEnvironment]
+            self._env = dict(asyncio.run(around.variables()))
+        env = self._env if given.env is None else given.env
+        request = Request(given.command, cwd, env, agent=scope.agent, wanted=wanted)
         return _override(services.judge(), given), request
 
     def _find_place(self, case: _Case, services: Services) -> Wanted:
@@ -106,14 +105,6 @@ class Checker:
         except (ValueError, ToolAuthorizationError):
             return []
         return judge.find_rules(request)
-
-    def _environment(self, services: Services) -> dict[str, str]:
-        if self._env is None:
-            import asyncio
-
-            around: Any = services[BaseEnvironment]
-            self._env = dict(asyncio.run(around.variables()))
-        return self._env
 
 
 class _Case(msgspec.Struct, rename="camel"):

@@ -49,18 +49,16 @@ def get(path: str, as_json: bool, config_file: str | None) -> None:
     steps = _parse_path(path)
     # Mask the whole file first: the name of an enclosing key may be what makes a value a secret.
     shown = settings.value_at(masked(content), settings.spelled(steps, content))
-    if shown is None:
-        _report_unset(path, steps, as_json)
-        sys.exit(1)
-    if as_json or not isinstance(shown, str):
+    if isinstance(shown, str) and not as_json:
+        cli.print_text(shown)
+    elif shown is not None:
         cli.print_json(shown)
     else:
-        cli.print_text(shown)
+        _report_unset(path, settings.find(steps), as_json)
+        sys.exit(1)
 
 
-def _report_unset(path: str, steps: settings.Path, as_json: bool) -> None:
-    """Report that a setting is unknown, or that it is not set and what applies instead."""
-    found = settings.find(steps)
+def _report_unset(path: str, found: settings.Found, as_json: bool) -> None:
     if found.shape is None:
         click.echo(f"clawkit: unknown setting {path!r}. {found.hint}", err=True)
         return
@@ -130,9 +128,7 @@ def patch(source: str | None, patch_file: str | None, replace: bool, **how: Any)
     echo '{tools: {exec: {ask: "always", host: null}}}' | clawkit config patch -
     """
     if source not in (None, "-"):
-        raise click.UsageError(
-            "the patch is read from standard input (-) or from --file, not from an argument"
-        )
+        raise click.UsageError("pass the patch on standard input (-) or with --file")
     if source and patch_file:
         raise click.UsageError("give either - or --file, not both")
     given = _read_patch(source, patch_file)
@@ -313,7 +309,6 @@ def say_written(done: edits.Change) -> str:
 
 
 def print_diff(done: edits.Change) -> None:
-    """Print the diff, coloured on a terminal."""
     colours = {"-": "red", "+": "green", "@": "cyan"}
     for line in done.diff:
         head = line.startswith(("--- ", "+++ "))

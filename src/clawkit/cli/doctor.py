@@ -70,10 +70,8 @@ def doctor(
 def _diagnose(
     file: str, named: str | None, env: Mapping[str, str], *, allow_exec: bool
 ) -> tuple[list[tuple[str, Finding]], bool]:
-    """All findings, each with its section, and whether the configuration is valid.
-
-    `named` is the file from the command line, if any; `file` is the one in use.
-    """
+    """All findings, each with its section, and whether the configuration is valid. `named` is the
+    file from the command line, if any; `file` is the one in use."""
     from clawkit.cli import doctor_checks as checks
     from clawkit.cli import doctor_services as services
     from clawkit.cli.agent import has_tui

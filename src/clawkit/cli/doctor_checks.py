@@ -62,8 +62,6 @@ Level = Literal["ok", "warn", "error"]
 
 
 class Finding(NamedTuple):
-    """The result of one check."""
-
     level: Level
     what: str
     do: str = ""
@@ -302,7 +300,6 @@ def _secret_references(value: Any, shape: Shape, path: Path) -> Iterator[tuple[P
 
 
 def check_workspaces(config: Config) -> Findings:
-    """The directories that agents work in."""
     if config.agents.defaults.workspace is None and (problem := workspace_warning(os.getcwd())):
         what, _, do = problem.partition(". ")
         yield warn(what, do)
@@ -324,7 +321,6 @@ def check_workspaces(config: Config) -> Findings:
 
 
 def check_commands(config: Config) -> Findings:
-    """Whether commands can run, and which of their settings have no effect."""
     yield from _check_security(config)
     for folder in config.tools.exec.path_prepend:
         path = os.path.expanduser(folder)
@@ -390,7 +386,6 @@ def _describe(policy: Policy) -> str:
 
 
 def check_files(config: Config) -> Findings:
-    """Whether the file tools have what they need, and which settings are wrong."""
     settings = config.tools.fs
     for name, roots in (("readRoots", settings.read_roots), ("writeRoots", settings.write_roots)):
         for root in roots:

@@ -57,7 +57,6 @@ _OR_KEEP_NOTHING = ", or do not save sessions: clawkit agent --no-session"
 
 
 def check_models(loaded: Loaded) -> Findings:
-    """Whether each agent has a usable model."""
     agents = list(loaded.config.agents.by_id()) or [loaded.config.agents.default_id()]
     findings: dict[Finding, None] = {}
     # Query Ollama once, however many agents there are.
@@ -159,7 +158,6 @@ def address_problem(url: str, allow_private: bool | None) -> str:
 
 
 def check_sessions(loaded: Loaded, env: Mapping[str, str]) -> Findings:
-    """Whether sessions can be saved and read."""
     try:
         path = locate_store(loaded.config.session.store, env)
     except ConfigError as error:

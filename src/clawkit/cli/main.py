@@ -266,8 +266,7 @@ def main(context: click.Context, debug: bool) -> Any:
     """
     if context.invoked_subcommand is not None:
         return None
-    streams = (sys.stdin, sys.stdout)
-    if all(stream is not None and stream.isatty() for stream in streams):
+    if all(stream is not None and stream.isatty() for stream in (sys.stdin, sys.stdout)):
         from clawkit.cli.agent import chat
 
         return context.invoke(chat)

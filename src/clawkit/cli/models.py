@@ -30,7 +30,6 @@ from clawkit.models.discover import find_local, found_model
 from clawkit.models.known import known_model
 from clawkit.models.operator import REF as OPERATOR
 from clawkit.models.operator import Operator
-from clawkit.models.protocols import Facts
 from clawkit.terminal_text import wrap
 from clawkit.text import human_time, one_line, printable
 
@@ -157,10 +156,17 @@ def set_model(
         where = f"{agents.key_of(own)}.model"
         remarks += [f"the agent {own!r} has its own model ({where}); add --agent to change that"]
     primary, *rest = map(str, refs)
-    others = rest if fallbacks or no_fallback else None
+    chain: dict[str, Any] = {"primary": primary}
+    if fallbacks or no_fallback:
+        chain["fallbacks"] = rest
 
     def edit(text: str) -> str:
-        return _with_model(text, path, primary, others)
+        root = content(text)
+        if not isinstance(value_at(root, spelled(path, root)), dict):
+            return set_setting(text, path, chain if "fallbacks" in chain else primary)
+        for key, value in chain.items():
+            text = set_setting(text, (*path, key), value)
+        return text
 
     make_change(edit, [path], **how)
     cli.warn(remarks)
@@ -196,16 +202,6 @@ def _model_setting(loaded: Loaded, agent: str | None) -> Path:
     return (*path, "model")
 
 
-def _with_model(text: str, path: Path, primary: str, fallbacks: list[str] | None) -> str:
-    root = content(text)
-    chain = {"primary": primary} | ({} if fallbacks is None else {"fallbacks": fallbacks})
-    if isinstance(value_at(root, spelled(path, root)), dict):
-        for key, value in chain.items():
-            text = set_setting(text, (*path, key), value)
-        return text
-    return set_setting(text, path, primary if fallbacks is None else chain)
-
-
 def _model_warnings(catalog: Catalog, refs: Sequence[ModelRef]) -> list[str]:
     said: dict[str, None] = {}
     for ref in refs:
@@ -233,44 +229,23 @@ def make_rows(catalog: Catalog, choices: Sequence[ChosenModel]) -> list[Row]:
         if choice.ref is not None:
             roles[choice.ref] = f"fallback {number}" if number else "default"
     listed = {entry.ref: entry for entry in catalog.list()}
-    keys = cache(lambda provider: access(catalog, provider))
+    keys_of = cache(lambda provider: access(catalog, provider))
     rows = []
     for ref in dict.fromkeys((*roles, *listed, OPERATOR)):
         if ref == OPERATOR:
-            row = _facts(OPERATOR, Operator().facts) | _OPERATOR
+            entry = Entry(ref, Operator().facts, "known", has_credential=True)
+            keys = Access((Credential("none", "none", "", ref.provider),))
         else:
             entry = listed.get(ref) or Entry(ref, catalog.facts(ref), "known", has_credential=False)
-            row = _row(catalog, entry, keys(ref.provider))
-        rows.append(row | {"role": roles.get(ref)})
+            keys = keys_of(ref.provider)
+        rows.append(_row(catalog, entry, keys) | {"role": roles.get(ref)})
     return rows
 
 
-_OPERATOR = {
-    "source": "built-in",
-    "usable": True,
-    "allowed": True,
-    "auth": "none",
-    "missing": None,
-    "aliases": [],
-    "problem": None,
-}
-
-
 def _row(catalog: Catalog, entry: Entry, keys: Access) -> Row:
-    problem = entry.problem or keys.problem
-    is_allowed = catalog.is_allowed(entry.ref)
-    return _facts(entry.ref, entry.facts) | {
-        "source": entry.source,
-        "usable": bool(keys.credentials) and not problem and is_allowed,
-        "allowed": is_allowed,
-        "auth": keys.credentials[0].id if keys.credentials else None,
-        "missing": keys.missing or None,
-        "aliases": list(entry.aliases),
-        "problem": problem or None,
-    }
-
-
-def _facts(ref: ModelRef, facts: Facts) -> Row:
+    ref, facts, problem = entry.ref, entry.facts, entry.problem or keys.problem
+    is_built_in = ref == OPERATOR
+    is_allowed = is_built_in or catalog.is_allowed(ref)
     return {
         "model": str(ref),
         "provider": ref.provider,
@@ -281,6 +256,13 @@ def _facts(ref: ModelRef, facts: Facts) -> Row:
         "input": ["text", "image"] if facts.images else ["text"],
         "reasoning": facts.reasoning,
         "cost": {**_NO_COST, **msgspec.to_builtins(facts.cost)} if facts.cost != Cost() else None,
+        "source": "built-in" if is_built_in else entry.source,
+        "usable": bool(keys.credentials) and not problem and is_allowed,
+        "allowed": is_allowed,
+        "auth": keys.credentials[0].id if keys.credentials else None,
+        "missing": keys.missing or None,
+        "aliases": list(entry.aliases),
+        "problem": problem or None,
     }
 
 
@@ -305,12 +287,10 @@ def _print_block(cells: Sequence[str], columns: int) -> None:
     name = "" if name == model.partition("/")[2] else name
     facts = (name, f"{context} context", f"{output} output", takes, thinks and "thinks", price)
     click.secho(model, bold=True)
-    about = filter(None, (" · ".join(filter(None, facts)), note))
-    for row in (
-        *(row for text in about for row in wrap(text, columns + 1, _INDENT)),
-        _INDENT + key,
-    ):
-        click.echo(row.rstrip())
+    for text in filter(None, (" · ".join(filter(None, facts)), note)):
+        for row in wrap(text, columns + 1, _INDENT):
+            click.echo(row.rstrip())
+    click.echo(f"{_INDENT}{key}".rstrip())
 
 
 def _cells(row: Row) -> tuple[str, ...]:
@@ -388,7 +368,6 @@ class Access(NamedTuple):
 
 
 def access(catalog: Catalog, provider: str) -> Access:
-    """The credentials of a provider, or what is wrong with them."""
     try:
         found = tuple(catalog.credentials.for_provider(provider))
     except ConfigError as error:

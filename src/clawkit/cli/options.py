@@ -40,9 +40,7 @@ _SCOPE = (
     click.option(
         "--workspace", metavar="DIR", help="Workspace. Default: as configured, else this directory."
     ),
-    click.option(
-        "--agent", help="Agent whose settings apply. Default: by bindings, else the default one."
-    ),
+    click.option("--agent", help="Agent to use. Default: by bindings, else the default one."),
     _MODEL,
     click.option("--channel", default="", help="Channel the message came through."),
     click.option("--account", default="", help="Account of the channel that received it."),
@@ -73,9 +71,7 @@ _CONVERSATION = (
     click.option(
         "--session", metavar="ID", help="Resume a session by id or name, or start one by name."
     ),
-    click.option(
-        "--continue", "go_on", is_flag=True, help="Resume the last session in this directory."
-    ),
+    click.option("--continue", "go_on", is_flag=True, help="Resume this directory's last session."),
     click.option("--no-session", is_flag=True, help="Do not save the session."),
     click.option("--thinking", type=click.Choice(_THINKING), help="How much the model may think."),
     click.option(
@@ -207,10 +203,8 @@ def print_location(as_json: bool, name: str, path: str, creator: str) -> None:
 
 
 def read_input(file: str, max_bytes: int) -> bytes:
-    """Read a file, or standard input for `-`. Raises UsageError.
-
-    Returns up to one byte more than `max_bytes`, so that callers notice input that is too long.
-    """
+    """Read a file, or standard input for `-`; input that is too long has one byte more than
+    `max_bytes`. Raises UsageError."""
     try:
         if file == "-":
             return sys.stdin.buffer.read(max_bytes + 1) if sys.stdin is not None else b""
@@ -322,7 +316,6 @@ def columns() -> int | None:
 
 
 def widths_of(lines: Sequence[Sequence[str]]) -> list[int]:
-    """The width of each column of a table."""
     return [max(map(text_width, cells)) for cells in zip(*lines, strict=True)]
 
 

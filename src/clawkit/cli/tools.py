@@ -212,12 +212,8 @@ def schema(names: tuple[str, ...], provider: Provider | None, strict: bool, **op
     if strict and not target.startswith("openai"):
         raise click.UsageError("--strict requires --provider openai or openai-responses")
     chosen = [_in_force(name, assembly) for name in names] or list(assembly.tools.values())
-    cli.print_json(
-        [
-            declare(each.name, each.description, each.offered, target, strict=strict)
-            for each in chosen
-        ]
-    )
+    facts = ((each.name, each.description, each.offered) for each in chosen)
+    cli.print_json([declare(*fact, target, strict=strict) for fact in facts])
 
 
 def _in_force(name: str, assembly: Assembly) -> Any:
@@ -244,7 +240,7 @@ def call(name: str, params: str, text: bool, **options: Any) -> None:
     \b
     clawkit tools call read '{"path": "README.md", "limit": 5}' --text
     """
-    given, run = _read_params(params), _prepare(cli.read_settings(options))
+    given, run = _read_params(params), _prepare(options)
     result = asyncio.run(_closing(run, _interruptible(run, CallRequest(name, given))))
     if text:
         cli.print_text(str(result.details.get("error") or result.as_text()), err=result.is_error)
@@ -272,7 +268,7 @@ def run(file: str, later: bool, **options: Any) -> None:
     \b
     printf '{"tool":"ls"}\\n{"tool":"session_status"}\\n' | clawkit tools run -
     """
-    run = _prepare(cli.read_settings(options), later=later)
+    run = _prepare(options, later=later)
     try:
         is_stdin = file == "-" and sys.stdin is not None
         fd = os.dup(sys.stdin.fileno()) if is_stdin else os.open(file, os.O_RDONLY | os.O_CLOEXEC)
@@ -377,10 +373,10 @@ def _read_params(text: str) -> object:
         ) from None
 
 
-def _prepare(settings: cli.Settings, *, later: bool = False) -> Run:
+def _prepare(options: dict[str, Any], *, later: bool = False) -> Run:
+    settings, assembly, remarks = _open(options)
+    cli.warn(remarks)
     loaded, scope = settings.loaded, settings.scope
-    assembly = assemble(loaded.config, scope)
-    cli.warn([*map(str, loaded.warnings), *assembly.warnings])
     workspace = resolve_workspace(loaded.config, scope.agent, settings.workspace)
     if "exec" in assembly.tools:
         hide_memory()

@@ -34,10 +34,7 @@ _NEXT = "Try: clawkit chat"
 _NOTHING = "Nothing was written."
 _MOST_LISTED = 12
 _REMEDIES = {
-    "try again": "",
-    "another key": "",
-    "another model": "",
-    "start over": "",
+    **dict.fromkeys(("try again", "another key", "another model", "start over"), ""),
     "save anyway": "fix it later",
     "stop": "write nothing",
 }
@@ -52,7 +49,6 @@ _LIKELY = {
 
 
 def run_onboard(config_file: str | None, as_json: bool, options: Options) -> int:
-    """Run `clawkit onboard`; returns the exit code."""
     refuse_commands()
     try:
         choice = None if options["auth_choice"] is None else find_choice(options["auth_choice"])
@@ -73,7 +69,6 @@ def run_onboard(config_file: str | None, as_json: bool, options: Options) -> int
 
 
 def run_configure(section: str | None, config_file: str | None) -> int:
-    """Run `clawkit configure`; returns the exit code."""
     refuse_commands()
     script = _Script(write.find_place(config_file), {}, asks=True)
     _need_terminal("use `clawkit config set`, or `clawkit onboard --non-interactive`")

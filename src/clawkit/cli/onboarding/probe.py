@@ -11,14 +11,8 @@ from ipaddress import ip_address
 from typing import Any, NamedTuple
 
 from clawkit.agent.model_selection import Selection
-from clawkit.cli.onboarding.write import (
-    AuthChoice,
-    ConfigTarget,
-    Key,
-    Setup,
-    address_of,
-    configured_url,
-)
+from clawkit.cli.onboarding import write
+from clawkit.cli.onboarding.write import AuthChoice, ConfigTarget, Key, Setup
 from clawkit.config.file_edit import Change
 from clawkit.config.load import loads
 from clawkit.config.modelref import ModelRef, normalize_provider, parse_ref
@@ -176,7 +170,6 @@ def read_model_id(text: str, provider: str) -> str:
 
 
 def usual_name(address: ServerAddress) -> str:
-    """A default name for a server, derived from its address."""
     host = "local" if address.is_near else address.host
     name = re.sub(r"[^a-z0-9]+", "-", f"{host}-{address.port or ''}".lower()).strip("-")[:48]
     return f"{name}-custom" if normalize_provider(name) in PROVIDERS or not name else name
@@ -193,7 +186,6 @@ def check_name(text: str) -> str:
 
 
 def offered_models(place: ConfigTarget, choice: AuthChoice) -> list[str]:
-    """Models of a server on this machine."""
     env = place.loaded.env
     if choice.provider == "ollama":
         return discover.local_models(env)
@@ -205,7 +197,7 @@ def known_setup(
     place: ConfigTarget, choice: AuthChoice, key: Key, model: str, *, look: bool
 ) -> Setup:
     """The setup for a model of a built-in provider; with `look`, Ollama is asked about it."""
-    url = address_of(choice, configured_url(place.loaded, choice.provider))
+    url = write.address_of(choice, write.configured_url(place.loaded, choice.provider))
     entry: dict[str, object] | None = None
     if choice.provider == "ollama" and look:
         origin = base_url_of(PROVIDERS["ollama"], place.loaded.env).removesuffix("/v1")
@@ -243,8 +235,6 @@ _PLAIN: Mapping[str, str] = {
 
 
 class Trial(NamedTuple):
-    """The result of a test request."""
-
     model: str
     seconds: float
     said: str = ""
@@ -271,7 +261,6 @@ class Trial(NamedTuple):
 
     @property
     def words(self) -> str:
-        """The result for people."""
         if not self.ok:
             what = _PLAIN.get(self.plain_kind, "The model cannot be used.")
             return printable(f"{what}\n  {self.problem}")
