@@ -19,7 +19,7 @@ BUDGETS = {
     "approvals": 7_330,
     # The tree and the search of sessions, messages to them, and the commands for agents; whom
     # bindings choose.
-    "cli": 6_420,
+    "cli": 6_050,
     "code": 660,
     # Where files for sub-agents and their worktrees are; bindings to agents that there are not; the
     # queue of messages.

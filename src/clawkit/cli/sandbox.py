@@ -37,8 +37,8 @@ _Engine = Literal["docker", "podman"]
 _SLUG = 32
 
 
-def _open(options: dict[str, Any], session: str | None) -> cli.Settings:
-    settings = cli.read_settings(options, "main" if session is None else session)
+def _open(options: dict[str, Any], session: str) -> cli.Settings:
+    settings = cli.read_settings(options, session)
     cli.warn(map(str, settings.loaded.warnings))
     return settings
 
@@ -48,7 +48,9 @@ def _join(words: Sequence[str]) -> str:
     return words[0] if len(words) == 1 else shlex.join(words)
 
 
-_session_option = click.option("--session", metavar="KEY", help="Session. Default: main.")
+_session_option = click.option(
+    "--session", metavar="KEY", default="main", help="Session. Default: main."
+)
 
 
 @click.command()
@@ -56,7 +58,7 @@ _session_option = click.option("--session", metavar="KEY", help="Session. Defaul
 @_session_option
 @cli.json_option
 @cli.scope_options
-def explain(command: tuple[str, ...], session: str | None, as_json: bool, **options: Any) -> None:
+def explain(command: tuple[str, ...], session: str, as_json: bool, **options: Any) -> None:
     """Explain which sandbox commands run in, why, and what it allows.
 
     With COMMAND, also where that command would run. One word is a shell command; several are a
@@ -84,7 +86,7 @@ def explain(command: tuple[str, ...], session: str | None, as_json: bool, **opti
 )
 @_session_option
 @cli.scope_options
-def run(command: tuple[str, ...], network: Any, session: str | None, **options: Any) -> None:
+def run(command: tuple[str, ...], network: Any, session: str, **options: Any) -> None:
     """Run a command in the sandbox, as if an agent had started it.
 
     One word is a shell command; several are a program and its arguments. Standard input is passed
@@ -233,8 +235,7 @@ async def _run(settings: cli.Settings, command: str, network: Network | None) ->
     if network is not None:
         loaded = loaded._replace(config=_with_network(settings, network))
     workspace = resolve_workspace(loaded.config, scope.agent, settings.workspace)
-    rules = assemble(loaded.config, scope)
-    services = Services(loaded, scope, workspace, rules=rules)
+    services = Services(loaded, scope, workspace, rules=assemble(loaded.config, scope))
     try:
         confines: Any = services[Confines]
         if not confines.has_sandbox:
@@ -246,7 +247,7 @@ async def _run(settings: cli.Settings, command: str, network: Network | None) ->
                 "settings decide"
             )
         if scope.sandboxed:
-            workspace = services.enter_sandbox()
+            services.enter_sandbox()
         around: Any = services[BaseEnvironment]
         base = dict(await around.variables())
         _, hold, env = confines.in_sandbox(NO_GRANTS)
