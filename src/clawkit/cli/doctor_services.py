@@ -12,17 +12,8 @@ from functools import cache
 import msgspec
 
 from clawkit.agent.assemble import assemble
-from clawkit.cli.doctor_checks import (
-    MAX_AGENTS,
-    Finding,
-    Findings,
-    config_errors,
-    fault,
-    obstacle_at,
-    ok,
-    open_mode,
-    warn,
-)
+from clawkit.cli import doctor_checks as checks
+from clawkit.cli.doctor_checks import Finding, Findings, fault, ok, warn
 from clawkit.cli.models import ChosenModel, Source, access, listening, models_in_use
 from clawkit.cli.onboarding.probe import is_at_home, kinds_by_name
 from clawkit.cli.options import counted
@@ -62,7 +53,7 @@ def check_models(loaded: Loaded) -> Findings:
     # Query Ollama once, however many agents there are.
     look = cache(lambda: local_models(loaded.env))
     with listening() as remarks:
-        for agent in agents[:MAX_AGENTS]:
+        for agent in agents[: checks.MAX_AGENTS]:
             try:
                 catalog = Catalog.of(loaded, agent)
                 # Read the credentials now: an invalid file is then reported once, not for each
@@ -73,7 +64,7 @@ def check_models(loaded: Loaded) -> Findings:
                 findings |= dict.fromkeys(_check_agent(catalog, source, choices, whose))
                 findings |= dict.fromkeys(_check_providers(catalog, choices))
             except ConfigError as error:
-                findings |= dict.fromkeys(config_errors(error))
+                findings |= dict.fromkeys(checks.config_errors(error))
     yield from findings
     for remark in remarks:
         yield warn(remark, f"fix it in {PROFILES_JSON}, or remove it")
@@ -105,7 +96,7 @@ def _check_choice(
     try:
         catalog.endpoint(ref)
     except ConfigError as error:
-        yield from config_errors(error)
+        yield from checks.config_errors(error)
         return
     keys = access(catalog, ref.provider)
     if keys.problem:
@@ -161,10 +152,10 @@ def check_sessions(loaded: Loaded, env: Mapping[str, str]) -> Findings:
     try:
         path = locate_store(loaded.config.session.store, env)
     except ConfigError as error:
-        yield from config_errors(error)
+        yield from checks.config_errors(error)
         return
     setting = "session.store" if path != sessions_file(env) else "CLAWKIT_HOME"
-    if obstacle := obstacle_at(os.path.dirname(path), setting):
+    if obstacle := checks.obstacle_at(os.path.dirname(path), setting):
         why, do = obstacle
         what = f"{path} cannot be written, so sessions are not saved: {why}"
         yield fault(what, f"{do}{_OR_KEEP_NOTHING}")
@@ -172,7 +163,7 @@ def check_sessions(loaded: Loaded, env: Mapping[str, str]) -> Findings:
     if not os.path.lexists(path):
         yield ok(f"{path} does not exist yet; the first session creates it")
         return
-    if open_mode(path) and os.path.isfile(path):
+    if checks.open_mode(path) and os.path.isfile(path):
         what = f"{path} is accessible to other users, so sessions are not saved"
         yield fault(what, f"chmod 600 {shlex.quote(path)}")
         return
@@ -229,7 +220,7 @@ def check_sandbox(loaded: Loaded) -> Findings:
     """The sandbox of every agent; findings that several agents share are reported once."""
     seen: dict[Finding, None] = {}
     agents = loaded.config.agents
-    for agent in [agents.default_id(), *agents.by_id()][:MAX_AGENTS]:
+    for agent in [agents.default_id(), *agents.by_id()][: checks.MAX_AGENTS]:
         seen |= dict.fromkeys(_check_sandbox_of(loaded, agent))
     yield from seen
 

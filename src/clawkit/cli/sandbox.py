@@ -48,14 +48,12 @@ def _join(words: Sequence[str]) -> str:
     return words[0] if len(words) == 1 else shlex.join(words)
 
 
-_session_option = click.option(
-    "--session", metavar="KEY", default="main", help="Session. Default: main."
-)
+_SESSION = click.option("--session", metavar="KEY", default="main", help="Session. Default: main.")
 
 
 @click.command()
 @click.argument("command", nargs=-1, type=click.UNPROCESSED, metavar="[-- COMMAND...]")
-@_session_option
+@_SESSION
 @cli.json_option
 @cli.scope_options
 def explain(command: tuple[str, ...], session: str, as_json: bool, **options: Any) -> None:
@@ -84,7 +82,7 @@ def explain(command: tuple[str, ...], session: str, as_json: bool, **options: An
     type=click.Choice(["none", "full"]),
     help="Network access of the command. Default: as configured.",
 )
-@_session_option
+@_SESSION
 @cli.scope_options
 def run(command: tuple[str, ...], network: Any, session: str, **options: Any) -> None:
     """Run a command in the sandbox, as if an agent had started it.
