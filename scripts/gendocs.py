@@ -21,7 +21,7 @@ import msgspec
 from clawkit.agent.assemble import load_tool
 from clawkit.agent.events import Event
 from clawkit.cli.main import main as cli
-from clawkit.cli.onboarding.write import CHOICES
+from clawkit.cli.onboarding.write import CHOICES, CUSTOM, SKIP
 from clawkit.config.model import Config
 from clawkit.config.section import Partial, Section, Shape, describe, layout_of
 from clawkit.config.sections.tools import Attachments, SessionsSpawn, Tools
@@ -412,10 +412,21 @@ def settings(_: str) -> str:
 
 def choices(_: str) -> str:
     """Everything that `clawkit onboard --auth-choice` takes."""
+    others = {
+        CUSTOM: "a server that is not in this table, such as your own",
+        SKIP: "no model for now",
+    }
+    places = others | {
+        each.id: f"`{each.provider}` on this machine"
+        if each.is_local
+        else f"`{each.provider}` at `{each.base_url or PROVIDERS[each.provider].base_url}`"
+        for each in CHOICES.values()
+        if each.provider
+    }
     rows = (
         (
             f"`{each.id}`",
-            each.words,
+            places[each.id],
             code(each.env),
             f"`{model}`" if (model := default_model(each.provider)) else "",
         )

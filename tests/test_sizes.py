@@ -19,7 +19,7 @@ BUDGETS = {
     "approvals": 7_330,
     # The tree and the search of sessions, messages to them, and the commands for agents; whom
     # bindings choose.
-    "cli": 6_410,
+    "cli": 6_040,
     "code": 650,
     "config": 3_900,
     "core": 1_630,

@@ -476,4 +476,4 @@ def test_bad_files_are_told_in_plain_words(
 def test_a_patch_is_not_an_argument(config: Config) -> None:
     done = config("patch", "{tools: null}")
     assert (done.code, done.out) == (2, "")
-    assert "the patch is read from standard input (-) or from --file" in done.err
+    assert "pass the patch on standard input (-) or with --file" in done.err

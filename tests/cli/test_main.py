@@ -67,9 +67,9 @@ def test_the_help_of_a_conversation_does_not_import_the_agent() -> None:
 
 
 def test_the_help_of_a_group_imports_no_command_of_it() -> None:
-    groups = ("sessions", "models", "tools", "sandbox", "config")
+    groups = ("sessions", "models", "tools", "approvals", "sandbox", "config")
     found = imported(*groups)
-    assert "clawkit.cli.groups" in found
+    assert "clawkit.cli.main" in found
     assert not {f"clawkit.cli.{each}" for each in (*groups, "options")} & found
 
 

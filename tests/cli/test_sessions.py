@@ -13,7 +13,7 @@ import pytest
 from tests.cli.test_terminal import Terminal
 
 from clawkit.cli.main import run
-from clawkit.cli.session_text import print_transcript, to_markdown
+from clawkit.cli.sessions import print_transcript, to_markdown
 from clawkit.config.paths import sessions_file
 from clawkit.content import (
     Assistant,

@@ -10,19 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from clawkit.cli.options import (
-    can_ask,
-    cancelled_by_signals,
-    conversation_options,
-    is_command,
-    is_terminal,
-    origin_of,
-    print_text,
-    read_input,
-    warn,
-    workspace_warning,
-    wrong_usage,
-)
+from clawkit.cli import options as cli
 from clawkit.errors import ClawkitError
 from clawkit.text import one_line
 
@@ -45,7 +33,7 @@ _BLIND = (
 @click.option("-m", "--message", metavar="TEXT", help="The message; - reads standard input.")
 @click.option("--json", "as_json", is_flag=True, help="Print every event as a line of JSON.")
 @click.option("--print-prompt", is_flag=True, help="Print the system prompt and exit.")
-@conversation_options
+@cli.conversation_options
 def agent(**options: Any) -> int:
     """Send an agent one message, let it work until it is done, and print its answer.
 
@@ -65,9 +53,7 @@ def agent(**options: Any) -> int:
         if words := click.get_current_context().args:
             # The message was given without `-m`, or without quotes.
             said = shlex.quote(one_line(" ".join(filter(None, (options["message"], *words))), 60))
-            raise click.UsageError(
-                f"the message is one argument, after -m: clawkit agent -m {said}"
-            )
+            raise click.UsageError(f"quote the message after -m: clawkit agent -m {said}")
         if options["print_prompt"]:
             return asyncio.run(_print_prompt(open_agent(options, watcher)))
         said = _read_message(options["message"])
@@ -85,8 +71,8 @@ def agent(**options: Any) -> int:
 
 def _approver_beside_pipe(options: dict[str, Any]) -> Any:
     """An approver that asks at the terminal while the message comes from standard input."""
-    is_piped = options["message"] == "-" and not is_terminal(sys.stdin)
-    if not is_piped or not is_terminal(sys.stderr) or options["as_json"] or is_command():
+    is_piped = options["message"] == "-" and not cli.is_terminal(sys.stdin)
+    if not is_piped or not cli.is_terminal(sys.stderr) or options["as_json"] or cli.is_command():
         return None
     from clawkit.cli.terminal import TerminalApprover, open_terminal
 
@@ -95,37 +81,35 @@ def _approver_beside_pipe(options: dict[str, Any]) -> Any:
 
 
 def open_agent(options: dict[str, Any], tell: Any, approver: Any = None) -> Agent:
-    """Open the conversation that the options select."""
     from msgspec.structs import asdict
 
     from clawkit.agent_session import Agent
     from clawkit.process.process_table import hide_memory
 
     hide_memory()
-    if is_command():
+    if cli.is_command():
         approver = None
-    elif approver is None and can_ask():
+    elif approver is None and cli.can_ask():
         from clawkit.cli.terminal import TerminalApprover
 
         approver = TerminalApprover()
-    session = options["session"]
-    if options["no_session"] and (session or options["go_on"]):
+    if options["no_session"] and (options["session"] or options["go_on"]):
         raise click.UsageError("--no-session cannot be combined with --session or --continue")
-    if options["go_on"] and session:
+    if options["go_on"] and options["session"]:
         raise click.UsageError("--continue and --session cannot be combined")
     session = _choose_session(options)
     same = ("workspace", "agent", "model", "thinking", "max_turns", "max_cost")
-    with wrong_usage():
+    with cli.wrong_usage():
         opened = Agent.open(
             options["config_file"],
             **{name: options[name] for name in (*same, "sandboxed", "depth")},
             session=session,
             keep=not options["no_session"],
-            **asdict(origin_of(options)),
+            **asdict(cli.origin_of(options)),
             approver=approver,
             tell=tell,
         )
-    warn(filter(None, (*opened.warnings, workspace_warning(opened.kit.workspace))))
+    cli.warn(filter(None, (*opened.warnings, cli.workspace_warning(opened.kit.workspace))))
     return opened
 
 
@@ -141,7 +125,7 @@ def _choose_session(options: dict[str, Any]) -> str | None:
 
     with open_store(options["config_file"], options["agent"]) as opened:
         config = opened.loaded.config
-        agent = choose_agent(config, options["agent"], origin_of(options)).agent
+        agent = choose_agent(config, options["agent"], cli.origin_of(options)).agent
         if session:
             known = opened.store.find(session, agent, is_short=True)
             return known.id if known else session
@@ -154,7 +138,7 @@ def _choose_session(options: dict[str, Any]) -> str | None:
 
 async def _print_prompt(opened: Agent) -> int:
     async with opened:
-        print_text(opened.prompt(), nl=False)
+        cli.print_text(opened.prompt(), nl=False)
     return 0
 
 
@@ -166,7 +150,7 @@ async def _one_turn(
     from clawkit.content import Text
 
     async with opened:
-        with wrong_usage():
+        with cli.wrong_usage():
             said: list[Block] = [Text(text), *[await opened.attach(path) for path in images]]
         model = opened.conversation.model
         if images and not model.facts.images:
@@ -175,7 +159,7 @@ async def _one_turn(
             opened.on_subagent_event = watcher
         task = asyncio.ensure_future(opened.work(said))
         watcher.stop = task.cancel
-        with cancelled_by_signals(task):
+        with cli.cancelled_by_signals(task):
             try:
                 return await task
             except asyncio.CancelledError:
@@ -189,7 +173,7 @@ def _read_message(text: str | None) -> str:
     if text is None:
         raise click.UsageError("a message is needed: -m TEXT, or -m - to read standard input")
     # Typed or piped text is UTF-8 regardless of the locale.
-    data = read_input("-", MAX_MESSAGE) if text == "-" else os.fsencode(text)
+    data = cli.read_input("-", MAX_MESSAGE) if text == "-" else os.fsencode(text)
     if len(data) > MAX_MESSAGE:
         raise click.UsageError(f"the message is longer than {MAX_MESSAGE} bytes")
     if b"\0" in data:
@@ -202,7 +186,7 @@ def _read_message(text: str | None) -> str:
 
 @click.command()
 @click.argument("message", required=False, default="")
-@conversation_options
+@cli.conversation_options
 def chat(message: str, **options: Any) -> int:
     """Chat with an agent: what you type goes to the model, which can use the tools in force.
 
@@ -220,7 +204,7 @@ def chat(message: str, **options: Any) -> int:
     pictures = options.pop("images")
     doors = _Doors(options)
     has_cursor = (os.environ.get("TERM") or "dumb") not in ("dumb", "unknown")
-    if has_cursor and is_terminal(sys.stdin) and is_terminal(sys.stdout) and has_tui():
+    if has_cursor and cli.is_terminal(sys.stdin) and cli.is_terminal(sys.stdout) and has_tui():
         from clawkit.ui.prompt import run_full
 
         return asyncio.run(run_full(doors, message, pictures))
@@ -228,7 +212,7 @@ def chat(message: str, **options: Any) -> int:
     from clawkit.ui.line_chat import run_plain
 
     approver: Approver | None = None
-    if can_ask():
+    if cli.can_ask():
         from clawkit.cli.terminal import TerminalApprover
 
         approver = TerminalApprover()
@@ -245,8 +229,6 @@ def has_tui() -> bool:
 
 
 class _Doors:
-    """Opens conversations with the options of the command line."""
-
     def __init__(self, options: dict[str, Any]) -> None:
         self._options = options
 

@@ -9,25 +9,16 @@ from typing import Any
 import click
 
 from clawkit.agent.model_selection import Selection
+from clawkit.cli import options as cli
 from clawkit.cli.config import make_change
 from clawkit.cli.onboarding.write import agent_path
-from clawkit.cli.options import (
-    change_options,
-    config_option,
-    json_option,
-    print_json,
-    print_table,
-    suggest,
-    warn,
-    wrong_usage,
-)
 from clawkit.config.file_edit import content, set_setting, unset_setting
-from clawkit.config.load import Loaded, load
+from clawkit.config.load import load
 from clawkit.config.paths import abbreviate_home
 from clawkit.config.schema import Path, spelled, value_at
 from clawkit.config.sections.agents import MAIN, Agents
 from clawkit.config.sections.shared import ModelChoice
-from clawkit.errors import ConflictError, EditError, ToolInputError
+from clawkit.errors import ClawkitError, ConflictError, EditError
 from clawkit.text import one_line, printable
 
 _ID = click.argument("agent_id", metavar="ID")
@@ -35,8 +26,8 @@ _VALID = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
 
 
 @click.command("list")
-@json_option
-@config_option
+@cli.json_option
+@cli.config_option
 def list_agents(as_json: bool, config_file: str | None) -> None:
     """List agents, the default one first.
 
@@ -48,7 +39,7 @@ def list_agents(as_json: bool, config_file: str | None) -> None:
     ids = [default, *(id_ for id_ in agents.by_id() if id_ != default)]
     rows = [_to_json(agents, id_) for id_ in ids]
     if as_json:
-        print_json({"default": default, "agents": rows})
+        cli.print_json({"default": default, "agents": rows})
     else:
         cells = [
             (
@@ -62,8 +53,9 @@ def list_agents(as_json: bool, config_file: str | None) -> None:
             for row in rows
         ]
         head = ("ID", "", "NAME", "MODEL", "WORKSPACE", "SETTING")
-        print_table(head, [[printable(one_line(cell, 80), "") for cell in row] for row in cells])
-    warn(map(str, loaded.warnings))
+        table = [[printable(one_line(cell, 80), "") for cell in row] for row in cells]
+        cli.print_table(head, table)
+    cli.warn(map(str, loaded.warnings))
 
 
 def _to_json(agents: Agents, id_: str) -> dict[str, Any]:
@@ -84,7 +76,7 @@ def _to_json(agents: Agents, id_: str) -> dict[str, Any]:
 @click.option("--name", help="Display name.")
 @click.option("--workspace", metavar="DIR", help="Directory it works in.")
 @click.option("--model", help="Model to use: provider/model, a model id or an alias.")
-@change_options
+@cli.change_options
 def add(
     agent_id: str, name: str | None, workspace: str | None, model: str | None, **how: Any
 ) -> None:
@@ -105,8 +97,14 @@ def add(
     loaded = load(how["config_file"])
     if taken := loaded.config.agents.key_of(agent_id):
         raise ConflictError(f"the agent {agent_id!r} already exists, at {taken}")
-    place = _check_place(workspace) if workspace else None
-    given = {"name": name, "workspace": place, "model": _find_model(loaded, model)}
+    if workspace and not os.path.isdir(os.path.expanduser(workspace)):
+        raise click.UsageError(f"{workspace!r} is not a directory; create it first")
+    if workspace and not workspace.startswith("~"):
+        workspace = os.path.abspath(workspace)
+    if model:
+        with cli.wrong_usage():
+            model = str(Selection(loaded, loaded.config.agents.default_id()).find(model))
+    given = {"name": name, "workspace": workspace, "model": model}
     agent = {key: value for key, value in given.items() if value}
     path: Path = ("agents", "entries", agent_id)
     if loaded.config.agents.listed:
@@ -120,32 +118,18 @@ def add(
     make_change(edit, [path], **how)
 
 
-def _check_place(given: str) -> str:
-    if not os.path.isdir(os.path.expanduser(given)):
-        raise click.UsageError(f"{given!r} is not a directory; create it first")
-    return given if given.startswith("~") else os.path.abspath(given)
-
-
-def _find_model(loaded: Loaded, name: str | None) -> str | None:
-    if not name:
-        return None
-    with wrong_usage():
-        return str(Selection(loaded, loaded.config.agents.default_id()).find(name))
-
-
 @click.command()
 @_ID
 @click.option("--force", is_flag=True, help="Remove it even if it is the default or only agent.")
-@change_options
+@cli.change_options
 def remove(agent_id: str, force: bool, **how: Any) -> None:
     """Remove the agent ID from the configuration. Its sessions and files are kept."""
     agents = load(how["config_file"]).config.agents
     known = agents.by_id()
     path = agent_path(agents, agent_id)
     if path is None:
-        hint = suggest(agent_id, known) or f"; there are: {', '.join(known) or 'none'}"
-        with wrong_usage():
-            raise ToolInputError(f"the configuration has no agent {one_line(agent_id, 60)!r}{hint}")
+        hint = cli.suggest(agent_id, known) or f"; there are: {', '.join(known) or 'none'}"
+        raise ClawkitError(f"the configuration has no agent {one_line(agent_id, 60)!r}{hint}")
     id_ = agent_id.strip().lower()
     if not force and (id_ == agents.default_id() or len(known) == 1):
         role = "the default agent" if id_ == agents.default_id() else "the only agent"

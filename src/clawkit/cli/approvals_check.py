@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import sys
@@ -40,11 +41,10 @@ class Checker:
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
-        self._here = resolve_workspace(
-            settings.loaded.config, settings.scope.agent, settings.workspace
-        )
-        self._env: dict[str, str] | None = None
-        self._rules = assemble(settings.loaded.config, settings.scope)
+        config, scope = settings.loaded.config, settings.scope
+        self._here = resolve_workspace(config, scope.agent, settings.workspace)
+        self._env: dict[str, str] = {}
+        self._rules = assemble(config, scope)
         self.backend = ""
         """The sandbox backend the last case was judged with; empty for none."""
 
@@ -64,13 +64,11 @@ class Checker:
         scope = self._settings.scope
         services = Services(self._settings.loaded, scope, place, rules=self._rules)
         wanted = self._find_place(given, services)
-        request = Request(
-            given.command,
-            cwd,
-            self._environment(services) if given.env is None else given.env,
-            agent=scope.agent,
-            wanted=wanted,
-        )
+        if given.env is None and not self._env:
+            around: Any = services[BaseEnvironment]
+            self._env = dict(asyncio.run(around.variables()))
+        env = self._env if given.env is None else given.env
+        request = Request(given.command, cwd, env, agent=scope.agent, wanted=wanted)
         return _override(services.judge(), given), request
 
     def _find_place(self, case: _Case, services: Services) -> Wanted:
@@ -107,14 +105,6 @@ class Checker:
         except (ValueError, ToolAuthorizationError):
             return []
         return judge.find_rules(request)
-
-    def _environment(self, services: Services) -> dict[str, str]:
-        if self._env is None:
-            import asyncio
-
-            around: Any = services[BaseEnvironment]
-            self._env = dict(asyncio.run(around.variables()))
-        return self._env
 
 
 class _Case(msgspec.Struct, rename="camel"):
@@ -188,14 +178,8 @@ def _override(judge: Judge, case: _Case) -> Judge:
 
 
 def to_json(decision: Decision) -> dict[str, Any]:
-    """The decision as JSON data."""
-    # Only what is granted.
-    granted = {
-        key: value if value is True else list(value)
-        for key, value in decision.grants._asdict().items()
-        if value
-    }
-    grants = {} if decision.grants == NO_GRANTS else {"grants": granted}
+    given = decision.grants._asdict().items()
+    granted = {key: value if value is True else list(value) for key, value in given if value}
     return {
         "verdict": decision.verdict,
         "reason": decision.reason,
@@ -209,7 +193,7 @@ def to_json(decision: Decision) -> dict[str, Any]:
         "programs": None if decision.programs is None else list(decision.programs),
         "always": [{"extent": each.extent, "rule": each.words} for each in decision.offers],
         "place": None if decision.verdict == "deny" else decision.place,
-        **grants,
+        **({"grants": granted} if granted else {}),
     }
 
 
@@ -232,18 +216,17 @@ def _parts(judged: Judged) -> Iterator[dict[str, Any]]:
             part |= {"resolved": program.resolved, "real": program.real, "cwd": program.cwd}
         elif segment.builtin:
             part |= {"argv": [segment.builtin], "builtin": segment.builtin}
-        yield part | _result(result)
+        if isinstance(result, Match):
+            part |= {"by": result.by, "reason": result.rule, "children": result.children}
+        else:
+            part |= {"by": None, "reason": result.reason, "code": result.code}
+            part["toAllow"] = result.to_allow
+        yield part
 
 
 def _pairs(judged: Judged) -> Iterator[tuple[Program | None, Match | Miss]]:
     """Each result with the program it is about, if it is about one."""
     return zip(chain(judged.segment.programs, repeat(None)), judged.results, strict=False)
-
-
-def _result(result: Match | Miss) -> dict[str, Any]:
-    if isinstance(result, Match):
-        return {"by": result.by, "reason": result.rule, "children": result.children}
-    return {"by": None, "reason": result.reason, "code": result.code, "toAllow": result.to_allow}
 
 
 def say_place(decision: Decision, backend: str) -> str:
@@ -344,8 +327,6 @@ def check_lines(checker: Checker, lines: BinaryIO) -> int:
         sys.stdout.flush()
         while len(line) > MAX_LINE and not line.endswith(b"\n"):
             line = lines.readline(MAX_LINE + 1)
-            if not line:
-                break
     return worst
 
 

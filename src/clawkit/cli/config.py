@@ -11,16 +11,7 @@ from typing import Any
 import click
 import msgspec
 
-from clawkit.cli.options import (
-    change_options,
-    config_option,
-    json_option,
-    print_json,
-    print_text,
-    read_input,
-    refuse_commands,
-    warn,
-)
+from clawkit.cli import options as cli
 from clawkit.config import file_edit as edits
 from clawkit.config import schema as settings
 from clawkit.config.json5 import Json5Error, PathError, format_path, parse, parse_path
@@ -43,8 +34,8 @@ _REPLACE = click.option("--replace", is_flag=True, help="Allow the change to rem
 
 @click.command()
 @click.argument("path", metavar="[PATH]", default="")
-@json_option
-@config_option
+@cli.json_option
+@cli.config_option
 def get(path: str, as_json: bool, config_file: str | None) -> None:
     """Print a setting as it is in the file, or all of them without PATH.
 
@@ -53,23 +44,21 @@ def get(path: str, as_json: bool, config_file: str | None) -> None:
     """
     content = _content(config_file)
     if not path:
-        print_json(masked(content))
+        cli.print_json(masked(content))
         return
     steps = _parse_path(path)
     # Mask the whole file first: the name of an enclosing key may be what makes a value a secret.
     shown = settings.value_at(masked(content), settings.spelled(steps, content))
-    if shown is None:
-        _report_unset(path, steps, as_json)
-        sys.exit(1)
-    if as_json or not isinstance(shown, str):
-        print_json(shown)
+    if isinstance(shown, str) and not as_json:
+        cli.print_text(shown)
+    elif shown is not None:
+        cli.print_json(shown)
     else:
-        print_text(shown)
+        _report_unset(path, settings.find(steps), as_json)
+        sys.exit(1)
 
 
-def _report_unset(path: str, steps: settings.Path, as_json: bool) -> None:
-    """Report that a setting is unknown, or that it is not set and what applies instead."""
-    found = settings.find(steps)
+def _report_unset(path: str, found: settings.Found, as_json: bool) -> None:
     if found.shape is None:
         click.echo(f"clawkit: unknown setting {path!r}. {found.hint}", err=True)
         return
@@ -78,7 +67,7 @@ def _report_unset(path: str, steps: settings.Path, as_json: bool) -> None:
     unset = f" and has no default. {about}".rstrip()
     applies = unset if default is None else f"; the default is {json.dumps(default)}"
     if as_json:
-        print_json({"path": format_path(found.path), "set": False, "default": default})
+        cli.print_json({"path": format_path(found.path), "set": False, "default": default})
     else:
         click.echo(f"clawkit: {path!r} is not set{applies}", err=True)
 
@@ -86,12 +75,10 @@ def _report_unset(path: str, steps: settings.Path, as_json: bool) -> None:
 @click.command("set")
 @_PATH
 @click.argument("value", metavar="VALUE")
-@click.option(
-    "--strict-json", is_flag=True, help="Accept only JSON; without it, text needs no quotes."
-)
+@click.option("--strict-json", is_flag=True, help="Accept only JSON, with text in quotes.")
 @click.option("--merge", is_flag=True, help="Merge an object into the existing one.")
 @_REPLACE
-@change_options
+@cli.change_options
 def set_(path: str, value: str, strict_json: bool, merge: bool, replace: bool, **how: Any) -> None:
     """Set a setting. VALUE is JSON5; anything else is taken as text.
 
@@ -116,7 +103,7 @@ def set_(path: str, value: str, strict_json: bool, merge: bool, replace: bool, *
 @click.command()
 @_PATH
 @click.option("--force", is_flag=True, help="Allow a change that removes most of the file.")
-@change_options
+@cli.change_options
 def unset(path: str, force: bool, **how: Any) -> None:
     """Remove a setting, so that its default applies again."""
     steps = _parse_path(path)
@@ -130,7 +117,7 @@ def unset(path: str, force: bool, **how: Any) -> None:
 @click.argument("source", metavar="[-]", required=False)
 @click.option("--file", "patch_file", metavar="FILE", help="Read the patch from FILE.")
 @_REPLACE
-@change_options
+@cli.change_options
 def patch(source: str | None, patch_file: str | None, replace: bool, **how: Any) -> None:
     """Change many settings at once: all of them or none.
 
@@ -141,9 +128,7 @@ def patch(source: str | None, patch_file: str | None, replace: bool, **how: Any)
     echo '{tools: {exec: {ask: "always", host: null}}}' | clawkit config patch -
     """
     if source not in (None, "-"):
-        raise click.UsageError(
-            "the patch is read from standard input (-) or from --file, not from an argument"
-        )
+        raise click.UsageError("pass the patch on standard input (-) or with --file")
     if source and patch_file:
         raise click.UsageError("give either - or --file, not both")
     given = _read_patch(source, patch_file)
@@ -157,12 +142,12 @@ def patch(source: str | None, patch_file: str | None, replace: bool, **how: Any)
 @click.command()
 def schema() -> None:
     """Print the JSON Schema of the configuration, for editors."""
-    print_json(settings.json_schema())
+    cli.print_json(settings.json_schema())
 
 
 @click.command()
-@json_option
-@config_option
+@cli.json_option
+@cli.config_option
 def validate(as_json: bool, config_file: str | None) -> None:
     """Check the configuration. Prints all errors; exit code 2 if there are any."""
     file = _file(config_file)
@@ -176,7 +161,7 @@ def validate(as_json: bool, config_file: str | None) -> None:
     except ConfigError as error:
         issues = list(error.issues)
     if as_json:
-        print_json(
+        cli.print_json(
             {
                 "ok": not issues,
                 "file": file,
@@ -193,23 +178,16 @@ def validate(as_json: bool, config_file: str | None) -> None:
             included = f", with {len(files) - 1} included" if len(files) > 1 else ""
             verdict = f": valid{included}" if files else " does not exist; the defaults apply"
             click.echo(f"{file}{verdict}")
-        warn(map(str, warnings))
+        cli.warn(map(str, warnings))
     sys.exit(2 if issues else 0)
 
 
 @click.command("file")
-@json_option
-@config_option
+@cli.json_option
+@cli.config_option
 def file_(as_json: bool, config_file: str | None) -> None:
     """Print the path of the file in use."""
-    file = _file(config_file)
-    exists = os.path.lexists(file)
-    if as_json:
-        print_json({"file": file, "exists": exists})
-        return
-    click.echo(file)
-    if not exists:
-        click.echo("It does not exist yet; `clawkit config set` creates it.", err=True)
+    cli.print_location(as_json, "file", _file(config_file), "`clawkit config set`")
 
 
 def _file(given: str | None) -> str:
@@ -228,7 +206,7 @@ def _content(config_file: str | None) -> Any:
     except Json5Error as error:
         message = f"{error.message} (column {error.column})"
         raise ConfigError([Issue("", message, file, error.line)]) from error
-    warn(map(str, tree.issues))
+    cli.warn(map(str, tree.issues))
     return tree.value
 
 
@@ -270,7 +248,7 @@ def _read_patch(source: str | None, patch_file: str | None) -> dict[str, Any]:
     if not patch_file and (sys.stdin is None or (source is None and sys.stdin.isatty())):
         raise click.UsageError("give --file FILE, or - to type the patch and end it with Ctrl-D")
     limit = MAX_PATCH_FILE if patch_file else MAX_PATCH_STDIN
-    data = read_input(patch_file or "-", limit)
+    data = cli.read_input(patch_file or "-", limit)
     if len(data) > limit:
         raise click.UsageError(f"the patch is larger than {limit // 1024 // 1024} MiB")
     try:
@@ -296,21 +274,21 @@ def make_change(
 ) -> None:
     """Edit the file and print what changed; `paths` are the settings to be changed."""
     if not dry_run:
-        refuse_commands()
+        cli.refuse_commands()
     done = edits.change(
         _file(config_file), edit, paths=paths, allow_shrink=allow_shrink, dry_run=dry_run
     )
     if as_json:
         issues = [each._asdict() for each in done.issues]
         warnings = [each._asdict() for each in done.warnings]
-        print_json({**change_to_json(done), "issues": issues, "warnings": warnings})
+        cli.print_json({**change_to_json(done), "issues": issues, "warnings": warnings})
         return
     print_diff(done)
     would = dry_run and done.before != done.after
     draft = f"This would change {done.file}; nothing was written."
     click.echo(draft if would else say_written(done), err=True)
-    warn(f"still invalid: {issue}" for issue in map(str, done.issues))
-    warn(map(str, done.warnings))
+    cli.warn(f"still invalid: {issue}" for issue in map(str, done.issues))
+    cli.warn(map(str, done.warnings))
 
 
 def change_to_json(done: edits.Change) -> dict[str, Any]:
@@ -331,7 +309,6 @@ def say_written(done: edits.Change) -> str:
 
 
 def print_diff(done: edits.Change) -> None:
-    """Print the diff, coloured on a terminal."""
     colours = {"-": "red", "+": "green", "@": "cyan"}
     for line in done.diff:
         head = line.startswith(("--- ", "+++ "))

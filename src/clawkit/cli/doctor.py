@@ -26,9 +26,7 @@ _COLOURS = {"ok": "green", "warn": "yellow", "error": "red"}
 @click.command()
 @click.option("--fix", is_flag=True, help="Fix what can be fixed safely, and show each change.")
 @click.option("--dry-run", is_flag=True, help="Show what --fix would do, without doing it.")
-@click.option(
-    "--allow-exec", is_flag=True, help="Also check secrets that are read by running a command."
-)
+@click.option("--allow-exec", is_flag=True, help="Also check secrets that a command provides.")
 @json_option
 @config_option
 def doctor(
@@ -72,12 +70,11 @@ def doctor(
 def _diagnose(
     file: str, named: str | None, env: Mapping[str, str], *, allow_exec: bool
 ) -> tuple[list[tuple[str, Finding]], bool]:
-    """All findings, each with its section, and whether the configuration is valid.
-
-    `named` is the file from the command line, if any; `file` is the one in use.
-    """
+    """All findings, each with its section, and whether the configuration is valid. `named` is the
+    file from the command line, if any; `file` is the one in use."""
     from clawkit.cli import doctor_checks as checks
     from clawkit.cli import doctor_services as services
+    from clawkit.cli.agent import has_tui
     from clawkit.config.load import load
 
     found: list[tuple[str, Finding]] = []
@@ -97,7 +94,7 @@ def _diagnose(
     check("policy", checks.check_policy(loaded.config))
     check("secrets", checks.check_secrets(loaded, allow_exec=allow_exec))
     check("workspace", checks.check_workspaces(loaded.config))
-    check("chat", checks.check_chat())
+    check("chat", checks.check_extra("tui", has_tui(), "the chat shows plain lines"))
     check("files", checks.check_files(loaded.config))
     check("commands", checks.check_commands(loaded.config))
     check("sandbox", services.check_sandbox(loaded))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import importlib.util
 import os
 import platform
 import re
@@ -13,6 +12,7 @@ import sys
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from functools import partial
+from importlib import util
 from itertools import islice
 from typing import Any, Literal, NamedTuple, get_args
 
@@ -24,9 +24,8 @@ from clawkit.approvals.effective_policy import combine
 from clawkit.approvals.file import BadDocumentError, read_document
 from clawkit.approvals.safe_bins import safe_bin_warnings
 from clawkit.approvals.types import Policy, Rules
-from clawkit.cli.agent import has_tui
 from clawkit.cli.onboarding.write import find_openclaw
-from clawkit.cli.options import workspace_warning
+from clawkit.cli.options import counted, workspace_warning
 from clawkit.config.file_edit import content
 from clawkit.config.json5 import Json5Error, format_path
 from clawkit.config.load import Loaded, load
@@ -63,18 +62,17 @@ Level = Literal["ok", "warn", "error"]
 
 
 class Finding(NamedTuple):
-    """The result of one check."""
-
     level: Level
     what: str
     do: str = ""
     """What to type or to change; empty when there is nothing to do."""
 
 
+Findings = Iterator[Finding]
 ok, warn, fault = (partial(Finding, each) for each in get_args(Level))
 
 
-def check_platform() -> Iterator[Finding]:
+def check_platform() -> Findings:
     system = platform.system()
     yield ok(f"Python {platform.python_version()} on {system} {platform.release()}")
     if system != "Linux":
@@ -98,7 +96,7 @@ def _kernel_resolves_paths() -> bool:
     return False
 
 
-def check_home(env: Mapping[str, str]) -> Iterator[Finding]:
+def check_home(env: Mapping[str, str]) -> Findings:
     path = home(env)
     quoted, obstacle = shlex.quote(path), obstacle_at(path, "CLAWKIT_HOME")
     try:
@@ -165,19 +163,19 @@ def open_mode(path: str) -> int:
     return stat.S_IMODE(info.st_mode) if ours and info.st_mode & 0o077 else 0
 
 
-def check_open_files(file: str, env: Mapping[str, str]) -> Iterator[Finding]:
+def check_open_files(file: str, env: Mapping[str, str]) -> Findings:
     for name in private_files(file, env):
         if os.path.isfile(name) and (mode := open_mode(name)):
             yield _open_to_others(name, mode, f"chmod 600 {shlex.quote(name)}")
 
 
-def config_errors(error: ConfigError) -> Iterator[Finding]:
+def config_errors(error: ConfigError) -> Findings:
     for issue in error.issues:
         place = f"edit {issue.file}" + (f", line {issue.line}" if issue.line else "")
         yield fault(str(issue), place if issue.file else "")
 
 
-def check_config(loaded: Loaded, file: str) -> Iterator[Finding]:
+def check_config(loaded: Loaded, file: str) -> Findings:
     if loaded.file is None:
         what = f"{file} does not exist, so the defaults apply"
         yield ok(what, "clawkit config set tools.profile coding")
@@ -195,7 +193,7 @@ def check_config(loaded: Loaded, file: str) -> Iterator[Finding]:
         yield warn(f"{section}: {message}")
 
 
-def check_old_spellings(file: str, env: Mapping[str, str]) -> Iterator[Finding]:
+def check_old_spellings(file: str, env: Mapping[str, str]) -> Findings:
     """Old spellings in the file, which `--fix` can update, and in the files it includes."""
     try:
         text = read_text(file)
@@ -212,11 +210,10 @@ def check_old_spellings(file: str, env: Mapping[str, str]) -> Iterator[Finding]:
     for each, do in found[:MAX_LISTED]:
         yield warn(f"{format_path(each.path)} is an old spelling: {each.why}", do)
     if len(found) > MAX_LISTED:
-        more = len(found) - MAX_LISTED
-        yield warn("1 more old spelling" if more == 1 else f"{more} more old spellings")
+        yield warn(counted(len(found) - MAX_LISTED, "more old spelling"))
 
 
-def check_policy(config: Config) -> Iterator[Finding]:
+def check_policy(config: Config) -> Findings:
     """Warnings of the policy for every agent, in every situation that the configuration names."""
     agents = list(config.agents.by_id()) or ["main"]
     remarks: dict[str, None] = {}
@@ -262,13 +259,13 @@ def _from_sender(scope: Scope, key: str) -> Scope:
     if kind == "channel":
         channel, _, sender = name.partition(":")
         return replace(scope, channel=channel, sender=Sender(id=sender))
+    named: dict[str, Any] = {"id": key.strip()}
     if kind in ("id", "e164", "username", "name"):
-        named: dict[str, Any] = {kind: name}
-        return replace(scope, sender=Sender(**named))
-    return replace(scope, sender=Sender(id=key.strip()))
+        named = {kind: name}
+    return replace(scope, sender=Sender(**named))
 
 
-def check_secrets(loaded: Loaded, *, allow_exec: bool) -> Iterator[Finding]:
+def check_secrets(loaded: Loaded, *, allow_exec: bool) -> Findings:
     for path, ref in _secret_references(loaded.raw, ROOT, ()):
         where = format_path(path)
         if isinstance(ref, dict):
@@ -302,8 +299,7 @@ def _secret_references(value: Any, shape: Shape, path: Path) -> Iterator[tuple[P
             yield from _secret_references(item, below(shape, index)[1], (*path, index))
 
 
-def check_workspaces(config: Config) -> Iterator[Finding]:
-    """The directories that agents work in."""
+def check_workspaces(config: Config) -> Findings:
     if config.agents.defaults.workspace is None and (problem := workspace_warning(os.getcwd())):
         what, _, do = problem.partition(". ")
         yield warn(what, do)
@@ -324,8 +320,7 @@ def check_workspaces(config: Config) -> Iterator[Finding]:
             yield fault(f"{who}: {path} is not a directory", f"mkdir -p {shlex.quote(path)}")
 
 
-def check_commands(config: Config) -> Iterator[Finding]:
-    """Whether commands can run, and which of their settings have no effect."""
+def check_commands(config: Config) -> Findings:
     yield from _check_security(config)
     for folder in config.tools.exec.path_prepend:
         path = os.path.expanduser(folder)
@@ -343,12 +338,21 @@ def check_commands(config: Config) -> Iterator[Finding]:
     folder = commands_dir(os.environ)
     if problem := records.distrust(folder):
         yield warn(f"{folder} {problem}", "fix that; until then `clawkit ps` shows nothing")
-    if importlib.util.find_spec("pyte") is None:
-        what = "full-screen programs cannot be shown: the extra screen is not installed"
-        yield warn(what, "pip install 'clawkit[screen]'")
+    yield from check_extra("screen", util.find_spec("pyte"), "full-screen programs cannot be shown")
 
 
-def _check_security(config: Config) -> Iterator[Finding]:
+def check_extra(extra: str, installed: object, lack: str) -> Findings:
+    if not installed:
+        what = f"{lack}: the extra {extra} is not installed"
+        yield warn(what, f"pip install 'clawkit[{extra}]'")
+
+
+def _without_landlock(lack: str) -> Finding:
+    what = f"the kernel has no Landlock: {lack}"
+    return warn(what, "use Linux 5.13 or newer with Landlock enabled")
+
+
+def _check_security(config: Config) -> Findings:
     agent, path = config.agents.default_id(), approvals_file(os.environ)
     settings = config.tools.exec.merged(config.agents.get(agent).tools.exec)
     try:
@@ -360,8 +364,7 @@ def _check_security(config: Config) -> Iterator[Finding]:
     what = f"{_describe(policy)} ({', '.join(policy.sources)})"
     yield ok(what, policy.to_loosen or "clawkit approvals check 'git log'")
     if policy.security == "allowlist" and not landlock.available():
-        what = "the kernel has no Landlock: allowlisted programs can start any other program"
-        yield warn(what, "use Linux 5.13 or newer with Landlock enabled")
+        yield _without_landlock("allowlisted programs can start any other program")
     rules = Rules(
         safe_bins=tuple(settings.safe_bins),
         profiles=settings.safe_bin_profiles,
@@ -382,14 +385,7 @@ def _describe(policy: Policy) -> str:
     return f"on the host, allowlisted programs run without asking, everything else {others}"
 
 
-def check_chat() -> Iterator[Finding]:
-    if not has_tui():
-        what = "the chat shows plain lines: the extra tui is not installed"
-        yield warn(what, "pip install 'clawkit[tui]'")
-
-
-def check_files(config: Config) -> Iterator[Finding]:
-    """Whether the file tools have what they need, and which settings are wrong."""
+def check_files(config: Config) -> Findings:
     settings = config.tools.fs
     for name, roots in (("readRoots", settings.read_roots), ("writeRoots", settings.write_roots)):
         for root in roots:
@@ -409,17 +405,12 @@ def check_files(config: Config) -> Iterator[Finding]:
     if landlock.available():
         yield ok(f"the kernel confines helper programs (Landlock {landlock.abi()})")
     else:
-        what = (
-            "the kernel has no Landlock: searches are slower, and fewer language servers are used"
-        )
-        yield warn(what, "use Linux 5.13 or newer with Landlock enabled")
+        yield _without_landlock("searches are slower, and fewer language servers are used")
     yield from _check_servers(settings)
-    if importlib.util.find_spec("pypdfium2") is None:
-        what = "PDF files cannot be read: the extra pdf is not installed"
-        yield warn(what, "pip install 'clawkit[pdf]'")
+    yield from check_extra("pdf", util.find_spec("pypdfium2"), "PDF files cannot be read")
 
 
-def _check_servers(settings: Fs) -> Iterator[Finding]:
+def _check_servers(settings: Fs) -> Findings:
     if not settings.lsp.enabled:
         return
     programs = Programs((), dict(os.environ))

@@ -6,21 +6,15 @@ import errno
 import os
 import shlex
 import shutil
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
 
+import msgspec
+
 from clawkit.agent.assemble import assemble
-from clawkit.cli.doctor_checks import (
-    MAX_AGENTS,
-    Finding,
-    config_errors,
-    fault,
-    obstacle_at,
-    ok,
-    open_mode,
-    warn,
-)
-from clawkit.cli.models import ChosenModel, access, chosen, listening
+from clawkit.cli import doctor_checks as checks
+from clawkit.cli.doctor_checks import Finding, Findings, fault, ok, warn
+from clawkit.cli.models import ChosenModel, Source, access, listening, models_in_use
 from clawkit.cli.onboarding.probe import is_at_home, kinds_by_name
 from clawkit.cli.options import counted
 from clawkit.cli.sandbox_explain import ENGINES, advise, look_at_engine
@@ -32,7 +26,7 @@ from clawkit.core.context import Scope, Sender
 from clawkit.errors import ClawkitError, ConfigError, ToolError
 from clawkit.models.auth_profiles import AUTH_PROFILES as PROFILES_JSON
 from clawkit.models.catalog import Catalog
-from clawkit.models.discover import find_local, found_model, local_models
+from clawkit.models.discover import local_models
 from clawkit.net.addresses import parse_url, refusal
 from clawkit.net.route import NetError
 from clawkit.runtime import resolve_workspace
@@ -47,85 +41,77 @@ from clawkit.text import human_size, human_time
 MAX_CHECKED = 512 * 1024 * 1024
 """Larger stores are not checked: it would take too long."""
 _MAX_COUNTED = 500
-Look = Callable[[], Sequence[str]]
 _NO_MODEL = "no model is configured and no API key was found, so the built-in operator answers"
 _TO_CHOOSE = "clawkit onboard, or export ANTHROPIC_API_KEY=..."
 _OR_KEEP_NOTHING = ", or do not save sessions: clawkit agent --no-session"
 
 
-def check_models(loaded: Loaded) -> Iterator[Finding]:
-    """Whether each agent has a usable model."""
+def check_models(loaded: Loaded) -> Findings:
     agents = list(loaded.config.agents.by_id()) or [loaded.config.agents.default_id()]
     findings: dict[Finding, None] = {}
     # Query Ollama once, however many agents there are.
     look = cache(lambda: local_models(loaded.env))
     with listening() as remarks:
-        for agent in agents[:MAX_AGENTS]:
+        for agent in agents[: checks.MAX_AGENTS]:
             try:
                 catalog = Catalog.of(loaded, agent)
-                choices = chosen(catalog)
-                several = len(agents) > 1
-                findings |= dict.fromkeys(_check_agent(catalog, choices, look, several=several))
+                # Read the credentials now: an invalid file is then reported once, not for each
+                # provider.
+                catalog.credentials.for_provider(OPERATOR.provider)
+                source, choices = models_in_use(catalog, lambda _env: look())
+                whose = f"agent {agent!r}: " if len(agents) > 1 else ""
+                findings |= dict.fromkeys(_check_agent(catalog, source, choices, whose))
                 findings |= dict.fromkeys(_check_providers(catalog, choices))
             except ConfigError as error:
-                findings |= dict.fromkeys(config_errors(error))
+                findings |= dict.fromkeys(checks.config_errors(error))
     yield from findings
     for remark in remarks:
         yield warn(remark, f"fix it in {PROFILES_JSON}, or remove it")
 
 
 def _check_agent(
-    catalog: Catalog, choices: Sequence[ChosenModel], look: Look, *, several: bool
-) -> Iterator[Finding]:
-    # Read the credentials now: an invalid file is then reported once, not for each provider.
-    catalog.credentials.for_provider(OPERATOR.provider)
-    whose = f"agent {catalog.agent!r}: " if several else ""
-    if not choices:
-        ref, by = found_model(catalog), ""
-        if ref:
-            by = f"because of {access(catalog, ref.provider).credentials[0].id}"
-        elif ref := find_local(catalog, lambda _env: look()):
+    catalog: Catalog, source: Source, choices: Sequence[ChosenModel], whose: str
+) -> Findings:
+    for number, choice in enumerate(choices):
+        ref = choice.ref
+        if ref is None:
+            yield fault(f"{choice.setting}: {choice.problem}", "clawkit models list --all")
+        elif source == "built-in":
+            yield warn(f"{whose}{_NO_MODEL}", _TO_CHOOSE)
+        elif source != "config":
             by = "which runs on this machine"
-        if ref:
+            if source == "found":
+                by = f"because of {access(catalog, ref.provider).credentials[0].id}"
             what = f"{whose}no model is configured; {ref} is used, {by}"
             yield ok(what, f"clawkit models set {shlex.quote(str(ref))}")
-        else:
-            yield warn(f"{whose}{_NO_MODEL}", _TO_CHOOSE)
-    for number, choice in enumerate(choices):
-        if choice.ref is None:
-            yield fault(f"{choice.setting}: {choice.problem}", "clawkit models list --all")
-        elif choice.ref != OPERATOR:
-            yield from _check_choice(catalog, choice.ref, choice, whose, is_first=not number)
+        elif ref != OPERATOR:
+            yield from _check_choice(catalog, ref, choice.setting, whose, is_first=not number)
 
 
 def _check_choice(
-    catalog: Catalog, ref: ModelRef, choice: ChosenModel, whose: str, *, is_first: bool
-) -> Iterator[Finding]:
-    report = fault if is_first else warn
-    word = "" if is_first else "fallback "
+    catalog: Catalog, ref: ModelRef, setting: str, whose: str, *, is_first: bool
+) -> Findings:
+    report, word = (fault, "") if is_first else (warn, "fallback ")
     try:
         catalog.endpoint(ref)
     except ConfigError as error:
-        yield from config_errors(error)
+        yield from checks.config_errors(error)
         return
     keys = access(catalog, ref.provider)
     if keys.problem:
-        yield report(f"{choice.setting}: {keys.problem}")
+        yield report(f"{setting}: {keys.problem}")
     elif not keys.credentials:
-        yield report(f"{choice.setting}: {ref.provider} has no credential", keys.missing)
+        yield report(f"{setting}: {ref.provider} has no credential", keys.missing)
+    elif rest_s := catalog.credentials.cooldown_s(first := keys.credentials[0]):
+        # Credentials in cooldown come last, so there is no other one.
+        what = f"{first.id} was rejected and is not used for {human_time(rest_s)}"
+        yield warn(f"{setting}: {what}", "clawkit models status --probe")
     else:
-        first = keys.credentials[0]
-        rest_s = catalog.credentials.cooldown_s(first)
-        if rest_s:
-            # Credentials in cooldown come last, so there is no other one.
-            what = f"{first.id} was rejected and is not used for {human_time(rest_s)}"
-            yield warn(f"{choice.setting}: {what}", "clawkit models status --probe")
-        else:
-            with_ = "no credential needed" if first.kind == "none" else f"with {first.id}"
-            yield ok(f"{whose}{word}{ref}, {with_}")
+        with_ = "no credential needed" if first.kind == "none" else f"with {first.id}"
+        yield ok(f"{whose}{word}{ref}, {with_}")
 
 
-def _check_providers(catalog: Catalog, choices: Sequence[ChosenModel]) -> Iterator[Finding]:
+def _check_providers(catalog: Catalog, choices: Sequence[ChosenModel]) -> Findings:
     """Whether configured providers may be connected to and have a credential."""
     chosen_ones = {choice.ref.provider for choice in choices if choice.ref}
     for service in catalog.services.values():
@@ -161,15 +147,14 @@ def address_problem(url: str, allow_private: bool | None) -> str:
     return next((refusal(kind, encrypted=encrypted, **may) for kind in kinds), "")
 
 
-def check_sessions(loaded: Loaded, env: Mapping[str, str]) -> Iterator[Finding]:
-    """Whether sessions can be saved and read."""
+def check_sessions(loaded: Loaded, env: Mapping[str, str]) -> Findings:
     try:
         path = locate_store(loaded.config.session.store, env)
     except ConfigError as error:
-        yield from config_errors(error)
+        yield from checks.config_errors(error)
         return
     setting = "session.store" if path != sessions_file(env) else "CLAWKIT_HOME"
-    if obstacle := obstacle_at(os.path.dirname(path), setting):
+    if obstacle := checks.obstacle_at(os.path.dirname(path), setting):
         why, do = obstacle
         what = f"{path} cannot be written, so sessions are not saved: {why}"
         yield fault(what, f"{do}{_OR_KEEP_NOTHING}")
@@ -177,7 +162,7 @@ def check_sessions(loaded: Loaded, env: Mapping[str, str]) -> Iterator[Finding]:
     if not os.path.lexists(path):
         yield ok(f"{path} does not exist yet; the first session creates it")
         return
-    if open_mode(path) and os.path.isfile(path):
+    if checks.open_mode(path) and os.path.isfile(path):
         what = f"{path} is accessible to other users, so sessions are not saved"
         yield fault(what, f"chmod 600 {shlex.quote(path)}")
         return
@@ -224,30 +209,22 @@ def _examine_store(path: str) -> str:
     return said
 
 
-_LOCAL = ("bwrap", "landlock")
-_LOCAL_KEYS = {
-    "network": "network",
-    "allow_hosts": "allowHosts",
-    "allow_private": "allowPrivate",
-    "hide_paths": "hidePaths",
-    "show_paths": "showPaths",
-    "write_paths": "writePaths",
-    "limits": "limits",
-}
-"""Settings that only the local backends use."""
+_LOCAL = ("network", "allow_hosts", "allow_private", "hide_paths", "show_paths", "write_paths")
 _USED_BY = {"docker": ENGINES, "ssh": ("ssh",)}
+_USED_BY |= dict.fromkeys((*_LOCAL, "limits"), ("bwrap", "landlock"))
+"""Settings that only these backends use."""
 
 
-def check_sandbox(loaded: Loaded) -> Iterator[Finding]:
+def check_sandbox(loaded: Loaded) -> Findings:
     """The sandbox of every agent; findings that several agents share are reported once."""
     seen: dict[Finding, None] = {}
     agents = loaded.config.agents
-    for agent in [agents.default_id(), *agents.by_id()][:MAX_AGENTS]:
+    for agent in [agents.default_id(), *agents.by_id()][: checks.MAX_AGENTS]:
         seen |= dict.fromkeys(_check_sandbox_of(loaded, agent))
     yield from seen
 
 
-def _check_sandbox_of(loaded: Loaded, agent: str) -> Iterator[Finding]:
+def _check_sandbox_of(loaded: Loaded, agent: str) -> Findings:
     config, agents = loaded.config, loaded.config.agents
     settings, own = agents.sandbox_of(agent), agents.get(agent).sandbox
     key = f"{agents.key_of(agent)}.sandbox" if own is not None else "agents.defaults.sandbox"
@@ -287,7 +264,7 @@ def _check_sandbox_of(loaded: Loaded, agent: str) -> Iterator[Finding]:
     yield from _check_effect(settings, key, backend)
 
 
-def _check_backend(settings: Sandbox, choice: Choice, key: str) -> Iterator[Finding]:
+def _check_backend(settings: Sandbox, choice: Choice, key: str) -> Findings:
     if choice.backend is None:
         problem = why_unusable(settings, choice)
         what = problem or f"no sandbox is available, so commands need approval: {choice.reason}"
@@ -316,22 +293,19 @@ def _check_backend(settings: Sandbox, choice: Choice, key: str) -> Iterator[Find
         yield fault(what, "apt-get install openssh-client")
 
 
-def _check_effect(settings: Sandbox, key: str, backend: str | None) -> Iterator[Finding]:
-    default = Sandbox()
-    useless: dict[str, str] = {}
-    for name in ("docker", "ssh", "scope", *_LOCAL_KEYS):
-        shown = _LOCAL_KEYS.get(name, name)
-        if getattr(settings, name) == getattr(default, name):
+def _check_effect(settings: Sandbox, key: str, backend: str | None) -> Findings:
+    for field in msgspec.structs.fields(Sandbox):
+        name, where, why = field.name, f"{key}.{field.encode_name}", ""
+        if getattr(settings, name) == getattr(Sandbox(), name):
             continue
-        if name == "scope":
-            if settings.mode == "auto":
-                useless[shown] = "in mode 'auto' the commands of an agent share one sandbox"
-        elif backend not in (*_USED_BY.get(name, _LOCAL), None):
-            useless[shown] = f"the backend {backend} does not use it"
+        if name == "scope" and settings.mode == "auto":
+            why = "in mode 'auto' the commands of an agent share one sandbox"
+        elif backend not in (*_USED_BY.get(name, (backend,)), None):
+            why = f"the backend {backend} does not use it"
         elif name in ("allow_hosts", "allow_private") and settings.network != "allowlist":
-            useless[shown] = f"network is {settings.network!r}, not 'allowlist'"
-    for name, why in useless.items():
-        yield warn(f"{key}.{name} has no effect: {why}", f"clawkit config unset {key}.{name}")
+            why = f"network is {settings.network!r}, not 'allowlist'"
+        if why:
+            yield warn(f"{where} has no effect: {why}", f"clawkit config unset {where}")
     if settings.browser.enabled:
         what = f"{key}.browser.enabled has no effect: this build has no browser in the sandbox"
         yield fault(what, f"clawkit config unset {key}.browser")

@@ -17,7 +17,7 @@ try:
     import importlib
     import io
     import os
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Mapping
     from typing import Any
 
     import click
@@ -40,21 +40,18 @@ COMMANDS = {
         "Change models, tools or approvals by answering questions.",
     ),
     "sessions": (
-        "clawkit.cli.sessions",
+        "clawkit.cli.sessions:",
         "List, show, search, message, rename, delete and export sessions.",
     ),
-    "agents": ("clawkit.cli.agents", "List, add and remove agents."),
-    "models": ("clawkit.cli.models", "List models, choose one, check that it answers."),
-    "tools": ("clawkit.cli.tools", "List, explain, describe and call tools."),
-    "approvals": (
-        "clawkit.cli.approvals:approvals",
-        "Answer approval requests; manage the allowlist.",
-    ),
+    "agents": ("clawkit.cli.agents:", "List, add and remove agents."),
+    "models": ("clawkit.cli.models:", "List models, choose one, check that it answers."),
+    "tools": ("clawkit.cli.tools:", "List, explain, describe and call tools."),
+    "approvals": ("clawkit.cli.approvals:", "Answer approval requests; manage the allowlist."),
     "sandbox": (
-        "clawkit.cli.sandbox",
+        "clawkit.cli.sandbox:",
         "Explain, list and recreate sandboxes; run a command in one.",
     ),
-    "config": ("clawkit.cli.config", "Read, change and validate the configuration."),
+    "config": ("clawkit.cli.config:", "Read, change and validate the configuration."),
     "doctor": (
         "clawkit.cli.doctor:doctor",
         "Check this installation, and report how to fix problems.",
@@ -62,6 +59,121 @@ COMMANDS = {
     "ps": ("clawkit.cli.ps:ps", "List running commands."),
     "logs": ("clawkit.cli.ps:logs", "Show the output of a command."),
     "kill": ("clawkit.cli.ps:kill", "Stop commands and everything they started."),
+}
+"""Per command, `module:function` and its short help; without a function it is a group."""
+_HELP = {
+    "sessions": """
+ID is the id of a session, a prefix of it, its name, its label or its key.
+
+\b
+clawkit sessions list --here              sessions of this directory
+clawkit sessions show k3mq                its messages
+clawkit sessions search login page        messages with these words
+clawkit sessions tree                     which session started which
+clawkit agent --session k3mq -m "Go on"   resume it
+""",
+    "agents": """
+An agent has its own sessions, and may have its own workspace, model and tools.
+
+\b
+clawkit agents list                                      agents and their models
+clawkit agents add research --workspace ~/research       add one with its own directory
+clawkit agent --agent research -m "What is new?"         talk to it
+clawkit agents remove research                           its sessions are kept
+""",
+    "models": """
+\b
+clawkit models list                           models you can use
+clawkit models set anthropic/claude-opus-5    use this one
+clawkit models status --probe                 does it answer?
+""",
+    "approvals": """
+An allowlisted command needs no approval.
+
+\b
+clawkit approvals check 'git status | head'      would it run, and why
+clawkit approvals allowlist add git --args git   allow everyday git commands
+clawkit approvals pending                        requests waiting for an answer
+clawkit approvals resolve 3f2a allow-once        answer one
+clawkit approvals watch                          answer requests at this terminal
+""",
+    "sandbox": """
+\b
+clawkit sandbox explain                        which sandbox, why, and what it allows
+clawkit sandbox explain -- git push            where a command would run
+clawkit sandbox run -- python3 -m pytest       run something in it
+clawkit sandbox list                           what exists on this machine
+clawkit sandbox recreate --all                 remove them; the next use creates new ones
+""",
+    "config": """
+A PATH is written as a.b.c, a list entry as a.b[0], and a key that contains dots as a["b.c"].
+""",
+}
+"""What follows the short help of a group."""
+# Per command: the name of its function (a group has none) and its short help. When a word is
+# missing its group, the last group here that has it is suggested.
+SUBCOMMANDS = {
+    "approvals": {
+        "allowlist": ("", "Manage the programs that run on the host without asking."),
+        "check": ("check", "Print whether a command would run, and where, without running it."),
+        "get": ("get", "Show the approvals file and its revision."),
+        "log": ("log", "Show the most recent decisions about commands, newest last."),
+        "pending": ("pending", "List the requests that are waiting for an answer."),
+        "resolve": ("resolve", "Answer a request with allow-once, allow-always or deny."),
+        "set": ("set_", "Replace the approvals file with another JSON file."),
+        "suggest": ("suggest", "Suggest entries that would have avoided approval requests."),
+        "watch": ("watch", "Answer approval requests at this terminal."),
+    },
+    "allowlist": {
+        "add": ("add", "Let a program run on the host without asking, confined."),
+        "list": ("list_", "List the entries, and when each was last used."),
+        "remove": ("remove", "Remove an entry by its id, a prefix of its id, or its pattern."),
+    },
+    "sessions": {
+        "delete": ("delete", "Delete sessions permanently."),
+        "export": ("export", "Print a whole session, or write it to a file."),
+        "list": ("list_sessions", "List sessions, the most recently used first."),
+        "path": ("path", "Print where sessions are stored."),
+        "rename": ("rename", "Rename a session to NAME, a word without spaces."),
+        "search": ("search", "Search the messages of sessions."),
+        "send": ("send", "Leave a message for a session, even while it is in use."),
+        "show": ("show", "Show the messages and tool calls of a session."),
+        "tree": ("tree", "Show which session started which, as a tree."),
+    },
+    "agents": {
+        "add": ("add", "Add an agent to the configuration."),
+        "list": ("list_agents", "List agents, the default one first."),
+        "remove": ("remove", "Remove an agent from the configuration."),
+    },
+    "models": {
+        "list": ("list_models", "List the models you can use; with --all every known model."),
+        "set": ("set_model", "Use MODEL: provider/model, a model id, or an alias."),
+        "status": ("status", "Show the model in use, its fallbacks, and their credentials."),
+        "write": ("write", "Write the configured providers into the agent's models.json."),
+    },
+    "sandbox": {
+        "build": ("build", "Build the image for docker and podman."),
+        "explain": ("explain", "Explain which sandbox commands run in, and why."),
+        "list": ("list_sandboxes", "List the sandboxes that exist."),
+        "recreate": ("recreate", "Remove sandboxes; the next use creates new ones."),
+        "run": ("run", "Run a command in the sandbox."),
+    },
+    "config": {
+        "file": ("file_", "Print the path of the file in use."),
+        "get": ("get", "Print a setting as it is in the file, or all of them."),
+        "patch": ("patch", "Change many settings at once: all of them or none."),
+        "schema": ("schema", "Print the JSON Schema of the configuration, for editors."),
+        "set": ("set_", "Set a setting."),
+        "unset": ("unset", "Remove a setting, so that its default applies again."),
+        "validate": ("validate", "Check the configuration."),
+    },
+    "tools": {
+        "call": ("call", "Call a tool and print its result as JSON."),
+        "explain": ("explain", "Explain why a tool is in force or not."),
+        "list": ("list_tools", "List the tools in force, and the tokens each costs per request."),
+        "run": ("run", "Make the tool calls in a JSONL file, one after another."),
+        "schema": ("schema", "Print the declarations of the tools in force as JSON."),
+    },
 }
 
 EPILOG = """\b
@@ -75,43 +187,10 @@ Try:
 """
 
 
-def _load(name: str, path: str) -> click.Command:
-    """Import a command from `module:function`; a path without a function is a group's module."""
-    module, _, attribute = path.partition(":")
-    if not attribute:
-        from clawkit.cli.groups import make_group
-
-        return make_group(name, module)
-    command: click.Command = getattr(importlib.import_module(module), attribute)
-    return command
-
-
-class Group(click.Group):
-    """A group that suggests the closest command for an unknown one."""
-
-    def known_words(self, ctx: click.Context) -> dict[str, str]:
-        """Words to suggest, each with the command line to type."""
-        return {name: f"{ctx.command_path} {name}" for name in self.list_commands(ctx)}
-
-    def resolve_command(
-        self, ctx: click.Context, args: list[str]
-    ) -> tuple[str | None, click.Command | None, list[str]]:
-        # During shell completion the word is still being typed.
-        if not ctx.resilient_parsing and args[0] not in self.list_commands(ctx):
-            from clawkit.text import nearest
-
-            known = self.known_words(ctx)
-            close = nearest(args[0], known, 1)
-            hint = f" Did you mean '{known[close[0]]}'?" if close else ""
-            ctx.fail(f"Unknown command {args[0]!r}.{hint}")
-        return super().resolve_command(ctx, args)
-
-
-class LazyGroup(Group):
-    """A group that knows its commands from a table, and imports one only to run it."""
+class LazyGroup(click.Group):
+    """A group that knows its commands from a table like `COMMANDS`, and imports one to run it."""
 
     def __init__(self, *args: Any, table: Mapping[str, tuple[str, str]], **options: Any) -> None:
-        """`table` maps the name of each command to its import path and its short help."""
         super().__init__(*args, **options)
         self._table = table
 
@@ -119,7 +198,39 @@ class LazyGroup(Group):
         return list(self._table)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        return _load(cmd_name, self._table[cmd_name][0]) if cmd_name in self._table else None
+        if cmd_name not in self._table:
+            return None
+        path, about = self._table[cmd_name]
+        module, _, function = path.partition(":")
+        if not function:
+            below = {
+                name: (f"{module}:{function}", text)
+                for name, (function, text) in SUBCOMMANDS[cmd_name].items()
+            }
+            help_ = f"{about}\n{_HELP.get(cmd_name, '')}"
+            return LazyGroup(cmd_name, table=below, help=help_)
+        command: click.Command = getattr(importlib.import_module(module), function)
+        return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        # During shell completion the word is still being typed.
+        if not ctx.resilient_parsing and args[0] not in self._table:
+            from clawkit.text import nearest
+
+            known = self._known_words(ctx.command_path)
+            close = nearest(args[0], known, 1)
+            hint = f" Did you mean '{known[close[0]]}'?" if close else ""
+            ctx.fail(f"Unknown command {args[0]!r}.{hint}")
+        return super().resolve_command(ctx, args)
+
+    def _known_words(self, path: str) -> dict[str, str]:
+        """Words to suggest, each with the command line to type."""
+        # The name of the group may be missing: `clawkit search` for `clawkit sessions search`.
+        groups = {name: words for name, words in SUBCOMMANDS.items() if name in self._table}
+        below = {word: f"{path} {name} {word}" for name, words in groups.items() for word in words}
+        return below | {name: f"{path} {name}" for name in self._table}
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
@@ -135,20 +246,8 @@ class LazyGroup(Group):
         return [*(CompletionItem(name, help=self._table[name][1]) for name in names), *options]
 
 
-class _Main(LazyGroup):
-    def known_words(self, ctx: click.Context) -> dict[str, str]:
-        from clawkit.cli.approvals import approvals
-        from clawkit.cli.groups import SUBCOMMANDS
-
-        # The name of the group may be missing: `clawkit search` for `clawkit sessions search`.
-        groups: dict[str, Iterable[str]] = {"approvals": approvals.commands, **SUBCOMMANDS}
-        path = ctx.command_path
-        below = {word: f"{path} {name} {word}" for name, words in groups.items() for word in words}
-        return below | super().known_words(ctx)
-
-
 @click.group(
-    cls=_Main,
+    cls=LazyGroup,
     table=COMMANDS,
     epilog=EPILOG,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
@@ -167,9 +266,10 @@ def main(context: click.Context, debug: bool) -> Any:
     """
     if context.invoked_subcommand is not None:
         return None
-    streams = (sys.stdin, sys.stdout)
-    if all(stream is not None and stream.isatty() for stream in streams):
-        return context.invoke(_load("chat", COMMANDS["chat"][0]))
+    if all(stream is not None and stream.isatty() for stream in (sys.stdin, sys.stdout)):
+        from clawkit.cli.agent import chat
+
+        return context.invoke(chat)
     click.echo(context.get_help(), err=True)
     return 2
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache
 from typing import Any, Literal, NamedTuple
@@ -15,21 +15,9 @@ import click
 import msgspec
 
 from clawkit.agent.model_selection import Selection
+from clawkit.cli import options as cli
 from clawkit.cli.config import make_change
 from clawkit.cli.onboarding.write import agent_path
-from clawkit.cli.options import (
-    change_options,
-    columns,
-    config_option,
-    count_tokens,
-    json_option,
-    print_json,
-    print_table,
-    refuse_commands,
-    suggest,
-    warn,
-    widths_of,
-)
 from clawkit.config.file_edit import content, set_setting
 from clawkit.config.load import Loaded, load
 from clawkit.config.modelref import OPERATOR, ModelRef, normalize_provider
@@ -41,19 +29,20 @@ from clawkit.models.credentials import Credential
 from clawkit.models.discover import find_local, found_model
 from clawkit.models.known import known_model
 from clawkit.models.operator import Operator
-from clawkit.models.protocols import Facts
 from clawkit.terminal_text import wrap
 from clawkit.text import human_time, one_line, printable
 
+Row = dict[str, Any]
+"""JSON data."""
 _AGENT = click.option("--agent", help="Agent whose models to show. Default: the default agent.")
 
 
 @click.command("list")
 @click.option("--all", "everything", is_flag=True, help="Include models without a key.")
 @click.option("--provider", metavar="NAME", help="Only models of this provider.")
-@json_option
+@cli.json_option
 @_AGENT
-@config_option
+@cli.config_option
 def list_models(
     everything: bool,
     provider: str | None,
@@ -72,13 +61,9 @@ def list_models(
         wanted = normalize_provider(provider) if provider else ""
         known = [*catalog.services, OPERATOR.provider]
         if wanted and wanted not in known:
-            raise ToolInputError(
-                f"unknown provider {one_line(wanted, 60)!r}{suggest(wanted, known)}"
-            )
-        source, choices = _chosen_or_found(catalog)
-        # A turn would use a local model, too.
-        if source == "built-in" and (local := find_local(catalog)):
-            choices = [ChosenModel(str(local), "", local)]
+            hint = cli.suggest(wanted, known)
+            raise ToolInputError(f"unknown provider {one_line(wanted, 60)!r}{hint}")
+        _, choices = models_in_use(catalog)
         rows = make_rows(catalog, choices)
     rows = [row for row in rows if not wanted or row["provider"] == wanted]
     shown = sorted(
@@ -88,17 +73,15 @@ def list_models(
     said = [*map(str, loaded.warnings), *remarks]
     said += [f"{each.setting}: {each.problem}" for each in choices if each.problem]
     if as_json:
-        print_json({"agent": catalog.agent, "models": shown, "warnings": said})
+        cli.print_json({"agent": catalog.agent, "models": shown, "warnings": said})
         return
     if shown:
-        print_rows(shown, columns())
+        print_rows(shown, cli.columns())
     click.echo(_summary(rows, shown, wanted, catalog))
-    warn(said)
+    cli.warn(said)
 
 
-def _summary(
-    rows: Sequence[dict[str, Any]], shown: Sequence[dict[str, Any]], provider: str, catalog: Catalog
-) -> str:
+def _summary(rows: Sequence[Row], shown: Sequence[Row], provider: str, catalog: Catalog) -> str:
     usable = sum(row["usable"] for row in rows)
     text = f"{usable} of {len(rows)} models can be used."
     if provider and not rows:
@@ -113,9 +96,9 @@ def _summary(
 
 @click.command()
 @click.option("--probe", is_flag=True, help="Ask each model for one word; this costs a little.")
-@json_option
+@cli.json_option
 @_AGENT
-@config_option
+@cli.config_option
 def status(probe: bool, as_json: bool, agent: str | None, config_file: str | None) -> None:
     """Show the model in use, its fallbacks, and their credentials.
 
@@ -123,13 +106,13 @@ def status(probe: bool, as_json: bool, agent: str | None, config_file: str | Non
     """
     loaded = load(config_file)
     with listening() as remarks:
-        report = asyncio.run(_look(loaded, agent, probe=probe))
+        report = _look(loaded, agent, probe=probe)
     said = [*map(str, loaded.warnings), *remarks]
     if as_json:
-        print_json(report | {"warnings": said})
+        cli.print_json(report | {"warnings": said})
     else:
         _print_status(report)
-        warn(said)
+        cli.warn(said)
     first = report["models"][0]
     sys.exit(1 if first["problem"] or (first["probe"] and not first["probe"]["ok"]) else 0)
 
@@ -145,7 +128,7 @@ def status(probe: bool, as_json: bool, agent: str | None, config_file: str | Non
 )
 @click.option("--no-fallback", is_flag=True, help="Use no other model if MODEL fails.")
 @click.option("--agent", help="Only for this agent. Default: all agents without their own model.")
-@change_options
+@cli.change_options
 def set_model(
     name: str, fallbacks: tuple[str, ...], no_fallback: bool, agent: str | None, **how: Any
 ) -> None:
@@ -172,18 +155,25 @@ def set_model(
         where = f"{agents.key_of(own)}.model"
         remarks += [f"the agent {own!r} has its own model ({where}); add --agent to change that"]
     primary, *rest = map(str, refs)
-    others = rest if fallbacks or no_fallback else None
+    chain: dict[str, Any] = {"primary": primary}
+    if fallbacks or no_fallback:
+        chain["fallbacks"] = rest
 
     def edit(text: str) -> str:
-        return _with_model(text, path, primary, others)
+        root = content(text)
+        if not isinstance(value_at(root, spelled(path, root)), dict):
+            return set_setting(text, path, chain if "fallbacks" in chain else primary)
+        for key, value in chain.items():
+            text = set_setting(text, (*path, key), value)
+        return text
 
     make_change(edit, [path], **how)
-    warn(remarks)
+    cli.warn(remarks)
 
 
 @click.command()
 @click.option("--agent", help="Agent whose file to write. Default: the default agent.")
-@config_option
+@cli.config_option
 def write(agent: str | None, config_file: str | None) -> None:
     """Write the configured providers into the agent's models.json.
 
@@ -192,7 +182,7 @@ def write(agent: str | None, config_file: str | None) -> None:
     otherwise its other entries are kept. From then on, an address in the file takes precedence over
     the one in the configuration.
     """
-    refuse_commands()
+    cli.refuse_commands()
     catalog = Catalog.of(load(config_file), agent)
     click.echo(f"Wrote {printable(catalog.write_models_json())}")
 
@@ -203,22 +193,12 @@ def _model_setting(loaded: Loaded, agent: str | None) -> Path:
     agents = loaded.config.agents
     path = agent_path(agents, agent)
     if path is None:
-        hint = suggest(agent, agents.by_id()) or "."
+        hint = cli.suggest(agent, agents.by_id()) or "."
         raise ToolInputError(
             f"unknown agent {one_line(agent, 60)!r}{hint} Without --agent, this sets the model of "
             "all agents"
         )
     return (*path, "model")
-
-
-def _with_model(text: str, path: Path, primary: str, fallbacks: list[str] | None) -> str:
-    root = content(text)
-    chain = {"primary": primary} | ({} if fallbacks is None else {"fallbacks": fallbacks})
-    if isinstance(value_at(root, spelled(path, root)), dict):
-        for key, value in chain.items():
-            text = set_setting(text, (*path, key), value)
-        return text
-    return set_setting(text, path, primary if fallbacks is None else chain)
 
 
 def _model_warnings(catalog: Catalog, refs: Sequence[ModelRef]) -> list[str]:
@@ -230,7 +210,7 @@ def _model_warnings(catalog: Catalog, refs: Sequence[ModelRef]) -> list[str]:
         known = [row.id for row in service.known.models] if service.known else []
         if known and ref.id not in service.models and known_model(ref.provider, ref.id) is None:
             what = f"clawkit does not know {ref}, but the provider may have it"
-            said[f"{what}{suggest(ref.id, known)}"] = None
+            said[f"{what}{cli.suggest(ref.id, known)}"] = None
         keys = access(catalog, ref.provider)
         if not keys.credentials:
             said[keys.problem or f"{ref.provider} needs a credential: {keys.missing}"] = None
@@ -241,51 +221,30 @@ HEAD = ("MODEL", "NAME", "CONTEXT", "OUTPUT", "INPUT", "THINKS", "PRICE", "KEY",
 _INDENT = "    "
 
 
-def make_rows(catalog: Catalog, choices: Sequence[ChosenModel]) -> list[dict[str, Any]]:
+def make_rows(catalog: Catalog, choices: Sequence[ChosenModel]) -> list[Row]:
     """All models as JSON data, those in use first."""
     roles: dict[ModelRef, str] = {}
     for number, choice in enumerate(choices):
         if choice.ref is not None:
             roles[choice.ref] = f"fallback {number}" if number else "default"
     listed = {entry.ref: entry for entry in catalog.list()}
-    keys = cache(lambda provider: access(catalog, provider))
+    keys_of = cache(lambda provider: access(catalog, provider))
     rows = []
     for ref in dict.fromkeys((*roles, *listed, OPERATOR)):
         if ref == OPERATOR:
-            row = _facts(OPERATOR, Operator().facts) | _OPERATOR
+            entry = Entry(ref, Operator().facts, "known", has_credential=True)
+            keys = Access((Credential("none", "none", "", ref.provider),))
         else:
             entry = listed.get(ref) or Entry(ref, catalog.facts(ref), "known", has_credential=False)
-            row = _row(catalog, entry, keys(ref.provider))
-        rows.append(row | {"role": roles.get(ref)})
+            keys = keys_of(ref.provider)
+        rows.append(_row(catalog, entry, keys) | {"role": roles.get(ref)})
     return rows
 
 
-_OPERATOR = {
-    "source": "built-in",
-    "usable": True,
-    "allowed": True,
-    "auth": "none",
-    "missing": None,
-    "aliases": [],
-    "problem": None,
-}
-
-
-def _row(catalog: Catalog, entry: Entry, keys: Access) -> dict[str, Any]:
-    problem = entry.problem or keys.problem
-    is_allowed = catalog.is_allowed(entry.ref)
-    return _facts(entry.ref, entry.facts) | {
-        "source": entry.source,
-        "usable": bool(keys.credentials) and not problem and is_allowed,
-        "allowed": is_allowed,
-        "auth": keys.credentials[0].id if keys.credentials else None,
-        "missing": keys.missing or None,
-        "aliases": list(entry.aliases),
-        "problem": problem or None,
-    }
-
-
-def _facts(ref: ModelRef, facts: Facts) -> dict[str, Any]:
+def _row(catalog: Catalog, entry: Entry, keys: Access) -> Row:
+    ref, facts, problem = entry.ref, entry.facts, entry.problem or keys.problem
+    is_built_in = ref == OPERATOR
+    is_allowed = is_built_in or catalog.is_allowed(ref)
     return {
         "model": str(ref),
         "provider": ref.provider,
@@ -296,20 +255,27 @@ def _facts(ref: ModelRef, facts: Facts) -> dict[str, Any]:
         "input": ["text", "image"] if facts.images else ["text"],
         "reasoning": facts.reasoning,
         "cost": {**_NO_COST, **msgspec.to_builtins(facts.cost)} if facts.cost != Cost() else None,
+        "source": "built-in" if is_built_in else entry.source,
+        "usable": bool(keys.credentials) and not problem and is_allowed,
+        "allowed": is_allowed,
+        "auth": keys.credentials[0].id if keys.credentials else None,
+        "missing": keys.missing or None,
+        "aliases": list(entry.aliases),
+        "problem": problem or None,
     }
 
 
 _NO_COST = {"input": 0.0, "output": 0.0, "cacheRead": 0.0, "cacheWrite": 0.0}
 
 
-def print_rows(rows: Sequence[Mapping[str, Any]], columns: int | None) -> None:
+def print_rows(rows: Sequence[Row], columns: int | None) -> None:
     """Print a table if it fits (with names if there is room), else a few lines per model."""
     cells = [_cells(row) for row in rows]
     for kept in (range(len(HEAD)), [0, *range(2, len(HEAD))]):
         head, *lines = ([line[at] for at in kept] for line in (HEAD, *cells))
-        needed = sum(width + 2 for width in widths_of([head, *lines])) - 2
+        needed = sum(width + 2 for width in cli.widths_of([head, *lines])) - 2
         if columns is None or needed <= columns:
-            print_table(head, lines)
+            cli.print_table(head, lines)
             return
     for line in cells:
         _print_block(line, columns or 0)
@@ -320,22 +286,20 @@ def _print_block(cells: Sequence[str], columns: int) -> None:
     name = "" if name == model.partition("/")[2] else name
     facts = (name, f"{context} context", f"{output} output", takes, thinks and "thinks", price)
     click.secho(model, bold=True)
-    about = filter(None, (" · ".join(filter(None, facts)), note))
-    for row in (
-        *(row for text in about for row in wrap(text, columns + 1, _INDENT)),
-        _INDENT + key,
-    ):
-        click.echo(row.rstrip())
+    for text in filter(None, (" · ".join(filter(None, facts)), note)):
+        for row in wrap(text, columns + 1, _INDENT):
+            click.echo(row.rstrip())
+    click.echo(f"{_INDENT}{key}".rstrip())
 
 
-def _cells(row: Mapping[str, Any]) -> tuple[str, ...]:
+def _cells(row: Row) -> tuple[str, ...]:
     window, cap, cost = row["contextWindow"], row["contextTokens"], row["cost"]
     missing = row["missing"] and f"missing: {row['missing'].partition(' or models.')[0]}"
     cells = (
         row["model"],
         row["name"],
-        count_tokens(window) + ("" if cap == window else f" (cap {count_tokens(cap)})"),
-        count_tokens(row["maxTokens"]),
+        cli.count_tokens(window) + ("" if cap == window else f" (cap {cli.count_tokens(cap)})"),
+        cli.count_tokens(row["maxTokens"]),
         "+".join(row["input"]),
         "yes" if row["reasoning"] else "",
         f"${cost['input']:g}/${cost['output']:g}" if cost else "",
@@ -345,7 +309,7 @@ def _cells(row: Mapping[str, Any]) -> tuple[str, ...]:
     return tuple(printable(" ".join(cell.split()), "") for cell in cells)
 
 
-def _note(row: Mapping[str, Any]) -> str:
+def _note(row: Row) -> str:
     notes = [row["role"], *(f"alias {alias}" for alias in row["aliases"])]
     notes += ["" if row["allowed"] else "not allowed by modelPolicy", row["problem"]]
     return ", ".join(filter(None, notes))
@@ -365,8 +329,11 @@ class ChosenModel(NamedTuple):
     problem: str = ""
 
 
-def chosen(catalog: Catalog) -> list[ChosenModel]:
-    """The agent's model and its fallbacks, including those with unknown names."""
+def models_in_use(
+    catalog: Catalog, look: Callable[[Mapping[str, str]], Iterable[str]] | None = None
+) -> tuple[Source, list[ChosenModel]]:
+    """The agent's model and its fallbacks, including those with unknown names; if none is
+    configured, the one that a turn would find. `look` lists local models, as for `find_local`."""
     found: dict[ModelRef | str, ChosenModel] = {}
     for setting, name in catalog.chosen():
         try:
@@ -380,15 +347,12 @@ def chosen(catalog: Catalog) -> list[ChosenModel]:
             found[setting] = ChosenModel(name, setting, None, "; ".join(why))
         else:
             found.setdefault(ref, ChosenModel(name, setting, ref))
-    return list(found.values())
-
-
-def _chosen_or_found(catalog: Catalog) -> tuple[Source, list[ChosenModel]]:
-    """The configured models, else one with a credential. Makes no connections."""
-    if choices := chosen(catalog):
-        return "config", choices
-    if ref := found_model(catalog):
-        return "found", [ChosenModel(str(ref), "", ref)]
+    if found:
+        return "config", list(found.values())
+    if usable := found_model(catalog):
+        return "found", [ChosenModel(str(usable), "", usable)]
+    if local := find_local(catalog, look):
+        return "local", [ChosenModel(str(local), "", local)]
     return "built-in", [ChosenModel(str(OPERATOR), "", OPERATOR)]
 
 
@@ -403,7 +367,6 @@ class Access(NamedTuple):
 
 
 def access(catalog: Catalog, provider: str) -> Access:
-    """The credentials of a provider, or what is wrong with them."""
     try:
         found = tuple(catalog.credentials.for_provider(provider))
     except ConfigError as error:
@@ -443,29 +406,20 @@ _SOURCES: dict[Source, str] = {
 _TO_CHOOSE = "type clawkit onboard, or set a key such as ANTHROPIC_API_KEY"
 
 
-async def _look(loaded: Loaded, agent: str | None, *, probe: bool) -> dict[str, Any]:
+def _look(loaded: Loaded, agent: str | None, *, probe: bool) -> Row:
     """The report of `status` as JSON data."""
     selection = Selection(loaded, agent or loaded.config.agents.default_id())
     catalog = selection.catalog
-    try:
-        source, choices = _chosen_or_found(catalog)
-        if source == "built-in" and (local := await selection.find_local()):
-            source, choices = "local", [ChosenModel(str(local), "", local)]
-        rows = [_status_of(catalog, source, number, each) for number, each in enumerate(choices)]
-        if probe:
-            await asyncio.gather(
-                *(_probe(selection, each.ref, row) for each, row in zip(choices, rows, strict=True))
-            )
-    finally:
-        await selection.close()
+    source, choices = models_in_use(catalog)
+    rows = [_status_of(catalog, source, number, each) for number, each in enumerate(choices)]
+    if probe:
+        asyncio.run(_probe_all(selection, choices, rows))
     about = {"agent": catalog.agent, "source": source, "directory": catalog.folder}
     return {**about, "models": rows}
 
 
-def _status_of(
-    catalog: Catalog, source: Source, number: int, choice: ChosenModel
-) -> dict[str, Any]:
-    row: dict[str, Any] = {
+def _status_of(catalog: Catalog, source: Source, number: int, choice: ChosenModel) -> Row:
+    row: Row = {
         "model": str(choice.ref) if choice.ref else None,
         "name": choice.name,
         "setting": choice.setting or None,
@@ -502,7 +456,17 @@ def _status_of(
     return row | first | {"others": others}
 
 
-async def _probe(selection: Selection, ref: ModelRef | None, row: dict[str, Any]) -> None:
+async def _probe_all(
+    selection: Selection, choices: Sequence[ChosenModel], rows: Sequence[Row]
+) -> None:
+    pairs = zip(choices, rows, strict=True)
+    try:
+        await asyncio.gather(*(_probe(selection, each.ref, row) for each, row in pairs))
+    finally:
+        await selection.close()
+
+
+async def _probe(selection: Selection, ref: ModelRef | None, row: Row) -> None:
     if ref is None or ref == OPERATOR or row["problem"]:
         return
     from clawkit.cli.onboarding.probe import ask_for_word
@@ -518,7 +482,7 @@ async def _probe(selection: Selection, ref: ModelRef | None, row: dict[str, Any]
     }
 
 
-def _print_status(report: dict[str, Any]) -> None:
+def _print_status(report: Row) -> None:
     click.echo(f"The agent {printable(report['agent'], '')} uses")
     for row in report["models"]:
         setting = f"  ({row['setting']})" if row["setting"] else ""
@@ -532,7 +496,7 @@ def _print_status(report: dict[str, Any]) -> None:
     click.echo(f"Its own models and credentials are in {printable(report['directory'], '')}")
 
 
-def _about(row: dict[str, Any]) -> Iterator[tuple[str, str | None]]:
+def _about(row: Row) -> Iterator[tuple[str, str | None]]:
     if row["endpoint"]:
         yield f"at {row['endpoint']}, which speaks {row['api']}", None
     for number, key in enumerate([*([row] if row["credential"] else ()), *row["others"]]):

@@ -40,9 +40,7 @@ _SCOPE = (
     click.option(
         "--workspace", metavar="DIR", help="Workspace. Default: as configured, else this directory."
     ),
-    click.option(
-        "--agent", help="Agent whose settings apply. Default: by bindings, else the default one."
-    ),
+    click.option("--agent", help="Agent to use. Default: by bindings, else the default one."),
     _MODEL,
     click.option("--channel", default="", help="Channel the message came through."),
     click.option("--account", default="", help="Account of the channel that received it."),
@@ -67,23 +65,17 @@ _SCOPE = (
     ),
 )
 
-
 _THINKING = ("off", "minimal", "low", "medium", "high", "xhigh", "max")
 _CONVERSATION = (
     click.option("--image", "images", metavar="FILE", multiple=True, help="Attach an image."),
     click.option(
         "--session", metavar="ID", help="Resume a session by id or name, or start one by name."
     ),
-    click.option(
-        "--continue", "go_on", is_flag=True, help="Resume the last session in this directory."
-    ),
+    click.option("--continue", "go_on", is_flag=True, help="Resume this directory's last session."),
     click.option("--no-session", is_flag=True, help="Do not save the session."),
     click.option("--thinking", type=click.Choice(_THINKING), help="How much the model may think."),
     click.option(
-        "--max-turns",
-        type=click.IntRange(1),
-        metavar="N",
-        help="Maximum number of model answers.",
+        "--max-turns", type=click.IntRange(1), metavar="N", help="Maximum number of model answers."
     ),
     click.option(
         "--max-cost",
@@ -92,8 +84,6 @@ _CONVERSATION = (
         help="Maximum cost of the session.",
     ),
 )
-
-
 _USE_MODEL = click.option(
     "--model",
     metavar="MODEL",
@@ -121,16 +111,15 @@ def change_options(command: F) -> F:
     return click.option("--dry-run", is_flag=True, help=about)(json_option(config_option(command)))
 
 
-def scope_options(command: F) -> F:
+def scope_options(command: F, options: Sequence[Callable[[F], F]] = _SCOPE) -> F:
     """`--config`, `--workspace` and all options that policy depends on."""
-    return reduce(lambda made, option: option(made), reversed(_SCOPE), command)
+    return reduce(lambda made, option: option(made), reversed(options), command)
 
 
 def conversation_options(command: F) -> F:
     """The options of every command that talks to a model, except the message."""
     scope = (_USE_MODEL if each is _MODEL else each for each in _SCOPE)
-    options = reversed((*_CONVERSATION, *scope))
-    return reduce(lambda made, option: option(made), options, command)
+    return scope_options(command, (*_CONVERSATION, *scope))
 
 
 def limit_option(default: int, about: str) -> Callable[[F], F]:
@@ -138,7 +127,7 @@ def limit_option(default: int, about: str) -> Callable[[F], F]:
     return click.option("-n", "--limit", type=kind, default=default, show_default=True, help=about)
 
 
-def read_settings(options: dict[str, Any]) -> Settings:
+def read_settings(options: dict[str, Any], session: str = "main") -> Settings:
     """Load the configuration and build the scope from the values of `scope_options`."""
     from clawkit.agent.model import context_window_of, default_model
     from clawkit.config.load import load
@@ -154,17 +143,19 @@ def read_settings(options: dict[str, Any]) -> Settings:
     except ValueError as error:
         raise click.UsageError(f"--model: {error}") from None
     model = named or default_model(loaded.config, agent)
+    sandboxed = options["sandboxed"]
+    if sandboxed is None:
+        sandboxed = loaded.config.agents.sandbox_of(agent).covers(session)
     scope = Scope(
         agent=agent,
+        session=session,
         model=model,
         context_window=context_window_of(loaded.config, model),
         channel=origin.channel,
         account=origin.account,
         group=origin.group,
         sender=origin.sender,
-        sandboxed=loaded.config.agents.sandbox_of(agent).covers("main")
-        if options["sandboxed"] is None
-        else options["sandboxed"],
+        sandboxed=sandboxed,
         depth=options["depth"],
     )
     return Settings(loaded, scope, options["workspace"], chosen.by)
@@ -176,8 +167,8 @@ def origin_of(options: dict[str, Any]) -> Origin:
     from clawkit.policy.selectors import Origin
 
     sender = Sender(owner=options["owner"], id=options["sender"], roles=options["roles"])
-    channel, account, group = (options[name] for name in ("channel", "account", "group"))
-    return Origin(channel, account, group, sender, options["space"])
+    places = {name: options[name] for name in ("channel", "account", "group", "space")}
+    return Origin(sender=sender, **places)
 
 
 def print_json(value: Any) -> None:
@@ -193,11 +184,28 @@ def print_text(text: str, *, nl: bool = True, err: bool = False) -> None:
     click.echo(printable(text) if is_shown else text, nl=nl, err=err)
 
 
-def read_input(file: str, max_bytes: int) -> bytes:
-    """Read a file, or standard input for `-`. Raises UsageError.
+def print_done(as_json: bool, data: Any, said: str) -> None:
+    """Print what a command did: as JSON, or as a sentence on standard error."""
+    if as_json:
+        print_json(data)
+    else:
+        click.echo(printable(said), err=True)
 
-    Returns up to one byte more than `max_bytes`, so that callers notice input that is too long.
-    """
+
+def print_location(as_json: bool, name: str, path: str, creator: str) -> None:
+    """Print where a file is; `creator` is what creates it if it does not exist."""
+    exists = os.path.lexists(path)
+    if as_json:
+        print_json({name: path, "exists": exists})
+        return
+    click.echo(path)
+    if not exists:
+        click.echo(f"It does not exist yet; {creator} creates it.", err=True)
+
+
+def read_input(file: str, max_bytes: int) -> bytes:
+    """Read a file, or standard input for `-`; input that is too long has one byte more than
+    `max_bytes`. Raises UsageError."""
     try:
         if file == "-":
             return sys.stdin.buffer.read(max_bytes + 1) if sys.stdin is not None else b""
@@ -223,9 +231,9 @@ def can_ask() -> bool:
     return is_terminal(sys.stdin) and is_terminal(sys.stderr)
 
 
-def counted(number: int, what: str) -> str:
+def counted(number: int, what: str, ending: str = "s") -> str:
     """`1 model`, `2 models`."""
-    return f"{number} {what}" if number == 1 else f"{number} {what}s"
+    return f"{number} {what}" if number == 1 else f"{number} {what}{ending}"
 
 
 def count_tokens(tokens: int) -> str:
@@ -309,7 +317,6 @@ def columns() -> int | None:
 
 
 def widths_of(lines: Sequence[Sequence[str]]) -> list[int]:
-    """The width of each column of a table."""
     return [max(map(text_width, cells)) for cells in zip(*lines, strict=True)]
 
 

@@ -31,9 +31,7 @@ _HEAD = ("ID", "PID", "TIME", "AGENT", "STATUS", "DIRECTORY", "COMMAND")
 
 
 @click.command()
-@click.option(
-    "--all", "everything", is_flag=True, help="Include detached commands that have exited."
-)
+@click.option("--all", "everything", is_flag=True, help="Include exited detached commands.")
 @json_option
 def ps(everything: bool, as_json: bool) -> None:
     """List the running commands of all your clawkit processes.
@@ -111,9 +109,8 @@ def _row(folder: str, record: Record, exit_: Exit | None, left: tuple[Left, ...]
     if left:
         row["leftRunning"] = [describe_left(each) for each in left]
     size = record.terminal
-    row["detached"] = record.detached
-    row["terminal"] = {"columns": size[0], "rows": size[1]} if size else None
-    row |= {"logPath": None, "logBytes": 0}
+    shape = {"columns": size[0], "rows": size[1]} if size else None
+    row |= {"detached": record.detached, "terminal": shape, "logPath": None, "logBytes": 0}
     path = records.place_of(folder, record.key, "log")
     with suppress(OSError):
         row |= {"logBytes": os.lstat(path).st_size, "logPath": path}
@@ -184,9 +181,7 @@ def choose(wanted: str, known: Sequence[KnownCommand]) -> KnownCommand:
 
 @click.command()
 @click.argument("ids", nargs=-1, metavar="[ID]...")
-@click.option(
-    "--all", "everything", is_flag=True, help="Stop all commands that `clawkit ps` lists."
-)
+@click.option("--all", "everything", is_flag=True, help="Stop all that `clawkit ps` lists.")
 @click.option("--now", is_flag=True, help="Send SIGKILL at once.")
 @click.option("--signal", "name", metavar="NAME", help="Only send this signal, such as HUP.")
 def kill(ids: tuple[str, ...], everything: bool, now: bool, name: str | None) -> None:

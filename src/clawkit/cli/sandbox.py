@@ -14,23 +14,11 @@ from contextlib import asynccontextmanager, suppress
 from typing import Any, Literal
 
 import click
-import msgspec
 from msgspec.structs import replace
 
 from clawkit.agent.assemble import assemble
 from clawkit.approvals.protocols import Confines
-from clawkit.cli.options import (
-    Settings,
-    config_option,
-    is_terminal,
-    json_option,
-    print_json,
-    print_table,
-    read_settings,
-    refuse_commands,
-    scope_options,
-    warn,
-)
+from clawkit.cli import options as cli
 from clawkit.config.load import Loaded, load
 from clawkit.config.paths import home
 from clawkit.config.sections.sandbox import Network
@@ -50,34 +38,26 @@ _Engine = Literal["docker", "podman"]
 _SLUG = 32
 
 
-def _open(options: dict[str, Any], session: str | None) -> Settings:
-    settings = read_settings(options)
-    warn(map(str, settings.loaded.warnings))
-    if session is None:
-        return settings
-    scope, sandboxed = settings.scope, options["sandboxed"]
-    if sandboxed is None:
-        sandboxed = settings.loaded.config.agents.sandbox_of(scope.agent).covers(session)
-    return settings._replace(scope=replace(scope, session=session, sandboxed=sandboxed))
+def _open(options: dict[str, Any], session: str) -> cli.Settings:
+    settings = cli.read_settings(options, session)
+    cli.warn(map(str, settings.loaded.warnings))
+    return settings
 
 
 def _join(words: Sequence[str]) -> str:
     """One word is a shell command; several are a program and its arguments."""
-    try:
-        return words[0] if len(words) == 1 else shlex.join(words)
-    except ValueError as error:
-        raise ClawkitError(str(error)) from None
+    return words[0] if len(words) == 1 else shlex.join(words)
 
 
-_session_option = click.option("--session", metavar="KEY", help="Session. Default: main.")
+_SESSION = click.option("--session", metavar="KEY", default="main", help="Session. Default: main.")
 
 
 @click.command()
 @click.argument("command", nargs=-1, type=click.UNPROCESSED, metavar="[-- COMMAND...]")
-@_session_option
-@json_option
-@scope_options
-def explain(command: tuple[str, ...], session: str | None, as_json: bool, **options: Any) -> None:
+@_SESSION
+@cli.json_option
+@cli.scope_options
+def explain(command: tuple[str, ...], session: str, as_json: bool, **options: Any) -> None:
     """Explain which sandbox commands run in, why, and what it allows.
 
     With COMMAND, also where that command would run. One word is a shell command; several are a
@@ -90,7 +70,7 @@ def explain(command: tuple[str, ...], session: str | None, as_json: bool, **opti
     settings = _open(options, session)
     found = sandbox_explain.explain(settings, _join(command) if command else "")
     if as_json:
-        print_json(found)
+        cli.print_json(found)
     else:
         sandbox_explain.show(found)
     sys.exit(1 if found["problem"] else 0)
@@ -103,9 +83,9 @@ def explain(command: tuple[str, ...], session: str | None, as_json: bool, **opti
     type=click.Choice(["none", "full"]),
     help="Network access of the command. Default: as configured.",
 )
-@_session_option
-@scope_options
-def run(command: tuple[str, ...], network: Any, session: str | None, **options: Any) -> None:
+@_SESSION
+@cli.scope_options
+def run(command: tuple[str, ...], network: Any, session: str, **options: Any) -> None:
     """Run a command in the sandbox, as if an agent had started it.
 
     One word is a shell command; several are a program and its arguments. Standard input is passed
@@ -120,24 +100,24 @@ def run(command: tuple[str, ...], network: Any, session: str | None, **options: 
     if not command[0].strip():
         raise click.UsageError("the command is empty")
     if network == "full":
-        refuse_commands("widen its sandbox")
+        cli.refuse_commands("widen its sandbox")
     sys.exit(asyncio.run(_run(_open(options, session), text, network)))
 
 
 @click.command("list")
-@json_option
-@config_option
+@cli.json_option
+@cli.config_option
 def list_sandboxes(as_json: bool, config_file: str | None) -> None:
     """List the sandboxes on this machine and those of other configured backends."""
     found, problems = asyncio.run(find_all(load(config_file)))
     if as_json:
-        print_json([_row(each) for _, each in found])
+        cli.print_json([_row(each) for _, each in found])
     elif not found:
         click.echo("No sandbox exists yet; the first command creates one.", err=True)
     else:
         head = ("NAME", "BACKEND", "STATUS", "LAST USED", "AGE")
-        print_table(head, [_cells(each) for _, each in found])
-    warn(problems)
+        cli.print_table(head, [_cells(each) for _, each in found])
+    cli.warn(problems)
 
 
 def _row(instance: Instance) -> dict[str, Any]:
@@ -168,8 +148,8 @@ def _cells(instance: Instance) -> tuple[str, ...]:
 @click.option("--session", metavar="KEY", help="Sandboxes of a session.")
 @click.option("--agent", metavar="ID", help="Sandboxes of an agent.")
 @click.option("--force", is_flag=True, help="Do not ask for confirmation.")
-@json_option
-@config_option
+@cli.json_option
+@cli.config_option
 def recreate(
     everything: bool, force: bool, as_json: bool, config_file: str | None, **wanted: Any
 ) -> None:
@@ -182,30 +162,29 @@ def recreate(
     name, session, agent = (wanted[key] for key in ("name", "session", "agent"))
     if sum(value is not None for value in wanted.values()) + everything != 1:
         raise click.UsageError("give exactly one of NAME, --session, --agent and --all")
-    refuse_commands("remove sandboxes")
+    cli.refuse_commands("remove sandboxes")
     loaded = load(config_file)
     found, problems = asyncio.run(find_all(loaded))
     chosen = [(owner, each) for owner, each in found if everything or is_meant(each, **wanted)]
-    warn(problems)
+    cli.warn(problems)
     if name is not None and not chosen:
         raise click.UsageError(f"unknown sandbox {name!r}; see `clawkit sandbox list`")
     if not chosen and not everything:
         whose = f"session {session!r}" if agent is None else f"agent {agent!r}"
         raise NotFoundError(f"the {whose} has no sandbox; see `clawkit sandbox list`")
-    number = "1 sandbox" if len(chosen) == 1 else f"{len(chosen)} sandboxes"
-    if chosen and not force and is_terminal(sys.stdin):
+    if chosen and not force and cli.is_terminal(sys.stdin):
         for _, each in chosen:
             click.echo(f"  {printable(each.name, '')}", err=True)
+        number = cli.counted(len(chosen), "sandbox", "es")
         whole = "its files" if len(chosen) == 1 else "their files"
         if not click.confirm(f"Remove {number} with {whole}?", err=True):
             click.echo("Nothing was removed.", err=True)
             sys.exit(ToolAuthorizationError.exit_code)
     removed, kept = asyncio.run(remove_all(loaded, chosen))
     if as_json:
-        print_json({"removed": removed, "notRemoved": kept})
+        cli.print_json({"removed": removed, "notRemoved": kept})
     else:
-        number = "1 sandbox" if len(removed) == 1 else f"{len(removed)} sandboxes"
-        click.echo(f"Removed {number}.")
+        click.echo(f"Removed {cli.counted(len(removed), 'sandbox', 'es')}.")
         for problem in kept.values():
             click.echo(f"clawkit: {printable(problem)}", err=True)
     sys.exit(1 if kept else 0)
@@ -231,12 +210,12 @@ def is_meant(
 @click.option(
     "--engine", type=click.Choice(["docker", "podman"]), help="Default: as configured, else docker."
 )
-@config_option
+@cli.config_option
 def build(image: str | None, engine: _Engine | None, config_file: str | None) -> None:
     """Build the image for docker and podman from this machine's packages."""
     from clawkit.sandbox.engine import build_image
 
-    refuse_commands("build images")
+    cli.refuse_commands("build images")
     settings = load(config_file).config.agents.defaults.sandbox
     chosen: _Engine = engine or ("podman" if settings.backend == "podman" else "docker")
     name = image or settings.docker.image
@@ -249,14 +228,13 @@ _LOOK_S = 60.0
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
-async def _run(settings: Settings, command: str, network: Network | None) -> int:
+async def _run(settings: cli.Settings, command: str, network: Network | None) -> int:
     """The exit code of the command, or 128 plus the number of the signal that killed it."""
     loaded, scope = settings.loaded, settings.scope
     if network is not None:
         loaded = replace(loaded, config=_with_network(settings, network))
     workspace = resolve_workspace(loaded.config, scope.agent, settings.workspace)
-    rules = assemble(loaded.config, scope)
-    services = Services(loaded, scope, workspace, rules=rules)
+    services = Services(loaded, scope, workspace, rules=assemble(loaded.config, scope))
     try:
         confines: Any = services[Confines]
         if not confines.has_sandbox:
@@ -268,7 +246,7 @@ async def _run(settings: Settings, command: str, network: Network | None) -> int
                 "settings decide"
             )
         if scope.sandboxed:
-            workspace = services.enter_sandbox()
+            services.enter_sandbox()
         around: Any = services[BaseEnvironment]
         base = dict(await around.variables())
         _, hold, env = confines.in_sandbox(NO_GRANTS)
@@ -288,14 +266,14 @@ async def _run(settings: Settings, command: str, network: Network | None) -> int
         await services.close()
 
 
-def _with_network(settings: Settings, network: Network) -> Any:
+def _with_network(settings: cli.Settings, network: Network) -> Any:
     config, agent = settings.loaded.config, settings.scope.agent
-    changed = msgspec.structs.replace(config.agents.sandbox_of(agent), network=network)
-    defaults = msgspec.structs.replace(config.agents.defaults, sandbox=changed)
+    changed = replace(config.agents.sandbox_of(agent), network=network)
+    defaults = replace(config.agents.defaults, sandbox=changed)
     found = config.agents.by_id().get(agent)
-    own = {agent: msgspec.structs.replace(found, sandbox=None)} if found else {}
-    agents = msgspec.structs.replace(config.agents, defaults=defaults, listed=[], entries=own)
-    return msgspec.structs.replace(config, agents=agents)
+    own = {agent: replace(found, sandbox=None)} if found else {}
+    agents = replace(config.agents, defaults=defaults, listed=[], entries=own)
+    return replace(config, agents=agents)
 
 
 async def _attend(command: Command) -> int:

@@ -1,8 +1,10 @@
-"""`clawkit sessions`: saved conversations."""
+"""`clawkit sessions`: saved conversations, and transcripts as text, JSON and Markdown."""
 
 from __future__ import annotations
 
+import json
 import os
+import re
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -13,37 +15,19 @@ from typing import Any, NamedTuple
 import click
 import msgspec
 
-from clawkit.cli.options import (
-    can_ask,
-    config_option,
-    counted,
-    json_option,
-    limit_option,
-    print_json,
-    print_table,
-    print_text,
-    refuse_commands,
-    warn,
-    wrong_usage,
-)
-from clawkit.cli.session_text import (
-    cost,
-    message_to_json,
-    print_transcript,
-    session_to_json,
-    time_of,
-    to_markdown,
-)
+from clawkit import content
+from clawkit.call_summary import summarize_params
+from clawkit.cli import options as cli
 from clawkit.config.load import Loaded, load
 from clawkit.config.paths import abbreviate_home
 from clawkit.errors import ClawkitError, NotFoundError, ToolAuthorizationError
 from clawkit.sessions.keys import resolve
-from clawkit.sessions.protocols import Hit, Session, Visible, locate_store
+from clawkit.sessions.protocols import Entry, Session, Visible, locate_store
 from clawkit.sessions.store import MAX_MESSAGE, Mail, SessionStore
 from clawkit.sessions.subagent_protocols import now_ms
 from clawkit.store import write_atomic
 from clawkit.terminal_text import truncate
-from clawkit.text import human_time, one_line, printable
+from clawkit.text import human_size, human_time, one_line, printable
 
 EVERYTHING = 2**62
 _INDEX_S = 3_600.0
@@ -51,7 +35,6 @@ _INDEX_S = 3_600.0
 _HEAD = ("ID", "NAME", "AGENT", "USED", "TURNS", "MODEL", "COST", "DIRECTORY", "TITLE")
 _MAX_NAME, _MAX_DIRECTORY, _MAX_TITLE, _MIN_TITLE = 24, 36, 60, 12
 
-_AGENT = click.option("--agent", help="Agent whose sessions to use. Default: the default agent.")
 _ID = click.argument("which", metavar="ID")
 
 
@@ -74,7 +57,7 @@ def open_store(config_file: str | None, agent: str | None = None) -> Iterator[_O
     loaded = load(config_file)
     store = SessionStore(locate_store(loaded.config.session.store, os.environ))
     try:
-        with wrong_usage():
+        with cli.wrong_usage():
             yield _Opened(loaded, agent or loaded.config.agents.default_id(), store)
     finally:
         store.close()
@@ -83,14 +66,14 @@ def open_store(config_file: str | None, agent: str | None = None) -> Iterator[_O
 def _with_store(command: Callable[..., None]) -> Callable[..., None]:
     """Add `--agent` and `--config` to a command, and pass it the opened store instead."""
 
-    @_AGENT
-    @config_option
+    @click.option("--agent", help="Agent whose sessions to use. Default: the default agent.")
+    @cli.config_option
     @wraps(command)
     def run(config_file: str | None, agent: str | None, **options: Any) -> None:
         if agent and options.get("all_agents"):
             raise click.UsageError("--agent and --all-agents cannot be combined")
         with open_store(config_file, agent) as opened:
-            warn(map(str, opened.loaded.warnings))
+            cli.warn(map(str, opened.loaded.warnings))
             command(opened, **options)
 
     return run
@@ -99,8 +82,8 @@ def _with_store(command: Callable[..., None]) -> Callable[..., None]:
 @click.command("list")
 @click.option("--all-agents", is_flag=True, help="Sessions of every agent.")
 @click.option("--here", is_flag=True, help="Only sessions of this directory.")
-@limit_option(20, "Maximum number.")
-@json_option
+@cli.limit_option(20, "Maximum number.")
+@cli.json_option
 @_with_store
 def list_sessions(opened: _Opened, all_agents: bool, here: bool, limit: int, as_json: bool) -> None:
     """List sessions, the most recently used first."""
@@ -112,7 +95,7 @@ def list_sessions(opened: _Opened, all_agents: bool, here: bool, limit: int, as_
     found = opened.store.recent(None if all_agents else opened.agent, place, limit + 1)
     more, found = len(found) > limit, found[:limit]
     if as_json:
-        print_json({"sessions": [session_to_json(each) for each in found], "more": more})
+        cli.print_json({"sessions": [session_to_json(each) for each in found], "more": more})
         return
     if not found:
         whose = "No agent" if all_agents else f"The agent {opened.agent!r}"
@@ -120,7 +103,11 @@ def list_sessions(opened: _Opened, all_agents: bool, here: bool, limit: int, as_
         click.echo(printable(f"{whose} has no session{where} yet."))
         return
     rows = [_cells(each, all_agents=all_agents, here=here) for each in found]
-    print_table(_HEAD, rows, min_last=_MIN_TITLE)
+    cli.print_table(_HEAD, rows, min_last=_MIN_TITLE)
+    _tell_more(more, limit)
+
+
+def _tell_more(more: bool, limit: int) -> None:
     if more:
         click.echo(f"There are more; -n {limit * 5} shows up to {limit * 5}.")
 
@@ -149,8 +136,8 @@ def _ago(at_ms: int) -> str:
 
 @click.command()
 @click.argument("which", metavar="[ID]", required=False)
-@limit_option(20, "Maximum number of top-level sessions.")
-@json_option
+@cli.limit_option(20, "Maximum number of top-level sessions.")
+@cli.json_option
 @_with_store
 def tree(opened: _Opened, which: str | None, limit: int, as_json: bool) -> None:
     """Show which session started which, as a tree; with ID, only below that session.
@@ -166,17 +153,16 @@ def tree(opened: _Opened, which: str | None, limit: int, as_json: bool) -> None:
     known = {each.id for each in every}
     top = [each for each in every if each.agent == opened.agent and each.parent not in known]
     roots = [opened.find(which)] if which else top[:limit]
+    more = not which and len(top) > limit
     if as_json:
-        more = not which and len(top) > limit
-        print_json({"sessions": [_branch_to_json(each, below) for each in roots], "more": more})
+        cli.print_json({"sessions": [_branch_to_json(each, below) for each in roots], "more": more})
         return
     if not roots:
         click.echo(printable(f"The agent {opened.agent!r} has no session yet."))
         return
     rows = [row for root in roots for row in _branch(root, below, "", "")]
-    print_table(("NAME", "ID", "USED", "TURNS", "COST", "TITLE"), rows, min_last=_MIN_TITLE)
-    if not which and len(top) > limit:
-        click.echo(f"There are more; -n {limit * 5} shows up to {limit * 5}.")
+    cli.print_table(("NAME", "ID", "USED", "TURNS", "COST", "TITLE"), rows, min_last=_MIN_TITLE)
+    _tell_more(more, limit)
 
 
 def _branch(
@@ -203,8 +189,8 @@ def _branch_to_json(session: Session, below: dict[str, list[Session]]) -> dict[s
 @click.command()
 @click.argument("words", metavar="WORDS...", nargs=-1, required=True)
 @click.option("--all-agents", is_flag=True, help="Sessions of every agent.")
-@limit_option(10, "Maximum number of messages.")
-@json_option
+@cli.limit_option(10, "Maximum number of messages.")
+@cli.json_option
 @_with_store
 def search(
     opened: _Opened, words: tuple[str, ...], all_agents: bool, limit: int, as_json: bool
@@ -222,7 +208,17 @@ def search(
     visible = Visible("", agents=tuple(agents))
     found = opened.store.search(query, visible, limit, index_s=_INDEX_S)
     if as_json:
-        print_json({"results": [_hit_to_json(each) for each in found.hits], "more": found.more})
+        results = [
+            {
+                "session": session_to_json(hit.session),
+                "number": hit.number,
+                "role": hit.role,
+                "at": hit.at_ms,
+                "snippet": hit.snippet,
+            }
+            for hit in found.hits
+        ]
+        cli.print_json({"results": results, "more": found.more})
         return
     for hit in found.hits:
         session, who = hit.session, "you" if hit.role == "user" else "model"
@@ -234,25 +230,14 @@ def search(
         click.echo(f"  {printable(hit.snippet, '')}")
     if not found.hits:
         click.echo("No message contains all of these words.")
-    if found.more:
-        click.echo(f"There are more; -n {limit * 5} shows up to {limit * 5}.")
-
-
-def _hit_to_json(hit: Hit) -> dict[str, Any]:
-    return {
-        "session": session_to_json(hit.session),
-        "number": hit.number,
-        "role": hit.role,
-        "at": hit.at_ms,
-        "snippet": hit.snippet,
-    }
+    _tell_more(found.more, limit)
 
 
 @click.command()
 @_ID
-@limit_option(30, "Maximum number of messages.")
+@cli.limit_option(30, "Maximum number of messages.")
 @click.option("--all", "everything", is_flag=True, help="All messages from the beginning.")
-@json_option
+@cli.json_option
 @_with_store
 def show(opened: _Opened, which: str, limit: int, everything: bool, as_json: bool) -> None:
     """Show the messages and tool calls of a session.
@@ -263,7 +248,7 @@ def show(opened: _Opened, which: str, limit: int, everything: bool, as_json: boo
     entries = opened.store.history(session.id, EVERYTHING if everything else limit)
     if as_json:
         messages = [message_to_json(each) for each in entries]
-        print_json({"session": session_to_json(session), "messages": messages})
+        cli.print_json({"session": session_to_json(session), "messages": messages})
     else:
         print_transcript(session, entries)
 
@@ -271,7 +256,7 @@ def show(opened: _Opened, which: str, limit: int, everything: bool, as_json: boo
 @click.command()
 @_ID
 @click.argument("message", metavar="MESSAGE")
-@json_option
+@cli.json_option
 @_with_store
 def send(opened: _Opened, which: str, message: str, as_json: bool) -> None:
     """Leave MESSAGE for a session; its model reads it in its next turn.
@@ -279,42 +264,39 @@ def send(opened: _Opened, which: str, message: str, as_json: bool) -> None:
     If the session is in use, it is read when the current turn ends. To start a turn instead, use
     `clawkit agent --session ID -m MESSAGE`.
     """
-    refuse_commands("send messages to sessions")
+    cli.refuse_commands("send messages to sessions")
     session = opened.find(which)
     if not message.strip() or len(message) > MAX_MESSAGE:
         raise click.UsageError(f"the message must have 1 to {MAX_MESSAGE} characters")
     from clawkit.runtime import make_redactor
 
     opened.store.redact = make_redactor(opened.loaded).text
-    mail = Mail(os.urandom(8).hex(), session.id, "command line", "", message, wakes=True)
-    opened.store.mailbox.put(msgspec.structs.replace(mail, sent_ms=now_ms()))
-    if as_json:
-        print_json({"status": "queued", "notificationId": mail.id, "sessionKey": session.key})
-    else:
-        click.echo(printable(f"{_call(session)} reads it in its next turn"), err=True)
+    id_ = os.urandom(8).hex()
+    mail = Mail(id_, session.id, "command line", "", message, wakes=True, sent_ms=now_ms())
+    opened.store.mailbox.put(mail)
+    queued = {"status": "queued", "notificationId": id_, "sessionKey": session.key}
+    cli.print_done(as_json, queued, f"{_call(session)} reads it in its next turn")
 
 
 @click.command()
 @_ID
 @click.argument("name", metavar="NAME")
-@json_option
+@cli.json_option
 @_with_store
 def rename(opened: _Opened, which: str, name: str, as_json: bool) -> None:
     """Rename a session to NAME, a word without spaces."""
-    refuse_commands("change what clawkit remembers")
+    cli.refuse_commands("change what clawkit remembers")
     before = opened.find(which)
     with opened.store.hold(before.id):
         session = opened.store.rename(before.id, name)
-    if as_json:
-        print_json(session_to_json(session))
-    else:
-        click.echo(printable(f"{session.id} is now called {session.name}"), err=True)
+    said = f"{session.id} is now called {session.name}"
+    cli.print_done(as_json, session_to_json(session), said)
 
 
 @click.command()
 @click.argument("which", metavar="ID...", nargs=-1, required=True)
 @click.option("-y", "--yes", is_flag=True, help="Do not ask for confirmation.")
-@json_option
+@cli.json_option
 @_with_store
 def delete(opened: _Opened, which: tuple[str, ...], yes: bool, as_json: bool) -> None:
     """Delete sessions permanently. Sessions in use are not deleted.
@@ -322,7 +304,7 @@ def delete(opened: _Opened, which: tuple[str, ...], yes: bool, as_json: bool) ->
     The exit code is 1 if one of them could not be deleted, and 2 if one does not exist; then none
     is deleted.
     """
-    refuse_commands("change what clawkit remembers")
+    cli.refuse_commands("change what clawkit remembers")
     found = list({each.id: each for each in map(opened.find, which)}.values())
     if not yes:
         _confirm(found)
@@ -333,24 +315,20 @@ def delete(opened: _Opened, which: tuple[str, ...], yes: bool, as_json: bool) ->
         except ClawkitError as error:
             failed[session.id] = str(error)
     gone = [each for each in found if each.id not in failed]
-    if as_json:
-        print_json({"deleted": [each.id for each in gone], "failed": failed})
-    else:
-        said = [f"deleted {_call(each)}" for each in gone]
-        said += [f"clawkit: {problem}" for problem in failed.values()]
-        click.echo(printable("\n".join(said)), err=True)
+    said = [f"deleted {_call(each)}" for each in gone]
+    said += [f"clawkit: {problem}" for problem in failed.values()]
+    deleted = [each.id for each in gone]
+    cli.print_done(as_json, {"deleted": deleted, "failed": failed}, "\n".join(said))
     sys.exit(1 if failed else 0)
 
 
 def _confirm(found: Sequence[Session]) -> None:
     """Raises if the person says no, or if there is no terminal to ask on."""
-    if not can_ask():
-        raise click.UsageError(
-            "there is no terminal to confirm on; add --yes to delete without confirmation"
-        )
+    if not cli.can_ask():
+        raise click.UsageError("there is no terminal to confirm on; add --yes to delete anyway")
     for session in found:
         title = one_line(session.title, _MAX_TITLE)
-        said = f"{_call(session)}, {counted(session.turns, 'turn')}, {title!r}"
+        said = f"{_call(session)}, {cli.counted(session.turns, 'turn')}, {title!r}"
         click.echo(f"  {printable(said, '')}", err=True)
     what = "this session" if len(found) == 1 else f"these {len(found)} sessions"
     if not click.confirm(f"Delete {what} permanently?", err=True):
@@ -381,7 +359,7 @@ def export(opened: _Opened, which: str, form: str, output: str | None) -> None:
     whole = {"version": 1, "session": session_to_json(session), "messages": messages}
     text = to_markdown(session, entries) if form == "markdown" else ""
     if output is None:
-        print_text(text, nl=False) if text else print_json(whole)
+        cli.print_text(text, nl=False) if text else cli.print_json(whole)
         return
     if os.path.lexists(output):
         raise click.UsageError(f"{output!r} already exists; choose another file")
@@ -396,17 +374,206 @@ def export(opened: _Opened, which: str, form: str, output: str | None) -> None:
 
 
 @click.command()
-@json_option
-@config_option
+@cli.json_option
+@cli.config_option
 def path(as_json: bool, config_file: str | None) -> None:
     """Print where sessions are stored."""
     with open_store(config_file) as opened:
-        warn(map(str, opened.loaded.warnings))
-        file = opened.store.path
-    exists = os.path.lexists(file)
-    if as_json:
-        print_json({"path": file, "exists": exists})
-        return
-    click.echo(file)
-    if not exists:
-        click.echo("It does not exist yet; the first session creates it.", err=True)
+        cli.warn(map(str, opened.loaded.warnings))
+        cli.print_location(as_json, "path", opened.store.path, "the first session")
+
+
+_WHOSE = {"": "you", "subagent": "sub-agents", "session": "another session"}
+MAX_RESULT_LINES = 8
+MAX_LINE = 400
+_OPENING = re.compile(r" {0,3}(`{3,}|~{3,})(.*)")
+_HEADING = re.compile(r" {0,3}#{1,6}(?:[ \t]|$)")
+_UNDERLINE = re.compile(r" {0,3}(?:=+|-+)[ \t]*$")
+_NO_USAGE = {"input": 0, "output": 0, "cacheRead": 0, "cacheWrite": 0, "cost": 0.0}
+_FENCE = re.compile(r"^[ \t]*(`{3,})", re.M)
+
+
+Part = content.Message | content.Text | content.Thinking | content.ToolCall
+"""A message, or a part of an answer."""
+
+
+def session_to_json(session: Session) -> dict[str, Any]:
+    return {
+        "id": session.id,
+        "key": session.key,
+        "name": session.name,
+        "agent": session.agent,
+        "title": session.title,
+        "workspace": session.workspace,
+        "model": session.model or None,
+        "modelOverride": session.model_override or None,
+        "thinking": session.thinking or None,
+        "createdAt": session.created_ms,
+        "updatedAt": session.updated_ms,
+        "turns": session.turns,
+        "usage": {**_NO_USAGE, **msgspec.to_builtins(session.usage)},
+        "contextTokens": session.context_tokens,
+        "parent": session.parent or None,
+        "label": session.label or None,
+        "archivedAt": session.archived_ms or None,
+    }
+
+
+def message_to_json(entry: Entry) -> dict[str, Any]:
+    """A message as it is stored, without unset fields, and its number."""
+    return {"number": entry.number, **msgspec.to_builtins(entry.message)}
+
+
+def print_transcript(session: Session, entries: Sequence[Entry]) -> None:
+    """Print the messages for people: long ones truncated, unprintable characters escaped."""
+    for line in _head(session):
+        click.echo(printable(line, ""))
+    if left_out := entries[0].number - 1 if entries else 0:
+        click.secho(f"… {left_out} earlier messages; --all shows them", fg="bright_black")
+    for entry in entries:
+        _print(entry.message)
+
+
+def _head(session: Session) -> Iterator[str]:
+    name = f" ({session.name})" if session.name != session.id else ""
+    yield f"{session.id}{name}: {session.title or 'no title'}"
+    usage = session.usage
+    tokens = cli.count_tokens(usage.input + usage.cache_read + usage.cache_write)
+    facts = [
+        f"agent {session.agent}",
+        session.model_override or session.model,
+        cli.counted(session.turns, "turn"),
+        f"{tokens} tokens in, {cli.count_tokens(usage.output)} out",
+        cost(session),
+    ]
+    yield " · ".join(filter(None, facts))
+    yield f"{session.workspace} · {time_of(session.created_ms)} to {time_of(session.updated_ms)}"
+
+
+def time_of(ms: int) -> str:
+    """Local time; empty if it is unknown."""
+    try:
+        return time.strftime("%Y-%m-%d %H:%M", time.localtime(ms / 1000)) if ms > 0 else ""
+    except (OverflowError, ValueError, OSError):
+        return ""
+
+
+def _print(item: Part) -> None:
+    match item:
+        case content.User(source=source):
+            _print_name(_WHOSE[source.kind if source else ""], "cyan", item.at_ms)
+            _print_text(_plain(item.content), "  ")
+        case content.Assistant():
+            _print_name(item.model or "model", "green", item.at_ms)
+            for part in item.content:
+                _print(part)
+            if item.error:
+                click.secho(f"  {printable(one_line(item.error, MAX_LINE), '')}", fg="red")
+            elif item.stop not in ("stop", "tool_calls"):
+                click.secho(f"  [the answer stopped: {item.stop}]", fg="yellow")
+        case content.ToolResult():
+            word = "failed" if item.is_error else "result"
+            click.secho(f"  ← {printable(item.tool, '')} {word}", fg="bright_black")
+            _print_text(_plain(item.content), "    ", MAX_RESULT_LINES)
+        case content.Summary():
+            _print_name("summary of earlier messages", "magenta", item.at_ms)
+            _print_text(item.text, "  ")
+        case content.Text():
+            _print_text(item.text, "  ")
+        case content.Thinking():
+            words = item.text or "not shown by the provider"
+            click.secho(f"  [thinking: {printable(one_line(words, 200), '')}]", fg="bright_black")
+        case content.ToolCall():
+            text = f"  → {item.name} {summarize_params(item.arguments, 120)}".rstrip()
+            click.secho(printable(text, ""), fg="yellow")
+
+
+def _print_name(name: str, colour: str, at_ms: int) -> None:
+    when = f"  {click.style(time_of(at_ms), fg='bright_black')}" if at_ms else ""
+    click.echo(f"\n{click.style(printable(one_line(name, 80), ''), fg=colour, bold=True)}{when}")
+
+
+def _print_text(text: str, indent: str, max_lines: int | None = None) -> None:
+    lines = text.strip("\n").split("\n") if text.strip() else []
+    for line in lines[:max_lines]:
+        long = max_lines is not None and len(line) > MAX_LINE
+        click.echo(indent + printable(f"{line[:MAX_LINE]}…" if long else line, "\t"))
+    if max_lines is not None and len(lines) > max_lines:
+        click.secho(f"{indent}… {len(lines) - max_lines} more lines", fg="bright_black")
+
+
+def _plain(blocks: Sequence[content.Block]) -> str:
+    return "\n".join(
+        block.text
+        if isinstance(block, content.Text)
+        else f"[image: {one_line(block.mime_type, 40)}, {human_size(len(block.data) * 3 // 4)}]"
+        for block in blocks
+    )
+
+
+def to_markdown(session: Session, entries: Sequence[Entry]) -> str:
+    """The whole session as Markdown; of images, only type and size."""
+    title = one_line(session.title, 200) or session.id
+    facts = [f"- {line}" for line in list(_head(session))[1:]]
+    parts = [f"# {title}", "\n".join([f"- session {session.key} ({session.id})", *facts])]
+    for entry in entries:
+        parts += _markdown(entry.message)
+    return "\n\n".join(part.strip("\n") for part in parts if part.strip()) + "\n"
+
+
+def _markdown(item: Part) -> Iterator[str]:
+    match item:
+        case content.User(source=source):
+            whose = _WHOSE[source.kind if source else ""].capitalize()
+            yield f"## {whose} {time_of(item.at_ms)}".rstrip()
+            yield _contain_markdown(_plain(item.content))
+        case content.Assistant():
+            yield f"## {one_line(item.model, 80) or 'Model'} {time_of(item.at_ms)}".rstrip()
+            for part in item.content:
+                yield from _markdown(part)
+            if item.error:
+                yield f"**Failed:** {one_line(item.error, MAX_LINE)}"
+        case content.ToolResult():
+            word = "failed" if item.is_error else "returned"
+            yield f"`{one_line(item.tool, 80)}` {word}"
+            yield _fenced(_plain(item.content), "text")
+        case content.Summary():
+            yield "## Summary of earlier messages"
+            yield _contain_markdown(item.text)
+        case content.Text():
+            yield _contain_markdown(item.text)
+        case content.Thinking() if item.text:
+            yield "\n".join(f"> {line}" for line in item.text.strip().split("\n"))
+        case content.ToolCall(arguments=given):
+            text = given if isinstance(given, str) else json.dumps(given, indent=2, default=str)
+            yield f"Calls `{one_line(item.name, 80)}`"
+            yield _fenced(text, "json")
+
+
+def _contain_markdown(text: str) -> str:
+    """Escape the headings in a message and close its last code block, so that it cannot imitate
+    the headings of the page, which say who wrote what."""
+    rows: list[str] = []
+    fence = ""
+    for line in text.splitlines():
+        mark = _OPENING.match(line)
+        if fence:
+            closes = mark and mark[1].startswith(fence) and not mark[2].strip()
+            fence = "" if closes else fence
+        elif mark:
+            fence = mark[1]
+        elif _HEADING.match(line) or (rows and rows[-1].strip() and _UNDERLINE.match(line)):
+            line = "\\".join((line[: len(line) - len(line.lstrip())], line.lstrip()))
+        rows.append(line)
+    return "\n".join([*rows, fence] if fence else rows)
+
+
+def _fenced(text: str, language: str) -> str:
+    """A code block with a fence that nothing in the text can close."""
+    longest = max((len(found[1]) for found in _FENCE.finditer(text)), default=2)
+    fence = "`" * (longest + 1)
+    return f"{fence}{language}\n{text.strip(chr(10))}\n{fence}"
+
+
+def cost(session: Session) -> str:
+    return f"${session.usage.cost:.2f}" if session.usage.cost >= 0.005 else ""

@@ -16,17 +16,8 @@ from clawkit.core.approval import MAX_WAIT_S, Answer, Question
 from clawkit.line_reader import read_ready
 from clawkit.terminal_text import truncate, wrap
 from clawkit.text import human_time, printable
-from clawkit.ui.questions import (
-    BY,
-    GONE,
-    MAX_REASON,
-    NO,
-    Choice,
-    by_key,
-    choices_for,
-    deny_at,
-    show_question,
-)
+from clawkit.ui import questions
+from clawkit.ui.questions import Choice
 
 SETTLE_S, LETTER_S = 0.03, 0.5
 """Input that follows a key within this time belongs to it: the rest of an escape sequence or a
@@ -64,11 +55,11 @@ class TerminalApprover:
             screen = _Screen(sys.stdin.fileno() if self._fd is None else self._fd)
             if self._bell:
                 screen.say("\a", nl=False)
-            title, *rows = show_question(request, screen.width)
+            title, *rows = questions.show_question(request, screen.width)
             screen.say(f"\n{title}", bold=True)
             for row in rows:
                 screen.say(row)
-            choices = list(choices_for(request))
+            choices = list(questions.choices_for(request))
             try:
                 if screen.can_move_cursor:
                     time = human_time(min(request.timeout_s, MAX_WAIT_S))
@@ -78,7 +69,7 @@ class TerminalApprover:
                 if chosen.answer is None:
                     return await _ask_reason(screen)
             except asyncio.CancelledError:
-                screen.say(f"  {GONE}")
+                screen.say(f"  {questions.GONE}")
                 raise
             screen.say(f"  {chosen.done}")
             return chosen.answer
@@ -111,12 +102,12 @@ async def _ask_line(choices: list[Choice], screen: _Screen) -> Choice:
     if line.isdecimal() and 1 <= int(line) <= len(choices):
         return choices[int(line) - 1]
     meant = {"yes": "y", "session": "s", "always": "a", "no": "n"}.get(line, line)
-    return by_key(choices, meant) or choices[deny_at(choices)]
+    return questions.by_key(choices, meant) or choices[questions.deny_at(choices)]
 
 
 async def _ask_keys(choices: list[Choice], screen: _Screen, time: str) -> Choice:
     """Let the user choose by letter, or by arrow keys and Enter. Initially Enter denies."""
-    at = deny_at(choices)
+    at = questions.deny_at(choices)
     lasting = " (Enter confirms a lasting answer)" if any(each.lasts for each in choices) else ""
     hint = f"Press a letter{lasting}, or arrow keys and Enter. No answer within {time} means no."
     for row in wrap(hint, screen.width, "  "):
@@ -147,7 +138,7 @@ def _press(key: str, choices: list[Choice], at: int) -> tuple[Choice | None, int
         return choices[at], at
     if letter in ("\x1b", _CTRL_C, "\x04", "q"):
         letter = "n"
-    chosen = by_key(choices, letter)
+    chosen = questions.by_key(choices, letter)
     if chosen is not None and chosen.lasts:
         return None, choices.index(chosen)
     return chosen, at
@@ -166,8 +157,8 @@ async def _ask_reason(screen: _Screen) -> Answer:
         screen.say("  Why not? ", nl=False)
         line = await _read_line(screen.fd)
     screen.say("  Denied." if line.endswith("\n") else "\n  Denied.")
-    reason = "" if _CTRL_C in line else printable(line.strip(), "")[:MAX_REASON]
-    return Answer("deny", reason or NO.reason, by=BY)
+    reason = "" if _CTRL_C in line else printable(line.strip(), "")[: questions.MAX_REASON]
+    return Answer("deny", reason or questions.NO.reason, by=questions.BY)
 
 
 @contextmanager

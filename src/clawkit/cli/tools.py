@@ -16,21 +16,7 @@ from msgspec.structs import asdict
 from clawkit.agent.assemble import SETTINGS, Assembly, assemble
 from clawkit.agent.model import target_of
 from clawkit.approvals.protocols import Gate
-from clawkit.cli.options import (
-    Settings,
-    always_json,
-    can_ask,
-    cancelled_by_signals,
-    is_command,
-    is_terminal,
-    json_option,
-    print_json,
-    print_text,
-    read_settings,
-    scope_options,
-    suggest,
-    warn,
-)
+from clawkit.cli import options as cli
 from clawkit.cli.terminal import TerminalApprover
 from clawkit.core.approval import Approver
 from clawkit.core.call import CallRequest, Event, OnEvent, Run
@@ -52,9 +38,9 @@ T = TypeVar("T")
 MAX_LINE = 16 * 1024 * 1024
 
 
-def _open(options: dict[str, Any]) -> tuple[Settings, Assembly, list[str]]:
+def _open(options: dict[str, Any]) -> tuple[cli.Settings, Assembly, list[str]]:
     """The settings, the tools, and warnings about both."""
-    settings = read_settings(options)
+    settings = cli.read_settings(options)
     assembly = assemble(settings.loaded.config, settings.scope)
     return settings, assembly, [*map(str, settings.loaded.warnings), *assembly.warnings]
 
@@ -86,8 +72,8 @@ def _row(name: str, assembly: Assembly, provider: Provider) -> dict[str, Any]:
     is_flag=True,
     help="Include tools that policy removed, that are off, or that are not available.",
 )
-@json_option
-@scope_options
+@cli.json_option
+@cli.scope_options
 def list_tools(everything: bool, as_json: bool, **options: Any) -> None:
     """List the tools in force, and how many tokens each costs per request."""
     settings, assembly, remarks = _open(options)
@@ -95,7 +81,7 @@ def list_tools(everything: bool, as_json: bool, **options: Any) -> None:
     rows = [_row(name, assembly, provider) for name in assembly.sources]
     shown = [row for row in rows if everything or row["inForce"]]
     if as_json:
-        print_json({"tools": shown, "warnings": remarks})
+        cli.print_json({"tools": shown, "warnings": remarks})
         return
     section = ""
     for row in shown:
@@ -114,7 +100,7 @@ def list_tools(everything: bool, as_json: bool, **options: Any) -> None:
         click.echo(
             "Try: clawkit tools list --all, clawkit tools explain exec, clawkit tools call ls"
         )
-    warn(remarks)
+    cli.warn(remarks)
 
 
 _STATES = {
@@ -134,8 +120,8 @@ def _state(row: dict[str, Any]) -> str:
 
 @click.command()
 @click.argument("names", nargs=-1, metavar="[NAME]...")
-@json_option
-@scope_options
+@cli.json_option
+@cli.scope_options
 def explain(names: tuple[str, ...], as_json: bool, **options: Any) -> None:
     """Explain why a tool is in force or not: which step, setting and entry.
 
@@ -158,23 +144,23 @@ def explain(names: tuple[str, ...], as_json: bool, **options: Any) -> None:
     if as_json:
         shown = rows[0] if len(names) == 1 else {"tools": rows}
         agent = {"id": settings.scope.agent, "chosenBy": settings.chosen_by or None}
-        print_json({**shown, "agent": agent, "warnings": remarks})
+        cli.print_json({**shown, "agent": agent, "warnings": remarks})
         return
     if by := settings.chosen_by:
         click.echo(f"{by} chooses the agent {printable(settings.scope.agent)}")
     for row in rows:
         _print_explanation(row)
-    warn(remarks)
+    cli.warn(remarks)
 
 
 def _known(name: str, assembly: Assembly) -> str:
     key = canonical(name)
     if key in assembly.sources:
         return key
-    raise UnknownToolError(f"unknown tool {name!r}{suggest(key, assembly.sources)}")
+    raise UnknownToolError(f"unknown tool {name!r}{cli.suggest(key, assembly.sources)}")
 
 
-def _rules_for(name: str, settings: Settings, assembly: Assembly) -> list[dict[str, Any]]:
+def _rules_for(name: str, settings: cli.Settings, assembly: Assembly) -> list[dict[str, Any]]:
     """The argument rules that can apply to a call of the tool."""
     configured = settings.loaded.config.tools.rules
     return [
@@ -218,8 +204,8 @@ def _print_explanation(row: dict[str, Any]) -> None:
     help="Model API to adapt to. Default: that of --model, else anthropic.",
 )
 @click.option("--strict", is_flag=True, help="OpenAI strict mode.")
-@always_json
-@scope_options
+@cli.always_json
+@cli.scope_options
 def schema(names: tuple[str, ...], provider: Provider | None, strict: bool, **options: Any) -> None:
     """Print the declarations of the tools in force as JSON, in the format of a model API."""
     settings, assembly, _ = _open(options)
@@ -227,12 +213,8 @@ def schema(names: tuple[str, ...], provider: Provider | None, strict: bool, **op
     if strict and not target.startswith("openai"):
         raise click.UsageError("--strict requires --provider openai or openai-responses")
     chosen = [_in_force(name, assembly) for name in names] or list(assembly.tools.values())
-    print_json(
-        [
-            declare(each.name, each.description, each.offered, target, strict=strict)
-            for each in chosen
-        ]
-    )
+    facts = ((each.name, each.description, each.offered) for each in chosen)
+    cli.print_json([declare(*fact, target, strict=strict) for fact in facts])
 
 
 def _in_force(name: str, assembly: Assembly) -> Any:
@@ -248,8 +230,8 @@ def _in_force(name: str, assembly: Assembly) -> Any:
 @click.argument("name")
 @click.argument("params", default="", metavar="[JSON]")
 @click.option("--text", is_flag=True, help="Print only the text of the result.")
-@always_json
-@scope_options
+@cli.always_json
+@cli.scope_options
 def call(name: str, params: str, text: bool, **options: Any) -> None:
     """Call a tool and print its result as JSON: {"content": […], "details": {…}}.
 
@@ -259,12 +241,12 @@ def call(name: str, params: str, text: bool, **options: Any) -> None:
     \b
     clawkit tools call read '{"path": "README.md", "limit": 5}' --text
     """
-    given, run = _read_params(params), _prepare(read_settings(options))
+    given, run = _read_params(params), _prepare(options)
     result = asyncio.run(_closing(run, _interruptible(run, CallRequest(name, given))))
     if text:
-        print_text(str(result.details.get("error") or result.as_text()), err=result.is_error)
+        cli.print_text(str(result.details.get("error") or result.as_text()), err=result.is_error)
     else:
-        print_json(result.to_json())
+        cli.print_json(result.to_json())
     sys.exit(exit_code(result))
 
 
@@ -276,8 +258,8 @@ def call(name: str, params: str, text: bool, **options: Any) -> None:
     help="Let commands that need approval wait for `clawkit approvals resolve` instead of "
     "refusing them, and report each outcome on a separate line.",
 )
-@always_json
-@scope_options
+@cli.always_json
+@cli.scope_options
 def run(file: str, later: bool, **options: Any) -> None:
     """Make the tool calls in a JSONL file (`-` for standard input), one after another.
 
@@ -287,7 +269,7 @@ def run(file: str, later: bool, **options: Any) -> None:
     \b
     printf '{"tool":"ls"}\\n{"tool":"session_status"}\\n' | clawkit tools run -
     """
-    run = _prepare(read_settings(options), later=later)
+    run = _prepare(options, later=later)
     try:
         is_stdin = file == "-" and sys.stdin is not None
         fd = os.dup(sys.stdin.fileno()) if is_stdin else os.open(file, os.O_RDONLY | os.O_CLOEXEC)
@@ -392,22 +374,23 @@ def _read_params(text: str) -> object:
         ) from None
 
 
-def _prepare(settings: Settings, *, later: bool = False) -> Run:
+def _prepare(options: dict[str, Any], *, later: bool = False) -> Run:
+    settings, assembly, remarks = _open(options)
+    cli.warn(remarks)
     loaded, scope = settings.loaded, settings.scope
-    assembly = assemble(loaded.config, scope)
-    warn([*map(str, loaded.warnings), *assembly.warnings])
     workspace = resolve_workspace(loaded.config, scope.agent, settings.workspace)
     if "exec" in assembly.tools:
         hide_memory()
-    approver: Approver | None = TerminalApprover() if can_ask() and not is_command() else None
+    is_person = cli.can_ask() and not cli.is_command()
+    approver: Approver | None = TerminalApprover() if is_person else None
     return make_run(loaded, assembly, scope, workspace, approver=approver, later=later)
 
 
 async def _interruptible(run: Run, request: CallRequest, watch: OnEvent | None = None) -> Result:
     """Make the call; Ctrl-C and SIGTERM stop it cleanly."""
-    progress = _show_progress if is_terminal(sys.stderr) else None
+    progress = _show_progress if cli.is_terminal(sys.stderr) else None
     task = asyncio.ensure_future(call_tool(run, request, watch or progress))
-    with cancelled_by_signals(task):
+    with cli.cancelled_by_signals(task):
         try:
             return await task
         except asyncio.CancelledError:

@@ -59,13 +59,11 @@ class JsonOutput(TurnOutput):
     def __init__(self) -> None:
         super().__init__()
         self._is_live = is_terminal(sys.stdout)
-        self._ended: Ended | None = None
-        """How the last turn ended; None in the middle of one."""
         self._last: Event | None = None
 
     def give_up(self, how: Ended, error: str = "") -> None:
         # A turn that is done may have left sub-agents at work.
-        if self._ended in (None, "done"):
+        if not isinstance(self._last, TurnEnded) or self._last.how == "done":
             self(TurnEnded(how, error=error))
 
     def finish(self, ended: TurnEnded) -> None:
@@ -74,7 +72,7 @@ class JsonOutput(TurnOutput):
             self(ended)
 
     def show(self, event: Event) -> None:
-        self._ended, self._last = event.how if isinstance(event, TurnEnded) else None, event
+        self._last = event
         try:
             line = b"" if self._is_live else msgspec.json.encode(event)
         except UnicodeEncodeError:
@@ -151,8 +149,6 @@ class PlainOutput(TurnOutput):
                 held_back, self._held_back = self._held_back or (), None
                 for words in held_back:
                     self._note(words, "yellow")
-            case _:
-                pass
 
     def finish(self, ended: TurnEnded) -> None:
         self._end_line()

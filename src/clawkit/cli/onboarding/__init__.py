@@ -14,12 +14,12 @@ SECTIONS = {
     "approvals": "which commands run",
 }
 APIS = {
-    "openai": "openai-completions",
-    "openai-responses": "openai-responses",
-    "anthropic": "anthropic-messages",
-    "google": "google-generative-ai",
+    "openai": ("openai-completions", "chat completions, which nearly every server supports"),
+    "openai-responses": ("openai-responses", "OpenAI's newer API"),
+    "anthropic": ("anthropic-messages", "messages, the API of Claude"),
+    "google": ("google-generative-ai", "the API of Gemini"),
 }
-"""Short names of the APIs that a server can speak."""
+"""Short names of the APIs that a server can speak, each with its id and description."""
 
 
 @click.command()

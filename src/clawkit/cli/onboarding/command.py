@@ -14,57 +14,27 @@ from typing import Any, TypeVar
 import click
 
 from clawkit.cli.config import change_to_json, print_diff, say_written
-from clawkit.cli.onboarding import APIS, SECTIONS, probe
+from clawkit.cli.onboarding import APIS, SECTIONS, probe, write
 from clawkit.cli.onboarding import questions as person
-from clawkit.cli.onboarding.write import (
-    CHOICES,
-    CUSTOM,
-    MAX_KEY,
-    SKIP,
-    VARIABLE,
-    AuthChoice,
-    ConfigTarget,
-    Key,
-    Setting,
-    Setup,
-    clean_key,
-    configured_url,
-    find_choice,
-    find_openclaw,
-    find_place,
-    other_credential,
-    plan,
-    preview,
-    read_openclaw,
-    write,
-)
+from clawkit.cli.onboarding.write import CUSTOM, SKIP, AuthChoice, Key, Setting, Setup, find_choice
 from clawkit.cli.options import can_ask, counted, print_json, refuse_commands, warn
 from clawkit.config.file_edit import Change, change
 from clawkit.config.modelref import ModelRef, parse_ref
 from clawkit.errors import ConfigError
+from clawkit.models import discover
 from clawkit.models.catalog import Catalog
-from clawkit.models.discover import (
-    MAX_WINDOW,
-    MIN_WINDOW,
-    default_model,
-    infer_images,
-    local_models,
-    providers_with_keys,
-)
 from clawkit.models.known import PROVIDERS
 from clawkit.net.addresses import env_proxy
 from clawkit.net.route import Route
 
 T = TypeVar("T")
+Options = Mapping[str, Any]
 
 _NEXT = "Try: clawkit chat"
 _NOTHING = "Nothing was written."
 _MOST_LISTED = 12
 _REMEDIES = {
-    "try again": "",
-    "another key": "",
-    "another model": "",
-    "start over": "",
+    **dict.fromkeys(("try again", "another key", "another model", "start over"), ""),
     "save anyway": "fix it later",
     "stop": "write nothing",
 }
@@ -76,23 +46,16 @@ _LIKELY = {
     "refused": "start over",
 }
 """The most promising remedy for each kind of failure; the default is to try again."""
-_APIS = {
-    "openai": "chat completions, which nearly every server supports",
-    "openai-responses": "OpenAI's newer API",
-    "anthropic": "messages, the API of Claude",
-    "google": "the API of Gemini",
-}
 
 
-def run_onboard(config_file: str | None, as_json: bool, options: dict[str, Any]) -> int:
-    """Run `clawkit onboard`; returns the exit code."""
+def run_onboard(config_file: str | None, as_json: bool, options: Options) -> int:
     refuse_commands()
     try:
         choice = None if options["auth_choice"] is None else find_choice(options["auth_choice"])
     except ValueError as error:
-        known = f"Choices: {', '.join(CHOICES)}"
+        known = f"Choices: {', '.join(write.CHOICES)}"
         raise click.UsageError(f"--auth-choice: {error}\n{known}") from None
-    script = _Script(find_place(config_file), options, asks=not options["non_interactive"])
+    script = _Script(write.find_place(config_file), options, asks=not options["non_interactive"])
     if not script.asks:
         return script.without_questions(choice, as_json)
     _need_terminal("add --non-interactive and --auth-choice, or use `clawkit config set`")
@@ -106,9 +69,8 @@ def run_onboard(config_file: str | None, as_json: bool, options: dict[str, Any])
 
 
 def run_configure(section: str | None, config_file: str | None) -> int:
-    """Run `clawkit configure`; returns the exit code."""
     refuse_commands()
-    script = _Script(find_place(config_file), {}, asks=True)
+    script = _Script(write.find_place(config_file), {}, asks=True)
     _need_terminal("use `clawkit config set`, or `clawkit onboard --non-interactive`")
     with script.interruptible():
         if section is None:
@@ -129,7 +91,7 @@ def _need_terminal(instead: str) -> None:
         sys.stdin.reconfigure(errors="replace")
 
 
-def _only_unasked(options: Mapping[str, Any], start: str = "") -> list[str]:
+def _only_unasked(options: Options, start: str = "") -> list[str]:
     names = ("model", "no_test", "save_anyway", "api_key_stdin")
     custom = (name for name in options if name.startswith("custom_"))
     given = (name for name in (*names, *custom) if options[name] and name.startswith(start))
@@ -146,7 +108,7 @@ def _check(option: str, check: Callable[[str], T], text: str) -> T:
 class _Script:
     """Finds provider, key and model, tests and saves them; answers are options or are asked for."""
 
-    def __init__(self, place: ConfigTarget, options: Mapping[str, Any], *, asks: bool) -> None:
+    def __init__(self, place: write.ConfigTarget, options: Options, *, asks: bool) -> None:
         self.place = place
         self.options = options
         self.asks = asks
@@ -166,18 +128,15 @@ class _Script:
     def took_openclaw(self) -> bool:
         """Offer to copy the settings of OpenClaw on this machine; True if they were copied."""
         place = self.place
-        file = find_openclaw(place.loaded.env)
+        file = write.find_openclaw(place.loaded.env)
         if file is None or os.path.lexists(place.file):
             return False
         try:
-            text = read_openclaw(file)
+            text = write.read_openclaw(file)
         except ConfigError as error:
             person.say(f"The OpenClaw configuration cannot be copied. {error}")
             return False
-        person.say(
-            f"Found {file}. Its settings can be copied to {place.file}; the original is not "
-            "changed."
-        )
+        person.say(f"Found {file}. Its settings can be copied to {place.file}; it is not changed.")
         if not person.confirm("Use them?"):
             return False
         self._tell(change(place.file, lambda before: before or text), None)
@@ -187,14 +146,14 @@ class _Script:
 
     def with_questions(self, choice: AuthChoice | None) -> int:
         setup = self._ask_until_settled(choice)
-        code = self.confirm(plan(setup, self.place.loaded, self.place.agent), setup)
+        code = self.confirm(write.plan(setup, self.place.loaded, self.place.agent), setup)
         if not code and setup:
             person.say(_NEXT)
         return code
 
     def confirm(self, settings: list[Setting], setup: Setup | None) -> int:
         """Show the change, and write it if the user agrees; returns the exit code."""
-        draft = preview(self.place, settings)
+        draft = write.preview(self.place, settings)
         stores = setup is not None and bool(setup.key.secret)
         if draft.before == draft.after and not stores:
             person.say(f"{self.place.file} already has these settings; nothing to write.")
@@ -206,26 +165,24 @@ class _Script:
         if not person.confirm("Write this?"):
             person.say(_NOTHING)
             return 1
-        self._tell(write(self.place, settings, setup), setup)
+        self._tell(write.save(self.place, settings, setup), setup)
         return 0
 
     def without_questions(self, choice: AuthChoice | None, as_json: bool) -> int:
         if choice is None:
-            raise click.UsageError(
-                "--non-interactive requires --auth-choice; use `skip` for no model"
-            )
+            raise click.UsageError("--non-interactive requires --auth-choice (`skip` for no model)")
         if choice.id != CUSTOM and (names := _only_unasked(self.options, "custom_")):
             raise click.UsageError(f"{names[0]} requires --auth-choice {CUSTOM}")
         setup = None if choice.id == SKIP else self._find_setup(choice)
-        settings = plan(setup, self.place.loaded, self.place.agent)
-        done, trial = preview(self.place, settings), None
+        settings = write.plan(setup, self.place.loaded, self.place.agent)
+        done, trial = write.preview(self.place, settings), None
         if setup and not self.options["no_test"]:
             trial = probe.try_setup(self.place, done, setup)
             if not as_json:
                 click.echo(trial.words, err=True)
         failed = trial is not None and not trial.ok and not self.options["save_anyway"]
         if not failed:
-            done = write(self.place, settings, setup)
+            done = write.save(self.place, settings, setup)
         if as_json:
             print_json(self._report(done, setup, trial, written=not failed))
         elif failed:
@@ -240,19 +197,13 @@ class _Script:
     ) -> dict[str, Any]:
         key = setup.key if setup else Key()
         sources = {"env": f"env:{key.name}", "typed": self.place.key_file}
-        remarks = other_credential(self.place, setup) if setup and written else []
+        remarks = write.other_credential(self.place, setup) if setup and written else []
         return {
             "ok": written,
             **change_to_json(done),
             "model": str(setup.ref) if setup else None,
             "key": sources.get(key.source, key.source),
-            "test": trial
-            and {
-                "ok": trial.ok,
-                "seconds": round(trial.seconds, 3),
-                "kind": trial.kind or None,
-                "problem": trial.problem or None,
-            },
+            "test": trial and trial.to_json(),
             "warnings": [*map(str, done.warnings), *remarks],
         }
 
@@ -263,7 +214,7 @@ class _Script:
             click.echo(f"Stored the key in {self.place.key_file}", err=True)
         warn(map(str, done.warnings))
         if setup:
-            warn(other_credential(self.place, setup))
+            warn(write.other_credential(self.place, setup))
 
     def _ask_until_settled(self, given: AuthChoice | None) -> Setup | None:
         """Ask until a model works or should be saved anyway; None for no model."""
@@ -293,8 +244,8 @@ class _Script:
             given, self.options = None, {}
 
     def _try(self, setup: Setup) -> str:
-        """Test the model; returns the kind of failure, empty if it works or cannot be tested."""
-        draft = preview(self.place, plan(setup, self.place.loaded, self.place.agent))
+        """The kind of failure of a test request; empty if it works or cannot be tested."""
+        draft = write.preview(self.place, write.plan(setup, self.place.loaded, self.place.agent))
         if setup.key.source == "env" and not self.place.is_set(setup.key.name):
             person.say(f"{setup.key.name} is not set, so the model cannot be tested now.")
             return ""
@@ -305,7 +256,7 @@ class _Script:
 
     def _ask_choice(self) -> AuthChoice:
         env = self.place.loaded.env
-        keys, local = providers_with_keys(env), local_models(env)
+        keys, local = discover.providers_with_keys(env), discover.local_models(env)
         options = {
             name: f"key in {next(filter(self.place.is_set, PROVIDERS[name].env))}" for name in keys
         }
@@ -317,13 +268,9 @@ class _Script:
         options["another provider"] = f"{', '.join(others[:4])} and {len(others) - 4} more"
         options["custom"] = "your own server, by address"
         options["none"] = "no model for now"
-        current = self._current()
-        answer = person.choose(
-            "Which provider? (number or name)",
-            options,
-            current.provider if current else "",
-            other=lambda text: find_choice(text).id,
-        )
+        current, question = self._current(), "Which provider? (number or name)"
+        usual = current.provider if current else ""
+        answer = person.choose(question, options, usual, other=lambda text: find_choice(text).id)
         if answer == "another provider":
             person.say(f"\nProviders: {', '.join(PROVIDERS)}")
             return person.ask("Which one? (name)", find_choice)
@@ -331,12 +278,12 @@ class _Script:
 
     def _ask_address(self, choice: AuthChoice) -> AuthChoice:
         """Ask for the address of providers that have several, each with its own keys."""
-        same = (each for each in CHOICES.values() if each.provider == choice.provider)
+        same = (each for each in write.CHOICES.values() if each.provider == choice.provider)
         others = {each.base_url: each for each in same if each.base_url}
         if not others or choice.base_url or not choice.provider:
             return choice
         found = {PROVIDERS[choice.provider].base_url: choice, **others}
-        configured = configured_url(self.place.loaded, choice.provider)
+        configured = write.configured_url(self.place.loaded, choice.provider)
         question = "Which address is the key for?"
         return found[person.choose(question, dict.fromkeys(found, ""), configured)]
 
@@ -362,15 +309,12 @@ class _Script:
         usual = [Key("env", name) for name in filter(self.place.is_set, names)]
         kept = self.place.kept_credential(provider)
         if self.asks:
-            options = {"keep the current key": kept} if kept else {}
-            options |= dict.fromkeys((_use(key.name) for key in usual), "recommended")
-            if not options:
-                return self._type_key(provider, names, needed=needed)
-            words = f"stored in {self.place.key_file}, which only you can read"
-            chosen = person.choose(f"Which key for {provider}?", {**options, "type a key": words})
-            if chosen == "type a key":
-                return self._type_key(provider, names, needed=needed)
-            return next((key for key in usual if _use(key.name) == chosen), Key("kept"))
+            keys = {"keep the current key": Key("kept")} if kept else {}
+            keys |= {f"use {key.name} from the environment": key for key in usual}
+            options = {name: "recommended" if key.name else kept for name, key in keys.items()}
+            options["type a key"] = f"stored in {self.place.key_file}, which only you can read"
+            chosen = person.choose(f"Which key for {provider}?", options) if keys else ""
+            return keys.get(chosen) or self._type_key(provider, names, needed=needed)
         if usual or not needed:
             return usual[0] if usual else Key()
         if kept:
@@ -389,16 +333,16 @@ class _Script:
         if ways and choice.is_local:
             raise click.UsageError(f"{choice.id} needs no key")
         if name is not None:
-            if not VARIABLE.fullmatch(name):
+            if not write.VARIABLE.fullmatch(name):
                 raise click.UsageError("--api-key-env takes a name, such as MY_API_KEY")
             return Key("env", name)
         if text is not None:
             warn(["other users can see --api-key in the process list; use --api-key-stdin"])
-            return Key("typed", secret=_check("--api-key", clean_key, text))
+            return Key("typed", secret=_check("--api-key", write.clean_key, text))
         if not is_piped:
             return None
-        text = sys.stdin.read(MAX_KEY * 2) if sys.stdin is not None else ""
-        return Key("typed", secret=_check("--api-key-stdin", clean_key, text))
+        text = sys.stdin.read(write.MAX_KEY * 2) if sys.stdin is not None else ""
+        return Key("typed", secret=_check("--api-key-stdin", write.clean_key, text))
 
     def _type_key(self, provider: str, names: tuple[str, ...], *, needed: bool = True) -> Key:
         """Ask for a key without echo; if left empty, a variable to be set later, or no key."""
@@ -406,7 +350,7 @@ class _Script:
         empty = f"you set {later.name} later" if later.name else "no key is needed"
         return person.ask_unseen(
             f"Key for {provider} (not shown; leave it empty if {empty})",
-            lambda text: Key("typed", secret=clean_key(text)) if text else later,
+            lambda text: Key("typed", secret=write.clean_key(text)) if text else later,
         )
 
     def _known_setup(self, choice: AuthChoice, key: Key) -> Setup:
@@ -421,14 +365,14 @@ class _Script:
             if choice.is_local:
                 rows = dict.fromkeys(probe.offered_models(self.place, choice), "")
             current = self._current()
-            is_same = current is not None and current.provider == provider
-            model = _ask_model(rows, provider, current.id if current and is_same else "")
+            usual = current.id if current and current.provider == provider else ""
+            model = _ask_model(rows, provider, usual)
         return probe.known_setup(self.place, choice, key, model, look=look)
 
     def _read_model(self, choice: AuthChoice) -> str:
         provider, given = choice.provider, self.options["model"]
         if given is None:
-            usual = default_model(provider)
+            usual = discover.default_model(provider)
             found = [usual.id] if usual else probe.offered_models(self.place, choice)
             if not found:
                 raise click.UsageError(f"{provider} lists no models here; name one with --model")
@@ -469,14 +413,12 @@ class _Script:
                 address = address._replace(url=listing.base_url)
             model = _ask_model(dict.fromkeys(listing.models if listing else (), ""), name)
         else:
-            api = APIS[options["custom_compatibility"] or "openai"]
-            model = _check(
-                "--custom-model-id", partial(probe.read_model_id, provider=name), given or ""
-            )
+            api, _ = APIS[options["custom_compatibility"] or "openai"]
+            read = partial(probe.read_model_id, provider=name)
+            model = _check("--custom-model-id", read, given or "")
         url = "" if options.get("no_test") else address.url
-        window, is_sure = probe.window_of(
-            model, listing.models.get(model, 0) if listing else 0, url
-        )
+        listed = listing.models.get(model, 0) if listing else 0
+        window, is_sure = probe.window_of(model, listed, url)
         takes = ["text", "image"] if self._takes_images(model) else ["text"]
         if self.asks and not is_sure:
             question = f"Context window of {model}, in tokens"
@@ -491,29 +433,25 @@ class _Script:
             question = "Address of the API, such as https://llm.example.com/v1"
             address = self._answer("custom_base_url", question, check)
             where = f"{address.host} is on a private network"
-            if not self.asks:
-                if address.is_private and not private:
-                    raise click.UsageError(
-                        f"--custom-base-url: {where}; add --custom-private-network to allow it"
-                    )
+            if self.asks:
+                allow = f"{where}. Let clawkit connect to it?"
+                if not address.is_private or person.confirm(allow, default=False):
+                    return address
+            elif address.is_private and not private:
+                raise click.UsageError(
+                    f"--custom-base-url: {where}; add --custom-private-network to allow it"
+                )
+            else:
                 return address._replace(is_private=private)
-            if not address.is_private or person.confirm(
-                f"{where}. Let clawkit connect to it?", default=False
-            ):
-                return address
 
     def _takes_images(self, model: str) -> bool:
-        by_name = infer_images(model)
+        by_name = discover.infer_images(model)
         if not self.asks:
             said = self.options["custom_image_input"]
             return said or (bool(by_name) and not self.options["custom_text_input"])
         if by_name is None:
             return person.confirm(f"Does {model} accept images?", default=False)
         return by_name
-
-
-def _use(variable: str) -> str:
-    return f"use {variable} from the environment"
 
 
 def _ask_model(rows: Mapping[str, str], provider: str, current: str = "") -> str:
@@ -528,13 +466,15 @@ def _ask_model(rows: Mapping[str, str], provider: str, current: str = "") -> str
 def _ask_api(url: str, listing: probe.ModelList | None) -> str:
     guess = "anthropic" if "anthropic" in url else "openai"
     if listing:
-        guess = next(name for name, api in APIS.items() if api == listing.api)
+        guess = next(name for name, (api, _) in APIS.items() if api == listing.api)
         person.say(f"The server responds and lists {counted(len(listing.models), 'model')}.")
-    return APIS[person.choose("Which API does it speak?", _APIS, guess)]
+    options = {name: words for name, (_, words) in APIS.items()}
+    return APIS[person.choose("Which API does it speak?", options, guess)][0]
 
 
 def _read_window(text: str) -> int:
     digits = text.replace(",", "").replace("_", "")
-    if digits.isdecimal() and len(digits) < 10 and MIN_WINDOW <= int(digits) <= MAX_WINDOW:
+    least, most = discover.MIN_WINDOW, discover.MAX_WINDOW
+    if digits.isdecimal() and len(digits) < 10 and least <= int(digits) <= most:
         return int(digits)
-    raise ValueError(f"type a number of {MIN_WINDOW:,} or more, such as 128000")
+    raise ValueError(f"type a number of {least:,} or more, such as 128000")

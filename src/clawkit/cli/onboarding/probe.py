@@ -11,30 +11,16 @@ from ipaddress import ip_address
 from typing import Any, NamedTuple
 
 from clawkit.agent.model_selection import Selection
-from clawkit.cli.onboarding.write import (
-    AuthChoice,
-    ConfigTarget,
-    Key,
-    Setup,
-    address_of,
-    configured_url,
-)
+from clawkit.cli.onboarding import write
+from clawkit.cli.onboarding.write import AuthChoice, ConfigTarget, Key, Setup
 from clawkit.config.file_edit import Change
 from clawkit.config.load import loads
 from clawkit.config.modelref import ModelRef, normalize_provider, parse_ref
 from clawkit.content import Assistant, Text, User
 from clawkit.errors import ClawkitError, ConfigError
+from clawkit.models import discover
 from clawkit.models.catalog import Catalog
 from clawkit.models.credentials import Credential, Credentials
-from clawkit.models.discover import (
-    fetch_json,
-    infer_images,
-    is_model_id,
-    local_models,
-    ollama_origin_of,
-    show_model,
-    window_size,
-)
 from clawkit.models.known import LOCAL_WINDOW, PROVIDERS, base_url_of, known_model, read_address
 from clawkit.models.protocols import Api, ErrorKind, Facts, ModelError, Request
 from clawkit.net.addresses import Kind, Target, kind_of, kind_of_name, parse_url, refusal
@@ -56,8 +42,6 @@ _NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
 
 
 class ModelList(NamedTuple):
-    """The models of a server."""
-
     api: Api
     base_url: str
     models: Mapping[str, int]
@@ -68,11 +52,11 @@ def list_models(base_url: str, secret: str, route: Route = DIRECT) -> ModelList 
     """The models of a server and the API it seems to speak; None if it does not list any."""
     headers = {"accept": "application/json", "anthropic-version": "2023-06-01"}
     if secret:
-        headers |= {"authorization": f"Bearer {secret}", "x-api-key": secret}
-        headers |= {"x-goog-api-key": secret}
+        headers |= dict.fromkeys(("x-api-key", "x-goog-api-key"), secret)
+        headers["authorization"] = f"Bearer {secret}"
     base = base_url.rstrip("/")
     for start in (base, f"{base}/v1"):
-        data = fetch_json("GET", f"{start}/models", headers=headers, route=route)
+        data = discover.fetch_json("GET", f"{start}/models", headers=headers, route=route)
         if listing := read_listing(data, base, start):
             return listing
     return None
@@ -93,24 +77,22 @@ def read_listing(data: Any, base: str, start: str) -> ModelList | None:
 
 def _read_row(row: Any) -> tuple[str, int] | None:
     name = (row.get("id") or row.get("name")) if isinstance(row, dict) else None
-    if not isinstance(name, str) or not is_model_id(name := name.removeprefix("models/")):
+    if not isinstance(name, str) or not discover.is_model_id(name := name.removeprefix("models/")):
         return None
-    return name, max(window_size(row.get(key)) for key in _WINDOWS)
+    return name, max(discover.window_size(row.get(key)) for key in _WINDOWS)
 
 
 def window_of(model: str, listed: int = 0, url: str = "") -> tuple[int, bool]:
     """The context window of a model in tokens, and whether that is known or only a default."""
-    if origin := ollama_origin_of(url):
+    if origin := discover.ollama_origin_of(url):
         # Capped: Ollama allocates memory for the whole window.
-        return min(show_model(origin, model).window or LOCAL_WINDOW, LOCAL_WINDOW), True
+        return min(discover.show_model(origin, model).window or LOCAL_WINDOW, LOCAL_WINDOW), True
     known = (known_model(name, model) for name in PROVIDERS)
     size = listed or max((each.context_window for each in known if each), default=0)
     return (size, True) if size else (Facts().context_window, False)
 
 
 class ServerAddress(NamedTuple):
-    """The address of your own server."""
-
     url: str
     host: str
     port: int | None
@@ -182,13 +164,12 @@ def read_model_id(text: str, provider: str) -> str:
     with suppress(ValueError):
         ref = parse_ref(name)
         name = ref.id if ref.provider == provider else name
-    if not is_model_id(name):
+    if not discover.is_model_id(name):
         raise ValueError("invalid model id")
     return name
 
 
 def usual_name(address: ServerAddress) -> str:
-    """A default name for a server, derived from its address."""
     host = "local" if address.is_near else address.host
     name = re.sub(r"[^a-z0-9]+", "-", f"{host}-{address.port or ''}".lower()).strip("-")[:48]
     return f"{name}-custom" if normalize_provider(name) in PROVIDERS or not name else name
@@ -205,10 +186,9 @@ def check_name(text: str) -> str:
 
 
 def offered_models(place: ConfigTarget, choice: AuthChoice) -> list[str]:
-    """Models of a server on this machine."""
     env = place.loaded.env
     if choice.provider == "ollama":
-        return local_models(env)
+        return discover.local_models(env)
     listing = list_models(base_url_of(PROVIDERS[choice.provider], env), "")
     return list(listing.models) if listing else []
 
@@ -217,12 +197,12 @@ def known_setup(
     place: ConfigTarget, choice: AuthChoice, key: Key, model: str, *, look: bool
 ) -> Setup:
     """The setup for a model of a built-in provider; with `look`, Ollama is asked about it."""
-    url = address_of(choice, configured_url(place.loaded, choice.provider))
+    url = write.address_of(choice, write.configured_url(place.loaded, choice.provider))
     entry: dict[str, object] | None = None
     if choice.provider == "ollama" and look:
         origin = base_url_of(PROVIDERS["ollama"], place.loaded.env).removesuffix("/v1")
-        shown = show_model(origin, model)
-        images = bool(infer_images(model))
+        shown = discover.show_model(origin, model)
+        images = bool(discover.infer_images(model))
         sees = images if shown.images is None else shown.images
         window = {"contextWindow": shown.window} if 0 < shown.window < LOCAL_WINDOW else {}
         # Only write what differs from the default assumptions.
@@ -255,8 +235,6 @@ _PLAIN: Mapping[str, str] = {
 
 
 class Trial(NamedTuple):
-    """The result of a test request."""
-
     model: str
     seconds: float
     said: str = ""
@@ -271,6 +249,10 @@ class Trial(NamedTuple):
     def ok(self) -> bool:
         return not self.kind
 
+    def to_json(self) -> dict[str, Any]:
+        why = {"kind": self.kind or None, "problem": self.problem or None}
+        return {"ok": self.ok, "seconds": round(self.seconds, 3), **why}
+
     @property
     def plain_kind(self) -> str:
         """The kind of failure for people: an unknown host counts as unreachable."""
@@ -279,11 +261,9 @@ class Trial(NamedTuple):
 
     @property
     def words(self) -> str:
-        """The result for people."""
         if not self.ok:
-            return printable(
-                f"{_PLAIN.get(self.plain_kind, 'The model cannot be used.')}\n  {self.problem}"
-            )
+            what = _PLAIN.get(self.plain_kind, "The model cannot be used.")
+            return printable(f"{what}\n  {self.problem}")
         said = f": {self.said!r}" if self.said else ""
         return f"{self.model} answered in {self.seconds:.1f} s{said}"
 

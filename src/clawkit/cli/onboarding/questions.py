@@ -23,10 +23,7 @@ def say(text: str = "") -> None:
 
 def ask(question: str, check: Callable[[str], T], default: str = "") -> T:
     """Ask until `check` accepts the answer, and return its result; it raises ValueError with the
-    message to show.
-
-    Enter alone means the default. Ctrl-C and Ctrl-D raise `click.Abort`.
-    """
+    message to show. Enter alone means the default. Ctrl-C and Ctrl-D raise `click.Abort`."""
 
     def read(text: str) -> T:
         try:
@@ -64,10 +61,8 @@ def choose(
     default: str = "",
     other: Callable[[str], str] | None = None,
 ) -> str:
-    """Let the user choose an option by number or name; any other text is passed to `other`.
-
-    `options` maps each name to its description.
-    """
+    """Let the user choose one of `options` (name to description) by number or name; any other text
+    is passed to `other`."""
     names = list(options)
     say()
     for number, name in enumerate(names, 1):
@@ -106,7 +101,6 @@ _EXEC = {
 
 
 def ask_tools(loaded: Loaded) -> list[Setting]:
-    """Ask which tools agents have, and about their limits."""
     tools = loaded.config.tools
     profile = choose("Which tools may an agent use?", _PROFILES, tools.profile or "coding")
     settings = [Setting(("tools", "profile"), profile, "Which tools an agent has.")]
@@ -130,7 +124,6 @@ def ask_tools(loaded: Loaded) -> list[Setting]:
 
 
 def ask_approvals(loaded: Loaded) -> list[Setting]:
-    """Ask which commands run without approval."""
     now = _mode(*loaded.config.tools.exec.policy())
     while True:
         mode = choose("What happens when an agent wants to run a command?", _MODES, now)

@@ -67,30 +67,13 @@ class AuthChoice(NamedTuple):
         """Whether it runs on this machine and needs no key."""
         return bool(self.provider) and PROVIDERS[self.provider].is_local
 
-    @property
-    def words(self) -> str:
-        """Description for the documentation."""
-        if self.id == CUSTOM:
-            return "a server that is not in this table, such as your own"
-        if self.id == SKIP:
-            return "no model for now"
-        if self.is_local:
-            return f"`{self.provider}` on this machine"
-        return f"`{self.provider}` at `{self.base_url or PROVIDERS[self.provider].base_url}`"
 
-
-CHOICES: dict[str, AuthChoice] = {
-    row.id: row
-    for row in (
-        *(
-            AuthChoice(each.id if each.is_local else f"{each.id}-api-key", each.id)
-            for each in PROVIDERS.values()
-        ),
-        *(AuthChoice(*line.split()) for line in _TABLE.strip().splitlines()),
-        AuthChoice(CUSTOM),
-        AuthChoice(SKIP),
-    )
-}
+_USUAL = (
+    AuthChoice(each.id if each.is_local else f"{each.id}-api-key", each.id)
+    for each in PROVIDERS.values()
+)
+_OTHERS = (AuthChoice(*line.split()) for line in _TABLE.strip().splitlines())
+CHOICES = {each.id: each for each in (*_USUAL, *_OTHERS, AuthChoice(CUSTOM), AuthChoice(SKIP))}
 
 
 def find_choice(text: str) -> AuthChoice:
@@ -199,16 +182,21 @@ def _plan_model(setup: Setup, loaded: Loaded, agent: str) -> Iterator[Setting]:
     takes = "The model accepts images only if `input` says so; `contextWindow` is in tokens."
     private = "The server is on a private network, which clawkit must be allowed to connect to."
     variable = "The key is not in this file: it is read from the environment."
-    yield Setting(_model_path(loaded, agent), str(ref), model)
-    for path, value, words in (
-        (("baseUrl",), setup.base_url, "The address of the server."),
-        (("api",), setup.api, "The API that it speaks."),
-        (("apiKey",), is_other and f"${{{key.name}}}", variable),
-        (("request", "allowPrivateNetwork"), setup.private, private),
-        (("models",), entry, takes),
+    agents = loaded.config.agents
+    own = agent_path(agents, agent) if agents.get(agent).model else None
+    path = (*(own or ("agents", "defaults")), "model")
+    if not isinstance(in_force(loaded.config, path), str):
+        path = (*path, "primary")
+    yield Setting(path, str(ref), model)
+    for steps, value, words in (
+        ("baseUrl", setup.base_url, "The address of the server."),
+        ("api", setup.api, "The API that it speaks."),
+        ("apiKey", is_other and f"${{{key.name}}}", variable),
+        ("request.allowPrivateNetwork", setup.private, private),
+        ("models", entry, takes),
     ):
         if value:
-            yield Setting((*at, *path), value, words, merge=path == ("models",))
+            yield Setting((*at, *steps.split(".")), value, words, merge=steps == "models")
     # If the order of stored keys is configured, the new key must be in it.
     for name, order in loaded.config.auth.order.items():
         is_about_it = key.secret and normalize_provider(name) == ref.provider
@@ -231,13 +219,6 @@ def provider_path(loaded: Loaded, provider: str) -> Path:
 def configured_url(loaded: Loaded, provider: str) -> str:
     """The address of a provider in the file; empty if there is none."""
     return in_force(loaded.config, (*provider_path(loaded, provider), "baseUrl")) or ""
-
-
-def _model_path(loaded: Loaded, agent: str) -> Path:
-    agents = loaded.config.agents
-    own = agent_path(agents, agent) if agents.get(agent).model else None
-    path = (*(own or ("agents", "defaults")), "model")
-    return path if isinstance(in_force(loaded.config, path), str) else (*path, "primary")
 
 
 def agent_path(agents: Agents, agent: str) -> Path | None:
@@ -297,7 +278,7 @@ class ConfigTarget(NamedTuple):
         return bool(self.loaded.env.get(variable, "").strip())
 
     def credentials(self, provider: str) -> list[Credential]:
-        """The credentials already in use for a provider, in order."""
+        """The credentials in use for a provider, in order."""
         try:
             return Catalog.of(self.loaded, self.agent).credentials.for_provider(provider)
         except ConfigError:
@@ -344,15 +325,15 @@ def preview(place: ConfigTarget, settings: list[Setting], *, dry_run: bool = Tru
     return change(place.file, lambda text: edited(text, settings), paths=paths, dry_run=dry_run)
 
 
-def write(place: ConfigTarget, settings: list[Setting], setup: Setup | None = None) -> Change:
+def save(place: ConfigTarget, settings: list[Setting], setup: Setup | None = None) -> Change:
     """Write key and configuration, both or neither. Signals such as Ctrl-C wait until then."""
     held = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP}
     mask = signal.pthread_sigmask(signal.SIG_BLOCK, held)
     try:
         if not (setup and setup.key.secret):
             return preview(place, settings, dry_run=False)
-        name = profile_id(setup.ref)
-        entry = {"type": "api_key", "provider": setup.ref.provider, "key": setup.key.secret}
+        name, provider = profile_id(setup.ref), setup.ref.provider
+        entry = {"type": "api_key", "provider": provider, "key": setup.key.secret}
         before = _put_profile(place, name, entry)
         try:
             return preview(place, settings, dry_run=False)
@@ -390,5 +371,5 @@ def other_credential(place: ConfigTarget, setup: Setup) -> list[str]:
     wanted = setup.key.secret or written.loaded.env.get(setup.key.name, "").strip()
     if not (found and wanted) or found[0].secret == wanted:
         return []
-    other = f"another credential, {found[0].id}, which takes precedence"
-    return [f"{setup.ref.provider} has {other}"]
+    other = f"{setup.ref.provider} has another credential, {found[0].id}, which takes precedence"
+    return [other]
