@@ -39,7 +39,6 @@ from clawkit.approvals.simple_command import (
     Shared,
     ShellState,
     SimpleCommand,
-    is_special,
     merge_cwd,
 )
 from clawkit.approvals.types import Analysis, Arg, Doubt, FileUse, Segment
@@ -82,8 +81,6 @@ def _check(env: Mapping[str, str]) -> None:
     # With an empty or relative entry, the shell searches the current directory.
     if not _is_absolute(env.get("PATH", "")):
         raise Doubt("PATH is empty or has a relative directory", 0, "environment")
-    if _STEERING.isdisjoint(env) and "BASH_FUNC_" not in " ".join(env):
-        return
     for name in env:
         if name in _STEERING or name.startswith("BASH_FUNC_"):
             why = f"the environment has {one_line(name, 40)}, which affects the shell"
@@ -127,7 +124,6 @@ class Walk:
         self._shared = shared
         self._inside = inside
         self._depth = depth
-        self._texts: dict[tuple[int, int], str] = {}
 
     def script(self, node: CommandList, state: ShellState) -> CwdAfter:
         """Walk a sequence of commands. Raises `Doubt`."""
@@ -175,7 +171,7 @@ class Walk:
             raise Doubt(f"it is nested more than {MAX_NESTED} times", 0, "deep")
         opened, files = self._redirects(node.redirects, state)
         if files:
-            text = self._text(node.redirects[0].start, node.redirects[-1].end)
+            text = self._source[node.redirects[0].start : node.redirects[-1].end]
             self._shared.segments.append(Segment(text, files=files))
         ends = self._compound(node, state)
         self.rebuilt.put_redirects(opened)
@@ -235,7 +231,7 @@ class Walk:
                 why = "the loop iterates over the files that match a pattern; name them"
                 raise Doubt(why, word.start, "dynamic-list")
         used = (known, self._shared.env, self._shared.assigned)
-        if is_special(node.name) or any(node.name in each for each in used):
+        if any(node.name in each for each in used):
             # Programs in the loop would get its values, or the loop would get theirs.
             why = f"the variable {node.name!r} of the loop is already in use; choose another name"
             raise Doubt(why, node.start, "assignment")
@@ -264,7 +260,7 @@ class Walk:
             bool(opened) and any(each.may_fail for each in opened),
         )
         ends = line.examine(shared)
-        text = self._text(node.start, node.end)
+        text = self._source[node.start : node.end]
         shared.segments.append(Segment(text, tuple(line.programs), line.builtin, files))
         if line.text:
             shown[line.text] = quote(self._inner(line.argv[line.text], line.state))
@@ -335,12 +331,5 @@ class Walk:
 
     def _only_bash(self, what: str, at: int = 0) -> None:
         """Raise `Doubt` if the text is for another shell, which may not support it."""
-
         if self._depth:
             raise Doubt(f"{what} may mean something else to another shell", at, "shell")
-
-    def _text(self, start: int, end: int) -> str:
-        text = self._texts.get((start, end))
-        if text is None:
-            text = self._texts[start, end] = self._source[start:end]
-        return text

@@ -17,6 +17,7 @@ from clawkit.approvals.shell_words import (
     RESERVED,
     Assignment,
     Chain,
+    ChainOperator,
     Command,
     CommandList,
     For,
@@ -31,6 +32,7 @@ from clawkit.approvals.shell_words import (
     Text,
     Word,
     WordReader,
+    is_special,
 )
 from clawkit.approvals.types import Doubt
 
@@ -69,13 +71,6 @@ _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*+")
 _ASSIGNS = re.compile(r"([A-Za-z_][A-Za-z0-9_]*+)(=|\+=|\[)")
 _ALONE = re.compile(r"[!{}](?=[ \t\n;&|<>()]|\Z)")
 _SEPARATORS = frozenset(("", *"\n;&|)"))
-_END = frozenset(("",))
-_PAREN = frozenset((")",))
-_BRACE = frozenset(("}",))
-_THEN = frozenset(("then",))
-_BRANCH = frozenset(("elif", "else", "fi"))
-_FI = frozenset(("fi",))
-_DONE = frozenset(("done",))
 _DOUBTS = {
     "while": ("a while loop", "loop"),
     "until": ("an until loop", "loop"),
@@ -85,14 +80,8 @@ _DOUBTS = {
     "coproc": ("a coprocess", "coproc"),
     "time": ("time in the middle of a pipeline", "time"),
 }
-# Bash sets or interprets these itself, whatever a loop assigns.
-_SPECIAL_NAME = re.compile(
-    r"_|IFS|PATH|PWD|OLDPWD|HOME|CDPATH|ENV|S?RANDOM|SECONDS|LINENO|DIRSTACK|GROUPS|FUNCNAME|FUNCNEST"
-    r"|PIPESTATUS|E?UID|PPID|OPT(?:IND|ARG|ERR)|REPLY|MAPFILE|COPROC|PS\d|PROMPT_COMMAND|FCEDIT"
-    r"|IGNOREEOF|INPUTRC|TZ|LANG|(?:GLOB|EXEC|F)IGNORE|POSIXLY_CORRECT|TMPDIR|TMOUT|TIMEFORMAT"
-    r"|(?:SHELL|SHLVL|TERM|MAIL|HOST|MACH|OSTYPE|LINES|COLUMNS|BASH|LC_|LD_|EPOCH|COMP|HIST|READLINE)"
-    r"[A-Z0-9_]*"
-)
+# Besides special variables, a loop must not use those that bash or what it starts interprets.
+_NOT_FOR_LOOPS = re.compile(r"HOME|TZ|PS\d|(?:SHELL|TERM|MAIL|HOST|MACH|LINES|COLUMNS|LD_|COMP).*")
 
 
 def parse(text: str) -> CommandList:
@@ -293,11 +282,11 @@ class _Parser:
         self.pass_lines()
         if not self.char():
             self.fail("nothing to run", "empty", 0)
-        script, _ = self._script(_END)
+        script, _ = self._script("")
         self.finish()
         return script
 
-    def _script(self, ends: frozenset[str]) -> tuple[CommandList, str]:
+    def _script(self, *ends: str) -> tuple[CommandList, str]:
         chains: list[Chain] = []
         plain = self.pass_lines()
         while (end := plain or self._sign()) not in ends:
@@ -328,17 +317,11 @@ class _Parser:
 
     def _chain(self, plain: str) -> Chain:
         first = self._pipeline(plain)
-        rest: list[tuple[Literal["&&", "||"], Pipeline]] = []
-        while True:
-            operator: Literal["&&", "||"]
-            if self.text.startswith("&&", self.at):
-                operator = "&&"
-            elif self.text.startswith("||", self.at):
-                operator = "||"
-            else:
-                return Chain(first, tuple(rest))
+        rest: list[tuple[ChainOperator, Pipeline]] = []
+        while (operator := self.text[self.at : self.at + 2]) in ("&&", "||"):
             self.pass_operator(2)
-            rest.append((operator, self._pipeline(self.pass_lines())))
+            rest.append((cast("ChainOperator", operator), self._pipeline(self.pass_lines())))
+        return Chain(first, tuple(rest))
 
     def _pipeline(self, plain: str) -> Pipeline:
         negated = False
@@ -390,9 +373,9 @@ class _Parser:
         if sign == "(":
             if self.text.startswith("((", self.at):
                 self.fail("arithmetic, ((…))", "arithmetic")
-            return Subshell(self._nested(1, _PAREN)[0], self._tail())
+            return Subshell(self._nested(1, ")")[0], self._tail())
         if sign == "{":
-            return Group(self._nested(1, _BRACE)[0], self._tail())
+            return Group(self._nested(1, "}")[0], self._tail())
         if self.text.startswith(("[[", "]]"), self.at):
             self.fail("a condition, [[…]]", "condition")
         if sign in ("!", "}", ")") or (sign in _SEPARATORS and not self._opens_file()):
@@ -402,12 +385,12 @@ class _Parser:
     def _opens_file(self) -> bool:
         return self.text.startswith("&>", self.at)
 
-    def _nested(self, size: int, ends: frozenset[str]) -> tuple[CommandList, str]:
+    def _nested(self, size: int, *ends: str) -> tuple[CommandList, str]:
         self._depth += 1
         if self._depth > MAX_DEPTH:
             self.fail("commands nested too deeply", "deep")
         self.pass_operator(size)
-        result = self._script(ends)
+        result = self._script(*ends)
         self._depth -= 1
         return result
 
@@ -425,10 +408,10 @@ class _Parser:
         branches: list[tuple[CommandList, CommandList]] = []
         end = "if"
         while end in ("if", "elif"):
-            condition, _ = self._nested(2 if end == "if" else 0, _THEN)
-            body, end = self._nested(0, _BRANCH)
+            condition, _ = self._nested(2 if end == "if" else 0, "then")
+            body, end = self._nested(0, "elif", "else", "fi")
             branches.append((condition, body))
-        otherwise = self._nested(0, _FI)[0] if end == "else" else None
+        otherwise = self._nested(0, "fi")[0] if end == "else" else None
         return If(tuple(branches), otherwise, self._tail())
 
     def _for(self) -> For:
@@ -439,7 +422,7 @@ class _Parser:
             self.fail("a for loop with arithmetic", "arithmetic", start)
         if not _NAME.fullmatch(name) or name in RESERVED:
             self.fail("a for loop without a plain name", "loop")
-        if _SPECIAL_NAME.fullmatch(name):
+        if is_special(name) or _NOT_FOR_LOOPS.fullmatch(name):
             self.fail(f"a for loop over {name}, which is special to bash", "variable")
         self.at += len(name)
         if self.next() != "in":
@@ -452,7 +435,7 @@ class _Parser:
             self.pass_operator(1)
         if self.pass_lines() != "do":
             self.fail("a for loop without do", "loop")
-        body, _ = self._nested(2, _DONE)
+        body, _ = self._nested(2, "done")
         end = self.at
         redirects = self._tail()
         end = redirects[-1].end if redirects else end

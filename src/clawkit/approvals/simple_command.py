@@ -21,7 +21,7 @@ from clawkit.approvals.launchers import (
     read_carried,
 )
 from clawkit.approvals.options import words_of
-from clawkit.approvals.shell_words import RESERVED, Simple, Tilde, quote
+from clawkit.approvals.shell_words import RESERVED, Simple, Tilde, is_special, quote
 from clawkit.approvals.types import Arg, Doubt, Program, Segment
 from clawkit.process.env_blocklist import why_refused
 from clawkit.text import one_line
@@ -38,16 +38,6 @@ OWN_NAMES = RESERVED | BUILTINS
 """Names that bash does not look up in PATH."""
 CARRIERS = frozenset(("command", "exec"))
 
-_SPECIAL = words_of(
-    """
-    _ IFS PATH PWD OLDPWD SHLVL UID EUID PPID RANDOM SRANDOM SECONDS LINENO FUNCNAME FUNCNEST
-    GROUPS DIRSTACK HOSTNAME HOSTTYPE HOSTFILE OSTYPE MACHTYPE OPTARG OPTIND OPTERR REPLY COPROC
-    MAPFILE PIPESTATUS PROMPT_COMMAND PROMPT_DIRTRIM PS0 PS1 PS2 PS3 PS4 TIMEFORMAT TMOUT TMPDIR
-    POSIXLY_CORRECT GLOBIGNORE GLOBSORT EXECIGNORE FIGNORE CDPATH CHILD_MAX IGNOREEOF INPUTRC
-    FCEDIT EMACS INSIDE_EMACS MAIL MAILCHECK MAILPATH AUTO_RESUME HISTCHARS ENV COMPREPLY
-    """
-)
-_SPECIAL_STARTS = ("BASH", "COMP_", "EPOCH", "HIST", "LANG", "LC_", "READLINE_")
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 # UTF-8 only: the shell decodes the rest of a command by the current locale.
 _LOCALE = re.compile(
@@ -67,11 +57,6 @@ _NUMBER = re.compile(r"[+-]?(?:0[xX][0-9a-fA-F]{1,16}|[0-9]{1,18}(?:\.[0-9]{0,18
 
 _SET_LETTERS = re.compile(r"[-+][eu]*o?")
 _SET_OPTIONS = frozenset(("errexit", "nounset", "pipefail"))
-
-
-def is_special(name: str) -> bool:
-    """Whether a variable is special to bash."""
-    return name in _SPECIAL or name.startswith(_SPECIAL_STARTS)
 
 
 def check_name(name: str, value: str, at: int, *, in_shell: bool) -> None:
