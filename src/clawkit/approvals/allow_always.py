@@ -31,15 +31,7 @@ from clawkit.approvals.interpreters import is_interpreter, names_of
 from clawkit.approvals.options import base_name, words_of
 from clawkit.approvals.presets import PRESETS
 from clawkit.approvals.safe_bins import is_replaceable
-from clawkit.approvals.types import (
-    ArgRule,
-    Decision,
-    Entry,
-    Miss,
-    Offer,
-    Program,
-    Rules,
-)
+from clawkit.approvals.types import ArgRule, Decision, Entry, Miss, Offer, Program, Rules
 from clawkit.core.approval import StoredExtent
 from clawkit.process.protocols import NO_GRANTS
 
@@ -105,11 +97,8 @@ def suggest(
     records: Iterable[Mapping[str, Any]],
     rules_for: Callable[[Mapping[str, Any]], Iterable[Entry | None]],
 ) -> list[Suggestion]:
-    """Rules for what people have allowed repeatedly, the most useful first.
-
-    `records` are records of the log (`clawkit.approvals.audit.Record`), oldest first; `rules_for`
-    returns the result of `find_rules` for one. What a person has refused is never suggested.
-    """
+    """Rules for what people have allowed repeatedly and never refused, the most useful first.
+    `records` are those of the log, oldest first; `rules_for` is `find_rules` for one of them."""
     prompts: list[tuple[str, set[tuple[str, Entry]]]] = []
     refused: set[tuple[str, Entry]] = set()
     for record in filter(was_asked, records):
@@ -144,8 +133,7 @@ def _suggestion(agent: str, entry: Entry, count: int, example: str) -> Suggestio
 
 
 def find_rules(decision: Decision, rules: Rules, *, home: str) -> list[Entry | None]:
-    """The narrowest rule for each program that needs approval; None if no rule is worth
-    suggesting."""
+    """The narrowest rule for each program that needs approval; None if none is worthwhile."""
     found: list[Entry | None] = []
     for each in _find_all(decision, rules, home) if decision.code == "miss" else ():
         subcommand, preset, program = (
@@ -202,8 +190,7 @@ def make_offers(decision: Decision, rules: Rules, *, home: str) -> tuple[Offer, 
 
 
 def offer_access(decision: Decision) -> tuple[Offer, ...]:
-    """The permanent answer for a command that requests access beyond the sandbox; every other
-    command may then request the same."""
+    """The permanent answer for access beyond the sandbox, which any command may then request."""
     entry = Entry("", source="allow-always", extent="access", grants=decision.grants)
     words = f"{describe_grants(decision.grants)}, for every command that requests it"
     return (Offer("access", (entry,), words),)

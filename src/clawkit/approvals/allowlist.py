@@ -127,8 +127,7 @@ class Call:
         return Miss(why) if why else None
 
     def _resolve_script(self) -> str:
-        """A shell does what its script says, so the script becomes the subject; returns why that
-        is not possible."""
+        """Make the script the subject, because that is what a shell runs; returns why not."""
         program, operand = self.program, self.called.script
         name = show(program.name)
         if operand is None:

@@ -58,8 +58,7 @@ def analyze(
     """Find every program that a command may start. Does not raise for bad commands: what is not
     understood becomes the `doubt`, along with everything understood before it.
 
-    `env` is the complete environment of the command; `assigned` are the variables in it that the
-    call has set.
+    `env` is its complete environment; `assigned` are the variables in it that the call has set.
     """
     shared = Shared(env, Finder(env), dict.fromkeys(assigned))
     try:
@@ -117,8 +116,7 @@ class Walk:
     def __init__(
         self, source: str, shared: Shared, *, inside: int | None = None, depth: int = 0
     ) -> None:
-        """`inside` is the offset of a text for another shell; it is reported for everything in
-        the text."""
+        """`inside` is the offset of a text for another shell, reported for everything in it."""
         self.rebuilt = Rebuilt()
         self._source = source
         self._shared = shared

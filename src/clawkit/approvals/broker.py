@@ -56,7 +56,6 @@ class Broker:
         return "later" if self._later else "none"
 
     async def ask(self, request: Question, binding: Mapping[str, Any] | None = None) -> Answer:
-        """Wait for a person's answer. Any failure counts as no."""
         try:
             if self.route() == "none":
                 return Answer("deny", "there is no one here to ask", silent=True)
@@ -66,13 +65,11 @@ class Broker:
         return await self._settle(pending, self._approver, patient=self._later)
 
     def submit(self, request: Question, binding: Mapping[str, Any] | None = None) -> Pending:
-        """Queue a question without waiting; `outcome` waits for the answer."""
         timeout_s = min(request.timeout_s, MAX_WAIT_S)
         timeout_ms = round(timeout_s * 1000) if timeout_s > 0 else 0
         return self._waiting.add(request, binding or {}, self._now_ms(), timeout_ms)
 
     async def outcome(self, pending: Pending) -> Answer:
-        """Wait for the answer to a queued question."""
         return await self._settle(pending, None, patient=True)
 
     def resolve(
@@ -85,8 +82,7 @@ class Broker:
         actor: str = "",
         authorized: bool,
     ) -> Stored:
-        """Answer a question from elsewhere. Being able to see it is not enough: the caller must
-        be `authorized`."""
+        """Answer a question from elsewhere, which takes more than being able to see it."""
         if authorized is not True:
             raise ToolAuthorizationError("only an approver can answer this", reason="approver")
         asked = self._waiting.get(id_or_prefix)

@@ -132,8 +132,7 @@ def may_leave(result: Match | Miss) -> bool:
 
 
 def _find_mixed(segments: Sequence[Judged]) -> str:
-    """Why a command would pass the grants of one program to another: all of its parts share one
-    confinement."""
+    """Why a command would pass one program's grants to another: all share one confinement."""
     matches = _find_matches(segments)
     whole = _union_grants(matches)
     if all(match.by in _HARMLESS or match.grants == whole for match in matches):

@@ -16,8 +16,7 @@ from clawkit.approvals.types import Doubt, FileUse
 from clawkit.text import one_line
 
 MAX_LOOKUPS = 500
-"""Limit for different files, because each lookup costs system calls and a command can name
-thousands."""
+"""Limit for different files: each costs system calls, and a command can name thousands."""
 MAX_SCRIPTS = 4
 """Nesting of interpreters that are scripts themselves; the kernel follows no more either."""
 
@@ -25,7 +24,7 @@ _MAX_PATH = 4096
 """PATH_MAX: longer paths are not followed."""
 _HEAD = 256
 _LOADER = re.compile(
-    r"ld-linux.*|ld-musl.*|ld-uclibc.*|ld\.so.*|ld64\.so.*|ld-.*\.so(?:\..*)?"
+    r"ld-linux.*|ld-musl.*|ld-uclibc.*|ld(?:32|64)?\.so.*|ld-.*\.so(?:\..*)?"
     r"|libc\.so|libc\.musl-.*|linker(?:64)?",
     re.IGNORECASE | re.DOTALL,
 )
@@ -73,8 +72,7 @@ class Finder:
         return found
 
     def place(self, path: str, cwd: str | None, at: int) -> str:
-        """The normalized absolute path. Raises `Doubt` if it depends on an unknown directory or on
-        links."""
+        """The normalized absolute path. Raises `Doubt` if an unknown directory or links matter."""
         whole = self._join(path, cwd)
         if whole is None:
             raise Doubt(
@@ -182,8 +180,7 @@ _plain_folders = lru_cache(maxsize=16)(_folders)
 
 
 def normalize_path(whole: str) -> str:
-    """An absolute path without dots and repeated slashes; empty if links could make the result a
-    different file."""
+    """An absolute path without dots and repeated slashes; empty if links make that another file."""
     if "//" not in whole and "/." not in whole and not whole.endswith("/"):
         return whole
     place = "/" + os.path.normpath(whole).lstrip("/")
@@ -196,8 +193,7 @@ def normalize_path(whole: str) -> str:
 
 @contextmanager
 def cached_lookups() -> Iterator[None]:
-    """Look up every path only once inside this block: a decision is based on one state of the
-    file system."""
+    """Look up each path once in this block: a decision is based on one state of the files."""
     token = _LOOKUPS.set({})
     try:
         yield

@@ -152,7 +152,6 @@ class LocalGate:
         task.add_done_callback(self._tasks.discard)
 
     async def finish(self) -> None:
-        """Wait until all questions are answered and everything approved has run."""
         while self._tasks:
             await asyncio.wait(tuple(self._tasks))
 

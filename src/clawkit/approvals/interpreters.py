@@ -104,11 +104,7 @@ _GRAMMARS = {
     ),
     "perl": Grammar(
         make_table(
-            flag="aclnpstTUwWX",
-            attached="CFi",
-            loads="IM",
-            code="eE",
-            about="hvV --help --version",
+            flag="aclnpstTUwWX", attached="CFi", loads="IM", code="eE", about="hvV --help --version"
         )
     ),
     "awk": Grammar(
@@ -162,7 +158,6 @@ _KNOWN: dict[str, str] = {
     **dict.fromkeys(("xargs", "gxargs"), "xargs"),
 }
 _VERSIONED = re.compile(r"([A-Za-z]+(?:-[A-Za-z]+)*?)[-.]?\d", re.ASCII)
-_LONGEST = 64
 _MAX_NAME = 255
 """Longer names are cut, because no file name is longer."""
 _ABOUT = ("--version", "--help")
@@ -204,7 +199,9 @@ class Called:
 
 
 @lru_cache(maxsize=1024)
-def _family(name: str) -> str:
+def family(name: str) -> str:
+    """The language or shell that a base name stands for, ignoring versions (`python3.11` is
+    `python`); empty for other programs."""
     name = name.removesuffix(".exe").removesuffix("-static").removesuffix("-dbg")
     if (found := _KNOWN.get(name)) is not None:
         return found
@@ -214,22 +211,10 @@ def _family(name: str) -> str:
     return _KNOWN.get(versioned[1], "")
 
 
-def family(name: str) -> str:
-    """The language or shell that a base name stands for, ignoring versions (`python3.11` is
-    `python`); empty for other programs."""
-    return _family(name) if len(name) <= _LONGEST else ""
-
-
-@lru_cache(maxsize=1024)
-def _names(*paths: str) -> frozenset[str]:
-    return frozenset(base_name(path)[:_MAX_NAME] for path in paths)
-
-
 def names_of(program: Program) -> frozenset[str]:
     """The base names of a program: as typed, as found, and with links resolved."""
-    name = program.name
-    names = _names if len(name) <= _LONGEST else _names.__wrapped__
-    return names(name, program.resolved, program.real)
+    paths = program.name, program.resolved, program.real
+    return frozenset(base_name(path)[:_MAX_NAME] for path in paths)
 
 
 @lru_cache(maxsize=1024)
@@ -260,16 +245,13 @@ def how_called(program: Program) -> Called:
     code = next((call.code for call in calls if call.code), "")
     reads = next((call.reads for call in calls if call.reads), "")
     script = calls[0].script if len(calls) == 1 and not (code or reads) else None
-    if script is not None and (script.glob or not script.text):
-        script = None
-    return Called(code, reads, script, by_shell)
+    is_certain = script is not None and not script.glob and script.text
+    return Called(code, reads, script if is_certain else None, by_shell)
 
 
 def find_scripts(segments: Sequence[Segment]) -> list[Script]:
-    """The Python and JavaScript files that a command runs, if their directory is certain.
-
-    Stops after a part that may write files: the current file may not be the one that will run.
-    """
+    """The Python and JavaScript files that a command runs, if their directory is certain, up to a
+    part that may write files: the current file may not be the one that will run."""
     found: dict[Script, None] = {}
     may_write = False
     for segment in segments:

@@ -113,12 +113,9 @@ _KINDS: dict[str, str] = {
     **{name: name for name in (*_STARTERS, *_PACKAGES)},
     "yarnpkg": "yarn",
 }
-_LOADER = re.compile(r"ld(?:64|32)?(?:-[\w.-]+)?\.so(?:\.\d+)*", re.ASCII)
 _VERSION = re.compile(r"[-.]?\d[\d.]*\Z|\.exe\Z|-static\Z", re.ASCII)
 _LONGEST = 65
 _OTHER_KIND = Opaque("its name resolves to a program of another kind", "blocked-wrapper")
-
-
 _ALWAYS_OPAQUE = {
     "blocked": Opaque("it starts another program in a different context", "blocked-wrapper"),
     "remote": Opaque("it runs commands on another machine", "remote"),
@@ -253,8 +250,7 @@ def _place(argv: tuple[Arg, ...], files: list[Arg]) -> tuple[Arg, ...] | None:
 
 
 class Inner(NamedTuple):
-    """The command that a wrapper starts: it begins at the word `at`, or that word is code for a
-    POSIX shell."""
+    """What a wrapper starts: the command from the word `at` on, or the shell code in it."""
 
     at: int
     is_text: bool = False
@@ -296,11 +292,8 @@ _COREUTILS = words_of(
 
 
 def look_through(names: frozenset[str], argv: Sequence[Arg]) -> Inner | Opaque | None:
-    """What a program starts with these arguments; None if it is not a wrapper.
-
-    `names` are its base names: as typed, as found, with links resolved. A shell with a script file
-    is not a wrapper either: see `how_called`.
-    """
+    """What a program with these base `names` starts; None if it is not a wrapper, and for a shell
+    with a script file: see `how_called`."""
     typed = base_name(argv[0].text)
     known = (names | {typed}) - {""}
     shared = {name for name in known if name.startswith(("busybox", "toybox", "coreutils"))}
@@ -345,7 +338,7 @@ def _kind(name: str) -> str:
         return "shell" if shell in POSIX_SHELLS else "other-shell"
     if (found := _KINDS.get(name)) is not None:
         return found
-    if _LOADER.fullmatch(name) or name.startswith(("qemu-", "s6-", "proxychains")):
+    if name.startswith(("qemu-", "s6-", "proxychains")):
         return "blocked"
     # `strace-6.1` is strace; only kinds that are always opaque may be guessed like this.
     return _KINDS.get(_VERSION.sub("", name), "")

@@ -25,12 +25,7 @@ from clawkit.approvals.binding import (
 )
 from clawkit.approvals.types import Pending
 from clawkit.core.approval import Answer, Question
-from clawkit.errors import (
-    ConflictError,
-    NotFoundError,
-    ToolAuthorizationError,
-    ToolInputError,
-)
+from clawkit.errors import ConflictError, NotFoundError, ToolAuthorizationError, ToolInputError
 from clawkit.store import Database
 from clawkit.text import cut, human_time, one_line
 

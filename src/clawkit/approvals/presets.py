@@ -12,13 +12,7 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import NamedTuple
 
-from clawkit.approvals.arguments import (
-    find_code,
-    find_destination,
-    find_steering,
-    read_git,
-    show,
-)
+from clawkit.approvals.arguments import find_code, find_destination, find_steering, read_git, show
 from clawkit.approvals.options import (
     OPERAND,
     CommandTable,
@@ -329,8 +323,7 @@ _GIT_LOOK = Preset(
 
 
 def check_preset(name: str, program: Program, script: str, rules: Rules) -> Match | str:
-    """A match for a call allowed by a preset, or why not; empty for another program. `script` is
-    the file passed to an interpreter."""
+    """A match for a call that runs `script`, or why not; empty if the preset is for others."""
     preset = PRESETS.get(name)
     if preset is None:
         return f"unknown preset {show(name)!r}; use one of {', '.join(PRESETS)}"

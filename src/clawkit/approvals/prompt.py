@@ -108,8 +108,7 @@ def _notes(request: Request, decision: Decision, redactor: Redactor) -> Iterator
 
 
 def show(text: str, redactor: Redactor) -> str:
-    """Mask secrets, unless that would hide active shell syntax. Destinations are never hidden: a
-    masked URL keeps its host."""
+    """Mask secrets, unless that would hide active shell syntax; destinations are never hidden."""
     masked = redactor.text(text)
     if masked is text or any(text.count(char) != masked.count(char) for char in _ACTIVE):
         return text

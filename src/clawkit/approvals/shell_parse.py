@@ -98,8 +98,7 @@ def parse(text: str) -> CommandList:
 
 
 class _Parser:
-    """A text and the current position. Each method for a kind of command stops at the token after
-    it."""
+    """A text and the current position. Each method stops at the token after what it reads."""
 
     __slots__ = (
         *("_ascii", "_chosen", "_commands", "_depth", "_lines", "_waiting", "_words"),
@@ -150,8 +149,7 @@ class _Parser:
         return self._literal(plain, self.at + len(plain))
 
     def words(self, plain: str, *, first: bool = False) -> tuple[Word, ...]:
-        """Consume a word, which may expand to several. `first`: it may be the name of a
-        command."""
+        """Consume a word, which may expand to several; the `first` one may name a command."""
         if plain:
             return (self.plain_word(plain),)
         start = self.at

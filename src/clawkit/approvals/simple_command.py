@@ -13,13 +13,7 @@ from itertools import cycle
 from typing import NamedTuple
 
 from clawkit.approvals.expansion import ExpansionContext, Finder, Found, quote_always
-from clawkit.approvals.launchers import (
-    Carried,
-    Inner,
-    Opaque,
-    look_through,
-    read_carried,
-)
+from clawkit.approvals.launchers import Carried, Inner, Opaque, look_through, read_carried
 from clawkit.approvals.options import words_of
 from clawkit.approvals.shell_words import RESERVED, Simple, Tilde, is_special, quote
 from clawkit.approvals.types import Arg, Doubt, Program, Segment
@@ -195,8 +189,7 @@ UNREACHABLE = ""
 
 
 class CwdAfter(NamedTuple):
-    """The directory in which a command leaves the shell, on success and on failure. None if not
-    certain."""
+    """The directory in which a command leaves the shell; None if not certain."""
 
     success: str | None
     failure: str | None
