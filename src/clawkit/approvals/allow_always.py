@@ -40,18 +40,14 @@ MIN_TIMES = 2
 
 # Never suggested: the harm depends on their arguments, which differ from call to call.
 _HARMFUL = words_of(
-    """
-    rm rmdir unlink shred dd mv cp install ln truncate tee chmod chown chgrp chattr setfacl kill
+    """rm rmdir unlink shred dd mv cp install ln truncate tee chmod chown chgrp chattr setfacl kill
     pkill killall reboot shutdown systemctl service mount umount useradd userdel usermod passwd
     iptables nft ip ifconfig curl wget http aria2c scp sftp rsync rclone ftp lftp nc ncat netcat
-    telnet openssl gpg pass patch ed ex vi vim nvim emacs nano less more man clawkit
-    """
+    telnet openssl gpg pass patch ed ex vi vim nvim emacs nano less more man clawkit"""
 )
 _SUBCOMMANDS = words_of(
-    """
-    git gh glab hg svn jj docker podman kubectl helm terraform aws gcloud az brew apt apt-get npm
-    pnpm yarn bun uv pip pip3 poetry hatch conda cargo rustup go make just dotnet gradle mvn ruff
-    """
+    """git gh glab hg svn jj docker podman kubectl helm terraform aws gcloud az brew apt apt-get npm
+    pnpm yarn bun uv pip pip3 poetry hatch conda cargo rustup go make just dotnet gradle mvn ruff"""
 )
 # For these, the first word is only the object, and the second one the action.
 _NESTED = frozenset({"gh", "glab", "aws", "gcloud", "az"})
@@ -69,10 +65,8 @@ _ANYTHING = re.compile(
     r"|(poetry|hatch) (run|shell)|gh (api|alias|extension|auth|secret)"
 )
 _PROJECT = words_of(
-    """
-    make just npm pnpm yarn bun cargo go gradle mvn pytest tox nox jest vitest mocha eslint tsc
-    vite webpack cmake ninja meson bazel ctest rake bundle mix sbt poetry hatch uv dotnet
-    """
+    """make just npm pnpm yarn bun cargo go gradle mvn pytest tox nox jest vitest mocha eslint tsc
+    vite webpack cmake ninja meson bazel ctest rake bundle mix sbt poetry hatch uv dotnet"""
 )
 _PROJECT_NOTE = "it runs what the project's files say"
 _SUBCOMMAND = re.compile(r"[a-z][a-z0-9:_-]{0,40}", re.ASCII)
@@ -265,7 +259,13 @@ def _entry(extent: StoredExtent, missed: _Missed, *, leaves: bool) -> Entry | No
             grants=NO_GRANTS if missed.linked else None,
         )
     if extent == "preset":
-        return next(filter(missed.call.is_allowed_by, _preset_entries(program)), None)
+        bare = bare_names(program)
+        entries = (
+            Entry(program.resolved, args=preset, source="allow-always", extent=extent)
+            for preset in dict.fromkeys((*_NARROW, *PRESETS))
+            if not PRESETS[preset].programs.isdisjoint(bare)
+        )
+        return next(filter(missed.call.is_allowed_by, entries), None)
     names = names_of(program)
     if missed.changeable or missed.call.called.by_shell or is_interpreter(names):
         return None
@@ -279,10 +279,3 @@ def _entry(extent: StoredExtent, missed: _Missed, *, leaves: bool) -> Entry | No
             return None
         rule = ArgRule(subcommand=(" ".join(word.text for word in words),))
     return Entry(program.resolved, args=rule, source="allow-always", extent=extent)
-
-
-def _preset_entries(program: Program) -> Iterator[Entry]:
-    names = bare_names(program)
-    for preset in dict.fromkeys((*_NARROW, *PRESETS)):
-        if not PRESETS[preset].programs.isdisjoint(names):
-            yield Entry(program.resolved, args=preset, source="allow-always", extent="preset")

@@ -29,7 +29,6 @@ from clawkit.approvals.shell_words import (
     Pipeline,
     Redirect,
     Simple,
-    Subshell,
     Word,
     quote,
 )
@@ -178,9 +177,9 @@ class Walk:
             ends = CwdAfter(ends.success, merge_cwd(ends.failure, state.cwd))
         return ends
 
-    def _compound(self, node: Subshell | Group | If | For, state: ShellState) -> CwdAfter:
+    def _compound(self, node: Group | If | For, state: ShellState) -> CwdAfter:
         match node:
-            case Subshell():
+            case Group(subshell=True):
                 self._enclosed("(", node.body, ")", state)
                 return CwdAfter(state.cwd, state.cwd)
             case Group():
@@ -255,18 +254,16 @@ class Walk:
             argv,
             shown,
             [self._assignment(each, state.context) for each in node.assignments],
-            bool(opened) and any(each.may_fail for each in opened),
+            any(each.may_fail for each in opened),
         )
         ends = line.examine(shared)
         text = self._source[node.start : node.end]
         shared.segments.append(Segment(text, tuple(line.programs), line.builtin, files))
         if line.text:
             shown[line.text] = quote(self._inner(line.argv[line.text], line.state))
-        if line.assigned:
-            shown[:0] = [f"{name}={quote(value)}" for name, value in line.assigned]
+        shown[:0] = [f"{name}={quote(value)}" for name, value in line.assigned]
         self.rebuilt.put(" ".join(shown))
-        if opened:
-            self.rebuilt.put_redirects(opened)
+        self.rebuilt.put_redirects(opened)
         return ends
 
     def _words(
@@ -274,17 +271,11 @@ class Walk:
     ) -> tuple[tuple[Arg, ...], list[str]]:
         argv: list[Arg] = []
         shown: list[str] = []
-        inside = self._inside
         for word in words:
-            at = word.start if inside is None else inside
-            text = word.literal
-            if text is not None:
-                argv.append(Arg(text, False, at))
-                shown.append(quote(text))
-            else:
-                value = self._value(word, context, "parameter" if argv else "dynamic-program")
-                argv.append(Arg(value.text, value.glob, at))
-                shown.append(value.shown)
+            value = self._value(word, context, "parameter" if argv else "dynamic-program")
+            at = word.start if self._inside is None else self._inside
+            argv.append(Arg(value.text, value.glob, at))
+            shown.append(value.shown)
         return tuple(argv), shown
 
     def _assignment(self, node: Assignment, context: ExpansionContext) -> tuple[str, str]:

@@ -13,7 +13,6 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator, Sequence
-from functools import lru_cache
 from typing import NamedTuple
 
 from msgspec.structs import replace
@@ -67,12 +66,7 @@ def find_steering(assigned: Sequence[str]) -> str:
 
 def show(text: str, max_chars: int = _SHOWN) -> str:
     """Prepare a text for a message: one short line without invisible characters."""
-    return _show(text[: max_chars + 1], max_chars)
-
-
-@lru_cache(maxsize=1024)
-def _show(text: str, max_chars: int) -> str:
-    return one_line(printable(text, keep=""), max_chars)
+    return one_line(printable(text[: max_chars + 1], keep=""), max_chars)
 
 
 def _check_subcommand(allowed: tuple[str, ...], flags: Flags, arguments: Sequence[Arg]) -> str:

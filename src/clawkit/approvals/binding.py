@@ -298,13 +298,11 @@ def pack_question(question: Question, binding: Binding) -> tuple[bytes, bytes, b
     try:
         packed = encode(fields), encode(params), encode(binding)
         unpack_question(*packed[:2])
+        if (size := sum(map(len, packed))) > MAX_QUESTION:
+            limit = human_size(MAX_QUESTION)
+            raise ValueError(f"the question is {human_size(size)}, larger than {limit}")
     except ValueError as error:
         raise ToolInputError(f"a person cannot be asked about this: {error}") from error
-    if (size := sum(map(len, packed))) > MAX_QUESTION:
-        raise ToolInputError(
-            f"a person cannot be asked about this: the question is {human_size(size)}, "
-            f"larger than {human_size(MAX_QUESTION)}"
-        )
     return packed
 
 

@@ -118,7 +118,10 @@ def resolve_host(
     and has no effect elsewhere. Raises `ToolInputError` for a contradictory request and
     `ToolAuthorizationError` for one that is not allowed or not available.
     """
-    wanted = _read(requested)
+    if requested is not None and requested not in get_args(Host):
+        known = ", ".join(get_args(Host))
+        raise ToolInputError(f"host: unknown host {one_line(requested, 40)!r}; use one of {known}")
+    wanted = None if requested == "auto" else cast("HostName | None", requested)
     usual: HostName = "sandbox" if sandboxed or "sandbox" in available else "gateway"
     place, leaves = usual if configured == "auto" else configured, False
     if place == "sandbox" and elevated:
@@ -146,15 +149,6 @@ def resolve_host(
         return Target("host", leaves)
     only = sandboxed or wanted == "sandbox" or configured == "sandbox"
     return Target("sandbox" if only else "auto")
-
-
-def _read(requested: str | None) -> HostName | None:
-    if requested is None or requested == "auto":
-        return None
-    if requested not in get_args(HostName):
-        known = ", ".join(get_args(Host))
-        raise ToolInputError(f"host: unknown host {one_line(requested, 40)!r}; use one of {known}")
-    return cast("HostName", requested)
 
 
 def _refuse(
@@ -191,9 +185,8 @@ def check_elevated(config: Config, scope: Scope, *, local: bool) -> Level:
     if default == "off":
         needed.append("agents.defaults.elevatedDefault must not be 'off'")
     if needed:
-        raise ToolAuthorizationError(
-            f"elevated is refused; to allow it, {' and '.join(needed)}", reason="elevated"
-        )
+        why = f"elevated is refused; to allow it, {' and '.join(needed)}"
+        raise ToolAuthorizationError(why, reason="elevated")
     return "full" if default == "full" else "ask"
 
 

@@ -313,12 +313,9 @@ def _read_bytes(path: str) -> bytes | None:
             if not stat.S_ISREG(info.st_mode):
                 raise BadDocumentError(path, "is not a regular file. Remove it")
             _check_owner(path, info)
-            parts, left = [], MAX_BYTES + 1
             # One byte over the limit is enough to detect a file that is too large.
-            while left and (part := os.read(fd, left)):
-                parts.append(part)
-                left -= len(part)
-            return b"".join(parts)
+            with open(fd, "rb", closefd=False) as file:
+                return file.read(MAX_BYTES + 1)
         finally:
             os.close(fd)
     except FileNotFoundError:

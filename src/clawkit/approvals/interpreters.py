@@ -27,32 +27,26 @@ from clawkit.approvals.types import Arg, Program, Segment
 
 POSIX_SHELLS = frozenset({"sh", "bash", "dash", "ash"})
 OTHER_SHELLS = words_of(
-    """
-    ksh mksh lksh oksh pdksh yash zsh posh rbash rksh rzsh bosh pbosh mrsh loksh osh ysh csh tcsh
+    """ksh mksh lksh oksh pdksh yash zsh posh rbash rksh rzsh bosh pbosh mrsh loksh osh ysh csh tcsh
     fish nu nushell elvish xonsh ion oil rc es scsh pwsh powershell cmd hush msh lash git-shell
-    rssh scponly
-    """
+    rssh scponly"""
 )
 SHELLS = POSIX_SHELLS | OTHER_SHELLS
 
 # Interpreters whose options are not known: those that run a script and exit, and those that
 # continue with standard input.
 _RARE = words_of(
-    """
-    Rscript littler lua julia elixir guile groovy scala scala-cli amm clojure clj bb raku rakudo
+    """Rscript littler lua julia elixir guile groovy scala scala-cli amm clojure clj bb raku rakudo
     perl6
     runghc runhaskell ghc escript osascript expect expectk tclsh wish jimsh ocaml clisp racket gosh
     fennel janet hy gst octave octave-cli kotlin swift coffee ts-node tsx esno lsc qjs d8 js jsc
     rhino ipython jython micropython graalpy jruby truffleruby rbx hhvm luau dotnet-script rexx
-    regina squirrel dart m4 php php-cgi php-cli bun deno
-    """
+    regina squirrel dart m4 php php-cgi php-cli bun deno"""
 )
 _INTERACTIVE = words_of(
-    """
-    R iex irb jirb pry ghci jshell jjs groovysh utop bpython ptpython gdb lldb swipl gprolog erl
+    """R iex irb jirb pry ghci jshell jjs groovysh utop bpython ptpython gdb lldb swipl gprolog erl
     werl sbcl ecl ccl abcl scheme chez chezscheme mit-scheme csi gsi gp maxima gforth scilab fsi
-    fsharpi csharp picolisp pil newlisp phpdbg matlab
-    """
+    fsharpi csharp picolisp pil newlisp phpdbg matlab"""
 )
 
 

@@ -13,15 +13,7 @@ from clawkit.approvals.effective_policy import combine
 from clawkit.approvals.file import NO_DOCUMENT, BadDocumentError, DocPolicy, Document, read_document
 from clawkit.approvals.hardline import may_be_hardline
 from clawkit.approvals.protocols import Request
-from clawkit.approvals.types import (
-    Decision,
-    Entry,
-    Policy,
-    Rules,
-    allow_all,
-    refuse_all,
-    sandbox_all,
-)
+from clawkit.approvals.types import Decision, Entry, Policy, Rules, allow_all, refuse_all
 from clawkit.config.sections.tools import Ask, Exec, Security
 from clawkit.process.protocols import NO_GRANTS
 
@@ -87,7 +79,9 @@ class Judge:
         if request.access != NO_GRANTS or "detach" in request.modes:
             return None
         if request.wanted == "sandbox" or not rules.entries:
-            return refuse_all(policy) or sandbox_all(request.command, policy)
+            words, run = "it runs in the sandbox", request.command
+            sandboxed = Decision("allow", policy, words, code="sandbox", run=run, place="sandbox")
+            return refuse_all(policy) or sandboxed
         return None
 
     def _policy(self, document: Document, security: Security | None, ask: Ask | None) -> Policy:

@@ -32,8 +32,7 @@ class Opaque(NamedTuple):
 
 
 _BLOCKED = words_of(
-    """
-    sudo sudoedit sudo-rs doas su su-exec runuser run0 pkexec gosu setpriv setuidgid envuidgid
+    """sudo sudoedit sudo-rs doas su su-exec runuser run0 pkexec gosu setpriv setuidgid envuidgid
     envdir chpst sg newgrp gksu gksudo kdesu kdesudo beesu capsh runcon aa-exec
     chroot fakechroot fakeroot unshare nsenter bwrap firejail minijail0 nsjail proot systemd-nspawn
     machinectl lxc-attach lxc-execute lxc-start schroot pivot_root switch_root sandbox-exec
@@ -53,22 +52,15 @@ _BLOCKED = words_of(
     run-parts chronic ifne mispipe pee zrun vipe logsave retry socat
     cross-env cross-env-shell env-cmd dotenv dotenvx chamber
     ccache sccache distcc icecc bear scan-build intercept-build libtool
-    wine wine64 wine32 box64 box86
-    """
+    wine wine64 wine32 box64 box86"""
 )
 
 _REMOTE = words_of(
-    """
-    ssh slogin autossh mosh rsh remsh rlogin rexec dbclient plink pssh parallel-ssh pdsh clush
-    """
+    "ssh slogin autossh mosh rsh remsh rlogin rexec dbclient plink pssh parallel-ssh pdsh clush"
 )
-
 _CARRIERS = words_of(
-    """
-    xargs gxargs npx pnpx bunx uvx corepack nix-shell eval source . builtin coproc
-    """
+    "xargs gxargs npx pnpx bunx uvx corepack nix-shell eval source . builtin coproc"
 )
-
 # Sub-commands that start a program named in the arguments. Some tools accept abbreviations.
 _STARTERS: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(words_of("pipx uv poetry conda mamba micromamba pdm rye snap"), ("run",)),
@@ -279,15 +271,13 @@ _USUAL_PLACES = ("/bin", "/usr/bin")
 
 # Called by any other name, the single coreutils binary takes the program from its options.
 _COREUTILS = words_of(
-    """
-    [ arch b2sum base32 base64 basename basenc cat chcon chgrp chmod chown chroot cksum comm cp
+    """[ arch b2sum base32 base64 basename basenc cat chcon chgrp chmod chown chroot cksum comm cp
     csplit cut date dd df dir dircolors dirname du echo env expand expr factor false fmt fold groups
     head hostid hostname id install join kill link ln logname ls md5sum mkdir mkfifo mknod mktemp mv
     nice nl nohup nproc numfmt od paste pathchk pinky pr printenv printf ptx pwd readlink realpath
     rm rmdir runcon seq sha1sum sha224sum sha256sum sha384sum sha512sum shred shuf sleep sort split
     stat stdbuf stty sum sync tac tail tee test timeout touch tr true truncate tsort tty uname
-    unexpand uniq unlink uptime users vdir wc who whoami yes
-    """
+    unexpand uniq unlink uptime users vdir wc who whoami yes"""
 )
 
 

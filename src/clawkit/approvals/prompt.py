@@ -37,7 +37,6 @@ _MODES = {
 _SESSION = "exactly this command for this session"
 _ACCESS = "this access for every command of this session that requests it"
 
-
 _PLACES: Mapping[Place, str] = {
     "sandbox": "in the sandbox",
     "entry": "on the host, confined",

@@ -30,10 +30,8 @@ from clawkit.approvals.types import Match, Program, Rules
 from clawkit.config.sections.tools import SafeBinProfile
 
 NEVER = words_of(
-    """
-    bwk busybox cmd cscript ed emacs env ex find git gmake java less make more nano nvim parallel
-    psh rlwrap sqlite sqlite3 ssh su sudo doas toybox vi vim wscript xargs
-    """
+    """bwk busybox cmd cscript ed emacs env ex find git gmake java less make more nano nvim parallel
+    psh rlwrap sqlite sqlite3 ssh su sudo doas toybox vi vim wscript xargs"""
 )
 """They run code or programs, like interpreters and shells, so no list of flags makes them safe."""
 
@@ -131,13 +129,11 @@ def find_profile(name: str, own: Mapping[str, SafeBinProfile]) -> Profile | None
 
 
 _WORDS = words_of(
-    """
-    add all and any arrays ascii_downcase ascii_upcase booleans ceil contains elif else empty end
+    """add all and any arrays ascii_downcase ascii_upcase booleans ceil contains elif else empty end
     endswith false first flatten floor from_entries fromjson group_by has if index inside iterables
     join keys keys_unsorted last length ltrimstr map map_values max max_by min min_by not null nulls
     numbers objects or reverse round rtrimstr scalars select sort sort_by split startswith strings
-    then to_entries tojson tonumber tostring true type unique unique_by values with_entries
-    """
+    then to_entries tojson tonumber tostring true type unique unique_by values with_entries"""
 )
 _FILTER = re.compile(
     rf"""(?:[ \t\r\n]+

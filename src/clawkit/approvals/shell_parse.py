@@ -28,7 +28,6 @@ from clawkit.approvals.shell_words import (
     Redirect,
     RedirectOperator,
     Simple,
-    Subshell,
     Text,
     Word,
     WordReader,
@@ -60,7 +59,6 @@ _GROWS = re.compile(r"(?:\\\n)++[&|;<>(-]")
 _NON_ASCII_DIGIT = re.compile(r"[^\x00-\x7f][0-9]")
 _NO_WORD = frozenset(("", *"\n;&|<>()"))
 _TABS = re.compile(r"^\t++", re.MULTILINE)
-
 
 MAX_BYTES = 64 * 1024
 MAX_DEPTH = 50
@@ -342,8 +340,10 @@ class _Parser:
             else:
                 break
         commands = [self._command(plain)]
-        if timed:
-            self._check_timed(commands[0])
+        match commands[0]:
+            case Simple(words=[Word(parts=[Text(value), *_], start=at), *_]) if timed:
+                if value.startswith("-"):
+                    self.fail("an option of time", "time", at)
         errors: list[bool] = []
         while self.char() == "|" and not self.text.startswith("||", self.at):
             both = self.text.startswith("|&", self.at)
@@ -351,12 +351,6 @@ class _Parser:
             errors.append(both)
             commands.append(self._command(self.pass_lines()))
         return Pipeline(tuple(commands), tuple(errors), negated, timed)
-
-    def _check_timed(self, command: Command) -> None:
-        if isinstance(command, Simple) and command.words:
-            match command.words[0].parts[0]:
-                case Text(value) if value.startswith("-"):
-                    self.fail("an option of time", "time", command.words[0].start)
 
     def _command(self, plain: str) -> Command:
         if plain:
@@ -371,7 +365,7 @@ class _Parser:
         if sign == "(":
             if self.text.startswith("((", self.at):
                 self.fail("arithmetic, ((…))", "arithmetic")
-            return Subshell(self._nested(1, ")")[0], self._tail())
+            return Group(self._nested(1, ")")[0], self._tail(), subshell=True)
         if sign == "{":
             return Group(self._nested(1, "}")[0], self._tail())
         if self.text.startswith(("[[", "]]"), self.at):

@@ -96,18 +96,12 @@ class Simple(msgspec.Struct, frozen=True):
     end: int
 
 
-class Subshell(msgspec.Struct, frozen=True):
-    """`( … )`"""
-
-    body: CommandList
-    redirects: tuple[Redirect, ...]
-
-
 class Group(msgspec.Struct, frozen=True):
-    """`{ …; }`"""
+    """`{ …; }`, or `( … )` in a subshell."""
 
     body: CommandList
     redirects: tuple[Redirect, ...]
+    subshell: bool = False
 
 
 class If(msgspec.Struct, frozen=True):
@@ -129,7 +123,7 @@ class For(msgspec.Struct, frozen=True):
     end: int
 
 
-Command = Simple | Subshell | Group | If | For
+Command = Simple | Group | If | For
 
 
 class Pipeline(msgspec.Struct, frozen=True):
@@ -165,19 +159,16 @@ RESERVED = words_of(
 """Words that bash does not run as commands."""
 
 _SPECIAL = words_of(
-    """
-    _ IFS PATH PWD OLDPWD SHLVL UID EUID PPID RANDOM SRANDOM SECONDS LINENO FUNCNAME FUNCNEST
+    """_ IFS PATH PWD OLDPWD SHLVL UID EUID PPID RANDOM SRANDOM SECONDS LINENO FUNCNAME FUNCNEST
     GROUPS DIRSTACK HOSTNAME HOSTTYPE HOSTFILE OSTYPE MACHTYPE OPTARG OPTIND OPTERR REPLY COPROC
     MAPFILE PIPESTATUS PROMPT_COMMAND PROMPT_DIRTRIM PS0 PS1 PS2 PS3 PS4 TIMEFORMAT TMOUT TMPDIR
     POSIXLY_CORRECT GLOBIGNORE GLOBSORT EXECIGNORE FIGNORE CDPATH CHILD_MAX IGNOREEOF INPUTRC
-    FCEDIT EMACS INSIDE_EMACS MAIL MAILCHECK MAILPATH AUTO_RESUME HISTCHARS ENV COMPREPLY
-    """
+    FCEDIT EMACS INSIDE_EMACS MAIL MAILCHECK MAILPATH AUTO_RESUME HISTCHARS ENV COMPREPLY"""
 )
 _SPECIAL_STARTS = ("BASH", "COMP_", "EPOCH", "HIST", "LANG", "LC_", "READLINE_")
 # Without `=`, which could turn a word into an assignment, and without anything that depends on the
 # encoding that bash assumes.
 _PLAIN = re.compile(r"[A-Za-z0-9_./,:@%+-]+")
-
 
 # In GB18030, a digit after part of a multibyte character can make bash swallow the next quote.
 _BEFORE_DIGIT = re.compile(r"(?<=[^\x00-\x7f])(?=[0-9])")

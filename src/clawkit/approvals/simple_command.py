@@ -21,12 +21,10 @@ from clawkit.process.env_blocklist import why_refused
 from clawkit.text import one_line
 
 BUILTINS = words_of(
-    """
-    . : [ alias bg bind break builtin caller cd command compgen complete compopt continue declare
+    """. : [ alias bg bind break builtin caller cd command compgen complete compopt continue declare
     dirs disown echo enable eval exec exit export false fc fg getopts hash help history jobs kill
     let local logout mapfile popd printf pushd pwd read readarray readonly return set shift shopt
-    source suspend test times trap true type typeset ulimit umask unalias unset wait
-    """
+    source suspend test times trap true type typeset ulimit umask unalias unset wait"""
 )
 OWN_NAMES = RESERVED | BUILTINS
 """Names that bash does not look up in PATH."""
@@ -49,7 +47,7 @@ _OF_NUMBER = frozenset("aAdeEfFgGiouxX")
 _CONVERSIONS = _OF_NUMBER | frozenset("bcqs")
 _NUMBER = re.compile(r"[+-]?(?:0[xX][0-9a-fA-F]{1,16}|[0-9]{1,18}(?:\.[0-9]{0,18})?)?")
 
-_SET_LETTERS = re.compile(r"[-+][eu]*o?")
+_SET_LETTERS = re.compile(r"[-+](?:[eu]+o?|o)")
 _SET_OPTIONS = frozenset(("errexit", "nounset", "pipefail"))
 
 
@@ -117,14 +115,13 @@ def _all_literal(name: str, args: Sequence[Arg]) -> None:
 
 
 def _is_plain_set(words: list[str]) -> bool:
-    rest = list(words)
-    fine = bool(rest)
-    while rest and fine:
-        letters = rest.pop(0)
-        fine = len(letters) > 1 and _SET_LETTERS.fullmatch(letters) is not None
-        if fine and letters.endswith("o"):
-            fine = bool(rest) and rest.pop(0) in _SET_OPTIONS
-    return fine
+    rest = iter(words)
+    return bool(words) and all(
+        _SET_LETTERS.fullmatch(letters)
+        # The option is the next word.
+        and (not letters.endswith("o") or next(rest, "") in _SET_OPTIONS)
+        for letters in rest
+    )
 
 
 def _is_plain_printf(words: list[str]) -> bool:
@@ -178,7 +175,6 @@ _CHECKS: dict[str, Callable[[list[str]], bool]] = {
         len(words) > 1 and words[0] == "-v" and not any(word[:1] == "-" for word in words[1:])
     ),
 }
-
 
 MAX_STEPS = 500
 """Limit for analyzed commands, including those of expanded loops."""
@@ -298,11 +294,8 @@ class SimpleCommand:
                 argv = self.argv[index : index + length] if length else self.argv[index:]
                 self._add(found, argv, shared, wrapper=bool(length))
             elif not length:
-                raise Doubt(
-                    f"{name} is not understood in this form",
-                    self.node.words[index].start,
-                    "builtin",
-                )
+                at = self.node.words[index].start
+                raise Doubt(f"{name} is not understood in this form", at, "builtin")
             if not length or self.text:
                 return index
             # Programs cannot run builtins, and exec needs a program.
@@ -353,20 +346,11 @@ class SimpleCommand:
     def _add(
         self, found: Found, argv: tuple[Arg, ...], shared: Shared, *, wrapper: bool = False
     ) -> None:
-        assigned = tuple(shared.assigned)
-        if self.assigned:
-            assigned = tuple(dict.fromkeys((*assigned, *(name for name, _ in self.assigned))))
+        assigned = tuple({**shared.assigned, **dict.fromkeys(name for name, _ in self.assigned)})
+        cwd, piped = self.state.cwd, self.state.piped
+        resolved, real, script = found
         self.programs.append(
-            Program(
-                argv,
-                found.resolved,
-                found.real,
-                self.state.cwd,
-                assigned=assigned,
-                piped=self.state.piped,
-                script=found.script,
-                wrapper=wrapper,
-            )
+            Program(argv, resolved, real, cwd, assigned, piped, script, wrapper=wrapper)
         )
 
     def _run_builtin(self, first: int, shared: Shared) -> CwdAfter:
@@ -380,11 +364,10 @@ class SimpleCommand:
                 for name, value in read_exports(args, at):
                     self._check_variable(name, value, at, in_shell=False)
                     shared.assigned[name] = None
-            case "exit":
-                check_builtin("exit", args, at)
-                return CwdAfter(cwd, cwd) if self.may_fail else CwdAfter(UNREACHABLE, UNREACHABLE)
             case name:
                 check_builtin(name, args, at)
+                if name == "exit" and not self.may_fail:
+                    cwd = UNREACHABLE
         return CwdAfter(cwd, cwd)
 
     def _cd(self, first: int, shared: Shared, at: int) -> CwdAfter:
