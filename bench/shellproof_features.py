@@ -18,7 +18,6 @@ from clawkit.approvals.shell_words import (
     Pipeline,
     Redirect,
     Simple,
-    Subshell,
     Tilde,
     Variable,
     Word,
@@ -116,8 +115,8 @@ def _of_command(node: Command, depth: int) -> Iterator[str]:
     if depth:
         yield "nested compounds"
     match node:
-        case Subshell(body) | Group(body):
-            yield type(node).__name__.lower()
+        case Group(body):
+            yield "subshell" if node.subshell else "group"
             bodies = [body]
         case If():
             yield from ("if", *(["elif"] if len(node.branches) > 1 else []))

@@ -14,12 +14,11 @@ from typing import Any
 import pytest
 from tests.test_corpus import CASES, HERE, cases, generate
 
-from clawkit.approvals.broker import Broker
+from clawkit.approvals.broker import Broker, PendingStore
 from clawkit.approvals.decide import fallback_verdict
 from clawkit.approvals.entries import read_entry
 from clawkit.approvals.judge import Judge
 from clawkit.approvals.path_rules import PathRules
-from clawkit.approvals.pending_store import PendingStore
 from clawkit.approvals.prompt import render
 from clawkit.approvals.protocols import Request
 from clawkit.approvals.types import Decision

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from clawkit.approvals.prompt import fold
 from clawkit.terminal_text import text_width, truncate, wrap
 
 
@@ -37,7 +36,17 @@ def test_a_line_is_wrapped_behind_blanks() -> None:
     assert list(wrap("ab", 1)) == ["a", "b"]
 
 
-@pytest.mark.parametrize("columns", [20, 31, 80])
-def test_plain_text_is_wrapped_as_in_questions(columns: int) -> None:
-    text = "the quick brown fox jumps over a very-long-word-that-fits-nowhere and rests " * 3
-    assert list(wrap(text, columns, "  ", "    ")) == list(fold(text, columns, "  ", "    "))
+@pytest.mark.parametrize(
+    ("text", "rows"),
+    [
+        ("", ["- "]),
+        ("short", ["- short"]),
+        ("it breaks behind a blank", ["- it breaks ", "+ behind a ", "+ blank"]),
+        ("unbrokenunbroken", ["- unbrokenunb", "+ roken"]),
+        ("漢字漢字漢字漢字", ["- 漢字漢字漢", "+ 字漢字"]),
+        ("ünbrokenünbroken", ["- ünbrokenünb", "+ roken"]),
+        ("e\u0301" * 6, ["- " + "e\u0301" * 5 + "e", "+ \u0301"]),
+    ],
+)
+def test_combining_marks_can_be_given_a_column(text: str, rows: list[str]) -> None:
+    assert list(wrap(text, 14, "- ", "+ ", marks=1)) == rows

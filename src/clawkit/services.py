@@ -412,8 +412,7 @@ class Services(Mapping[type, object]):
         return self._rules.effect_on(tool, path, self._workspace)
 
     def _approvals(self) -> Any:
-        from clawkit.approvals.broker import Broker
-        from clawkit.approvals.pending_store import PendingStore
+        from clawkit.approvals.broker import Broker, PendingStore
 
         return Broker(
             PendingStore(waiting_file(os.environ)),

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 
-def char_width(char: str) -> int:
-    """Columns of a character: 0, 1 or 2."""
+def char_width(char: str, marks: int = 0) -> int:
+    """Columns of a character: 1, 2, or `marks` for one that is drawn over the one before it."""
     # Imported on use: a megabyte of tables that ASCII text does not need.
     import unicodedata
 
     if unicodedata.east_asian_width(char) in "WF":
         return 2
-    return 0 if unicodedata.category(char) in ("Mn", "Me", "Cf", "Cc") else 1
+    return marks if unicodedata.category(char) in ("Mn", "Me", "Cf", "Cc") else 1
 
 
 def text_width(text: str) -> int:
@@ -26,14 +26,19 @@ def truncate(text: str, columns: int) -> str:
     return f"{text[: _count_fitting(text, columns - 1)]}…"
 
 
-def wrap(text: str, columns: int, first: str = "", rest: str | None = None) -> Iterator[str]:
-    """Wrap a line into rows that leave the last column empty. Rows end after a space if possible;
-    `first` prefixes the first row, `rest` the others."""
+def wrap(
+    text: str, columns: int, first: str = "", rest: str | None = None, *, marks: int = 0
+) -> Iterator[str]:
+    """Wrap a line into rows that leave the last column empty.
+
+    Rows end after a space if possible; `first` prefixes the first row, `rest` the others. With
+    `marks=1`, rows also fit where the terminal gives combining marks a column of their own.
+    """
     text = text.expandtabs(4)
     start = first
     while True:
         room = max(columns - 1 - len(start), 1)
-        end = max(_count_fitting(text, room), 1)
+        end = max(_count_fitting(text, room, marks), 1)
         if end < len(text):
             blank = text.rfind(" ", end // 2, end)
             end = blank + 1 if blank > 0 else end
@@ -43,12 +48,12 @@ def wrap(text: str, columns: int, first: str = "", rest: str | None = None) -> I
             return
 
 
-def _count_fitting(text: str, columns: int) -> int:
+def _count_fitting(text: str, columns: int, marks: int = 0) -> int:
     """Number of characters that fit into so many columns."""
     if text.isascii():
         return min(len(text), max(columns, 0))
     for count, char in enumerate(text):
-        columns -= char_width(char)
+        columns -= char_width(char, marks)
         if columns < 0:
             return count
     return len(text)

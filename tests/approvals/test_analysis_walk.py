@@ -254,7 +254,7 @@ def test_any_other_redirection_is_in_doubt(here: Path, redirection: str) -> None
         ("for GIVEN in a; do ls; done", "assignment"),
         ("A=1; for A in a; do ls; done", "assignment"),
         ("export A=1; for A in a; do ls; done", "assignment"),
-        ("for EMACS in a; do ls; done", "assignment"),
+        ("for EMACS in a; do ls; done", "variable"),
         ("for f in a; do sh -c 'ls $f'; done", "parameter"),
         ("ls $HOME", "parameter"),
         ('ls "$x"', "parameter"),

@@ -18,8 +18,7 @@ import pytest
 from msgspec.structs import replace
 
 from clawkit.approvals import protocols, types
-from clawkit.approvals.broker import Broker
-from clawkit.approvals.pending_store import MAX_PENDING, PendingStore
+from clawkit.approvals.broker import MAX_PENDING, Broker, PendingStore
 from clawkit.approvals.socket import serve
 from clawkit.core.approval import Answer, Lasting, Question
 from clawkit.errors import (
@@ -235,7 +234,7 @@ async def test_the_prompt_elsewhere_goes_away_too(waiting: PendingStore, home: s
 RESOLVE = """
 import sys
 from clawkit.approvals.broker import Broker
-from clawkit.approvals.pending_store import PendingStore
+from clawkit.approvals.broker import PendingStore
 from clawkit.errors import ToolError
 path, id_, choice = sys.argv[1:]
 try:
@@ -329,7 +328,7 @@ async def test_a_yes_lets_only_one_of_those_who_wait_go_on(waiting: PendingStore
 ASK = """
 import os, sys, time
 from clawkit.approvals.broker import Broker
-from clawkit.approvals.pending_store import PendingStore
+from clawkit.approvals.broker import PendingStore
 from clawkit.core.approval import Question
 question = Question("exec", {}, "t", command="ls", timeout_s=60)
 print(Broker(PendingStore(sys.argv[1]), later=True).submit(question).id, flush=True)

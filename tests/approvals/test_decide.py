@@ -16,6 +16,7 @@ from clawkit.approvals.decide import (
     find_gap,
     is_listed,
 )
+from clawkit.approvals.judge import Judge
 from clawkit.approvals.protocols import Request
 from clawkit.approvals.types import (
     Analysis,
@@ -28,9 +29,8 @@ from clawkit.approvals.types import (
     Program,
     Rules,
     Segment,
-    sandbox_all,
 )
-from clawkit.config.sections.tools import Ask, Security
+from clawkit.config.sections.tools import Ask, Exec, Security
 from clawkit.process.protocols import Grants
 
 HOST = Request("", "/", {"HOME": "/home/ann"})
@@ -454,7 +454,7 @@ def test_what_is_always_asked_about_is_so_in_the_sandbox_too() -> None:
         assert (decision.verdict, decision.code, decision.place) == ("ask", code, "sandbox")
     full = decide(LS, Policy("full", "off"), RULES, AUTO)
     assert (full.code, full.place) == ("full", "host")
-    assert sandbox_all("x", ALLOWLIST).place == "sandbox"
+    assert Judge(Exec(), "/nowhere/exec-approvals.json").judge(AUTO).place == "sandbox"
 
 
 def test_what_is_listed_runs_by_its_rules_when_nobody_answers() -> None:

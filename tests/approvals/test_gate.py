@@ -12,10 +12,9 @@ from typing import Any
 import pytest
 
 from clawkit.approvals.audit import Audit
-from clawkit.approvals.broker import Broker
+from clawkit.approvals.broker import Broker, PendingStore
 from clawkit.approvals.gate import BREAKER_S, TAME, LocalGate
 from clawkit.approvals.judge import Judge
-from clawkit.approvals.pending_store import PendingStore
 from clawkit.approvals.protocols import Admitted, Approvals, Request, Script
 from clawkit.approvals.types import Entry
 from clawkit.config.sections.tools import Exec

@@ -26,8 +26,8 @@ sudo doas su runuser pkexec chroot unshare nsenter setpriv bwrap firejail system
 watch xvfb-run unbuffer proot gosu torify torsocks proxychains proxychains4 setarch linux32
 linux64 numactl cpulimit catchsegv eatmydata ionice chrt taskset setsid strace ltrace gdb perf
 valgrind at batch crontab parallel entr expect tmux screen dbus-run-session start-stop-daemon
-daemonize dtach rlwrap sem chronic flock socat ld.so ld-linux-x86-64.so.2 ld-musl-x86_64.so.1
-ld-2.31.so ld64.so.2 qemu-x86_64 s6-applyuidgid strace-6.1 sudo.exe gdb-static
+daemonize dtach rlwrap sem chronic flock socat qemu-x86_64 s6-applyuidgid strace-6.1
+sudo.exe gdb-static
 """.split()  # noqa: SIM905  # one word per program
 
 

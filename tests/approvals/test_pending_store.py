@@ -18,7 +18,7 @@ import pytest
 from msgspec.structs import replace
 
 from clawkit.approvals.binding import MAX_QUESTION
-from clawkit.approvals.pending_store import (
+from clawkit.approvals.broker import (
     KEEP_ENDED,
     KEEP_MS,
     MAX_PENDING,
@@ -447,7 +447,7 @@ def test_an_agent_cannot_wear_people_down(waiting: PendingStore, path: str) -> N
 
 DECIDE = """
 import sys
-from clawkit.approvals.pending_store import PendingStore
+from clawkit.approvals.broker import PendingStore
 from clawkit.core.approval import Answer
 from clawkit.errors import ConflictError
 path, id_, now, who = sys.argv[1:]
@@ -513,7 +513,7 @@ def test_of_many_threads_that_take_a_yes_one_gets_it(waiting: PendingStore) -> N
 
 ASK = """
 import os, sys
-from clawkit.approvals.pending_store import PendingStore
+from clawkit.approvals.broker import PendingStore
 from clawkit.core.approval import Question
 print(PendingStore(sys.argv[1]).add(Question("exec", {}, "t"), {}, int(sys.argv[2]), 60_000).id)
 sys.stdout.flush()
@@ -558,7 +558,7 @@ def test_an_asker_is_gone_when_that_is_sure(
 
 FORK = """
 import os, sys
-from clawkit.approvals.pending_store import PendingStore
+from clawkit.approvals.broker import PendingStore
 from clawkit.core.approval import Answer
 path, id_, now = sys.argv[1:]
 store = PendingStore(path)
@@ -768,7 +768,7 @@ def test_a_locked_database_is_told_and_works_again(path: str) -> None:
 
 FULL = """
 import resource, sys
-from clawkit.approvals.pending_store import PendingStore
+from clawkit.approvals.broker import PendingStore
 from clawkit.core.approval import Answer
 from clawkit.errors import ToolError
 path, id_, now = sys.argv[1:]

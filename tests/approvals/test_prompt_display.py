@@ -11,7 +11,6 @@ from clawkit.approvals.prompt import (
     MANY_LINES,
     MAX_SHOWN,
     Surface,
-    fold,
     render,
     show_command,
     warnings_about,
@@ -216,18 +215,3 @@ def test_a_question_without_a_command_has_its_title() -> None:
         "  agent: main",
         "  why: mine",
     ]
-
-
-@pytest.mark.parametrize(
-    ("text", "rows"),
-    [
-        ("", ["- "]),
-        ("short", ["- short"]),
-        ("it breaks behind a blank", ["- it breaks ", "+ behind a ", "+ blank"]),
-        ("unbrokenunbroken", ["- unbrokenunb", "+ roken"]),
-        ("漢字漢字漢字漢字", ["- 漢字漢字漢", "+ 字漢字"]),
-        ("ünbrokenünbroken", ["- ünbrokenünb", "+ roken"]),
-    ],
-)
-def test_lines_are_folded(text: str, rows: list[str]) -> None:
-    assert list(fold(text, 14, "- ", "+ ")) == rows

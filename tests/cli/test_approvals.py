@@ -18,8 +18,8 @@ from tests.cli.asking import PROGRAM
 from tests.test_corpus import CASES
 
 from clawkit.approvals.audit import Audit
+from clawkit.approvals.broker import PendingStore
 from clawkit.approvals.file import read_document
-from clawkit.approvals.pending_store import PendingStore
 from clawkit.cli.main import run
 from clawkit.config.paths import approvals_file, audit_file, waiting_file
 from clawkit.core.approval import Lasting, Question
@@ -205,7 +205,7 @@ def test_whoever_allows_what_nobody_waits_for_is_told(
 ) -> None:
     code = (
         "import os, time\n"
-        "from clawkit.approvals.pending_store import PendingStore\n"
+        "from clawkit.approvals.broker import PendingStore\n"
         "from clawkit.core.approval import Question\n"
         "from clawkit.config.paths import waiting_file\n"
         "question = Question('exec', {}, 'run: ls', command='ls')\n"

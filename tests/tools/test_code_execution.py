@@ -13,8 +13,7 @@ from typing import Any
 import pytest
 from PIL import Image as Pillow
 
-from clawkit.approvals.broker import Broker
-from clawkit.approvals.pending_store import PendingStore
+from clawkit.approvals.broker import Broker, PendingStore
 from clawkit.config.paths import waiting_file
 from clawkit.content import Image
 from clawkit.core.approval import Answer, Question

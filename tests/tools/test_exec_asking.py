@@ -12,9 +12,8 @@ from typing import Any
 
 import pytest
 
-from clawkit.approvals.broker import Broker
+from clawkit.approvals.broker import Broker, PendingStore
 from clawkit.approvals.file import read_document
-from clawkit.approvals.pending_store import PendingStore
 from clawkit.config.paths import approvals_file, audit_file, waiting_file
 from clawkit.core.approval import Answer, Question
 from clawkit.core.result import Result

@@ -31,15 +31,7 @@ from clawkit.approvals.interpreters import is_interpreter, names_of
 from clawkit.approvals.options import base_name, words_of
 from clawkit.approvals.presets import PRESETS
 from clawkit.approvals.safe_bins import is_replaceable
-from clawkit.approvals.types import (
-    ArgRule,
-    Decision,
-    Entry,
-    Miss,
-    Offer,
-    Program,
-    Rules,
-)
+from clawkit.approvals.types import ArgRule, Decision, Entry, Miss, Offer, Program, Rules
 from clawkit.core.approval import StoredExtent
 from clawkit.process.protocols import NO_GRANTS
 
@@ -48,18 +40,14 @@ MIN_TIMES = 2
 
 # Never suggested: the harm depends on their arguments, which differ from call to call.
 _HARMFUL = words_of(
-    """
-    rm rmdir unlink shred dd mv cp install ln truncate tee chmod chown chgrp chattr setfacl kill
+    """rm rmdir unlink shred dd mv cp install ln truncate tee chmod chown chgrp chattr setfacl kill
     pkill killall reboot shutdown systemctl service mount umount useradd userdel usermod passwd
     iptables nft ip ifconfig curl wget http aria2c scp sftp rsync rclone ftp lftp nc ncat netcat
-    telnet openssl gpg pass patch ed ex vi vim nvim emacs nano less more man clawkit
-    """
+    telnet openssl gpg pass patch ed ex vi vim nvim emacs nano less more man clawkit"""
 )
 _SUBCOMMANDS = words_of(
-    """
-    git gh glab hg svn jj docker podman kubectl helm terraform aws gcloud az brew apt apt-get npm
-    pnpm yarn bun uv pip pip3 poetry hatch conda cargo rustup go make just dotnet gradle mvn ruff
-    """
+    """git gh glab hg svn jj docker podman kubectl helm terraform aws gcloud az brew apt apt-get npm
+    pnpm yarn bun uv pip pip3 poetry hatch conda cargo rustup go make just dotnet gradle mvn ruff"""
 )
 # For these, the first word is only the object, and the second one the action.
 _NESTED = frozenset({"gh", "glab", "aws", "gcloud", "az"})
@@ -77,10 +65,8 @@ _ANYTHING = re.compile(
     r"|(poetry|hatch) (run|shell)|gh (api|alias|extension|auth|secret)"
 )
 _PROJECT = words_of(
-    """
-    make just npm pnpm yarn bun cargo go gradle mvn pytest tox nox jest vitest mocha eslint tsc
-    vite webpack cmake ninja meson bazel ctest rake bundle mix sbt poetry hatch uv dotnet
-    """
+    """make just npm pnpm yarn bun cargo go gradle mvn pytest tox nox jest vitest mocha eslint tsc
+    vite webpack cmake ninja meson bazel ctest rake bundle mix sbt poetry hatch uv dotnet"""
 )
 _PROJECT_NOTE = "it runs what the project's files say"
 _SUBCOMMAND = re.compile(r"[a-z][a-z0-9:_-]{0,40}", re.ASCII)
@@ -105,11 +91,8 @@ def suggest(
     records: Iterable[Mapping[str, Any]],
     rules_for: Callable[[Mapping[str, Any]], Iterable[Entry | None]],
 ) -> list[Suggestion]:
-    """Rules for what people have allowed repeatedly, the most useful first.
-
-    `records` are records of the log (`clawkit.approvals.audit.Record`), oldest first; `rules_for`
-    returns the result of `find_rules` for one. What a person has refused is never suggested.
-    """
+    """Rules for what people have allowed repeatedly and never refused, the most useful first.
+    `records` are those of the log, oldest first; `rules_for` is `find_rules` for one of them."""
     prompts: list[tuple[str, set[tuple[str, Entry]]]] = []
     refused: set[tuple[str, Entry]] = set()
     for record in filter(was_asked, records):
@@ -144,8 +127,7 @@ def _suggestion(agent: str, entry: Entry, count: int, example: str) -> Suggestio
 
 
 def find_rules(decision: Decision, rules: Rules, *, home: str) -> list[Entry | None]:
-    """The narrowest rule for each program that needs approval; None if no rule is worth
-    suggesting."""
+    """The narrowest rule for each program that needs approval; None if none is worthwhile."""
     found: list[Entry | None] = []
     for each in _find_all(decision, rules, home) if decision.code == "miss" else ():
         subcommand, preset, program = (
@@ -202,8 +184,7 @@ def make_offers(decision: Decision, rules: Rules, *, home: str) -> tuple[Offer, 
 
 
 def offer_access(decision: Decision) -> tuple[Offer, ...]:
-    """The permanent answer for a command that requests access beyond the sandbox; every other
-    command may then request the same."""
+    """The permanent answer for access beyond the sandbox, which any command may then request."""
     entry = Entry("", source="allow-always", extent="access", grants=decision.grants)
     words = f"{describe_grants(decision.grants)}, for every command that requests it"
     return (Offer("access", (entry,), words),)
@@ -278,7 +259,13 @@ def _entry(extent: StoredExtent, missed: _Missed, *, leaves: bool) -> Entry | No
             grants=NO_GRANTS if missed.linked else None,
         )
     if extent == "preset":
-        return next(filter(missed.call.is_allowed_by, _preset_entries(program)), None)
+        bare = bare_names(program)
+        entries = (
+            Entry(program.resolved, args=preset, source="allow-always", extent=extent)
+            for preset in dict.fromkeys((*_NARROW, *PRESETS))
+            if not PRESETS[preset].programs.isdisjoint(bare)
+        )
+        return next(filter(missed.call.is_allowed_by, entries), None)
     names = names_of(program)
     if missed.changeable or missed.call.called.by_shell or is_interpreter(names):
         return None
@@ -292,10 +279,3 @@ def _entry(extent: StoredExtent, missed: _Missed, *, leaves: bool) -> Entry | No
             return None
         rule = ArgRule(subcommand=(" ".join(word.text for word in words),))
     return Entry(program.resolved, args=rule, source="allow-always", extent=extent)
-
-
-def _preset_entries(program: Program) -> Iterator[Entry]:
-    names = bare_names(program)
-    for preset in dict.fromkeys((*_NARROW, *PRESETS)):
-        if not PRESETS[preset].programs.isdisjoint(names):
-            yield Entry(program.resolved, args=preset, source="allow-always", extent="preset")

@@ -69,7 +69,7 @@ def match_program(program: Program, rules: Rules, *, home: str) -> Match | Miss:
         found = call.try_entry(entry)
         if isinstance(found, Match):
             return found
-        reasons += filter(None, (found,))
+        reasons.append(found)
     safe = check_safe_bin(program, rules)
     if isinstance(safe, Match):
         return safe
@@ -79,7 +79,7 @@ def match_program(program: Program, rules: Rules, *, home: str) -> Match | Miss:
         look = check_preset("look", program, "", rules)
         if isinstance(look, Match):
             return look
-        reasons += filter(None, (look,))
+        reasons.append(look)
     return Miss(call.explain(reasons), call.suggest())
 
 
@@ -127,8 +127,7 @@ class Call:
         return Miss(why) if why else None
 
     def _resolve_script(self) -> str:
-        """A shell does what its script says, so the script becomes the subject; returns why that
-        is not possible."""
+        """Make the script the subject, because that is what a shell runs; returns why not."""
         program, operand = self.program, self.called.script
         name = show(program.name)
         if operand is None:
@@ -189,7 +188,7 @@ class Call:
     def explain(self, reasons: list[str]) -> str:
         """Why nothing allows it, in one line."""
         name = show(self.program.name)
-        given = list(dict.fromkeys(reasons))[:_MAX_REASONS]
+        given = list(dict.fromkeys(filter(None, reasons)))[:_MAX_REASONS]
         if not given:
             subject = self.subject.resolved
             more = "" if subject == self.program.resolved else f" ({show(subject)})"
@@ -251,11 +250,8 @@ class Call:
         is_bare = entry.args in FOLLOWING and entry.grants in (None, NO_GRANTS)
         is_followed = is_bare and not is_changeable(subject.real, rules)
         own = is_replaceable(subject, rules) and not is_followed
-        if (
-            own
-            and not is_literal(entry.pattern)
-            and not is_same_name(subject.resolved, subject.real)
-        ):
+        is_alias = own and not is_same_name(subject.resolved, subject.real)
+        if is_alias and not is_literal(entry.pattern):
             return f"{show(subject.resolved)} is a link to {show(subject.real)}"
         if not own and any(is_changeable(each, rules) for each in subject.script):
             return "its interpreter can be changed by the agent"

@@ -29,7 +29,6 @@ from clawkit.approvals.shell_words import (
     Pipeline,
     Redirect,
     Simple,
-    Subshell,
     Word,
     quote,
 )
@@ -39,7 +38,6 @@ from clawkit.approvals.simple_command import (
     Shared,
     ShellState,
     SimpleCommand,
-    is_special,
     merge_cwd,
 )
 from clawkit.approvals.types import Analysis, Arg, Doubt, FileUse, Segment
@@ -59,8 +57,7 @@ def analyze(
     """Find every program that a command may start. Does not raise for bad commands: what is not
     understood becomes the `doubt`, along with everything understood before it.
 
-    `env` is the complete environment of the command; `assigned` are the variables in it that the
-    call has set.
+    `env` is its complete environment; `assigned` are the variables in it that the call has set.
     """
     shared = Shared(env, Finder(env), dict.fromkeys(assigned))
     try:
@@ -82,8 +79,6 @@ def _check(env: Mapping[str, str]) -> None:
     # With an empty or relative entry, the shell searches the current directory.
     if not _is_absolute(env.get("PATH", "")):
         raise Doubt("PATH is empty or has a relative directory", 0, "environment")
-    if _STEERING.isdisjoint(env) and "BASH_FUNC_" not in " ".join(env):
-        return
     for name in env:
         if name in _STEERING or name.startswith("BASH_FUNC_"):
             why = f"the environment has {one_line(name, 40)}, which affects the shell"
@@ -120,14 +115,12 @@ class Walk:
     def __init__(
         self, source: str, shared: Shared, *, inside: int | None = None, depth: int = 0
     ) -> None:
-        """`inside` is the offset of a text for another shell; it is reported for everything in
-        the text."""
+        """`inside` is the offset of a text for another shell, reported for everything in it."""
         self.rebuilt = Rebuilt()
         self._source = source
         self._shared = shared
         self._inside = inside
         self._depth = depth
-        self._texts: dict[tuple[int, int], str] = {}
 
     def script(self, node: CommandList, state: ShellState) -> CwdAfter:
         """Walk a sequence of commands. Raises `Doubt`."""
@@ -175,7 +168,7 @@ class Walk:
             raise Doubt(f"it is nested more than {MAX_NESTED} times", 0, "deep")
         opened, files = self._redirects(node.redirects, state)
         if files:
-            text = self._text(node.redirects[0].start, node.redirects[-1].end)
+            text = self._source[node.redirects[0].start : node.redirects[-1].end]
             self._shared.segments.append(Segment(text, files=files))
         ends = self._compound(node, state)
         self.rebuilt.put_redirects(opened)
@@ -184,9 +177,9 @@ class Walk:
             ends = CwdAfter(ends.success, merge_cwd(ends.failure, state.cwd))
         return ends
 
-    def _compound(self, node: Subshell | Group | If | For, state: ShellState) -> CwdAfter:
+    def _compound(self, node: Group | If | For, state: ShellState) -> CwdAfter:
         match node:
-            case Subshell():
+            case Group(subshell=True):
                 self._enclosed("(", node.body, ")", state)
                 return CwdAfter(state.cwd, state.cwd)
             case Group():
@@ -235,7 +228,7 @@ class Walk:
                 why = "the loop iterates over the files that match a pattern; name them"
                 raise Doubt(why, word.start, "dynamic-list")
         used = (known, self._shared.env, self._shared.assigned)
-        if is_special(node.name) or any(node.name in each for each in used):
+        if any(node.name in each for each in used):
             # Programs in the loop would get its values, or the loop would get theirs.
             why = f"the variable {node.name!r} of the loop is already in use; choose another name"
             raise Doubt(why, node.start, "assignment")
@@ -261,18 +254,16 @@ class Walk:
             argv,
             shown,
             [self._assignment(each, state.context) for each in node.assignments],
-            bool(opened) and any(each.may_fail for each in opened),
+            any(each.may_fail for each in opened),
         )
         ends = line.examine(shared)
-        text = self._text(node.start, node.end)
+        text = self._source[node.start : node.end]
         shared.segments.append(Segment(text, tuple(line.programs), line.builtin, files))
         if line.text:
             shown[line.text] = quote(self._inner(line.argv[line.text], line.state))
-        if line.assigned:
-            shown[:0] = [f"{name}={quote(value)}" for name, value in line.assigned]
+        shown[:0] = [f"{name}={quote(value)}" for name, value in line.assigned]
         self.rebuilt.put(" ".join(shown))
-        if opened:
-            self.rebuilt.put_redirects(opened)
+        self.rebuilt.put_redirects(opened)
         return ends
 
     def _words(
@@ -280,17 +271,11 @@ class Walk:
     ) -> tuple[tuple[Arg, ...], list[str]]:
         argv: list[Arg] = []
         shown: list[str] = []
-        inside = self._inside
         for word in words:
-            at = word.start if inside is None else inside
-            text = word.literal
-            if text is not None:
-                argv.append(Arg(text, False, at))
-                shown.append(quote(text))
-            else:
-                value = self._value(word, context, "parameter" if argv else "dynamic-program")
-                argv.append(Arg(value.text, value.glob, at))
-                shown.append(value.shown)
+            value = self._value(word, context, "parameter" if argv else "dynamic-program")
+            at = word.start if self._inside is None else self._inside
+            argv.append(Arg(value.text, value.glob, at))
+            shown.append(value.shown)
         return tuple(argv), shown
 
     def _assignment(self, node: Assignment, context: ExpansionContext) -> tuple[str, str]:
@@ -335,12 +320,5 @@ class Walk:
 
     def _only_bash(self, what: str, at: int = 0) -> None:
         """Raise `Doubt` if the text is for another shell, which may not support it."""
-
         if self._depth:
             raise Doubt(f"{what} may mean something else to another shell", at, "shell")
-
-    def _text(self, start: int, end: int) -> str:
-        text = self._texts.get((start, end))
-        if text is None:
-            text = self._texts[start, end] = self._source[start:end]
-        return text

@@ -13,7 +13,6 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator, Sequence
-from functools import lru_cache
 from typing import NamedTuple
 
 from msgspec.structs import replace
@@ -30,17 +29,15 @@ from clawkit.approvals.options import (
     read_options,
     read_table,
     search_table,
+    words_of,
 )
 from clawkit.approvals.types import Arg, ArgRule, Flags, Program, Rules
 from clawkit.text import one_line, printable
 
-_HARMLESS = frozenset(
-    (
-        *("LANG", "TZ", "TERM", "COLUMNS", "LINES", "CI", "NODE_ENV"),
-        *("NO_COLOR", "FORCE_COLOR", "CLICOLOR", "CLICOLOR_FORCE"),
-        *("PYTHONUNBUFFERED", "PYTHONDONTWRITEBYTECODE", "PYTHONHASHSEED", "RUST_BACKTRACE"),
-        *("GIT_TERMINAL_PROMPT", "GIT_OPTIONAL_LOCKS"),
-    )
+_HARMLESS = words_of(
+    """LANG TZ TERM COLUMNS LINES CI NODE_ENV NO_COLOR FORCE_COLOR CLICOLOR CLICOLOR_FORCE
+    PYTHONUNBUFFERED PYTHONDONTWRITEBYTECODE PYTHONHASHSEED RUST_BACKTRACE GIT_TERMINAL_PROMPT
+    GIT_OPTIONAL_LOCKS"""
 )
 """Variables that affect only appearance or verbosity, whatever their value."""
 
@@ -48,39 +45,28 @@ _SEPARATORS = re.compile(r"[^\w./~-]+")
 _GLOB = re.compile(r"[*?]")
 _PLAIN_GLOB = re.compile(r"[\w./*?-]+", re.ASCII)
 _MAX_PATHS = 200
-"""Limit for file names considered in one argument: after a dash, every letter could precede
-one."""
+"""Limit per argument: after a dash, every letter could precede a file name."""
 _SHOWN = 60
 
 
 def check_arguments(rule: ArgRule, program: Program, rules: Rules) -> str:
     """Why the arguments do not satisfy a rule; empty if they do."""
-    arguments = program.argv[1:]
-    if rule.subcommand is not None and (
-        why := _check_subcommand(rule.subcommand, rule.flags, arguments)
-    ):
-        return why
-    if why := _check_flags(rule.flags, arguments):
-        return why
-    return _check_paths(program, rules) if rule.paths == "workspace" else ""
+    arguments, why = program.argv[1:], ""
+    if rule.subcommand is not None:
+        why = _check_subcommand(rule.subcommand, rule.flags, arguments)
+    why = why or _check_flags(rule.flags, arguments)
+    return _check_paths(program, rules) if rule.paths == "workspace" and not why else why
 
 
 def find_steering(assigned: Sequence[str]) -> str:
     """The first variable set for a program that could change what it does; empty if none."""
-    for name in assigned:
-        if name not in _HARMLESS and not name.startswith("LC_"):
-            return name
-    return ""
+    odd = (name for name in assigned if name not in _HARMLESS and not name.startswith("LC_"))
+    return next(odd, "")
 
 
 def show(text: str, max_chars: int = _SHOWN) -> str:
     """Prepare a text for a message: one short line without invisible characters."""
-    return _show(text[: max_chars + 1], max_chars)
-
-
-@lru_cache(maxsize=1024)
-def _show(text: str, max_chars: int) -> str:
-    return one_line(printable(text, keep=""), max_chars)
+    return one_line(printable(text[: max_chars + 1], keep=""), max_chars)
 
 
 def _check_subcommand(allowed: tuple[str, ...], flags: Flags, arguments: Sequence[Arg]) -> str:
@@ -164,8 +150,7 @@ def _check_paths(program: Program, rules: Rules) -> str:
 
 
 def _possible_paths(text: str) -> Iterator[str]:
-    """Everything in an argument that a program could use as a file name: the argument itself, and
-    what follows a flag, `=`, `@` or a colon."""
+    """What a program could use as a file name: the argument, and parts after a flag, `=` or `:`."""
     yield from _behind_dash(text)
     if _SEPARATORS.search(text):
         yield text.partition("=")[2]
@@ -217,20 +202,14 @@ def _check_glob(arg: Arg, cwd: str, rules: Rules) -> str:
 
 def find_row(table: CommandTable, program: Program) -> Hit | None:
     """The first match of a call in a table, by any name of the program, with or without version."""
-    for name in bare_names(program):
-        if hit := search_table(table, name, program.argv[1:]):
-            return hit
-    return None
+    hits = (search_table(table, name, program.argv[1:]) for name in bare_names(program))
+    return next(filter(None, hits), None)
 
 
-@lru_cache(maxsize=1024)
-def _bare(names: frozenset[str]) -> tuple[str, ...]:
-    return tuple(sorted({name.rstrip("0123456789.-") or name for name in names} | names))
-
-
-def bare_names(program: Program) -> tuple[str, ...]:
+def bare_names(program: Program) -> list[str]:
     """The names of a program, with and without version: `gcc` for gcc-12."""
-    return _bare(names_of(program))
+    names = names_of(program)
+    return sorted({name.rstrip("0123456789.-") or name for name in names} | names)
 
 
 _DESTINATION_TABLE = read_table(
@@ -375,8 +354,7 @@ _READS = ("--get", "--get-all", "--get-regexp", "--list", "-l", "get", "list")
 
 
 def find_code(program: Program, rules: Rules) -> str:
-    """Why the arguments make a program start others or run code they contain; empty if no known
-    case applies."""
+    """Why the arguments make a program start others or run code; empty if no known case applies."""
     first = program.argv[1:2]
     if first and first[0].text[:1] not in ("-", "") and "tar" in bare_names(program):
         # Turn the letters of `tar xf` into a flag.
@@ -411,8 +389,7 @@ class GitCall(NamedTuple):
 
 
 def read_git(program: Program) -> GitCall | str:
-    """A call of git without options before the sub-command that change what it does, or why there
-    are some."""
+    """A call of git, or why options before the sub-command could change what it does."""
     place, end, odd = program.cwd, len(program.argv), ""
     if place is None:
         return "cannot determine the directory it runs in; use && after cd"
@@ -434,7 +411,6 @@ def read_git(program: Program) -> GitCall | str:
 
 def find_top(place: str) -> str:
     """The directory whose `.git` git would use from a place; empty if there is none."""
-
     try:
         folder = os.path.realpath(place)
     except ValueError:  # a NUL

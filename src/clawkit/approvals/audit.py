@@ -87,11 +87,8 @@ class Audit:
         self._identity = (0, 0)
 
     def write(self, record: Mapping[str, Any]) -> None:
-        """Append a record; only the fields of `Record` are kept.
-
-        Raises `ToolAuthorizationError` on failure, because nothing may run without a record; a
-        failure to record a refusal is only logged.
-        """
+        """Append the fields of `Record`. Raises `ToolAuthorizationError` on failure, because
+        nothing may run without a record; a failure to record a refusal is only logged."""
         line = self._line(record)
         try:
             with self._lock:
@@ -175,10 +172,8 @@ class Audit:
 
 
 def read(path: str, limit: int = 100, since: str = "") -> Iterator[Record]:
-    """The last `limit` records not before `since` (UTC, as in records), newest last.
-
-    Lines that are not records are skipped. Raises `ClawkitError` if a log cannot be read.
-    """
+    """The last `limit` records not before `since` (UTC, as in records), newest last. Other lines
+    are skipped. Raises `ClawkitError` if a log cannot be read."""
     found: list[Record] = []
     seen: set[int] = set()
     for file in (path, *(f"{path}.{number}" for number in range(1, KEPT + 1))):

@@ -130,11 +130,8 @@ def _place(cwd: str) -> dict[str, Any]:
 
 
 def _identify(path: str, *, always: bool) -> dict[str, Any]:
-    """Identity of a file, with its content if `always` or if it can be changed by this user.
-
-    A missing file is bound as missing. For a directory, its content is not covered, and neither is
-    anything else that a script loads.
-    """
+    """Identity of a file, with its content if `always` or if this user can change it; a missing one
+    is bound as missing. What a directory contains, or a script loads, is not covered."""
     real = _real(path)
     found: dict[str, Any] = {"path": path, "real": real}
     try:
@@ -229,8 +226,7 @@ def why_invalid(question: Question, answer: object) -> str:
 def answer_for(
     question: Question, choice: str, extent: str | None = None, *, reason: str = "", by: str = ""
 ) -> Answer:
-    """The answer for a choice; the extent of `allow-always` is `exact` by default. Raises
-    `ToolInputError`."""
+    """The answer for a choice; `allow-always` is `exact` by default. Raises `ToolInputError`."""
     if choice not in get_args(Choice):
         known = ", ".join(get_args(Choice))
         raise ToolInputError(f"unknown decision {one_line(str(choice), 40)!r}; use one of {known}")
@@ -302,13 +298,11 @@ def pack_question(question: Question, binding: Binding) -> tuple[bytes, bytes, b
     try:
         packed = encode(fields), encode(params), encode(binding)
         unpack_question(*packed[:2])
+        if (size := sum(map(len, packed))) > MAX_QUESTION:
+            limit = human_size(MAX_QUESTION)
+            raise ValueError(f"the question is {human_size(size)}, larger than {limit}")
     except ValueError as error:
         raise ToolInputError(f"a person cannot be asked about this: {error}") from error
-    if (size := sum(map(len, packed))) > MAX_QUESTION:
-        raise ToolInputError(
-            f"a person cannot be asked about this: the question is {human_size(size)}, "
-            f"larger than {human_size(MAX_QUESTION)}"
-        )
     return packed
 
 

@@ -1,28 +1,86 @@
-"""Asks everyone who can be reached at the same time; the first answer counts.
+"""Asks for approval: questions are stored, and everyone who can be reached is asked at once.
 
-All answers go through the store, including those given in this process. So exactly one counts, and
-later ones are rejected with an error.
+Any process of the same user can answer, and all answers go through the store. So exactly one
+counts, and later ones are rejected with an error. Decisions, who made them, and whether an approval
+has been used are stored only there; any problem with the file is an error, never an approval.
 """
 
 from __future__ import annotations
 
 import logging
+import re
 import time
+import uuid
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from msgspec.structs import replace
 
-from clawkit.approvals.binding import answer_for, why_invalid
-from clawkit.approvals.pending_store import PendingStore, Stored
+from clawkit.approvals.binding import (
+    answer_for,
+    choice_of,
+    decode,
+    encode,
+    has_ended,
+    identify_process,
+    no_answer,
+    pack_question,
+    unpack_question,
+    why_invalid,
+)
 from clawkit.approvals.types import Pending
 from clawkit.core.approval import MAX_WAIT_S, Answer, Approver, Question
-from clawkit.errors import ConflictError, ToolAuthorizationError, ToolError
+from clawkit.errors import (
+    ConflictError,
+    NotFoundError,
+    ToolAuthorizationError,
+    ToolError,
+    ToolInputError,
+)
+from clawkit.store import Database
+from clawkit.text import cut, human_time, one_line
 
 if TYPE_CHECKING:
     import asyncio
 
+    from apsw import Connection, SQLiteValue
+
+State = Literal["pending", "allowed", "denied", "expired", "withdrawn", "used"]
+
+MAX_PENDING = 200
+"""Limit per agent: more requests would only wear people down."""
+TAKE_WITHIN_MS = 15_000
+"""How long after the expiry of its question an approval can still be used."""
+MAX_TIMEOUT_MS = KEEP_MS = 24 * 3600 * 1000
+KEEP_ENDED = 1_000
+_MAX_REASON, _MAX_BY = 2_000, 200
+_VERDICTS: dict[str, Literal["allow", "deny"]]
+_VERDICTS = {"allowed": "allow", "used": "allow", "denied": "deny"}
+_UNKNOWN = "unknown request {!r}; list them with: clawkit approvals pending"
+_ID = re.compile(r"[0-9a-f]{4,32}")
+_APPLICATION = 0x636C6177
+_SCHEMA = """
+CREATE TABLE question (
+    id TEXT PRIMARY KEY,
+    state TEXT NOT NULL,
+    agent BLOB NOT NULL,
+    owner TEXT NOT NULL,
+    created_ms INTEGER NOT NULL,
+    expires_ms INTEGER NOT NULL,
+    ended_ms INTEGER,
+    fields BLOB NOT NULL,
+    params BLOB NOT NULL,
+    binding BLOB NOT NULL,
+    answer BLOB
+) STRICT;
+CREATE INDEX question_by_state ON question (state, agent);
+CREATE INDEX question_by_end ON question (ended_ms);
+-- Parameters can be long, and are not needed once a question has ended.
+CREATE TRIGGER question_ended AFTER UPDATE OF state ON question
+    WHEN NEW.state NOT IN ('pending', 'allowed')
+    BEGIN UPDATE question SET params = CAST('{}' AS BLOB) WHERE id = NEW.id; END;
+"""
 POLL_S = 0.2
 """How often to check the store for an answer from another process."""
 _GRACE_S = 1.0
@@ -30,6 +88,197 @@ _GRACE_S = 1.0
 SocketAddress = tuple[str, str]
 
 log = logging.getLogger(__name__)
+
+
+class Stored(Pending, frozen=True):
+    """A question in the store."""
+
+    state: State = "pending"
+    orphaned: bool = False
+    """Whether the process that asked has ended, so that an answer has no effect."""
+
+
+class _Row(NamedTuple):
+    id: str
+    state: State
+    owner: str
+    created_ms: int
+    expires_ms: int
+    ended_ms: int
+    fields: bytes
+    params: bytes
+    binding: bytes
+    answer: bytes
+
+
+_SELECT = f"SELECT {', '.join(_Row._fields)} FROM question "  # noqa: S608
+
+
+class PendingStore:
+    """The questions of one home directory of clawkit. Every method is atomic."""
+
+    def __init__(self, path: str, *, lock_wait_s: float = 2.0) -> None:
+        self._database = Database(
+            path,
+            "the store of pending approvals",
+            _APPLICATION,
+            (_SCHEMA,),
+            lock_wait_s=lock_wait_s,
+            # A used approval must not become usable again after a power failure.
+            outlives_power=True,
+        )
+        self.path = self._database.path
+
+    def add(
+        self, question: Question, binding: Mapping[str, Any], now_ms: int, timeout_ms: int
+    ) -> Pending:
+        """Store a question. Raises `ToolAuthorizationError` if too many are pending."""
+        packed = pack_question(question, binding)
+        id_, agent = uuid.uuid4().hex, encode(question.agent)
+        expires_ms = now_ms + min(max(timeout_ms, 0), MAX_TIMEOUT_MS)
+        with self._database.writing() as db:
+            _expire(db, now_ms)
+            db.execute(
+                "DELETE FROM question WHERE ended_ms < ? OR id IN (SELECT id FROM question"
+                " WHERE ended_ms NOT NULL ORDER BY ended_ms DESC LIMIT -1 OFFSET ?)",
+                (now_ms - KEEP_MS, KEEP_ENDED),
+            )
+            counting = "SELECT count(*) FROM question WHERE state = 'pending' AND agent = ?"
+            if db.execute(counting, (agent,)).get >= MAX_PENDING:
+                said = f"{MAX_PENDING} requests of {one_line(question.agent, 40)!r} are pending"
+                raise ToolAuthorizationError(f"{said}; answer some first", reason="approval-limit")
+            db.execute(
+                "INSERT INTO question VALUES (?, 'pending', ?, ?, ?, ?, NULL, ?, ?, ?, NULL)",
+                (id_, agent, identify_process(), now_ms, expires_ms, *packed),
+            )
+        return Pending(id_, question, now_ms, expires_ms, dict(binding))
+
+    def get(self, id_or_prefix: str) -> Stored:
+        """A question by its id or a unique prefix of 4 or more characters."""
+        wanted = id_or_prefix.strip().lower()
+        if not _ID.fullmatch(wanted):
+            shown = one_line(id_or_prefix, 40)
+            raise NotFoundError(
+                f"invalid request id {shown!r}; use at least its first 4 characters"
+            )
+        rows = self._rows("WHERE id >= ? AND id < ? LIMIT 9", wanted, f"{wanted}g")
+        if not rows:
+            raise NotFoundError(_UNKNOWN.format(wanted))
+        if len(rows) > 1:
+            found = ", ".join(row.id[: len(wanted) + 8] for row in rows[:8])
+            found += " and more" if len(rows) > 8 else ""
+            raise ToolInputError(f"{wanted!r} matches more than one request: {found}")
+        return self._unpack(rows[0])
+
+    def pending(self, now_ms: int) -> list[Stored]:
+        """The questions that are waiting for an answer, oldest first."""
+        with self._database.writing() as db:
+            _expire(db, now_ms)
+        rows = self._rows("WHERE state = 'pending' ORDER BY created_ms, id")
+        return [self._unpack(row) for row in rows]
+
+    def decide(self, id_: str, answer: Answer, now_ms: int) -> None:
+        """Record an answer. Raises if it is not the first one, too late, or was not offered."""
+        if wrong := why_invalid(self._unpack(self._row(id_)).question, answer):
+            raise ToolInputError(f"invalid answer: {wrong}")
+        reason, by = cut(answer.reason, _MAX_REASON), one_line(answer.by, _MAX_BY)
+        said = encode({"reason": reason, "extent": answer.extent, "by": by})
+        state = "allowed" if answer.verdict == "allow" else "denied"
+        if not self._update(
+            "state = ?, answer = ?, ended_ms = ?"
+            " WHERE id = ? AND state = 'pending' AND expires_ms > ?",
+            *(state, said, now_ms, id_, now_ms),
+        ):
+            raise self._too_late(self._row(id_), now_ms)
+
+    def answer(self, id_: str, now_ms: int | None = None) -> Answer | None:
+        """The answer; None while pending. Expired and withdrawn questions count as no."""
+        row = self._row(id_)
+        late = row.state == "pending" and row.expires_ms <= _ms(now_ms)
+        if row.state == "expired" or late:
+            return no_answer((row.expires_ms - row.created_ms) / 1000)
+        if row.state == "withdrawn":
+            return Answer("deny", "the question was withdrawn before it was answered")
+        return None if row.state == "pending" else self._said(row)
+
+    def consume(self, id_: str, now_ms: int | None = None) -> bool:
+        """Use an approval. True only the first time, and before it expires."""
+        now_ms = _ms(now_ms)
+        return self._update(
+            "state = 'used', ended_ms = ? WHERE id = ? AND state = 'allowed' AND expires_ms > ?",
+            *(now_ms, id_, now_ms - TAKE_WITHIN_MS),
+        )
+
+    def expire(self, id_: str, now_ms: int | None = None) -> bool:
+        """Expire a question now, whatever its time limit; False if it is not pending."""
+        return self._update(
+            "state = 'expired', ended_ms = ? WHERE id = ? AND state = 'pending'", _ms(now_ms), id_
+        )
+
+    def withdraw(self, id_: str, now_ms: int | None = None) -> bool:
+        """Withdraw a question, or an approval that has not been used."""
+        return self._update(
+            "state = 'withdrawn', ended_ms = ? WHERE id = ? AND state IN ('pending', 'allowed')",
+            *(_ms(now_ms), id_),
+        )
+
+    def close(self) -> None:
+        self._database.close()
+
+    def _rows(self, where: str, *given: SQLiteValue) -> list[_Row]:
+        with self._database.using() as db:
+            return [_Row._make(row) for row in db.execute(_SELECT + where, given)]
+
+    def _row(self, id_: str) -> _Row:
+        for row in self._rows("WHERE id = ?", id_ if _ID.fullmatch(id_) else ""):
+            return row
+        raise NotFoundError(_UNKNOWN.format(one_line(id_, 40)))
+
+    def _update(self, change: str, *given: SQLiteValue) -> bool:
+        with self._database.writing() as db:
+            db.execute(f"UPDATE question SET {change}", given)  # noqa: S608
+            return db.changes() == 1
+
+    def _unpack(self, row: _Row) -> Stored:
+        try:
+            question = unpack_question(row.fields, row.params)
+            binding = decode(row.binding)
+            gone = row.state in ("pending", "allowed") and has_ended(row.owner)
+        except (ValueError, TypeError) as error:
+            why = f"the question {row.id} in it is damaged: {error}"
+            raise self._database.broken(why) from error
+        return Stored(row.id, question, row.created_ms, row.expires_ms, binding, row.state, gone)
+
+    def _said(self, row: _Row) -> Answer:
+        try:
+            return Answer(_VERDICTS[row.state], **decode(row.answer))
+        except (ValueError, TypeError, AttributeError, KeyError) as error:
+            why = f"the answer to {row.id} in it is damaged: {error}"
+            raise self._database.broken(why) from error
+
+    def _too_late(self, row: _Row, now_ms: int) -> ConflictError:
+        ended_ms = row.expires_ms if row.state == "pending" else row.ended_ms
+        ago = f"{human_time((now_ms - ended_ms) / 1000)} ago"
+        if row.state in ("pending", "expired"):
+            what = f"expired {ago} and counts as refused"
+        elif row.state == "withdrawn":
+            what = f"was withdrawn {ago} by the process that made it"
+        else:
+            answer = self._said(row)
+            what = f"was already answered: {choice_of(answer)} by {answer.by or 'a person'}, {ago}"
+        return ConflictError(f"the request {row.id[:8]} {what}")
+
+
+def _expire(db: Connection, now_ms: int) -> None:
+    db.execute(
+        "UPDATE question SET state = 'expired', ended_ms = expires_ms"
+        " WHERE state = 'pending' AND expires_ms <= ?",
+        (now_ms,),
+    )
+
+
+def _ms(now_ms: int | None) -> int:
+    return int(time.time() * 1000) if now_ms is None else now_ms
 
 
 class Broker:
@@ -56,7 +305,6 @@ class Broker:
         return "later" if self._later else "none"
 
     async def ask(self, request: Question, binding: Mapping[str, Any] | None = None) -> Answer:
-        """Wait for a person's answer. Any failure counts as no."""
         try:
             if self.route() == "none":
                 return Answer("deny", "there is no one here to ask", silent=True)
@@ -66,13 +314,11 @@ class Broker:
         return await self._settle(pending, self._approver, patient=self._later)
 
     def submit(self, request: Question, binding: Mapping[str, Any] | None = None) -> Pending:
-        """Queue a question without waiting; `outcome` waits for the answer."""
         timeout_s = min(request.timeout_s, MAX_WAIT_S)
         timeout_ms = round(timeout_s * 1000) if timeout_s > 0 else 0
         return self._waiting.add(request, binding or {}, self._now_ms(), timeout_ms)
 
     async def outcome(self, pending: Pending) -> Answer:
-        """Wait for the answer to a queued question."""
         return await self._settle(pending, None, patient=True)
 
     def resolve(
@@ -85,8 +331,7 @@ class Broker:
         actor: str = "",
         authorized: bool,
     ) -> Stored:
-        """Answer a question from elsewhere. Being able to see it is not enough: the caller must
-        be `authorized`."""
+        """Answer a question from elsewhere, which takes more than being able to see it."""
         if authorized is not True:
             raise ToolAuthorizationError("only an approver can answer this", reason="approver")
         asked = self._waiting.get(id_or_prefix)

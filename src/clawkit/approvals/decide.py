@@ -132,8 +132,7 @@ def may_leave(result: Match | Miss) -> bool:
 
 
 def _find_mixed(segments: Sequence[Judged]) -> str:
-    """Why a command would pass the grants of one program to another: all of its parts share one
-    confinement."""
+    """Why a command would pass one program's grants to another: all share one confinement."""
     matches = _find_matches(segments)
     whole = _union_grants(matches)
     if all(match.by in _HARMLESS or match.grants == whole for match in matches):
@@ -185,9 +184,8 @@ def fallback_verdict(decision: Decision) -> Literal["allow", "deny"]:
 def is_listed(decision: Decision) -> bool:
     """Whether every part of the command is allowed by some rule."""
     parts = decision.segments
-    if decision.doubt is not None or find_gap(parts) or _find_mixed(parts):
-        return False
-    return bool(_find_matches(parts))
+    is_clear = decision.doubt is None and not find_gap(parts) and not _find_mixed(parts)
+    return is_clear and bool(_find_matches(parts))
 
 
 def as_listed(decision: Decision) -> Decision:
@@ -215,13 +213,9 @@ def _find_named(segments: Sequence[Judged]) -> tuple[str, ...] | None:
 
 
 def _find_matches(segments: Sequence[Judged]) -> list[Match]:
-    found: list[Match] = []
-    for judged in segments:
-        for result in judged.results:
-            if not isinstance(result, Match):
-                return []
-            found.append(result)
-    return found
+    results = [result for judged in segments for result in judged.results]
+    matches = [result for result in results if isinstance(result, Match)]
+    return matches if len(matches) == len(results) else []
 
 
 def _explain(doubt: Doubt | None, segments: Sequence[Judged]) -> tuple[str, str, str]:
@@ -237,32 +231,21 @@ def _explain(doubt: Doubt | None, segments: Sequence[Judged]) -> tuple[str, str,
 
 
 def _judge(segment: Segment, rules: Rules, home: str) -> Judged:
-    results: list[Match | Miss] = [
-        match_program(program, rules, home=home) for program in segment.programs
-    ]
-    if not segment.programs:
-        results.append(_BUILTIN)
-    if segment.files:
-        results.extend(_judge_files(segment, rules))
-    return Judged(segment, tuple(results))
+    programs = [match_program(program, rules, home=home) for program in segment.programs]
+    return Judged(segment, (*(programs or [_BUILTIN]), *_judge_files(segment, rules)))
 
 
 def _judge_files(segment: Segment, rules: Rules) -> Iterator[Miss]:
     for file in segment.files:
         shown = show(file.path, _SHOWN)
-        if file.writes:
-            if rules.redirects != "workspace":
-                yield Miss(
-                    f"it writes the file {shown!r}",
-                    "clawkit config set tools.exec.redirects workspace"
-                    if rules.may_write(file.path)
-                    else "",
-                    "redirect",
-                )
-            elif not rules.may_write(file.path):
-                why = "which is protected or not in the workspace"
-                yield Miss(f"it writes {shown!r}, {why}", "", "redirect")
-        elif not rules.may_read(file.path):
+        if file.writes and rules.redirects != "workspace":
+            helps = rules.may_write(file.path)
+            to_allow = "clawkit config set tools.exec.redirects workspace" if helps else ""
+            yield Miss(f"it writes the file {shown!r}", to_allow, "redirect")
+        elif file.writes and not rules.may_write(file.path):
+            why = "which is protected or not in the workspace"
+            yield Miss(f"it writes {shown!r}, {why}", "", "redirect")
+        elif not file.writes and not rules.may_read(file.path):
             yield Miss(f"it reads {shown!r}, which is not in the workspace", "", "redirect")
 
 

@@ -47,10 +47,7 @@ def combine(
     key: str = "tools.exec",
     where: str = "exec-approvals.json",
 ) -> Policy:
-    """The policy for one call; its own `security` and `ask` can only tighten it.
-
-    `key` (the settings) and `where` (the document) are used in messages.
-    """
+    """The policy for one call, which can only tighten it; `key` and `where` are for messages."""
     configured = settings.policy()
     security_now = strictest(strictest(configured[0], document.security), security)
     ask_now = most_asking(most_asking(configured[1], document.ask), ask)
@@ -121,13 +118,12 @@ def resolve_host(
     and has no effect elsewhere. Raises `ToolInputError` for a contradictory request and
     `ToolAuthorizationError` for one that is not allowed or not available.
     """
-    wanted = _read(requested)
-    place: HostName
-    if configured != "auto":
-        place = configured
-    else:
-        place = "sandbox" if sandboxed or "sandbox" in available else "gateway"
-    leaves = False
+    if requested is not None and requested not in get_args(Host):
+        known = ", ".join(get_args(Host))
+        raise ToolInputError(f"host: unknown host {one_line(requested, 40)!r}; use one of {known}")
+    wanted = None if requested == "auto" else cast("HostName | None", requested)
+    usual: HostName = "sandbox" if sandboxed or "sandbox" in available else "gateway"
+    place, leaves = usual if configured == "auto" else configured, False
     if place == "sandbox" and elevated:
         if wanted == "sandbox":
             raise ToolInputError(
@@ -155,15 +151,6 @@ def resolve_host(
     return Target("sandbox" if only else "auto")
 
 
-def _read(requested: str | None) -> HostName | None:
-    if requested is None or requested == "auto":
-        return None
-    if requested not in get_args(HostName):
-        known = ", ".join(get_args(Host))
-        raise ToolInputError(f"host: unknown host {one_line(requested, 40)!r}; use one of {known}")
-    return cast("HostName", requested)
-
-
 def _refuse(
     configured: Host, wanted: HostName, place: HostName, *, sandboxed: bool
 ) -> ToolAuthorizationError:
@@ -187,10 +174,8 @@ _KINDS = ("id", "e164", "username", "name", "channel")
 
 
 def check_elevated(config: Config, scope: Scope, *, local: bool) -> Level:
-    """The elevated level for this sender, at the local terminal or not.
-
-    Raises `ToolAuthorizationError` that names every setting that prevents it.
-    """
+    """The elevated level for this sender, `local` at the terminal. Raises `ToolAuthorizationError`
+    that names every setting that prevents it."""
     default = config.agents.defaults.elevated_default
     needed = list(_needed(config.tools.elevated, scope, local=local))
     ours = config.agents.get(scope.agent).tools.elevated
@@ -200,9 +185,8 @@ def check_elevated(config: Config, scope: Scope, *, local: bool) -> Level:
     if default == "off":
         needed.append("agents.defaults.elevatedDefault must not be 'off'")
     if needed:
-        raise ToolAuthorizationError(
-            f"elevated is refused; to allow it, {' and '.join(needed)}", reason="elevated"
-        )
+        why = f"elevated is refused; to allow it, {' and '.join(needed)}"
+        raise ToolAuthorizationError(why, reason="elevated")
     return "full" if default == "full" else "ask"
 
 
@@ -230,10 +214,8 @@ def _needed(elevated: Elevated, scope: Scope, *, local: bool, whose: str = "") -
 
 
 def _typed(written: str) -> Iterator[str]:
-    """The entry with its kind: without one, it is an id or a complete phone number.
-
-    What people can choose themselves, such as a username, requires an explicit kind.
-    """
+    """The entry with its kind: without one, it is an id or a complete phone number. What people can
+    choose themselves, such as a username, requires an explicit kind."""
     text = written.strip()
     kind, colon, name = text.partition(":")
     kind = kind.casefold()

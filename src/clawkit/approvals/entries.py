@@ -32,11 +32,8 @@ _LONE_SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 def matches_path(pattern: str, program: Program, home: str) -> bool:
-    """Whether the pattern matches the program.
-
-    A pattern without a slash matches only programs found in PATH; the caller must check that their
-    directory is trusted. `*` alone matches every program.
-    """
+    """Whether the pattern matches the program: without a slash, only one found in PATH, and the
+    caller must check that its directory is trusted; `*` alone, every program."""
     subject = _Subject.of(program)
     return subject is not None and subject.matches(pattern, home)
 
@@ -51,7 +48,10 @@ def find_entries(entries: Sequence[Entry], program: Program, home: str) -> list[
         entry
         for entry in entries
         if entry.pattern in texts
-        or (_is_wild(entry.pattern) and subject.matches(entry.pattern, home))
+        or (
+            (not is_fixed(entry.pattern) or entry.pattern.startswith("~"))
+            and subject.matches(entry.pattern, home)
+        )
     ]
     return sorted(found, key=lambda each: each.arg_pattern is None)
 
@@ -79,10 +79,6 @@ class _Subject(NamedTuple):
         if not is_path_pattern(pattern):
             return bool(self.name) and _compile(pattern, "")(self.name)
         return _is_absolute(pattern, home) and any(map(_compile(pattern, home), self.paths))
-
-
-def _is_wild(pattern: str) -> bool:
-    return "*" in pattern or "?" in pattern or pattern.startswith("~")
 
 
 def is_path_pattern(pattern: str) -> bool:
@@ -372,11 +368,9 @@ def describe_entry(entry: Entry) -> str:
     every = entry.pattern == "*" and isinstance(entry.args, str) and entry.args != "any"
     words = [f"the programs of the preset {entry.args!r}" if every else entry.pattern]
     if entry.arg_pattern is not None:
-        exact = entry.arg_pattern.startswith(EXACT)
+        like = f"with arguments like /{entry.arg_pattern}/"
         words.append(
-            "with exactly these arguments"
-            if exact
-            else f"with arguments like /{entry.arg_pattern}/"
+            "with exactly these arguments" if entry.arg_pattern.startswith(EXACT) else like
         )
     match entry.args:
         case ArgRule() as rule:

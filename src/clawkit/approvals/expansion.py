@@ -5,36 +5,31 @@ from __future__ import annotations
 import os
 import re
 import stat
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import lru_cache
-from typing import Any, NamedTuple, TypeVar, assert_never
+from typing import NamedTuple, assert_never
 
 from clawkit.approvals.shell_words import Glob, Redirect, Text, Tilde, Variable, Word, quote
 from clawkit.approvals.types import Doubt, FileUse
 from clawkit.text import one_line
 
 MAX_LOOKUPS = 500
-"""Limit for different files, because each lookup costs system calls and a command can name
-thousands."""
+"""Limit for different files: each costs system calls, and a command can name thousands."""
 MAX_SCRIPTS = 4
 """Nesting of interpreters that are scripts themselves; the kernel follows no more either."""
-
 _MAX_PATH = 4096
 """PATH_MAX: longer paths are not followed."""
 _HEAD = 256
 _LOADER = re.compile(
-    r"ld-linux.*|ld-musl.*|ld-uclibc.*|ld\.so.*|ld64\.so.*|ld-.*\.so(?:\..*)?"
+    r"ld-linux.*|ld-musl.*|ld-uclibc.*|ld(?:32|64)?\.so.*|ld-.*\.so(?:\..*)?"
     r"|libc\.so|libc\.musl-.*|linker(?:64)?",
     re.IGNORECASE | re.DOTALL,
 )
 
-
-T = TypeVar("T")
-_LOOKUPS: ContextVar[dict[tuple[Callable[[str], Any], str], Any] | None] = ContextVar(
-    "_LOOKUPS", default=None
-)
+_LOOKUPS: ContextVar[dict[str, str] | None] = ContextVar("_LOOKUPS", default=None)
+"""Directories with links resolved, inside `cached_lookups`."""
 
 
 class Found(NamedTuple):
@@ -73,27 +68,18 @@ class Finder:
         return found
 
     def place(self, path: str, cwd: str | None, at: int) -> str:
-        """The normalized absolute path. Raises `Doubt` if it depends on an unknown directory or on
-        links."""
+        """The normalized absolute path. Raises `Doubt` if an unknown directory or links matter."""
         whole = self._join(path, cwd)
         if whole is None:
-            raise Doubt(
-                f"cannot determine which directory {one_line(path, 40)!r} is relative to; use an "
-                "absolute path, or && after cd",
-                at,
-                "cwd",
-            )
+            why = f"cannot determine which directory {one_line(path, 40)!r} is relative to"
+            raise Doubt(f"{why}; use an absolute path, or && after cd", at, "cwd")
         place = self._places.get(whole)
         if place is None:
             self.count(at)
             place = self._places[whole] = normalize_path(whole)
         if not place:
-            raise Doubt(
-                f"{one_line(path, 40)!r} may be a different file once links are resolved; "
-                "write it without ..",
-                at,
-                "path",
-            )
+            why = f"{one_line(path, 40)!r} may be a different file once links are resolved"
+            raise Doubt(f"{why}; write it without ..", at, "path")
         return place
 
     def directory(self, path: str, cwd: str | None, at: int) -> tuple[str | None, bool]:
@@ -182,8 +168,7 @@ _plain_folders = lru_cache(maxsize=16)(_folders)
 
 
 def normalize_path(whole: str) -> str:
-    """An absolute path without dots and repeated slashes; empty if links could make the result a
-    different file."""
+    """An absolute path without dots and repeated slashes; empty if links make that another file."""
     if "//" not in whole and "/." not in whole and not whole.endswith("/"):
         return whole
     place = "/" + os.path.normpath(whole).lstrip("/")
@@ -196,25 +181,12 @@ def normalize_path(whole: str) -> str:
 
 @contextmanager
 def cached_lookups() -> Iterator[None]:
-    """Look up every path only once inside this block: a decision is based on one state of the
-    file system."""
+    """Look up each path once in this block: a decision is based on one state of the files."""
     token = _LOOKUPS.set({})
     try:
         yield
     finally:
         _LOOKUPS.reset(token)
-
-
-def cached_lookup(look: Callable[[str], T], path: str) -> T:
-    """`look(path)`, cached within `cached_lookups`."""
-    seen = _LOOKUPS.get()
-    if seen is None:
-        return look(path)
-    key = look, path
-    if key not in seen:
-        seen[key] = look(path)
-    found: T = seen[key]
-    return found
 
 
 def resolve_links(path: str) -> str:
@@ -224,7 +196,13 @@ def resolve_links(path: str) -> str:
     if "//" in path or "/." in path or path[-1:] == "/":
         return os.path.realpath(path)
     folder, _, name = path.rpartition("/")
-    whole = f"{cached_lookup(_resolve_folder, folder)}/{name}"
+    seen = _LOOKUPS.get()
+    found = seen.get(folder) if seen is not None else None
+    if found is None:
+        found = _resolve_folder(folder)
+        if seen is not None:
+            seen[folder] = found
+    whole = f"{found}/{name}"
     return os.path.realpath(whole) if _is_link(whole) else whole
 
 
@@ -259,11 +237,8 @@ def _read_head(path: str) -> bytes:
 def _refuse_loader(path: str, at: int) -> None:
     name = path.rpartition("/")[2]
     if name[:2].lower() in ("ld", "li") and _LOADER.fullmatch(name):
-        raise Doubt(
-            f"{one_line(name, 40)!r} is a loader, which can run any file; name the program itself",
-            at,
-            "loader",
-        )
+        why = f"{one_line(name, 40)!r} is a loader, which can run any file"
+        raise Doubt(f"{why}; name the program itself", at, "loader")
 
 
 def _unclear(path: str, why: str, at: int) -> Doubt:
@@ -419,9 +394,8 @@ def redirect(node: Redirect, context: ExpansionContext, cwd: str | None, finder:
             # Standard input from another descriptor could be anything.
             to_input = node.fd == 0 or (node.fd is None and node.operator == "<&")
             if value.text not in ("0", "1", "2") or (to_input and value.text != "0"):
-                raise Doubt(
-                    "only file descriptors 0, 1 and 2 may be duplicated", node.start, "redirect"
-                )
+                why = "only file descriptors 0, 1 and 2 may be duplicated"
+                raise Doubt(why, node.start, "redirect")
             return Opened(f"{number}{node.operator}{value.text}")
         case "&>" | "&>>" if node.fd is not None:
             raise Doubt(f"{number}{node.operator} is not understood", node.start, "redirect")
@@ -444,9 +418,6 @@ def _open(node: Redirect, operator: str, path: str, finder: Finder, cwd: str | N
     if place == "/dev/null":
         return Opened(shown)
     if place.startswith(("/dev/", "/proc/")) or place in ("/dev", "/proc"):
-        raise Doubt(
-            f"{one_line(place, 40)!r} is not a regular file; /dev/null and 2>&1 are understood",
-            node.start,
-            "redirect",
-        )
+        why = f"{one_line(place, 40)!r} is not a regular file; /dev/null and 2>&1 are understood"
+        raise Doubt(why, node.start, "redirect")
     return Opened(shown, FileUse(place, node.operator != "<"))

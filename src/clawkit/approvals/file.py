@@ -116,8 +116,7 @@ class Document:
         return DocPolicy(security, ask, fallback, frozenset(_BUILT_IN.keys() - given.keys()))
 
     def entries_for(self, agent: str) -> tuple[Entry, ...]:
-        """The entries of all agents, then the agent's own; those that may leave the sandbox
-        first."""
+        """All agents' entries, then its own; those that may leave the sandbox first."""
         return self._entries.get(_canonical(agent)) or self._entries.get(EVERY, ())
 
 
@@ -137,11 +136,8 @@ def read_document(path: str) -> Document:
 def edit(
     path: str, change: Callable[[dict[str, Any]], None], *, wait_s: float = LOCK_WAIT_S
 ) -> Document:
-    """Apply `change` to the data of the document, which is created if missing.
-
-    Holds a lock, waiting up to `wait_s` for other processes. Nothing is written if the document is
-    invalid before or after the change. Raises `BadDocumentError`.
-    """
+    """Apply `change` to the data of the document, which is created if missing, under a lock.
+    Nothing is written if it is invalid before or after the change. Raises `BadDocumentError`."""
     with _writing(path, wait_s) as data:
         before = _parse(path, data)
         raw = before.raw if before.exists else {"version": _VERSION, "defaults": dict(_DEFAULTS)}
@@ -150,11 +146,8 @@ def edit(
 
 
 def replace(path: str, new_text: str, base: str | None) -> Document:
-    """Replace the document with the revision `base`, or any if None.
-
-    A text without a token keeps the existing one. Raises `BadDocumentError` for invalid text and
-    `ConflictError` if the file has changed.
-    """
+    """Replace the document with the revision `base`, or any if None, keeping a token that the text
+    lacks. Raises `BadDocumentError` for invalid text, `ConflictError` for another revision."""
     name = f"the new {os.path.basename(path)}"
     raw = _parse(name, new_text.encode("utf-8", "surrogatepass")).raw
     with _writing(path, LOCK_WAIT_S) as data:
@@ -174,11 +167,8 @@ def replace(path: str, new_text: str, base: str | None) -> Document:
 
 
 def add_entry(path: str, agent: str, entry: Entry) -> tuple[Document, bool]:
-    """Add an entry for an agent, or for all (`*`); the second value says whether it was new.
-
-    An existing entry for the same calls is updated instead. Raises ToolInputError for an invalid
-    agent name, and whatever `edit` raises.
-    """
+    """Add an entry for an agent, or for all (`*`), or update the one for the same calls; also
+    returns whether that changed anything. Raises `ToolInputError` for an invalid agent name."""
     from clawkit.approvals.entries import entry_to_json
 
     name, added = _agent_name(agent), True
@@ -218,10 +208,8 @@ def _merge(old: Entry, new: Entry) -> Entry:
 
 
 def remove_entry(path: str, agent: str | None, which: str) -> tuple[Document, Item]:
-    """Remove an entry by id, id prefix or pattern, from one agent or (None) from any.
-
-    Raises ToolInputError, listing the candidates, unless exactly one entry matches.
-    """
+    """Remove an entry by id, id prefix or pattern, from one agent or (None) from any. Raises
+    `ToolInputError`, listing the candidates, unless exactly one entry matches."""
     removed: list[Item] = []
 
     def change(raw: dict[str, Any]) -> None:
@@ -247,24 +235,21 @@ def _find_entry(which: str, items: list[Item]) -> Item:
     )
     if len(found) == 1:
         return found[0]
+    from clawkit.approvals.entries import describe_entry
+
     shown = repr(one_line(which, 80))
     start = (
         f"{shown} matches several entries" if found else f"no entry has the id or pattern {shown}"
     )
-    from clawkit.approvals.entries import describe_entry
-
-    lines = [
-        f"  {item.entry.id}  {item.agent}  {describe_entry(item.entry)}"
-        for item in (found or items)[:_LISTED]
-    ]
-    raise ToolInputError("\n".join([f"{start}. Use one of these ids:" if lines else start, *lines]))
+    start += ". Use one of these ids:" if items else ""
+    listed = (found or items)[:_LISTED]
+    lines = (f"  {item.entry.id}  {item.agent}  {describe_entry(item.entry)}" for item in listed)
+    raise ToolInputError("\n".join([start, *lines]))
 
 
 def note_use(path: str, ids: Mapping[str, tuple[str, str]], now_ms: int) -> None:
-    """Record the last use of entries: by id, the command (redacted) and the resolved path.
-
-    At most once a minute per entry. Best effort: failures are only logged.
-    """
+    """Record the last use of entries (by id: redacted command, resolved path), at most once a
+    minute each. Failures are only logged."""
 
     def is_due(item: Item) -> bool:
         if item.entry.id not in ids:
@@ -328,12 +313,9 @@ def _read_bytes(path: str) -> bytes | None:
             if not stat.S_ISREG(info.st_mode):
                 raise BadDocumentError(path, "is not a regular file. Remove it")
             _check_owner(path, info)
-            parts, left = [], MAX_BYTES + 1
             # One byte over the limit is enough to detect a file that is too large.
-            while left and (part := os.read(fd, left)):
-                parts.append(part)
-                left -= len(part)
-            return b"".join(parts)
+            with open(fd, "rb", closefd=False) as file:
+                return file.read(MAX_BYTES + 1)
         finally:
             os.close(fd)
     except FileNotFoundError:

@@ -100,17 +100,16 @@ class LocalGate:
         granted = self._granted.get((request.agent, request.session), NO_GRANTS)
         request = request._replace(granted=granted)
         decision = await self._judged(request)
-        if decision.verdict != "deny":
-            await ready(_find_scripts(request, decision))
-            if self._before is not None:
-                await self._before()
+        if decision.verdict == "deny":
+            raise self._refuse(request, decision, decision.reason, "security")
+        await ready(_find_scripts(request, decision))
+        if self._before is not None:
+            await self._before()
         if decision.verdict == "allow":
             self._write(request, decision, "allow")
             await self._note_use(decision)
             self._reset_refusals(request)
             return self._admit(request, decision)
-        if decision.verdict == "deny":
-            raise self._refuse(request, decision, decision.reason, "security")
         if self._was_allowed(request, decision):
             self._write(request, decision, "allow", by=SESSION)
             self._reset_refusals(request)
@@ -152,7 +151,6 @@ class LocalGate:
         task.add_done_callback(self._tasks.discard)
 
     async def finish(self) -> None:
-        """Wait until all questions are answered and everything approved has run."""
         while self._tasks:
             await asyncio.wait(tuple(self._tasks))
 

@@ -24,9 +24,7 @@ _FORMATS = words_of(
     """wipefs blkdiscard fdisk sfdisk cfdisk gdisk sgdisk parted mkswap mke2fs mkdosfs mkntfs
     badblocks cryptsetup pvcreate pvremove vgremove lvremove zpool"""
 )
-_READ_ONLY_FLAGS = frozenset(
-    ("-l", "--list", "-V", "--version", "-h", "--help", "-d", "--dump", "-J")
-)
+_READ_ONLY_FLAGS = words_of("-l --list -V --version -h --help -d --dump -J")
 _PRECIOUS = words_of(
     """/ /bin /boot /dev /etc /home /lib /lib64 /opt /proc /root /sbin /srv /sys /usr /var /Users
     /System /Library /Applications"""
@@ -41,8 +39,7 @@ _GIT_READ_ONLY = frozenset(("status", "log", "diff", "show", "rev-parse", "branc
 _CLAWKIT = frozenset(("clawkit", "openclaw"))
 _CHECKED = _FORMATS | _REMOVERS | _WRITERS | _CLAWKIT
 _READ_ONLY_VERBS = words_of(
-    """pending get check log suggest list explain schema validate file --help -h
-    --version"""
+    "pending get check log suggest list explain schema validate file --help -h --version"
 )
 _QUOTES = re.compile(r"[\"'\\]")
 _NAME = r"[A-Za-z_:.][\w:.-]*"
@@ -53,7 +50,6 @@ _END = r"[;&|()<>`\n{}]"
 _CANDIDATE = rf"(?<![\w.-])(?:{'|'.join(sorted(_CHECKED))}|(?:mkfs|newfs)\S{{0,20}})(?=[\s;&|)]|$)"
 _MAX_CANDIDATES, _MAX_CHARACTERS, _MAX_ARGUMENTS, _MAX_FUNCTIONS = 64, 1_000, 20, 20
 """Limits for a command that is not understood; removing a directory takes less."""
-
 
 _SUSPECT = re.compile(
     rf"mkfs|newfs|{'|'.join(sorted(_FORMATS))}|/dev/(?!null\b)|\brm\b|\bch(?:mod|own|grp)\b|\bmv\b"

@@ -27,32 +27,26 @@ from clawkit.approvals.types import Arg, Program, Segment
 
 POSIX_SHELLS = frozenset({"sh", "bash", "dash", "ash"})
 OTHER_SHELLS = words_of(
-    """
-    ksh mksh lksh oksh pdksh yash zsh posh rbash rksh rzsh bosh pbosh mrsh loksh osh ysh csh tcsh
+    """ksh mksh lksh oksh pdksh yash zsh posh rbash rksh rzsh bosh pbosh mrsh loksh osh ysh csh tcsh
     fish nu nushell elvish xonsh ion oil rc es scsh pwsh powershell cmd hush msh lash git-shell
-    rssh scponly
-    """
+    rssh scponly"""
 )
 SHELLS = POSIX_SHELLS | OTHER_SHELLS
 
 # Interpreters whose options are not known: those that run a script and exit, and those that
 # continue with standard input.
 _RARE = words_of(
-    """
-    Rscript littler lua julia elixir guile groovy scala scala-cli amm clojure clj bb raku rakudo
+    """Rscript littler lua julia elixir guile groovy scala scala-cli amm clojure clj bb raku rakudo
     perl6
     runghc runhaskell ghc escript osascript expect expectk tclsh wish jimsh ocaml clisp racket gosh
     fennel janet hy gst octave octave-cli kotlin swift coffee ts-node tsx esno lsc qjs d8 js jsc
     rhino ipython jython micropython graalpy jruby truffleruby rbx hhvm luau dotnet-script rexx
-    regina squirrel dart m4 php php-cgi php-cli bun deno
-    """
+    regina squirrel dart m4 php php-cgi php-cli bun deno"""
 )
 _INTERACTIVE = words_of(
-    """
-    R iex irb jirb pry ghci jshell jjs groovysh utop bpython ptpython gdb lldb swipl gprolog erl
+    """R iex irb jirb pry ghci jshell jjs groovysh utop bpython ptpython gdb lldb swipl gprolog erl
     werl sbcl ecl ccl abcl scheme chez chezscheme mit-scheme csi gsi gp maxima gforth scilab fsi
-    fsharpi csharp picolisp pil newlisp phpdbg matlab
-    """
+    fsharpi csharp picolisp pil newlisp phpdbg matlab"""
 )
 
 
@@ -104,11 +98,7 @@ _GRAMMARS = {
     ),
     "perl": Grammar(
         make_table(
-            flag="aclnpstTUwWX",
-            attached="CFi",
-            loads="IM",
-            code="eE",
-            about="hvV --help --version",
+            flag="aclnpstTUwWX", attached="CFi", loads="IM", code="eE", about="hvV --help --version"
         )
     ),
     "awk": Grammar(
@@ -162,7 +152,6 @@ _KNOWN: dict[str, str] = {
     **dict.fromkeys(("xargs", "gxargs"), "xargs"),
 }
 _VERSIONED = re.compile(r"([A-Za-z]+(?:-[A-Za-z]+)*?)[-.]?\d", re.ASCII)
-_LONGEST = 64
 _MAX_NAME = 255
 """Longer names are cut, because no file name is longer."""
 _ABOUT = ("--version", "--help")
@@ -204,7 +193,9 @@ class Called:
 
 
 @lru_cache(maxsize=1024)
-def _family(name: str) -> str:
+def family(name: str) -> str:
+    """The language or shell that a base name stands for, ignoring versions (`python3.11` is
+    `python`); empty for other programs."""
     name = name.removesuffix(".exe").removesuffix("-static").removesuffix("-dbg")
     if (found := _KNOWN.get(name)) is not None:
         return found
@@ -214,22 +205,10 @@ def _family(name: str) -> str:
     return _KNOWN.get(versioned[1], "")
 
 
-def family(name: str) -> str:
-    """The language or shell that a base name stands for, ignoring versions (`python3.11` is
-    `python`); empty for other programs."""
-    return _family(name) if len(name) <= _LONGEST else ""
-
-
-@lru_cache(maxsize=1024)
-def _names(*paths: str) -> frozenset[str]:
-    return frozenset(base_name(path)[:_MAX_NAME] for path in paths)
-
-
 def names_of(program: Program) -> frozenset[str]:
     """The base names of a program: as typed, as found, and with links resolved."""
-    name = program.name
-    names = _names if len(name) <= _LONGEST else _names.__wrapped__
-    return names(name, program.resolved, program.real)
+    paths = program.name, program.resolved, program.real
+    return frozenset(base_name(path)[:_MAX_NAME] for path in paths)
 
 
 @lru_cache(maxsize=1024)
@@ -260,16 +239,13 @@ def how_called(program: Program) -> Called:
     code = next((call.code for call in calls if call.code), "")
     reads = next((call.reads for call in calls if call.reads), "")
     script = calls[0].script if len(calls) == 1 and not (code or reads) else None
-    if script is not None and (script.glob or not script.text):
-        script = None
-    return Called(code, reads, script, by_shell)
+    is_certain = script is not None and not script.glob and script.text
+    return Called(code, reads, script if is_certain else None, by_shell)
 
 
 def find_scripts(segments: Sequence[Segment]) -> list[Script]:
-    """The Python and JavaScript files that a command runs, if their directory is certain.
-
-    Stops after a part that may write files: the current file may not be the one that will run.
-    """
+    """The Python and JavaScript files that a command runs, if their directory is certain, up to a
+    part that may write files: the current file may not be the one that will run."""
     found: dict[Script, None] = {}
     may_write = False
     for segment in segments:

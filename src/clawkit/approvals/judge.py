@@ -10,24 +10,10 @@ from operator import or_
 from msgspec.structs import replace
 
 from clawkit.approvals.effective_policy import combine
-from clawkit.approvals.file import (
-    NO_DOCUMENT,
-    BadDocumentError,
-    DocPolicy,
-    Document,
-    read_document,
-)
+from clawkit.approvals.file import NO_DOCUMENT, BadDocumentError, DocPolicy, Document, read_document
 from clawkit.approvals.hardline import may_be_hardline
 from clawkit.approvals.protocols import Request
-from clawkit.approvals.types import (
-    Decision,
-    Entry,
-    Policy,
-    Rules,
-    allow_all,
-    refuse_all,
-    sandbox_all,
-)
+from clawkit.approvals.types import Decision, Entry, Policy, Rules, allow_all, refuse_all
 from clawkit.config.sections.tools import Ask, Exec, Security
 from clawkit.process.protocols import NO_GRANTS
 
@@ -62,8 +48,7 @@ class Judge:
         try:
             document = read_document(self.document)
         except BadDocumentError as error:
-            said = str(error)
-            return Decision("deny", Policy("deny", "off"), said, code="document")
+            return Decision("deny", Policy("deny", "off"), str(error), code="document")
         policy = self._policy(document, request.security, request.ask)
         rules = self.rules(document)
         if (known := self._decide_unparsed(request, policy, rules)) is not None:
@@ -94,7 +79,9 @@ class Judge:
         if request.access != NO_GRANTS or "detach" in request.modes:
             return None
         if request.wanted == "sandbox" or not rules.entries:
-            return refuse_all(policy) or sandbox_all(request.command, policy)
+            words, run = "it runs in the sandbox", request.command
+            sandboxed = Decision("allow", policy, words, code="sandbox", run=run, place="sandbox")
+            return refuse_all(policy) or sandboxed
         return None
 
     def _policy(self, document: Document, security: Security | None, ask: Ask | None) -> Policy:
@@ -102,12 +89,7 @@ class Judge:
         policy = self._policies.get((floor, security, ask))
         if policy is None:
             policy = self._policies[floor, security, ask] = combine(
-                self.settings,
-                floor,
-                security=security,
-                ask=ask,
-                key=self.key,
-                where=self.document,
+                self.settings, floor, security=security, ask=ask, key=self.key, where=self.document
             )
         return policy
 
@@ -132,7 +114,6 @@ class Judge:
 
 
 def _analyze_and_decide(request: Request, policy: Policy, rules: Rules) -> Decision:
-
     from clawkit.approvals.allow_always import make_offers, offer_access
     from clawkit.approvals.analysis import analyze
     from clawkit.approvals.decide import decide

@@ -32,8 +32,7 @@ class Opaque(NamedTuple):
 
 
 _BLOCKED = words_of(
-    """
-    sudo sudoedit sudo-rs doas su su-exec runuser run0 pkexec gosu setpriv setuidgid envuidgid
+    """sudo sudoedit sudo-rs doas su su-exec runuser run0 pkexec gosu setpriv setuidgid envuidgid
     envdir chpst sg newgrp gksu gksudo kdesu kdesudo beesu capsh runcon aa-exec
     chroot fakechroot fakeroot unshare nsenter bwrap firejail minijail0 nsjail proot systemd-nspawn
     machinectl lxc-attach lxc-execute lxc-start schroot pivot_root switch_root sandbox-exec
@@ -53,22 +52,15 @@ _BLOCKED = words_of(
     run-parts chronic ifne mispipe pee zrun vipe logsave retry socat
     cross-env cross-env-shell env-cmd dotenv dotenvx chamber
     ccache sccache distcc icecc bear scan-build intercept-build libtool
-    wine wine64 wine32 box64 box86
-    """
+    wine wine64 wine32 box64 box86"""
 )
 
 _REMOTE = words_of(
-    """
-    ssh slogin autossh mosh rsh remsh rlogin rexec dbclient plink pssh parallel-ssh pdsh clush
-    """
+    "ssh slogin autossh mosh rsh remsh rlogin rexec dbclient plink pssh parallel-ssh pdsh clush"
 )
-
 _CARRIERS = words_of(
-    """
-    xargs gxargs npx pnpx bunx uvx corepack nix-shell eval source . builtin coproc
-    """
+    "xargs gxargs npx pnpx bunx uvx corepack nix-shell eval source . builtin coproc"
 )
-
 # Sub-commands that start a program named in the arguments. Some tools accept abbreviations.
 _STARTERS: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(words_of("pipx uv poetry conda mamba micromamba pdm rye snap"), ("run",)),
@@ -113,12 +105,9 @@ _KINDS: dict[str, str] = {
     **{name: name for name in (*_STARTERS, *_PACKAGES)},
     "yarnpkg": "yarn",
 }
-_LOADER = re.compile(r"ld(?:64|32)?(?:-[\w.-]+)?\.so(?:\.\d+)*", re.ASCII)
 _VERSION = re.compile(r"[-.]?\d[\d.]*\Z|\.exe\Z|-static\Z", re.ASCII)
 _LONGEST = 65
 _OTHER_KIND = Opaque("its name resolves to a program of another kind", "blocked-wrapper")
-
-
 _ALWAYS_OPAQUE = {
     "blocked": Opaque("it starts another program in a different context", "blocked-wrapper"),
     "remote": Opaque("it runs commands on another machine", "remote"),
@@ -253,8 +242,7 @@ def _place(argv: tuple[Arg, ...], files: list[Arg]) -> tuple[Arg, ...] | None:
 
 
 class Inner(NamedTuple):
-    """The command that a wrapper starts: it begins at the word `at`, or that word is code for a
-    POSIX shell."""
+    """What a wrapper starts: the command from the word `at` on, or the shell code in it."""
 
     at: int
     is_text: bool = False
@@ -283,24 +271,19 @@ _USUAL_PLACES = ("/bin", "/usr/bin")
 
 # Called by any other name, the single coreutils binary takes the program from its options.
 _COREUTILS = words_of(
-    """
-    [ arch b2sum base32 base64 basename basenc cat chcon chgrp chmod chown chroot cksum comm cp
+    """[ arch b2sum base32 base64 basename basenc cat chcon chgrp chmod chown chroot cksum comm cp
     csplit cut date dd df dir dircolors dirname du echo env expand expr factor false fmt fold groups
     head hostid hostname id install join kill link ln logname ls md5sum mkdir mkfifo mknod mktemp mv
     nice nl nohup nproc numfmt od paste pathchk pinky pr printenv printf ptx pwd readlink realpath
     rm rmdir runcon seq sha1sum sha224sum sha256sum sha384sum sha512sum shred shuf sleep sort split
     stat stdbuf stty sum sync tac tail tee test timeout touch tr true truncate tsort tty uname
-    unexpand uniq unlink uptime users vdir wc who whoami yes
-    """
+    unexpand uniq unlink uptime users vdir wc who whoami yes"""
 )
 
 
 def look_through(names: frozenset[str], argv: Sequence[Arg]) -> Inner | Opaque | None:
-    """What a program starts with these arguments; None if it is not a wrapper.
-
-    `names` are its base names: as typed, as found, with links resolved. A shell with a script file
-    is not a wrapper either: see `how_called`.
-    """
+    """What a program with these base `names` starts; None if it is not a wrapper, and for a shell
+    with a script file: see `how_called`."""
     typed = base_name(argv[0].text)
     known = (names | {typed}) - {""}
     shared = {name for name in known if name.startswith(("busybox", "toybox", "coreutils"))}
@@ -345,7 +328,7 @@ def _kind(name: str) -> str:
         return "shell" if shell in POSIX_SHELLS else "other-shell"
     if (found := _KINDS.get(name)) is not None:
         return found
-    if _LOADER.fullmatch(name) or name.startswith(("qemu-", "s6-", "proxychains")):
+    if name.startswith(("qemu-", "s6-", "proxychains")):
         return "blocked"
     # `strace-6.1` is strace; only kinds that are always opaque may be guessed like this.
     return _KINDS.get(_VERSION.sub("", name), "")

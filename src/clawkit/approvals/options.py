@@ -1,5 +1,4 @@
-"""Arguments of programs: a table-driven option parser, tables of flags and sub-commands, and what
-an argument may expand to.
+"""Arguments of programs: a table-driven option parser, and tables of flags and sub-commands.
 
 The parser reads options as getopt does, and unknown options are errors. The other tables list what
 to look for; anything not listed passes.
@@ -23,7 +22,6 @@ _STARS = re.compile(r"\*+")
 
 
 def words_of(text: str) -> frozenset[str]:
-    """The words of a text, as a set."""
     return frozenset(text.split())
 
 
@@ -116,11 +114,10 @@ def read_options(
     permutes: bool = False,
     numbers: bool = False,
 ) -> Iterator[Option]:
-    """The options and operands of a call, in order.
+    """The options and operands of a call, in order. Raises `OptionError` for an unknown option, a
+    missing value, and a glob in the place of an option or a value.
 
-    `groups`: `-ab` means `-a -b`. `permutes`: options may follow operands. `numbers`: `-5` is a
-    number. Raises `OptionError` for an unknown option, a missing value, and a glob in the place of
-    an option or a value.
+    `groups`: `-ab` means `-a -b`. `permutes`: options may follow operands. `numbers`: `-5` is one.
     """
     index, only_operands = 1, False
     while index < len(argv):

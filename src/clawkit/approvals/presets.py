@@ -12,13 +12,7 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import NamedTuple
 
-from clawkit.approvals.arguments import (
-    find_code,
-    find_destination,
-    find_steering,
-    read_git,
-    show,
-)
+from clawkit.approvals.arguments import find_code, find_destination, find_steering, read_git, show
 from clawkit.approvals.options import (
     OPERAND,
     CommandTable,
@@ -101,12 +95,11 @@ def check_look(program: Program, rules: Rules) -> Match | str:
     if cwd is None:
         return "cannot determine the directory it runs in; use && after cd"
     profile = LOOKS[name]
+    found: list[str] | str = []
     if profile is not None:
         found = _find_files(name, profile, program)
     elif name == "find":
         found = _read_find(program.argv)
-    else:
-        found = []
     if isinstance(found, str):
         return found
     for file in found:
@@ -136,11 +129,9 @@ def _find_files(name: str, profile: Profile, program: Program) -> list[str] | st
     call = read_call(name, profile, program, looks=True)
     if isinstance(call, str):
         return call
-    words = call.words
-    if name in ("grep", "rg") and not call.has_pattern(name):
-        words = words[1:]
+    has_operand = name in ("grep", "rg") and not call.has_pattern(name)
     here = name in _HERE or not call.seen.isdisjoint(_RECURSIVE)
-    return list(words) or (["."] if here else [])
+    return list(call.words[has_operand:]) or (["."] if here else [])
 
 
 def _read_find(argv: Sequence[Arg]) -> list[str] | str:
@@ -170,6 +161,17 @@ _NAME = re.compile(r"[A-Za-z0-9@][\w./@{}^~-]*", re.ASCII)
 """Name of a remote or branch: not a URL, and neither forced nor deleted."""
 
 
+def _list(text: str) -> frozenset[str]:
+    return frozenset(each.strip() for line in text.split("\n") for each in line.split(","))
+
+
+def _only(rows: Mapping[str, str]) -> Mapping[str, frozenset[str]]:
+    return {key: words_of(text) for key, text in rows.items()}
+
+
+_ABOUT = dict.fromkeys(("--version", "version", "-V", "-v"), "")
+
+
 class Preset(NamedTuple):
     """The allowed calls of a program."""
 
@@ -177,7 +179,7 @@ class Preset(NamedTuple):
     programs: frozenset[str]
     commands: frozenset[str] = frozenset()
     """First one or two words of allowed calls; any other arguments not in `refused` may follow."""
-    only: Mapping[str, frozenset[str]] = MappingProxyType({})
+    only: Mapping[str, frozenset[str]] = MappingProxyType(_only(_ABOUT))
     """The same for calls that may have only these other arguments."""
     refused: CommandTable = MappingProxyType({})
     """Refused flags, by the first word of the command."""
@@ -190,15 +192,6 @@ class Preset(NamedTuple):
     """Allowed interpreters if the program is a script."""
 
 
-def _list(text: str) -> frozenset[str]:
-    return frozenset(each.strip() for line in text.split("\n") for each in line.split(","))
-
-
-def _only(rows: Mapping[str, str]) -> Mapping[str, frozenset[str]]:
-    return {key: words_of(text) for key, text in rows.items()}
-
-
-_ABOUT = dict.fromkeys(("--version", "version", "-V", "-v"), "")
 _GIT_READ = """status, log, show, diff, whatchanged, shortlog, ls-files, ls-tree, rev-parse, blame
     rev-list, grep, describe, cat-file, merge-base, name-rev, for-each-ref, show-ref, show-branch
     cherry, check-ignore, check-attr, count-objects, diff-tree, diff-index, range-diff
@@ -271,7 +264,6 @@ PRESETS: Mapping[str, Preset] = MappingProxyType(
                 """list, show, check, freeze, inspect, index versions, config list, config get
                 cache dir, cache info, cache list, debug"""
             ),
-            _only(_ABOUT),
             grants=Grants(network=True, write=("~/.cache/pip",)),
             interpreters=frozenset({"env", "python", "pypy"}),
         ),
@@ -282,7 +274,6 @@ PRESETS: Mapping[str, Preset] = MappingProxyType(
                 """metadata, tree, locate-project, pkgid, read-manifest, search, info, fmt --check
                 --list"""
             ),
-            _only(_ABOUT),
             grants=Grants(network=True, write=("~/.cargo/registry", "~/.cargo/git")),
         ),
         "docker": Preset(
@@ -295,7 +286,6 @@ PRESETS: Mapping[str, Preset] = MappingProxyType(
                 image history, volume ls, volume inspect, network ls, network inspect, system df
                 system info, version"""
             ),
-            _only(_ABOUT),
             grants=Grants(sockets=True, write=("/run/docker.sock", "/var/run/docker.sock")),
         ),
         "python": Preset(
@@ -314,7 +304,6 @@ PRESETS: Mapping[str, Preset] = MappingProxyType(
     }
 )
 
-
 FOLLOWING = ("python",)
 """Presets for programs that projects link to, as in a virtual environment: the target of the link
 counts."""
@@ -329,8 +318,7 @@ _GIT_LOOK = Preset(
 
 
 def check_preset(name: str, program: Program, script: str, rules: Rules) -> Match | str:
-    """A match for a call allowed by a preset, or why not; empty for another program. `script` is
-    the file passed to an interpreter."""
+    """A match for a call that runs `script`, or why not; empty if the preset is for others."""
     preset = PRESETS.get(name)
     if preset is None:
         return f"unknown preset {show(name)!r}; use one of {', '.join(PRESETS)}"

@@ -15,6 +15,7 @@ from clawkit.approvals.protocols import Request
 from clawkit.approvals.types import Decision, Miss, Place
 from clawkit.core.approval import Lasting, Question
 from clawkit.redact import MASK, Redactor, is_secret_name
+from clawkit.terminal_text import wrap
 from clawkit.text import one_line, printable
 
 _ACTIVE = "$`;|&<>(){}[]\\'\"~!?# \t\n"
@@ -35,7 +36,6 @@ _MODES = {
 }
 _SESSION = "exactly this command for this session"
 _ACCESS = "this access for every command of this session that requests it"
-
 
 _PLACES: Mapping[Place, str] = {
     "sandbox": "in the sandbox",
@@ -107,8 +107,7 @@ def _notes(request: Request, decision: Decision, redactor: Redactor) -> Iterator
 
 
 def show(text: str, redactor: Redactor) -> str:
-    """Mask secrets, unless that would hide active shell syntax. Destinations are never hidden: a
-    masked URL keeps its host."""
+    """Mask secrets, unless that would hide active shell syntax; destinations are never hidden."""
     masked = redactor.text(text)
     if masked is text or any(text.count(char) != masked.count(char) for char in _ACTIVE):
         return text
@@ -241,15 +240,11 @@ def render(question: Question, surface: Surface = "terminal", *, width: int | No
         # The title would only repeat the command.
         title = "Run this command?"
 
-    def folded(lines: list[str]) -> Iterator[str]:
-        return (row for line in lines for row in fold(line, width, "  ", "      "))
+    def wrapped(lines: list[str], first: str = "  ", rest: str = "      ") -> Iterator[str]:
+        return (row for line in lines for row in wrap(line, width, first, rest, marks=1))
 
-    rows = [
-        *fold(title, width),
-        *folded(before),
-        *(row for line in command.split("\n") if command for row in fold(line, width, _BAR)),
-        *folded(after),
-    ]
+    shown = wrapped(command.split("\n"), _BAR, _BAR) if command else ()
+    rows = [*wrapped([title], "", ""), *wrapped(before), *shown, *wrapped(after)]
     return "\n".join(rows)
 
 
@@ -285,34 +280,6 @@ def _fence(text: str, surface: Surface) -> str:
     ticks = max((len(run) for run in re.findall("`+", text)), default=0)
     fence = "`" * max(3, ticks + 1)
     return f"{fence}\n{text}\n{fence}"
-
-
-def fold(text: str, width: int, first: str = "", rest: str | None = None) -> Iterator[str]:
-    """Wrap a line to the width of a terminal, leaving the last column empty."""
-    text = text.expandtabs(4)
-    rest = first if rest is None else rest
-    start, room = first, width - 1 - len(first)
-    while len(text) > room or not text.isascii():
-        # Break after a blank if possible.
-        end = min(room, len(text) if text.isascii() else _count_fitting(text, room))
-        blank = text.rfind(" ", end // 2, end) if end < len(text) else 0
-        end = blank + 1 if blank > 0 else min(end, len(text))
-        yield start + text[:end]
-        text, start, room = text[end:], rest, width - 1 - len(rest)
-        if not text:
-            return
-    yield start + text
-
-
-def _count_fitting(text: str, room: int) -> int:
-    # Imported late: a megabyte of tables, needed only for non-ASCII text.
-    import unicodedata
-
-    for count, char in enumerate(text):
-        room -= 2 if unicodedata.east_asian_width(char) in "WF" else 1
-        if room < 0:
-            return max(count, 1)
-    return len(text)
 
 
 def _escape(text: str, surface: Surface) -> str:

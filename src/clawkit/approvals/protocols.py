@@ -16,6 +16,9 @@ if TYPE_CHECKING:
     from clawkit.core.approval import Answer, Question
     from clawkit.process.landlock import Hold
 
+    Confinement = tuple[Literal["sandbox", "gateway"], Hold | None, Mapping[str, str]]
+    """The host of a command, its confinement, and extra variables."""
+
 
 class Request(NamedTuple):
     """A command to be run."""
@@ -95,16 +98,12 @@ class Confines(Protocol):
         """Why the sandbox cannot provide these grants (then no one is asked); empty if it can."""
         ...
 
-    def in_sandbox(
-        self, grants: Grants
-    ) -> "tuple[Literal['sandbox', 'gateway'], Hold | None, Mapping[str, str]]":
-        """For a command in the sandbox: its host, its confinement, and extra variables."""
+    def in_sandbox(self, grants: Grants) -> "Confinement":
+        """For a command in the sandbox."""
         ...
 
-    def by_entry(
-        self, grants: Grants
-    ) -> "tuple[Literal['sandbox', 'gateway'], Hold | None, Mapping[str, str]]":
-        """The same for an allowlisted command; no hold where the kernel cannot confine it."""
+    def by_entry(self, grants: Grants) -> "Confinement":
+        """For an allowlisted command; no hold where the kernel cannot confine it."""
         ...
 
 

@@ -30,10 +30,8 @@ from clawkit.approvals.types import Match, Program, Rules
 from clawkit.config.sections.tools import SafeBinProfile
 
 NEVER = words_of(
-    """
-    bwk busybox cmd cscript ed emacs env ex find git gmake java less make more nano nvim parallel
-    psh rlwrap sqlite sqlite3 ssh su sudo doas toybox vi vim wscript xargs
-    """
+    """bwk busybox cmd cscript ed emacs env ex find git gmake java less make more nano nvim parallel
+    psh rlwrap sqlite sqlite3 ssh su sudo doas toybox vi vim wscript xargs"""
 )
 """They run code or programs, like interpreters and shells, so no list of flags makes them safe."""
 
@@ -78,10 +76,13 @@ PROFILES: Mapping[str, Profile] = MappingProxyType(
             most=1,
             numbers=True,
         ),
-        "head": make_profile(
-            "qvz --quiet --silent --verbose --zero-terminated",
-            value="cn --bytes --lines",
-            numbers=True,
+        **dict.fromkeys(
+            ("head", "tail"),
+            make_profile(
+                "qvz --quiet --silent --verbose --zero-terminated",
+                value="cn --bytes --lines",
+                numbers=True,
+            ),
         ),
         "jq": make_profile(
             """CMRSacejrs --ascii-output --color-output --compact-output --exit-status
@@ -98,11 +99,6 @@ PROFILES: Mapping[str, Profile] = MappingProxyType(
             value="Skt --batch-size --buffer-size --field-separator --key --parallel --sort",
             maybe="--check",
         ),
-        "tail": make_profile(
-            "qvz --quiet --silent --verbose --zero-terminated",
-            value="cn --bytes --lines",
-            numbers=True,
-        ),
         "tr": make_profile(
             "Ccdst --complement --delete --squeeze-repeats --truncate-set1", least=1, most=2
         ),
@@ -112,8 +108,7 @@ PROFILES: Mapping[str, Profile] = MappingProxyType(
             maybe="--all-repeated --group",
         ),
         "wc": make_profile(
-            "Lclmw --bytes --chars --debug --lines --max-line-length --words",
-            value="--total",
+            "Lclmw --bytes --chars --debug --lines --max-line-length --words", value="--total"
         ),
     }
 )
@@ -124,23 +119,21 @@ def find_profile(name: str, own: Mapping[str, SafeBinProfile]) -> Profile | None
     given = own.get(name)
     if given is None:
         return PROFILES.get(name)
-    least, most = given.min_positional or 0, given.max_positional
+    least = given.min_positional or 0
     options = dict.fromkeys(given.allowed_flags, FLAG)
     # Denied flags stay in the table, so that `-exec` is not read as `-e -x -e -c`.
     for kind, flags in (("value", given.allowed_value_flags), (DENIED, given.denied_flags)):
         options |= dict.fromkeys((*flags, *(f"{flag}=" for flag in flags)), kind)
-    most = None if most is None else max(least, most)
+    most = None if given.max_positional is None else max(least, given.max_positional)
     return Profile(options, least, most, complete=False)
 
 
 _WORDS = words_of(
-    """
-    add all and any arrays ascii_downcase ascii_upcase booleans ceil contains elif else empty end
+    """add all and any arrays ascii_downcase ascii_upcase booleans ceil contains elif else empty end
     endswith false first flatten floor from_entries fromjson group_by has if index inside iterables
     join keys keys_unsorted last length ltrimstr map map_values max max_by min min_by not null nulls
     numbers objects or reverse round rtrimstr scalars select sort sort_by split startswith strings
-    then to_entries tojson tonumber tostring true type unique unique_by values with_entries
-    """
+    then to_entries tojson tonumber tostring true type unique unique_by values with_entries"""
 )
 _FILTER = re.compile(
     rf"""(?:[ \t\r\n]+
@@ -158,11 +151,8 @@ _MAX_GROWTH = 8
 
 
 def check_filter(text: str) -> str:
-    """Why a jq filter is not known to be harmless; empty if it is.
-
-    Only words that process the input are accepted: none that reads the environment, files or more
-    input, and none that defines, imports or loops.
-    """
+    """Why a jq filter is not known to be harmless; empty if it is. Only words that process the
+    input are: none that reads the environment, files or more input, defines, imports or loops."""
     if len(text) > _MAX_FILTER:
         return "the filter is too long"
     if sum(text.count(each) for each in ("+", ",", "tojson")) > _MAX_GROWTH:
@@ -251,7 +241,6 @@ def safe_bin_warnings(rules: Rules) -> Iterator[str]:
         elif find_profile(name, rules.profiles) is None:
             shown = show(name)
             yield f"safeBins has {shown!r}, which has no profile: add safeBinProfiles.{shown}"
-
     for folder in rules.trusted_dirs:
         start = f"safeBinTrustedDirs has {show(folder, _SHOWN)!r}, which"
         if not _plain_folder(folder):
@@ -296,8 +285,7 @@ class SafeCall(NamedTuple):
 def read_call(
     name: str, profile: Profile, program: Program, *, looks: bool = False
 ) -> SafeCall | str:
-    """The arguments of a call, or why they are not harmless. `looks`: files are allowed, and whole
-    trees as `/**`."""
+    """A call, or why it is not harmless. `looks`: files are allowed, and whole trees as `/**`."""
     if name == "jq" and any(arg.text == "--" for arg in program.argv):
         return "not with --"
     seen: set[str] = set()

@@ -17,6 +17,7 @@ from clawkit.approvals.shell_words import (
     RESERVED,
     Assignment,
     Chain,
+    ChainOperator,
     Command,
     CommandList,
     For,
@@ -27,10 +28,10 @@ from clawkit.approvals.shell_words import (
     Redirect,
     RedirectOperator,
     Simple,
-    Subshell,
     Text,
     Word,
     WordReader,
+    is_special,
 )
 from clawkit.approvals.types import Doubt
 
@@ -59,7 +60,6 @@ _NON_ASCII_DIGIT = re.compile(r"[^\x00-\x7f][0-9]")
 _NO_WORD = frozenset(("", *"\n;&|<>()"))
 _TABS = re.compile(r"^\t++", re.MULTILINE)
 
-
 MAX_BYTES = 64 * 1024
 MAX_DEPTH = 50
 MAX_COMMANDS = 500
@@ -69,13 +69,6 @@ _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*+")
 _ASSIGNS = re.compile(r"([A-Za-z_][A-Za-z0-9_]*+)(=|\+=|\[)")
 _ALONE = re.compile(r"[!{}](?=[ \t\n;&|<>()]|\Z)")
 _SEPARATORS = frozenset(("", *"\n;&|)"))
-_END = frozenset(("",))
-_PAREN = frozenset((")",))
-_BRACE = frozenset(("}",))
-_THEN = frozenset(("then",))
-_BRANCH = frozenset(("elif", "else", "fi"))
-_FI = frozenset(("fi",))
-_DONE = frozenset(("done",))
 _DOUBTS = {
     "while": ("a while loop", "loop"),
     "until": ("an until loop", "loop"),
@@ -85,14 +78,8 @@ _DOUBTS = {
     "coproc": ("a coprocess", "coproc"),
     "time": ("time in the middle of a pipeline", "time"),
 }
-# Bash sets or interprets these itself, whatever a loop assigns.
-_SPECIAL_NAME = re.compile(
-    r"_|IFS|PATH|PWD|OLDPWD|HOME|CDPATH|ENV|S?RANDOM|SECONDS|LINENO|DIRSTACK|GROUPS|FUNCNAME|FUNCNEST"
-    r"|PIPESTATUS|E?UID|PPID|OPT(?:IND|ARG|ERR)|REPLY|MAPFILE|COPROC|PS\d|PROMPT_COMMAND|FCEDIT"
-    r"|IGNOREEOF|INPUTRC|TZ|LANG|(?:GLOB|EXEC|F)IGNORE|POSIXLY_CORRECT|TMPDIR|TMOUT|TIMEFORMAT"
-    r"|(?:SHELL|SHLVL|TERM|MAIL|HOST|MACH|OSTYPE|LINES|COLUMNS|BASH|LC_|LD_|EPOCH|COMP|HIST|READLINE)"
-    r"[A-Z0-9_]*"
-)
+# Besides special variables, a loop must not use those that bash or what it starts interprets.
+_NOT_FOR_LOOPS = re.compile(r"HOME|TZ|PS\d|(?:SHELL|TERM|MAIL|HOST|MACH|LINES|COLUMNS|LD_|COMP).*")
 
 
 def parse(text: str) -> CommandList:
@@ -109,8 +96,7 @@ def parse(text: str) -> CommandList:
 
 
 class _Parser:
-    """A text and the current position. Each method for a kind of command stops at the token after
-    it."""
+    """A text and the current position. Each method stops at the token after what it reads."""
 
     __slots__ = (
         *("_ascii", "_chosen", "_commands", "_depth", "_lines", "_waiting", "_words"),
@@ -161,8 +147,7 @@ class _Parser:
         return self._literal(plain, self.at + len(plain))
 
     def words(self, plain: str, *, first: bool = False) -> tuple[Word, ...]:
-        """Consume a word, which may expand to several. `first`: it may be the name of a
-        command."""
+        """Consume a word, which may expand to several; the `first` one may name a command."""
         if plain:
             return (self.plain_word(plain),)
         start = self.at
@@ -293,11 +278,11 @@ class _Parser:
         self.pass_lines()
         if not self.char():
             self.fail("nothing to run", "empty", 0)
-        script, _ = self._script(_END)
+        script, _ = self._script("")
         self.finish()
         return script
 
-    def _script(self, ends: frozenset[str]) -> tuple[CommandList, str]:
+    def _script(self, *ends: str) -> tuple[CommandList, str]:
         chains: list[Chain] = []
         plain = self.pass_lines()
         while (end := plain or self._sign()) not in ends:
@@ -328,17 +313,11 @@ class _Parser:
 
     def _chain(self, plain: str) -> Chain:
         first = self._pipeline(plain)
-        rest: list[tuple[Literal["&&", "||"], Pipeline]] = []
-        while True:
-            operator: Literal["&&", "||"]
-            if self.text.startswith("&&", self.at):
-                operator = "&&"
-            elif self.text.startswith("||", self.at):
-                operator = "||"
-            else:
-                return Chain(first, tuple(rest))
+        rest: list[tuple[ChainOperator, Pipeline]] = []
+        while (operator := self.text[self.at : self.at + 2]) in ("&&", "||"):
             self.pass_operator(2)
-            rest.append((operator, self._pipeline(self.pass_lines())))
+            rest.append((cast("ChainOperator", operator), self._pipeline(self.pass_lines())))
+        return Chain(first, tuple(rest))
 
     def _pipeline(self, plain: str) -> Pipeline:
         negated = False
@@ -361,8 +340,10 @@ class _Parser:
             else:
                 break
         commands = [self._command(plain)]
-        if timed:
-            self._check_timed(commands[0])
+        match commands[0]:
+            case Simple(words=[Word(parts=[Text(value), *_], start=at), *_]) if timed:
+                if value.startswith("-"):
+                    self.fail("an option of time", "time", at)
         errors: list[bool] = []
         while self.char() == "|" and not self.text.startswith("||", self.at):
             both = self.text.startswith("|&", self.at)
@@ -370,12 +351,6 @@ class _Parser:
             errors.append(both)
             commands.append(self._command(self.pass_lines()))
         return Pipeline(tuple(commands), tuple(errors), negated, timed)
-
-    def _check_timed(self, command: Command) -> None:
-        if isinstance(command, Simple) and command.words:
-            match command.words[0].parts[0]:
-                case Text(value) if value.startswith("-"):
-                    self.fail("an option of time", "time", command.words[0].start)
 
     def _command(self, plain: str) -> Command:
         if plain:
@@ -390,9 +365,9 @@ class _Parser:
         if sign == "(":
             if self.text.startswith("((", self.at):
                 self.fail("arithmetic, ((…))", "arithmetic")
-            return Subshell(self._nested(1, _PAREN)[0], self._tail())
+            return Group(self._nested(1, ")")[0], self._tail(), subshell=True)
         if sign == "{":
-            return Group(self._nested(1, _BRACE)[0], self._tail())
+            return Group(self._nested(1, "}")[0], self._tail())
         if self.text.startswith(("[[", "]]"), self.at):
             self.fail("a condition, [[…]]", "condition")
         if sign in ("!", "}", ")") or (sign in _SEPARATORS and not self._opens_file()):
@@ -402,12 +377,12 @@ class _Parser:
     def _opens_file(self) -> bool:
         return self.text.startswith("&>", self.at)
 
-    def _nested(self, size: int, ends: frozenset[str]) -> tuple[CommandList, str]:
+    def _nested(self, size: int, *ends: str) -> tuple[CommandList, str]:
         self._depth += 1
         if self._depth > MAX_DEPTH:
             self.fail("commands nested too deeply", "deep")
         self.pass_operator(size)
-        result = self._script(ends)
+        result = self._script(*ends)
         self._depth -= 1
         return result
 
@@ -425,10 +400,10 @@ class _Parser:
         branches: list[tuple[CommandList, CommandList]] = []
         end = "if"
         while end in ("if", "elif"):
-            condition, _ = self._nested(2 if end == "if" else 0, _THEN)
-            body, end = self._nested(0, _BRANCH)
+            condition, _ = self._nested(2 if end == "if" else 0, "then")
+            body, end = self._nested(0, "elif", "else", "fi")
             branches.append((condition, body))
-        otherwise = self._nested(0, _FI)[0] if end == "else" else None
+        otherwise = self._nested(0, "fi")[0] if end == "else" else None
         return If(tuple(branches), otherwise, self._tail())
 
     def _for(self) -> For:
@@ -439,7 +414,7 @@ class _Parser:
             self.fail("a for loop with arithmetic", "arithmetic", start)
         if not _NAME.fullmatch(name) or name in RESERVED:
             self.fail("a for loop without a plain name", "loop")
-        if _SPECIAL_NAME.fullmatch(name):
+        if is_special(name) or _NOT_FOR_LOOPS.fullmatch(name):
             self.fail(f"a for loop over {name}, which is special to bash", "variable")
         self.at += len(name)
         if self.next() != "in":
@@ -452,7 +427,7 @@ class _Parser:
             self.pass_operator(1)
         if self.pass_lines() != "do":
             self.fail("a for loop without do", "loop")
-        body, _ = self._nested(2, _DONE)
+        body, _ = self._nested(2, "done")
         end = self.at
         redirects = self._tail()
         end = redirects[-1].end if redirects else end

@@ -12,11 +12,12 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Literal, NoReturn, cast
 
 import msgspec
 
+from clawkit.approvals.options import words_of
 from clawkit.approvals.types import Doubt
 
 
@@ -95,18 +96,12 @@ class Simple(msgspec.Struct, frozen=True):
     end: int
 
 
-class Subshell(msgspec.Struct, frozen=True):
-    """`( … )`"""
-
-    body: CommandList
-    redirects: tuple[Redirect, ...]
-
-
 class Group(msgspec.Struct, frozen=True):
-    """`{ …; }`"""
+    """`{ …; }`, or `( … )` in a subshell."""
 
     body: CommandList
     redirects: tuple[Redirect, ...]
+    subshell: bool = False
 
 
 class If(msgspec.Struct, frozen=True):
@@ -128,7 +123,7 @@ class For(msgspec.Struct, frozen=True):
     end: int
 
 
-Command = Simple | Subshell | Group | If | For
+Command = Simple | Group | If | For
 
 
 class Pipeline(msgspec.Struct, frozen=True):
@@ -141,11 +136,14 @@ class Pipeline(msgspec.Struct, frozen=True):
     timed: Literal["", "time", "time -p"] = ""
 
 
+ChainOperator = Literal["&&", "||"]
+
+
 class Chain(msgspec.Struct, frozen=True):
     """Pipelines joined by `&&` and `||`, which are left-associative."""
 
     first: Pipeline
-    rest: tuple[tuple[Literal["&&", "||"], Pipeline], ...]
+    rest: tuple[tuple[ChainOperator, Pipeline], ...]
 
 
 class CommandList(msgspec.Struct, frozen=True):
@@ -154,19 +152,31 @@ class CommandList(msgspec.Struct, frozen=True):
     chains: tuple[Chain, ...]
 
 
-RESERVED = frozenset(
-    {"!", "[[", "]]", "{", "}", "case", "coproc", "do", "done", "elif", "else", "esac", "fi"}
-    | {"for", "function", "if", "in", "select", "then", "time", "until", "while"}
+RESERVED = words_of(
+    """! [[ ]] { } case coproc do done elif else esac fi for function if in select then time until
+    while"""
 )
 """Words that bash does not run as commands."""
 
+_SPECIAL = words_of(
+    """_ IFS PATH PWD OLDPWD SHLVL UID EUID PPID RANDOM SRANDOM SECONDS LINENO FUNCNAME FUNCNEST
+    GROUPS DIRSTACK HOSTNAME HOSTTYPE HOSTFILE OSTYPE MACHTYPE OPTARG OPTIND OPTERR REPLY COPROC
+    MAPFILE PIPESTATUS PROMPT_COMMAND PROMPT_DIRTRIM PS0 PS1 PS2 PS3 PS4 TIMEFORMAT TMOUT TMPDIR
+    POSIXLY_CORRECT GLOBIGNORE GLOBSORT EXECIGNORE FIGNORE CDPATH CHILD_MAX IGNOREEOF INPUTRC
+    FCEDIT EMACS INSIDE_EMACS MAIL MAILCHECK MAILPATH AUTO_RESUME HISTCHARS ENV COMPREPLY"""
+)
+_SPECIAL_STARTS = ("BASH", "COMP_", "EPOCH", "HIST", "LANG", "LC_", "READLINE_")
 # Without `=`, which could turn a word into an assignment, and without anything that depends on the
 # encoding that bash assumes.
 _PLAIN = re.compile(r"[A-Za-z0-9_./,:@%+-]+")
 
-
 # In GB18030, a digit after part of a multibyte character can make bash swallow the next quote.
 _BEFORE_DIGIT = re.compile(r"(?<=[^\x00-\x7f])(?=[0-9])")
+
+
+def is_special(name: str) -> bool:
+    """Whether a variable is special to bash."""
+    return name in _SPECIAL or name.startswith(_SPECIAL_STARTS)
 
 
 def quote(value: str) -> str:
@@ -453,17 +463,11 @@ def _split_patterns(text: str) -> tuple[_Item, ...]:
 
 def _join(items: Sequence[_Item]) -> Parts:
     parts: list[Part] = []
-    run: list[str] = []
-    for item in items:
-        if isinstance(item, str):
-            run.append(item)
-            continue
-        if run:
-            parts.append(Text("".join(run)))
-            run.clear()
-        parts.append(item)
-    if run:
-        parts.append(Text("".join(run)))
+    for is_text, run in itertools.groupby(items, lambda item: isinstance(item, str)):
+        if is_text:
+            parts.append(Text("".join(cast("Iterator[str]", run))))
+        else:
+            parts += cast("Iterator[Part]", run)
     return tuple(parts)
 
 

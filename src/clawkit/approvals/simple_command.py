@@ -13,41 +13,23 @@ from itertools import cycle
 from typing import NamedTuple
 
 from clawkit.approvals.expansion import ExpansionContext, Finder, Found, quote_always
-from clawkit.approvals.launchers import (
-    Carried,
-    Inner,
-    Opaque,
-    look_through,
-    read_carried,
-)
+from clawkit.approvals.launchers import Carried, Inner, Opaque, look_through, read_carried
 from clawkit.approvals.options import words_of
-from clawkit.approvals.shell_words import RESERVED, Simple, Tilde, quote
+from clawkit.approvals.shell_words import RESERVED, Simple, Tilde, is_special, quote
 from clawkit.approvals.types import Arg, Doubt, Program, Segment
 from clawkit.process.env_blocklist import why_refused
 from clawkit.text import one_line
 
 BUILTINS = words_of(
-    """
-    . : [ alias bg bind break builtin caller cd command compgen complete compopt continue declare
+    """. : [ alias bg bind break builtin caller cd command compgen complete compopt continue declare
     dirs disown echo enable eval exec exit export false fc fg getopts hash help history jobs kill
     let local logout mapfile popd printf pushd pwd read readarray readonly return set shift shopt
-    source suspend test times trap true type typeset ulimit umask unalias unset wait
-    """
+    source suspend test times trap true type typeset ulimit umask unalias unset wait"""
 )
 OWN_NAMES = RESERVED | BUILTINS
 """Names that bash does not look up in PATH."""
 CARRIERS = frozenset(("command", "exec"))
 
-_SPECIAL = words_of(
-    """
-    _ IFS PATH PWD OLDPWD SHLVL UID EUID PPID RANDOM SRANDOM SECONDS LINENO FUNCNAME FUNCNEST
-    GROUPS DIRSTACK HOSTNAME HOSTTYPE HOSTFILE OSTYPE MACHTYPE OPTARG OPTIND OPTERR REPLY COPROC
-    MAPFILE PIPESTATUS PROMPT_COMMAND PROMPT_DIRTRIM PS0 PS1 PS2 PS3 PS4 TIMEFORMAT TMOUT TMPDIR
-    POSIXLY_CORRECT GLOBIGNORE GLOBSORT EXECIGNORE FIGNORE CDPATH CHILD_MAX IGNOREEOF INPUTRC
-    FCEDIT EMACS INSIDE_EMACS MAIL MAILCHECK MAILPATH AUTO_RESUME HISTCHARS ENV COMPREPLY
-    """
-)
-_SPECIAL_STARTS = ("BASH", "COMP_", "EPOCH", "HIST", "LANG", "LC_", "READLINE_")
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 # UTF-8 only: the shell decodes the rest of a command by the current locale.
 _LOCALE = re.compile(
@@ -65,13 +47,8 @@ _OF_NUMBER = frozenset("aAdeEfFgGiouxX")
 _CONVERSIONS = _OF_NUMBER | frozenset("bcqs")
 _NUMBER = re.compile(r"[+-]?(?:0[xX][0-9a-fA-F]{1,16}|[0-9]{1,18}(?:\.[0-9]{0,18})?)?")
 
-_SET_LETTERS = re.compile(r"[-+][eu]*o?")
+_SET_LETTERS = re.compile(r"[-+](?:[eu]+o?|o)")
 _SET_OPTIONS = frozenset(("errexit", "nounset", "pipefail"))
-
-
-def is_special(name: str) -> bool:
-    """Whether a variable is special to bash."""
-    return name in _SPECIAL or name.startswith(_SPECIAL_STARTS)
 
 
 def check_name(name: str, value: str, at: int, *, in_shell: bool) -> None:
@@ -138,14 +115,13 @@ def _all_literal(name: str, args: Sequence[Arg]) -> None:
 
 
 def _is_plain_set(words: list[str]) -> bool:
-    rest = list(words)
-    fine = bool(rest)
-    while rest and fine:
-        letters = rest.pop(0)
-        fine = len(letters) > 1 and _SET_LETTERS.fullmatch(letters) is not None
-        if fine and letters.endswith("o"):
-            fine = bool(rest) and rest.pop(0) in _SET_OPTIONS
-    return fine
+    rest = iter(words)
+    return bool(words) and all(
+        _SET_LETTERS.fullmatch(letters)
+        # The option is the next word.
+        and (not letters.endswith("o") or next(rest, "") in _SET_OPTIONS)
+        for letters in rest
+    )
 
 
 def _is_plain_printf(words: list[str]) -> bool:
@@ -200,7 +176,6 @@ _CHECKS: dict[str, Callable[[list[str]], bool]] = {
     ),
 }
 
-
 MAX_STEPS = 500
 """Limit for analyzed commands, including those of expanded loops."""
 MAX_WRAPPERS = 4
@@ -210,8 +185,7 @@ UNREACHABLE = ""
 
 
 class CwdAfter(NamedTuple):
-    """The directory in which a command leaves the shell, on success and on failure. None if not
-    certain."""
+    """The directory in which a command leaves the shell; None if not certain."""
 
     success: str | None
     failure: str | None
@@ -320,11 +294,8 @@ class SimpleCommand:
                 argv = self.argv[index : index + length] if length else self.argv[index:]
                 self._add(found, argv, shared, wrapper=bool(length))
             elif not length:
-                raise Doubt(
-                    f"{name} is not understood in this form",
-                    self.node.words[index].start,
-                    "builtin",
-                )
+                at = self.node.words[index].start
+                raise Doubt(f"{name} is not understood in this form", at, "builtin")
             if not length or self.text:
                 return index
             # Programs cannot run builtins, and exec needs a program.
@@ -375,20 +346,11 @@ class SimpleCommand:
     def _add(
         self, found: Found, argv: tuple[Arg, ...], shared: Shared, *, wrapper: bool = False
     ) -> None:
-        assigned = tuple(shared.assigned)
-        if self.assigned:
-            assigned = tuple(dict.fromkeys((*assigned, *(name for name, _ in self.assigned))))
+        assigned = tuple({**shared.assigned, **dict.fromkeys(name for name, _ in self.assigned)})
+        cwd, piped = self.state.cwd, self.state.piped
+        resolved, real, script = found
         self.programs.append(
-            Program(
-                argv,
-                found.resolved,
-                found.real,
-                self.state.cwd,
-                assigned=assigned,
-                piped=self.state.piped,
-                script=found.script,
-                wrapper=wrapper,
-            )
+            Program(argv, resolved, real, cwd, assigned, piped, script, wrapper=wrapper)
         )
 
     def _run_builtin(self, first: int, shared: Shared) -> CwdAfter:
@@ -402,11 +364,10 @@ class SimpleCommand:
                 for name, value in read_exports(args, at):
                     self._check_variable(name, value, at, in_shell=False)
                     shared.assigned[name] = None
-            case "exit":
-                check_builtin("exit", args, at)
-                return CwdAfter(cwd, cwd) if self.may_fail else CwdAfter(UNREACHABLE, UNREACHABLE)
             case name:
                 check_builtin(name, args, at)
+                if name == "exit" and not self.may_fail:
+                    cwd = UNREACHABLE
         return CwdAfter(cwd, cwd)
 
     def _cd(self, first: int, shared: Shared, at: int) -> CwdAfter:

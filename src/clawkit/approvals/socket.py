@@ -63,10 +63,7 @@ Handler = Callable[[Question], Awaitable[Answer]]
 
 
 def socket_path(home: str, runtime_dir: str | None = None) -> str:
-    """The socket path for a home: inside it, or elsewhere if its path would be too long.
-
-    `runtime_dir` defaults to the environment's.
-    """
+    """The socket path for a home: inside it, or elsewhere if its path would be too long."""
     place = os.path.join(os.path.abspath(home), NAME)
     if len(os.fsencode(place)) <= _MAX_PATH:
         return place
@@ -88,10 +85,8 @@ def _is_ours(info: os.stat_result) -> bool:
 
 @contextmanager
 def _folder_of(path: str) -> Iterator[tuple[int, str]]:
-    """A descriptor of the socket's directory, which must be private, and the socket's name.
-
-    Through the descriptor, the directory cannot be replaced in the meantime.
-    """
+    """The socket's name, and a descriptor of its directory, which must be private and cannot be
+    replaced in the meantime."""
     folder, name = os.path.split(os.path.abspath(path))
     flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
     fd = os.open(os.path.realpath(folder), flags)
@@ -199,8 +194,7 @@ def _read(line: bytes) -> Mapping[str, Any]:
 
 
 async def serve(path: str, token: str, handler: Handler, *, talk_s: float = TALK_S) -> Server:
-    """Serve a socket until the server is closed. Raises `ConflictError` if another process serves
-    it."""
+    """Serve a socket until the server is closed. Raises `ConflictError` if another process does."""
     if len(token) < MIN_TOKEN:
         raise ToolInputError(f"the token of {path} must have {MIN_TOKEN} characters or more")
     server = Server(path, token, handler, talk_s)

@@ -261,12 +261,6 @@ def refuse_all(policy: Policy) -> Decision | None:
     return None
 
 
-def sandbox_all(command: str, policy: Policy) -> Decision:
-    """The decision to run a command in the sandbox without analyzing it."""
-    reason = "it runs in the sandbox"
-    return Decision("allow", policy, reason, code="sandbox", run=command, place="sandbox")
-
-
 def allow_all(command: str, policy: Policy) -> Decision:
     """The decision to run a command unchanged because every command is allowed."""
     reason = f"every command may run: {sources_of(policy)}"

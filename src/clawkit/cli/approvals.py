@@ -25,7 +25,7 @@ from clawkit.errors import ConflictError
 from clawkit.text import human_time, one_line, printable
 
 if TYPE_CHECKING:
-    from clawkit.approvals.pending_store import PendingStore, Stored
+    from clawkit.approvals.broker import PendingStore, Stored
     from clawkit.approvals.types import Entry
 
 _CHOICES = ("allow-once", "allow-always", "deny")
@@ -300,7 +300,7 @@ def watch() -> None:
 
 
 def _waiting() -> PendingStore:
-    from clawkit.approvals.pending_store import PendingStore
+    from clawkit.approvals.broker import PendingStore
 
     return PendingStore(waiting_file(os.environ))
 

@@ -26,7 +26,7 @@ from clawkit.ui.paint import Row
 from clawkit.ui.session import ChatSession
 
 if TYPE_CHECKING:
-    from clawkit.approvals.pending_store import PendingStore, Stored
+    from clawkit.approvals.broker import PendingStore, Stored
 
 Words = Iterable[tuple[str, str]]
 """Words that can be typed next, each with a short description."""
@@ -369,7 +369,7 @@ async def _elevated(chat: ChatSession, rest: str) -> None:
 
 @_command("approve [ID] [ANSWER]", "list pending approvals of all processes, or answer one")
 async def _approve(chat: ChatSession, rest: str) -> None:
-    from clawkit.approvals.pending_store import PendingStore
+    from clawkit.approvals.broker import PendingStore
 
     store = PendingStore(waiting_file(os.environ))
     try:

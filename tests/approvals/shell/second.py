@@ -26,7 +26,6 @@ from clawkit.approvals.shell_words import (
     Pipeline,
     Redirect,
     Simple,
-    Subshell,
     Tilde,
     Variable,
     Word,
@@ -151,7 +150,7 @@ def _run_command(command: Command, values: Values, calls: Calls) -> bool:
         case Simple():
             _run_simple(command, values, calls)
             return True
-        case Subshell(body) | Group(body):
+        case Group(body):
             return _run_script(body, values, calls)
         case If(branches, otherwise):
             for condition, body in branches:
@@ -352,7 +351,7 @@ def _from_command(command: Command, text: str) -> Any:
         case Simple(assignments, given):
             assigned = [[each.name, _from_word(each.value, text)] for each in assignments]
             result = ["simple", assigned, words(given)]
-        case Subshell(body):
+        case Group(body, subshell=True):
             result = ["Subshell", stmts(body)]
         case Group(body):
             result = ["Block", stmts(body)]

@@ -13,7 +13,6 @@ from clawkit.approvals.shell_words import (
     Pipeline,
     Redirect,
     Simple,
-    Subshell,
     Text,
     Tilde,
     Variable,
@@ -65,7 +64,7 @@ def _show_command(command: Command) -> str:
         case Simple(assignments, words):
             set_first = [f"{each.name}:={show_word(each.value)}" for each in assignments]
             shown = "·".join([*set_first, *map(show_word, words)])
-        case Subshell(body):
+        case Group(body, subshell=True):
             shown = f"({show_script(body)})"
         case Group(body):
             shown = f"{{{show_script(body)}}}"
