@@ -79,8 +79,7 @@ class Target(msgspec.Struct, frozen=True):
     @property
     def authority(self) -> str:
         """Host and port for the `Host` header."""
-        host = f"[{self.host}]" if ":" in self.host else self.host
-        return host if self.port == DEFAULT_PORTS[self.scheme] else f"{host}:{self.port}"
+        return self.place.removesuffix(f":{DEFAULT_PORTS[self.scheme]}")
 
     @property
     def place(self) -> str:

@@ -24,7 +24,7 @@ import h11
 
 from clawkit.errors import ToolError
 from clawkit.net.addresses import Address, parse_url
-from clawkit.net.connect import system_resolve
+from clawkit.net.connect import open_socket, system_resolve
 from clawkit.net.host_rules import Rules, judge, judge_addresses, read_hello, read_host
 from clawkit.net.route import NetError, Resolve
 
@@ -420,7 +420,7 @@ class FilterProxy:
         for each in found:
             with suppress(OSError):
                 async with asyncio.timeout(self._limits.connect_s / len(found)):
-                    return name, await _open(each, port)
+                    return name, await open_socket(each, port)
         raise RefusedError(502, name, port, "no connection could be made")
 
     async def _look_up(self, name: str, port: int) -> list[Address]:
@@ -515,15 +515,3 @@ def _end(thread: threading.Thread, listener: socket.socket, slots: threading.Sem
         if not thread.is_alive():
             break
     listener.close()
-
-
-async def _open(address: Address, port: int) -> socket.socket:
-    family = socket.AF_INET if address.version == 4 else socket.AF_INET6
-    sock = socket.socket(family, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
-    try:
-        await asyncio.get_running_loop().sock_connect(sock, (str(address), port))
-        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    except BaseException:
-        sock.close()
-        raise
-    return sock
