@@ -22,11 +22,11 @@ from clawkit.config.sections.agents import Agents
 from clawkit.config.sources import ReadError, read_text
 from clawkit.config.text_edit import newline_of
 from clawkit.errors import ConfigError, EditError, Issue
-from clawkit.models.auth_profiles import Profiles
 from clawkit.models.catalog import Catalog
-from clawkit.models.credentials import Credential, bad_value
+from clawkit.models.credentials import Credential, Profiles
 from clawkit.models.known import PROVIDERS
 from clawkit.models.providers import agent_dir
+from clawkit.net.route import bad_value
 from clawkit.text import nearest
 
 CUSTOM, SKIP = "custom-api-key", "skip"

@@ -40,8 +40,6 @@ _MISSES_THINKING = frozenset({"deepseek", "moonshot"})
 
 
 class CompletionsWire(OpenAiWire):
-    """One conversation with one endpoint."""
-
     PATH = "/chat/completions"
     FORM = "openai"
     LIST = "messages"

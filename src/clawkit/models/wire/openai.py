@@ -63,8 +63,6 @@ _LIMITS = frozenset({"max_tokens", "max_completion_tokens", "max_output_tokens"}
 
 
 class OpenAiWire(ApiWire):
-    """One conversation with one endpoint."""
-
     PATH: ClassVar[str]
     LIST: ClassVar[str]
     """The field with the conversation."""

@@ -26,8 +26,6 @@ _LEAST_TOKENS = 16
 
 
 class ResponsesWire(OpenAiWire):
-    """One conversation with one endpoint."""
-
     PATH = "/responses"
     FORM = "openai-responses"
     LIST = "input"
