@@ -411,11 +411,8 @@ class Catalog:
         )
 
     def write_models_json(self) -> str:
-        """Write the configured providers into the agent's models.json; returns its path.
-
-        Secrets are replaced by markers. That needs the configuration as written, so the catalog
-        must have been created with `raw`. Raises ConfigError for an invalid file, and OSError.
-        """
+        """Write the configured providers into the agent's models.json; returns its path. Needs a
+        catalog created with `raw`. Raises ConfigError for an invalid file, and OSError."""
         if self._raw is None:
             raise ValueError("models.json can only be written by a catalog created with `raw`")
         return write_models_json(self.folder, self._raw, replace=self._only_listed)
@@ -467,9 +464,7 @@ def find_alias(
     layers: Sequence[tuple[str, AgentCommon]], text: str, read: Callable[[str, str], ModelRef]
 ) -> ModelRef | None:
     """The model that an alias refers to; `read` makes a model of a layer and the name of an entry.
-
-    Raises ConfigError if an alias refers to two models of one layer.
-    """
+    Raises ConfigError if an alias refers to two models of one layer."""
     wanted = text.strip().casefold()
     for key, layer in layers:
         found = {

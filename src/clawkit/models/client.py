@@ -246,8 +246,6 @@ class HttpModel:
 
 async def _drain(response: Response) -> None:
     """Read the rest of the body, so that the connection can be reused."""
-    if response.has_come:
-        return
     with suppress(TimeoutError, NetError):
         async with asyncio.timeout(_DRAIN_S):
             async for _ in response:

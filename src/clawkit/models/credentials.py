@@ -12,7 +12,7 @@ import logging
 import os
 import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from typing import Annotated, Any, Literal
 from urllib.parse import urlencode, urlsplit
 
@@ -172,37 +172,31 @@ class Profiles:
             raise fault("must contain an object", file=self.file)
         return value
 
-    def change(self, edit: Callable[[dict[str, Any]], None], wait_s: float = LOCK_WAIT_S) -> None:
-        """Change the data with `edit`, one process at a time. Raises OSError and ConfigError, as do
-        the methods that use it."""
+    @contextmanager
+    def changing(self, wait_s: float = LOCK_WAIT_S) -> Iterator[dict[str, Any]]:
+        """The data, to be changed in place by one process at a time, and written at the end. Raises
+        OSError and ConfigError, as do the methods that use it."""
         private_dir(self.folder)
         with locked(f"{self.file}.lock", wait_s=wait_s):
             raw = self._raw()
-            edit(raw)
+            yield raw
             text = msgspec.json.format(msgspec.json.encode(raw), indent=2)
             write_atomic(self.file, text + b"\n")
 
     def note_use(self, name: str, use: Use) -> None:
         """Save the statistics of a profile. Waits only briefly for the lock, because it blocks the
         event loop."""
-
-        def edit(raw: dict[str, Any]) -> None:
+        with self.changing(_NOTE_WAIT_S) as raw:
             stats = raw["usageStats"] = dict_of(raw.get("usageStats"))
             stats[name] = dict_of(stats.get(name)) | msgspec.to_builtins(use)
 
-        self.change(edit, _NOTE_WAIT_S)
-
     def store_token(self, profile: Profile) -> None:
         """Store a new token, if the profile still exists."""
-
-        def edit(raw: dict[str, Any]) -> None:
+        with self.changing() as raw:
             entry = dict_of(raw.get("profiles")).get(profile.id)
             if isinstance(entry, dict):
-                entry["access"] = profile.access
-                entry["refresh"] = profile.refresh
+                entry |= {"access": profile.access, "refresh": profile.refresh}
                 entry["expires"] = profile.expires
-
-        self.change(edit)
 
 
 def _understand(raw: Mapping[str, Any]) -> Stored:
@@ -380,8 +374,9 @@ class Credentials:
         for credential in self._all(service):
             found.setdefault(credential.secret or credential.id, credential)
         now = self._now_ms()
-        until = {each.id: self._use(each.id).blocked_until for each in found.values()}
-        ordered = sorted(found.values(), key=lambda each: max(until[each.id], now))
+        ordered = sorted(
+            found.values(), key=lambda each: max(self._use(each.id).blocked_until, now)
+        )
         if not ordered and self._needs_none(service):
             return [Credential("none", "none", "", service.id)]
         return ordered

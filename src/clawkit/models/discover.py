@@ -148,12 +148,10 @@ def ollama_address(
     """
     if origin := ollama_origin(env):
         return origin
-    owners, is_listed = [], False
-    for table in (sockets or _socket_tables)():
-        is_listed = True
-        owners += listeners(table, OLLAMA_PORT)
+    tables = list((sockets or _socket_tables)())
+    owners = [owner for table in tables for owner in listeners(table, OLLAMA_PORT)]
     strangers = [each for each in owners if each >= _FIRST_USER and each != os.geteuid()]
-    return "" if strangers or (is_listed and not owners) else _OLLAMA
+    return "" if strangers or (tables and not owners) else _OLLAMA
 
 
 def _socket_tables() -> Iterator[str]:

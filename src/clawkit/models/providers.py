@@ -159,9 +159,7 @@ def over(high: SectionT, low: SectionT) -> SectionT:
 
 def named_variable(text: str, env: Mapping[str, str]) -> str | None:
     """The name, if a literal key looks like the name of a variable; None if it is a key.
-
-    `LITELLM_KEY` is a name, set or not; `EMPTY` only if there is a variable of that name.
-    """
+    `LITELLM_KEY` is a name, set or not; `EMPTY` only if there is a variable of that name."""
     if not re.fullmatch(VARIABLE, text):
         return None
     return text if env.get(text) or text.endswith(_KEY_NAMES) else None
@@ -195,9 +193,7 @@ def agent_dirs(config: Config, env: Mapping[str, str]) -> list[str]:
 
 def read_models_json(folder: str, env: Mapping[str, str]) -> dict[str, Provider]:
     """Providers by canonical name; empty if there is no file. Raises ConfigError, with the line.
-
-    Markers that name a variable become references to it; other markers are removed.
-    """
+    Markers that name a variable become references to it; other markers are removed."""
     tree = read_private(os.path.join(folder, MODELS_JSON))
     if tree is None:
         return {}
@@ -217,9 +213,7 @@ def read_models_json(folder: str, env: Mapping[str, str]) -> dict[str, Provider]
 
 def read_private(file: str) -> Tree | None:
     """Parse a file that contains credentials, or addresses they are sent to; None if missing.
-
-    Raises ConfigError, also if another user could have written it.
-    """
+    Raises ConfigError, also if another user could have written it."""
     if not os.path.lexists(file):
         return None
     try:

@@ -128,11 +128,9 @@ class Client:
         self._check_open()
         connection = await open_connection(target, route, self._resolve, until, limit_s)
         connection.key = (*target.origin, route)
-        try:
-            self._check_open()
-        except NetError:  # the client was closed in the meantime
+        if self._is_closed:  # in the meantime
             connection.close()
-            raise
+        self._check_open()
         self._busy.add(connection)
         return connection
 
@@ -197,10 +195,8 @@ class Response:
         self._inflater: Inflater | None = None
 
     def __aiter__(self) -> Response:
-        """The decompressed body, in pieces as they arrive.
-
-        Not a generator: one that is not exhausted is cleaned up only later, by another task.
-        """
+        """The decompressed body, in pieces as they arrive."""
+        # Not a generator: one that is not exhausted is cleaned up only later, by another task.
         return self
 
     async def __anext__(self) -> bytes:
@@ -216,11 +212,6 @@ class Response:
             pieces.append(piece[:left])
             left -= len(piece)
         return b"".join(pieces)
-
-    @property
-    def has_come(self) -> bool:
-        """Whether the whole body has arrived, read or not."""
-        return self._is_over or self._connection.is_complete
 
     def leave(self, *, keep: bool) -> None:
         """Release the connection; with `keep`, it is reused if the rest of the body is here."""
@@ -244,9 +235,8 @@ class Response:
                 elif not self._coding:
                     return data
                 else:
-                    self._inflater = self._inflater or Inflater(
-                        self._coding, self._connection.place
-                    )
+                    place = self._connection.place
+                    self._inflater = self._inflater or Inflater(self._coding, place)
                     self._inflater.feed(data)
         except BaseException:
             self.leave(keep=False)

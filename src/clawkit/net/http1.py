@@ -264,10 +264,6 @@ class HttpConnection:
         return is_done and not self.has_leftover and self.is_quiet
 
     @property
-    def is_complete(self) -> bool:
-        return self._answer.is_complete
-
-    @property
     def is_quiet(self) -> bool:
         """Whether it is open, without unsolicited data."""
         stream = self._stream

@@ -365,20 +365,16 @@ def write(place: ConfigTarget, settings: list[Setting], setup: Setup | None = No
 
 def _put_profile(place: ConfigTarget, name: str, entry: Any) -> Any:
     """Store or (None) remove a key in a private file; returns the previous entry."""
-    before: list[Any] = []
-
-    def edit(raw: dict[str, Any]) -> None:
+    with Profiles(place.folder).changing() as raw:
         found = raw.get("profiles")
         profiles = raw["profiles"] = found if isinstance(found, dict) else {}
-        before.append(profiles.pop(name, None))
+        before = profiles.pop(name, None)
         if entry is not None:
             profiles[name] = entry
         # Failures of the previous key say nothing about this one.
         if isinstance(stats := raw.get("usageStats"), dict):
             stats.pop(name, None)
-
-    Profiles(place.folder).change(edit)
-    return before[0]
+    return before
 
 
 def other_credential(place: ConfigTarget, setup: Setup) -> list[str]:

@@ -133,9 +133,7 @@ def _object(text: str) -> dict[str, Any] | None:
 
 def given_arguments(given: object) -> str:
     """Arguments as text, even if they were sent as an object. Raises `ModelError` ("malformed").
-
-    Never drops anything: a call without its arguments would be a different call.
-    """
+    Never drops anything: a call without its arguments would be a different call."""
     if isinstance(given, str):
         return given
     if is_deep(given, MAX_NESTED):
