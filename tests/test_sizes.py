@@ -28,9 +28,9 @@ BUDGETS = {
     "lsp": 1_290,
     "media": 410,
     # The operator answers what the person typed although other messages follow it.
-    "models": 4_820,
+    "models": 4_720,
     # A parser in C, which leaves more of an answer's state to us, took a fifth off a small call.
-    "net": 1_680,
+    "net": 1_630,
     # Which agent answers, by bindings.
     "policy": 770,
     "process": 4_390,

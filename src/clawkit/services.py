@@ -447,7 +447,7 @@ def login_home() -> str:
 
 def known_secrets(loaded: Loaded) -> list[str]:
     """Secrets in the configuration and in the files of agents, including variables they name."""
-    from clawkit.models.secret_values import stored_secrets
+    from clawkit.models.providers import stored_secrets
 
     raw = loaded.raw or msgspec.to_builtins(loaded.config)
     env = {**os.environ, **loaded.env}

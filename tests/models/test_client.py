@@ -39,7 +39,8 @@ from clawkit.models.protocols import (
     ThinkingDelta,
     ToolSpec,
 )
-from clawkit.net.client import Client, Route
+from clawkit.net.client import Client
+from clawkit.net.route import Route
 from clawkit.testing.answers import call, say, think
 from clawkit_testkit import fault
 from clawkit_testkit.server import ScriptedServer
@@ -360,7 +361,7 @@ async def test_an_answer_that_takes_too_long_says_how_to_give_it_more_time(http:
                 break
         for error in errors:
             assert error.kind == "timeout"
-            assert f"was not complete after {timeout_s} s" in str(error)
+            assert f"did not complete its answer within {timeout_s} s" in str(error)
             assert "raise models.providers.svc.timeoutSeconds" in str(error)
             assert error.partial
             assert error.partial.text

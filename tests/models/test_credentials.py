@@ -17,7 +17,8 @@ from clawkit.config.modelref import ModelRef
 from clawkit.config.sections.models import Provider
 from clawkit.config.sections.shared import Request, RequestAuth
 from clawkit.errors import ConfigError
-from clawkit.models.credentials import Credential, Credentials, auth_headers
+from clawkit.models.client import auth_headers
+from clawkit.models.credentials import Credential, Credentials
 from clawkit.models.protocols import Api, Endpoint, ErrorKind, ModelError
 from clawkit.net.route import NetError
 

@@ -15,8 +15,8 @@ from clawkit.content import Text, User
 from clawkit.errors import ConfigError, SecretError
 from clawkit.models.catalog import Catalog
 from clawkit.models.client import make_wire
-from clawkit.models.credentials import join_headers
 from clawkit.models.protocols import Endpoint, Request
+from clawkit.net.route import join_headers
 
 LOCAL: dict[str, Any] = {
     "baseUrl": "http://127.0.0.1:9/v1",
@@ -632,7 +632,8 @@ class TestHeaders:
         [
             ({"bad name": "x"}, "invalid header name"),
             ({"": "x"}, "invalid header name"),
-            ({"Content-Length": "1"}, "cannot be configured"),
+            ({"Content-Length": "1"}, "Content-Length is set by clawkit itself"),
+            ({"Expect": "1"}, "Expect is set by clawkit itself"),
             ({"X-A": "hunter2\r\nX-B: 1"}, "a line break at position 8"),
             ({"X-A": "hunter2\u20ac"}, "invalid in headers at position 8"),
             ({"X-A": "hunter2\0"}, "invalid in headers at position 8"),

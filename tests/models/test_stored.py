@@ -10,7 +10,7 @@ import pytest
 
 from clawkit import Toolkit
 from clawkit.config.load import loads
-from clawkit.models.secret_values import stored_secrets
+from clawkit.models.providers import stored_secrets
 
 KEY = "plain-otter-value-42"
 OWN = {"baseUrl": "http://127.0.0.1:7/v1", "models": [{"id": "one"}]}

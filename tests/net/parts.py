@@ -10,7 +10,8 @@ from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple
 
-from clawkit.net.client import Client, Route
+from clawkit.net.client import Client
+from clawkit.net.route import Route
 
 LOCAL = "127.0.0.1"
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"

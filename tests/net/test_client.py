@@ -10,7 +10,8 @@ import logging
 import pytest
 from tests.net.parts import LOCAL, OK, answering, get, making_client, read_request, serving
 
-from clawkit.net.client import Client, NetError, Response, Route
+from clawkit.net.client import Client, Response
+from clawkit.net.route import NetError, Route
 
 
 async def test_a_request_arrives_as_it_was_given() -> None:
@@ -216,16 +217,32 @@ async def test_an_answer_that_breaks_the_rules_is_an_error(
 @pytest.mark.parametrize(
     ("method", "headers", "words"),
     [
-        ("GET", {"x-api-key": "secret\r\nEvil: 1"}, "x-api-key has a line break"),
-        ("GET", {"x-api-key": "secret\n"}, "x-api-key has a line break"),
-        ("GET", {"x-api-key": "secret\x00"}, "control character"),
-        ("GET", {"x-api-key": "secret€"}, "characters in its value"),
-        ("GET", {"x-api-key": "secret\ud800"}, "characters in its value"),
-        ("GET", {"bad name": "secret"}, "an invalid name"),
-        ("GET", {"bad\r\nname": "secret"}, "an invalid name"),
-        ("GET", {"": "secret"}, "an invalid name"),
-        ("GET", {"ſ": "secret"}, "an invalid name"),
-        ("GET", {"x-key": "secret", "X-Key": "secret"}, "X-Key is given twice"),
+        (
+            "GET",
+            {"x-api-key": "secret\r\nEvil: 1"},
+            "x-api-key .* a line break",
+        ),
+        ("GET", {"x-api-key": "secret\n"}, "x-api-key .* a line break"),
+        (
+            "GET",
+            {"x-api-key": "secret\x00"},
+            "x-api-key .* a character that is invalid",
+        ),
+        (
+            "GET",
+            {"x-api-key": "secret€"},
+            "x-api-key .* a character that is invalid",
+        ),
+        (
+            "GET",
+            {"x-api-key": "secret\ud800"},
+            "x-api-key .* a character that is invalid",
+        ),
+        ("GET", {"bad name": "secret"}, "invalid header name"),
+        ("GET", {"bad\r\nname": "secret"}, "invalid header name"),
+        ("GET", {"": "secret"}, "invalid header name"),
+        ("GET", {"ſ": "secret"}, "invalid header name"),
+        ("GET", {"x-key": "secret", "X-Key": "secret"}, "X-Key cannot be sent: it is given twice"),
         ("GET", {"Host": "secret"}, "Host is set by clawkit"),
         ("GET", {"Transfer-Encoding": "chunked"}, "Transfer-Encoding is set by clawkit"),
         ("GET", {"content-length": "5"}, "content-length is set by clawkit"),
@@ -509,8 +526,8 @@ async def half(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> No
     [
         (silent, {"timeout_s": None}, "did not answer within {} s"),
         (silent, {"timeout_s": None, "idle_s": 60}, "did not answer within {} s"),
-        (half, {"timeout_s": None}, "was not complete after {} s"),
-        (half, {"timeout_s": None, "idle_s": 60}, "was not complete after {} s"),
+        (half, {"timeout_s": None}, "did not complete its answer within {} s"),
+        (half, {"timeout_s": None, "idle_s": 60}, "did not complete its answer within {} s"),
         (half, {"timeout_s": 60, "idle_s": None}, "sent nothing for {} s"),
     ],
 )

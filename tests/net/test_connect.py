@@ -10,8 +10,9 @@ from contextlib import suppress
 import pytest
 from tests.net.parts import LOCAL, OK, answering, get, making_client, serving
 
-from clawkit.net.client import Client, NetError, Route
+from clawkit.net.client import Client
 from clawkit.net.connect import system_resolve
+from clawkit.net.route import NetError, Route
 
 NOTHING = Route(loopback=False)
 PRIVATE = Route(private=True)

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clawkit.net.response import STEP, Inflater
+from clawkit.net.client import STEP, Inflater
 from clawkit.net.route import NetError
 
 

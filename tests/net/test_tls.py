@@ -15,7 +15,7 @@ import pytest
 from tests.net.conftest import Identities
 from tests.net.parts import OK, Identity, answering, get, making_client, read_request, serving
 
-from clawkit.net.client import NetError, Route, Tls
+from clawkit.net.route import NetError, Route, Tls
 from clawkit.net.tls import describe, make_context
 
 

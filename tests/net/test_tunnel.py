@@ -22,7 +22,7 @@ from tests.net.parts import (
 )
 from tests.net.test_tls import server_context
 
-from clawkit.net.client import NetError, Proxy, Route, Tls
+from clawkit.net.route import NetError, Proxy, Route, Tls
 
 ESTABLISHED = b"HTTP/1.1 200 Connection established\r\n\r\n"
 

@@ -44,7 +44,7 @@ from clawkit.errors import ClawkitError, ConfigError, SecretError, ToolError
 from clawkit.fs.containment import open_inside
 from clawkit.fs.search.engines import find_ripgrep
 from clawkit.lsp.servers import Programs, ServerCatalog
-from clawkit.models.auth_profiles import AUTH_PROFILES as PROFILES_JSON
+from clawkit.models.providers import AUTH_PROFILES as PROFILES_JSON
 from clawkit.models.providers import MODELS_JSON, agent_dir
 from clawkit.process import landlock, records
 from clawkit.sessions.protocols import locate_store

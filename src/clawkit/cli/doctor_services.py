@@ -24,9 +24,9 @@ from clawkit.config.paths import sessions_file
 from clawkit.config.sections.sandbox import Sandbox
 from clawkit.core.context import Scope, Sender
 from clawkit.errors import ClawkitError, ConfigError, ToolError
-from clawkit.models.auth_profiles import AUTH_PROFILES as PROFILES_JSON
 from clawkit.models.catalog import Catalog
 from clawkit.models.discover import local_models
+from clawkit.models.providers import AUTH_PROFILES as PROFILES_JSON
 from clawkit.net.addresses import parse_url, refusal
 from clawkit.net.route import NetError
 from clawkit.runtime import resolve_workspace

@@ -19,7 +19,7 @@ from clawkit.config.sections.shared import ModelChoice
 from clawkit.config.sections.shared import Tls as TlsSettings
 from clawkit.errors import ConfigError, SecretError
 from clawkit.globs import Glob
-from clawkit.models.credentials import Credentials, bad_name, bad_value, join_headers
+from clawkit.models.credentials import Credentials
 from clawkit.models.discover import OLLAMA_PORT, infer_images
 from clawkit.models.known import (
     LOCAL_WINDOW,
@@ -106,10 +106,7 @@ class Catalog:
         return Credentials(self.config, self.env, self.folder, services=self.services)
 
     def find(self, text: str) -> ModelRef:
-        """Find a model by `provider/model`, an alias, or a model id.
-
-        Raises ConfigError with a suggestion.
-        """
+        """Find a model by `provider/model`, an alias, or an id. Raises ConfigError with a hint."""
         text = text.strip()
         if not text:
             raise fault("the name of a model is empty")
@@ -127,7 +124,7 @@ class Catalog:
     def _entry_ref(self, key: str, name: str) -> ModelRef:
         ref = self._by_provider(name) or self._by_id(name)
         if ref is None:
-            raise self._unknown(name, f"{setting_of(key)}[{name!r}]")
+            raise self._unknown(name, f"{key}.models[{name!r}]")
         return ref
 
     def _by_provider(self, text: str) -> ModelRef | None:
@@ -191,8 +188,7 @@ class Catalog:
             close = nearest(normalize_provider(head), self.services)
             problem = f"unknown provider {_short(head)} for the model {_short(text)}"
         else:
-            everything = [*self._listed(), *self._known()]
-            by_id = {ref.id: str(ref) for ref in reversed(everything)}
+            by_id = {ref.id: str(ref) for ref in reversed((*self._listed(), *self._known()))}
             entries = [entry for _, layer in self._layers for entry in layer.models.values()]
             aliases = [entry.alias for entry in entries if entry.alias]
             close = [by_id.get(name, name) for name in nearest(text, [*by_id, *aliases])]
@@ -299,13 +295,13 @@ class Catalog:
     def _address(self, service: Service, model: Model) -> Address:
         if model.base_url and model.base_url.strip():
             return read_address(model.base_url, service.model_at(model.id, "baseUrl"))
-        said = service.settings.base_url
-        if said and said.strip():
-            return read_address(said, service.at("baseUrl"))
-        if service.known is None:
-            problem = f"is missing, and {service.id!r} is not a built-in provider"
-            raise fault(problem, service.at("baseUrl"), "Set the address of its API")
-        return read_address(base_url_of(service.known, self.env), service.at("baseUrl"))
+        said, key = service.settings.base_url or "", service.at("baseUrl")
+        if not said.strip():
+            if service.known is None:
+                problem = f"is missing, and {service.id!r} is not a built-in provider"
+                raise fault(problem, key, "Set the address of its API")
+            said = base_url_of(service.known, self.env)
+        return read_address(said, key)
 
     def params(self, ref: ModelRef) -> dict[str, Any]:
         """Further fields of requests to this model, from the agent's settings."""
@@ -327,6 +323,8 @@ class Catalog:
 
     def headers(self, ref: ModelRef) -> dict[str, str]:
         """Extra headers of requests to this model, secrets resolved. Also raises SecretError."""
+        from clawkit.net.route import join_headers
+
         service = self._service(ref)
         model = service.models.get(ref.id) or Model(id=ref.id)
         places = (
@@ -337,6 +335,8 @@ class Catalog:
         return join_headers(*(dict(self._resolved(key, given)) for key, given in places))
 
     def _resolved(self, key: str, given: Mapping[str, SecretInput]) -> Iterator[tuple[str, str]]:
+        from clawkit.net.route import bad_name, bad_value
+
         for name, value in given.items():
             if problem := bad_name(name):
                 raise fault(problem, key)
@@ -410,11 +410,8 @@ class Catalog:
         )
 
     def write_models_json(self) -> str:
-        """Write the configured providers into the agent's models.json; returns its path.
-
-        Secrets are replaced by markers. That needs the configuration as written, so the catalog
-        must have been created with `raw`. Raises ConfigError for an invalid file, and OSError.
-        """
+        """Write the configured providers into the agent's models.json; returns its path. Needs a
+        catalog created with `raw`. Raises ConfigError for an invalid file, and OSError."""
         if self._raw is None:
             raise ValueError("models.json can only be written by a catalog created with `raw`")
         return write_models_json(self.folder, self._raw, replace=self._only_listed)
@@ -422,18 +419,15 @@ class Catalog:
 
 def _base_url(address: Address, api: Api, *, is_ollama: bool) -> str:
     """The URL that the API's own paths are appended to."""
-    start, slashes, rest = address.url.partition("://")
-    place, slash, path = rest.partition("/")
-    path = slash + path
+    path = address.path
     if is_ollama and api == "openai-completions":
-        path = path.removesuffix("/api")
-        path = path if path.endswith("/v1") else f"{path}/v1"
+        path = path.removesuffix("/api").removesuffix("/v1") + "/v1"
     elif api == "anthropic-messages":
         # The API's own paths start with the version.
         path = path.removesuffix("/v1")
     else:
         path = path or _PATHS.get(address.host, "")
-    return f"{start}{slashes}{place}{path}"
+    return address.origin + path
 
 
 def _facts(service: Service, name: str) -> Facts:
@@ -469,9 +463,7 @@ def find_alias(
     layers: Sequence[tuple[str, AgentCommon]], text: str, read: Callable[[str, str], ModelRef]
 ) -> ModelRef | None:
     """The model that an alias refers to; `read` makes a model of a layer and the name of an entry.
-
-    Raises ConfigError if an alias refers to two models of one layer.
-    """
+    Raises ConfigError if an alias refers to two models of one layer."""
     wanted = text.strip().casefold()
     for key, layer in layers:
         found = {
@@ -481,15 +473,10 @@ def find_alias(
         }
         if len(found) > 1:
             names = " and ".join(sorted(map(str, found)))
-            raise fault(f"the alias {text.strip()!r} refers to both {names}", setting_of(key))
+            raise fault(f"the alias {text.strip()!r} refers to both {names}", f"{key}.models")
         if found:
             return found.pop()
     return None
-
-
-def setting_of(key: str) -> str:
-    """The path of the models of a layer of agent settings."""
-    return f"{key}.models"
 
 
 def _short(text: str) -> str:

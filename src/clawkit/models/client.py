@@ -19,10 +19,10 @@ import msgspec
 from clawkit.config.sections.models import Provider
 from clawkit.content import Assistant
 from clawkit.errors import ConfigError
-from clawkit.models.credentials import Credential, Credentials, auth_headers, join_headers
-from clawkit.models.errors import cut_off, from_net, from_response, unusable
-from clawkit.models.protocols import Api, Delta, Endpoint, ErrorKind, ModelError, Request
-from clawkit.net.route import DIRECT, NetError, Route
+from clawkit.models.credentials import Credential, Credentials
+from clawkit.models.errors import PER_CREDENTIAL, cut_off, from_net, from_response, unusable
+from clawkit.models.protocols import Api, Delta, Endpoint, ModelError, Request
+from clawkit.net.route import DIRECT, NetError, Route, bad_name, bad_value, join_headers
 from clawkit.net.sse import EventStream
 from clawkit.redact import Redactor
 from clawkit.text import one_line
@@ -52,7 +52,8 @@ _WIRES: Mapping[Api, tuple[str, str]] = {
     "anthropic-messages": ("anthropic", "AnthropicWire"),
     "google-generative-ai": ("google", "GoogleWire"),
 }
-_PER_CREDENTIAL: frozenset[ErrorKind] = frozenset({"auth", "billing", "rate_limit"})
+_OAUTH_BETA = "oauth-2025-04-20"
+_OAUTH_START = "sk-ant-oat"
 _HEADERS = {"content-type": "application/json", "accept": "text/event-stream"}
 
 
@@ -61,6 +62,33 @@ def make_wire(endpoint: Endpoint) -> ApiWire:
     module, name = _WIRES[endpoint.api]
     wire: ApiWire = getattr(import_module(f"clawkit.models.wire.{module}"), name)(endpoint)
     return wire
+
+
+def auth_headers(endpoint: Endpoint, settings: Provider, credential: Credential) -> dict[str, str]:
+    """The headers for a credential. Raises ModelError if it cannot be sent."""
+    secret = credential.secret
+    if not secret:
+        return {}
+    if problem := bad_value(secret):
+        where = f"the credential {credential.id} of {credential.provider}"
+        raise ModelError("auth", f"{where} cannot be sent: {problem}; check its value")
+    auth = settings.request.auth
+    if auth and auth.mode == "header":
+        name, prefix = auth.header_name or "", auth.prefix or ""
+        if problem := bad_name(name) or bad_value(prefix):
+            raise ModelError("auth", f"request.auth of {credential.provider}: {problem}")
+        return {name: f"{prefix}{secret}"}
+    if auth and auth.mode == "authorization-bearer":
+        return {"Authorization": f"Bearer {secret}"}
+    is_anthropic = endpoint.api == "anthropic-messages"
+    is_oauth = credential.kind == "oauth" or secret.startswith(_OAUTH_START)
+    as_bearer = credential.kind in ("token", "oauth") or bool(settings.auth_header)
+    if is_anthropic and not (as_bearer or is_oauth):
+        return {"x-api-key": secret}
+    if endpoint.api == "google-generative-ai" and not as_bearer:
+        return {"x-goog-api-key": secret}
+    beta = {"anthropic-beta": _OAUTH_BETA} if is_anthropic and is_oauth else {}
+    return {"Authorization": f"Bearer {secret}"} | beta
 
 
 class _Attempt(msgspec.Struct):
@@ -139,7 +167,7 @@ class HttpModel:
             raise
         except (NetError, ModelError) as failed:
             error = self._failed(failed, reading, attempt)
-            if attempt.key and self._keys and error.kind in _PER_CREDENTIAL:
+            if attempt.key and self._keys and error.kind in PER_CREDENTIAL:
                 self._keys.mark_failed(attempt.key, error.kind)
             raise error from None
         if attempt.key and self._keys:
@@ -175,11 +203,16 @@ class HttpModel:
         )
 
     async def _refusal(self, response: Response, attempt: _Attempt) -> ModelError:
+        body = b""
+        # Without a body, the status is enough.
+        with suppress(TimeoutError, NetError):
+            async with asyncio.timeout(_REFUSAL_S):
+                body = await response.read(_MAX_REFUSAL)
         return from_response(
             self.ref.provider,
             response.status,
             response.headers,
-            await _read_refusal(response),
+            body,
             secrets=self._secrets(attempt),
             credential=attempt.key.id if attempt.key else "",
         )
@@ -211,18 +244,8 @@ class HttpModel:
         return error
 
 
-async def _read_refusal(response: Response) -> bytes:
-    """The body of an error response; empty if it cannot be read, because the status is enough."""
-    with suppress(TimeoutError, NetError):
-        async with asyncio.timeout(_REFUSAL_S):
-            return await response.read(_MAX_REFUSAL)
-    return b""
-
-
 async def _drain(response: Response) -> None:
     """Read the rest of the body, so that the connection can be reused."""
-    if response.has_come:
-        return
     with suppress(TimeoutError, NetError):
         async with asyncio.timeout(_DRAIN_S):
             async for _ in response:

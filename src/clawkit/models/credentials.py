@@ -1,11 +1,20 @@
-"""The credentials of a provider, the order of their use, and their cooldowns."""
+"""The credentials of a provider: the stored ones, the order of their use, and their cooldowns.
+
+`auth-profiles.json` in an agent's directory has stored credentials, and statistics of their use.
+Several processes may use the file: it is changed under a lock, and unknown content is kept. OAuth
+tokens are also renewed here, by one process for all.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import logging
+import os
 import time
-from collections.abc import Callable, Iterator, Mapping
-from typing import Literal
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from typing import Annotated, Any, Literal
+from urllib.parse import urlencode, urlsplit
 
 import msgspec
 from msgspec.structs import replace
@@ -14,14 +23,38 @@ from clawkit.config.model import Config
 from clawkit.config.modelref import normalize_provider
 from clawkit.config.secrets import resolve
 from clawkit.config.section import SecretInput, SecretRef
-from clawkit.config.sections.models import Provider
-from clawkit.errors import ConfigError, SecretError
-from clawkit.models.auth_profiles import Post, Profile, Profiles, Use, renew
-from clawkit.models.known import PROVIDERS, fault, read_address
-from clawkit.models.protocols import Endpoint, ErrorKind, ModelError
-from clawkit.models.providers import Service, load_services, named_variable
-from clawkit.redact.masking import is_secret_name, regex
+from clawkit.core.tasks import in_thread
+from clawkit.errors import ClawkitError, ConfigError, SecretError
+from clawkit.models.errors import PER_CREDENTIAL
+from clawkit.models.known import PROVIDERS, fault, is_loopback, read_address
+from clawkit.models.protocols import ErrorKind, ModelError
+from clawkit.models.providers import (
+    AUTH_PROFILES,
+    Service,
+    dict_of,
+    load_services,
+    named_variable,
+    read_private,
+)
+from clawkit.redact.masking import is_secret_name
+from clawkit.store import locked, private_dir, write_atomic
 
+EARLY_MS = 60_000
+"""A token that expires sooner than this is renewed before use."""
+LOCK_WAIT_S = 2.0
+_NOTE_WAIT_S = 0.2
+_REFRESH_WAIT_S = 30.0
+_REFRESH_POLL_S = 0.02
+_LIFE_S = 3600
+_TOKEN_URLS = {
+    "anthropic": "https://console.anthropic.com/v1/oauth/token",
+    "openai": "https://auth.openai.com/oauth/token",
+}
+_TAKES_JSON = frozenset({"console.anthropic.com", "platform.claude.com"})
+
+Post = Callable[[str, Mapping[str, str], bytes], Awaitable[tuple[int, bytes]]]
+"""Posts a body to a URL; returns status and body of the response."""
+_Count = Annotated[int, msgspec.Meta(ge=0, lt=2**53)]
 Kind = Literal["oauth", "token", "api-key", "none"]
 
 _RANK = {"oauth": 0, "token": 1, "api-key": 2}
@@ -33,10 +66,253 @@ _NOTE_EVERY_MS = 60_000
 """The use of a stored credential is saved at most this often."""
 _KEEP_S = 300.0
 """How long a secret from a file or a command is cached."""
-_OAUTH_BETA = "oauth-2025-04-20"
-_OAUTH_START = "sk-ant-oat"
 
 log = logging.getLogger(__name__)
+
+
+class Profile(msgspec.Struct, frozen=True, rename="camel"):
+    """One stored credential. Its repr contains no secret."""
+
+    id: str = ""
+    """Its key in the file."""
+    provider: str = ""
+    type: str = ""
+    """Decides which of the following fields are used."""
+    key: str = ""
+    key_ref: SecretRef | None = None
+    token: str = ""
+    token_ref: SecretRef | None = None
+    access: str = ""
+    refresh: str = ""
+    expires: Annotated[float, msgspec.Meta(ge=0, lt=2**53)] = 0
+    """Milliseconds since 1970; 0 if it does not expire."""
+    client_id: str = ""
+    token_url: str = ""
+
+    def __repr__(self) -> str:
+        return f"<{self.kind} profile {self.id!r} of {self.provider}>"
+
+    @property
+    def kind(self) -> Kind:
+        """An unknown type is `api-key`, without a secret."""
+        return "oauth" if self.type == "oauth" else "token" if self.type == "token" else "api-key"
+
+    @property
+    def secret(self) -> SecretInput:
+        if self.kind == "oauth":
+            return self.access.strip()
+        if self.kind == "token":
+            return self.token.strip() or self.token_ref or ""
+        is_key = self.type.replace("-", "_") == "api_key"
+        return (self.key.strip() or self.key_ref or "") if is_key else ""
+
+    @property
+    def is_complete(self) -> bool:
+        return bool(self.provider and (self.secret or (self.kind == "oauth" and self.refresh)))
+
+    def is_fresh(self, now_ms: int) -> bool:
+        """Whether its token can be used without renewing it."""
+        return bool(self.secret) and (not self.expires or self.expires - now_ms >= EARLY_MS)
+
+
+class Use(msgspec.Struct, frozen=True, rename="camel"):
+    """Stored statistics of one credential; times are milliseconds since 1970."""
+
+    last_used: _Count = 0
+    error_count: _Count = 0
+    """Consecutive failures."""
+    failure_counts: dict[str, _Count] = {}
+    """Failures by kind. Only `billing` is used here."""
+    last_failure_at: _Count = 0
+    cooldown_until: _Count = 0
+    disabled_until: _Count = 0
+
+    @property
+    def billing_errors(self) -> int:
+        return self.failure_counts.get("billing", 0)
+
+    @property
+    def blocked_until(self) -> int:
+        return max(self.cooldown_until, self.disabled_until)
+
+
+class Stored(msgspec.Struct, frozen=True):
+    profiles: dict[str, Profile] = {}
+    use: dict[str, Use] = {}
+
+
+class Profiles:
+    """The file of one agent. Reading raises ConfigError if it cannot be used."""
+
+    def __init__(self, folder: str) -> None:
+        self.folder = folder
+        self.file = os.path.join(folder, AUTH_PROFILES)
+        self._seen: tuple[int, ...] | None = None
+        self._stored = Stored()
+
+    def read(self) -> Stored:
+        """The current content of the file; empty if there is none."""
+        try:
+            info = os.stat(self.file)
+        except FileNotFoundError:
+            self._seen, self._stored = None, Stored()
+            return self._stored
+        except OSError as error:
+            raise fault(f"cannot be read: {error.strerror}", file=self.file) from error
+        seen = (info.st_ino, info.st_mtime_ns, info.st_size, info.st_mode, info.st_uid)
+        if seen != self._seen:
+            self._stored = _understand(self._raw())
+            self._seen = seen
+        return self._stored
+
+    def _raw(self) -> dict[str, Any]:
+        tree = read_private(self.file)
+        value = tree.value if tree else {"version": 1, "profiles": {}}
+        if not isinstance(value, dict):
+            raise fault("must contain an object", file=self.file)
+        return value
+
+    @contextmanager
+    def changing(self, wait_s: float = LOCK_WAIT_S) -> Iterator[dict[str, Any]]:
+        """The data, to be changed in place by one process at a time, and written at the end. Raises
+        OSError and ConfigError, as do the methods that use it."""
+        private_dir(self.folder)
+        with locked(f"{self.file}.lock", wait_s=wait_s):
+            raw = self._raw()
+            yield raw
+            text = msgspec.json.format(msgspec.json.encode(raw), indent=2)
+            write_atomic(self.file, text + b"\n")
+
+    def note_use(self, name: str, use: Use) -> None:
+        """Save the statistics of a profile. Waits only briefly for the lock, because it blocks the
+        event loop."""
+        with self.changing(_NOTE_WAIT_S) as raw:
+            stats = raw["usageStats"] = dict_of(raw.get("usageStats"))
+            stats[name] = dict_of(stats.get(name)) | msgspec.to_builtins(use)
+
+    def store_token(self, profile: Profile) -> None:
+        """Store a new token, if the profile still exists."""
+        with self.changing() as raw:
+            entry = dict_of(raw.get("profiles")).get(profile.id)
+            if isinstance(entry, dict):
+                entry |= {"access": profile.access, "refresh": profile.refresh}
+                entry["expires"] = profile.expires
+
+
+def _understand(raw: Mapping[str, Any]) -> Stored:
+    """Parse the file's content; incomplete profiles are left out with a warning."""
+    stored = Stored({}, {})
+    for name, given in dict_of(raw.get("profiles")).items():
+        fields = _fitting(given, Profile)
+        provider = normalize_provider(fields.get("provider") or name.partition(":")[0])
+        profile = Profile(**fields | {"id": name, "provider": provider})
+        if profile.is_complete:
+            stored.profiles[name] = profile
+        else:
+            log.warning("auth profile %r cannot be used: it is incomplete", name[:80])
+    for name, given in dict_of(raw.get("usageStats")).items():
+        stored.use[name] = Use(**_fitting(given, Use))
+    return stored
+
+
+def _fitting(given: object, kind: type[msgspec.Struct]) -> dict[str, Any]:
+    """The valid fields of a stored entry; others are ignored."""
+    stored, found = dict_of(given), {}
+    for field in msgspec.structs.fields(kind):
+        value = stored.get(field.encode_name)
+        if isinstance(value, float) and value.is_integer():
+            value = int(value)
+        if value is not None:
+            with suppress(msgspec.ValidationError):
+                found[field.name] = msgspec.convert(value, field.type)
+    return found
+
+
+async def renew(profile: Profile, profiles: Profiles, post: Post | None, now_ms: int) -> Profile:
+    """The profile with a usable token, renewed if necessary. Raises ModelError.
+
+    Only one process renews at a time, and the others use its token, because most providers accept
+    a refresh token only once.
+    """
+    deadline = time.monotonic() + _REFRESH_WAIT_S
+    while True:  # not in `locked`, which would block the event loop
+        try:
+            with locked(f"{profiles.file}.refresh.lock", wait_s=0):
+                return await _renew_alone(profile, profiles, post, now_ms)
+        except TimeoutError:
+            if time.monotonic() > deadline:
+                problem = "another process has been renewing the sign-in for too long"
+                raise _sign_in_error(profile, "timeout", problem) from None
+        except OSError as error:
+            problem = f"{profiles.file} cannot be locked: {error.strerror}"
+            raise ModelError("auth", f"{profile.provider}: {problem}") from error
+        await asyncio.sleep(_REFRESH_POLL_S)
+
+
+async def _renew_alone(
+    profile: Profile, profiles: Profiles, post: Post | None, now_ms: int
+) -> Profile:
+    latest = profiles.read().profiles.get(profile.id, profile)
+    if latest.is_fresh(now_ms):
+        return latest
+    fresh = await _refresh(latest, post, now_ms)
+    try:
+        await in_thread(profiles.store_token, fresh)
+    except (OSError, ConfigError) as error:
+        log.warning("the new token of %s could not be stored: %s", profile.id, error)
+    return fresh
+
+
+async def _refresh(profile: Profile, post: Post | None, now_ms: int) -> Profile:
+    url = profile.token_url or _TOKEN_URLS.get(profile.provider, "")
+    if not profile.refresh or not url or post is None:
+        raise _sign_in_error(profile, "auth", "the sign-in has expired")
+    try:
+        scheme, host = urlsplit(url).scheme, urlsplit(url).hostname or ""
+    except ValueError:
+        scheme = host = ""
+    if not host or not (scheme == "https" or (scheme == "http" and is_loopback(host))):
+        problem = "its token address is neither https nor on this machine"
+        raise _sign_in_error(profile, "auth", problem)
+    fields = {"grant_type": "refresh_token", "refresh_token": profile.refresh}
+    if profile.client_id:
+        fields["client_id"] = profile.client_id
+    as_json = host in _TAKES_JSON
+    body = msgspec.json.encode(fields) if as_json else urlencode(fields).encode()
+    kind = "application/json" if as_json else "application/x-www-form-urlencoded"
+    headers = {"Content-Type": kind, "Accept": "application/json"}
+    try:
+        status, answer = await post(url, headers, body)
+    except (ClawkitError, OSError, TimeoutError) as error:
+        raise _sign_in_error(profile, "network", f"{host} did not answer") from error
+    return _read_token(profile, status, answer, now_ms)
+
+
+def _read_token(profile: Profile, status: int, answer: bytes, now_ms: int) -> Profile:
+    if status == 429 or status >= 500:
+        problem = f"renewing the sign-in failed with status {status}"
+        raise _sign_in_error(profile, "rate_limit" if status == 429 else "server", problem)
+    try:
+        data = dict_of(msgspec.json.decode(answer))
+    except (msgspec.DecodeError, RecursionError):
+        data = {}
+    token = data.get("access_token")
+    if not 200 <= status < 300 or not isinstance(token, str) or not token.strip():
+        raise _sign_in_error(profile, "auth", f"the sign-in was not renewed (status {status})")
+    refresh, life = data.get("refresh_token"), data.get("expires_in")
+    if not isinstance(life, int | float) or isinstance(life, bool) or not 0 < life < 10**9:
+        life = _LIFE_S
+    return replace(
+        profile,
+        access=token.strip(),
+        refresh=refresh if isinstance(refresh, str) and refresh else profile.refresh,
+        expires=now_ms + int(life * 1000),
+    )
+
+
+def _sign_in_error(profile: Profile, kind: ErrorKind, problem: str) -> ModelError:
+    advice = f"; sign in to {profile.provider} again" if kind == "auth" else ""
+    return ModelError(kind, f"{profile.provider} (profile {profile.id}): {problem}{advice}")
 
 
 class Credential(msgspec.Struct, frozen=True):
@@ -98,8 +374,9 @@ class Credentials:
         for credential in self._all(service):
             found.setdefault(credential.secret or credential.id, credential)
         now = self._now_ms()
-        until = {each.id: self._use(each.id).blocked_until for each in found.values()}
-        ordered = sorted(found.values(), key=lambda each: max(until[each.id], now))
+        ordered = sorted(
+            found.values(), key=lambda each: max(self._use(each.id).blocked_until, now)
+        )
         if not ordered and self._needs_none(service):
             return [Credential("none", "none", "", service.id)]
         return ordered
@@ -225,10 +502,8 @@ class Credentials:
         kept_until, secret = self._kept.get(ref, (0.0, ""))
         if self._clock() < kept_until:
             return secret
-        from asyncio import to_thread
-
         try:
-            secret = (await to_thread(resolve, ref, self._config, self._env)).strip()
+            secret = (await asyncio.to_thread(resolve, ref, self._config, self._env)).strip()
         except SecretError as error:
             raise ModelError("auth", f"{credential.provider} ({credential.id}): {error}") from error
         self._kept[ref] = (self._clock() + _KEEP_S, secret)
@@ -250,7 +525,7 @@ class Credentials:
     def mark_failed(self, credential: Credential, kind: ErrorKind) -> None:
         """Start a cooldown, longer each time. Kinds that are not the credential's fault are
         ignored."""
-        if kind not in ("rate_limit", "auth", "billing"):
+        if kind not in PER_CREDENTIAL:
             return
         if kind == "auth" and credential.ref is not None:
             self._kept.pop(credential.ref, None)
@@ -289,65 +564,3 @@ class Credentials:
 
     def _now_ms(self) -> int:
         return int(self._clock() * 1000)
-
-
-def auth_headers(endpoint: Endpoint, settings: Provider, credential: Credential) -> dict[str, str]:
-    """The headers for a credential. Raises ModelError if it cannot be sent."""
-    secret = credential.secret
-    if not secret:
-        return {}
-    if problem := bad_value(secret):
-        where = f"the credential {credential.id} of {credential.provider}"
-        raise ModelError("auth", f"{where} cannot be sent: {problem}; check its value")
-    auth = settings.request.auth
-    if auth and auth.mode == "header":
-        name = auth.header_name or ""
-        if problem := bad_name(name) or bad_value(auth.prefix or ""):
-            raise ModelError("auth", f"request.auth of {credential.provider}: {problem}")
-        return {name: f"{auth.prefix or ''}{secret}"}
-    if auth and auth.mode == "authorization-bearer":
-        return {"Authorization": f"Bearer {secret}"}
-    is_anthropic = endpoint.api == "anthropic-messages"
-    is_oauth = credential.kind == "oauth" or secret.startswith(_OAUTH_START)
-    as_bearer = credential.kind in ("token", "oauth") or bool(settings.auth_header)
-    if is_anthropic and not (as_bearer or is_oauth):
-        return {"x-api-key": secret}
-    if endpoint.api == "google-generative-ai" and not as_bearer:
-        return {"x-goog-api-key": secret}
-    beta = {"anthropic-beta": _OAUTH_BETA} if is_anthropic and is_oauth else {}
-    return {"Authorization": f"Bearer {secret}"} | beta
-
-
-_FRAMING = frozenset({"connection", "content-length", "host", "transfer-encoding"})
-"""Headers that define the end of a request; a wrong one would allow request smuggling."""
-_LISTS = frozenset({"anthropic-beta"})
-"""Headers whose values are combined."""
-
-
-def bad_name(name: str) -> str:
-    """Why a name is invalid for a header; empty if it is valid."""
-    if not regex(r"[a-zA-Z0-9!#$%&'*+.^_`|~-]+").fullmatch(name):
-        return f"invalid header name {name[:80]!r}"
-    return f"the header {name} cannot be configured" if name.lower() in _FRAMING else ""
-
-
-def bad_value(value: str) -> str:
-    """Why a text is invalid in a header; empty if it is valid. Never contains the text."""
-    found = regex(r"[^\t -~\x80-\xff]").search(value)
-    if found is None:
-        return ""
-    what = "a line break" if found[0] in "\r\n" else "a character that is invalid in headers"
-    return f"it contains {what} at position {found.start() + 1}"
-
-
-def join_headers(*sets: Mapping[str, str]) -> dict[str, str]:
-    """Merge headers without regard to case: the last value wins, except that lists are combined."""
-    found: dict[str, tuple[str, str]] = {}
-    for headers in sets:
-        for name, value in headers.items():
-            lower = name.lower()
-            if lower in _LISTS and lower in found:
-                parts = [*found[lower][1].split(","), *value.split(",")]
-                value = ",".join(dict.fromkeys(part.strip() for part in parts if part.strip()))
-            found[lower] = (name, value)
-    return dict(found.values())

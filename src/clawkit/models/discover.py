@@ -17,6 +17,7 @@ import msgspec
 from clawkit.config.modelref import ModelRef, parse_ref
 from clawkit.errors import ClawkitError
 from clawkit.models.known import PROVIDERS, ollama_origin
+from clawkit.models.providers import dict_of
 
 if TYPE_CHECKING:
     from clawkit.models.catalog import Catalog
@@ -56,7 +57,7 @@ class Shown(msgspec.Struct, frozen=True):
     """What Ollama says about a model."""
 
     window: int = 0
-    """Context window in tokens; 0 if unknown."""
+    """In tokens; 0 if unknown."""
     images: bool | None = None
 
 
@@ -70,15 +71,13 @@ def infer_images(model_id: str) -> bool | None:
 
 def providers_with_keys(env: Mapping[str, str]) -> list[str]:
     """Built-in providers whose key is set, in order of use."""
-    found: dict[str, None] = {}
-    taken: set[str] = set()
+    found: dict[str, str] = {}
     for provider in PROVIDERS.values():
         names = [name for name in provider.env if env.get(name, "").strip()]
         # If two providers share a variable, the key is for the first one.
-        if names and names[0] not in taken:
-            found[provider.id] = None
-            taken.add(names[0])
-    return list(found)
+        if names:
+            found.setdefault(names[0], provider.id)
+    return list(found.values())
 
 
 def default_model(provider: str) -> ModelRef | None:
@@ -101,10 +100,7 @@ def found_model(catalog: Catalog) -> ModelRef | None:
 def find_local(
     catalog: Catalog, look: Callable[[Mapping[str, str]], Iterable[str]] | None = None
 ) -> ModelRef | None:
-    """The model of a local Ollama to use if no other is found.
-
-    `look` lists the models; the default is `local_models`.
-    """
+    """The model of a local Ollama to use if no other is found; `look` lists its models."""
     if "ollama" not in catalog.services:
         return None
     found = (ModelRef("ollama", name) for name in (look or local_models)(catalog.env))
@@ -132,9 +128,8 @@ async def ollama_models(env: Mapping[str, str], get: Get) -> list[ModelRef]:
         data: Any = msgspec.json.decode(body) if status == 200 else None
     except (ClawkitError, OSError, TimeoutError, msgspec.DecodeError, RecursionError):
         return []
-    rows = data.get("models") if isinstance(data, dict) else None
-    rows = rows if isinstance(rows, list) else []
-    names = [row.get("name") for row in rows if isinstance(row, dict)]
+    rows = dict_of(data).get("models")
+    names = [dict_of(row).get("name") for row in rows] if isinstance(rows, list) else []
     return [
         ModelRef("ollama", name)
         for name in names
@@ -153,12 +148,10 @@ def ollama_address(
     """
     if origin := ollama_origin(env):
         return origin
-    owners, is_listed = [], False
-    for table in (sockets or _socket_tables)():
-        is_listed = True
-        owners += listeners(table, OLLAMA_PORT)
+    tables = list((sockets or _socket_tables)())
+    owners = [owner for table in tables for owner in listeners(table, OLLAMA_PORT)]
     strangers = [each for each in owners if each >= _FIRST_USER and each != os.geteuid()]
-    return "" if strangers or (is_listed and not owners) else _OLLAMA
+    return "" if strangers or (tables and not owners) else _OLLAMA
 
 
 def _socket_tables() -> Iterator[str]:
@@ -180,11 +173,10 @@ def listeners(table: str, port: int) -> list[int]:
 def show_model(origin: str, model: str) -> Shown:
     """What an Ollama server knows about one of its models. Not for use in an event loop."""
     body = msgspec.json.encode({"model": model})
-    data = fetch_json("POST", f"{origin}/api/show", body=body)
-    info = data.get("model_info") if isinstance(data, dict) else None
-    items = info.items() if isinstance(info, dict) else ()
-    found = [window_size(size) for key, size in items if str(key).endswith(".context_length")]
-    can = data.get("capabilities") if isinstance(data, dict) else None
+    data = dict_of(fetch_json("POST", f"{origin}/api/show", body=body))
+    items = dict_of(data.get("model_info")).items()
+    found = [window_size(size) for key, size in items if key.endswith(".context_length")]
+    can = data.get("capabilities")
     return Shown(max(found, default=0), "vision" in can if isinstance(can, list) else None)
 
 

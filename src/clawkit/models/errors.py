@@ -23,7 +23,8 @@ from clawkit.text import human_time, one_line, printable
 if TYPE_CHECKING:
     from clawkit.net.route import NetError
 
-
+PER_CREDENTIAL: frozenset[ErrorKind] = frozenset({"auth", "billing", "rate_limit"})
+"""Errors that another credential may avoid."""
 _MAX_SAID = 300
 
 _OVERFLOW = (
@@ -121,14 +122,8 @@ _MEANING: Mapping[ErrorKind, tuple[str, str]] = {
         "does not have this model, or not at this address",
         "Check the model's name and {setting}.baseUrl.",
     ),
-    "invalid": (
-        "rejected the request",
-        "Change the request, or choose another model.",
-    ),
-    "malformed": (
-        "sent an invalid response",
-        "Check {setting}.baseUrl and api, or try again.",
-    ),
+    "invalid": ("rejected the request", "Change the request, or choose another model."),
+    "malformed": ("sent an invalid response", "Check {setting}.baseUrl and api, or try again."),
     "refused": ("cannot be connected to", "Check {setting}.request."),
     "network": ("cannot be reached", "Try again, or set fallbacks."),
     "cut": ("broke off in the middle of the answer", "Try again, or set fallbacks."),

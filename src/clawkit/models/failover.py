@@ -22,7 +22,7 @@ from msgspec.structs import replace
 
 from clawkit.config.modelref import ModelRef
 from clawkit.content import Assistant
-from clawkit.models.errors import AbsentError, brief
+from clawkit.models.errors import PER_CREDENTIAL, AbsentError, brief
 from clawkit.models.protocols import Again, Delta, ErrorKind, Facts, Model, ModelError, Request
 
 LIMIT_ATTEMPTS = 10
@@ -37,7 +37,6 @@ FAILING_S = 600.0
 """Maximum time of all failed attempts at one model together."""
 PATIENCE = 3
 """Attempts at one model before the next one that has not been tried yet."""
-
 ABSENT_ATTEMPTS = 3
 """Attempts at a local server that is not running."""
 
@@ -48,7 +47,6 @@ _REST_S = (30.0, 60.0, 300.0)
 _BILLING_REST_S = (600.0, 1_800.0, 3_600.0)
 
 _AT_ONCE: frozenset[ErrorKind] = frozenset({"invalid", "overflow"})
-_PER_CREDENTIAL: frozenset[ErrorKind] = frozenset({"auth", "billing", "rate_limit"})
 _NEXT_MODEL: frozenset[ErrorKind] = frozenset({"auth", "billing", "not_found", "refused"})
 # Most informative first: what a person can fix.
 _TELLING: tuple[ErrorKind, ...] = (
@@ -166,7 +164,7 @@ class _Run:
         now = self._clock.now()
         attempts = self._attempts.setdefault(link, _Attempts(error))
         attempts.count += 1
-        if error.kind in _PER_CREDENTIAL and link.has_spare():
+        if error.kind in PER_CREDENTIAL and link.has_spare():
             attempts.switches += 1
             if attempts.switches <= _MAX_SWITCHES:
                 attempts.error = error

@@ -66,6 +66,7 @@ _BY_MODEL = {
 }
 _DATED = r"(?:-20\d{6}|-20\d\d-\d\d-\d\d|-latest)$"
 _LOOPBACK = r"localhost|127(?:\.\d{1,3}){3}|::1"
+_VARIABLE = r"\$\{([A-Z_][A-Z0-9_]*)\}"
 LOCAL_WINDOW = 32_768
 """Context window assumed for local servers if none is configured. Small, because Ollama allocates
 memory for all of it."""
@@ -114,9 +115,8 @@ def api_of(provider: KnownProvider, model_id: str) -> Api:
 
 def full_id(provider: str, model_id: str) -> str:
     """A model id as the provider spells it: OpenRouter's own models have its name as prefix."""
-    return (
-        f"openrouter/{model_id}" if provider == "openrouter" and "/" not in model_id else model_id
-    )
+    is_own = provider == "openrouter" and "/" not in model_id
+    return f"openrouter/{model_id}" if is_own else model_id
 
 
 def known_model(provider: str, model_id: str) -> KnownModel | None:
@@ -153,8 +153,7 @@ def ollama_origin(env: Mapping[str, str]) -> str:
     text = env.get("OLLAMA_HOST", "").strip()
     if not text:
         return ""
-    if "://" not in text:
-        text = f"http://{text}"
+    text = text if "://" in text else f"http://{text}"
     try:
         parts = urlsplit(text)
         port = parts.port or (443 if parts.scheme == "https" else 11434)
@@ -167,16 +166,18 @@ def ollama_origin(env: Mapping[str, str]) -> str:
     return f"{parts.scheme}://{f'[{host}]' if ':' in host else host}:{port}"
 
 
-_VARIABLE = r"\$\{([A-Z_][A-Z0-9_]*)\}"
-
-
 class Address(msgspec.Struct, frozen=True):
     """A validated base URL without a trailing slash."""
 
-    url: str
+    origin: str
+    path: str
     host: str
     """Lower-case, without brackets."""
     port: int | None
+
+    @property
+    def url(self) -> str:
+        return self.origin + self.path
 
     @property
     def is_loopback(self) -> bool:
@@ -203,7 +204,7 @@ def read_address(text: str, key: str) -> Address:
         raise fault("has a query or fragment", key, "Remove everything after ? or #")
     where = f"[{host}]" if ":" in host else host
     origin = f"{parts.scheme}://{where}" + (f":{port}" if port is not None else "")
-    return Address(origin + parts.path.rstrip("/"), host, port)
+    return Address(origin, parts.path.rstrip("/"), host, port)
 
 
 def fault(problem: str, key: str = "", hint: str = "", file: str = "") -> ConfigError:

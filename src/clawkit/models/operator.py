@@ -10,6 +10,7 @@ import json
 import shlex
 import time
 from collections.abc import AsyncIterator, Sequence
+from itertools import takewhile
 from typing import Any
 
 from clawkit.config.modelref import OPERATOR
@@ -32,8 +33,6 @@ Ollama, or type `clawkit onboard`."""
 
 
 class Operator:
-    """Answers from a table."""
-
     ref = OPERATOR
     api = "clawkit"
     facts = Facts(name="Operator (offline)", context_window=200_000)
@@ -68,13 +67,9 @@ def _last(messages: Sequence[Any]) -> Any:
 
 def _repeat(messages: Sequence[Any]) -> list[Text | ToolCall]:
     """What the tools returned since the last answer."""
-    results: list[ToolResult] = []
-    for message in reversed(messages):
-        if not isinstance(message, ToolResult):
-            break
-        results.insert(0, message)
+    results = [*takewhile(lambda each: isinstance(each, ToolResult), reversed(messages))]
     shown = []
-    for result in results:
+    for result in reversed(results):
         texts = [b.text if isinstance(b, Text) else "[image]" for b in result.content]
         head = f"{result.tool} failed: " if result.is_error else ""
         error = result.details.get("error")

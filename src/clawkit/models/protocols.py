@@ -88,14 +88,10 @@ class Request(msgspec.Struct, frozen=True):
 
 
 class TextDelta(msgspec.Struct, frozen=True):
-    """More text of the answer."""
-
     text: str
 
 
 class ThinkingDelta(msgspec.Struct, frozen=True):
-    """More of the model's thinking."""
-
     text: str
 
 
@@ -120,11 +116,9 @@ class Again(msgspec.Struct, frozen=True):
     reason: str
     """One line for people."""
     wait_s: float
-    """Time until the next attempt."""
+    """Until the next attempt, with `model`."""
     model: ModelRef
-    """The model of the next attempt."""
     kind: ErrorKind | Literal[""] = ""
-    """Why there was no answer."""
 
 
 Delta = TextDelta | ThinkingDelta | CallStarted | CallDelta | Again
@@ -139,7 +133,7 @@ class Facts(msgspec.Struct, frozen=True):
     context_tokens: int = 0
     """Configured limit of tokens to use; 0 for none."""
     max_tokens: int = 8_192
-    """Maximum tokens of one answer."""
+    """Of one answer."""
     is_capped: bool = False
     """Whether `max_tokens` is configured."""
     images: bool = False

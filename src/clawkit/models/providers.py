@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from types import MappingProxyType
 from typing import Any, Literal
@@ -20,8 +20,9 @@ from typing import Any, Literal
 import msgspec
 from msgspec.structs import replace
 
-from clawkit.config.json5 import Json5Error, format_path
+from clawkit.config.json5 import Json5Error, format_path, parse
 from clawkit.config.load import check
+from clawkit.config.masking import secrets_of, variables_of
 from clawkit.config.model import Config
 from clawkit.config.modelref import normalize_provider
 from clawkit.config.paths import expand, home
@@ -45,6 +46,8 @@ _BLANK: dict[type, Any] = {
 MODELS_JSON = "models.json"
 AUTH_PROFILES = "auth-profiles.json"
 _KEY_NAMES = ("KEY", "TOKEN", "SECRET", "PASSWORD")
+_SECRETS = ("key", "token", "access", "refresh")
+"""Fields of a stored credential."""
 MANAGED = "secretref-managed"
 ENV_MARK = "secretref-env:"
 VARIABLE = r"[A-Z][A-Z0-9_]{0,127}"
@@ -71,11 +74,9 @@ class Service(msgspec.Struct, frozen=True):
     def __repr__(self) -> str:
         return f"<provider {self.id}>"
 
-    def at(self, *steps: str | int) -> str:
+    def at(self, *steps: str) -> str:
         """The path of one of its settings."""
-        return self.key + "".join(
-            f".{step}" if isinstance(step, str) else f"[{step}]" for step in steps
-        )
+        return ".".join((self.key, *steps))
 
     def model_at(self, name: str, step: str) -> str:
         """The path of a setting of one of its models."""
@@ -85,10 +86,7 @@ class Service(msgspec.Struct, frozen=True):
 
 
 def load_services(
-    config: Config,
-    env: Mapping[str, str],
-    folder: str,
-    raw: Mapping[str, Any] | None = None,
+    config: Config, env: Mapping[str, str], folder: str, raw: Mapping[str, Any] | None = None
 ) -> dict[str, Service]:
     """All providers by id: configured ones, those of `folder`'s models.json, then built-in ones.
 
@@ -104,10 +102,11 @@ def load_services(
         if wanted in services:
             problem = f"{name!r} is the same provider as {services[wanted].key}"
             raise fault(problem, key, "Merge the two")
-        services[wanted] = _join(wanted, key, provider, stored.get(wanted), written.get(wanted, {}))
-    for name in [name for name in stored if name not in services]:
+        found = stored.pop(wanted, None)
+        services[wanted] = _join(wanted, key, provider, found, written.get(wanted, {}))
+    for name, provider in stored.items():
         key = format_path(("models", "providers", name))
-        services[name] = _join(name, key, Provider(), stored[name], {})
+        services[name] = _join(name, key, Provider(), provider, {})
     for name, known in PROVIDERS.items() if not only_configured else ():
         services.setdefault(name, Service(name, known, key=f"models.providers.{name}"))
     return services
@@ -115,7 +114,7 @@ def load_services(
 
 def _written(raw: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     """The settings of providers as written."""
-    providers = _dict(_dict(raw.get("models")).get("providers"))
+    providers = dict_of(dict_of(raw.get("models")).get("providers"))
     return {name: given for name, given in providers.items() if isinstance(given, dict)}
 
 
@@ -160,9 +159,7 @@ def over(high: SectionT, low: SectionT) -> SectionT:
 
 def named_variable(text: str, env: Mapping[str, str]) -> str | None:
     """The name, if a literal key looks like the name of a variable; None if it is a key.
-
-    `LITELLM_KEY` is a name, set or not; `EMPTY` only if there is a variable of that name.
-    """
+    `LITELLM_KEY` is a name, set or not; `EMPTY` only if there is a variable of that name."""
     if not re.fullmatch(VARIABLE, text):
         return None
     return text if env.get(text) or text.endswith(_KEY_NAMES) else None
@@ -196,9 +193,7 @@ def agent_dirs(config: Config, env: Mapping[str, str]) -> list[str]:
 
 def read_models_json(folder: str, env: Mapping[str, str]) -> dict[str, Provider]:
     """Providers by canonical name; empty if there is no file. Raises ConfigError, with the line.
-
-    Markers that name a variable become references to it; other markers are removed.
-    """
+    Markers that name a variable become references to it; other markers are removed."""
     tree = read_private(os.path.join(folder, MODELS_JSON))
     if tree is None:
         return {}
@@ -218,9 +213,7 @@ def read_models_json(folder: str, env: Mapping[str, str]) -> dict[str, Provider]
 
 def read_private(file: str) -> Tree | None:
     """Parse a file that contains credentials, or addresses they are sent to; None if missing.
-
-    Raises ConfigError, also if another user could have written it.
-    """
+    Raises ConfigError, also if another user could have written it."""
     if not os.path.lexists(file):
         return None
     try:
@@ -251,13 +244,11 @@ def _without_markers(provider: Provider) -> Provider:
 def _headers(headers: Headers) -> Headers:
     found: Headers = {}
     for name, value in headers.items():
-        if value == MANAGED:
-            continue
         if isinstance(value, str) and value.startswith(ENV_MARK):
             variable = value.removeprefix(ENV_MARK)
             if re.fullmatch(VARIABLE, variable):
                 found[name] = SecretRef(source="env", id=variable)
-        else:
+        elif value != MANAGED:
             found[name] = value
     return found
 
@@ -271,12 +262,12 @@ def write_models_json(folder: str, raw: Mapping[str, Any], *, replace: bool) -> 
     """
     file = os.path.join(folder, MODELS_JSON)
     tree = None if replace else read_private(file)
-    data = _dict(tree.value if tree else None)
-    providers = dict(_dict(data.get("providers")))
+    data = dict_of(tree.value if tree else None)
+    providers = dict(dict_of(data.get("providers")))
     for name, given in _written(raw).items():
         wanted = normalize_provider(name)
         same = next((key for key in providers if normalize_provider(key) == wanted), wanted)
-        providers[same] = _entry(given, _dict(providers.get(same)))
+        providers[same] = _entry(given, dict_of(providers.get(same)))
     private_dir(folder)
     text = msgspec.json.format(msgspec.json.encode({**data, "providers": providers}), indent=2)
     write_atomic(file, text + b"\n")
@@ -291,7 +282,7 @@ def _entry(given: Mapping[str, Any], before: Mapping[str, Any]) -> dict[str, Any
     if mark := key_mark(spelled.get("apiKey")):
         entry["apiKey"] = mark
     if headers := _header_marks(spelled.get("headers")):
-        entry["headers"] = {**_dict(before.get("headers")), **headers}
+        entry["headers"] = {**dict_of(before.get("headers")), **headers}
     models = {each["id"]: each for each in _models(before.get("models"))}
     for model in _models(spelled.get("models")):
         own = _documented(model, Model)
@@ -318,7 +309,7 @@ def key_mark(value: Any) -> str:
 
 def _header_marks(headers: Any) -> dict[str, str]:
     found: dict[str, str] = {}
-    for name, value in _dict(headers).items():
+    for name, value in dict_of(headers).items():
         mark = key_mark(value)
         if mark == MANAGED:
             found[name] = mark
@@ -329,7 +320,8 @@ def _header_marks(headers: Any) -> dict[str, str]:
     return found
 
 
-def _dict(value: Any) -> dict[str, Any]:
+def dict_of(value: Any) -> dict[str, Any]:
+    """The value if it is an object, else an empty one."""
     return value if isinstance(value, dict) else {}
 
 
@@ -342,3 +334,24 @@ def _documented(raw: Mapping[str, Any], cls: type[Section]) -> dict[str, Any]:
     """An object with the documented spelling of its keys, without unknown keys."""
     names = layout_of(cls).names
     return {names[key]: value for key, value in raw.items() if key in names}
+
+
+def stored_secrets(config: Config, env: Mapping[str, str]) -> Iterator[str]:
+    """The secrets in models.json and auth-profiles.json of every agent, and in variables that they
+    name."""
+    for folder in agent_dirs(config, env):
+        models = {"models": _read_any(os.path.join(folder, MODELS_JSON))}
+        yield from map(str, secrets_of(substitute(models, env)))
+        stored = _read_any(os.path.join(folder, AUTH_PROFILES))
+        for entry in map(dict_of, dict_of(stored.get("profiles")).values()):
+            yield from (entry[key] for key in _SECRETS if isinstance(entry.get(key), str))
+        for name in (*variables_of(models), *variables_of(stored)):
+            yield env.get(name, "")
+
+
+def _read_any(file: str) -> dict[str, Any]:
+    """The content of a file; empty if it cannot be read, which is reported elsewhere."""
+    try:
+        return dict_of(parse(read_text(file)).value)
+    except (ReadError, Json5Error):
+        return {}

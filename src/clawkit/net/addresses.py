@@ -7,7 +7,7 @@ from base64 import b64encode
 from collections.abc import Mapping
 from functools import cache, lru_cache
 from typing import TYPE_CHECKING, Literal, TypeAlias
-from urllib.parse import unquote_to_bytes
+from urllib.parse import quote, unquote_to_bytes
 
 import msgspec
 
@@ -40,7 +40,6 @@ _AUTHORITY = r"(\[[^\[\]]*\]|[^:\[\]]+)(?::([0-9]{0,5}))?"
 _TROUBLE = r"[\x00-\x20\x7f\\]"
 _BEYOND_ASCII = r"[^\x00-\x7f]+"
 _NAME = r"[a-z0-9_-]{1,63}(?:\.[a-z0-9_-]{1,63})*"
-_NUMBER = r"0x[0-9a-f]*|0[0-7]*|[1-9][0-9]*"
 _LIKE_NUMBER = r"0x[0-9a-f]*|[0-9]+"
 _EXEMPT = r"(?:\[(.*)\]|([^:]*))(?::([0-9]{1,5}))?"
 # IDNA 2003 and 2008 map these to different names, so they could lead to another host.
@@ -79,8 +78,7 @@ class Target(msgspec.Struct, frozen=True):
     @property
     def authority(self) -> str:
         """Host and port for the `Host` header."""
-        host = f"[{self.host}]" if ":" in self.host else self.host
-        return host if self.port == DEFAULT_PORTS[self.scheme] else f"{host}:{self.port}"
+        return self.place.removesuffix(f":{DEFAULT_PORTS[self.scheme]}")
 
     @property
     def place(self) -> str:
@@ -245,29 +243,17 @@ def _ascii(name: str) -> str:
 def _ipv4(name: str) -> IPv4Address:
     """Parse an IPv4 address like the system's resolver, including short, octal and hex forms."""
     from ipaddress import IPv4Address
+    from socket import inet_aton
 
-    *heads, last = [_ipv4_part(part) for part in name.split(".")]
-    if len(heads) > 3 or max(heads, default=0) > 255 or last >= 256 ** (4 - len(heads)):
-        raise _bad("its host looks like an IPv4 address but is not one")
-    value = last
-    for place, part in enumerate(heads):
-        value += part << (24 - 8 * place)
-    return IPv4Address(value)
-
-
-def _ipv4_part(text: str) -> int:
-    if not re.fullmatch(_NUMBER, text):
-        raise _bad("its host looks like an IPv4 address but is not one")
-    if text.startswith("0x"):
-        return int(text[2:] or "0", 16)
-    return int(text, 8 if text.startswith("0") else 10)
+    try:
+        return IPv4Address(inet_aton(name))
+    except OSError:
+        raise _bad("its host looks like an IPv4 address but is not one") from None
 
 
 def _percent(text: str) -> str:
     try:
-        return re.sub(
-            _BEYOND_ASCII, lambda found: "".join(f"%{byte:02X}" for byte in found[0].encode()), text
-        )
+        return re.sub(_BEYOND_ASCII, lambda found: quote(found[0]), text)
     except UnicodeEncodeError:
         raise _bad("it contains a lone surrogate") from None
 

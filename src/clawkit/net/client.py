@@ -1,36 +1,26 @@
-"""The HTTP client: requests, streamed responses, and connection reuse."""
+"""The HTTP client: requests, connection reuse, and bodies in bounded, decompressed pieces."""
 
 from __future__ import annotations
 
 import asyncio
 import re
+import zlib
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
-from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from clawkit.net.addresses import Target, env_proxy, parse_proxy, parse_url
-from clawkit.net.response import Response
-from clawkit.net.route import DIRECT, NetError, Proxy, Resolve, Route, Timeouts, Tls
+from clawkit.net.addresses import Target, parse_proxy, parse_url
+from clawkit.net.route import DIRECT, NetError, Resolve, Route, Timeouts, bad_name, bad_value
 
 if TYPE_CHECKING:
     from clawkit.net.http1 import HttpConnection, Line
 
-__all__ = ["Client", "NetError", "Proxy", "Resolve", "Response", "Route", "Tls", "env_proxy"]
-
 _CLOSE_S = 5
 """Maximum wait for the sockets of a closed client; normally they close immediately."""
 _METHOD = r"[A-Z]{3,20}"
-_HEADER_NAME = r"[!#$%&'*+.^_`|~0-9A-Za-z-]+"
-_CONTROL = r"[\x00-\x08\x0a-\x1f\x7f]"
-# Headers about the transport, which callers must not set.
-_OURS = frozenset(
-    (
-        *("connection", "content-length", "expect", "host", "keep-alive", "proxy-authorization"),
-        *("proxy-connection", "te", "trailer", "transfer-encoding", "upgrade"),
-    )
-)
 _HAVE_BODY = frozenset({"PATCH", "POST", "PUT"})
+_MAX_SKIPPED = 64 * 1024
+"""Bytes at the end of a body that are skipped so that the connection can be reused."""
 
 
 class Client:
@@ -138,11 +128,9 @@ class Client:
         self._check_open()
         connection = await open_connection(target, route, self._resolve, until, limit_s)
         connection.key = (*target.origin, route)
-        try:
-            self._check_open()
-        except NetError:  # the client was closed in the meantime
+        if self._is_closed:  # in the meantime
             connection.close()
-            raise
+        self._check_open()
         self._busy.add(connection)
         return connection
 
@@ -169,11 +157,13 @@ def _lines(method: str, target: Target, headers: Mapping[str, str], body: bytes)
     lines = [(b"Host", target.authority.encode("ascii"))]
     seen = set()
     for name, value in headers.items():
-        key, sent = _name(name)
-        if key in seen:
-            raise _bad(name, "is given twice")
-        seen.add(key)
-        lines.append((sent, _value(name, value)))
+        problem = bad_name(name)
+        if why := "it is given twice" if name.lower() in seen else bad_value(value):
+            problem = problem or f"the header {name} cannot be sent: {why}"
+        if problem:
+            raise NetError("refused", problem)
+        seen.add(name.lower())
+        lines.append((name.encode("ascii"), value.strip(" \t").encode("latin-1")))
     if "accept-encoding" not in seen:
         lines.append((b"Accept-Encoding", b"identity"))
     if body or method in _HAVE_BODY:
@@ -181,25 +171,127 @@ def _lines(method: str, target: Target, headers: Mapping[str, str], body: bytes)
     return lines
 
 
-@lru_cache(maxsize=256)
-def _name(name: str) -> tuple[str, bytes]:
-    """The name of a header in lower case, and as bytes."""
-    if not re.fullmatch(_HEADER_NAME, name):
-        raise NetError("refused", "a header has an invalid name")
-    if name.lower() in _OURS:
-        raise _bad(name, "is set by clawkit itself")
-    return name.lower(), name.encode("ascii")
+class Response:
+    """Status, headers, and a body that is read once."""
+
+    def __init__(
+        self,
+        status: int,
+        headers: Mapping[str, str],
+        connection: HttpConnection,
+        limits: Timeouts,
+        done: Callable[[HttpConnection, bool], None],
+    ) -> None:
+        """`done` is called once when the connection is free, with whether it may be reused."""
+        self.status = status
+        self.headers = headers
+        """Names in lower case; values of repeated headers are joined by a comma."""
+        self._connection = connection
+        self._limits = limits
+        self._done = done
+        self._is_over = False
+        coding = headers.get("content-encoding", "").strip().lower()
+        self._coding = "" if coding == "identity" else coding
+        self._inflater: Inflater | None = None
+
+    def __aiter__(self) -> Response:
+        """The decompressed body, in pieces as they arrive."""
+        # Not a generator: one that is not exhausted is cleaned up only later, by another task.
+        return self
+
+    async def __anext__(self) -> bytes:
+        if piece := await self._next():
+            return piece
+        raise StopAsyncIteration
+
+    async def read(self, max_bytes: int) -> bytes:
+        """The body, truncated to `max_bytes`."""
+        pieces = []
+        left = max_bytes
+        while left > 0 and (piece := await self._next()):
+            pieces.append(piece[:left])
+            left -= len(piece)
+        return b"".join(pieces)
+
+    def leave(self, *, keep: bool) -> None:
+        """Release the connection; with `keep`, it is reused if the rest of the body is here."""
+        if self._is_over:
+            return
+        self._is_over = True
+        self._done(self._connection, keep and self._skip_rest())
+
+    async def _next(self) -> bytes:
+        """More of the body; empty at its end."""
+        try:
+            while not self._is_over:
+                if self._inflater is not None and (piece := self._inflater.take()):
+                    return piece
+                data = await self._connection.piece(self._limits)
+                if not data:
+                    if self._inflater is not None:
+                        self._inflater.finish()
+                    self._is_over = True
+                    self._done(self._connection, True)
+                elif not self._coding:
+                    return data
+                else:
+                    place = self._connection.place
+                    self._inflater = self._inflater or Inflater(self._coding, place)
+                    self._inflater.feed(data)
+        except BaseException:
+            self.leave(keep=False)
+            raise
+        return b""
+
+    def _skip_rest(self) -> bool:
+        left = _MAX_SKIPPED
+        try:
+            while left > 0 and (data := self._connection.ready()):
+                left -= len(data)
+        except NetError:
+            return False
+        return left > 0
 
 
-def _value(name: str, value: str) -> bytes:
-    if not (value.isascii() and value.isprintable()):
-        if re.search(_CONTROL, value):
-            raise _bad(name, "has a line break or another control character in its value")
-        if max(value) > "\xff":
-            raise _bad(name, "has characters in its value that HTTP does not allow")
-    return value.strip(" \t").encode("latin-1")
+STEP = 64 * 1024
+"""Maximum output of one step, however small the input."""
+_AUTODETECT = 47
+"""Gzip or zlib, by the header of the data."""
 
 
-def _bad(name: str, problem: str) -> NetError:
-    # Never the value: it may be a credential.
-    return NetError("refused", f"the header {name} {problem}")
+class Inflater:
+    """Decompresses one stream, on demand."""
+
+    def __init__(self, coding: str, place: str) -> None:
+        """`coding` is the value of `Content-Encoding`, in lower case."""
+        if coding not in ("gzip", "x-gzip", "deflate"):
+            what = coding if coding.isascii() and coding.isalnum() and len(coding) < 20 else "other"
+            raise NetError(
+                "protocol", f"{place} used a content encoding that was not requested ({what})"
+            )
+        self._place = place
+        self._stream = zlib.decompressobj(_AUTODETECT)
+        self._packed = b""
+        self._has_begun = self._may_hold_more = False
+
+    def feed(self, data: bytes) -> None:
+        self._has_begun = True
+        if not self._stream.eof:  # data after the end is ignored, it may be endless
+            self._packed += data
+
+    def take(self) -> bytes:
+        """The next piece; empty if more input is needed."""
+        if self._stream.eof or not (self._packed or self._may_hold_more):
+            return b""
+        try:
+            piece = self._stream.decompress(self._packed, STEP)
+        except zlib.error:
+            problem = f"{self._place} sent compressed data that is corrupt"
+            raise NetError("protocol", problem) from None
+        self._packed, self._may_hold_more = self._stream.unconsumed_tail, bool(piece)
+        return piece
+
+    def finish(self) -> None:
+        """Call after the last piece; raises `NetError` if the stream is incomplete."""
+        if self._has_begun and not self._stream.eof:
+            raise NetError("closed", f"{self._place} sent compressed data that ends too early")

@@ -15,6 +15,7 @@ import msgspec
 from clawkit.net.addresses import Address, Kind, Target, kind_of, kind_of_name, parse_proxy, refusal
 from clawkit.net.http1 import ByteStream, HttpConnection
 from clawkit.net.route import NetError, NetErrorKind, Resolve, Route, Timeouts, Tls
+from clawkit.net.tls import describe, make_context
 
 _MAX_ADDRESSES = 16
 _THIS_MACHINE: tuple[Address, ...] = (IPv4Address("127.0.0.1"), IPv6Address("::1"))
@@ -29,6 +30,19 @@ _NOT_LISTENING = (errno.ECONNREFUSED, errno.EADDRNOTAVAIL, errno.ENETUNREACH, er
 async def system_resolve(host: str, port: int) -> Sequence[str]:
     found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
     return [str(address[0]) for *_, address in found]
+
+
+async def open_socket(address: Address, port: int) -> socket.socket:
+    """A connected, non-blocking socket. Raises OSError."""
+    family = socket.AF_INET if address.version == 4 else socket.AF_INET6
+    sock = socket.socket(family, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
+    try:
+        await asyncio.get_running_loop().sock_connect(sock, (str(address), port))
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    except BaseException:
+        sock.close()
+        raise
+    return sock
 
 
 async def open_connection(
@@ -112,14 +126,15 @@ class _Opening(msgspec.Struct, frozen=True):
                 allowed.append(address)
         if not allowed:
             raise refused[0]
-        problem, is_absent = "", True
+        problem, is_absent, loop = "", True, asyncio.get_running_loop()
         for left, address in zip(range(len(allowed), 0, -1), allowed, strict=True):
-            now = asyncio.get_running_loop().time()
             # The last one gets all of it; the caller enforces the deadline.
-            share = None if left == 1 else now + (self.until - now) / left
+            share = None if left == 1 else loop.time() + (self.until - loop.time()) / left
             try:
                 async with asyncio.timeout_at(share):
-                    return await self._open_socket(address, place.port)
+                    sock = await open_socket(address, place.port)
+                    await loop.create_connection(lambda: self.stream, sock=sock)
+                    return
             except OSError as error:
                 is_here = kind_of(address) == "loopback"
                 is_absent = is_absent and is_here and error.errno in _NOT_LISTENING
@@ -147,18 +162,6 @@ class _Opening(msgspec.Struct, frozen=True):
             raise NetError("dns", f"{place.host} has no address")
         return list(found)[:_MAX_ADDRESSES]
 
-    async def _open_socket(self, address: Address, port: int) -> None:
-        loop = asyncio.get_running_loop()
-        family = socket.AF_INET if address.version == 4 else socket.AF_INET6
-        sock = socket.socket(family, socket.SOCK_STREAM)
-        try:
-            sock.setblocking(False)
-            await loop.sock_connect(sock, (str(address), port))
-            await loop.create_connection(lambda: self.stream, sock=sock)
-        except BaseException:
-            sock.close()
-            raise
-
 
 def _check_unresolved(target: Target, route: Route) -> None:
     """Check what is known about a target whose address is resolved by the proxy."""
@@ -176,9 +179,6 @@ def _refused(shown: str, kind: Kind, route: Route, encrypted: bool) -> NetError 
 
 
 async def _encrypt(stream: ByteStream, place: Target, tls: Tls) -> None:
-    # Imported here: connections to this machine usually need no TLS.
-    from clawkit.net.tls import describe, make_context
-
     context = make_context(tls)
     problem = "it closed the connection before it was encrypted"
     transport = None

@@ -24,7 +24,7 @@ import h11
 
 from clawkit.errors import ToolError
 from clawkit.net.addresses import Address, parse_url
-from clawkit.net.connect import system_resolve
+from clawkit.net.connect import open_socket, system_resolve
 from clawkit.net.host_rules import Rules, judge, judge_addresses, read_hello, read_host
 from clawkit.net.route import NetError, Resolve
 
@@ -211,7 +211,9 @@ class ProxyConnection:
                     raise
                 if http.their_state is h11.ERROR:
                     raise _malformed("its body is not valid HTTP") from None
-                raise RefusedError(502, name, target.port, "no valid answer") from None
+                raise RefusedError(
+                    502, name, target.port, "the server sent an invalid response"
+                ) from None
 
     async def _copy(
         self, source: _Peer, reading: h11.Connection, sink: _Peer, writing: h11.Connection
@@ -286,9 +288,9 @@ class ProxyConnection:
             if not hello.name or read_host(hello.name).name == name:
                 return ""
         except EOFError:
-            return "it was sent a part of a TLS hello" if self._client.data else ""
+            return "the client sent a truncated TLS hello" if self._client.data else ""
         except ValueError as error:
-            return f"it was sent {error}"
+            return f"the client sent {error}"
         return f"the TLS connection is for another host, {hello.name[:100]!a}"
 
     async def _pump(self, source: _Peer, sink: _Peer) -> None:
@@ -387,7 +389,7 @@ class FilterProxy:
         cannot be used."""
         if problem := "the proxy is closed" if self._is_closed else _find_fault(listener):
             listener.close()
-            raise ToolError(f"the sandbox's proxy cannot be served: {problem}")
+            raise ToolError(f"the sandbox's proxy cannot start: {problem}")
         # The sandbox may share this socket, including its O_NONBLOCK flag, and could make `accept`
         # block at any time. That would block the event loop, so a thread accepts.
         listener.setblocking(True)
@@ -416,12 +418,12 @@ class FilterProxy:
             async with asyncio.timeout(self._limits.connect_s):
                 found = [address] if address else await self._look_up(name, port)
         except OSError:  # including TimeoutError
-            raise RefusedError(502, name, port, "its address was not found") from None
+            raise RefusedError(502, name, port, "its address could not be resolved") from None
         for each in found:
             with suppress(OSError):
                 async with asyncio.timeout(self._limits.connect_s / len(found)):
-                    return name, await _open(each, port)
-        raise RefusedError(502, name, port, "no connection could be made")
+                    return name, await open_socket(each, port)
+        raise RefusedError(502, name, port, "could not connect")
 
     async def _look_up(self, name: str, port: int) -> list[Address]:
         async with self._lookups:
@@ -515,15 +517,3 @@ def _end(thread: threading.Thread, listener: socket.socket, slots: threading.Sem
         if not thread.is_alive():
             break
     listener.close()
-
-
-async def _open(address: Address, port: int) -> socket.socket:
-    family = socket.AF_INET if address.version == 4 else socket.AF_INET6
-    sock = socket.socket(family, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
-    try:
-        await asyncio.get_running_loop().sock_connect(sock, (str(address), port))
-        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    except BaseException:
-        sock.close()
-        raise
-    return sock

@@ -71,12 +71,9 @@ def make_rules(allow: Iterable[str], allow_private: Iterable[str] = ()) -> Rules
     `allow_private` are addresses that are not public (private networks, this machine and the like),
     each with an optional port. It allows these addresses, and allowed names that resolve to them.
     """
-    rules: set[tuple[str | Address, int]] = set()
-    for entry in allow:
-        rules |= _parse_entry(entry, is_private=False)
-    for entry in allow_private:
-        rules |= _parse_entry(entry, is_private=True)
-    return frozenset(rules)
+    public = (_parse_entry(entry, is_private=False) for entry in allow)
+    private = (_parse_entry(entry, is_private=True) for entry in allow_private)
+    return frozenset().union(*public, *private)
 
 
 def check_host(entry: str, *, is_private: bool = False) -> str:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import re
+import ssl
 from collections.abc import Iterable
 from typing import cast
 
 from httptools import HttpParserError, HttpParserUpgrade, HttpResponseParser
 
 from clawkit.net.route import NetError, Route, Timeouts
+from clawkit.net.tls import describe
 
 _AT_ONCE = 64 * 1024
 """Bytes that are taken from the socket in one go."""
@@ -262,10 +264,6 @@ class HttpConnection:
         return is_done and not self.has_leftover and self.is_quiet
 
     @property
-    def is_complete(self) -> bool:
-        return self._answer.is_complete
-
-    @property
     def is_quiet(self) -> bool:
         """Whether it is open, without unsolicited data."""
         stream = self._stream
@@ -308,12 +306,10 @@ class HttpConnection:
                 return b""
             silent_until = until if idle_s is None else asyncio.get_running_loop().time() + idle_s
             if not await self._more(min(until, silent_until)):
-                if idle_s is not None and silent_until < until:
-                    raise NetError("timeout", f"{self.place} sent nothing for {idle_s:g} s")
-                problem = (
-                    f"the answer of {self.place} was not complete after {limits.timeout_s:g} s"
-                )
-                raise NetError("timeout", problem)
+                problem = f"did not complete its answer within {limits.timeout_s:g} s"
+                if silent_until < until:
+                    problem = f"sent nothing for {idle_s:g} s"
+                raise NetError("timeout", f"{self.place} {problem}")
         return ready
 
     def ready(self) -> bytes | None:
@@ -366,10 +362,7 @@ class HttpConnection:
 
     def _closed(self) -> NetError:
         error = self._stream.error
-        if error is not None and type(error).__module__ == "ssl":
-            from clawkit.net.tls import describe
-
-            assert isinstance(error, OSError)  # noqa: S101  # all errors of ssl are
+        if isinstance(error, ssl.SSLError):
             return NetError("tls", f"no answer from {self.place}: {describe(error)}")
         when = "answered" if self._was_silent else "had answered completely"
         return NetError("closed", f"{self.place} closed the connection before it {when}")

@@ -1,8 +1,9 @@
-"""Settings of a connection, and its errors."""
+"""Settings of a connection, and its errors; which headers can be sent."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+import re
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Literal
 
 import msgspec
@@ -88,3 +89,41 @@ class Route(msgspec.Struct, frozen=True):
 
 
 DIRECT = Route()
+_OURS = frozenset(
+    (
+        *("connection", "content-length", "expect", "host", "keep-alive", "proxy-authorization"),
+        *("proxy-connection", "te", "trailer", "transfer-encoding", "upgrade"),
+    )
+)
+"""Headers about the transport: a wrong one would allow request smuggling."""
+_LISTS = frozenset({"anthropic-beta"})
+"""Headers whose values are combined."""
+
+
+def bad_name(name: str) -> str:
+    """Why a header of this name cannot be sent; empty if it can."""
+    if not re.fullmatch(r"[a-zA-Z0-9!#$%&'*+.^_`|~-]+", name):
+        return f"invalid header name {name[:80]!a}"
+    return f"the header {name} is set by clawkit itself" if name.lower() in _OURS else ""
+
+
+def bad_value(value: str) -> str:
+    """Why a text cannot be sent in a header; empty if it can. Never contains the text."""
+    found = re.search(r"[^\t -~\x80-\xff]", value)
+    if found is None:
+        return ""
+    what = "a line break" if found[0] in "\r\n" else "a character that is invalid in headers"
+    return f"it contains {what} at position {found.start() + 1}"
+
+
+def join_headers(*sets: Mapping[str, str]) -> dict[str, str]:
+    """Merge headers without regard to case: the last value wins, except that lists are combined."""
+    found: dict[str, tuple[str, str]] = {}
+    for headers in sets:
+        for name, value in headers.items():
+            lower = name.lower()
+            if lower in _LISTS and lower in found:
+                parts = [*found[lower][1].split(","), *value.split(",")]
+                value = ",".join(dict.fromkeys(part.strip() for part in parts if part.strip()))
+            found[lower] = (name, value)
+    return dict(found.values())

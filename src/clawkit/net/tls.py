@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import ssl
 from functools import lru_cache
-from pathlib import Path
 
 from clawkit.net.route import NetError, Tls
 
@@ -14,9 +12,7 @@ _PROBLEMS = {
     9: "its certificate is not valid yet",
     10: "its certificate has expired",
     18: "its certificate is self-signed and not trusted",
-    19: "its certificate was issued by an authority that is not trusted",
-    20: "its certificate was issued by an authority that is not trusted",
-    21: "its certificate was issued by an authority that is not trusted",
+    **dict.fromkeys((19, 20, 21), "its certificate was issued by an authority that is not trusted"),
     23: "its certificate was revoked",
     62: "its certificate is for another name",
     64: "its certificate is for another address",
@@ -57,27 +53,20 @@ def make_context(tls: Tls) -> ssl.SSLContext:
 
 def _load_identity(context: ssl.SSLContext, tls: Tls) -> None:
     # Imported here: slow, and client certificates are rare.
-    from tempfile import TemporaryDirectory
+    from tempfile import NamedTemporaryFile
 
-    with TemporaryDirectory(prefix="clawkit-tls-") as folder:
-        cert = _write_private(Path(folder) / "cert.pem", tls.cert)
-        key = _write_private(Path(folder) / "key.pem", tls.key) if tls.key else None
+    # OpenSSL only reads files. This one is private, and gone once it is read.
+    with NamedTemporaryFile(prefix="clawkit-tls-") as file:
+        file.write(f"{tls.key}\n{tls.cert}".encode("utf-8", "replace"))
+        file.flush()
         try:
             # A function, because otherwise OpenSSL would prompt for a missing passphrase.
-            context.load_cert_chain(cert, key, password=lambda: tls.passphrase)
+            context.load_cert_chain(file.name, password=lambda: tls.passphrase)
         except (ssl.SSLError, ValueError) as error:
-            reason = getattr(error, "reason", None)
-            if reason == "KEY_VALUES_MISMATCH":
+            problem = "request.tls.cert, its key or its passphrase is wrong"
+            if getattr(error, "reason", None) == "KEY_VALUES_MISMATCH":
                 problem = "request.tls.key does not belong to request.tls.cert"
-            else:
-                problem = "request.tls.cert, its key or its passphrase is wrong"
             raise NetError("tls", problem) from None
-
-
-def _write_private(path: Path, text: str) -> Path:
-    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
-        file.write(text.encode("utf-8", "replace"))
-    return path
 
 
 def describe(error: OSError) -> str:

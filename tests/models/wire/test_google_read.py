@@ -24,7 +24,7 @@ from clawkit.models.protocols import (
     TextDelta,
     ThinkingDelta,
 )
-from clawkit.models.wire.google import GoogleDecoder, GoogleWire, is_made
+from clawkit.models.wire.google import MADE, GoogleDecoder, GoogleWire
 from clawkit.net.sse import ServerEvent
 
 ENDPOINT = Endpoint(
@@ -319,7 +319,7 @@ def test_every_call_has_an_id_of_its_own() -> None:
     parts = [called("ls", id="a"), called("ls", id="a"), called("ls"), called("ls", id=7)]
     calls = decode(chunk(*parts, reason="STOP")).calls
     assert len({call.id for call in calls}) == 4
-    assert [is_made(call.id) for call in calls] == [False, False, True, True]
+    assert [call.id.startswith(MADE) for call in calls] == [False, False, True, True]
 
 
 def test_the_last_numbers_of_usage_count_and_strange_ones_are_none() -> None:

@@ -22,11 +22,11 @@ from clawkit.config.sections.agents import Agents
 from clawkit.config.sources import ReadError, read_text
 from clawkit.config.text_edit import newline_of
 from clawkit.errors import ConfigError, EditError, Issue
-from clawkit.models.auth_profiles import Profiles
 from clawkit.models.catalog import Catalog
-from clawkit.models.credentials import Credential, bad_value
+from clawkit.models.credentials import Credential, Profiles
 from clawkit.models.known import PROVIDERS
 from clawkit.models.providers import agent_dir
+from clawkit.net.route import bad_value
 from clawkit.text import nearest
 
 CUSTOM, SKIP = "custom-api-key", "skip"
@@ -346,20 +346,16 @@ def save(place: ConfigTarget, settings: list[Setting], setup: Setup | None = Non
 
 def _put_profile(place: ConfigTarget, name: str, entry: Any) -> Any:
     """Store or (None) remove a key in a private file; returns the previous entry."""
-    before: list[Any] = []
-
-    def edit(raw: dict[str, Any]) -> None:
+    with Profiles(place.folder).changing() as raw:
         found = raw.get("profiles")
         profiles = raw["profiles"] = found if isinstance(found, dict) else {}
-        before.append(profiles.pop(name, None))
+        before = profiles.pop(name, None)
         if entry is not None:
             profiles[name] = entry
         # Failures of the previous key say nothing about this one.
         if isinstance(stats := raw.get("usageStats"), dict):
             stats.pop(name, None)
-
-    Profiles(place.folder).change(edit)
-    return before[0]
+    return before
 
 
 def other_credential(place: ConfigTarget, setup: Setup) -> list[str]:

@@ -133,9 +133,7 @@ def _object(text: str) -> dict[str, Any] | None:
 
 def given_arguments(given: object) -> str:
     """Arguments as text, even if they were sent as an object. Raises `ModelError` ("malformed").
-
-    Never drops anything: a call without its arguments would be a different call.
-    """
+    Never drops anything: a call without its arguments would be a different call."""
     if isinstance(given, str):
         return given
     if is_deep(given, MAX_NESTED):
@@ -157,12 +155,7 @@ def priced(usage: Usage, cost: Cost) -> Usage:
     """The usage with its cost in dollars, unless the provider reported it."""
     if usage.cost:
         return usage
-    total = (
-        usage.input * cost.input
-        + usage.output * cost.output
-        + usage.cache_read * cost.cache_read
-        + usage.cache_write * cost.cache_write
-    )
+    total = sum(getattr(usage, name) * getattr(cost, name) for name in cost.__struct_fields__)
     return msgspec.structs.replace(usage, cost=total / 1_000_000)
 
 
@@ -257,7 +250,6 @@ class AnswerDecoder(ABC):
         """Whether further events are ignored."""
 
     def feed(self, event: ServerEvent) -> Iterable[Delta]:
-        """Read one event."""
         text = event.data.strip()
         if self._is_over or not text:
             return ()
@@ -333,7 +325,6 @@ class AnswerDecoder(ABC):
         return Assistant(tuple(content), stop, str(endpoint.ref), endpoint.api, usage, error)
 
     def _failure(self, data: dict[str, Any]) -> ModelError:
-        """The error in an event."""
         return from_response(self._endpoint.ref.provider, 200, {}, encode(data))
 
     def begin(self, kind: Kind, *, is_hidden: bool | None = None) -> Part:
@@ -376,7 +367,6 @@ class AnswerDecoder(ABC):
         return (CallStarted(call.number, call.id, call.name), *before)
 
     def add(self, part: Part, text: str) -> Iterable[Delta]:
-        """Add text to a part."""
         if not text:
             return ()
         if part.kind == "call":
@@ -411,16 +401,16 @@ def read_name(name: object) -> str:
     return clean(str_of(name).strip()[:_MAX_NAME])
 
 
+# What a provider sends may have any type. A value of another type counts as an empty one.
+
+
 def dict_of(value: object) -> dict[str, Any]:
-    """The value if it is an object, else an empty one."""
     return value if isinstance(value, dict) else {}
 
 
 def list_of(value: object) -> list[Any]:
-    """The value if it is a list, else an empty one."""
     return value if isinstance(value, list) else []
 
 
 def str_of(value: object) -> str:
-    """The value if it is a string, else an empty one."""
     return value if isinstance(value, str) else ""

@@ -165,8 +165,6 @@ def _effort(level: Level, claude: Claude, compat: Compat) -> str:
 
 
 class AnthropicWire(ApiWire):
-    """Writes requests to one model and creates decoders for its answers."""
-
     FORM = "anthropic"
 
     def __init__(self, endpoint: Endpoint) -> None:

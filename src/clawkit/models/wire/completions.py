@@ -40,8 +40,6 @@ _MISSES_THINKING = frozenset({"deepseek", "moonshot"})
 
 
 class CompletionsWire(OpenAiWire):
-    """One conversation with one endpoint."""
-
     PATH = "/chat/completions"
     FORM = "openai"
     LIST = "messages"
@@ -74,15 +72,15 @@ class CompletionsWire(OpenAiWire):
         """The pieces with a cache mark at the user's last text."""
         if not self._has_marks:
             return pieces
-        for at in range(len(pieces) - 1, -1, -1):
+        for at in reversed(range(len(pieces))):
             message = request.messages[at]
-            if isinstance(message, User | Summary):
-                parts = self._parts(blocks_of(message))
-                texts = [part for part in parts if part["type"] == "text"]
-                if texts:
-                    texts[-1].update(_MARK)
-                    marked = Piece("user", encode({"role": "user", "content": parts}))
-                    return [*pieces[:at], marked, *pieces[at + 1 :]]
+            blocks = blocks_of(message) if isinstance(message, User | Summary) else []
+            parts = self._parts(blocks)
+            texts = [part for part in parts if part["type"] == "text"]
+            if texts:
+                texts[-1].update(_MARK)
+                pieces[at] = Piece("user", encode({"role": "user", "content": parts}))
+                break
         return pieces
 
     def _own_fields(self, request: Request, limit: int | None) -> dict[str, Any]:

@@ -66,15 +66,8 @@ BUDGETS: Mapping[str, int] = {
     "max": 32_768,
 }
 """Thinking budget in tokens for each level."""
-_LEVELS: Mapping[str, str] = {
-    "off": "MINIMAL",
-    "minimal": "MINIMAL",
-    "low": "LOW",
-    "medium": "MEDIUM",
-    "high": "HIGH",
-    "xhigh": "HIGH",
-    "max": "HIGH",
-}
+_OTHER_LEVELS = {"off": "MINIMAL", "xhigh": "HIGH", "max": "HIGH"}
+"""Levels that the API does not have."""
 _MOST, _MOST_OF_PRO, _LEAST_OF_PRO = 24_576, 32_768, 128
 
 
@@ -88,10 +81,9 @@ class Gemini(msgspec.Struct, frozen=True):
     @classmethod
     def of(cls, model_id: str) -> Gemini:
         name = model_id.lower()
-        found = re.search(_ID, name)
-        version = (int(found[1]), int(found[2] or 0)) if found else (0, 0)
-        if re.search(_LATEST, name) and not found:
-            version = (3, 0)
+        version = (3, 0) if re.search(_LATEST, name) else (0, 0)
+        if found := re.search(_ID, name):
+            version = (int(found[1]), int(found[2] or 0))
         can_think = version >= (2, 5) and not any(each in name for each in _WITHOUT)
         return cls(version, "-pro" in name, can_think)
 
@@ -138,7 +130,7 @@ def _shown(config: dict[str, Any], level: Level) -> Plan:
 def _word(level: Level, gemini: Gemini, compat: Compat) -> str:
     if level in compat.reasoning_effort_map:
         return compat.reasoning_effort_map[level].upper()
-    word = _LEVELS[level]
+    word = _OTHER_LEVELS.get(level, level.upper())
     if gemini.is_pro and word == "MINIMAL":
         return "LOW"
     # Gemini 3.0 Pro has only two levels.
@@ -159,8 +151,6 @@ _OTHER_NAMES = {"max_tokens": "maxOutputTokens", "stop": "stopSequences"}
 
 
 class GoogleWire(ApiWire):
-    """Writes requests to one model and creates decoders for its answers."""
-
     FORM = "google"
 
     def __init__(self, endpoint: Endpoint) -> None:
@@ -191,18 +181,15 @@ class GoogleWire(ApiWire):
         tools = self._declarations(request.tools)
         if tools:
             body["tools"] = [{"functionDeclarations": msgspec.Raw(b"[" + tools + b"]")}]
-        config: dict[str, Any] = {}
-        if planned.config is not None:
-            config["thinkingConfig"] = planned.config
-        body = merge_params(body | {"generationConfig": config}, *params)
-        if not isinstance(body.get("generationConfig"), dict):
-            body["generationConfig"] = {}
+        thinking = {} if planned.config is None else {"thinkingConfig": planned.config}
+        body = merge_params(body | {"generationConfig": thinking}, *params)
+        config = body["generationConfig"] = dict_of(body.get("generationConfig"))
         given = [tokens(_config_of(each).get("maxOutputTokens")) for each in params]
         own = max_tokens_param(self._endpoint.params, request.params)
         limit = request.max_tokens or own or given[-1] or given[0]
-        body["generationConfig"]["maxOutputTokens"] = self._room(limit, planned.budget)
+        config["maxOutputTokens"] = self._room(limit, planned.budget)
         if self._endpoint.compat.supports_temperature is False:
-            body["generationConfig"].pop("temperature", None)
+            config.pop("temperature", None)
         if not tools:
             body.pop("toolConfig", None)
         pieces = self._pieces.of(request.messages)
@@ -241,7 +228,7 @@ class GoogleWire(ApiWire):
 
     def _call(self, call: ToolCall, is_own: bool) -> dict[str, Any]:
         function = {"name": safe_name(call.name), "args": as_object(call.arguments)}
-        if self._gemini.is_third or (is_own and not is_made(call.id)):
+        if self._gemini.is_third or (is_own and not call.id.startswith(MADE)):
             self._ids.add(call.id)
             function["id"] = call.id
         part: dict[str, Any] = {"functionCall": function}
@@ -304,13 +291,8 @@ _BROKEN: Mapping[str, str] = {
     "TOO_MANY_TOOL_CALLS": "it wrote too many calls",
     "UNEXPECTED_TOOL_CALL": "it called a tool although none was offered",
 }
-_MADE = "gc_"
-"""Prefix of ids that the API did not provide."""
-
-
-def is_made(call_id: str) -> bool:
-    """Whether an id was generated because the API provided none."""
-    return call_id.startswith(_MADE)
+MADE = "gc_"
+"""Prefix of the ids of calls that the API gave none."""
 
 
 class GoogleDecoder(AnswerDecoder):
@@ -384,7 +366,7 @@ class GoogleDecoder(AnswerDecoder):
 
     def _call(self, function: Mapping[str, Any], signature: str) -> Iterable[Delta]:
         self._close()
-        given = str_of(function.get("id")) or f"{_MADE}{os.urandom(12).hex()}"
+        given = str_of(function.get("id")) or f"{MADE}{os.urandom(12).hex()}"
         call = self.call(given, function.get("name"))
         call.signed = [signature]
         deltas = [*self.tell(call), *self.add(call, given_arguments(function.get("args")))]

@@ -63,8 +63,6 @@ _LIMITS = frozenset({"max_tokens", "max_completion_tokens", "max_output_tokens"}
 
 
 class OpenAiWire(ApiWire):
-    """One conversation with one endpoint."""
-
     PATH: ClassVar[str]
     LIST: ClassVar[str]
     """The field with the conversation."""
@@ -242,10 +240,8 @@ def _service_of(endpoint: Endpoint) -> str:
 
 
 def arrange(pieces: Sequence[Piece], *, bridge: bool) -> list[bytes]:
-    """The items in the order they are sent.
-
-    With `bridge`, an assistant message is inserted between results and the next user message.
-    """
+    """The items in the order they are sent; with `bridge`, with an assistant message between
+    results and the next user message."""
     if not bridge and not any(map(attrgetter("apart"), pieces)):
         return [piece.body for piece in pieces if piece.body]
     out: list[bytes] = []

@@ -88,9 +88,8 @@ class Pieces:
         now, before, pieces = tuple(messages), self._messages, self._pieces
         # Fast path: usually a conversation only grows, and identical objects compare quickly.
         start = len(before) if now[: len(before)] == before else 0
-        known = (
-            {} if start else {id(each): piece for each, piece in zip(before, pieces, strict=True)}
-        )
+        old = () if start else zip(before, pieces, strict=True)
+        known = {id(each): piece for each, piece in old}
         made = [known[id(each)] if id(each) in known else self.make(each) for each in now[start:]]
         self._messages, self._pieces = now, pieces[:start] + made
         return list(self._pieces)
@@ -142,10 +141,8 @@ class ApiWire(ABC):
         return min(max(limit, raised), facts.window)
 
     def _declarations(self, tools: tuple[ToolSpec, ...]) -> bytes:
-        """Tools as JSON without brackets; empty for no tools, or if they are not supported.
-
-        Raises `ModelError` ("invalid") for a tool that cannot be declared.
-        """
+        """Tools as JSON without brackets; empty if there are none, or they are not supported.
+        Raises `ModelError` ("invalid") for a tool that cannot be declared."""
         if not self._takes_tools:
             return b""
         if tools is not self._tools:
@@ -182,8 +179,8 @@ def _without(schema: Any, keywords: frozenset[str]) -> Any:
     """The schema without these keywords at any level; property names are kept."""
     if not isinstance(schema, Mapping):
         return schema
-    visit: Callable[[Any], Any] = lambda child: _without(child, keywords)  # noqa: E731
-    return {key: each for key, each in map_schemas(schema, visit).items() if key not in keywords}
+    kept = map_schemas(schema, lambda child: _without(child, keywords))
+    return {key: each for key, each in kept.items() if key not in keywords}
 
 
 def safe_name(name: str) -> str:

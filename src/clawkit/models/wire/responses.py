@@ -26,8 +26,6 @@ _LEAST_TOKENS = 16
 
 
 class ResponsesWire(OpenAiWire):
-    """One conversation with one endpoint."""
-
     PATH = "/responses"
     FORM = "openai-responses"
     LIST = "input"
@@ -266,7 +264,7 @@ class ResponsesDecoder(AnswerDecoder):
             raise self._failure({"error": error})
         if status in ("failed", "cancelled"):
             who = self._endpoint.ref.provider
-            raise ModelError("server", f"{who} reports that the answer {status}. Try again.")
+            raise ModelError("server", f"{who} ended the answer with {status!r}. Try again.")
         streamed = {part.kind for part in self.parts}
         self._close_all()
         out: list[Delta] = []
