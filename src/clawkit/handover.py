@@ -11,10 +11,9 @@ from msgspec.structs import replace
 
 from clawkit.config.model import Config
 from clawkit.config.paths import attachments_dir, home
-from clawkit.core.paths import plain_path, real_path
+from clawkit.core.paths import is_below, plain_path, real_path
 from clawkit.core.tasks import in_thread, unbroken
 from clawkit.errors import ToolAuthorizationError, ToolInputError
-from clawkit.fs.roots import is_below
 from clawkit.sessions.subagent_protocols import Outcome, Run, SpawnRequest, Worktree
 
 if TYPE_CHECKING:

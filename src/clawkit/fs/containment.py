@@ -23,8 +23,6 @@ _RESOLVE_NO_SYMLINKS = 0x04
 _RESOLVE_BENEATH = 0x08
 _HELD = _RESOLVE_BENEATH | _RESOLVE_NO_MAGICLINKS
 _AT_FDCWD = -100
-O_PATH: int = getattr(os, "O_PATH", os.O_RDONLY | os.O_NONBLOCK)
-"""Opens a path without access to its content, if the system supports that."""
 
 
 class _OpenHow(ctypes.Structure):
@@ -96,7 +94,7 @@ def open_near(root_fd: int, path: str, flags: int) -> int:
 
 def open_root(path: str) -> int:
     """Open a directory by its real path with O_PATH: no link in it is followed."""
-    flags = O_PATH | os.O_DIRECTORY | os.O_CLOEXEC
+    flags = os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC
     if _has_openat2():
         return _openat2(_AT_FDCWD, path, flags, _RESOLVE_NO_SYMLINKS)
     top = os.open("/", flags)
@@ -145,7 +143,7 @@ def _open_by_hand(root_fd: int, path: str, flags: int) -> int:
     here = os.dup(root_fd)
     try:
         for part in parts[:-1]:
-            below = _open_one(here, part, O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+            below = _open_one(here, part, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
             os.close(here)
             here = below
         return _open_one(here, parts[-1] if parts else ".", flags)
@@ -179,9 +177,9 @@ def _has_openat2() -> bool:
     """Whether the kernel supports openat2; probed once."""
     if platform.system() != "Linux":
         return False
-    here = os.open("/", O_PATH | os.O_CLOEXEC)
+    here = os.open("/", os.O_PATH | os.O_CLOEXEC)
     try:
-        os.close(_openat2(here, ".", O_PATH | os.O_CLOEXEC))
+        os.close(_openat2(here, ".", os.O_PATH | os.O_CLOEXEC))
     except OSError:
         return False
     finally:

@@ -16,7 +16,6 @@ from msgspec.structs import replace
 from clawkit.config.paths import home
 from clawkit.core.tasks import in_thread, unbroken
 from clawkit.errors import ConflictError, ToolAuthorizationError, ToolError, ToolInputError
-from clawkit.fs.containment import O_PATH
 from clawkit.fs.journal import recover
 from clawkit.fs.protected_files import Protection
 from clawkit.fs.protocols import Change, Changed, DirEntry, File, Info, Kind, Listing, Start
@@ -144,14 +143,14 @@ class LocalFileSystem:
     def start(self, path: str) -> Start:
         """Open the start of a search; see `Places`. Blocks."""
         self._recover()
-        fd = self._roots.open(path, O_PATH)
+        fd = self._roots.open(path, os.O_PATH)
         try:
             info, place = os.fstat(fd), place_of(fd)
             if stat.S_ISDIR(info.st_mode):
                 start, fd = Start(fd, place, ""), -1
                 return start
             self._check_file(path, info)
-            folder = self._roots.open(os.path.dirname(place), O_PATH | os.O_DIRECTORY)
+            folder = self._roots.open(os.path.dirname(place), os.O_PATH | os.O_DIRECTORY)
             return Start(folder, os.path.dirname(place), os.path.basename(place))
         except OSError as error:
             raise _unreadable(path, error) from None
@@ -176,7 +175,7 @@ class LocalFileSystem:
         if not (self._is_local and self._is_recovered):
             return None
         try:
-            mark = self._roots.open_near(path, O_PATH)
+            mark = self._roots.open_near(path, os.O_PATH)
         except (OSError, ToolInputError):
             return None
         with suppress(ConflictError):
@@ -188,7 +187,7 @@ class LocalFileSystem:
         end = monotonic() + _PATIENCE
         while monotonic() < end:
             with suppress(ConflictError):
-                return self._open_marked(path, self._roots.open(path, O_PATH))
+                return self._open_marked(path, self._roots.open(path, os.O_PATH))
         raise ConflictError(f"{path!r} kept being replaced while it was being opened; try again")
 
     def _open_marked(self, path: str, mark: int, *, near: bool = False) -> LocalFile:
@@ -239,7 +238,7 @@ class LocalFileSystem:
     def _list(self, path: str, after: str, limit: int, details: bool) -> Listing:
         self._recover()
         fd = -1
-        mark = self._roots.open(path, O_PATH)
+        mark = self._roots.open(path, os.O_PATH)
         try:
             mode = os.fstat(mark).st_mode
             if not stat.S_ISDIR(mode):

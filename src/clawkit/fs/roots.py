@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import errno
-import functools
 import os
 import stat
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import NamedTuple
 
-from clawkit.core.paths import plain_path, real_path, ways_of
+from clawkit.core.paths import is_below, plain_path, real_path, ways_of
 from clawkit.errors import NotFoundError, ToolAuthorizationError, ToolInputError
 from clawkit.fs.containment import (
-    O_PATH,
     open_anywhere,
     open_inside,
     open_near,
@@ -31,8 +29,7 @@ _WHAT = {
     errno.ELOOP: "goes through a symbolic link that is not followed",
     errno.ENAMETOOLONG: "has a name that is too long",
 }
-_FOLDER = O_PATH | os.O_DIRECTORY
-_F_GETPATH = 50
+_FOLDER = os.O_PATH | os.O_DIRECTORY
 _ATTEMPTS = 16
 _LOCAL = frozenset(("ext2", "ext3", "ext4", "xfs", "btrfs", "f2fs", "zfs", "tmpfs", "overlay"))
 _MAX_NAMES = 10_000
@@ -243,7 +240,7 @@ class Roots:
         if os.path.basename(written) in ("", ".", ".."):
             raise ToolInputError(f"{path!r} names a directory, not a file")
         roots = self._write_roots if self.held else ("/",)
-        flags = O_PATH if follow else O_PATH | os.O_NOFOLLOW
+        flags = os.O_PATH if follow else os.O_PATH | os.O_NOFOLLOW
         for _ in range(_ATTEMPTS):
             try:
                 return self._locate(written, flags, roots)
@@ -397,28 +394,12 @@ def mark_of(info: os.stat_result) -> str:
 
 def reopen(fd: int, flags: int) -> int:
     """Open an O_PATH descriptor with other flags. Raises OSError."""
-    if _has_proc():
-        return os.open(f"/proc/self/fd/{fd}", flags | os.O_CLOEXEC)
-    return os.dup(fd)
-
-
-def is_below(place: str, base: str) -> bool:
-    """Whether a resolved path is `base` or below it."""
-    return place == base or place.startswith(base.rstrip("/") + "/")
+    return os.open(f"/proc/self/fd/{fd}", flags | os.O_CLOEXEC)
 
 
 def place_of(fd: int) -> str:
-    """The current path of an open file. Raises OSError if the system cannot tell."""
-    if _has_proc():
-        return os.readlink(f"/proc/self/fd/{fd}")
-    import fcntl
-
-    return os.fsdecode(fcntl.fcntl(fd, _F_GETPATH, bytes(1024)).rstrip(b"\0"))
-
-
-@functools.cache
-def _has_proc() -> bool:
-    return os.path.exists("/proc/self/fd")
+    """The current path of an open file. Raises OSError."""
+    return os.readlink(f"/proc/self/fd/{fd}")
 
 
 _TYPOGRAPHIC = str.maketrans("‘’‚‛“”„‟′″‐‑‒–—―−", "''''\"\"\"\"'\"-------")

@@ -13,7 +13,6 @@ from clawkit.errors import ConflictError
 from clawkit.fs.containment import libc
 from clawkit.fs.roots import Target, look, mark_of, version_of
 
-_TMPFILE: int = getattr(os, "O_TMPFILE", 0)
 _NO_TMPFILE = (errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL, errno.ENOENT)
 _CREATE = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _OPEN_MODE = 0o666
@@ -63,10 +62,8 @@ class StagedFile:
 
     def _create_nameless(self, mode: int) -> bool:
         """Returns False if the file system does not support O_TMPFILE."""
-        if not _TMPFILE:
-            return False
         try:
-            flags = os.O_RDWR | _TMPFILE | os.O_CLOEXEC
+            flags = os.O_RDWR | os.O_TMPFILE | os.O_CLOEXEC
             self.fd = os.open(".", flags, mode, dir_fd=self._folder)
         except OSError as error:
             if error.errno not in _NO_TMPFILE:
@@ -195,7 +192,7 @@ def _copy_attributes(old: int, new: int) -> None:
     source = f"/proc/self/fd/{old}"
     try:
         names = os.listxattr(source)
-    except (OSError, AttributeError):
+    except OSError:
         return
     for name in sorted(names, key=lambda name: name not in _ACCESS)[:_XATTR_LIMIT]:
         if name in _OF_CONTENT:

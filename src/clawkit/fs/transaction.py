@@ -17,7 +17,6 @@ from clawkit.errors import (
     ToolError,
     ToolInputError,
 )
-from clawkit.fs.containment import O_PATH
 from clawkit.fs.journal import Journal
 from clawkit.fs.protected_files import Protection, fold_path
 from clawkit.fs.protocols import ABSENT, Change, Changed, Info, Kind
@@ -34,7 +33,7 @@ from clawkit.fs.roots import (
 )
 from clawkit.fs.staged_file import StagedFile, conflict, temp_name
 
-_MARK = O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
+_MARK = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
 _KINDS: dict[int, Kind] = {stat.S_IFREG: "file", stat.S_IFDIR: "directory", stat.S_IFLNK: "link"}
 
 

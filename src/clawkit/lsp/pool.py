@@ -16,12 +16,13 @@ from typing import Any, TypeVar
 
 from msgspec.structs import replace
 
+from clawkit.core.paths import is_below
 from clawkit.core.tasks import in_thread
 from clawkit.lsp.client import ServerSession
 from clawkit.lsp.documents import CHANGED, CREATED, DELETED
 from clawkit.lsp.jsonrpc import ServerError
 from clawkit.lsp.protocols import Edited, Problem, Problems
-from clawkit.lsp.servers import Server, ServerCatalog, is_within
+from clawkit.lsp.servers import Server, ServerCatalog
 
 MAX_ENTRIES = 10_000
 MAX_FILES = 3_000
@@ -178,7 +179,7 @@ class Pool:
         work: dict[tuple[Server, str], list[Edited]] = {}
         room = MAX_TEXTS
         for edit in edits:
-            within = [each for each in self._folders if is_within(edit.place, each)]
+            within = [each for each in self._folders if is_below(edit.place, each)]
             size = _size(edit)
             if not within or size is None or size > room:
                 continue
@@ -309,7 +310,7 @@ def _kind(edit: Edited) -> int:
 def _find_root(place: str, folder: str, markers: Sequence[str]) -> str:
     """The nearest directory above a file, up to `folder`, that has one of the markers."""
     at = os.path.dirname(place)
-    while is_within(at, folder) and at != folder:
+    while is_below(at, folder) and at != folder:
         if any(os.path.lexists(os.path.join(at, marker)) for marker in markers):
             return at
         at = os.path.dirname(at)

@@ -9,7 +9,7 @@ import subprocess
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
-from clawkit.fs.roots import is_below
+from clawkit.core.paths import is_below
 from clawkit.process import seccomp
 from clawkit.process.landlock import Hold
 

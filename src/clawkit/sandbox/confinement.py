@@ -17,9 +17,9 @@ from msgspec import structs
 
 from clawkit.config.sections.sandbox import Backend
 from clawkit.config.sections.sandbox import Sandbox as Settings
+from clawkit.core.paths import is_below
 from clawkit.core.tasks import in_thread
 from clawkit.errors import ToolError
-from clawkit.fs.roots import is_below
 from clawkit.process import landlock, seccomp
 from clawkit.process.landlock import Hold
 from clawkit.process.protocols import NO_GRANTS, Grants

@@ -17,7 +17,7 @@ from contextlib import suppress
 from typing import Any, Literal, NamedTuple
 
 from clawkit.config.sections.sandbox import Docker, Ulimit
-from clawkit.fs.roots import is_below
+from clawkit.core.paths import is_below
 from clawkit.sandbox.hidden_paths import PROGRAM, own_code, secret_paths
 from clawkit.sandbox.paths import SandboxPaths
 from clawkit.sandbox.protocols import Mount, SandboxUnavailableError

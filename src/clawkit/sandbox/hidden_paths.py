@@ -11,8 +11,8 @@ from glob import glob
 from itertools import islice
 
 from clawkit.config.sections.sandbox import Sandbox as Settings
+from clawkit.core.paths import is_below
 from clawkit.errors import ToolError
-from clawkit.fs.roots import is_below
 
 _PARTS = (os.path.dirname(os.path.dirname(__file__)), sys.prefix, sys.base_prefix)
 PROGRAM = tuple(dict.fromkeys(map(os.path.realpath, _PARTS)))

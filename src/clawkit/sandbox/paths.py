@@ -17,10 +17,10 @@ from msgspec.structs import replace
 
 from clawkit.config.section import SecretInput
 from clawkit.config.sections.sandbox import Sandbox as Settings
+from clawkit.core.paths import is_below
 from clawkit.errors import ToolAuthorizationError
 from clawkit.fs.protected_files import Protection
 from clawkit.fs.protocols import Change, Changed, File, FileSystem, Listing
-from clawkit.fs.roots import is_below
 from clawkit.net.host_rules import PACKAGES
 from clawkit.process.landlock import Hold
 from clawkit.process.process_table import look

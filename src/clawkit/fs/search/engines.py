@@ -24,9 +24,9 @@ from subprocess import DEVNULL, PIPE, Popen
 from typing import NamedTuple
 
 import clawkit
+from clawkit.core.paths import is_below
 from clawkit.errors import ToolError, ToolInputError
 from clawkit.fs.protocols import MAX_LINE, EngineName, Grep, Start, Stopped
-from clawkit.fs.roots import is_below
 from clawkit.fs.search.globs import Selection
 from clawkit.process import landlock
 from clawkit.process.confine import start_helper

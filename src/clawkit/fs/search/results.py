@@ -16,9 +16,9 @@ import stat
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
+from clawkit.core.paths import is_below
 from clawkit.errors import ToolError
 from clawkit.fs.protocols import MAX_LINE, Admit, Find, Hits, Line, Output, Start
-from clawkit.fs.roots import is_below
 from clawkit.fs.search.globs import Accepts
 
 MAX_HELD = 32 * 1024 * 1024
