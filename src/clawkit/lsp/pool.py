@@ -18,8 +18,7 @@ from msgspec.structs import replace
 
 from clawkit.core.paths import is_below
 from clawkit.core.tasks import in_thread
-from clawkit.lsp.client import ServerSession
-from clawkit.lsp.documents import CHANGED, CREATED, DELETED
+from clawkit.lsp.client import CHANGED, CREATED, DELETED, ServerSession
 from clawkit.lsp.jsonrpc import ServerError
 from clawkit.lsp.protocols import Edited, Problem, Problems
 from clawkit.lsp.servers import Server, ServerCatalog
@@ -196,7 +195,14 @@ class Pool:
                 changes: dict[str, int] = await in_thread(tree.changes)
                 for session in list(self._sessions.values()):
                     session.note(changes)
-        changes = {edit.place: _kind(edit) for edit in edits}
+        changes = {
+            edit.place: CREATED
+            if edit.before is None
+            else DELETED
+            if edit.after is None
+            else CHANGED
+            for edit in edits
+        }
         for session in list(self._sessions.values()):
             session.note(changes)
 
@@ -301,10 +307,6 @@ def _size(edit: Edited) -> int | None:
     except UnicodeEncodeError:
         return None
     return sum(sizes) if max(sizes) <= MAX_TEXT else None
-
-
-def _kind(edit: Edited) -> int:
-    return CREATED if edit.before is None else DELETED if edit.after is None else CHANGED
 
 
 def _find_root(place: str, folder: str, markers: Sequence[str]) -> str:
