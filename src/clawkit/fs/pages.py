@@ -19,8 +19,6 @@ _SHOWN = "".join(chr(byte) if 32 <= byte < 127 else "." for byte in range(256))
 
 
 class Want(NamedTuple):
-    """The requested part of a text."""
-
     line: int
     """The first line, counted from 1."""
     cursor: int

@@ -80,8 +80,6 @@ class Diagnostic(msgspec.Struct):
 
 
 class State(NamedTuple):
-    """A text and its diagnostics."""
-
     text: str
     found: Sequence[Diagnostic]
 
@@ -128,8 +126,6 @@ def _keyed(state: State) -> Iterator[tuple[tuple[object, ...], Diagnostic, str]]
 
 
 class Capabilities(msgspec.Struct, rename="camel"):
-    """The capabilities of a server that matter here."""
-
     diagnostic_provider: Any = None
     position_encoding: str | None = None
     text_document_sync: Any = None

@@ -154,7 +154,6 @@ class Pool:
         )
 
     async def close(self) -> None:
-        """Stop all servers and wait for their end."""
         if self.loop is not asyncio.get_running_loop():
             self.abandon()
             return
@@ -174,7 +173,6 @@ class Pool:
             session.abandon()
 
     def _sort(self, edits: Sequence[Edited]) -> dict[tuple[Server, str], list[Edited]]:
-        """The edits by server and project."""
         work: dict[tuple[Server, str], list[Edited]] = {}
         room = MAX_TEXTS
         for edit in edits:
@@ -289,7 +287,6 @@ class Pool:
 
 
 def _merge(edits: Sequence[Edited]) -> Sequence[Edited]:
-    """Merge edits of the same file."""
     merged: dict[str, Edited] = {}
     for edit in edits:
         first = merged.get(edit.place, edit)

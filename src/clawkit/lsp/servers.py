@@ -351,8 +351,6 @@ def language_of(place: str) -> str:
 
 
 class Launch(NamedTuple):
-    """Everything that is needed to start a server."""
-
     argv: tuple[str, ...]
     env: Mapping[str, str]
     hold: Hold | None

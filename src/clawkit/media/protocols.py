@@ -36,8 +36,6 @@ class DocumentPage(Struct, frozen=True):
 
 
 class Document(Struct, frozen=True):
-    """Some pages of a document."""
-
     pages: tuple[DocumentPage, ...]
     total: int
 

@@ -89,8 +89,6 @@ _TYPE_ALIASES = {"csharp": "cs", "markdown": "md", "python": "py", "typescript":
 
 
 class Ended(NamedTuple):
-    """How a program ended."""
-
     code: int
     """Negative if a signal killed it."""
     errors: str
@@ -353,8 +351,6 @@ def _unknown_type(name: str, known: tuple[str, ...]) -> ToolInputError:
 
 
 class Job(NamedTuple):
-    """One run of a search program."""
-
     start: Start
     selection: Selection
     ignored: bool
@@ -371,8 +367,6 @@ class Job(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """The result of a search, without its matches."""
-
     engine: EngineName
     stopped: Stopped
     unread: int = 0
@@ -392,8 +386,6 @@ def choose_engine(
 
 
 class WithRipgrep:
-    """Searches with ripgrep."""
-
     def __init__(self, program: Ripgrep, readable: tuple[str, ...] | None) -> None:
         self._program = program
         self._hold = None if readable is None else Hold(read=readable, run=program.needs)

@@ -291,7 +291,6 @@ def run(request: Request, out: BinaryIO, note: Note) -> bool:
 
 
 def main() -> int:
-    """Returns the exit code."""
     warnings.simplefilter("ignore")  # warnings of `re` on stderr would be taken for a failure
     # Every directory on the way down stays open; if that fails, it is noted.
     most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]

@@ -67,7 +67,6 @@ class ResultFilter:
             self._prefix = start.place.rstrip("/") + "/"
 
     def admits(self, path: str) -> bool:
-        """Whether matches in a file may be shown."""
         return self.accepts(path) and not self.leaves_out(path) and self._admit(self.shown(path))
 
     def accepts(self, path: str) -> bool:
@@ -264,7 +263,6 @@ class Collector:
             return 0
 
     def names(self) -> Sequence[str]:
-        """The kept names, in order."""
         if self._query.sort != "none":
             self._kept.sort()
         return [name for _, name in self._kept[: self._keep]]
