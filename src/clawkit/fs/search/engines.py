@@ -23,6 +23,8 @@ from itertools import chain
 from subprocess import DEVNULL, PIPE, Popen
 from typing import NamedTuple
 
+from msgspec import structs
+
 import clawkit
 from clawkit.core.paths import is_below
 from clawkit.errors import ToolError, ToolInputError
@@ -419,7 +421,6 @@ class WithPython:
 
     def run(self, job: Job, query: Grep | None = None, _enough: int = 0) -> Outcome:
         """Like `WithRipgrep.run`, with Python's pattern syntax."""
-        names = ("pattern", "literal", "ignore_case", "multiline", "context", "output")
         types = job.selection.names
         if job.type:
             known = _TYPES.get(_TYPE_ALIASES.get(job.type, job.type))
@@ -427,8 +428,8 @@ class WithPython:
                 raise _unknown_type(job.type, (*_TYPES, *_TYPE_ALIASES))
             types = tuple(known.split())
         request = {
+            **(structs.asdict(query) if query else {}),
             "op": "grep" if query else "files",
-            **({name: getattr(query, name) for name in names} if query else {}),
             "types": types,
             "globs": [*job.selection.excluded, "!.git"],
             "ignored": job.ignored,
