@@ -31,11 +31,8 @@ class _OpenHow(ctypes.Structure):
 
 
 def relative_path(path: str, root: str) -> str:
-    """Make a path as people and models write it relative to the root.
-
-    Raises `ToolInputError` for an invalid path, `ToolAuthorizationError` for an absolute path that
-    is not below the root.
-    """
+    """Make a path as people and models write it relative to the root. Raises `ToolInputError` for
+    an invalid path, `ToolAuthorizationError` for an absolute path that is not below the root."""
     if not path:
         raise ToolInputError("the path is empty; '.' is the workspace")
     path = plain_path(path)

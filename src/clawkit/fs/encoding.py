@@ -112,10 +112,8 @@ def settle(encoding: Encoding, head: bytes) -> Encoding:
 
 
 def decode_whole(data: bytes, path: str) -> tuple[str, Encoding]:
-    """Decode a whole file; `encode` returns the same bytes again.
-
-    Raises `ToolInputError` if it is binary or damaged.
-    """
+    """Decode a whole file; `encode` returns the same bytes again. Raises `ToolInputError` if it is
+    binary or damaged."""
     encoding = detect(data)
     if encoding is None:
         raise ToolInputError(f"{path!r} is a binary file, so its text cannot be changed")

@@ -183,10 +183,8 @@ class Journal:
 
 
 def recover(folder: str) -> None:
-    """Settle the journals of killed processes. Waits for a while for those still in progress.
-
-    A directory that other users can write to is ignored, and so are their files.
-    """
+    """Settle the journals of killed processes. Waits for a while for those still in progress. A
+    directory that other users can write to is ignored, and so are their files."""
     try:
         names = os.listdir(folder)
         private_dir(folder)

@@ -151,10 +151,8 @@ class Protection(Struct, frozen=True):
     """The home directory, if the workspace is or contains it."""
 
     def explain(self, place: str, exists: Exists = os.path.lexists) -> str:
-        """Why a resolved path is protected; empty if it is not.
-
-        `exists` says whether a path exists or is about to be created.
-        """
+        """Why a resolved path is protected; empty if it is not. `exists` says whether a path exists
+        or is about to be created."""
         folded = fold_path(place)
         own = max((len(each) for each in self.own if is_below(folded, fold_path(each))), default=-1)
         # An open directory does not open clawkit's own files in it.

@@ -51,10 +51,8 @@ def to_uri(path: str) -> str:
 
 
 def to_path(uri: str) -> str:
-    """The path of a URI; empty if it is not a file of this machine.
-
-    Compare paths, not URIs: servers write one path in several ways.
-    """
+    """The path of a URI; empty if it is not a file of this machine. Compare paths, not URIs:
+    servers write one path in several ways."""
     path = uri.removeprefix(_PREFIX).removeprefix("localhost")
     if path == uri or not path.startswith("/"):
         return ""
@@ -299,10 +297,8 @@ class _Status(msgspec.Struct):
 
 
 class ServerSession:
-    """A server, started on first use.
-
-    It is stopped if it does not answer for `patience_s`. `on_end` is called once, when it is gone.
-    """
+    """A server, started on first use. It is stopped if it does not answer for `patience_s`.
+    `on_end` is called once, when it is gone."""
 
     def __init__(
         self,

@@ -41,11 +41,8 @@ log = logging.getLogger(__name__)
 
 
 class Tree:
-    """Detects changed files below a directory.
-
-    Covers a bounded number of files, those near the top first; in a larger tree changes of others
-    are not detected.
-    """
+    """Detects changed files below a directory. Covers a bounded number of files, those near the top
+    first; in a larger tree changes of others are not detected."""
 
     def __init__(self, root: str, matters: Callable[[str], bool]) -> None:
         self._root = root
@@ -124,10 +121,8 @@ class Pool:
         self._timer: asyncio.TimerHandle | None = None
 
     async def check(self, edits: Sequence[Edited]) -> Problems:
-        """The new problems that are found in time. Must not raise.
-
-        Late servers continue, so that the next check is faster.
-        """
+        """The new problems that are found in time. Must not raise. Late servers continue, so that
+        the next check is faster."""
         edits = _merge(edits)
         by_server = self._sort(edits)
         if not by_server and not self._sessions:

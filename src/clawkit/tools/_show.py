@@ -285,10 +285,8 @@ def read_range(text: str) -> tuple[int, int]:
 
 
 async def show_document(file: File, view: View, pages: str, ctx: Context) -> Result:
-    """Pages of a document: their text, or images of pages without text.
-
-    `cursor` skips that many characters of the first page.
-    """
+    """Pages of a document: their text, or images of pages without text. `cursor` skips that many
+    characters of the first page."""
     first, last = read_range(pages)
     data = await read_all(file, MAX_DOCUMENT_BYTES)
     document = await ctx.use(Media).pages(data, first, last)

@@ -108,10 +108,8 @@ def split_lines(text: str) -> list[str]:
 
 
 def match_lines(old: Sequence[str], new: Sequence[str]) -> list[tuple[int, int, int]]:
-    """Runs of common lines, in order: index in `old`, index in `new`, length.
-
-    If comparing would take too long, everything between the common start and end counts as changed.
-    """
+    """Runs of common lines, in order: index in `old`, index in `new`, length. If comparing would
+    take too long, everything between the common start and end counts as changed."""
     low, high = 0, min(len(old), len(new))
     while low < high and old[low] == new[low]:
         low += 1

@@ -50,11 +50,8 @@ class Applied(NamedTuple):
 
 
 def apply_chunks(text: str, chunks: Sequence[Chunk], path: str, *, show: Show = str) -> Applied:
-    """Apply all chunks, each below the previous one.
-
-    Raises `ToolInputError` if a chunk does not match, or matches several places. Lines of the text
-    in its message are passed through `show`.
-    """
+    """Apply all chunks, each below the previous one. Raises `ToolInputError` if a chunk does not
+    match, or matches several places. Lines of the text in its message are passed through `show`."""
     steps = sum(1 + len(chunk.context) for chunk in chunks)
     count = text.count("\n") + 1
     if count > MAX_LINES or count * steps > _MAX_WORK:

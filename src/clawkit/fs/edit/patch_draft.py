@@ -98,11 +98,8 @@ class Drafts:
         self._bytes = 0
 
     async def run(self, sections: Sequence[Section]) -> tuple[Draft, ...]:
-        """The files that the sections would change.
-
-        Raises `ToolInputError` if a section cannot be applied; for an update that does not match
-        its file, together with other such updates.
-        """
+        """The files that the sections would change. Raises `ToolInputError` if a section cannot be
+        applied; for an update that does not match its file, together with other such updates."""
         problems: list[str] = []
         named: set[str] = set()
         for section in sections:

@@ -139,9 +139,7 @@ def run_program(
     env: Mapping[str, str] = _ENV,
 ) -> Ended:
     """Run a program to its end, until `feed` returns False, or until a time of the monotonic clock.
-
-    Blocks. Raises OSError if it cannot be started.
-    """
+    Blocks. Raises OSError if it cannot be started."""
     process = start_helper(argv, cwd=cwd, env=env, hold=hold, stdin=DEVNULL, stderr=PIPE)
     with process:
         switch.watch(process)
