@@ -257,15 +257,7 @@ class _Text:
 
 def find_nth(text: str, char: str, n: int) -> int:
     """The position of the n-th occurrence of a character, which must exist."""
-    low, high = 0, len(text)
-    while high - low > 1:
-        middle = (low + high) // 2
-        found = text.count(char, low, middle)
-        if n <= found:
-            high = middle
-        else:
-            low, n = middle, n - found
-    return low
+    return len(text) - len(text.split(char, n)[n]) - 1
 
 
 def fitting(text: str, max_weight: int) -> int:

@@ -365,7 +365,7 @@ def make_folders(target: Target, note: Callable[[str], None] = lambda _: None) -
 
 
 def remove_folders(root: str, made: Sequence[str]) -> None:
-    """Remove what `make_folders` created, unless it is not empty any more."""
+    """Remove what `make_folders` created, as far as it is still empty."""
     for folder in reversed(made):
         above, name = os.path.split(folder)
         with suppress(OSError, ToolInputError), opened(root, above or ".", _FOLDER) as fd:

@@ -67,11 +67,8 @@ class ResultFilter:
             self._prefix = start.place.rstrip("/") + "/"
 
     def admits(self, path: str) -> bool:
-        return self.accepts(path) and not self.leaves_out(path) and self._admit(self.shown(path))
-
-    def accepts(self, path: str) -> bool:
-        """Whether the selection of the search includes a file."""
-        return self._accepts is None or bool(self._accepts(path))
+        is_selected = self._accepts is None or bool(self._accepts(path))
+        return is_selected and not self.leaves_out(path) and self._admit(self.shown(path))
 
     def leaves_out(self, path: str) -> bool:
         """Whether a file has, or may have had, several hard links although that is not allowed."""
