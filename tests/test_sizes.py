@@ -26,9 +26,9 @@ BUDGETS = {
     "config": 3_990,
     # The catalog has more tools; relative paths may begin elsewhere than in the workspace.
     "core": 1_690,
-    "fs": 4_780,
+    "fs": 4_710,
     "guard": 460,
-    "lsp": 1_300,
+    "lsp": 1_250,
     "media": 420,
     # The operator answers what the person typed although other messages follow it.
     "models": 4_825,
