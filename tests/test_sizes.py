@@ -22,10 +22,10 @@ BUDGETS = {
     "cli": 6_040,
     "code": 650,
     "config": 3_900,
-    "core": 1_630,
-    "fs": 4_760,
+    "core": 1_640,
+    "fs": 4_720,
     "guard": 455,
-    "lsp": 1_290,
+    "lsp": 1_250,
     "media": 410,
     # The operator answers what the person typed although other messages follow it.
     "models": 4_720,
@@ -43,7 +43,7 @@ BUDGETS = {
     # Listing, reading, searching and writing to sessions; starting, steering and waiting for
     # sub-agents, with attachments and worktrees, and what to use instead of parameters that others
     # have.
-    "tools": 3_700,
+    "tools": 3_690,
     # Access to a database without generators; sub-agents: opening them, their results as messages,
     # their events and deadlines, and what they are handed: files, and worktrees that hostile
     # contents cannot make run anything; one lane of turns for all who speak, and messages between

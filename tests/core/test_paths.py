@@ -12,7 +12,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clawkit.core.paths import MAX_PATH, plain_path, real_path, strip_mention, ways_of
+from clawkit.core.paths import (
+    MAX_PATH,
+    CycleError,
+    is_below,
+    plain_path,
+    real_path,
+    steps_of,
+    strip_mention,
+    ways_of,
+)
 from clawkit.errors import ToolInputError
 
 
@@ -154,3 +163,31 @@ def test_every_name_on_the_way_of_a_path_is_told(tmp_path: Path) -> None:
     assert ways_of(f"{top}/none/../f") == (f"{top}/f",)
     with pytest.raises(ToolInputError, match="too many levels of symbolic links"):
         ways_of(f"{top}/loop/f")
+
+
+def test_every_step_of_a_path_is_told_links_included(tmp_path: Path) -> None:
+    top = str(tmp_path.resolve())
+    (tmp_path / "real" / "inner").mkdir(parents=True)
+    (tmp_path / "away").symlink_to("real/inner/../f")
+    (tmp_path / "here").symlink_to(".")
+    assert [*steps_of(f"{top}/away")][-6:] == [
+        *(f"{top}/away", top, f"{top}/real", f"{top}/real/inner", f"{top}/real", f"{top}/real/f"),
+    ]
+    assert [*steps_of(f"{top}/here")][-2:] == [f"{top}/here", top]
+    assert [*steps_of("/")] == ["/"]
+    (tmp_path / "loop").symlink_to("loop")
+    with pytest.raises(CycleError):
+        [*steps_of(f"{top}/loop/f")]
+
+
+@pytest.mark.parametrize(
+    ("place", "base", "expected"),
+    [
+        *(("/a", "/a", True), ("/a/b", "/a", True), ("/a/b", "/a/", True), ("/a", "/", True)),
+        *(("/", "/", True), ("/ab", "/a", False), ("/", "/a", False), ("/b", "/a", False)),
+    ],
+)
+def test_a_path_is_below_itself_and_every_directory_above(
+    place: str, base: str, expected: bool
+) -> None:
+    assert is_below(place, base) is expected

@@ -21,7 +21,7 @@ from tests.fs.tricks import (
 
 from clawkit.errors import ToolAuthorizationError, ToolInputError
 from clawkit.fs import containment
-from clawkit.fs.containment import O_PATH, open_inside, open_root, relative_path
+from clawkit.fs.containment import open_inside, open_root, relative_path
 
 Opener = Callable[[int, str, int], int]
 
@@ -123,10 +123,10 @@ def test_a_file_is_no_directory(tree: Path, opener: Opener, path: str) -> None:
 @BOTH
 def test_a_link_is_opened_itself_only_when_that_is_asked_for(tree: Path, opener: Opener) -> None:
     with handle(tree) as fd:
-        for flags in (O_PATH, os.O_DIRECTORY, O_PATH | os.O_DIRECTORY, os.O_RDONLY):
+        for flags in (os.O_PATH, os.O_DIRECTORY, os.O_PATH | os.O_DIRECTORY, os.O_RDONLY):
             with pytest.raises(OSError):  # noqa: PT011
                 os.close(opener(fd, "out-file", flags))
-        found = opener(fd, "out-file", O_PATH | os.O_NOFOLLOW)
+        found = opener(fd, "out-file", os.O_PATH | os.O_NOFOLLOW)
         assert stat.S_ISLNK(os.fstat(found).st_mode)
         os.close(found)
 

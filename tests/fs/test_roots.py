@@ -11,7 +11,6 @@ from tests.fs.tricks import resolving_by_hand, without_privileges
 
 from clawkit.errors import NotFoundError, ToolAuthorizationError, ToolInputError
 from clawkit.fs import containment
-from clawkit.fs.containment import O_PATH
 from clawkit.fs.roots import Roots, Target, make_folders, open_folder, place_of, remove_folders
 
 
@@ -277,7 +276,7 @@ def test_directories_that_may_not_be_listed_have_no_near_names(tmp: Path) -> Non
 
     def look() -> str:
         with pytest.raises(NotFoundError) as caught:
-            reach.open("dir/nane", O_PATH)
+            reach.open("dir/nane", os.O_PATH)
         return str(caught.value)
 
     assert without_privileges(look) == "'dir/nane' does not exist"

@@ -3,7 +3,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from clawkit.lsp.documents import Diagnostic, State, new_problems
+from clawkit.lsp.client import Diagnostic, State, new_problems
 from clawkit.lsp.protocols import Problem
 
 

@@ -14,8 +14,7 @@ import pytest
 from tests.lsp.parts import FAKE, ROOT, Desk, fake, messages
 
 from clawkit.config.sections.tools import Lsp, LspServer
-from clawkit.lsp.client import ServerSession
-from clawkit.lsp.documents import CHANGED
+from clawkit.lsp.client import CHANGED, ServerSession
 from clawkit.lsp.jsonrpc import ServerError
 from clawkit.lsp.protocols import Edited, Problems
 from clawkit.lsp.servers import Programs, Server, ServerCatalog

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from clawkit.lsp.documents import CHANGED, CREATED, DELETED, to_path, to_uri
+from clawkit.lsp.client import CHANGED, CREATED, DELETED, to_path, to_uri
 from clawkit.lsp.pool import MAX_FILES, Tree
 
 

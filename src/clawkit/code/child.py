@@ -173,7 +173,7 @@ class Worker:
             return None
         self._said += data
         if not data or len(self._said) > MAX_ANSWER:
-            # It cannot answer any more.
+            # It can no longer answer.
             self.check(kill=True)
             return None
         line, newline, rest = self._said.partition(b"\n")

@@ -41,8 +41,6 @@ _decode = msgspec.json.Decoder(_Answer).decode
 
 
 class _Child:
-    """A running child, and its output."""
-
     def __init__(self, command: Command, place: tuple[object, ...]) -> None:
         self.command = command
         self.place = place

@@ -108,7 +108,6 @@ class Interpreter:
             raise
 
     def _restore(self) -> None:
-        """Restore streams and descriptors, whatever the code did to them."""
         os.dup2(self._out, 1)
         os.dup2(self._err, 2)
         if not self._streams or any(stream.closed for stream in self._streams):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Iterator
 from contextlib import suppress
 from urllib.parse import unquote
 
@@ -11,6 +12,15 @@ from clawkit.errors import ToolInputError
 
 MAX_PATH = 4096
 _MAX_LINKS = 64
+
+
+class CycleError(OSError):
+    """A path goes through more links than any sane one."""
+
+
+def is_below(place: str, base: str) -> bool:
+    """Whether a resolved path is `base` or below it."""
+    return place == base or place.startswith(base.rstrip("/") + "/")
 
 
 def plain_path(path: str) -> str:
@@ -43,45 +53,45 @@ def strip_mention(path: str, workspace: str) -> str:
     return f"./{path[1:]}" if path.startswith("@@") else path[1:]
 
 
-def is_below(place: str, base: str) -> bool:
-    """Whether a resolved path is `base` or below it."""
-    return place == base or place.startswith(base.rstrip("/") + "/")
-
-
 def real_path(path: str) -> str:
     """Resolve all links. Raises `ToolInputError` if the path keeps changing.
 
     Like `os.path.realpath`, which since Python 3.13 treats an unreadable link as a file.
     """
     for _ in range(16):
-        with suppress(OSError):
-            return _resolve(path)
+        try:
+            *_, target = steps_of(path)
+        except CycleError:
+            return os.path.realpath(path)  # which returns a name for a cycle too
+        except OSError:
+            continue
+        return target
     raise ToolInputError(f"{path!r} changed while it was being resolved; try again")
 
 
-def _resolve(path: str) -> str:
-    """Raises OSError for a link that is replaced in the meantime."""
+def steps_of(path: str) -> Iterator[str]:
+    """Every path that is visited while a path is resolved, links included; the last one is its
+    target. Raises `CycleError`, and OSError for a link that is replaced in the meantime."""
     done = "/" if path.startswith("/") else os.getcwd()
+    yield done
     rest = path.split("/")[::-1]
     links = 0
     while rest:
         name = rest.pop()
         if name in ("", "."):
             continue
-        if name == "..":
-            done = os.path.dirname(done)
-            continue
-        step = f"{done}/{name}" if done != "/" else f"/{name}"
-        if os.path.islink(step):
-            links += 1
-            if links > _MAX_LINKS:
-                return os.path.realpath(path)  # a cycle, for which realpath returns a name too
-            target = os.readlink(step)
-            done = "/" if target.startswith("/") else done
-            rest += target.split("/")[::-1]
-        else:
+        step = os.path.dirname(done) if name == ".." else f"{done.rstrip('/')}/{name}"
+        yield step
+        if name == ".." or not os.path.islink(step):
             done = step
-    return done
+            continue
+        links += 1
+        if links > _MAX_LINKS:
+            raise CycleError(f"too many links on the way to {path!r}")
+        target = os.readlink(step)
+        done = "/" if target.startswith("/") else done
+        rest += target.split("/")[::-1]
+        yield done
 
 
 def ways_of(path: str) -> tuple[str, ...]:

@@ -12,8 +12,9 @@ import functools
 import os
 import platform
 import stat
+from contextlib import suppress
 
-from clawkit.core.paths import plain_path
+from clawkit.core.paths import is_below, plain_path
 from clawkit.errors import ToolAuthorizationError, ToolInputError
 
 _SYS_OPENAT2 = 437  # the same number on every architecture
@@ -32,11 +33,8 @@ class _OpenHow(ctypes.Structure):
 
 
 def relative_path(path: str, root: str) -> str:
-    """Make a path as people and models write it relative to the root.
-
-    Raises `ToolInputError` for an invalid path, `ToolAuthorizationError` for an absolute path that
-    is not below the root.
-    """
+    """Make a path as people and models write it relative to the root. Raises `ToolInputError` for
+    an invalid path, `ToolAuthorizationError` for an absolute path that is not below the root."""
     if not path:
         raise ToolInputError("the path is empty; '.' is the workspace")
     path = plain_path(path)
@@ -44,21 +42,15 @@ def relative_path(path: str, root: str) -> str:
         path = os.path.expanduser(path)
     if not os.path.isabs(path):
         return path
-    if path == root or path.startswith(root.rstrip("/") + "/"):
+    if is_below(path, root):
         return path[len(root) :].lstrip("/") or "."
     parts = path.split("/")
     for end in range(1, len(parts) + 1):
-        if _same("/".join(parts[:end]) or "/", root):
-            return "/".join(parts[end:]).lstrip("/") or "."
+        # Another name of the root is only a hint: opening is confined to the root.
+        with suppress(OSError):
+            if os.path.samefile("/".join(parts[:end]) or "/", root):
+                return "/".join(parts[end:]).lstrip("/") or "."
     raise outside(path, root)
-
-
-def _same(path: str, root: str) -> bool:
-    """Whether a path is another name of the root. Only a hint: opening is confined to the root."""
-    try:
-        return os.path.samefile(path, root)
-    except OSError:
-        return False
 
 
 def outside(path: str, root: str) -> ToolAuthorizationError:

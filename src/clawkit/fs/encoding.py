@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import codecs
 import re
+from contextlib import suppress
 from typing import NamedTuple
 
 from clawkit.errors import ToolInputError
@@ -31,8 +32,6 @@ _NOT_FILES = frozenset({"idna", "punycode", "unicode-escape", "raw-unicode-escap
 
 
 class Encoding(NamedTuple):
-    """The encoding of a file."""
-
     name: str
     mark: bytes = b""
     """The byte order mark at the start of the file."""
@@ -55,22 +54,15 @@ def detect(head: bytes) -> Encoding | None:
     if b"\0" in look:
         name = _utf16(look)
         return Encoding(name) if name else None
-    if look.isascii() or _is_utf8(look):
+    with suppress(UnicodeDecodeError):
+        # A character may be incomplete at the end of the sample, but not of the file.
+        codecs.utf_8_decode(look, "strict", len(look) < LOOK)
         return UTF8
     if _has_many_controls(look):
         return None
     rest, good = _MULTIBYTE.subn(b"", look)
     stray = len(rest) - len(rest.decode("ascii", "ignore"))
     return UTF8 if good >= stray else Encoding("cp1252")
-
-
-def _is_utf8(look: bytes) -> bool:
-    try:
-        # A character may be incomplete at the end of the sample, but not of the file.
-        codecs.utf_8_decode(look, "strict", len(look) < LOOK)
-    except UnicodeDecodeError:
-        return False
-    return True
 
 
 def _has_many_controls(look: bytes) -> bool:
@@ -120,10 +112,8 @@ def settle(encoding: Encoding, head: bytes) -> Encoding:
 
 
 def decode_whole(data: bytes, path: str) -> tuple[str, Encoding]:
-    """Decode a whole file; `encode` returns the same bytes again.
-
-    Raises `ToolInputError` if it is binary or damaged.
-    """
+    """Decode a whole file; `encode` returns the same bytes again. Raises `ToolInputError` if it is
+    binary or damaged."""
     encoding = detect(data)
     if encoding is None:
         raise ToolInputError(f"{path!r} is a binary file, so its text cannot be changed")

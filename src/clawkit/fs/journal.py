@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 
 from clawkit.errors import ToolError
 from clawkit.fs.roots import Target, open_folder, remove_folders, version_of
-from clawkit.fs.staged_file import Step, dump_step, parse_step, to_root, to_text
+from clawkit.fs.staged_file import Step, dump_step, parse_step, to_root, to_text, write_all
 from clawkit.store import private_dir
 
 _SUFFIX = ".patch"
@@ -179,16 +179,12 @@ class Journal:
 
     def _write(self, *entries: object) -> None:
         os.lseek(self.fd, 0, os.SEEK_END)
-        rest = memoryview("".join(f"{json.dumps(entry)}\n" for entry in entries).encode())
-        while rest:
-            rest = rest[os.write(self.fd, rest) :]
+        write_all(self.fd, "".join(f"{json.dumps(entry)}\n" for entry in entries).encode())
 
 
 def recover(folder: str) -> None:
-    """Settle the journals of killed processes. Waits for a while for those still in progress.
-
-    A directory that other users can write to is ignored, and so are their files.
-    """
+    """Settle the journals of killed processes. Waits for a while for those still in progress. A
+    directory that other users can write to is ignored, and so are their files."""
     try:
         names = os.listdir(folder)
         private_dir(folder)

@@ -138,7 +138,6 @@ class LocalFileSystem:
 
     @property
     def readable(self) -> tuple[str, ...] | None:
-        """The readable directories, with links resolved; None for the whole machine."""
         return self._roots.readable
 
     def start(self, path: str) -> Start:

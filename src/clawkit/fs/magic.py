@@ -26,54 +26,45 @@ class ImageLimits(Struct, frozen=True):
 
 
 # Those of only printable characters could also start a text: they count only with a NUL nearby.
-_MAGICS: tuple[tuple[bytes, str], ...] = (
-    (b"\x89PNG\r\n\x1a\n", "PNG image"),
-    (b"\xff\xd8\xff", "JPEG image"),
-    (b"GIF87a", "GIF image"),
-    (b"GIF89a", "GIF image"),
-    (b"II*\0", "TIFF image"),
-    (b"MM\0*", "TIFF image"),
-    (b"\0\0\1\0", "ICO image"),
-    (b"%PDF-", "PDF document"),
-    (b"PK\3\4", "ZIP archive"),
-    (b"PK\5\6", "empty ZIP archive"),
-    (b"\x1f\x8b", "gzip-compressed file"),
-    (b"BZh", "bzip2-compressed file"),
-    (b"\xfd7zXZ\0", "xz-compressed file"),
-    (b"\x28\xb5\x2f\xfd", "Zstandard-compressed file"),
-    (b"7z\xbc\xaf\x27\x1c", "7-Zip archive"),
-    (b"Rar!\x1a\x07", "RAR archive"),
-    (b"!<arch>\n", "ar archive or static library"),
-    (b"\x7fELF", "ELF program"),
-    (b"MZ", "Windows program"),
-    (b"\xfe\xed\xfa\xce", "Mach-O program"),
-    (b"\xfe\xed\xfa\xcf", "Mach-O program"),
-    (b"\xce\xfa\xed\xfe", "Mach-O program"),
-    (b"\xcf\xfa\xed\xfe", "Mach-O program"),
-    (b"\xca\xfe\xba\xbe", "Java class or universal Mach-O program"),
-    (b"\0asm", "WebAssembly module"),
-    (b"SQLite format 3\0", "SQLite database"),
-    (b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1", "old Office document"),
-    (b"\x93NUMPY", "NumPy array"),
-    (b"PAR1", "Parquet data file"),
-    (b"\x80\2", "Python pickle"),
-    (b"\x80\3", "Python pickle"),
-    (b"\x80\4\x95", "Python pickle"),
-    (b"\x80\5\x95", "Python pickle"),
-    (b"ID3", "MP3 sound"),
-    (b"\xff\xfb", "MP3 sound"),
-    (b"OggS", "Ogg media file"),
-    (b"fLaC", "FLAC sound"),
-    (b"\x1a\x45\xdf\xa3", "Matroska or WebM video"),
-    (b"\0\1\0\0\0", "TrueType font"),
-    (b"OTTO", "OpenType font"),
-    (b"ttcf", "font collection"),
-    (b"wOFF", "web font"),
-    (b"wOF2", "web font"),
-    (b"PACK", "Git pack"),
-    (b"\xd4\xc3\xb2\xa1", "packet capture"),
-    (b"\x30\x82", "certificate or key (DER)"),
-    (b"bplist00", "Apple property list"),
+_MAGICS: tuple[tuple[str, *tuple[bytes, ...]], ...] = (
+    ("PNG image", b"\x89PNG\r\n\x1a\n"),
+    ("JPEG image", b"\xff\xd8\xff"),
+    ("GIF image", b"GIF87a", b"GIF89a"),
+    ("TIFF image", b"II*\0", b"MM\0*"),
+    ("ICO image", b"\0\0\1\0"),
+    ("PDF document", b"%PDF-"),
+    ("ZIP archive", b"PK\3\4"),
+    ("empty ZIP archive", b"PK\5\6"),
+    ("gzip-compressed file", b"\x1f\x8b"),
+    ("bzip2-compressed file", b"BZh"),
+    ("xz-compressed file", b"\xfd7zXZ\0"),
+    ("Zstandard-compressed file", b"\x28\xb5\x2f\xfd"),
+    ("7-Zip archive", b"7z\xbc\xaf\x27\x1c"),
+    ("RAR archive", b"Rar!\x1a\x07"),
+    ("ar archive or static library", b"!<arch>\n"),
+    ("ELF program", b"\x7fELF"),
+    ("Windows program", b"MZ"),
+    ("Mach-O program", b"\xfe\xed\xfa\xce", b"\xce\xfa\xed\xfe"),
+    ("Mach-O program", b"\xfe\xed\xfa\xcf", b"\xcf\xfa\xed\xfe"),
+    ("Java class or universal Mach-O program", b"\xca\xfe\xba\xbe"),
+    ("WebAssembly module", b"\0asm"),
+    ("SQLite database", b"SQLite format 3\0"),
+    ("old Office document", b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1"),
+    ("NumPy array", b"\x93NUMPY"),
+    ("Parquet data file", b"PAR1"),
+    ("Python pickle", b"\x80\2", b"\x80\3", b"\x80\4\x95", b"\x80\5\x95"),
+    ("MP3 sound", b"ID3", b"\xff\xfb"),
+    ("Ogg media file", b"OggS"),
+    ("FLAC sound", b"fLaC"),
+    ("Matroska or WebM video", b"\x1a\x45\xdf\xa3"),
+    ("TrueType font", b"\0\1\0\0\0"),
+    ("OpenType font", b"OTTO"),
+    ("font collection", b"ttcf"),
+    ("web font", b"wOFF", b"wOF2"),
+    ("Git pack", b"PACK"),
+    ("packet capture", b"\xd4\xc3\xb2\xa1"),
+    ("certificate or key (DER)", b"\x30\x82"),
+    ("Apple property list", b"bplist00"),
 )
 _LETTERS = bytes(range(32, 127))
 _WORD_LOOK = 512
@@ -95,12 +86,8 @@ _PYC_FLAGS = frozenset(bytes((flag, 0, 0, 0)) for flag in (0, 1, 3))
 _ELFS = {1: "ELF object file", 2: "ELF program", 3: "ELF program or shared library", 4: "core dump"}
 
 
-_WORDS = frozenset(
-    magic for magic, _ in _MAGICS if not magic.strip(b"\r\n").translate(None, _LETTERS)
-)
-_BY_FIRST_BYTE: dict[bytes, list[tuple[bytes, str]]] = {}
-for _row in _MAGICS:
-    _BY_FIRST_BYTE.setdefault(_row[0][:1], []).append(_row)
+def _is_word(magic: bytes) -> bool:
+    return not magic.strip(b"\r\n").translate(None, _LETTERS)
 
 
 def identify(head: bytes) -> FileKind | None:
@@ -108,8 +95,9 @@ def identify(head: bytes) -> FileKind | None:
     has_nul = b"\0" in head[:_WORD_LOOK]
     fitting = (
         name
-        for magic, name in _BY_FIRST_BYTE.get(head[:1], ())
-        if head.startswith(magic) and (has_nul or magic not in _WORDS or magic == b"%PDF-")
+        for name, *magics in _MAGICS
+        for magic in magics
+        if head.startswith(magic) and (has_nul or magic == b"%PDF-" or not _is_word(magic))
     )
     name = next(fitting, "")
     if has_nul:

@@ -38,10 +38,8 @@ class _Notebook(msgspec.Struct, frozen=True):
 
 
 def notebook_text(data: bytes) -> str | None:
-    """The cells of a notebook with their outputs, as text; None if it is not a notebook.
-
-    Outputs are truncated; images in them are named, not shown.
-    """
+    """The cells of a notebook with their outputs, as text; None if it is not a notebook. Outputs
+    are truncated; images in them are named, not shown."""
     try:
         notebook = msgspec.json.decode(data.removeprefix(BOM_UTF8), type=_Notebook)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):

@@ -19,8 +19,6 @@ _SHOWN = "".join(chr(byte) if 32 <= byte < 127 else "." for byte in range(256))
 
 
 class Want(NamedTuple):
-    """The requested part of a text."""
-
     line: int
     """The first line, counted from 1."""
     cursor: int
@@ -259,15 +257,7 @@ class _Text:
 
 def find_nth(text: str, char: str, n: int) -> int:
     """The position of the n-th occurrence of a character, which must exist."""
-    low, high = 0, len(text)
-    while high - low > 1:
-        middle = (low + high) // 2
-        found = text.count(char, low, middle)
-        if n <= found:
-            high = middle
-        else:
-            low, n = middle, n - found
-    return low
+    return len(text) - len(text.split(char, n)[n]) - 1
 
 
 def fitting(text: str, max_weight: int) -> int:

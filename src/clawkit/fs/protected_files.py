@@ -11,6 +11,8 @@ from typing import Self
 
 from msgspec import Struct
 
+from clawkit.core.paths import is_below
+
 
 class Group(Struct, frozen=True):
     """Paths that are protected for one reason; directories with everything in them.
@@ -149,14 +151,12 @@ class Protection(Struct, frozen=True):
     """The home directory, if the workspace is or contains it."""
 
     def explain(self, place: str, exists: Exists = os.path.lexists) -> str:
-        """Why a resolved path is protected; empty if it is not.
-
-        `exists` says whether a path exists or is about to be created.
-        """
+        """Why a resolved path is protected; empty if it is not. `exists` says whether a path exists
+        or is about to be created."""
         folded = fold_path(place)
-        own = max((len(each) for each in self.own if _is_in(folded, fold_path(each))), default=-1)
+        own = max((len(each) for each in self.own if is_below(folded, fold_path(each))), default=-1)
         # An open directory does not open clawkit's own files in it.
-        if own > max((len(each) for each in self.open if _is_in(place, each)), default=-1):
+        if own > max((len(each) for each in self.open if is_below(place, each)), default=-1):
             return "it belongs to clawkit's own configuration and state"
         names = folded.split("/")
         if why := _explain_git(place.split("/"), names, exists):
@@ -169,10 +169,6 @@ class Protection(Struct, frozen=True):
         if not self.home or list(names[: len(home)]) != home:
             return ""
         return at_home.explain(names[len(home) :])
-
-
-def _is_in(place: str, folder: str) -> bool:
-    return place == folder or place.startswith(folder.rstrip("/") + "/")
 
 
 def _explain_git(parts: Sequence[str], names: Sequence[str], exists: Exists) -> str:

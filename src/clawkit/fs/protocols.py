@@ -42,8 +42,6 @@ class Info(Struct, frozen=True):
 
 
 class DirEntry(Struct, frozen=True):
-    """One name in a directory."""
-
     name: str
     kind: Kind
     info: Info | None = None
@@ -91,8 +89,6 @@ class Change(Struct, frozen=True):
 
 
 class Changed(Struct, frozen=True):
-    """The result of a change."""
-
     place: str
     info: Info | None
     """The file after the change; None if it was deleted."""
@@ -132,13 +128,8 @@ class WorkspaceFiles(FileSystem, Protocol):
 async def read_all(file: File, max_bytes: int) -> bytes:
     """Read the whole file. Raises `ToolInputError` if it is larger than `max_bytes`."""
     if file.info.size <= max_bytes:
-        data = await file.read(file.info.size + 1, 0)
         # It may have grown in the meantime, and some special files report a size of 0.
-        more = len(data) > file.info.size
-        while more and len(data) <= max_bytes:
-            part = await file.read(CHUNK, len(data))
-            data += part
-            more = bool(part)
+        data = await file.read(max_bytes + 1, 0)
         if len(data) <= max_bytes:
             return data
     raise ToolInputError(
@@ -151,8 +142,6 @@ def admit_all(_path: str) -> bool:
 
 
 class Start(Struct, frozen=True):
-    """Where a search starts."""
-
     fd: int
     """An open directory; the caller closes it."""
     place: str
@@ -174,8 +163,6 @@ class Places(Protocol):
 
 
 class Grep(Struct, frozen=True):
-    """A search in the contents of files."""
-
     pattern: str
     path: str = "."
     globs: tuple[str, ...] = ()
@@ -192,8 +179,6 @@ class Grep(Struct, frozen=True):
 
 
 class Find(Struct, frozen=True):
-    """A search for file names."""
-
     pattern: str
     path: str = "."
     kind: FindKind = "file"
@@ -205,8 +190,6 @@ class Find(Struct, frozen=True):
 
 
 class Line(Struct, frozen=True):
-    """One line of a file."""
-
     number: int
     is_match: bool
     """False for context lines."""
@@ -214,8 +197,6 @@ class Line(Struct, frozen=True):
 
 
 class Hits(Struct, frozen=True):
-    """The matches in one file."""
-
     path: str
     """Relative to the workspace, or absolute outside of it; as `read` accepts it."""
     lines: tuple[Line, ...] = ()

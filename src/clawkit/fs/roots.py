@@ -130,7 +130,6 @@ class Roots:
         return handle
 
     def can_read(self, place: str) -> bool:
-        """Whether a resolved path is below a readable root."""
         return any(is_below(place, root) for root in self._read_roots)
 
     @property
@@ -313,18 +312,18 @@ def _target(root: str, place: str, info: os.stat_result | None, path: str) -> Ta
 def opened(root: str, path: str, flags: int) -> Iterator[int]:
     """Open a path relative to a resolved root, without following links. Raises OSError and
     `ToolInputError`."""
-    root_fd = fd = -1
     try:
-        try:
-            root_fd = open_root(root)
-        except OSError as error:
-            raise ToolInputError(f"{root!r} cannot be opened: {error.strerror}") from None
+        root_fd = open_root(root)
+    except OSError as error:
+        raise ToolInputError(f"{root!r} cannot be opened: {error.strerror}") from None
+    try:
         fd = open_inside(root_fd, root, path, flags, links=False)
+    finally:
+        os.close(root_fd)
+    try:
         yield fd
     finally:
-        for each in (fd, root_fd):
-            if each >= 0:
-                os.close(each)
+        os.close(fd)
 
 
 @contextmanager
@@ -369,7 +368,7 @@ def make_folders(target: Target, note: Callable[[str], None] = lambda _: None) -
 
 
 def remove_folders(root: str, made: Sequence[str]) -> None:
-    """Remove what `make_folders` created, unless it is not empty any more."""
+    """Remove what `make_folders` created, as far as it is still empty."""
     for folder in reversed(made):
         above, name = os.path.split(folder)
         with suppress(OSError, ToolInputError), opened(root, above or ".", _FOLDER) as fd:

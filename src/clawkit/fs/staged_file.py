@@ -78,7 +78,7 @@ class StagedFile:
         self._is_named = True
 
     def _fill(self, like: os.stat_result | None, old: int) -> None:
-        _write(self.fd, self._data)
+        write_all(self.fd, self._data)
         if like is not None:
             _keep(self.fd, like, old)
 
@@ -166,7 +166,7 @@ def _rename(name: str, other: str, folder: int, flag: int) -> bool:
     raise OSError(code, os.strerror(code), name)
 
 
-def _write(fd: int, data: bytes) -> None:
+def write_all(fd: int, data: bytes) -> None:
     rest = memoryview(data)
     while rest:
         rest = rest[os.write(fd, rest) :]
@@ -261,7 +261,6 @@ class Step:
         self.clean_up(folder)
 
     def clean_up(self, folder: int) -> None:
-        """Remove temporary files."""
         _remove(self.backup, folder)
         _remove(self.temp, folder)
 

@@ -16,12 +16,12 @@ from typing import Any, TypeVar
 
 from msgspec.structs import replace
 
+from clawkit.core.paths import is_below
 from clawkit.core.tasks import in_thread
-from clawkit.lsp.client import ServerSession
-from clawkit.lsp.documents import CHANGED, CREATED, DELETED
+from clawkit.lsp.client import CHANGED, CREATED, DELETED, ServerSession
 from clawkit.lsp.jsonrpc import ServerError
 from clawkit.lsp.protocols import Edited, Problem, Problems
-from clawkit.lsp.servers import Server, ServerCatalog, is_within
+from clawkit.lsp.servers import Server, ServerCatalog
 
 MAX_ENTRIES = 10_000
 MAX_FILES = 3_000
@@ -41,11 +41,8 @@ log = logging.getLogger(__name__)
 
 
 class Tree:
-    """Detects changed files below a directory.
-
-    Covers a bounded number of files, those near the top first; in a larger tree changes of others
-    are not detected.
-    """
+    """Detects changed files below a directory. Covers a bounded number of files, those near the top
+    first; in a larger tree changes of others are not detected."""
 
     def __init__(self, root: str, matters: Callable[[str], bool]) -> None:
         self._root = root
@@ -124,10 +121,8 @@ class Pool:
         self._timer: asyncio.TimerHandle | None = None
 
     async def check(self, edits: Sequence[Edited]) -> Problems:
-        """The new problems that are found in time. Must not raise.
-
-        Late servers continue, so that the next check is faster.
-        """
+        """The new problems that are found in time. Must not raise. Late servers continue, so that
+        the next check is faster."""
         edits = _merge(edits)
         by_server = self._sort(edits)
         if not by_server and not self._sessions:
@@ -154,7 +149,6 @@ class Pool:
         )
 
     async def close(self) -> None:
-        """Stop all servers and wait for their end."""
         if self.loop is not asyncio.get_running_loop():
             self.abandon()
             return
@@ -174,11 +168,10 @@ class Pool:
             session.abandon()
 
     def _sort(self, edits: Sequence[Edited]) -> dict[tuple[Server, str], list[Edited]]:
-        """The edits by server and project."""
         work: dict[tuple[Server, str], list[Edited]] = {}
         room = MAX_TEXTS
         for edit in edits:
-            within = [each for each in self._folders if is_within(edit.place, each)]
+            within = [each for each in self._folders if is_below(edit.place, each)]
             size = _size(edit)
             if not within or size is None or size > room:
                 continue
@@ -195,7 +188,14 @@ class Pool:
                 changes: dict[str, int] = await in_thread(tree.changes)
                 for session in list(self._sessions.values()):
                     session.note(changes)
-        changes = {edit.place: _kind(edit) for edit in edits}
+        changes = {
+            edit.place: CREATED
+            if edit.before is None
+            else DELETED
+            if edit.after is None
+            else CHANGED
+            for edit in edits
+        }
         for session in list(self._sessions.values()):
             session.note(changes)
 
@@ -282,7 +282,6 @@ class Pool:
 
 
 def _merge(edits: Sequence[Edited]) -> Sequence[Edited]:
-    """Merge edits of the same file."""
     merged: dict[str, Edited] = {}
     for edit in edits:
         first = merged.get(edit.place, edit)
@@ -302,14 +301,10 @@ def _size(edit: Edited) -> int | None:
     return sum(sizes) if max(sizes) <= MAX_TEXT else None
 
 
-def _kind(edit: Edited) -> int:
-    return CREATED if edit.before is None else DELETED if edit.after is None else CHANGED
-
-
 def _find_root(place: str, folder: str, markers: Sequence[str]) -> str:
     """The nearest directory above a file, up to `folder`, that has one of the markers."""
     at = os.path.dirname(place)
-    while is_within(at, folder) and at != folder:
+    while is_below(at, folder) and at != folder:
         if any(os.path.lexists(os.path.join(at, marker)) for marker in markers):
             return at
         at = os.path.dirname(at)

@@ -17,10 +17,10 @@ from typing import Any, NamedTuple
 import msgspec
 
 from clawkit.config.sections.tools import Lsp
+from clawkit.core.paths import is_below, steps_of
 from clawkit.process.landlock import SYSTEM, Hold
 from clawkit.store import private_dir
 
-_MAX_LINKS = 40
 _PREFIX_PARTS = ("bin", "lib", "lib64", "libexec", "pyvenv.cfg")
 FIRST_TYPESCRIPT = 7
 """The first version of the compiler that is also a language server."""
@@ -60,7 +60,7 @@ class Programs:
         """Whether neither the path nor any link on the way is in a writable directory."""
         try:
             return not any(
-                is_within(step, each) for step in _steps(path) for each in self._writable
+                is_below(step, each) for step in steps_of(path) for each in self._writable
             )
         except OSError:
             return False
@@ -117,7 +117,7 @@ class Programs:
         if folder.count(os.sep) < 2 or os.path.dirname(folder) == "/home":
             return True
         is_home = parent == home or os.path.dirname(parent) == "/home"
-        return is_within(home, folder) or (is_home and name.startswith("."))
+        return is_below(home, folder) or (is_home and name.startswith("."))
 
     def _interpreter(self, script: str) -> str | None:
         try:
@@ -131,34 +131,6 @@ class Programs:
         if words and os.path.basename(words[0]) == "env":
             words = [word for word in words[1:] if not word.startswith("-") and "=" not in word]
         return self.find(words[0]) if words else None
-
-
-def is_within(path: str, folder: str) -> bool:
-    return path == folder or path.startswith(folder.rstrip(os.sep) + os.sep)
-
-
-def _steps(path: str) -> Iterator[str]:
-    """Every path that is visited while a path is resolved. Raises OSError for a cycle of links."""
-    done, todo, links = os.sep, path.split(os.sep)[::-1], 0
-    while todo:
-        part = todo.pop()
-        if part in ("", os.curdir):
-            continue
-        if part == os.pardir:
-            done = os.path.dirname(done)
-            continue
-        place = os.path.join(done, part)
-        yield place
-        if not os.path.islink(place):
-            done = place
-            continue
-        links += 1
-        if links > _MAX_LINKS:
-            raise OSError(f"too many links on the way to {path!r}")
-        target = os.readlink(place)
-        if os.path.isabs(target):
-            done = os.sep
-        todo += target.split(os.sep)[::-1]
 
 
 class Needs(NamedTuple):
@@ -379,8 +351,6 @@ def language_of(place: str) -> str:
 
 
 class Launch(NamedTuple):
-    """Everything that is needed to start a server."""
-
     argv: tuple[str, ...]
     env: Mapping[str, str]
     hold: Hold | None

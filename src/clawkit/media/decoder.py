@@ -93,7 +93,7 @@ def main() -> None:
 def limit_self() -> None:
     """Limit memory and CPU time; deny writing files, core dumps and further processes."""
     _limit(resource.RLIMIT_AS, MAX_MEMORY)
-    # The soft limit sends SIGXCPU, which tells the reason, the hard limit SIGKILL.
+    # The soft limit sends SIGXCPU, which shows the reason, the hard limit SIGKILL.
     _limit(resource.RLIMIT_CPU, MAX_CPU_S, MAX_CPU_S + 1)
     _limit(resource.RLIMIT_FSIZE, 0)
     _limit(resource.RLIMIT_CORE, 0)

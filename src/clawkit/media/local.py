@@ -152,7 +152,11 @@ class _Decoder:
                     requests.write(data)
                 answer = _read_answer(answers)
             finally:
-                self._reap(process)
+                self.stop()
+                # Wait without the lock: the event loop may call `stop` in the meantime.
+                os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
+                with self._lock:
+                    process.wait()
         if answer is None:
             raise explain_end(process.returncode)
         return answer
@@ -163,13 +167,6 @@ class _Decoder:
             self._stopped = True
             if self._process is not None and self._process.returncode is None:
                 os.killpg(self._process.pid, signal.SIGKILL)
-
-    def _reap(self, process: Popen[bytes]) -> None:
-        self.stop()
-        # Wait without the lock: the event loop may call `stop` in the meantime.
-        os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
-        with self._lock:
-            process.wait()
 
 
 def make_argv() -> list[str]:

@@ -36,18 +36,13 @@ class DocumentPage(Struct, frozen=True):
 
 
 class Document(Struct, frozen=True):
-    """Some pages of a document."""
-
     pages: tuple[DocumentPage, ...]
     total: int
 
 
 class Media(Protocol):
-    """Decodes untrusted files, outside of this process.
-
-    Raises `ToolInputError` for files that are broken or too large, and `ToolError` if a library is
-    missing or the decoder fails.
-    """
+    """Decodes untrusted files, outside of this process. Raises `ToolInputError` for files that are
+    broken or too large, and `ToolError` if a library is missing or the decoder fails."""
 
     async def picture(self, data: bytes, *, max_side: int, max_bytes: int) -> Picture: ...
 

@@ -17,7 +17,6 @@ from contextlib import AbstractContextManager, suppress
 from typing import Literal, NamedTuple
 
 from clawkit.errors import ToolError, ToolInputError
-from clawkit.fs.containment import O_PATH
 from clawkit.fs.roots import look, opened
 from clawkit.fs.staged_file import temp_name
 from clawkit.text import human_size
@@ -331,7 +330,7 @@ class Mirror:
             self._seen[path] = _sign(made)
 
     def _open_parent(self, path: str) -> AbstractContextManager[int]:
-        return opened(self._root, os.path.dirname(path) or ".", O_PATH | os.O_DIRECTORY)
+        return opened(self._root, os.path.dirname(path) or ".", os.O_PATH | os.O_DIRECTORY)
 
 
 def _sign(info: os.stat_result) -> Signature:

@@ -20,7 +20,6 @@ from typing import NamedTuple
 
 from clawkit.core.paths import is_below
 from clawkit.errors import ToolInputError
-from clawkit.fs.containment import O_PATH
 from clawkit.fs.protected_files import GIT_DIRS, fold
 from clawkit.fs.roots import look, opened, version_of
 from clawkit.fs.staged_file import put_new, temp_name
@@ -33,7 +32,7 @@ _MAX_GONE = 1_000
 _MAX_SHOWN = 200
 _ASK = "ask the person to change it, or retry with elevated: true"
 MAX_COPIES = 64 << 20  # bytes of all copies; files beyond that cannot be restored, only moved aside
-_FOLDER = O_PATH | os.O_DIRECTORY
+_FOLDER = os.O_PATH | os.O_DIRECTORY
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 _CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 

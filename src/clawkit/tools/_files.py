@@ -40,10 +40,8 @@ class Update(Struct, frozen=True):
 async def commit(
     ctx: Context, files: FileSystem, updates: Sequence[Update]
 ) -> tuple[tuple[Changed, ...], Problems]:
-    """Make all changes or none; asks a person about protected files.
-
-    Returns the result of each change, and the problems that language servers now report.
-    """
+    """Make all changes or none; asks a person about protected files. Returns the result of each
+    change, and the problems that language servers now report."""
     changes = [each.change for each in updates]
     try:
         done = await files.change(changes)

@@ -128,11 +128,13 @@ async def _show_rendered(text: str, view: View, ctx: Context, kind: str = "text"
 
 
 async def _show_masked(text: str, masked: str, view: View, kind: str = "text") -> Result:
-    if masked == text:
-        return await show_string(text, view, kind=kind)
-    note = "secrets are masked; do not write the masks back"
-    view = view._replace(notes=(*view.notes, note))
-    return await show_string(masked, view, kind=kind, redacted=True)
+    more: dict[str, Any] = {"kind": kind}
+    if masked != text:
+        note = "secrets are masked; do not write the masks back"
+        view = view._replace(notes=(*view.notes, note))
+        more["redacted"] = True
+    data = masked.encode("utf-8", "replace")
+    return await show_text(HeldFile(data), data[:CHUNK], UTF8, view, **more)
 
 
 async def show_text(
@@ -158,12 +160,6 @@ async def show_text(
     if encoding.name != "utf-8" or encoding.mark:
         details["encoding"] = "utf-8-sig" if encoding.name == "utf-8" else encoding.name
     return Result.text(with_notes(text, notes), **details)
-
-
-async def show_string(text: str, view: View, **more: Any) -> Result:
-    """A page of a text that was rendered from a file."""
-    data = text.encode("utf-8", "replace")
-    return await show_text(HeldFile(data), data[:CHUNK], UTF8, view, **more)
 
 
 async def show_hex(file: File, head: bytes, view: View) -> Result:
@@ -289,10 +285,8 @@ def read_range(text: str) -> tuple[int, int]:
 
 
 async def show_document(file: File, view: View, pages: str, ctx: Context) -> Result:
-    """Pages of a document: their text, or images of pages without text.
-
-    `cursor` skips that many characters of the first page.
-    """
+    """Pages of a document: their text, or images of pages without text. `cursor` skips that many
+    characters of the first page."""
     first, last = read_range(pages)
     data = await read_all(file, MAX_DOCUMENT_BYTES)
     document = await ctx.use(Media).pages(data, first, last)

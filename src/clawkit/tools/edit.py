@@ -1,7 +1,6 @@
 """edit: replace parts of a file."""
 
 from collections.abc import Sequence
-from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
@@ -22,8 +21,6 @@ if TYPE_CHECKING:
 
 MAX_BYTES = 32 * 1024 * 1024
 MAX_EDITS = 1_000
-QUICK_CHARS, QUICK_PLACES = 4 * 1024 * 1024, 10_000
-"""Above these, the work is done in a thread, so that it does not block the event loop."""
 MAX_DIFF = 4_000
 
 Old = Annotated[str, doc("Text to replace, exactly as it is in the file")]
@@ -52,6 +49,7 @@ class Params(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="ca
 
 
 async def execute(params: Params, ctx: Context) -> Result:
+    from clawkit.core.tasks import in_thread
     from clawkit.fs.edit.diff import diff_texts
     from clawkit.fs.edit.replace import apply, changed_lines
     from clawkit.fs.encoding import decode_whole, encode
@@ -66,13 +64,7 @@ async def execute(params: Params, ctx: Context) -> Result:
     redactor = ctx.use(Redactor)
     env = is_env_file(params.path) or is_env_file(place)
     show = mask_settings if env else redactor.text
-    replace = partial(apply, text, edits, path=params.path, show=show)
-    if _is_quick(text, edits):
-        outcome = replace()
-    else:
-        from clawkit.core.tasks import in_thread
-
-        outcome = await in_thread(replace)
+    outcome = await in_thread(apply, text, edits, path=params.path, show=show)
     if not outcome.found:
         unchanged = f"the edit would not change {params.path!r}; nothing was written"
         return Result.text(unchanged, changed=False, path=params.path, edits=len(edits))
@@ -103,13 +95,6 @@ async def execute(params: Params, ctx: Context) -> Result:
         )
         said.append(f"Changed:\n{cut(diff.text, MAX_DIFF)}" if diff.text else "")
     return report(ctx, problems, said, details | diff.to_details())
-
-
-def _is_quick(text: str, edits: "Sequence[Replacement]") -> bool:
-    """Whether every old text is found exactly, in few places."""
-    return len(text) <= QUICK_CHARS and all(
-        edit.old and 0 < text.count(edit.old) <= QUICK_PLACES for edit in edits
-    )
 
 
 def _read_edits(params: Params) -> "list[Replacement]":

@@ -41,23 +41,17 @@ class Params(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 async def execute(params: Params, ctx: Context) -> Result:
     from clawkit.tools._show import show_file  # imports everything that decodes files
 
-    try:
-        return await show_file(params.path, params, ctx)
-    except NotFoundError as missing:
-        return await _read_similar(missing, params, ctx)
-
-
-async def _read_similar(missing: NotFoundError, params: Params, ctx: Context) -> Result:
-    """Read the only file with a similar name, if rules permit: they were applied to the path as
-    written."""
-    from clawkit.tools._show import show_file
-
     path = params.path
-    if len(missing.alike) == 1 and ctx.permits(missing.alike[0]):
-        other = missing.alike[0]
-        return await show_file(other, params, ctx, f"{path!r} -> {other!r}, the only similar name")
-    if len(missing.alike) > 1:
-        names = ", ".join(map(repr, missing.alike[:MAX_ALIKE]))
+    try:
+        return await show_file(path, params, ctx)
+    except NotFoundError as error:
+        missing, alike = error, error.alike
+    # Rules were applied to the path as written, so they must permit another one too.
+    if len(alike) == 1 and ctx.permits(alike[0]):
+        note = f"{path!r} -> {alike[0]!r}, the only similar name"
+        return await show_file(alike[0], params, ctx, note)
+    if len(alike) > 1:
+        names = ", ".join(map(repr, alike[:MAX_ALIKE]))
         raise NotFoundError(f"{path!r} does not exist, but several similar names do: {names}")
     # Agents look for the notes of a day before they exist.
     is_diary = re.fullmatch(r"(?:\./)*memory/\d{4}-\d\d-\d\d\.md", path) is not None

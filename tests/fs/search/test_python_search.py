@@ -222,7 +222,7 @@ def test_what_cannot_be_searched_for_is_explained() -> None:
         ("a{99999999999}", "too large"),
     ):
         with pytest.raises(ToolInputError) as caught:
-            compile_pattern(Request("grep", pattern))
+            compile_pattern(Request(op="grep", pattern=pattern))
         assert says in str(caught.value), pattern
 
 
@@ -259,7 +259,7 @@ def walk(place: Path, *, ignored: bool = False) -> tuple[list[str], list[str]]:
     """The files of a tree, and what is to be known about it."""
     notes: list[str] = []
     with contextlib.chdir(place):
-        found = Walk(Request("files", ignored=ignored), notes.append).files()
+        found = Walk(Request(op="files", ignored=ignored), notes.append).files()
         return sorted(path for path, _, _ in found), notes
 
 
@@ -450,7 +450,7 @@ def test_a_directory_that_is_moved_away_is_still_the_one_that_was_opened(
         (tmp_path / level / "z").touch()
     monkeypatch.chdir(tmp_path)
     notes: list[str] = []
-    files = Walk(Request("files"), notes.append).files()
+    files = Walk(Request(op="files"), notes.append).files()
     first = [next(files)[0] for _ in range(20)]
     assert first[-1] == f"./{levels[18]}/z"
     (tmp_path / levels[3]).rename(tmp_path / "aside")

@@ -35,7 +35,6 @@ class Diff(NamedTuple):
     left_out: str = ""
 
     def to_details(self) -> dict[str, object]:
-        """For `details` of a result."""
         shown = {"diffOmitted": self.left_out} if self.left_out else {"diff": self.text}
         return {**shown, "firstChangedLine": self.first_line} if self.first_line else {**shown}
 
@@ -80,7 +79,6 @@ def diff_texts(before: str, after: str, show: Show = str) -> Diff:
 
 
 def _common_start(a: str, b: str) -> int:
-    """The length of the common prefix."""
     found, step = 0, _BLOCK
     while step:
         if a[found : found + step] == b[found : found + step] and found + step <= len(a):
@@ -110,10 +108,8 @@ def split_lines(text: str) -> list[str]:
 
 
 def match_lines(old: Sequence[str], new: Sequence[str]) -> list[tuple[int, int, int]]:
-    """Runs of common lines, in order: index in `old`, index in `new`, length.
-
-    If comparing would take too long, everything between the common start and end counts as changed.
-    """
+    """Runs of common lines, in order: index in `old`, index in `new`, length. If comparing would
+    take too long, everything between the common start and end counts as changed."""
     low, high = 0, min(len(old), len(new))
     while low < high and old[low] == new[low]:
         low += 1

@@ -77,9 +77,6 @@ class Folded:
         self._ends: list[int] = []
         self._origins: list[int] = []
         self._origin_ends: list[int] = []
-        self.text = self._fold(original, fold)
-
-    def _fold(self, original: str, fold: Fold) -> str:
         parts: list[str] = []
         done = size = 0
         for found in re.finditer(_PATTERNS[fold], original):
@@ -96,7 +93,7 @@ class Folded:
             self._origins.append(start)
             self._origin_ends.append(end)
             done = end
-        return "".join((*parts, original[done:])) if parts else original
+        self.text = "".join((*parts, original[done:])) if parts else original
 
     def start(self, at: int) -> int | None:
         """The original position of a start, after characters that were removed there. None inside
@@ -285,7 +282,6 @@ class Haystack:
         return places
 
     def _rewrite(self, old: str, new: str, place: _Place) -> str:
-        """The new text for a place."""
         start, end, shift = place
         found = self.text[start:end].split("\n")
         given, lines = _lines(old), _lines(new)
@@ -307,13 +303,13 @@ class Haystack:
         return "".join(part for pair in zip(lines, ends, strict=True) for part in pair)
 
 
-def find_all(text: str, old: str, *, every: bool, shared: int = 0) -> Iterator[int]:
+def find_all(
+    text: str, old: str, *, every: bool = False, shared: int = 0, start: int = 0
+) -> Iterator[int]:
     """The positions of a text: non-overlapping ones if all are to be replaced (`every`), else all.
-
-    The last `shared` characters of a match may be the start of the next one.
-    """
+    The last `shared` characters of a match may be the start of the next one."""
     step = len(old) - shared if every else 1
-    at = text.find(old)
+    at = text.find(old, start)
     while at >= 0:
         yield at
         at = text.find(old, at + step)

@@ -12,12 +12,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
-from itertools import chain
+from itertools import chain, islice
 from typing import NamedTuple
 
 from clawkit.errors import ToolInputError
 from clawkit.fs.edit.diff import Show
-from clawkit.fs.edit.finder import LINE_FOLDS, Shift, explain_missing, find_shift, indentation
+from clawkit.fs.edit.finder import (
+    LINE_FOLDS,
+    Shift,
+    explain_missing,
+    find_all,
+    find_shift,
+    indentation,
+)
 from clawkit.fs.edit.patch_format import Chunk
 from clawkit.text import printable
 
@@ -34,8 +41,6 @@ _EXACT = 2
 
 
 class Applied(NamedTuple):
-    """The new text, and statistics."""
-
     text: str
     added: int
     removed: int
@@ -45,11 +50,8 @@ class Applied(NamedTuple):
 
 
 def apply_chunks(text: str, chunks: Sequence[Chunk], path: str, *, show: Show = str) -> Applied:
-    """Apply all chunks, each below the previous one.
-
-    Raises `ToolInputError` if a chunk does not match, or matches several places. Lines of the text
-    in its message are passed through `show`.
-    """
+    """Apply all chunks, each below the previous one. Raises `ToolInputError` if a chunk does not
+    match, or matches several places. Lines of the text in its message are passed through `show`."""
     steps = sum(1 + len(chunk.context) for chunk in chunks)
     count = text.count("\n") + 1
     if count > MAX_LINES or count * steps > _MAX_WORK:
@@ -162,18 +164,8 @@ class _View:
         at = self.text.find(word, start, stop)
         return at if at >= 0 and self.text.find(word, at + 1, stop) < 0 else -1
 
-    def all(self, word: str, start: int = 0) -> list[int]:
-        """The positions of the word, up to a limit."""
-        found: list[int] = []
-        while len(found) < _COUNTED and (start := self.text.find(word, start)) >= 0:
-            found.append(start)
-            start += 1
-        return found
-
 
 class Finder:
-    """Finds the places of the chunks in one file."""
-
     def __init__(
         self, lines: Sequence[str], chunks: Sequence[Chunk], path: str, show: Show
     ) -> None:
@@ -221,7 +213,6 @@ class Finder:
         return find_shift(removed if unmarked else removed + context)
 
     def _enter(self, chunk: Chunk, position: int) -> _Spot:
-        """The position after the context lines."""
         spot = _Spot(position)
         for line in chunk.context:
             past = self._past(line, spot)
@@ -279,7 +270,8 @@ class Finder:
             elif spot.opened != spot.start - 1 or at != spot.start:
                 at = -1
             if at < 0:
-                raise self._too_many(chunk, view.all(word, spot.start))
+                found = find_all(view.text, word, start=spot.start)
+                raise self._too_many(chunk, [*islice(found, _COUNTED)])
         return at
 
     def misfit(self, chunk: Chunk, what: str) -> ToolInputError:

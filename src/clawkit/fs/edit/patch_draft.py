@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Literal
 
 from clawkit.core.tool import file_resource
@@ -23,8 +22,6 @@ MAX_FILE_BYTES = 32 * 1024 * 1024
 MAX_BYTES = 128 * 1024 * 1024
 """Maximum size of all files of a patch together."""
 _MAX_REPORTED = 5
-_LARGE = 256 * 1024
-"""From this size on, applying chunks is slow enough to be worth a thread."""
 
 
 @dataclass(slots=True)
@@ -101,11 +98,8 @@ class Drafts:
         self._bytes = 0
 
     async def run(self, sections: Sequence[Section]) -> tuple[Draft, ...]:
-        """The files that the sections would change.
-
-        Raises `ToolInputError` if a section cannot be applied; for an update that does not match
-        its file, together with other such updates.
-        """
+        """The files that the sections would change. Raises `ToolInputError` if a section cannot be
+        applied; for an update that does not match its file, together with other such updates."""
         problems: list[str] = []
         named: set[str] = set()
         for section in sections:
@@ -217,8 +211,9 @@ class Drafts:
 
         text, encoding = decode_whole(draft.now or b"", section.path)
         show = mask_settings if draft.is_env else self._redactor.text
-        apply = partial(apply_chunks, text, section.chunks, section.path, show=show)
-        applied: Applied = await in_thread(apply) if len(text) > _LARGE else apply()
+        applied: Applied = await in_thread(
+            apply_chunks, text, section.chunks, section.path, show=show
+        )
         draft.now = encode(applied.text, encoding)
         draft.added += applied.added
         draft.removed += applied.removed

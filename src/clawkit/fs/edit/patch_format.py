@@ -59,8 +59,6 @@ class Chunk(NamedTuple):
 
 
 class Section(NamedTuple):
-    """The changes of one file."""
-
     kind: Literal["Add", "Delete", "Update"]
     path: str
     line: int

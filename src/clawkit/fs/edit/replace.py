@@ -146,7 +146,7 @@ def _explain_several(
         count, how = len(starts), f" apart from {overlooked}"
     else:
         # Overlapping places count separately.
-        starts = list(islice(find_all(text, edit.old, every=False), _MAX_LINES + 1))
+        starts = list(islice(find_all(text, edit.old), _MAX_LINES + 1))
         count, how = max(text.count(edit.old), 2), ""
     lines = dict.fromkeys(text.count("\n", 0, start) + 1 for start in starts[:_MAX_LINES])
     said = ", ".join(map(str, lines)) + (", …" if len(starts) > _MAX_LINES else "")

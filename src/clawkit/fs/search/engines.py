@@ -6,7 +6,6 @@ Their output is processed as it arrives, and they never outlive the search.
 from __future__ import annotations
 
 import fcntl
-import functools
 import io
 import json
 import os
@@ -19,9 +18,12 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from functools import lru_cache, partial
 from itertools import chain
 from subprocess import DEVNULL, PIPE, Popen
 from typing import NamedTuple
+
+from msgspec import structs
 
 import clawkit
 from clawkit.core.paths import is_below
@@ -89,8 +91,6 @@ _TYPE_ALIASES = {"csharp": "cs", "markdown": "md", "python": "py", "typescript":
 
 
 class Ended(NamedTuple):
-    """How a program ended."""
-
     code: int
     """Negative if a signal killed it."""
     errors: str
@@ -139,9 +139,7 @@ def run_program(
     env: Mapping[str, str] = _ENV,
 ) -> Ended:
     """Run a program to its end, until `feed` returns False, or until a time of the monotonic clock.
-
-    Blocks. Raises OSError if it cannot be started.
-    """
+    Blocks. Raises OSError if it cannot be started."""
     process = start_helper(argv, cwd=cwd, env=env, hold=hold, stdin=DEVNULL, stderr=PIPE)
     with process:
         switch.watch(process)
@@ -241,7 +239,7 @@ def _check(program: str) -> Ripgrep | None:
     return _probe(program, info.st_ino, info.st_mtime_ns)
 
 
-@functools.lru_cache(16)
+@lru_cache(16)
 def _probe(program: str, _inode: int, _mtime_ns: int) -> Ripgrep | None:
     """Find out which files the program needs, and whether it works confined to these; cached."""
     # With this variable the loader lists the libraries and exits; a static program ignores it.
@@ -353,8 +351,6 @@ def _unknown_type(name: str, known: tuple[str, ...]) -> ToolInputError:
 
 
 class Job(NamedTuple):
-    """One run of a search program."""
-
     start: Start
     selection: Selection
     ignored: bool
@@ -371,88 +367,79 @@ class Job(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """The result of a search, without its matches."""
-
     engine: EngineName
     stopped: Stopped
     unread: int = 0
 
 
+Engine = Callable[[Job, Grep | None, int], Outcome]
+"""Runs a query, with at most that many matching lines per file, or without one lists all files.
+Raises `ToolInputError` for an invalid query."""
+
+
 def choose_engine(
     configured: str | None, workspace: str, readable: tuple[str, ...] | None, can_hold: bool
-) -> WithRipgrep | WithPython:
+) -> Engine:
     """ripgrep, unless there is none, or it must be confined and cannot be: it opens files by paths,
     which can be redirected by links at any moment."""
     can_hold = can_hold and landlock.available()
     if readable is None or can_hold:
         found = find_ripgrep(configured, (workspace, *(readable or ())))
         if found is not None:
-            return WithRipgrep(found, readable)
-    return WithPython(readable if can_hold else None)
+            hold = None if readable is None else Hold(read=readable, run=found.needs)
+            return partial(_run_ripgrep, found, hold)
+    package = os.path.dirname(os.path.dirname(os.path.abspath(clawkit.__file__)))
+    needs = (*SYSTEM, sys.prefix, sys.base_prefix, os.path.realpath(sys.executable), package)
+    hold = Hold(read=readable, run=needs) if can_hold and readable is not None else None
+    return partial(_run_python, hold)
 
 
-class WithRipgrep:
-    """Searches with ripgrep."""
-
-    def __init__(self, program: Ripgrep, readable: tuple[str, ...] | None) -> None:
-        self._program = program
-        self._hold = None if readable is None else Hold(read=readable, run=program.needs)
-
-    def run(self, job: Job, query: Grep | None = None, enough: int = 0) -> Outcome:
-        """Run a query, with at most `enough` matching lines per file, or without one list all
-        files. Raises `ToolInputError` for an invalid query."""
-        options = ("--files",) if query is None else grep_options(query, enough)
-        argv = command(self._program, job.selection, job.ignored, job.type)
-        ended = _start([*argv, *options, "--", job.target], job, self._hold)
-        # Messages about single files, and about ignore files in parent directories, start with
-        # their path. An error in the request comes first, and nothing follows it.
-        about_files = ended.errors.startswith(("rg: ./", "rg: /"))
-        if ended.errors.startswith(f"rg: {job.target}: "):
-            place = os.path.join(job.start.place, job.start.name)
-            why = ended.errors.partition(f" {job.target}: ")[2].partition(" (os error")[0]
-            raise ToolInputError(f"{place!r} cannot be read: {one_line(why, 200)}")
-        if ended.code == 2 and not about_files and not ended.stopped:
-            raise explain(ended.errors, query, self._program)
-        unread = re.findall(r"^rg: \./.* \(os error \d+\)$", ended.errors, re.M)
-        return Outcome("ripgrep", ended.stopped, len(unread))
+def _run_ripgrep(
+    program: Ripgrep, hold: Hold | None, job: Job, query: Grep | None, enough: int
+) -> Outcome:
+    options = ("--files",) if query is None else grep_options(query, enough)
+    argv = command(program, job.selection, job.ignored, job.type)
+    ended = _start([*argv, *options, "--", job.target], job, hold)
+    # Messages about single files, and about ignore files in parent directories, start with
+    # their path. An error in the request comes first, and nothing follows it.
+    about_files = ended.errors.startswith(("rg: ./", "rg: /"))
+    if ended.errors.startswith(f"rg: {job.target}: "):
+        place = os.path.join(job.start.place, job.start.name)
+        why = ended.errors.partition(f" {job.target}: ")[2].partition(" (os error")[0]
+        raise ToolInputError(f"{place!r} cannot be read: {one_line(why, 200)}")
+    if ended.code == 2 and not about_files and not ended.stopped:
+        raise explain(ended.errors, query, program)
+    unread = re.findall(r"^rg: \./.* \(os error \d+\)$", ended.errors, re.M)
+    return Outcome("ripgrep", ended.stopped, len(unread))
 
 
-class WithPython:
-    """Searches with Python, in a separate process that can be killed at any time."""
-
-    def __init__(self, readable: tuple[str, ...] | None) -> None:
-        package = os.path.dirname(os.path.dirname(os.path.abspath(clawkit.__file__)))
-        needs = (*SYSTEM, sys.prefix, sys.base_prefix, os.path.realpath(sys.executable), package)
-        self._hold = None if readable is None else Hold(read=readable, run=needs)
-
-    def run(self, job: Job, query: Grep | None = None, _enough: int = 0) -> Outcome:
-        """Like `WithRipgrep.run`, with Python's pattern syntax."""
-        names = ("pattern", "literal", "ignore_case", "multiline", "context", "output")
-        types = job.selection.names
-        if job.type:
-            known = _TYPES.get(_TYPE_ALIASES.get(job.type, job.type))
-            if known is None:
-                raise _unknown_type(job.type, (*_TYPES, *_TYPE_ALIASES))
-            types = tuple(known.split())
-        request = {
-            "op": "grep" if query else "files",
-            **({name: getattr(query, name) for name in names} if query else {}),
-            "types": types,
-            "globs": [*job.selection.excluded, "!.git"],
-            "ignored": job.ignored,
-            "target": job.target,
-        }
-        text = json.dumps(request)
-        parts = (text[at : at + MAX_ARGUMENT] for at in range(0, len(text), MAX_ARGUMENT))
-        argv = [sys.executable, "-I", "-m", "clawkit.fs.search.python_search", *parts]
-        ended = _start(argv, job, self._hold)
-        lines = ended.errors.splitlines()
-        notes = [line for line in lines if line.startswith("note: ")]
-        if ended.code == 2 and not ended.stopped:
-            raise ToolInputError(one_line(" ".join(lines[len(notes) :]), 400))
-        # Anything else it prints is a crash, which has the exit code of a search without matches.
-        broken: Stopped = "failed" if len(notes) < len(lines) else ""
-        return Outcome("python", ended.stopped or broken, len(notes))
+def _run_python(hold: Hold | None, job: Job, query: Grep | None, _enough: int) -> Outcome:
+    """In a separate process, which can be killed at any time."""
+    types = job.selection.names
+    if job.type:
+        known = _TYPES.get(_TYPE_ALIASES.get(job.type, job.type))
+        if known is None:
+            raise _unknown_type(job.type, (*_TYPES, *_TYPE_ALIASES))
+        types = tuple(known.split())
+    request = {
+        **(structs.asdict(query) if query else {}),
+        "op": "grep" if query else "files",
+        "types": types,
+        "globs": [*job.selection.excluded, "!.git"],
+        "ignored": job.ignored,
+        "target": job.target,
+    }
+    text = json.dumps(request)
+    parts = (text[at : at + MAX_ARGUMENT] for at in range(0, len(text), MAX_ARGUMENT))
+    argv = [sys.executable, "-I", "-m", "clawkit.fs.search.python_search", *parts]
+    ended = _start(argv, job, hold)
+    lines = ended.errors.splitlines()
+    notes = [line for line in lines if line.startswith("note: ")]
+    if ended.code == 2 and not ended.stopped:
+        raise ToolInputError(one_line(" ".join(lines[len(notes) :]), 400))
+    # Anything else it prints is a crash, which has the exit code of a search without matches.
+    broken: Stopped = "failed" if len(notes) < len(lines) else ""
+    return Outcome("python", ended.stopped or broken, len(notes))
 
 
 def _start(argv: Sequence[str], job: Job, hold: Hold | None) -> Ended:

@@ -214,10 +214,8 @@ class Selection(NamedTuple):
 
 
 def select(globs: Sequence[str], bases: Sequence[str], *, typed: bool = False) -> Selection:
-    """The selection of globs below a directory with the absolute paths `bases`.
-
-    With `typed`, the search already uses a file type. Raises `ToolInputError` for an invalid glob.
-    """
+    """The selection of globs below a directory with the absolute paths `bases`. With `typed`, the
+    search already uses a file type. Raises `ToolInputError` for an invalid glob."""
     wanted = [tidy(glob, bases) for glob in globs if not glob.startswith("!")]
     excluded = tuple(_excluded(glob, bases) for glob in globs if glob.startswith("!"))
     if not wanted or not _ALL.isdisjoint(wanted):

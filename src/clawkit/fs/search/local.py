@@ -22,7 +22,7 @@ from clawkit.fs.protocols import (
     Start,
     admit_all,
 )
-from clawkit.fs.search.engines import Job, Switch, WithPython, WithRipgrep, choose_engine
+from clawkit.fs.search.engines import Engine, Job, Switch, choose_engine
 from clawkit.fs.search.globs import Selection, select
 from clawkit.fs.search.results import Collector, Gathering, ResultFilter
 
@@ -83,7 +83,7 @@ class LocalSearch:
             until = time.monotonic() + self._timeout_s
             job = Job(start, selection, query.ignored, hits.feed, until, switch, query.type)
             engine = self._engine()
-            outcome = engine.run(job, query, enough)
+            outcome = engine(job, query, enough)
             first = tuple(hits.first(query.limit))
             found = Found(first, hits.total, outcome.stopped, outcome.engine, outcome.unread)
             if start.name:
@@ -106,7 +106,7 @@ class LocalSearch:
             names = Collector(query, selection.accepts, start.fd, spare=SPARE)
             until = time.monotonic() + self._timeout_s
             job = Job(start, selection, query.ignored, names.feed, until, switch)
-            outcome = self._engine().run(job)
+            outcome = self._engine()(job, None, 0)
             gate = self._gate(start, selection, admit)
             paths, total = names.first(lambda name: admit(gate.shown(name)))
             shown = tuple(map(gate.shown, paths))
@@ -114,7 +114,7 @@ class LocalSearch:
         finally:
             os.close(start.fd)
 
-    def _engine(self) -> WithRipgrep | WithPython:
+    def _engine(self) -> Engine:
         readable = self._places.readable
         return choose_engine(self._ripgrep, self._real, readable, self._use_landlock)
 
@@ -150,11 +150,12 @@ def _check_pattern(pattern: str) -> None:
         raise ToolInputError("the pattern contains NUL; write \\x00 for it")
 
 
-def _look(engine: WithRipgrep | WithPython, job: Job, gate: ResultFilter, admit: Admit) -> Searched:
+def _look(engine: Engine, job: Job, gate: ResultFilter, admit: Admit) -> Searched:
     """Count the files that a search covered, by their names only: a hint that depends on content
     would reveal something about files that may not be read."""
     names = Collector(Find("*", sort="none", limit=LOOK_AT), job.selection.accepts)
-    outcome = engine.run(job._replace(feed=names.feed, until=time.monotonic() + LOOK_S))
+    job = job._replace(feed=names.feed, until=time.monotonic() + LOOK_S)
+    outcome = engine(job, None, 0)
     kept = names.names()
     return Searched(
         files=len(kept),

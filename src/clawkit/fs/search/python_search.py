@@ -23,12 +23,13 @@ import stat
 import sys
 import warnings
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from typing import BinaryIO, Literal, NamedTuple
+from typing import BinaryIO, Literal
 
 from clawkit.errors import ToolInputError
-from clawkit.fs.protocols import MAX_LINE, Output
+from clawkit.fs.protocols import MAX_LINE
+from clawkit.fs.protocols import Grep as Query
 from clawkit.fs.search.globs import Rules, compile_glob
 from clawkit.text import human_size, one_line
 
@@ -55,22 +56,13 @@ _SWAPPED = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENXIO})
 Note = Callable[[str], None]
 
 
-class Request(NamedTuple):
-    """The request; see `clawkit.fs.protocols.Grep`."""
+class Request(Query, frozen=True, kw_only=True):
+    """A query, or a request to list files. The `globs` only exclude, and start with `!`."""
 
     op: Literal["grep", "files"]
     pattern: str = ""
-    literal: bool = False
-    ignore_case: bool = False
-    multiline: bool = False
-    context: int = 0
-    """Lines before and after each match."""
-    output: Output = "content"
-    types: list[str] | None = None
+    types: Sequence[str] | None = None
     """Globs for base names, one of which must match."""
-    globs: list[str] | None = None
-    """Files and directories to exclude; each starts with `!`."""
-    ignored: bool = False
     target: str = "."
     """`.`, or `./name` for one file in it, which is then always searched."""
 
@@ -86,7 +78,7 @@ class Walk:
         self._ignored = request.ignored
         self._types = tuple(map(compile_glob, request.types or ()))
         self._note = note
-        excluded = [glob.removeprefix("!") for glob in request.globs or ()]
+        excluded = [glob.removeprefix("!") for glob in request.globs]
         self._excluded: _Scope = Rules(excluded, from_file=False), len("./")
 
     def files(self) -> Iterator[tuple[str, int, str]]:
@@ -291,7 +283,6 @@ def run(request: Request, out: BinaryIO, note: Note) -> bool:
 
 
 def main() -> int:
-    """Returns the exit code."""
     warnings.simplefilter("ignore")  # warnings of `re` on stderr would be taken for a failure
     # Every directory on the way down stays open; if that fails, it is noted.
     most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]

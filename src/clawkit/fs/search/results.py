@@ -67,12 +67,8 @@ class ResultFilter:
             self._prefix = start.place.rstrip("/") + "/"
 
     def admits(self, path: str) -> bool:
-        """Whether matches in a file may be shown."""
-        return self.accepts(path) and not self.leaves_out(path) and self._admit(self.shown(path))
-
-    def accepts(self, path: str) -> bool:
-        """Whether the selection of the search includes a file."""
-        return self._accepts is None or bool(self._accepts(path))
+        is_selected = self._accepts is None or bool(self._accepts(path))
+        return is_selected and not self.leaves_out(path) and self._admit(self.shown(path))
 
     def leaves_out(self, path: str) -> bool:
         """Whether a file has, or may have had, several hard links although that is not allowed."""
@@ -264,7 +260,6 @@ class Collector:
             return 0
 
     def names(self) -> Sequence[str]:
-        """The kept names, in order."""
         if self._query.sort != "none":
             self._kept.sort()
         return [name for _, name in self._kept[: self._keep]]
