@@ -8,18 +8,18 @@ from collections.abc import Iterator
 from bench.shellproof_place import WRAPPERS, names
 from clawkit.approvals.shell_parse import parse
 from clawkit.approvals.shell_words import (
-    Chain,
+    BraceGroup,
     Command,
+    CommandChain,
     CommandList,
     For,
-    Glob,
-    Group,
     If,
     Pipeline,
     Redirect,
     Simple,
     Tilde,
     Variable,
+    Wildcard,
     Word,
 )
 from clawkit.approvals.types import Analysis
@@ -88,7 +88,7 @@ def _of_script(node: CommandList, depth: int) -> Iterator[str]:
         yield from _of_chain(chain, depth)
 
 
-def _of_chain(node: Chain, depth: int) -> Iterator[str]:
+def _of_chain(node: CommandChain, depth: int) -> Iterator[str]:
     yield from _of_pipeline(node.first, depth)
     for operator, pipeline in node.rest:
         yield operator
@@ -115,7 +115,7 @@ def _of_command(node: Command, depth: int) -> Iterator[str]:
     if depth:
         yield "nested compounds"
     match node:
-        case Group(body):
+        case BraceGroup(body):
             yield "subshell" if node.subshell else "group"
             bodies = [body]
         case If():
@@ -148,7 +148,7 @@ def _of_simple(node: Simple) -> Iterator[str]:
 def _of_word(word: Word) -> Iterator[str]:
     for part in word.parts:
         match part:
-            case Glob():
+            case Wildcard():
                 yield "pattern"
             case Tilde():
                 yield "home"

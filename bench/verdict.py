@@ -14,8 +14,8 @@ from bench.figure import Figure
 from clawkit.approvals.file import add_entry
 from clawkit.approvals.judge import Judge
 from clawkit.approvals.path_rules import PathRules
-from clawkit.approvals.protocols import Request
-from clawkit.approvals.types import Entry
+from clawkit.approvals.protocols import ExecRequest
+from clawkit.approvals.types import AllowlistEntry
 from clawkit.config.sections.tools import SAFE_BINS, Exec
 
 EVERYDAY = (
@@ -141,7 +141,7 @@ def _make_judge(place: Path) -> Judge:
     document = str(place / "exec-approvals.json")
     found = [path for name in PROGRAMS if (path := shutil.which(name, path=PATH))]
     for pattern in (*found, *PATTERNS):
-        add_entry(document, "main", Entry(pattern))
+        add_entry(document, "main", AllowlistEntry(pattern))
     places = PathRules(str(place))
     return Judge(
         Exec(security="allowlist", ask="on-miss", safe_bins=list(SAFE_BINS)),
@@ -151,7 +151,7 @@ def _make_judge(place: Path) -> Judge:
     )
 
 
-def _timed(judge: Judge, request: Request) -> float:
+def _timed(judge: Judge, request: ExecRequest) -> float:
     """Seconds of the processor: nothing in it waits, so what else the machine does is left out."""
     start = time.thread_time()
     judge.judge(request)
@@ -160,7 +160,7 @@ def _timed(judge: Judge, request: Request) -> float:
 
 def _everyday(judge: Judge, cwd: str, env: dict[str, str]) -> tuple[float, float, str]:
     """The median, what almost all are within, and which one takes longest."""
-    requests = [Request(command, cwd, env) for command in EVERYDAY]
+    requests = [ExecRequest(command, cwd, env) for command in EVERYDAY]
     # Everything is imported now, and tables are made.
     allowed = sum(judge.judge(request).verdict == "allow" for request in requests)
     # Interleaved, so that whatever else the machine does falls on all of them alike.
@@ -179,7 +179,7 @@ def _worst_cases(judge: Judge, cwd: str, env: dict[str, str]) -> Iterator[Figure
     """The slowest of them, and all that are too slow."""
     figures = []
     for name, command in _worst().items():
-        request = Request(command, cwd, env)
+        request = ExecRequest(command, cwd, env)
         spent = min(_timed(judge, request) for _ in range(WORST_ROUNDS))
         doubt = judge.judge(request).doubt
         note = f"{len(command.encode()) / 1024:.0f} KiB, {doubt.reason if doubt else 'understood'}"

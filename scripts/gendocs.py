@@ -25,7 +25,7 @@ from clawkit.cli.onboarding.write import CHOICES, CUSTOM, SKIP
 from clawkit.config.model import Config
 from clawkit.config.section import Partial, Section, Shape, describe, layout_of
 from clawkit.config.sections.tools import Attachments, SessionsSpawn, Tools
-from clawkit.core.catalog import CATALOG, GROUPS, PROFILES, Entry
+from clawkit.core.catalog import CATALOG, GROUPS, PROFILES, CatalogEntry
 from clawkit.core.context import Scope
 from clawkit.core.tool import Tool
 from clawkit.models.discover import default_model
@@ -85,7 +85,7 @@ def catalog(_: str) -> str:
     return table(head.split(","), map(_catalog_row, CATALOG.values()))
 
 
-def _catalog_row(entry: Entry) -> tuple[str, ...]:
+def _catalog_row(entry: CatalogEntry) -> tuple[str, ...]:
     return (
         f"[`{entry.id}`](../tools/{entry.id}.md)" if entry.available else f"`{entry.id}`",
         entry.description,

@@ -20,7 +20,7 @@ from clawkit.approvals.entries import read_entry
 from clawkit.approvals.judge import Judge
 from clawkit.approvals.path_rules import PathRules
 from clawkit.approvals.prompt import render
-from clawkit.approvals.protocols import Request
+from clawkit.approvals.protocols import ExecRequest
 from clawkit.approvals.types import Decision
 from clawkit.config.paths import approvals_file, waiting_file
 from clawkit.config.sections.tools import Exec
@@ -61,7 +61,7 @@ def fill(ws: Path) -> Fill:
     return lambda value: fill_in(value, ws)
 
 
-def judge(given: dict[str, Any], ws: Path) -> tuple[Decision, Request]:
+def judge(given: dict[str, Any], ws: Path) -> tuple[Decision, ExecRequest]:
     places = PathRules(str(ws))
     settings = Exec(
         security=given.get("security", "allowlist"),
@@ -70,7 +70,7 @@ def judge(given: dict[str, Any], ws: Path) -> tuple[Decision, Request]:
         safe_bins=given.get("safeBins", []),
     )
     entries = tuple(read_entry(entry) for entry in given.get("allowlist", ()))
-    request = Request(
+    request = ExecRequest(
         given["command"],
         given.get("cwd", str(ws)),
         given.get("env", {"PATH": "/usr/local/bin:/usr/bin:/bin", "HOME": str(ws / "home")}),

@@ -19,7 +19,7 @@ from clawkit.errors import ToolAuthorizationError, ToolInputError, TurnError
 from clawkit.models.protocols import Request
 from clawkit.sessions.protocols import locate_store
 from clawkit.sessions.store import SessionStore
-from clawkit.sessions.subagent_protocols import Run, SpawnRequest
+from clawkit.sessions.subagent_protocols import SpawnRequest, SubagentRun
 from clawkit.testing import Gate, ScriptedModel, ScriptedServer, call, calls
 from clawkit_testkit import fault
 
@@ -50,7 +50,7 @@ def spawn(task: str = "count", **more: Any) -> Any:
     return call("sessions_spawn", {"task": task, **more})
 
 
-def runs_of(agent: Agent) -> list[Run]:
+def runs_of(agent: Agent) -> list[SubagentRun]:
     assert agent.store is not None
     return agent.store.runs.of_requester(agent.session_id)
 

@@ -184,6 +184,16 @@ def test_no_module_is_too_long_to_hold_in_the_head() -> None:
     assert long == {}
 
 
+def test_no_class_name_has_two_meanings() -> None:
+    found: dict[str, list[str]] = {}
+    for path in (SRC / "clawkit").rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            # Every tool has its `Params`.
+            if isinstance(node, ast.ClassDef) and node.name != "Params":
+                found.setdefault(node.name, []).append(str(path.relative_to(SRC)))
+    assert {name: places for name, places in found.items() if len(places) > 1} == {}
+
+
 def test_every_public_name_can_be_imported() -> None:
     import clawkit
 

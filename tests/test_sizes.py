@@ -16,41 +16,41 @@ BUDGETS = {
     # here from the top level; what ends a turn, and what is unread; events of sub-agents, and what
     # is said of them after compaction.
     "agent": 1_440,
-    "approvals": 7_060,
+    "approvals": 7_130,
     # The tree and the search of sessions, messages to them, and the commands for agents; whom
     # bindings choose.
-    "cli": 6_040,
+    "cli": 6_060,
     "code": 650,
-    "config": 3_900,
+    "config": 3_910,
     "core": 1_640,
-    "fs": 4_720,
-    "guard": 455,
-    "lsp": 1_250,
-    "media": 410,
+    "fs": 4_730,
+    "guard": 460,
+    "lsp": 1_260,
+    "media": 420,
     # The operator answers what the person typed although other messages follow it.
-    "models": 4_720,
+    "models": 4_730,
     # A parser in C, which leaves more of an answer's state to us, took a fifth off a small call.
-    "net": 1_630,
+    "net": 1_640,
     # Which agent answers, by bindings.
     "policy": 770,
     "process": 4_390,
     "redact": 475,
     # Files for a sub-agent are mounted read-only.
-    "sandbox": 3_390,
+    "sandbox": 3_420,
     "schema": 605,
     "telemetry": 410,
     "testing": 290,
     # Listing, reading, searching and writing to sessions; starting, steering and waiting for
     # sub-agents, with attachments and worktrees, and what to use instead of parameters that others
     # have.
-    "tools": 3_690,
+    "tools": 3_720,
     # Access to a database without generators; sub-agents: opening them, their results as messages,
     # their events and deadlines, and what they are handed: files, and worktrees that hostile
     # contents cannot make run anything; one lane of turns for all who speak, and messages between
     # sessions with the sender's rights.
-    "top level": 3_380,
+    "top level": 3_390,
     # Sub-agents in both chats: their progress, their results, /subagents and /stop.
-    "ui": 2_470,
+    "ui": 2_480,
 }
 # What the packages of the next steps may have.
 PLANNED = {

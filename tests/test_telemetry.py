@@ -25,7 +25,7 @@ from clawkit.config.sections.environment import CaptureContent, Otel
 from clawkit.content import Assistant, Image, Text, Usage
 from clawkit.core.approval import Deny
 from clawkit.errors import ConfigError
-from clawkit.models.failover import Chain
+from clawkit.models.failover import ModelChain
 from clawkit.models.protocols import ModelError
 from clawkit.telemetry.settings import captured, is_on
 from clawkit.telemetry.spans import address_of
@@ -274,7 +274,7 @@ async def test_a_request_that_fails_says_why(collector: Collector, tmp_path: Pat
 
 async def test_every_attempt_is_a_span_of_its_own(collector: Collector, tmp_path: Path) -> None:
     one = ScriptedModel(ModelError("rate_limit", "later"), ref="a/one")
-    chain = Chain([one, ScriptedModel("Hello.", ref="xai/two")])
+    chain = ModelChain([one, ScriptedModel("Hello.", ref="xai/two")])
     assert (await turn(on(collector), tmp_path, chain)).how == "done"
     failed, answered = collector.one("chat one"), collector.one("chat two")
     assert (failed.failed, failed.has["error.type"]) == (True, "rate_limit")
@@ -287,7 +287,7 @@ async def test_every_attempt_is_a_span_of_its_own(collector: Collector, tmp_path
 async def test_a_wait_that_is_broken_off_is_no_request(
     collector: Collector, tmp_path: Path
 ) -> None:
-    chain = Chain([ScriptedModel(ModelError("overloaded", "later", retry_after_s=50.0))])
+    chain = ModelChain([ScriptedModel(ModelError("overloaded", "later", retry_after_s=50.0))])
     waits = asyncio.Event()
 
     def tell(event: Event) -> None:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, overload
 from clawkit.agent.compact import PrunedHistory, settings_of
 from clawkit.agent.events import Event, Tell, TurnEnded, no_listener
 from clawkit.agent.loop import Conversation, Words, limits_of, specs_of
-from clawkit.agent.model_selection import Selection, thinking_of
+from clawkit.agent.model_selection import ModelSelection, thinking_of
 from clawkit.agent.output import AGAIN, read_output, schema_of
 from clawkit.agent.prompt import (
     MAX_CHARS,
@@ -76,7 +76,7 @@ class Agent:
     def __init__(
         self,
         kit: Toolkit,
-        selection: Selection,
+        selection: ModelSelection,
         conversation: Conversation,
         kept: LiveSession | None = None,
         mode: Mode = "full",
@@ -181,7 +181,9 @@ class Agent:
             store = SessionStore(where, redactor.text)
             kept = LiveSession.open(store, name, session, place)
         is_sibling = parent is not None and parent.kit.run.scope.agent == name
-        selection = parent.models if parent and is_sibling else Selection(loaded, name, clock=clock)
+        selection = (
+            parent.models if parent and is_sibling else ModelSelection(loaded, name, clock=clock)
+        )
         try:
             stored = kept.session if kept else Session("", "main", name)
             chosen = stored.model_override if model is None else model

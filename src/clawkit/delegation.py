@@ -18,7 +18,7 @@ from msgspec.structs import replace
 from clawkit.agent.events import Event, Relay, RunEnded, SubagentHappened
 from clawkit.agent.output import AGAIN, read_value
 from clawkit.call_summary import summarize_params
-from clawkit.config.sections.agents import Subagents as Settings
+from clawkit.config.sections.agents import SubagentSettings
 from clawkit.config.sections.shared import ModelChoice
 from clawkit.content import Source, Text, Usage, User
 from clawkit.core.tool import make_validator
@@ -34,14 +34,14 @@ from clawkit.handover import (
 from clawkit.sessions.protocols import Session
 from clawkit.sessions.subagent_protocols import (
     Attachment,
-    Outcome,
-    Run,
+    RunOutcome,
     RunState,
-    Spawned,
+    SpawnedRun,
     SpawnRequest,
+    SubagentRun,
     now_ms,
 )
-from clawkit.sessions.subagents import LIMITS, Limits, Spec, Subagents
+from clawkit.sessions.subagents import LIMITS, Spec, SubagentLimits, Subagents
 from clawkit.sessions.visibility import startable
 from clawkit.store import private_dir
 from clawkit.text import cut, human_time, one_line, quote
@@ -148,14 +148,14 @@ class Delegation:
         return agent
 
     @property
-    def settings(self) -> Settings:
+    def settings(self) -> SubagentSettings:
         return self._settings_of(self._session.agent)
 
-    def _settings_of(self, agent: str) -> Settings:
+    def _settings_of(self, agent: str) -> SubagentSettings:
         agents = self._agent.kit.config.agents
         return agents.defaults.subagents.merged(agents.get(agent).subagents)
 
-    def spawn(self, request: SpawnRequest) -> Spawned:
+    def spawn(self, request: SpawnRequest) -> SpawnedRun:
         settings, scope = self.settings, self._agent.kit.run.scope
         self.archive()
         target = self._target(request.agent, settings)
@@ -197,12 +197,14 @@ class Delegation:
         )
         # Limits of the whole tree are set by its root, not by an agent below it.
         root = self._settings_of(self.subagents.root.agent)
-        limits = Limits(root.max_concurrent, root.max_spawn_depth, settings.max_children_per_agent)
+        limits = SubagentLimits(
+            root.max_concurrent, root.max_spawn_depth, settings.max_children_per_agent
+        )
         run, child = self.subagents.spawn(spec, limits, self._open_child, files)
         described = describe_files(files, child.key)
-        return Spawned(run, child.key, model.used, model.warning, described)
+        return SpawnedRun(run, child.key, model.used, model.warning, described)
 
-    async def result(self, request: SpawnRequest) -> Run:
+    async def result(self, request: SpawnRequest) -> SubagentRun:
         """Start a sub-agent once the limits permit, and wait for its end. Cancelling stops it."""
         while len(active := self.active()) >= self.settings.max_children_per_agent:
             await self.wait(active, None)
@@ -250,7 +252,7 @@ class Delegation:
         )
         return child
 
-    def _target(self, wanted: str, settings: Settings) -> str:
+    def _target(self, wanted: str, settings: SubagentSettings) -> str:
         """The agent to start. Raises `ToolAuthorizationError` if it is not allowed."""
         own = self._session.agent
         if not wanted:
@@ -274,7 +276,7 @@ class Delegation:
             )
         return name
 
-    def _model(self, wanted: str, target: str, settings: Settings) -> _Choice:
+    def _model(self, wanted: str, target: str, settings: SubagentSettings) -> _Choice:
         """The model of a sub-agent: the requested one, or else the one set for sub-agents, that of
         the other agent, or the requester's."""
         agent, config = self._agent, self._agent.kit.config.agents
@@ -364,22 +366,24 @@ class Delegation:
         shown = (run for run in runs if not run.is_over or run.ended_ms > ended_after_ms)
         return [self.subagents.state(run) for run in shown]
 
-    def active(self) -> Sequence[Run]:
+    def active(self) -> Sequence[SubagentRun]:
         return self.subagents.active(self._session.id)
 
-    def find(self, which: str) -> Run:
+    def find(self, which: str) -> SubagentRun:
         return self.subagents.find(self._session.id, which)
 
-    async def wait(self, runs: Sequence[Run], timeout_s: float | None) -> Sequence[RunState]:
+    async def wait(
+        self, runs: Sequence[SubagentRun], timeout_s: float | None
+    ) -> Sequence[RunState]:
         ids = [run.id for run in runs]
         with self.subagents.resting(self._session.id):
             over = await self.subagents.wait(self._session.id, ids, timeout_s)
         return [self.subagents.state(run) for run in over]
 
-    def steer(self, run: Run, text: str) -> None:
+    def steer(self, run: SubagentRun, text: str) -> None:
         self.subagents.steer(run.id, text)
 
-    async def cancel(self, run: Run | None, by: str) -> int:
+    async def cancel(self, run: SubagentRun | None, by: str) -> int:
         active = self.active()
         stopped = active if run is None else [each for each in active if each.id == run.id]
         for each in stopped:
@@ -431,7 +435,7 @@ class Delegation:
         ids = tuple(run.id for run in runs)
         return User((Text("\n\n".join(parts)),), now_ms(), Source("subagent", ids, titles))
 
-    def _describe(self, run: Run) -> str:
+    def _describe(self, run: SubagentRun) -> str:
         why = one_line(run.error, MAX_REASON)
         reason = f"Reason:\n{quote(why)}\n" if why else ""
         text = json.dumps(run.output) if run.output is not None else run.text.strip()
@@ -441,7 +445,7 @@ class Delegation:
         said = f"{title}:\n{quote(shown)}\n"
         return f"{_how_it_ended(run)}\n{reason}{said}{changes}{self._stats(run)}"
 
-    def _stats(self, run: Run) -> str:
+    def _stats(self, run: SubagentRun) -> str:
         usage, began = run.usage, run.started_ms or run.ended_ms
         sent = usage.input + usage.cache_read + usage.cache_write
         parts = [
@@ -463,13 +467,13 @@ def _describe_active(states: Sequence[RunState]) -> str:
     return "\n".join([f"Still at work: {len(states)}", *lines])
 
 
-def _title(run: Run) -> str:
+def _title(run: SubagentRun) -> str:
     """For people. Why it ended can be words of the sub-agent, which the model gets in quotes."""
     why = f" ({one_line(run.error, MAX_REASON)})" if run.error else ""
     return f"{_how_it_ended(run)}{why}"
 
 
-def _how_it_ended(run: Run) -> str:
+def _how_it_ended(run: SubagentRun) -> str:
     return f"Sub-agent {run.label!r}: {run.status.replace('_', ' ')}"
 
 
@@ -502,7 +506,7 @@ class ChildAgent:
         words = summarize_params(self.agent.kit.run.redactor.data(first.arguments), 60)
         return " ".join(filter(None, (first.name, words, f"and {more} more" if more else "")))
 
-    def ended(self, outcome: Outcome) -> None:
+    def ended(self, outcome: RunOutcome) -> None:
         self.tell(RunEnded(outcome.status, outcome.error, outcome.usage))
 
     @property
@@ -516,7 +520,7 @@ class ChildAgent:
     def steer(self, text: str) -> None:
         self.agent.post(text, mode="steer")
 
-    async def work(self) -> Outcome:
+    async def work(self) -> RunOutcome:
         agent, spec = self.agent, self._spec
         schema = spec.request.output_schema
         output, problem = None, ""
@@ -538,6 +542,6 @@ class ChildAgent:
                     said = AGAIN.format(error)
         usage = agent.conversation.usage
         if ended.how == "done" and not problem:
-            return Outcome("completed", ended.text, "", output, usage)
+            return RunOutcome("completed", ended.text, "", output, usage)
         problem = ended.error or problem or f"its turn ended: {ended.how}"
-        return Outcome("failed", ended.text, problem, None, usage)
+        return RunOutcome("failed", ended.text, problem, None, usage)

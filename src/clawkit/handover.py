@@ -14,7 +14,7 @@ from clawkit.config.paths import attachments_dir, home
 from clawkit.core.paths import is_below, plain_path, real_path
 from clawkit.core.tasks import in_thread, unbroken
 from clawkit.errors import ToolAuthorizationError, ToolInputError
-from clawkit.sessions.subagent_protocols import Outcome, Run, SpawnRequest, Worktree
+from clawkit.sessions.subagent_protocols import RunOutcome, SpawnRequest, SubagentRun, Worktree
 
 if TYPE_CHECKING:
     from clawkit.agent.assemble import Assembly
@@ -113,7 +113,7 @@ async def check_out(worktree: Worktree, rules: Assembly, workspace: str, cwd: st
     resolve_cwd(worktree.workspace, "", cwd)
 
 
-def wind_up(run: Run, outcome: Outcome) -> Outcome:
+def wind_up(run: SubagentRun, outcome: RunOutcome) -> RunOutcome:
     """Remove the resources of a run; returns the outcome with the changes in its worktree."""
     if run.attachments:
         import shutil

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import msgspec
 
-from clawkit.approvals.protocols import Approvals, Confines, Gate
+from clawkit.approvals.protocols import Approvals, Confines, ExecGate
 from clawkit.code.protocols import Interpreters
 from clawkit.config.load import Loaded
 from clawkit.config.masking import secrets_of, variables_of
@@ -27,7 +27,7 @@ from clawkit.config.paths import (
     waiting_file,
     worktrees_dir,
 )
-from clawkit.config.sections.sandbox import Sandbox
+from clawkit.config.sections.sandbox import SandboxSettings
 from clawkit.config.sections.tools import Exec, Fs
 from clawkit.config.sources import substitute
 from clawkit.core.approval import Approver, Question
@@ -51,7 +51,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 Factory = Callable[[], object]
-_OF_THE_RUN = (Gate, Approvals, InForce, Redactor)
+_OF_THE_RUN = (ExecGate, Approvals, InForce, Redactor)
 """Services that a later run of the same agent creates again: they decide, or belong to the run."""
 _FOR_COMMANDS = (
     *("sandbox.confinement", "process.supervisor", "approvals.gate", "approvals.judge"),
@@ -86,7 +86,7 @@ class Services(Mapping[type, object]):
         config = loaded.config
         self._fs: Fs = config.tools.fs.merged(config.agents.get(scope.agent).tools.fs)
         self._exec: Exec = config.tools.exec.merged(config.agents.get(scope.agent).tools.exec)
-        self._sandbox: Sandbox = config.agents.sandbox_of(scope.agent)
+        self._sandbox: SandboxSettings = config.agents.sandbox_of(scope.agent)
         self._is_closed = False
         self._older: Services | None = None
         self._made: dict[type, object] = {}
@@ -104,7 +104,7 @@ class Services(Mapping[type, object]):
             Interpreters: self._interpreters,
             Approvals: self._approvals,
             Confines: self._confines,
-            Gate: self._gate,
+            ExecGate: self._gate,
             Sessions: self._sessions,
             Plan: Plan,
             Redactor: lambda: self._redactor,

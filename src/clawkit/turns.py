@@ -25,7 +25,7 @@ from clawkit.content import Block, Source, User
 from clawkit.core.tasks import unbroken
 from clawkit.errors import ToolInputError
 from clawkit.services import Services
-from clawkit.sessions.lanes import Lane, Lanes, Limits, Mode
+from clawkit.sessions.lanes import Lane, LaneLimits, Lanes, Mode
 
 if TYPE_CHECKING:
     from clawkit.agent_session import Agent
@@ -80,10 +80,10 @@ class Turns:
         return messages.queue if messages is not None else Queue()
 
     @property
-    def _limits(self) -> Limits:
+    def _limits(self) -> LaneLimits:
         agents, queue = self._agent.kit.config.agents, self._queue
         own = agents.get(self._agent.kit.run.scope.agent).max_concurrent
-        return Limits(queue.cap, agents.defaults.max_concurrent, own)
+        return LaneLimits(queue.cap, agents.defaults.max_concurrent, own)
 
     def post(
         self,

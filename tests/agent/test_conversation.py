@@ -12,9 +12,9 @@ import pytest
 from tests.agent.talking import Heard, assert_consistent, assert_sane, open_agent, stored
 
 from clawkit import Result, Toolkit
-from clawkit.agent.compact import Settings
+from clawkit.agent.compact import CompactionSettings
 from clawkit.agent.events import Compacted, Event, ResultStored, Said, TextPiece, TurnEnded
-from clawkit.agent.loop import Conversation, Limits, specs_of
+from clawkit.agent.loop import Conversation, TurnLimits, specs_of
 from clawkit.content import Assistant, Message, Summary, Text, Thinking, ToolResult, Usage
 from clawkit.core.approval import Answer, Question
 from clawkit.core.tool import Tool
@@ -119,7 +119,7 @@ async def test_there_is_one_turn_at_a_time(kit: Toolkit) -> None:
 
 async def test_nobody_says_anything_while_the_conversation_is_shortened(kit: Toolkit) -> None:
     gate = Gate("A summary.")
-    settings = Settings(keep_recent_tokens=1)
+    settings = CompactionSettings(keep_recent_tokens=1)
     talk = open_talk(kit, ScriptedModel("one", gate, "two"), compaction=settings)
     await talk.turn("first")
     shortening = asyncio.create_task(talk.compact())
@@ -171,7 +171,7 @@ async def test_what_was_answered_last_and_not_stored_is_told(kit: Toolkit) -> No
 
 async def test_a_summary_that_cannot_be_stored_ends_the_turn(kit: Toolkit) -> None:
     overflow = ModelError("overflow", "example: too long")
-    settings = Settings(keep_recent_tokens=8)
+    settings = CompactionSettings(keep_recent_tokens=8)
     gate = Gate("A summary.")
     talk = open_talk(kit, ScriptedModel("one", overflow, gate), compaction=settings)
     await talk.turn("first " * 50)
@@ -318,7 +318,7 @@ async def test_a_conversation_that_gets_too_long_between_results_is_shortened(
 async def test_the_cost_is_looked_at_between_answers(kit: Toolkit, slow: Slow) -> None:
     slow.release.set()
     dear = Assistant((call("slow", id="1"),), "tool_calls", usage=Usage(1, 1, cost=0.7))
-    talk = open_talk(kit, ScriptedModel(then=dear), limits=Limits(max_cost=2.0))
+    talk = open_talk(kit, ScriptedModel(then=dear), limits=TurnLimits(max_cost=2.0))
     ended = await talk.turn("go")
     assert ended.how == "max-cost"
     assert ended.usage.cost == pytest.approx(2.1)

@@ -26,7 +26,7 @@ from tests.agent.talking import (
 
 from clawkit import Result, tool
 from clawkit.agent.events import TurnEnded, Voided
-from clawkit.agent.loop import Limits
+from clawkit.agent.loop import TurnLimits
 from clawkit.agent_session import Agent
 from clawkit.content import Assistant, Message, Text, ToolResult
 from clawkit.models.protocols import Api
@@ -337,7 +337,7 @@ async def test_a_tool_that_hangs_ends_with_the_turn(workspace: Path) -> None:
 
     async with turns(APIS[0], workspace, calls(("wait", {}), ("ls", {}))) as talk:
         async with talk.open(tools=[wait]) as agent:
-            agent.conversation.limits = Limits(timeout_s=0.1)
+            agent.conversation.limits = TurnLimits(timeout_s=0.1)
             ended = await agent.send("Go.")
             assert_consistent(agent.conversation.history)
         assert ended.how == "timeout"

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from clawkit import Result, Toolkit, tool
-from clawkit.agent.compact import Settings
+from clawkit.agent.compact import CompactionSettings
 from clawkit.agent.events import (
     Answered,
     Compacted,
@@ -24,7 +24,7 @@ from clawkit.agent.events import (
     TurnStarted,
     Voided,
 )
-from clawkit.agent.loop import Conversation, Limits, specs_of
+from clawkit.agent.loop import Conversation, TurnLimits, specs_of
 from clawkit.content import (
     Assistant,
     Image,
@@ -392,7 +392,7 @@ async def test_a_refusal_is_told(kit: Toolkit) -> None:
 
 async def test_a_turn_has_a_limit_of_steps(kit: Toolkit) -> None:
     model = ScriptedModel(then=call("double", {"number": 1}))
-    talk = open_talk(kit, model, limits=Limits(max_steps=3))
+    talk = open_talk(kit, model, limits=TurnLimits(max_steps=3))
     ended = await talk.turn("go")
     assert ended.how == "max-turns"
     assert len(model.requests) == 3
@@ -401,7 +401,7 @@ async def test_a_turn_has_a_limit_of_steps(kit: Toolkit) -> None:
 
 async def test_a_conversation_has_a_limit_of_cost(kit: Toolkit) -> None:
     dear = Assistant((Text("dear"),), usage=Usage(1, 1, cost=0.6))
-    talk = open_talk(kit, ScriptedModel(dear, dear, dear), limits=Limits(max_cost=1.0))
+    talk = open_talk(kit, ScriptedModel(dear, dear, dear), limits=TurnLimits(max_cost=1.0))
     assert (await talk.turn("one")).how == "done"
     assert (await talk.turn("two")).how == "done"
     ended = await talk.turn("three")
@@ -421,7 +421,7 @@ async def test_what_the_service_counted_is_told_with_the_next_request(kit: Toolk
 
 
 async def test_a_turn_has_a_limit_of_time(kit: Toolkit) -> None:
-    talk = open_talk(kit, ScriptedModel(hang()), limits=Limits(timeout_s=0.01))
+    talk = open_talk(kit, ScriptedModel(hang()), limits=TurnLimits(timeout_s=0.01))
     assert (await talk.turn("go")).how == "timeout"
 
 
@@ -457,7 +457,7 @@ async def test_a_conversation_that_gets_long_is_summed_up_before_it_is_too_long(
 async def test_an_overflow_is_answered_by_summing_up(kit: Toolkit) -> None:
     overflow = ModelError("overflow", "example: too long")
     model = ScriptedModel("one", overflow, "summary", "two")
-    talk = open_talk(kit, model, compaction=Settings(keep_recent_tokens=8))
+    talk = open_talk(kit, model, compaction=CompactionSettings(keep_recent_tokens=8))
     await talk.turn("first " * 50)
     ended = await talk.turn("second")
     assert ended.text == "two"
@@ -476,7 +476,7 @@ async def test_an_overflow_that_stays_ends_the_turn(kit: Toolkit) -> None:
 async def test_without_a_summary_the_conversation_goes_on_with_an_outline(kit: Toolkit) -> None:
     down = ModelError("server", "example: down")
     model = ScriptedModel(call("double", {"number": 4}), "one", down, "two")
-    talk = open_talk(kit, model, compaction=Settings(keep_recent_tokens=1))
+    talk = open_talk(kit, model, compaction=CompactionSettings(keep_recent_tokens=1))
     await talk.turn("please double four")
     assert await talk.compact()
     summary = talk.history[0]

@@ -8,8 +8,8 @@ import pytest
 
 from clawkit.approvals.allow_always import make_offers
 from clawkit.approvals.decide import decide
-from clawkit.approvals.protocols import Request
-from clawkit.approvals.types import Analysis, Arg, Decision, Policy, Program, Rules, Segment
+from clawkit.approvals.protocols import ExecRequest
+from clawkit.approvals.types import Analysis, ApprovalRules, Arg, Decision, Policy, Program, Segment
 
 ASKS = Policy("allowlist", "on-miss")
 
@@ -27,13 +27,13 @@ def judge(*programs: Program, policy: Policy = ASKS) -> Decision:
     return decide(
         Analysis("x", (Segment("x", programs),), "x"),
         policy,
-        Rules(),
-        Request("x", "/", {"HOME": "/h"}),
+        ApprovalRules(),
+        ExecRequest("x", "/", {"HOME": "/h"}),
     )
 
 
-def extents(decision: Decision, rules: Rules | None = None) -> list[str]:
-    return [each.extent for each in make_offers(decision, rules or Rules(), home="/h")]
+def extents(decision: Decision, rules: ApprovalRules | None = None) -> list[str]:
+    return [each.extent for each in make_offers(decision, rules or ApprovalRules(), home="/h")]
 
 
 @pytest.mark.parametrize(
@@ -66,7 +66,7 @@ def test_what_could_be_changed_is_allowed_for_good_only_as_it_is(tmp_path: Any) 
     tool = tmp_path / "tool"
     tool.write_text("#!/bin/sh\n", encoding="utf-8")
     found = program("./tool", resolved=str(tool), real=str(tool), cwd=str(tmp_path))
-    rules = Rules(may_write=lambda path: path.startswith(str(tmp_path)))
+    rules = ApprovalRules(may_write=lambda path: path.startswith(str(tmp_path)))
     [offer] = make_offers(judge(found), rules, home="/h")
     [entry] = offer.entries
     assert (offer.extent, entry.content[:7]) == ("exact", "sha256:")
@@ -77,12 +77,12 @@ def test_a_preset_is_offered_in_words_the_narrowest_first() -> None:
         (program("git", "status"), "git, read-only commands"),
         (program("git", "add", "x"), "git, everyday commands"),
     ):
-        offers = make_offers(judge(call), Rules(), home="/h")
+        offers = make_offers(judge(call), ApprovalRules(), home="/h")
         assert next(each.words for each in offers if each.extent == "preset") == words
 
 
 def test_for_a_shell_the_script_is_what_is_allowed(tmp_path: Any) -> None:
     (tmp_path / "s.sh").write_text("true\n", encoding="utf-8")
     call = program("bash", "s.sh", cwd=str(tmp_path))
-    [offer] = make_offers(judge(call), Rules(), home="/h")
+    [offer] = make_offers(judge(call), ApprovalRules(), home="/h")
     assert [entry.pattern for entry in offer.entries] == [f"{tmp_path}/s.sh"]

@@ -15,13 +15,22 @@ from msgspec.structs import replace
 from clawkit.approvals.allowlist import (
     MAX_CONTENT_BYTES,
     PLAIN_GRANTS,
-    Call,
+    ProgramCall,
     content_of,
     match_program,
 )
 from clawkit.approvals.entries import hash_call
 from clawkit.approvals.path_rules import PathRules
-from clawkit.approvals.types import Arg, ArgRule, Entry, Flags, Match, Miss, Program, Rules
+from clawkit.approvals.types import (
+    AllowlistEntry,
+    ApprovalRules,
+    Arg,
+    ArgRule,
+    Flags,
+    Match,
+    Miss,
+    Program,
+)
 from clawkit.config.sections.tools import SAFE_BINS
 from clawkit.process.protocols import Grants
 
@@ -40,18 +49,24 @@ def in_workspace(path: str) -> bool:
     return path == "/ws" or path.startswith("/ws/")
 
 
-def judge(call: Program | str, *entries: Entry | str, rules: Rules | None = None) -> Match | Miss:
-    listed = tuple(Entry(each) if isinstance(each, str) else each for each in entries)
-    rules = rules or Rules(may_read=in_workspace, may_write=in_workspace)
+def judge(
+    call: Program | str, *entries: AllowlistEntry | str, rules: ApprovalRules | None = None
+) -> Match | Miss:
+    listed = tuple(AllowlistEntry(each) if isinstance(each, str) else each for each in entries)
+    rules = rules or ApprovalRules(may_read=in_workspace, may_write=in_workspace)
     found = program(call) if isinstance(call, str) else call
     return match_program(found, replace(rules, entries=listed), home=HOME)
 
 
-def allowed(call: Program | str, *entries: Entry | str, rules: Rules | None = None) -> bool:
+def allowed(
+    call: Program | str, *entries: AllowlistEntry | str, rules: ApprovalRules | None = None
+) -> bool:
     return isinstance(judge(call, *entries, rules=rules), Match)
 
 
-def reason(call: Program | str, *entries: Entry | str, rules: Rules | None = None) -> str:
+def reason(
+    call: Program | str, *entries: AllowlistEntry | str, rules: ApprovalRules | None = None
+) -> str:
     found = judge(call, *entries, rules=rules)
     assert isinstance(found, Miss)
     return found.reason
@@ -76,7 +91,7 @@ def test_a_program_needs_an_entry(line: str, entries: list[str], expected: bool)
 
 
 def test_the_rule_is_named() -> None:
-    entry = Entry("/usr/bin/ls", id="1")
+    entry = AllowlistEntry("/usr/bin/ls", id="1")
     plain = Match("entry", "/usr/bin/ls (allowlist)", entry, "any", grants=PLAIN_GRANTS)
     assert judge("ls", entry) == plain
     tight = replace(entry, children="named")
@@ -103,7 +118,7 @@ def test_a_program_that_is_not_there_is_never_allowed() -> None:
 
 
 def test_entries_with_a_pattern_for_arguments_come_first() -> None:
-    whole, exact = Entry("ls"), Entry("/usr/bin/ls", arg_pattern="^-la$")
+    whole, exact = AllowlistEntry("ls"), AllowlistEntry("/usr/bin/ls", arg_pattern="^-la$")
     for entries in ((whole, exact), (exact, whole)):
         found = judge("ls -la", *entries)
         assert isinstance(found, Match)
@@ -123,38 +138,47 @@ def test_entries_with_a_pattern_for_arguments_come_first() -> None:
     ],
 )
 def test_arguments_must_be_like_the_pattern(line: str, expected: bool) -> None:
-    entry = Entry("/usr/bin/python3*", arg_pattern=r"^script\.py$")
+    entry = AllowlistEntry("/usr/bin/python3*", arg_pattern=r"^script\.py$")
     assert allowed(line, entry) is expected
 
 
 @pytest.mark.parametrize(
     ("line", "entries", "told"),
     [
-        ("ls -l", [Entry("ls", arg_pattern="^-a$")], "ls is allowed, but not with these arguments"),
-        ("ls -l", [Entry("ls", cwd="/other")], "ls is allowed, but only in /other"),
         (
             "ls -l",
-            [Entry("ls", args=ArgRule(flags=Flags(allow=("-a",))))],
+            [AllowlistEntry("ls", arg_pattern="^-a$")],
+            "ls is allowed, but not with these arguments",
+        ),
+        ("ls -l", [AllowlistEntry("ls", cwd="/other")], "ls is allowed, but only in /other"),
+        (
+            "ls -l",
+            [AllowlistEntry("ls", args=ArgRule(flags=Flags(allow=("-a",))))],
             "ls is allowed, but not with -l",
         ),
         (
             "ls -l",
-            [Entry("ls", args=ArgRule(("x",))), Entry("l*", args=ArgRule(("x",)))],
+            [
+                AllowlistEntry("ls", args=ArgRule(("x",))),
+                AllowlistEntry("l*", args=ArgRule(("x",))),
+            ],
             "ls is allowed, but not with -l before the sub-command",
         ),
         (
             "ls x",
-            [Entry("ls", args=ArgRule((name,))) for name in ("a", "b", "c", "d")],
+            [AllowlistEntry("ls", args=ArgRule((name,))) for name in ("a", "b", "c", "d")],
             "ls is allowed, but not x, only a; not x, only b; not x, only c",
         ),
     ],
 )
-def test_why_an_entry_does_not_fit_is_told(line: str, entries: Sequence[Entry], told: str) -> None:
+def test_why_an_entry_does_not_fit_is_told(
+    line: str, entries: Sequence[AllowlistEntry], told: str
+) -> None:
     assert reason(line, *entries) == told
 
 
 def test_a_wider_entry_is_proposed_only_if_it_would_do() -> None:
-    found = judge("ls -l", Entry("ls", arg_pattern="^-a$"))
+    found = judge("ls -l", AllowlistEntry("ls", arg_pattern="^-a$"))
     assert isinstance(found, Miss)
     assert found.to_allow == "clawkit approvals allowlist add /usr/bin/ls"
     dangerous = judge("git -c alias.x=!id x", "/usr/bin/git")
@@ -175,10 +199,10 @@ def test_a_wider_entry_is_proposed_only_if_it_would_do() -> None:
 def test_an_entry_does_not_trust_arguments_that_make_another_program_of_it(
     line: str, args: ArgRule | None
 ) -> None:
-    assert not allowed(line, Entry("/usr/bin/git", args=args))
-    assert not allowed(line, Entry("/usr/bin/git", arg_pattern=".", args=args))
-    assert allowed(line, Entry("/usr/bin/git", args="any"))
-    assert allowed("git status", Entry("/usr/bin/git", args=args))
+    assert not allowed(line, AllowlistEntry("/usr/bin/git", args=args))
+    assert not allowed(line, AllowlistEntry("/usr/bin/git", arg_pattern=".", args=args))
+    assert allowed(line, AllowlistEntry("/usr/bin/git", args="any"))
+    assert allowed("git status", AllowlistEntry("/usr/bin/git", args=args))
 
 
 def test_a_plain_entry_does_not_cover_code_or_data_that_leaves() -> None:
@@ -187,9 +211,9 @@ def test_a_plain_entry_does_not_cover_code_or_data_that_leaves() -> None:
         ("git push origin main", "push sends data to origin"),
     ):
         assert reason(line, "git") == f"git is allowed, but {why}"
-        assert not allowed(line, Entry("git", args=ArgRule()))
-        assert allowed(line, Entry("git", args="any"))
-    pushes = Entry("git", args=ArgRule(("push",)))
+        assert not allowed(line, AllowlistEntry("git", args=ArgRule()))
+        assert allowed(line, AllowlistEntry("git", args="any"))
+    pushes = AllowlistEntry("git", args=ArgRule(("push",)))
     assert allowed("git push origin main", pushes)
     assert not allowed("git push https://a.example/x", pushes)
     assert not allowed("git push --receive-pack=x origin", pushes)
@@ -198,24 +222,24 @@ def test_a_plain_entry_does_not_cover_code_or_data_that_leaves() -> None:
 @pytest.mark.parametrize(
     ("entry", "expected"),
     [
-        (Entry("ls"), Grants(network=True)),
-        (Entry("ls", args="any"), Grants(network=True)),
-        (Entry("ls", grants=Grants()), Grants()),
+        (AllowlistEntry("ls"), Grants(network=True)),
+        (AllowlistEntry("ls", args="any"), Grants(network=True)),
+        (AllowlistEntry("ls", grants=Grants()), Grants()),
         (
-            Entry("ls", grants=Grants(read=("~/.aws", "/srv"))),
+            AllowlistEntry("ls", grants=Grants(read=("~/.aws", "/srv"))),
             Grants(read=(f"{HOME}/.aws", "/srv")),
         ),
     ],
 )
-def test_an_entry_gives_its_grants(entry: Entry, expected: Grants) -> None:
+def test_an_entry_gives_its_grants(entry: AllowlistEntry, expected: Grants) -> None:
     found = judge("ls", entry)
     assert isinstance(found, Match)
     assert found.grants == expected
 
 
 def test_a_grant_below_an_unknown_home_directory_is_none() -> None:
-    entry = Entry("ls", grants=Grants(read=("~/.aws",), write=("~/x", "/y")))
-    found = match_program(program("ls"), Rules(entries=(entry,)), home="")
+    entry = AllowlistEntry("ls", grants=Grants(read=("~/.aws",), write=("~/x", "/y")))
+    found = match_program(program("ls"), ApprovalRules(entries=(entry,)), home="")
     assert isinstance(found, Match)
     assert found.grants == Grants(write=("/y",))
 
@@ -271,7 +295,7 @@ def test_variables_can_make_another_program_of_it(
 ) -> None:
     call = program("ls", assigned=assigned)
     assert allowed(call, "ls") is plain
-    assert allowed(call, Entry("ls", args="any")) is trusting
+    assert allowed(call, AllowlistEntry("ls", args="any")) is trusting
 
 
 @pytest.mark.parametrize(
@@ -284,7 +308,7 @@ def test_a_preset_decides_about_arguments(workspace: Path, line: str, expected: 
     (workspace / ".git/HEAD").write_text("ref: refs/heads/main\n", encoding="utf-8")
     call = program(line, cwd=str(workspace))
     rules = rules_of(workspace)
-    entry = Entry("/usr/bin/git", args="git", id="7")
+    entry = AllowlistEntry("/usr/bin/git", args="git", id="7")
     found = judge(call, entry, rules=rules)
     assert isinstance(found, Match) is expected
     if isinstance(found, Match):
@@ -298,30 +322,30 @@ def test_a_preset_decides_about_arguments(workspace: Path, line: str, expected: 
 
 
 def test_a_preset_that_is_not_there_allows_nothing() -> None:
-    assert not allowed("git status", Entry("/usr/bin/git", args="no-such-preset"))
+    assert not allowed("git status", AllowlistEntry("/usr/bin/git", args="no-such-preset"))
 
 
 def test_a_rule_about_files_looks_at_the_workspace() -> None:
-    entry = Entry("cat", args=ArgRule(paths="workspace"))
+    entry = AllowlistEntry("cat", args=ArgRule(paths="workspace"))
     assert allowed("cat src/x", entry)
     assert not allowed("cat /etc/passwd", entry)
 
 
 def test_code_from_the_standard_input_is_never_allowed() -> None:
     for line in ("python3", "python3 -", "bash", "sh -s"):
-        found = judge(program(line, piped=True), "*", Entry("*", args="any"))
+        found = judge(program(line, piped=True), "*", AllowlistEntry("*", args="any"))
         assert isinstance(found, Miss)
         assert found.to_allow == ""
 
 
 def test_code_on_the_command_line_is_never_allowed_when_the_operator_says_so() -> None:
-    call, entry = "python3 -c 'print(1)'", Entry("python3", args="any")
+    call, entry = "python3 -c 'print(1)'", AllowlistEntry("python3", args="any")
     assert allowed(call, entry)
-    found = judge(call, entry, rules=Rules(strict_inline_eval=True))
+    found = judge(call, entry, rules=ApprovalRules(strict_inline_eval=True))
     assert isinstance(found, Miss)
     assert found.code == "inline-eval"
     assert found.reason.startswith("python3: ")
-    assert allowed("python3 x.py", entry, rules=Rules(strict_inline_eval=True))
+    assert allowed("python3 x.py", entry, rules=ApprovalRules(strict_inline_eval=True))
 
 
 def wrapper(resolved: str) -> Program:
@@ -340,11 +364,11 @@ def test_one_from_elsewhere_is_not_trusted(path: str) -> None:
 
 
 def test_a_wrapper_from_a_trusted_directory_is() -> None:
-    assert allowed(wrapper("/opt/nice"), rules=Rules(trusted_dirs=("/opt",)))
+    assert allowed(wrapper("/opt/nice"), rules=ApprovalRules(trusted_dirs=("/opt",)))
 
 
 def test_safe_programs_need_no_entry() -> None:
-    rules = Rules(safe_bins=SAFE_BINS)
+    rules = ApprovalRules(safe_bins=SAFE_BINS)
     head = judge("head -n 3", rules=rules)
     assert isinstance(head, Match)
     assert head.by == "safe-bin"
@@ -364,9 +388,9 @@ def _what_whoever_runs_commands_can_change_needs_its_own_path(
     call: Program, pattern: str, expected: bool
 ) -> None:
     assert allowed(call, pattern) is expected
-    assert allowed(call, Entry(pattern, source="allow-always", extent="program")) is False or (
-        call.script == ("/usr/bin/python3",)
-    )
+    assert allowed(
+        call, AllowlistEntry(pattern, source="allow-always", extent="program")
+    ) is False or (call.script == ("/usr/bin/python3",))
 
 
 def test_what_whoever_runs_commands_can_change_needs_its_own_path(
@@ -410,24 +434,27 @@ def test_code_is_found_behind_a_link_of_another_name() -> None:
 @pytest.mark.parametrize(
     ("entry", "active"),
     [
-        (Entry("ls", source="allow-always"), False),
-        (Entry("ls", source="allow-always", extent="program"), True),
-        (Entry("ls", source="allow-always", extent="exact"), False),
-        (Entry("ls", source="allow-always", extent="exact", arg_pattern="^x$"), False),
-        (Entry("ls", source="allow-always", extent="subcommand"), False),
-        (Entry("ls", source="allow-always", extent="subcommand", args=ArgRule()), False),
-        (Entry("ls", source="allow-always", extent="subcommand", args=ArgRule(("x",))), True),
-        (Entry("ls", source="allow-always", extent="subcommand", args="any"), False),
-        (Entry("ls", source="operator"), True),
+        (AllowlistEntry("ls", source="allow-always"), False),
+        (AllowlistEntry("ls", source="allow-always", extent="program"), True),
+        (AllowlistEntry("ls", source="allow-always", extent="exact"), False),
+        (AllowlistEntry("ls", source="allow-always", extent="exact", arg_pattern="^x$"), False),
+        (AllowlistEntry("ls", source="allow-always", extent="subcommand"), False),
+        (AllowlistEntry("ls", source="allow-always", extent="subcommand", args=ArgRule()), False),
+        (
+            AllowlistEntry("ls", source="allow-always", extent="subcommand", args=ArgRule(("x",))),
+            True,
+        ),
+        (AllowlistEntry("ls", source="allow-always", extent="subcommand", args="any"), False),
+        (AllowlistEntry("ls", source="operator"), True),
     ],
 )
-def test_a_lasting_yes_must_say_how_far_it_goes(entry: Entry, active: bool) -> None:
+def test_a_lasting_yes_must_say_how_far_it_goes(entry: AllowlistEntry, active: bool) -> None:
     assert allowed("ls x", entry) is active
 
 
 def test_a_lasting_yes_to_one_call_is_for_that_call_there() -> None:
     call = program("npm test")
-    entry = Entry(
+    entry = AllowlistEntry(
         "/usr/bin/npm",
         arg_pattern=hash_call("/ws", call.argv[1:]),
         source="allow-always",
@@ -444,7 +471,7 @@ def test_a_lasting_yes_to_one_call_is_for_that_call_there() -> None:
 
 def test_a_person_has_seen_the_arguments_of_one_very_call() -> None:
     call = program("git diff --output=x")
-    entry = Entry("/usr/bin/git", arg_pattern=hash_call("/ws", call.argv[1:]))
+    entry = AllowlistEntry("/usr/bin/git", arg_pattern=hash_call("/ws", call.argv[1:]))
     assert allowed(call, entry)
     assert not allowed("git diff --output=y", entry)
 
@@ -458,9 +485,9 @@ def tool(workspace: Path) -> Program:
     return Program((Arg("./tool.sh"),), str(path), os.path.realpath(path), str(workspace))
 
 
-def rules_of(workspace: Path) -> Rules:
+def rules_of(workspace: Path) -> ApprovalRules:
     places = PathRules(str(workspace))
-    return Rules(may_read=places.may_read, may_write=places.may_write)
+    return ApprovalRules(may_read=places.may_read, may_write=places.may_write)
 
 
 def sum_of(text: str) -> str:
@@ -469,7 +496,7 @@ def sum_of(text: str) -> str:
 
 def test_an_entry_can_be_bound_to_the_content_of_a_file(tool: Program, workspace: Path) -> None:
     rules = rules_of(workspace)
-    entry = Entry(tool.resolved, content=content_of(tool.real))
+    entry = AllowlistEntry(tool.resolved, content=content_of(tool.real))
     assert entry.content == sum_of("#!/bin/sh\ntrue\n")
     assert allowed(tool, entry, rules=rules)
     always = replace(entry, source="allow-always", extent="program")
@@ -490,19 +517,19 @@ def test_the_content_of_a_script_is_that_of_the_call(tool: Program, workspace: P
     rules = rules_of(workspace)
     call = program("python3 src/main.py", cwd=str(workspace))
     script = content_of(str(workspace / "src/main.py"))
-    always = Entry("/usr/bin/python3", source="allow-always", extent="program")
+    always = AllowlistEntry("/usr/bin/python3", source="allow-always", extent="program")
     assert allowed(call, "/usr/bin/python3", rules=rules)
     assert not allowed(call, always, rules=rules)
     assert allowed(call, replace(always, content=script), rules=rules)
     assert not allowed(call, replace(always, content=sum_of("other")), rules=rules)
     # Outside the workspace nobody changes it, but it is what was meant all the same.
-    assert allowed(call, replace(always, content=script), rules=Rules())
+    assert allowed(call, replace(always, content=script), rules=ApprovalRules())
     # One sum cannot stand for two files.
     own = replace(
         call, argv=(Arg("./python3"), *call.argv[1:]), resolved=tool.resolved, real=tool.real
     )
     for each in (script, content_of(tool.real)):
-        assert not allowed(own, Entry(tool.resolved, content=each), rules=rules)
+        assert not allowed(own, AllowlistEntry(tool.resolved, content=each), rules=rules)
 
 
 def test_content_is_that_of_ordinary_files_only(tmp_path: Path) -> None:
@@ -547,12 +574,12 @@ def test_a_shell_is_allowed_by_the_script_it_runs(
 
 
 def test_a_shell_that_is_not_allowed_names_its_script(shell: Program, workspace: Path) -> None:
-    found = judge(shell, "bash", rules=Rules())
+    found = judge(shell, "bash", rules=ApprovalRules())
     assert isinstance(found, Miss)
     assert found.reason.startswith("bash (/")
     assert found.to_allow == f"clawkit approvals allowlist add {workspace}/s.sh"
     dotted = program("bash ./src/../s.sh", cwd=str(workspace))
-    assert judge(dotted, rules=Rules()) == found
+    assert judge(dotted, rules=ApprovalRules()) == found
 
 
 def test_nothing_is_proposed_that_would_allow_whatever_somebody_makes_of_it(
@@ -567,19 +594,19 @@ def test_nothing_is_proposed_that_would_allow_whatever_somebody_makes_of_it(
 def test_arguments_of_a_script_are_those_behind_it(shell: Program, workspace: Path) -> None:
     rules = rules_of(workspace)
     script = f"{workspace}/s.sh"
-    assert allowed(shell, Entry(script, arg_pattern="^a$"), rules=rules)
-    assert allowed(shell, Entry(script, args=ArgRule(("a",))), rules=rules)
-    assert not allowed(shell, Entry(script, arg_pattern="s.sh"), rules=rules)
+    assert allowed(shell, AllowlistEntry(script, arg_pattern="^a$"), rules=rules)
+    assert allowed(shell, AllowlistEntry(script, args=ArgRule(("a",))), rules=rules)
+    assert not allowed(shell, AllowlistEntry(script, arg_pattern="s.sh"), rules=rules)
     # The hash of a call is that of all of it.
-    whole = Entry(script, arg_pattern=hash_call(str(workspace), shell.argv[1:]))
+    whole = AllowlistEntry(script, arg_pattern=hash_call(str(workspace), shell.argv[1:]))
     assert allowed(shell, whole, rules=rules)
-    part = Entry(script, arg_pattern=hash_call(str(workspace), shell.argv[2:]))
+    part = AllowlistEntry(script, arg_pattern=hash_call(str(workspace), shell.argv[2:]))
     assert not allowed(shell, part, rules=rules)
 
 
 def test_the_content_of_a_script_is_what_counts(shell: Program, workspace: Path) -> None:
     rules = rules_of(workspace)
-    entry = Entry(
+    entry = AllowlistEntry(
         f"{workspace}/s.sh", source="allow-always", extent="program", content=sum_of("true\n")
     )
     assert allowed(shell, entry, rules=rules)
@@ -590,7 +617,7 @@ def test_the_content_of_a_script_is_what_counts(shell: Program, workspace: Path)
 def test_it_must_be_certain_which_script_a_shell_runs(shell: Program, workspace: Path) -> None:
     rules = rules_of(workspace)
     entries = ("*", "bash", f"{workspace}/**", "/**")
-    trusting = tuple(Entry(each, args="any") for each in entries)
+    trusting = tuple(AllowlistEntry(each, args="any") for each in entries)
     (workspace / "deep").mkdir()
     (workspace / "link").symlink_to(workspace / "src")
     (workspace / "src/inner").mkdir()
@@ -617,12 +644,12 @@ def test_reasons_show_what_cannot_be_seen() -> None:
 @pytest.mark.parametrize(
     ("entry", "expected"),
     [
-        (Entry("/usr/bin/git", args="git", extent="preset"), True),
-        (Entry("/usr/bin/git", args="any", extent="preset"), False),
-        (Entry("/usr/bin/git", extent="preset"), False),
+        (AllowlistEntry("/usr/bin/git", args="git", extent="preset"), True),
+        (AllowlistEntry("/usr/bin/git", args="any", extent="preset"), False),
+        (AllowlistEntry("/usr/bin/git", extent="preset"), False),
     ],
 )
-def test_an_answer_for_a_preset_names_it(entry: Entry, expected: bool) -> None:
+def test_an_answer_for_a_preset_names_it(entry: AllowlistEntry, expected: bool) -> None:
     given = replace(entry, source="allow-always")
     assert allowed("git log", given) is expected
-    assert Call(program("git log"), Rules(), HOME).is_allowed_by(given) is expected
+    assert ProgramCall(program("git log"), ApprovalRules(), HOME).is_allowed_by(given) is expected

@@ -10,7 +10,7 @@ import pytest
 
 from clawkit.approvals.arguments import check_arguments, find_steering, show
 from clawkit.approvals.path_rules import PathRules
-from clawkit.approvals.types import Arg, ArgRule, Flags, Program, Rules
+from clawkit.approvals.types import ApprovalRules, Arg, ArgRule, Flags, Program
 
 
 def arg(text: str) -> Arg:
@@ -18,9 +18,13 @@ def arg(text: str) -> Arg:
     return Arg(text.removeprefix("glob:"), glob=text.startswith("glob:"))
 
 
-def check(rule: ArgRule, line: str, cwd: str | None = "/ws", rules: Rules | None = None) -> str:
+def check(
+    rule: ArgRule, line: str, cwd: str | None = "/ws", rules: ApprovalRules | None = None
+) -> str:
     argv = tuple(map(arg, ("x", *line.split())))
-    return check_arguments(rule, Program(argv, "/usr/bin/x", "/usr/bin/x", cwd), rules or Rules())
+    return check_arguments(
+        rule, Program(argv, "/usr/bin/x", "/usr/bin/x", cwd), rules or ApprovalRules()
+    )
 
 
 def _the_first_word_must_be_a_subcommand(line: str, fits: bool) -> None:
@@ -243,19 +247,21 @@ WORKSPACE = ArgRule(paths="workspace")
 )
 def test_whatever_could_be_a_file_lies_in_the_workspace(place: Path, line: str, fits: bool) -> None:
     places = PathRules(str(place), own=[str(place / "own")])
-    rules = Rules(may_read=places.may_read, may_write=places.may_write, is_own=places.is_own)
+    rules = ApprovalRules(
+        may_read=places.may_read, may_write=places.may_write, is_own=places.is_own
+    )
     assert (check(WORKSPACE, line.format(ws=place), str(place), rules) == "") is fits
 
 
 def test_an_unknown_directory_is_not_the_workspace() -> None:
-    everything = Rules(may_read=lambda _path: True, may_write=lambda _path: True)
+    everything = ApprovalRules(may_read=lambda _path: True, may_write=lambda _path: True)
     assert check(WORKSPACE, "x", None, everything) == "only in a known directory"
     assert check(WORKSPACE, "x/y", "/", everything) == ""
 
 
 def test_a_program_without_files_looks_at_its_directory(place: Path) -> None:
     places = PathRules(str(place))
-    rules = Rules(may_read=places.may_read, may_write=places.may_write)
+    rules = ApprovalRules(may_read=places.may_read, may_write=places.may_write)
     assert check(WORKSPACE, "", str(place / "src"), rules) == ""
     assert check(WORKSPACE, "", str(place.parent), rules) == "only in the workspace"
     assert check(WORKSPACE, "", str(place / "out"), rules) == "only in the workspace"
@@ -263,7 +269,7 @@ def test_a_program_without_files_looks_at_its_directory(place: Path) -> None:
 
 @pytest.mark.parametrize("only", ["may_read", "may_write"])
 def test_a_file_must_be_one_that_may_be_read_and_written(only: str) -> None:
-    rules = Rules(
+    rules = ApprovalRules(
         may_read=lambda path: only != "may_read" or not path.endswith("y"),
         may_write=lambda path: only != "may_write" or not path.endswith("y"),
     )
@@ -272,7 +278,7 @@ def test_a_file_must_be_one_that_may_be_read_and_written(only: str) -> None:
 
 
 def test_a_name_that_cannot_be_one_is_not_inside() -> None:
-    everything = Rules(may_read=lambda _path: True, may_write=lambda _path: True)
+    everything = ApprovalRules(may_read=lambda _path: True, may_write=lambda _path: True)
     assert "\\u{0}" in check(WORKSPACE, "a/\0", "/", everything)
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from clawkit.approvals.arguments import find_code, find_top
 from clawkit.approvals.path_rules import PathRules
-from clawkit.approvals.types import Arg, Program, Rules
+from clawkit.approvals.types import ApprovalRules, Arg, Program
 
 
 def program(line: str, **more: Any) -> Program:
@@ -23,7 +23,7 @@ def program(line: str, **more: Any) -> Program:
 
 
 def _what_starts_other_programs_is_named(line: str) -> None:
-    assert find_code(program(line), Rules()) != ""
+    assert find_code(program(line), ApprovalRules()) != ""
 
 
 def test_what_starts_other_programs_is_named(subtests: pytest.Subtests) -> None:
@@ -87,7 +87,7 @@ def test_what_starts_other_programs_is_named(subtests: pytest.Subtests) -> None:
 
 
 def _what_a_plain_entry_trusts_its_program_with_passes(line: str) -> None:
-    assert find_code(program(line), Rules()) == ""
+    assert find_code(program(line), ApprovalRules()) == ""
 
 
 def test_what_a_plain_entry_trusts_its_program_with_passes(subtests: pytest.Subtests) -> None:
@@ -161,8 +161,10 @@ def test_the_reason_names_the_argument() -> None:
         ("git config a.b c", "config changes settings"),
         ("git fetch ext::sh", "a remote helper starts other programs"),
     ):
-        assert find_code(program(line), Rules()).startswith(words)
-    assert "cannot determine the directory" in find_code(program("git log", cwd=None), Rules())
+        assert find_code(program(line), ApprovalRules()).startswith(words)
+    assert "cannot determine the directory" in find_code(
+        program("git log", cwd=None), ApprovalRules()
+    )
 
 
 @pytest.fixture
@@ -193,12 +195,12 @@ def test_git_uses_only_the_repository_of_the_workspace(
     place: Path, line: str, cwd: str, fits: bool
 ) -> None:
     places = PathRules(str(place))
-    rules = Rules(may_read=places.may_read, may_write=places.may_write)
+    rules = ApprovalRules(may_read=places.may_read, may_write=places.may_write)
     found = find_code(program(line, cwd=str(place / cwd)), rules)
     assert (found == "") is fits
     assert fits or "not the workspace's own repository" in found
     anywhere = PathRules(str(place), workspace_only=False)
-    rules = Rules(may_read=anywhere.may_read, may_write=anywhere.may_write)
+    rules = ApprovalRules(may_read=anywhere.may_read, may_write=anywhere.may_write)
     assert find_code(program(line, cwd=str(place / cwd)), rules) == ""
 
 

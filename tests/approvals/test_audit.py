@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from clawkit.approvals import audit
-from clawkit.approvals.audit import KEPT, MAX_LINE, Audit, Record, read, was_asked
+from clawkit.approvals.audit import KEPT, MAX_LINE, Audit, AuditRecord, read, was_asked
 from clawkit.errors import ClawkitError, ToolAuthorizationError
 from clawkit.redact import Redactor
 
@@ -497,6 +497,6 @@ def test_it_can_be_told_whether_a_person_answered(actor: Any, expected: bool) ->
 
 
 def test_a_record_may_be_typed(file: Path) -> None:
-    typed: Record = {"verdict": "deny", "programs": [{"resolved": "", "argv": ["x"]}]}
+    typed: AuditRecord = {"verdict": "deny", "programs": [{"resolved": "", "argv": ["x"]}]}
     Audit(str(file)).write(typed)
     assert next(read(str(file)))["programs"] == typed["programs"]

@@ -17,23 +17,23 @@ from clawkit.approvals.decide import (
     is_listed,
 )
 from clawkit.approvals.judge import Judge
-from clawkit.approvals.protocols import Request
+from clawkit.approvals.protocols import ExecRequest
 from clawkit.approvals.types import (
+    AllowlistEntry,
     Analysis,
+    ApprovalRules,
     Arg,
     Decision,
     Doubt,
-    Entry,
     FileUse,
     Policy,
     Program,
-    Rules,
     Segment,
 )
 from clawkit.config.sections.tools import Ask, Exec, Security
 from clawkit.process.protocols import Grants
 
-HOST = Request("", "/", {"HOME": "/home/ann"})
+HOST = ExecRequest("", "/", {"HOME": "/home/ann"})
 AUTO, INSIDE = HOST._replace(wanted="auto"), HOST._replace(wanted="sandbox")
 ALLOWLIST = Policy("allowlist", "on-miss", sources=("tools.exec.ask is 'on-miss'",))
 
@@ -54,11 +54,13 @@ BOTH = analysis(Segment("ls", (start("ls"),)), Segment("touch x", (start("touch"
 UNCLEAR = analysis(Segment("ls", (start("ls"),)), doubt=Doubt("the output of a command", 3))
 EVAL = analysis(Segment("python3 -c 1", (start("python3", "-c", "1"),)))
 WIPE = analysis(Segment("mkfs /dev/sda", (start("mkfs", "/dev/sda"),)))
-RULES = Rules(entries=(Entry("/usr/bin/ls", id="1"), Entry("/usr/bin/python3", id="2")))
+RULES = ApprovalRules(
+    entries=(AllowlistEntry("/usr/bin/ls", id="1"), AllowlistEntry("/usr/bin/python3", id="2"))
+)
 UNCONFINED = replace(RULES, confines=False)
 
 
-def judge(found: Analysis, policy: Policy = ALLOWLIST, rules: Rules = RULES) -> Decision:
+def judge(found: Analysis, policy: Policy = ALLOWLIST, rules: ApprovalRules = RULES) -> Decision:
     return decide(found, policy, rules, HOST)
 
 
@@ -211,7 +213,7 @@ def test_silence_means_what_was_settled_beforehand(
 def test_the_kernel_is_told_what_may_start_unless_a_rule_lets_a_program_start_any() -> None:
     wc = start("wc", "-l", piped=True, script=("/usr/bin/env",))
     timeout = start("timeout", "5", "wc", "-l", wrapper=True)
-    rules = Rules(safe_bins=("wc",))
+    rules = ApprovalRules(safe_bins=("wc",))
     safe = judge(analysis(Segment("timeout 5 wc -l", (timeout, wc))), rules=rules)
     assert safe.verdict == "allow"
     assert safe.programs == ("/usr/bin/timeout", "/usr/bin/wc", "/usr/bin/env")
@@ -240,11 +242,11 @@ SHOW = Segment("cat a", (start("cat", "a"),))
 SCRIPT = Segment("python3 a.py", (start("python3", "a.py"),))
 LOOK_AT = Segment("git log", (start("git", "log"),))
 READ_FILE = Segment("sort < a", (start("sort"),), files=(FileUse("/w/a", False),))
-LISTED = Rules(
+LISTED = ApprovalRules(
     entries=(
-        *(Entry(f"/usr/bin/{name}") for name in ("cp", "ls", "python3")),
-        Entry("/usr/bin/git", args="git-read", grants=Grants(network=True)),
-        Entry("/usr/bin/cat", args="look", grants=Grants(network=True)),
+        *(AllowlistEntry(f"/usr/bin/{name}") for name in ("cp", "ls", "python3")),
+        AllowlistEntry("/usr/bin/git", args="git-read", grants=Grants(network=True)),
+        AllowlistEntry("/usr/bin/cat", args="look", grants=Grants(network=True)),
     ),
     safe_bins=("sort",),
     redirects="workspace",
@@ -326,10 +328,10 @@ def test_a_part_that_is_not_allowed_at_all_is_the_reason() -> None:
 def test_parts_with_different_grants_do_not_share_them(
     grants: tuple[Grants | None, Grants | None], mixed: bool
 ) -> None:
-    rules = Rules(
+    rules = ApprovalRules(
         entries=(
-            Entry("/usr/bin/ls", grants=grants[0]),
-            Entry("/usr/bin/touch", grants=grants[1]),
+            AllowlistEntry("/usr/bin/ls", grants=grants[0]),
+            AllowlistEntry("/usr/bin/touch", grants=grants[1]),
         ),
         safe_bins=("sort",),
     )
@@ -347,24 +349,26 @@ def test_parts_with_different_grants_do_not_share_them(
     [
         (analysis(SHOW), replace(LISTED, entries=(), confines=False), "allow"),
         (analysis(CD, SHOW, SORT), replace(LISTED, entries=(), confines=False), "allow"),
-        (analysis(SHOW), replace(LISTED, entries=(Entry("*", args="look"),)), "allow"),
+        (analysis(SHOW), replace(LISTED, entries=(AllowlistEntry("*", args="look"),)), "allow"),
         (LS, RULES, "ask"),
         (analysis(SHOW, *LS.segments), replace(LISTED, confines=False), "ask"),
     ],
 )
 def test_without_confinement_only_what_shows_files_runs_unasked(
-    found: Analysis, rules: Rules, verdict: str
+    found: Analysis, rules: ApprovalRules, verdict: str
 ) -> None:
     assert decide(found, ALLOWLIST, replace(rules, confines=False), HOST).verdict == verdict
 
 
-NAMED = replace(RULES, entries=(Entry("/usr/bin/ls", grants=Grants(hosts=("a.example",))),))
-PLAIN = replace(RULES, entries=(Entry("/usr/bin/ls", grants=Grants()),))
+NAMED = replace(
+    RULES, entries=(AllowlistEntry("/usr/bin/ls", grants=Grants(hosts=("a.example",))),)
+)
+PLAIN = replace(RULES, entries=(AllowlistEntry("/usr/bin/ls", grants=Grants()),))
 MORE = Grants(network=True)
 
 
 def _where_a_command_runs(
-    found: Analysis, rules: Rules, where: Request, expected: tuple[Any, ...]
+    found: Analysis, rules: ApprovalRules, where: ExecRequest, expected: tuple[Any, ...]
 ) -> None:
     decision = decide(found, ALLOWLIST, rules, where)
     assert (decision.verdict, decision.code, decision.place, decision.grants) == expected
@@ -410,7 +414,7 @@ OUTLIVES = "it would outlive clawkit, which could then not restore protected fil
 )
 @pytest.mark.parametrize("fallback", ["deny", "allowlist", "full"])
 def test_what_is_confined_and_detached_takes_a_person(
-    found: Analysis, rules: Rules, where: Request, place: str, fallback: Any
+    found: Analysis, rules: ApprovalRules, where: ExecRequest, place: str, fallback: Any
 ) -> None:
     before = decide(found, ALLOWLIST, rules, where)
     assert before.verdict == "allow"
@@ -438,7 +442,7 @@ def test_what_is_confined_and_detached_takes_a_person(
     ],
 )
 def test_what_is_asked_about_or_unconfined_may_be_detached_as_before(
-    found: Analysis, policy: Policy, where: Request, expected: tuple[str, str]
+    found: Analysis, policy: Policy, where: ExecRequest, expected: tuple[str, str]
 ) -> None:
     for each in (where, where._replace(modes=("detach",))):
         decision = decide(found, policy, RULES, each)

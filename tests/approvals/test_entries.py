@@ -18,14 +18,14 @@ from clawkit.approvals.entries import (
     read_entry,
     validate_pattern,
 )
-from clawkit.approvals.types import ArgRule, Entry, Flags
+from clawkit.approvals.types import AllowlistEntry, ArgRule, Flags
 from clawkit.net.host_rules import PACKAGES
 from clawkit.process.protocols import Grants
 
 SUM = "sha256:" + "0a" * 32
 
 
-def _an_entry_is_read_and_written_alike(value: Any, expected: Entry) -> None:
+def _an_entry_is_read_and_written_alike(value: Any, expected: AllowlistEntry) -> None:
     entry = read_entry(value)
     assert entry == expected
     assert read_entry(json.loads(json.dumps(entry_to_json(entry)))) == entry
@@ -33,15 +33,15 @@ def _an_entry_is_read_and_written_alike(value: Any, expected: Entry) -> None:
 
 def test_an_entry_is_read_and_written_alike(subtests: pytest.Subtests) -> None:
     cases: Iterable[Any] = [
-        ("npm", Entry("npm")),
-        ({"pattern": "npm"}, Entry("npm")),
-        ({"pattern": "npm", "argPattern": None, "args": None, "cwd": None}, Entry("npm")),
-        ({"pattern": "npm", "argPattern": ""}, Entry("npm", arg_pattern="")),
-        ({"pattern": "npm", "args": "any"}, Entry("npm", args="any")),
-        ({"pattern": "npm", "args": {}}, Entry("npm", args=ArgRule())),
+        ("npm", AllowlistEntry("npm")),
+        ({"pattern": "npm"}, AllowlistEntry("npm")),
+        ({"pattern": "npm", "argPattern": None, "args": None, "cwd": None}, AllowlistEntry("npm")),
+        ({"pattern": "npm", "argPattern": ""}, AllowlistEntry("npm", arg_pattern="")),
+        ({"pattern": "npm", "args": "any"}, AllowlistEntry("npm", args="any")),
+        ({"pattern": "npm", "args": {}}, AllowlistEntry("npm", args=ArgRule())),
         (
             {"pattern": "npm", "args": {"subcommand": "run build"}},
-            Entry("npm", args=ArgRule(("run build",))),
+            AllowlistEntry("npm", args=ArgRule(("run build",))),
         ),
         (
             {
@@ -52,7 +52,7 @@ def test_an_entry_is_read_and_written_alike(subtests: pytest.Subtests) -> None:
                     "paths": "workspace",
                 },
             },
-            Entry(
+            AllowlistEntry(
                 "npm",
                 args=ArgRule(
                     ("test", "ci"), Flags(("-v", "--verbose", "-exec"), ("--prefix",)), "workspace"
@@ -61,7 +61,7 @@ def test_an_entry_is_read_and_written_alike(subtests: pytest.Subtests) -> None:
         ),
         (
             {"pattern": "npm", "args": {"flags": {"allow": []}, "paths": "any"}},
-            Entry("npm", args=ArgRule(flags=Flags(allow=()))),
+            AllowlistEntry("npm", args=ArgRule(flags=Flags(allow=()))),
         ),
         (
             {
@@ -76,7 +76,7 @@ def test_an_entry_is_read_and_written_alike(subtests: pytest.Subtests) -> None:
                 "lastUsedAt": 3,
                 "somethingElse": {},
             },
-            Entry(
+            AllowlistEntry(
                 "/usr/bin/git",
                 id="1",
                 arg_pattern=f"{EXACT}00",
@@ -87,9 +87,12 @@ def test_an_entry_is_read_and_written_alike(subtests: pytest.Subtests) -> None:
                 content=SUM,
             ),
         ),
-        ({"pattern": "x", "grants": None}, Entry("x")),
-        ({"pattern": "x", "grants": {}}, Entry("x", grants=Grants())),
-        ({"pattern": "x", "grants": {"network": True}}, Entry("x", grants=Grants(network=True))),
+        ({"pattern": "x", "grants": None}, AllowlistEntry("x")),
+        ({"pattern": "x", "grants": {}}, AllowlistEntry("x", grants=Grants())),
+        (
+            {"pattern": "x", "grants": {"network": True}},
+            AllowlistEntry("x", grants=Grants(network=True)),
+        ),
         (
             {
                 "pattern": "x",
@@ -101,7 +104,7 @@ def test_an_entry_is_read_and_written_alike(subtests: pytest.Subtests) -> None:
                     "write": ["/srv/out"],
                 },
             },
-            Entry(
+            AllowlistEntry(
                 "x",
                 grants=Grants(
                     sockets=True,
@@ -199,7 +202,7 @@ rules = st.builds(
 
 @given(
     st.builds(
-        Entry,
+        AllowlistEntry,
         texts.filter(bool),
         texts,
         st.none() | texts,
@@ -213,27 +216,27 @@ rules = st.builds(
         st.sampled_from([None, Grants(), Grants(network=True, read=("/x", "~/y"), hosts=("a.b",))]),
     )
 )
-def test_nothing_is_lost_on_the_way_to_the_document_and_back(entry: Entry) -> None:
+def test_nothing_is_lost_on_the_way_to_the_document_and_back(entry: AllowlistEntry) -> None:
     assert read_entry(entry_to_json(entry)) == entry
     assert describe_entry(entry).isprintable()
 
 
-def _an_entry_is_told_in_one_line(entry: Entry, words: str) -> None:
+def _an_entry_is_told_in_one_line(entry: AllowlistEntry, words: str) -> None:
     assert describe_entry(entry) == words
 
 
 def test_an_entry_is_told_in_one_line(subtests: pytest.Subtests) -> None:
     cases: Iterable[Any] = [
-        (Entry("npm"), "npm"),
-        (Entry("npm", args="any"), "npm, with any arguments"),
-        (Entry("git", args="git"), "git, with the arguments of the preset 'git'"),
-        (Entry("x", arg_pattern="^a$"), "x, with arguments like /^a$/"),
+        (AllowlistEntry("npm"), "npm"),
+        (AllowlistEntry("npm", args="any"), "npm, with any arguments"),
+        (AllowlistEntry("git", args="git"), "git, with the arguments of the preset 'git'"),
+        (AllowlistEntry("x", arg_pattern="^a$"), "x, with arguments like /^a$/"),
         (
-            Entry("x", arg_pattern=f"{EXACT}00", cwd="/srv", content=SUM),
+            AllowlistEntry("x", arg_pattern=f"{EXACT}00", cwd="/srv", content=SUM),
             "x, with exactly these arguments, in /srv, as long as the file does not change",
         ),
         (
-            Entry(
+            AllowlistEntry(
                 "x",
                 args=ArgRule(("a", "b c"), Flags(("-v", "-q"), ("-x",)), "workspace"),
                 children="named",
@@ -241,18 +244,18 @@ def test_an_entry_is_told_in_one_line(subtests: pytest.Subtests) -> None:
             "x, only a or b c, no flags except -v -q, not with -x, only files in the workspace, "
             "without starting other programs",
         ),
-        (Entry("x", args=ArgRule(flags=Flags(allow=()))), "x, no flags"),
-        (Entry("x\u202e\n"), "x\\u{202e}\\u{a}"),
-        (Entry("*", args="git"), "the programs of the preset 'git'"),
-        (Entry("*", args="any"), "*, with any arguments"),
-        (Entry("x", grants=Grants()), "x, granted nothing beyond the sandbox"),
+        (AllowlistEntry("x", args=ArgRule(flags=Flags(allow=()))), "x, no flags"),
+        (AllowlistEntry("x\u202e\n"), "x\\u{202e}\\u{a}"),
+        (AllowlistEntry("*", args="git"), "the programs of the preset 'git'"),
+        (AllowlistEntry("*", args="any"), "*, with any arguments"),
+        (AllowlistEntry("x", grants=Grants()), "x, granted nothing beyond the sandbox"),
         (
-            Entry("x", grants=Grants(True, True, ("a.b",), ("/r",), ("~/w",))),
+            AllowlistEntry("x", grants=Grants(True, True, ("a.b",), ("/r",), ("~/w",))),
             "x, granted the whole network, unix sockets, the host a.b, read access to /r, "
             "write access to ~/w",
         ),
         (
-            Entry("x", grants=Grants(hosts=("packages", "a.b"))),
+            AllowlistEntry("x", grants=Grants(hosts=("packages", "a.b"))),
             f"x, granted the {len(PACKAGES)} hosts of package registries (pypi.org, "
             "files.pythonhosted.org, registry.npmjs.org, …), the host a.b",
         ),

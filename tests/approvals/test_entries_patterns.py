@@ -20,7 +20,7 @@ from clawkit.approvals.entries import (
     matches_path,
     normalize_to,
 )
-from clawkit.approvals.types import Arg, Entry, Program
+from clawkit.approvals.types import AllowlistEntry, Arg, Program
 
 HOME = "/home/[me]"
 
@@ -242,14 +242,16 @@ def test_wildcards_mean_what_a_regular_expression_says(pattern: str, path: str) 
 def test_entries_are_found_by_what_their_patterns_mean(
     pattern: str, resolved: str, is_meant: bool
 ) -> None:
-    entries = (Entry("other"), Entry(pattern))
+    entries = (AllowlistEntry("other"), AllowlistEntry(pattern))
     found = find_entries(entries, program(resolved), HOME)
     assert found == ([entries[1]] if is_meant else [])
 
 
 def test_entries_that_name_arguments_come_first_and_each_kind_in_its_order() -> None:
     patterns = ("**/git", "git", "/usr/bin/git", "*", "g?t", "/usr/*/git", "/usr/bin/*")
-    entries = tuple(map(Entry, patterns)) + tuple(Entry(each, arg_pattern="x") for each in patterns)
+    entries = tuple(map(AllowlistEntry, patterns)) + tuple(
+        AllowlistEntry(each, arg_pattern="x") for each in patterns
+    )
     found = find_entries(entries, program("/usr/bin/git"), HOME)
     assert found == [*entries[len(patterns) :], *entries[: len(patterns)]]
 
@@ -282,14 +284,14 @@ def test_looking_entries_up_finds_what_comparing_all_of_them_does(
         ),
         *("**", "**/git", "/home/[me]/bin/git", "/home/?me?/bin/g*t"),
     )
-    entries = tuple(map(Entry, patterns))
+    entries = tuple(map(AllowlistEntry, patterns))
     called = program(resolved, real, name)
     expected = [each for each in entries if matches_path(each.pattern, called, HOME)]
     assert find_entries(entries, called, HOME) == expected
 
 
 def test_of_many_lists_each_is_taken_for_itself() -> None:
-    lists = [(Entry(f"/opt/{number}/*"),) for number in range(40)]
+    lists = [(AllowlistEntry(f"/opt/{number}/*"),) for number in range(40)]
     for _ in range(2):
         for number, entries in enumerate(lists):
             assert find_entries(entries, program(f"/opt/{number}/x"), HOME) == list(entries)

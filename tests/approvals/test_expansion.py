@@ -9,8 +9,8 @@ import pytest
 
 from clawkit.approvals.expansion import (
     MAX_LOOKUPS,
-    Finder,
-    Found,
+    FoundProgram,
+    ProgramFinder,
     cached_lookups,
     normalize_path,
     resolve_links,
@@ -30,11 +30,11 @@ def here(tmp_path: Path) -> Path:
     return tmp_path.resolve()
 
 
-def finder(*folders: object) -> Finder:
-    return Finder({"PATH": ":".join(str(folder) for folder in folders)})
+def finder(*folders: object) -> ProgramFinder:
+    return ProgramFinder({"PATH": ":".join(str(folder) for folder in folders)})
 
 
-def doubt_of(finder: Finder, name: str, cwd: Path | None = None) -> Doubt:
+def doubt_of(finder: ProgramFinder, name: str, cwd: Path | None = None) -> Doubt:
     with pytest.raises(Doubt) as caught:
         finder.program(name, str(cwd) if cwd else None, 4)
     assert caught.value.at == 4
@@ -43,8 +43,8 @@ def doubt_of(finder: Finder, name: str, cwd: Path | None = None) -> Doubt:
 
 def test_the_first_program_in_path_wins(here: Path) -> None:
     first, second = make(here / "a/tool"), make(here / "b/tool")
-    assert finder(here / "a", here / "b").program("tool", None, 0) == Found(first, first)
-    assert finder(here / "b", here / "a").program("tool", None, 0) == Found(second, second)
+    assert finder(here / "a", here / "b").program("tool", None, 0) == FoundProgram(first, first)
+    assert finder(here / "b", here / "a").program("tool", None, 0) == FoundProgram(second, second)
 
 
 @pytest.mark.parametrize("kind", ["directory", "not executable", "dangling", "pipe"])
@@ -59,7 +59,7 @@ def test_what_is_no_program_is_passed_over(here: Path, kind: str) -> None:
         os.mkfifo(place, 0o777)
     else:
         make(place, mode=0o644)
-    assert finder(here / "a").program("tool", None, 0) == Found()
+    assert finder(here / "a").program("tool", None, 0) == FoundProgram()
     second = make(here / "b/tool")
     assert finder(here / "a", here / "b").program("tool", None, 0).resolved == second
 
@@ -70,8 +70,8 @@ def test_only_absolute_directories_of_path_count(
     make(here / "tool")
     monkeypatch.chdir(here)
     for folder in ("", ".", "a/..", "~", f"{here}\0"):
-        assert finder(folder).program("tool", str(here), 0) == Found()
-    assert Finder({}).program("tool", str(here), 0) == Found()
+        assert finder(folder).program("tool", str(here), 0) == FoundProgram()
+    assert ProgramFinder({}).program("tool", str(here), 0) == FoundProgram()
 
 
 def test_directories_of_path_are_written_plainly(here: Path) -> None:
@@ -88,24 +88,24 @@ def test_links_are_kept_and_followed(here: Path) -> None:
     (here / "bin/tool").symlink_to("../real/tool-1.2")
     (here / "linked").symlink_to("bin")
     found = finder(here / "linked").program("tool", None, 0)
-    assert found == Found(f"{here}/linked/tool", place)
+    assert found == FoundProgram(f"{here}/linked/tool", place)
     assert found.names("tool") == {"tool", "tool-1.2"}
-    assert Found().names("./x/tool") == {"tool"}
+    assert FoundProgram().names("./x/tool") == {"tool"}
 
 
 @pytest.mark.parametrize("name", ["./tool", "sub/../tool", ".//tool", "././tool"])
 def test_a_path_is_taken_from_the_directory(here: Path, name: str) -> None:
     place = make(here / "tool")
     (here / "sub").mkdir()
-    assert finder().program(name, str(here), 0) == Found(place, place)
-    assert finder().program(f"{here}/{name}", None, 0) == Found(place, place)
+    assert finder().program(name, str(here), 0) == FoundProgram(place, place)
+    assert finder().program(f"{here}/{name}", None, 0) == FoundProgram(place, place)
 
 
 @pytest.mark.parametrize("name", ["./tool/", "./tool/.", "./none", "./sub", f"./{'x' * 5000}"])
 def test_a_path_that_leads_to_no_program_is_not_found(here: Path, name: str) -> None:
     make(here / "tool")
     (here / "sub").mkdir()
-    assert finder().program(name, str(here), 0) == Found()
+    assert finder().program(name, str(here), 0) == FoundProgram()
 
 
 def test_a_relative_path_needs_a_known_directory() -> None:
@@ -151,7 +151,7 @@ def test_the_loader_may_not_be_named(here: Path, name: str) -> None:
 
 @pytest.mark.parametrize("name", ["ld", "ldd", "ld.gold", "libc", "list", "ld.bfd"])
 def test_other_programs_with_such_names_may(here: Path, name: str) -> None:
-    assert finder(here).program(name, None, 0) == Found()
+    assert finder(here).program(name, None, 0) == FoundProgram()
     place = make(here / name)
     assert finder(here).program(name, None, 0).resolved == place
 
@@ -183,7 +183,7 @@ def test_a_script_names_its_interpreters(here: Path, line: str, interpreters: li
     (folder / "genv").symlink_to("env")
     script = make(here / "run", line.format(bin=folder))
     found = finder(folder).program("./run", str(here), 0)
-    assert found == Found(script, script, tuple(f"{folder}/{name}" for name in interpreters))
+    assert found == FoundProgram(script, script, tuple(f"{folder}/{name}" for name in interpreters))
 
 
 @pytest.mark.parametrize(

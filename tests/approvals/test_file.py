@@ -23,9 +23,9 @@ import pytest
 
 from clawkit.approvals.file import (
     MAX_BYTES,
+    ApprovalsDocument,
     BadDocumentError,
     DocPolicy,
-    Document,
     add_entry,
     edit,
     ensure_socket,
@@ -35,7 +35,7 @@ from clawkit.approvals.file import (
     replace,
     revision,
 )
-from clawkit.approvals.types import ArgRule, Entry
+from clawkit.approvals.types import AllowlistEntry, ArgRule
 from clawkit.errors import ConflictError, ToolInputError
 
 FLOOR = {"security": "full", "ask": "off", "askFallback": "deny", "autoAllowSkills": False}
@@ -58,7 +58,7 @@ def write(file: Path, content: Any) -> str:
     return str(file)
 
 
-def read(file: Path, content: Any) -> Document:
+def read(file: Path, content: Any) -> ApprovalsDocument:
     return read_document(write(file, content))
 
 
@@ -72,7 +72,7 @@ def problem(file: Path) -> BadDocumentError:
     return caught.value
 
 
-def patterns(document: Document, agent: str) -> list[str]:
+def patterns(document: ApprovalsDocument, agent: str) -> list[str]:
     return [entry.pattern for entry in document.entries_for(agent)]
 
 
@@ -168,7 +168,7 @@ def test_items_tell_where_an_entry_stands_and_when_it_was_used(file: Path) -> No
         "commandText": "rg x",
     }
     first, second = read(file, {"agents": {"Main": {"allowlist": [entry, "ls"]}}}).items
-    assert (first.agent, first.entry) == ("main", Entry("rg", id="abc"))
+    assert (first.agent, first.entry) == ("main", AllowlistEntry("rg", id="abc"))
     assert (first.used_ms, first.used_command) == (1_703_000_000_000, "rg x")
     assert first.used_path == "/usr/bin/rg"
     assert (second.used_ms, second.used_command, second.used_path) == (None, "", "")
@@ -500,7 +500,7 @@ def test_the_first_change_makes_a_document_that_adds_no_floor(tmp_path: Path) ->
     found = edit(str(file), lambda raw: None)
     text = file.read_text(encoding="utf-8")
     assert text == json.dumps({"version": 1, "defaults": FLOOR}, indent=2) + "\n"
-    assert found.policy_for("main") == Document().policy_for("main")
+    assert found.policy_for("main") == ApprovalsDocument().policy_for("main")
     assert found.revision == hashlib.sha256(text.encode()).hexdigest() == revision(text.encode())
     modes = [path.stat().st_mode & 0o777 for path in (file.parent, file, Path(f"{file}.lock"))]
     assert modes == [0o700, 0o600, 0o600]
@@ -518,7 +518,7 @@ def test_a_change_keeps_what_is_not_known(file: Path) -> None:
         },
     }
     path = write(file, data)
-    add_entry(path, "main", Entry("rg"))
+    add_entry(path, "main", AllowlistEntry("rg"))
     edit(path, lambda raw: raw["agents"]["Main"].update(ask="always"))
     found = raw(file)
     assert found["future"] == data["future"]
@@ -563,7 +563,7 @@ def test_a_broken_document_is_never_overwritten(file: Path, content: str) -> Non
     path = write(file, content)
     changes: list[Callable[[], object]] = [
         lambda: edit(path, lambda raw: raw.clear()),
-        lambda: add_entry(path, "main", Entry("ls")),
+        lambda: add_entry(path, "main", AllowlistEntry("ls")),
         lambda: remove_entry(path, None, "ls"),
         lambda: ensure_socket(path, "/x.sock"),
     ]
@@ -742,7 +742,7 @@ def test_a_link_is_not_replaced(file: Path, tmp_path: Path) -> None:
 
 def test_an_entry_is_added_once(file: Path) -> None:
     path = str(file)
-    entry = Entry("/usr/bin/git", args=ArgRule(subcommand=("status",)))
+    entry = AllowlistEntry("/usr/bin/git", args=ArgRule(subcommand=("status",)))
     document, added = add_entry(path, "Main", entry)
     assert added
     (stored,) = document.entries_for("main")
@@ -759,12 +759,12 @@ def test_an_entry_is_added_once(file: Path) -> None:
     assert add_entry(path, "default", entry) == (document, False)
     for number, other in enumerate(
         [
-            Entry("/usr/bin/git"),
-            Entry("/usr/bin/git", args="git"),
-            Entry("/usr/bin/git", args=ArgRule(subcommand=("log",))),
-            Entry("/usr/bin/git", arg_pattern="^status$"),
-            Entry("/usr/bin/git", arg_pattern="^status$", cwd="/a"),
-            Entry("/usr/bin/git", arg_pattern="^status$", cwd="/b", id="own"),
+            AllowlistEntry("/usr/bin/git"),
+            AllowlistEntry("/usr/bin/git", args="git"),
+            AllowlistEntry("/usr/bin/git", args=ArgRule(subcommand=("log",))),
+            AllowlistEntry("/usr/bin/git", arg_pattern="^status$"),
+            AllowlistEntry("/usr/bin/git", arg_pattern="^status$", cwd="/a"),
+            AllowlistEntry("/usr/bin/git", arg_pattern="^status$", cwd="/b", id="own"),
         ],
         2,
     ):
@@ -777,35 +777,51 @@ def test_an_entry_is_added_once(file: Path) -> None:
 
 def test_an_entry_for_main_is_not_added_beside_an_old_one(file: Path) -> None:
     path = write(file, {"agents": {"default": {"allowlist": ["ls"]}}})
-    assert not add_entry(path, "main", Entry("ls"))[1]
-    assert add_entry(path, "main", Entry("rg"))[1]
+    assert not add_entry(path, "main", AllowlistEntry("ls"))[1]
+    assert add_entry(path, "main", AllowlistEntry("rg"))[1]
     assert list(raw(file)["agents"]) == ["default", "main"]
     assert patterns(read_document(path), "main") == ["rg", "ls"]
 
 
 HASH, OTHER = "sha256:" + "a" * 64, "sha256:" + "b" * 64
-JOINED: list[tuple[Entry, Entry, Entry]] = [
+JOINED: list[tuple[AllowlistEntry, AllowlistEntry, AllowlistEntry]] = [
     # What was there, what is added, what is there then.
-    (Entry("x"), Entry("x", children="named"), Entry("x", children="named")),
-    (Entry("x", children="named"), Entry("x"), Entry("x", children="named")),
-    (Entry("x", children="named"), Entry("x", children="any"), Entry("x", children="any")),
     (
-        Entry("x", source="allow-always", extent="exact", content=HASH),
-        Entry("x", source="allow-always", extent="exact", content=OTHER),
-        Entry("x", source="allow-always", extent="exact", content=OTHER),
+        AllowlistEntry("x"),
+        AllowlistEntry("x", children="named"),
+        AllowlistEntry("x", children="named"),
     ),
     (
-        Entry("x", source="allow-always", extent="program", content=HASH),
-        Entry("x"),
-        Entry("x"),
+        AllowlistEntry("x", children="named"),
+        AllowlistEntry("x"),
+        AllowlistEntry("x", children="named"),
     ),
-    (Entry("x"), Entry("x", source="allow-always", extent="program", content=HASH), Entry("x")),
+    (
+        AllowlistEntry("x", children="named"),
+        AllowlistEntry("x", children="any"),
+        AllowlistEntry("x", children="any"),
+    ),
+    (
+        AllowlistEntry("x", source="allow-always", extent="exact", content=HASH),
+        AllowlistEntry("x", source="allow-always", extent="exact", content=OTHER),
+        AllowlistEntry("x", source="allow-always", extent="exact", content=OTHER),
+    ),
+    (
+        AllowlistEntry("x", source="allow-always", extent="program", content=HASH),
+        AllowlistEntry("x"),
+        AllowlistEntry("x"),
+    ),
+    (
+        AllowlistEntry("x"),
+        AllowlistEntry("x", source="allow-always", extent="program", content=HASH),
+        AllowlistEntry("x"),
+    ),
 ]
 
 
 @pytest.mark.parametrize(("old", "new", "expected"), JOINED)
 def test_an_entry_for_the_same_calls_is_brought_up_to_date(
-    file: Path, old: Entry, new: Entry, expected: Entry
+    file: Path, old: AllowlistEntry, new: AllowlistEntry, expected: AllowlistEntry
 ) -> None:
     path = str(file)
     (before,) = add_entry(path, "main", old)[0].entries_for("main")
@@ -813,7 +829,7 @@ def test_an_entry_for_the_same_calls_is_brought_up_to_date(
     document, added = add_entry(path, "main", new)
     assert added == (expected != old)
     (item,) = document.items
-    assert item.entry == Entry(
+    assert item.entry == AllowlistEntry(
         **{**{key: getattr(expected, key) for key in expected.__struct_fields__}, "id": before.id}
     )
     assert item.used_ms == 5
@@ -825,13 +841,13 @@ def test_an_entry_for_the_same_calls_is_brought_up_to_date(
 )
 def test_nothing_is_allowed_to_what_is_no_agent(file: Path, name: str) -> None:
     with pytest.raises(ToolInputError, match="not a valid agent name"):
-        add_entry(str(file), name, Entry("ls"))
+        add_entry(str(file), name, AllowlistEntry("ls"))
     assert not file.exists()
 
 
 def test_an_entry_that_could_not_be_read_again_is_not_added(file: Path) -> None:
     with pytest.raises(BadDocumentError, match=r"was not changed.*pattern"):
-        add_entry(str(file), "main", Entry(""))
+        add_entry(str(file), "main", AllowlistEntry(""))
     assert not file.exists()
 
 
@@ -928,13 +944,15 @@ def used(file: Path, index: int = 0) -> tuple[Any, Any, Any]:
 
 def test_the_use_of_entries_is_written_down(file: Path) -> None:
     path = str(file)
-    add_entry(path, "main", Entry("git", id="one"))
+    add_entry(path, "main", AllowlistEntry("git", id="one"))
     add_entry(
         path,
         "main",
-        Entry("/usr/bin/rg", id="two", arg_pattern=f"sha256:cwd-argv:v1:{'a' * 64}", cwd="/"),
+        AllowlistEntry(
+            "/usr/bin/rg", id="two", arg_pattern=f"sha256:cwd-argv:v1:{'a' * 64}", cwd="/"
+        ),
     )
-    add_entry(path, "main", Entry("ls", id="three"))
+    add_entry(path, "main", AllowlistEntry("ls", id="three"))
     note_use(
         path,
         {
@@ -966,7 +984,7 @@ def test_the_same_use_is_written_once_a_minute(
     file: Path, later_ms: int, resolved: str, written: bool
 ) -> None:
     path = str(file)
-    add_entry(path, "main", Entry("git", id="one"))
+    add_entry(path, "main", AllowlistEntry("git", id="one"))
     note_use(path, {"one": ("git log", "/usr/bin/git")}, NOW)
     before = file.stat().st_ino
     note_use(path, {"one": ("git status", resolved)}, NOW + later_ms)
@@ -992,7 +1010,7 @@ def test_use_that_cannot_be_written_down_stops_nothing(
     path = str(file)
     note_use(path, {"one": ("ls", "/usr/bin/ls")}, NOW)
     assert not file.exists()
-    add_entry(path, "main", Entry("ls", id="one"))
+    add_entry(path, "main", AllowlistEntry("ls", id="one"))
     with open(f"{path}.lock", "w") as lock, caplog.at_level(logging.WARNING):
         fcntl.flock(lock, fcntl.LOCK_EX)
         note_use(path, {"one": ("ls", "/usr/bin/ls")}, NOW)
@@ -1041,4 +1059,4 @@ def test_what_is_missing_about_the_socket_is_added(
 def test_it_is_known_what_a_document_leaves_out(file: Path) -> None:
     found = read(file, {"version": 1, "agents": {"*": {"ask": "off"}}}).policy_for("main")
     assert found.left_out == {"security", "askFallback", "autoAllowSkills"}
-    assert Document().policy_for("main").left_out == frozenset()
+    assert ApprovalsDocument().policy_for("main").left_out == frozenset()

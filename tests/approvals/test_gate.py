@@ -15,8 +15,8 @@ from clawkit.approvals.audit import Audit
 from clawkit.approvals.broker import Broker, PendingStore
 from clawkit.approvals.gate import BREAKER_S, TAME, LocalGate
 from clawkit.approvals.judge import Judge
-from clawkit.approvals.protocols import Admitted, Approvals, Request, Script
-from clawkit.approvals.types import Entry
+from clawkit.approvals.protocols import Admitted, Approvals, ExecRequest, ScriptFile
+from clawkit.approvals.types import AllowlistEntry
 from clawkit.config.sections.tools import Exec
 from clawkit.core.approval import Answer, Question
 from clawkit.errors import ToolAuthorizationError
@@ -43,13 +43,13 @@ def make(place: Path, *entries: str, answer: Answer | None = None, **more: Any) 
     judge = Judge(
         Exec(safe_bins=["wc"]),
         str(place / "document.json"),
-        more=tuple(Entry(pattern) for pattern in entries),
+        more=tuple(AllowlistEntry(pattern) for pattern in entries),
     )
     return LocalGate(judge, lambda: broker, Audit(str(place / "log")), Redactor(), **more)
 
 
 async def admit(gate: LocalGate, command: str, place: Path) -> Admitted:
-    found = await gate.admit(Request(command, str(place), ENV), ready)
+    found = await gate.admit(ExecRequest(command, str(place), ENV), ready)
     assert isinstance(found, Admitted)
     return found
 
@@ -61,23 +61,23 @@ async def test_listed_commands_have_no_pager_to_be_talked_into_anything(tmp_path
 
 
 async def test_the_scripts_of_a_command_are_handed_on_before_it_runs(tmp_path: Path) -> None:
-    seen: list[Sequence[Script]] = []
+    seen: list[Sequence[ScriptFile]] = []
 
-    async def look(scripts: Sequence[Script]) -> None:
+    async def look(scripts: Sequence[ScriptFile]) -> None:
         seen.append(scripts)
 
     gate = make(tmp_path, answer=Answer("allow"))
     # Understood, in doubt, without a look at the command, and without an interpreter.
     requests = [
-        Request("python3 x.py", str(tmp_path), ENV),
-        Request("python3 x.py && $X", str(tmp_path), ENV),
-        Request("node x.js", str(tmp_path), ENV, wanted="sandbox"),
-        Request("ls", str(tmp_path), ENV),
+        ExecRequest("python3 x.py", str(tmp_path), ENV),
+        ExecRequest("python3 x.py && $X", str(tmp_path), ENV),
+        ExecRequest("node x.js", str(tmp_path), ENV, wanted="sandbox"),
+        ExecRequest("ls", str(tmp_path), ENV),
     ]
     for request in requests:
         await gate.admit(request, look)
-    python = [Script("python", f"{tmp_path}/x.py")]
-    assert seen == [python, python, [Script("javascript", f"{tmp_path}/x.js")], ()]
+    python = [ScriptFile("python", f"{tmp_path}/x.py")]
+    assert seen == [python, python, [ScriptFile("javascript", f"{tmp_path}/x.js")], ()]
 
 
 async def test_git_runs_no_hooks_in_what_an_entry_allows(tmp_path: Path) -> None:
@@ -109,7 +109,7 @@ async def test_refusals_are_forgotten_after_a_while_and_do_not_pile_up(
 
     async def refuse(command: str, session: str = "main") -> bool:
         with pytest.raises(ToolAuthorizationError) as caught:
-            await gate.admit(Request(command, str(tmp_path), ENV, session=session), ready)
+            await gate.admit(ExecRequest(command, str(tmp_path), ENV, session=session), ready)
         return "Stop trying" in str(caught.value)
 
     assert [await refuse("touch a"), await refuse("touch b")] == [False, False]
@@ -216,7 +216,7 @@ def make_asking(place: Path, answer: Answer) -> tuple[LocalGate, Counting]:
 async def test_an_approval_for_the_session_is_for_exactly_what_was_shown(tmp_path: Path) -> None:
     gate, person = make_asking(tmp_path, Answer("allow", extent="session"))
     (tmp_path / "sub").mkdir()
-    first = Request("touch a", str(tmp_path), ENV)
+    first = ExecRequest("touch a", str(tmp_path), ENV)
     others = [
         first._replace(command="touch b"),
         first._replace(cwd=str(tmp_path / "sub")),
@@ -278,7 +278,7 @@ async def test_an_approval_in_the_foreground_is_none_for_the_background(tmp_path
     later = Broker(PendingStore(str(tmp_path / "w.sqlite")), later=True)
     judge = Judge(Exec(), str(tmp_path / "document.json"))
     gate = LocalGate(judge, lambda: later, Audit(str(tmp_path / "log")), Redactor())
-    request = Request("touch a", str(tmp_path), ENV)
+    request = ExecRequest("touch a", str(tmp_path), ENV)
     waiting = await gate.admit(request, ready)
     assert not isinstance(waiting, Admitted)
     later.resolve(waiting.pending.id, "allow-once", authorized=True)

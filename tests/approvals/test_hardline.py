@@ -9,14 +9,14 @@ import pytest
 
 from clawkit.approvals.hardline import find_hardline, may_be_hardline
 from clawkit.approvals.path_rules import PathRules
-from clawkit.approvals.types import Analysis, Arg, Doubt, FileUse, Program, Rules, Segment
+from clawkit.approvals.types import Analysis, ApprovalRules, Arg, Doubt, FileUse, Program, Segment
 
 HOME = "/home/ann"
 OWN = "/home/ann/.clawkit/exec-approvals.json"
 PLACES = PathRules(
     "/w", own=["/home/ann/.clawkit", "/w/sub/settings"], own_open=["/home/ann/.clawkit/commands"]
 )
-RULES = Rules(is_own=PLACES.is_own, holds_own=PLACES.holds_own)
+RULES = ApprovalRules(is_own=PLACES.is_own, holds_own=PLACES.holds_own)
 
 
 def words(*texts: str, cwd: str | None = "/w", real: str = "") -> Program:

@@ -8,7 +8,7 @@ from typing import Any, get_args
 
 import pytest
 
-from clawkit.approvals.effective_policy import HostName, Target, resolve_host
+from clawkit.approvals.effective_policy import ExecTarget, HostName, resolve_host
 from clawkit.config.sections.tools import Host
 from clawkit.errors import ToolAuthorizationError, ToolInputError
 
@@ -25,7 +25,7 @@ def resolve(
     *flags: str,
     available: Collection[str] = BOTH,
     node: str | None = None,
-) -> Target:
+) -> ExecTarget:
     return resolve_host(
         configured,
         requested,
@@ -130,7 +130,7 @@ def test_a_host_that_is_missing_is_not_replaced_by_another() -> None:
             assert resolve(configured, requested, *flags, available=[found.host]) == found
 
 
-def resolve_or_none(*given: Any) -> Target | None:
+def resolve_or_none(*given: Any) -> ExecTarget | None:
     try:
         return resolve(*given)
     except ToolInputError:

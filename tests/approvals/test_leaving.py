@@ -12,8 +12,8 @@ import pytest
 from clawkit.approvals.entries import EXACT, describe_entry, entry_to_json, read_entry
 from clawkit.approvals.file import add_entry, read_document
 from clawkit.approvals.judge import Judge
-from clawkit.approvals.protocols import Request
-from clawkit.approvals.types import Decision, Entry
+from clawkit.approvals.protocols import ExecRequest
+from clawkit.approvals.types import AllowlistEntry, Decision
 from clawkit.config.paths import approvals_file
 from clawkit.config.sections.tools import Exec
 from clawkit.core.approval import Answer
@@ -21,10 +21,10 @@ from clawkit.process.protocols import NO_GRANTS, Grants
 from clawkit.testing import ScriptedApprover, open_kit
 
 ENV = {"PATH": "/usr/bin:/bin", "HOME": "/nowhere"}
-OUTSIDE = Request("touch x", "/", ENV, wanted="host", leaves=True)
+OUTSIDE = ExecRequest("touch x", "/", ENV, wanted="host", leaves=True)
 
 
-def judge(place: Path, request: Request, *entries: Entry, **settings: Any) -> Decision:
+def judge(place: Path, request: ExecRequest, *entries: AllowlistEntry, **settings: Any) -> Decision:
     document = str(place / "document.json")
     for entry in entries:
         add_entry(document, "main", entry)
@@ -44,7 +44,7 @@ def test_only_the_very_same_call_can_be_allowed_to_leave(tmp_path: Path) -> None
 
 
 def test_an_entry_for_the_program_does_not_let_it_leave(tmp_path: Path) -> None:
-    asked = judge(tmp_path, OUTSIDE, Entry("/usr/bin/touch", args="any"))
+    asked = judge(tmp_path, OUTSIDE, AllowlistEntry("/usr/bin/touch", args="any"))
     assert (asked.verdict, asked.code) == ("ask", "elevated")
     # Nor does it come first when the very same call may leave.
     [offer] = asked.offers
@@ -75,11 +75,11 @@ DETACHED = ("background", "detach")
 
 
 @pytest.mark.parametrize("wanted", ["auto", "sandbox"])
-@pytest.mark.parametrize("entries", [(), (Entry("/usr/bin/touch", args="any"),)])
+@pytest.mark.parametrize("entries", [(), (AllowlistEntry("/usr/bin/touch", args="any"),)])
 def test_what_is_to_outlive_clawkit_takes_a_person(
-    wanted: Any, entries: tuple[Entry, ...], tmp_path: Path
+    wanted: Any, entries: tuple[AllowlistEntry, ...], tmp_path: Path
 ) -> None:
-    request = Request("touch x", "/", ENV, wanted=wanted)
+    request = ExecRequest("touch x", "/", ENV, wanted=wanted)
     assert judge(tmp_path, request, *entries).verdict == "allow"
     request = request._replace(modes=DETACHED)
     asked = judge(tmp_path, request)
@@ -115,21 +115,23 @@ ACCESS = Grants(hosts=("a.example",), read=("/srv/in",), write=("/srv/out",))
 def test_what_was_granted_is_not_asked_about_again(
     granted: Grants, verdict: str, tmp_path: Path
 ) -> None:
-    request = Request("make", "/", ENV, wanted="auto", access=ACCESS, granted=granted)
+    request = ExecRequest("make", "/", ENV, wanted="auto", access=ACCESS, granted=granted)
     found = judge(tmp_path, request)
     assert (found.verdict, found.code, found.place) == (verdict, "access", "sandbox")
     assert found.grants == ACCESS
 
 
 def test_access_that_is_granted_permanently_is_an_entry(tmp_path: Path) -> None:
-    request = Request("make", "/", ENV, wanted="auto", access=ACCESS)
+    request = ExecRequest("make", "/", ENV, wanted="auto", access=ACCESS)
     [offer] = judge(tmp_path, request).offers
     assert offer.extent == "access"
     assert "the host a.example" in offer.words
     assert judge(tmp_path, request, *offer.entries).verdict == "allow"
     assert judge(tmp_path, request._replace(command="true")).verdict == "allow"
     more = request._replace(access=ACCESS | Grants(hosts=("b.example",)))
-    assert judge(tmp_path, more, Entry("", extent="access", grants=Grants(write=("/x",)))).verdict
+    assert judge(
+        tmp_path, more, AllowlistEntry("", extent="access", grants=Grants(write=("/x",)))
+    ).verdict
     assert judge(tmp_path, more).verdict == "ask"
     items = read_document(str(tmp_path / "document.json")).items
     assert [each.entry.extent for each in items] == ["access", "access"]
@@ -153,10 +155,10 @@ def test_entries_that_make_no_sense_are_refused(value: dict[str, Any], words: st
 
 
 def test_entries_are_stored_and_described() -> None:
-    exact = Entry("/bin/x", arg_pattern=f"{EXACT}00", unconfined=True)
+    exact = AllowlistEntry("/bin/x", arg_pattern=f"{EXACT}00", unconfined=True)
     assert read_entry(entry_to_json(exact)) == exact
     assert "also outside the sandbox" in describe_entry(exact)
-    access = Entry("", extent="access", source="allow-always", grants=ACCESS)
+    access = AllowlistEntry("", extent="access", source="allow-always", grants=ACCESS)
     assert read_entry(entry_to_json(access)) == access
     assert "every command that requests it: the host a.example" in describe_entry(access)
 
@@ -205,13 +207,15 @@ async def test_clawkits_own_files_are_never_granted(workspace: Path) -> None:
 
 def test_adding_an_entry_again_changes_its_grants(tmp_path: Path) -> None:
     document = str(tmp_path / "document.json")
-    add_entry(document, "main", Entry("make"))
+    add_entry(document, "main", AllowlistEntry("make"))
     for grants in (Grants(), Grants(write=("/srv",))):
-        assert add_entry(document, "main", Entry("make", grants=grants))[1]
+        assert add_entry(document, "main", AllowlistEntry("make", grants=grants))[1]
         [item] = read_document(document).items
         assert item.entry.grants == grants
     # An answer to a question does not.
-    add_entry(document, "main", Entry("make", source="allow-always", grants=Grants(network=True)))
+    add_entry(
+        document, "main", AllowlistEntry("make", source="allow-always", grants=Grants(network=True))
+    )
     [item] = read_document(document).items
     assert item.entry.grants == Grants(write=("/srv",))
 

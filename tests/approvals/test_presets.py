@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from tests.approvals.test_arguments_code import program
 
 from clawkit.approvals.presets import PRESETS, check_preset, expand_grants
-from clawkit.approvals.types import Match, Rules
+from clawkit.approvals.types import ApprovalRules, Match
 from clawkit.process.protocols import NO_GRANTS, Grants
 
 
@@ -18,7 +18,7 @@ def in_workspace(path: str) -> bool:
     return f"{path}/".startswith("/ws/")
 
 
-RULES = Rules(may_read=in_workspace, may_write=in_workspace)
+RULES = ApprovalRules(may_read=in_workspace, may_write=in_workspace)
 
 
 def check(name: str, line: str, operand: str = "", **more: Any) -> str:

@@ -11,7 +11,7 @@ from tests.approvals.test_arguments_code import program
 from clawkit.approvals import presets
 from clawkit.approvals.path_rules import PathRules
 from clawkit.approvals.presets import check_preset
-from clawkit.approvals.types import Match, Rules
+from clawkit.approvals.types import ApprovalRules, Match
 
 
 @pytest.fixture
@@ -27,9 +27,9 @@ def here(tmp_path: Path) -> Path:
     return tmp_path / "ws"
 
 
-def rules_of(here: Path) -> Rules:
+def rules_of(here: Path) -> ApprovalRules:
     places = PathRules(str(here), is_masked=lambda path: path.endswith("/.env"))
-    return Rules(may_read=places.may_read, may_write=places.may_write)
+    return ApprovalRules(may_read=places.may_read, may_write=places.may_write)
 
 
 def check(line: str, here: Path, cwd: str = "open") -> str:

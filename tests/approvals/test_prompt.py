@@ -9,7 +9,7 @@ import pytest
 
 from clawkit.approvals.judge import Judge
 from clawkit.approvals.prompt import make_question, show
-from clawkit.approvals.protocols import Request
+from clawkit.approvals.protocols import ExecRequest
 from clawkit.config.sections.tools import Exec
 from clawkit.core.approval import Question
 from clawkit.process.protocols import Grants
@@ -22,7 +22,7 @@ REDACTOR = Redactor([WEBHOOK, "evil.example.org", "s3cretvalue99"])
 
 def question(command: str, place: Path, **more: Any) -> Question:
     judge = Judge(Exec(safe_bins=["wc", "head"]), str(place / "document.json"))
-    request = Request(command, str(place), ENV)._replace(**more)
+    request = ExecRequest(command, str(place), ENV)._replace(**more)
     return make_question(request, judge.judge(request), REDACTOR, timeout_s=9.0)
 
 

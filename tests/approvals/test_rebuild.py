@@ -15,13 +15,21 @@ from clawkit.approvals.analysis import analyze
 from clawkit.approvals.expansion import (
     MAX_CHARS,
     ExpansionContext,
-    Finder,
+    ProgramFinder,
     Rebuilt,
     evaluate,
     quote_always,
     redirect,
 )
-from clawkit.approvals.shell_words import RESERVED, Glob, Redirect, Text, Tilde, Variable, Word
+from clawkit.approvals.shell_words import (
+    RESERVED,
+    LiteralText,
+    Redirect,
+    Tilde,
+    Variable,
+    Wildcard,
+    Word,
+)
 from clawkit.approvals.types import Analysis, Doubt
 
 ENV = {"PATH": "/usr/bin:/bin", "HOME": "/home/somebody", "LC_ALL": "C.UTF-8"}
@@ -256,7 +264,7 @@ def test_whatever_is_understood_stays_the_same(here: Path, seed: int) -> None:
     assert understood > 10
 
 
-def word(*parts: Text | Glob | Tilde | Variable) -> Word:
+def word(*parts: LiteralText | Wildcard | Tilde | Variable) -> Word:
     return Word(parts, 3, 9)
 
 
@@ -266,17 +274,22 @@ MEANING = ExpansionContext({"f": "a b", "g": "c", "e": ""}, "/home/x")
 @pytest.mark.parametrize(
     ("given", "text", "shown", "glob"),
     [
-        (word(Text("a b")), "a b", "'a b'", False),
-        (word(Text("")), "", "''", False),
+        (word(LiteralText("a b")), "a b", "'a b'", False),
+        (word(LiteralText("")), "", "''", False),
         (word(Tilde()), "/home/x", "/home/x", False),
-        (word(Tilde(), Text("/a b")), "/home/x/a b", "'/home/x/a b'", False),
+        (word(Tilde(), LiteralText("/a b")), "/home/x/a b", "'/home/x/a b'", False),
         (word(Variable("f", True)), "a b", "'a b'", False),
-        (word(Text("x"), Variable("g", False)), "xc", "xc", False),
+        (word(LiteralText("x"), Variable("g", False)), "xc", "xc", False),
         (word(Variable("e", True)), "", "''", False),
-        (word(Text("a*"), Glob("*"), Text("b c")), "a**b c", "'a*'*'b c'", True),
-        (word(Tilde(), Text("/"), Glob("[!a-z]")), "/home/x/[!a-z]", "/home/x/[!a-z]", True),
-        (word(Variable("f", True), Glob("?")), "a b?", "'a b'?", True),
-        (word(Glob("[[:alpha:]0]")), "[[:alpha:]0]", "[[:alpha:]0]", True),
+        (word(LiteralText("a*"), Wildcard("*"), LiteralText("b c")), "a**b c", "'a*'*'b c'", True),
+        (
+            word(Tilde(), LiteralText("/"), Wildcard("[!a-z]")),
+            "/home/x/[!a-z]",
+            "/home/x/[!a-z]",
+            True,
+        ),
+        (word(Variable("f", True), Wildcard("?")), "a b?", "'a b'?", True),
+        (word(Wildcard("[[:alpha:]0]")), "[[:alpha:]0]", "[[:alpha:]0]", True),
     ],
 )
 def test_a_word_is_quoted_but_for_its_patterns(
@@ -291,11 +304,11 @@ def test_a_word_is_quoted_but_for_its_patterns(
         (word(Variable("x", True)), "some"),
         (word(Variable("f", False)), "parameter"),
         (word(Variable("e", False)), "parameter"),
-        (word(Glob("[$(x)]")), "glob"),
-        (word(Glob("[a b]")), "glob"),
-        (word(Glob("[a")), "glob"),
-        (word(Glob("*;x")), "glob"),
-        (word(Glob("")), "glob"),
+        (word(Wildcard("[$(x)]")), "glob"),
+        (word(Wildcard("[a b]")), "glob"),
+        (word(Wildcard("[a")), "glob"),
+        (word(Wildcard("*;x")), "glob"),
+        (word(Wildcard("")), "glob"),
     ],
 )
 def test_a_word_that_is_not_certain_is_in_doubt(given: Word, code: str) -> None:
@@ -329,7 +342,7 @@ def test_what_is_always_quoted_is_never_anything_but_a_word(subtests: pytest.Sub
 
 def test_here_documents_wait_for_the_end_of_their_line() -> None:
     rebuilt = Rebuilt()
-    finder = Finder({})
+    finder = ProgramFinder({})
     for body in ("a\n", "", "EOF0\nEOF2\n"):
         rebuilt.put("cat")
         node = Redirect("<<", None, None, body)
@@ -346,15 +359,15 @@ def test_here_documents_wait_for_the_end_of_their_line() -> None:
     [
         Redirect("<<", None, None, "no end"),
         Redirect("<<", 2, None, "x\n"),
-        Redirect("&>", 2, Word((Text("x"),), 0, 1)),
-        Redirect(">", None, Word((Glob("*"),), 0, 1)),
-        Redirect(">&", 2, Word((Text("1-"),), 0, 1)),
-        Redirect(">&", 2, Word((Text("out"),), 0, 1)),
+        Redirect("&>", 2, Word((LiteralText("x"),), 0, 1)),
+        Redirect(">", None, Word((Wildcard("*"),), 0, 1)),
+        Redirect(">&", 2, Word((LiteralText("1-"),), 0, 1)),
+        Redirect(">&", 2, Word((LiteralText("out"),), 0, 1)),
     ],
 )
 def test_a_redirection_that_cannot_be_written_again_is_in_doubt(node: Redirect) -> None:
     with pytest.raises(Doubt) as caught:
-        redirect(node, MEANING, "/", Finder({}))
+        redirect(node, MEANING, "/", ProgramFinder({}))
     assert caught.value.code == "redirect"
 
 

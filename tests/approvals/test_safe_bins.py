@@ -18,10 +18,10 @@ from clawkit.approvals.safe_bins import (
     is_trusted,
     safe_bin_warnings,
 )
-from clawkit.approvals.types import Arg, Match, Program, Rules
+from clawkit.approvals.types import ApprovalRules, Arg, Match, Program
 from clawkit.config.sections.tools import SAFE_BINS, SafeBinProfile
 
-RULES = Rules(safe_bins=SAFE_BINS)
+RULES = ApprovalRules(safe_bins=SAFE_BINS)
 
 
 def program(line: str, *, folder: str = "/usr/bin", cwd: str | None = "/ws") -> Program:
@@ -32,7 +32,7 @@ def program(line: str, *, folder: str = "/usr/bin", cwd: str | None = "/ws") -> 
     return Program(argv, path, path, cwd)
 
 
-def check(line: str, rules: Rules = RULES) -> str:
+def check(line: str, rules: ApprovalRules = RULES) -> str:
     """Why a call is not harmless; empty when it is."""
     found = check_safe_bin(program(line), rules)
     return "" if isinstance(found, Match) else found
@@ -216,8 +216,8 @@ def test_a_filter_of_any_length_takes_no_time() -> None:
         check_filter(text)
 
 
-def given_profiles(**profiles: SafeBinProfile) -> Rules:
-    return Rules(safe_bins=("head", *profiles), profiles=MappingProxyType(profiles))
+def given_profiles(**profiles: SafeBinProfile) -> ApprovalRules:
+    return ApprovalRules(safe_bins=("head", *profiles), profiles=MappingProxyType(profiles))
 
 
 TOOL = SafeBinProfile(
@@ -345,7 +345,7 @@ def in_workspace(path: str) -> bool:
 def _a_safe_program_comes_from_where_only_the_operator_puts_programs(
     name: str, resolved: str, real: str, trusted_dirs: tuple[str, ...], safe: bool
 ) -> None:
-    rules = Rules(safe_bins=("head",), trusted_dirs=trusted_dirs, may_write=in_workspace)
+    rules = ApprovalRules(safe_bins=("head",), trusted_dirs=trusted_dirs, may_write=in_workspace)
     found = check_safe_bin(Program((Arg(name),), resolved, real, "/cwd"), rules)
     assert isinstance(found, Match) is safe
 
@@ -384,7 +384,7 @@ def test_a_safe_program_comes_from_where_only_the_operator_puts_programs(
 
 
 def test_a_directory_of_the_system_is_trusted_even_if_everything_may_be_written() -> None:
-    rules = Rules(may_write=lambda _path: True, trusted_dirs=("/opt",))
+    rules = ApprovalRules(may_write=lambda _path: True, trusted_dirs=("/opt",))
     assert is_trusted(program("head"), rules)
     assert not is_trusted(program("head", folder="/opt"), rules)
     assert not is_changeable("/usr/sbin/x", rules)
@@ -410,8 +410,8 @@ def test_a_safe_program_may_start_nothing() -> None:
 
 
 def test_what_is_not_listed_is_not_safe() -> None:
-    assert check("head", Rules(safe_bins=("tail",))) == "head is not a safe program"
-    assert check("cat", Rules(safe_bins=("cat",))).startswith("it has no profile")
+    assert check("head", ApprovalRules(safe_bins=("tail",))) == "head is not a safe program"
+    assert check("cat", ApprovalRules(safe_bins=("cat",))).startswith("it has no profile")
 
 
 @pytest.mark.parametrize(
@@ -436,7 +436,7 @@ def test_the_operator_is_warned_of_what_does_not_work_or_is_not_safe(
     folder: Callable[[int], str],
 ) -> None:
     good, group, others = folder(0o755), folder(0o775), folder(0o757)
-    rules = Rules(
+    rules = ApprovalRules(
         safe_bins=("head", "cat", "python3", "busybox", "tool"),
         profiles={"tool": SafeBinProfile(), "python3": SafeBinProfile()},
         trusted_dirs=(good, group, others, "/nothing", "bin", "/\0"),

@@ -13,12 +13,12 @@ from hypothesis import strategies as st
 from clawkit.approvals.analysis import analyze
 from clawkit.approvals.interpreters import MAX_SCRIPTS
 from clawkit.approvals.interpreters import find_scripts as find_in
-from clawkit.approvals.protocols import Script
+from clawkit.approvals.protocols import ScriptFile
 
 ENV = {"PATH": "/usr/bin:/bin", "HOME": "/home/me"}
 
 
-def find_scripts(command: str, cwd: str) -> list[Script]:
+def find_scripts(command: str, cwd: str) -> list[ScriptFile]:
     return find_in(analyze(command, cwd=cwd, env=ENV).segments)
 
 
@@ -212,12 +212,12 @@ UNCERTAIN_DIRECTORY = [
 
 
 def test_python_scripts_are_found() -> None:
-    expected = [Script("python", "/w/x.py")]
+    expected = [ScriptFile("python", "/w/x.py")]
     assert [each for each in PYTHON if find_scripts(each, "/w") != expected] == []
 
 
 def test_javascript_scripts_are_found() -> None:
-    expected = [Script("javascript", "/w/x.js")]
+    expected = [ScriptFile("javascript", "/w/x.js")]
     assert [each for each in JAVASCRIPT if find_scripts(each, "/w") != expected] == []
 
 

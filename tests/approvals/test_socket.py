@@ -23,8 +23,8 @@ from msgspec.structs import replace
 from clawkit.approvals.socket import (
     MAX_CONNECTIONS,
     MAX_LINE,
+    ApprovalServer,
     Handler,
-    Server,
     ask_over,
     is_reachable,
     serve,
@@ -64,7 +64,9 @@ async def say_nothing(_question: Question) -> Answer:
 
 
 @asynccontextmanager
-async def served(path: str, handler: Handler = say_yes, **options: Any) -> AsyncIterator[Server]:
+async def served(
+    path: str, handler: Handler = say_yes, **options: Any
+) -> AsyncIterator[ApprovalServer]:
     server = await serve(path, TOKEN, handler, **options)
     try:
         yield server

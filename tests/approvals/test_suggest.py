@@ -16,8 +16,8 @@ from clawkit.approvals.audit import Audit, read
 from clawkit.approvals.entries import validate_pattern
 from clawkit.approvals.judge import Judge
 from clawkit.approvals.path_rules import PathRules
-from clawkit.approvals.protocols import Request
-from clawkit.approvals.types import Entry
+from clawkit.approvals.protocols import ExecRequest
+from clawkit.approvals.types import AllowlistEntry
 from clawkit.config.sections.tools import Exec
 
 PROGRAMS = (
@@ -45,7 +45,7 @@ def asked(*calls: str, times: int = 1, **fields: Any) -> list[dict[str, Any]]:
     return [{**record, "command": " | ".join(calls), **fields}] * times
 
 
-def found_in(place: Path, records: list[dict[str, Any]], *more: Entry) -> list[Suggestion]:
+def found_in(place: Path, records: list[dict[str, Any]], *more: AllowlistEntry) -> list[Suggestion]:
     rules = PathRules(str(place / "work"))
     judge = Judge(
         Exec(),
@@ -56,8 +56,8 @@ def found_in(place: Path, records: list[dict[str, Any]], *more: Entry) -> list[S
     )
     env = {"PATH": str(place / "bin"), "HOME": str(place)}
 
-    def rules_for(record: Mapping[str, Any]) -> list[Entry | None]:
-        return judge.find_rules(Request(record["command"], str(place / "work"), env))
+    def rules_for(record: Mapping[str, Any]) -> list[AllowlistEntry | None]:
+        return judge.find_rules(ExecRequest(record["command"], str(place / "work"), env))
 
     return suggest(records, rules_for)
 
@@ -150,7 +150,7 @@ def test_nothing_is_proposed_for(place: Path, case: str) -> None:
     for path in ("work/run.sh", "shared/mytool"):
         (place / path).write_bytes(b"\x7fELF")
         (place / path).chmod(0o755)
-    assert found_in(place, NEVER[case], Entry("tree")) == []
+    assert found_in(place, NEVER[case], AllowlistEntry("tree")) == []
 
 
 def test_a_question_is_saved_only_by_rules_for_all_of_its_parts(place: Path) -> None:
@@ -200,6 +200,6 @@ def test_the_log_can_be_read_for_it(place: Path) -> None:
 def test_a_document_that_cannot_be_read_refuses_everything(place: Path) -> None:
     (place / "broken.json").write_text("{")
     (place / "broken.json").chmod(0o600)
-    decision = Judge(Exec(), str(place / "broken.json")).judge(Request("ls", str(place), {}))
+    decision = Judge(Exec(), str(place / "broken.json")).judge(ExecRequest("ls", str(place), {}))
     assert (decision.verdict, decision.code) == ("deny", "document")
     assert "broken.json: line 1" in decision.reason

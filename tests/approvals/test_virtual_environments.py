@@ -8,8 +8,8 @@ import pytest
 
 from clawkit.approvals.judge import Judge
 from clawkit.approvals.path_rules import PathRules
-from clawkit.approvals.protocols import Request
-from clawkit.approvals.types import Decision, Entry, Match
+from clawkit.approvals.protocols import ExecRequest
+from clawkit.approvals.types import AllowlistEntry, Decision, Match
 from clawkit.config.sections.tools import Exec
 from clawkit.process.protocols import NO_GRANTS, Grants
 
@@ -33,7 +33,7 @@ class Project:
         path.write_text(text)
         path.chmod(0o755)
 
-    def judge(self, command: str, *entries: Entry, leaves: bool = False) -> Decision:
+    def judge(self, command: str, *entries: AllowlistEntry, leaves: bool = False) -> Decision:
         rules = PathRules(str(self.workspace))
         judge = Judge(
             Exec(),
@@ -43,7 +43,7 @@ class Project:
             more=entries,
         )
         env = {"PATH": f"{self.bin}:/usr/bin:/bin", "HOME": "/home/me"}
-        request = Request(command, str(self.workspace), env, wanted="host", leaves=leaves)
+        request = ExecRequest(command, str(self.workspace), env, wanted="host", leaves=leaves)
         return judge.judge(request)
 
 
@@ -80,17 +80,17 @@ def test_an_exact_approval_ends_when_the_link_leads_elsewhere(project: Project) 
 
 
 def test_the_preset_by_name_follows_the_link_of_a_project(project: Project) -> None:
-    by_name = Entry("python", args="python")
+    by_name = AllowlistEntry("python", args="python")
     assert project.judge("python -m pytest -q", by_name).verdict == "allow"
     assert project.judge("python -c 1", by_name).verdict == "ask"
     # With more than the sandbox gives, a link that the agent can replace is not enough.
-    widened = Entry("python", args="python", grants=Grants(network=True))
+    widened = AllowlistEntry("python", args="python", grants=Grants(network=True))
     assert project.judge("python -m pytest -q", widened).verdict == "ask"
-    assert project.judge("python -m pytest -q", Entry("python")).verdict == "ask"
+    assert project.judge("python -m pytest -q", AllowlistEntry("python")).verdict == "ask"
 
 
 def test_a_python_that_the_agent_could_have_written_is_not_followed(project: Project) -> None:
-    by_name = Entry("python", args="python")
+    by_name = AllowlistEntry("python", args="python")
     project.python.unlink()
     project.write(project.python, "\x7fELF of the agent")
     assert project.judge("python -m pytest -q", by_name).verdict == "ask"

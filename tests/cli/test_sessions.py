@@ -29,7 +29,7 @@ from clawkit.content import (
     User,
 )
 from clawkit.process import process_table
-from clawkit.sessions.protocols import Entry, Session
+from clawkit.sessions.protocols import Session, StoredMessage
 from clawkit.sessions.store import SessionStore
 
 AT = 1_700_000_000_000
@@ -255,10 +255,12 @@ class TestShow:
 
     def test_odd_answers_are_told(self, capsys: pytest.CaptureFixture[str]) -> None:
         entries = [
-            Entry(1, Assistant((), "error", error="the service\x1b[2J failed", at_ms=10**30)),
-            Entry(2, Assistant((Text("a"),), "length")),
-            Entry(3, Assistant((Thinking(hidden=True),), "stop")),
-            Entry(4, User(())),
+            StoredMessage(
+                1, Assistant((), "error", error="the service\x1b[2J failed", at_ms=10**30)
+            ),
+            StoredMessage(2, Assistant((Text("a"),), "length")),
+            StoredMessage(3, Assistant((Thinking(hidden=True),), "stop")),
+            StoredMessage(4, User(())),
         ]
         print_transcript(Session("abc", "agent:main:abc", "main"), entries)
         out = capsys.readouterr().out
@@ -364,7 +366,7 @@ class TestExport:
 
     def test_nothing_in_a_result_ends_its_block(self) -> None:
         said = (Text("a\n```\n# not a heading\n````js\n"),)
-        entries = [Entry(1, ToolResult("c", "read", said))]
+        entries = [StoredMessage(1, ToolResult("c", "read", said))]
         text = to_markdown(Session("abc", "agent:main:abc", "main"), entries)
         assert "`````text\na\n```\n# not a heading\n````js\n`````\n" in text
 
@@ -376,7 +378,7 @@ class TestExport:
             Assistant((Text(forged + code),)),
             Summary(forged),
         ]
-        entries = [Entry(number, each) for number, each in enumerate(both, 1)]
+        entries = [StoredMessage(number, each) for number, each in enumerate(both, 1)]
         text = to_markdown(Session("abc", "agent:main:abc", "main"), entries)
         heads = [line.split()[1] for line in text.split("\n") if line.startswith("## ")]
         assert heads == ["You", "Model", "Summary"]
@@ -390,7 +392,7 @@ class TestExport:
             Summary("They looked."),
             Assistant((ToolCall("c", "read", "{half"),), "error", "a/x", error="it\nbroke"),
         ]
-        entries = [Entry(number, each) for number, each in enumerate(said)]
+        entries = [StoredMessage(number, each) for number, each in enumerate(said)]
         text = to_markdown(Session("abc", "agent:main:abc", "main"), entries)
         assert "## Summary of earlier messages\n\nThey looked.\n" in text
         assert "Calls `read`\n\n```json\n{half\n```\n\n**Failed:** it broke\n" in text

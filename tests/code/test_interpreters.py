@@ -508,7 +508,7 @@ def test_directories_with_too_many_names_are_not_watched(
     for number in range(20):
         (tmp_path / "many" / str(number)).touch()
     monkeypatch.setattr(child_program, "MAX_NAMES", 10)
-    tree = child_program.Tree(str(tmp_path))
+    tree = child_program.ChangedFiles(str(tmp_path))
     (tmp_path / "many" / "new").touch()
     (tmp_path / "seen").touch()
     assert tree.changes() == (["seen"], [])
@@ -516,7 +516,7 @@ def test_directories_with_too_many_names_are_not_watched(
 
 def test_directories_that_went_away_and_came_back_are_watched_again(tmp_path: Path) -> None:
     (tmp_path / "sub").mkdir()
-    tree = child_program.Tree(str(tmp_path))
+    tree = child_program.ChangedFiles(str(tmp_path))
     shutil.rmtree(tmp_path / "sub")
     assert tree.changes() == ([], [])
     (tmp_path / "sub").mkdir()

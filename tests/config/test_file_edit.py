@@ -12,7 +12,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clawkit.config.file_edit import Change, change, patch_settings, set_setting, unset_setting
+from clawkit.config.file_edit import (
+    ConfigChange,
+    change,
+    patch_settings,
+    set_setting,
+    unset_setting,
+)
 from clawkit.config.json5 import parse, parse_path
 from clawkit.config.load import loads
 from clawkit.errors import ConfigError, EditError
@@ -272,7 +278,7 @@ class TestIncludes:
         return path
 
     @staticmethod
-    def attempt(main: Path, path: str, edit: Edit) -> Change:
+    def attempt(main: Path, path: str, edit: Edit) -> ConfigChange:
         return change(str(main), edit, paths=[parse_path(path)])
 
     @pytest.mark.parametrize(

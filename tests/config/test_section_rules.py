@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from clawkit.config.load import loads
 from clawkit.config.model import Config
 from clawkit.config.section import Override, SecretRef, Section
-from clawkit.config.sections.agents import Agent, Agents
+from clawkit.config.sections.agents import Agents, AgentSettings
 from clawkit.config.sections.environment import Env, SecretProvider
-from clawkit.config.sections.gateway import Cron, Gateway, GatewayAuth, Hooks
+from clawkit.config.sections.gateway import Cron, Gateway, GatewayAuth, WebhookSettings
 from clawkit.config.sections.messaging import Forwarding, MessageTool
 from clawkit.config.sections.plugins import McpServer, MemorySearch
 from clawkit.config.sections.sandbox import Docker
@@ -35,7 +35,7 @@ def config(raw: dict[str, Any]) -> Config:
 
 
 def own_exec(raw: dict[str, Any]) -> Override[Exec] | None:
-    return msgspec.convert({"tools": {"exec": raw}}, Agent).tools.exec
+    return msgspec.convert({"tools": {"exec": raw}}, AgentSettings).tools.exec
 
 
 CONFLICTS: list[tuple[type[Section], dict[str, Any], list[str]]] = [
@@ -71,7 +71,7 @@ CONFLICTS: list[tuple[type[Section], dict[str, Any], list[str]]] = [
     (Forwarding, {"enabled": True, "mode": "targets"}, ["targets"]),
     (Cron, {"sessionRetention": True}, ["sessionRetention"]),
     (Cron, {"sessionRetention": False}, []),
-    (Hooks, {"enabled": True}, ["token"]),
+    (WebhookSettings, {"enabled": True}, ["token"]),
     (Browser, {"profiles": {"work-1": {}, "My Work": {}}}, ["profiles"]),
     (Gateway, {"bind": "lan", "auth": {"mode": "none"}}, ["bind"]),
     (Gateway, {"bind": "custom"}, ["customBindHost"]),
@@ -204,7 +204,9 @@ def test_mode_of_an_agent_replaces_security_and_ask_and_the_other_way_round(
 
 def test_notes_of_an_agent_are_added_to_the_general_ones() -> None:
     general = msgspec.convert({"extraPaths": ["a"], "query": {"maxResults": 3}}, MemorySearch)
-    agent = msgspec.convert({"memorySearch": {"extraPaths": ["b"], "enabled": False}}, Agent)
+    agent = msgspec.convert(
+        {"memorySearch": {"extraPaths": ["b"], "enabled": False}}, AgentSettings
+    )
     merged = general.merged(agent.memory_search)
     assert merged.extra_paths == ["a", "b"]
     assert merged.enabled is False
@@ -232,7 +234,7 @@ def test_merging_typed_sections_is_merging_what_was_written(
     written = {**general, **own}
     if "detectors" in written:
         written["detectors"] = {**general.get("detectors", {}), **own.get("detectors", {})}
-    agent = msgspec.convert({"tools": {"loopDetection": own}}, Agent)
+    agent = msgspec.convert({"tools": {"loopDetection": own}}, AgentSettings)
     section = msgspec.convert(general, LoopDetection)
     assert section.merged(agent.tools.loop_detection) == msgspec.convert(written, LoopDetection)
 
@@ -255,7 +257,7 @@ def test_agents_of_both_forms_are_found_by_lower_case_id() -> None:
     assert agents.get("SUPPORT").name == "S"
     assert agents.get("work").id == "work"
     assert agents.get().id == "work"
-    assert agents.get("nobody") == Agent(id="nobody")
+    assert agents.get("nobody") == AgentSettings(id="nobody")
 
 
 def test_the_marked_agent_is_the_default_else_main() -> None:

@@ -15,7 +15,7 @@ import pytest
 
 from clawkit.config.model import Config
 from clawkit.config.section import Section
-from clawkit.config.sections.gateway import Commands, Gateway
+from clawkit.config.sections.gateway import CommandSettings, Gateway
 
 
 def inside(hint: Any) -> Iterator[type[Section]]:
@@ -264,7 +264,7 @@ def test_safe_defaults() -> None:
     assert defaults.tools.exec.policy() == ("allowlist", "on-miss")
     assert defaults.tools.agent_to_agent.enabled is False
     assert defaults.tools.sessions.visibility == "tree"
-    assert (defaults.commands or Commands()).restart is False
+    assert (defaults.commands or CommandSettings()).restart is False
     assert (defaults.gateway or Gateway()).bind == "loopback"
     assert (defaults.gateway or Gateway()).auth.mode == "token"
 

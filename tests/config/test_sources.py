@@ -6,7 +6,14 @@ from typing import Any
 
 import pytest
 
-from clawkit.config.sources import MAX_FILE_BYTES, MAX_INCLUDES, ReadError, Source, Tree, read_text
+from clawkit.config.sources import (
+    MAX_FILE_BYTES,
+    MAX_INCLUDES,
+    ConfigFile,
+    ConfigTree,
+    ReadError,
+    read_text,
+)
 
 
 def write(folder: Path, **files: str) -> Path:
@@ -16,8 +23,8 @@ def write(folder: Path, **files: str) -> Path:
     return folder / "main.json5"
 
 
-def joined(main: Path, roots: tuple[str, ...] = ()) -> Tree:
-    return Tree(Source(str(main), main.read_text()), roots)
+def joined(main: Path, roots: tuple[str, ...] = ()) -> ConfigTree:
+    return ConfigTree(ConfigFile(str(main), main.read_text()), roots)
 
 
 def value(main: Path) -> Any:
@@ -249,7 +256,7 @@ def test_all_broken_includes_are_reported(tmp_path: Path) -> None:
 
 
 def test_text_that_was_not_read_from_a_file_has_no_includes() -> None:
-    (issue,) = Tree(Source("<text>", '{$include: "a.json5"}'), ()).issues
+    (issue,) = ConfigTree(ConfigFile("<text>", '{$include: "a.json5"}'), ()).issues
     assert issue.message.endswith("this text was not read from a file")
 
 

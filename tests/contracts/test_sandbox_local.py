@@ -11,7 +11,7 @@ from tests.contracts.sandbox import Ground, SandboxContract
 from tests.sandbox.local_ground import open_sandbox
 
 from clawkit.config.sections.sandbox import Access
-from clawkit.config.sections.sandbox import Sandbox as Settings
+from clawkit.config.sections.sandbox import SandboxSettings as Settings
 from clawkit.process.protocols import Launch
 from clawkit.sandbox.local import Backend, LocalSandbox
 from clawkit.sandbox.protocols import Sandbox

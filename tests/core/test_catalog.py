@@ -9,7 +9,7 @@ import pytest
 from clawkit.agent.assemble import load_tool
 from clawkit.config.model import Config
 from clawkit.config.sections.tools import Tools
-from clawkit.core.catalog import ALIASES, CATALOG, GROUPS, PROFILES, Entry, canonical
+from clawkit.core.catalog import ALIASES, CATALOG, GROUPS, PROFILES, CatalogEntry, canonical
 from clawkit.core.context import Scope
 from clawkit.core.tool import Tool, is_tool_name
 
@@ -17,7 +17,7 @@ ENTRIES = list(CATALOG.values())
 
 
 @pytest.mark.parametrize("entry", ENTRIES, ids=lambda entry: entry.id)
-def test_every_entry_is_a_usable_canonical_name_with_a_description(entry: Entry) -> None:
+def test_every_entry_is_a_usable_canonical_name_with_a_description(entry: CatalogEntry) -> None:
     assert is_tool_name(entry.id)
     assert canonical(entry.id) == entry.id
     assert entry.description
@@ -28,7 +28,7 @@ def test_every_entry_is_a_usable_canonical_name_with_a_description(entry: Entry)
 
 
 def test_every_available_entry_leads_to_the_tool_of_that_name(subtests: pytest.Subtests) -> None:
-    cases: Iterable[Entry] = [entry for entry in ENTRIES if entry.available]
+    cases: Iterable[CatalogEntry] = [entry for entry in ENTRIES if entry.available]
     for entry in cases:
         with subtests.test(f"{entry!r:.80}"):
             tool = load_tool(entry, Config(tools=Tools(update_plan=True)), Scope(delegates=True))

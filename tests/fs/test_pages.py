@@ -12,7 +12,15 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from clawkit.fs.encoding import Encoding, detect, settle
-from clawkit.fs.pages import COUNT_BELOW_BYTES, HeldFile, Page, Want, find_nth, fitting, take_page
+from clawkit.fs.pages import (
+    COUNT_BELOW_BYTES,
+    HeldFile,
+    TextPage,
+    Want,
+    find_nth,
+    fitting,
+    take_page,
+)
 from clawkit.fs.protocols import CHUNK, Info
 from clawkit.text import weigh
 
@@ -44,7 +52,7 @@ async def take(
     cursor: int = 0,
     max_lines: int = 100_000,
     max_weight: int = 1_000_000,
-) -> Page:
+) -> TextPage:
     file = HeldFile(data) if isinstance(data, bytes) else data
     head = await file.read(CHUNK, 0)
     return await take_page(file, encoding, head, Want(line, cursor, max_lines, max_weight))
@@ -195,7 +203,7 @@ async def test_a_cursor_past_the_end_of_its_line_finds_nothing(
 
 
 async def test_an_empty_text_has_no_lines() -> None:
-    assert await take(b"") == Page("", 0, total_lines=0)
+    assert await take(b"") == TextPage("", 0, total_lines=0)
     assert (await take(b"\xef\xbb\xbf", Encoding("utf-8", b"\xef\xbb\xbf"))).lines == 0
 
 

@@ -11,7 +11,14 @@ from tests.fs.tricks import resolving_by_hand, without_privileges
 
 from clawkit.errors import NotFoundError, ToolAuthorizationError, ToolInputError
 from clawkit.fs import containment
-from clawkit.fs.roots import Roots, Target, make_folders, open_folder, place_of, remove_folders
+from clawkit.fs.roots import (
+    ChangeTarget,
+    Roots,
+    make_folders,
+    open_folder,
+    place_of,
+    remove_folders,
+)
 
 
 @pytest.fixture(params=["by the kernel", "by hand"], autouse=True)
@@ -264,7 +271,7 @@ def test_a_folder_is_opened_only_where_it_was(tmp: Path, reach: Roots) -> None:
         pass
     with (
         pytest.raises(OSError, match="moved in the meantime"),
-        open_folder(Target(f"{tmp}/ws", ".", "x", f"{tmp}/other/x", None)),
+        open_folder(ChangeTarget(f"{tmp}/ws", ".", "x", f"{tmp}/other/x", None)),
     ):
         pass
 

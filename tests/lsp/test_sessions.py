@@ -17,7 +17,7 @@ from clawkit.config.sections.tools import Lsp, LspServer
 from clawkit.lsp.client import CHANGED, ServerSession
 from clawkit.lsp.jsonrpc import ServerError
 from clawkit.lsp.protocols import Edited, Problems
-from clawkit.lsp.servers import Programs, Server, ServerCatalog
+from clawkit.lsp.servers import LanguageServer, Programs, ServerCatalog
 from clawkit.process.landlock import available
 
 Make = Callable[..., Desk]
@@ -169,7 +169,9 @@ async def test_many_open_files_are_not_kept(desk: Make) -> None:
 async def test_a_server_that_loads_a_project_is_waited_for(desk: Make, tmp_path: Path) -> None:
     made = desk()
     gate = made.ws / "gate"
-    server = Server("fake", (sys.executable, FAKE, "loading", str(gate)), ("*",), tells_ready=True)
+    server = LanguageServer(
+        "fake", (sys.executable, FAKE, "loading", str(gate)), ("*",), tells_ready=True
+    )
     programs = Programs([str(made.ws)], dict(os.environ))
     settings = Lsp(servers={"fake": fake("loading", gate)})
     known = ServerCatalog(settings, programs, str(made.cache), can_hold=available())

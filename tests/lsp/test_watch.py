@@ -6,11 +6,11 @@ from pathlib import Path
 import pytest
 
 from clawkit.lsp.client import CHANGED, CREATED, DELETED, to_path, to_uri
-from clawkit.lsp.pool import MAX_FILES, Tree
+from clawkit.lsp.pool import MAX_FILES, WatchedTree
 
 
-def tree(root: Path) -> Tree:
-    return Tree(str(root), lambda name: name.endswith(".py"))
+def tree(root: Path) -> WatchedTree:
+    return WatchedTree(str(root), lambda name: name.endswith(".py"))
 
 
 def test_changes_since_the_last_look_are_noticed(tmp_path: Path) -> None:

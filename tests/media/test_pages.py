@@ -10,18 +10,18 @@ import pytest
 from clawkit.errors import ToolInputError
 from clawkit.media.decoder import MAX_PAGE_CHARS
 from clawkit.media.local import LocalMedia
-from clawkit.media.protocols import MAX_DOCUMENT_BYTES, Document, DocumentPage
+from clawkit.media.protocols import MAX_DOCUMENT_BYTES, DocumentPage, DocumentPages
 
 from .files import bomb_pdf, drawing_pdf, opened, pdf, photo, pixel, save, stream, text_pdf
 
 
-async def pages(data: bytes, first: int = 1, last: int = 1) -> Document:
+async def pages(data: bytes, first: int = 1, last: int = 1) -> DocumentPages:
     return await LocalMedia().pages(data, first, last)
 
 
 async def test_text_is_read_page_by_page() -> None:
     data = text_pdf("Grüße\nsecond line", "two", "three")
-    assert await pages(data, 1, 2) == Document(
+    assert await pages(data, 1, 2) == DocumentPages(
         (DocumentPage(1, "Grüße\nsecond line"), DocumentPage(2, "two")), 3
     )
 

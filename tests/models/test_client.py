@@ -14,15 +14,15 @@ import pytest
 from clawkit.config.load import loads
 from clawkit.config.modelref import ModelRef, parse_ref
 from clawkit.config.sections.models import Cost, Provider
-from clawkit.config.sections.shared import Request as RequestSettings
 from clawkit.config.sections.shared import RequestAuth
+from clawkit.config.sections.shared import RequestSettings as RequestSettings
 from clawkit.content import Assistant, Part, Text, Thinking, ToolCall, Usage, User
 from clawkit.errors import ConfigError, Issue
 from clawkit.models.catalog import Catalog
 from clawkit.models.client import HttpModel, Reading, make_wire
 from clawkit.models.credentials import Credential
 from clawkit.models.errors import AbsentError
-from clawkit.models.failover import Chain, Clock
+from clawkit.models.failover import Clock, ModelChain
 from clawkit.models.protocols import (
     Again,
     Api,
@@ -568,7 +568,7 @@ async def test_a_credential_that_cannot_be_had_is_passed_over(http: Client) -> N
     ring = Ring("first-key-1", "second-key-2")
     ring.unready = "svc:1"
     async with ScriptedServer("Hi.") as server:
-        items = await run(Chain([make(server, "openai-completions", http, keys=ring)]))
+        items = await run(ModelChain([make(server, "openai-completions", http, keys=ring)]))
         assert [type(items[0]), type(items[-1])] == [Again, Assistant]
     assert (ring.failed, ring.used) == ({"svc:1": "auth"}, ["svc:2"])
 
@@ -590,7 +590,7 @@ async def test_settings_that_are_wrong_are_a_reason_for_the_next_model(http: Cli
         assert str(await failure(wrong)) == "svc: auth.order: is odd auth: too"
         assert (wrong.has_spare(), wrong.rest_s()) == (False, 0)
         right = make(server, "openai-completions", http, keys=Ring(KEY))
-        assert (await answer(Chain([wrong, right]))).text == "Hi."
+        assert (await answer(ModelChain([wrong, right]))).text == "Hi."
 
 
 @pytest.mark.parametrize("api", APIS)
@@ -687,7 +687,7 @@ async def test_a_chain_of_real_models_gets_over_every_fault(api: Api, http: Clie
     ]
     async with ScriptedServer(*faults) as server:
         model = make(server, api, http, keys=ring)
-        items = await run(Chain([model], clock=NoWait()))
+        items = await run(ModelChain([model], clock=NoWait()))
         last = items[-1]
         assert isinstance(last, Assistant)
         assert last.text == "The end."

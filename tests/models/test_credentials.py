@@ -15,7 +15,7 @@ import pytest
 from clawkit.config.load import loads
 from clawkit.config.modelref import ModelRef
 from clawkit.config.sections.models import Provider
-from clawkit.config.sections.shared import Request, RequestAuth
+from clawkit.config.sections.shared import RequestAuth, RequestSettings
 from clawkit.errors import ConfigError
 from clawkit.models.client import auth_headers
 from clawkit.models.credentials import Credential, Credentials
@@ -765,7 +765,7 @@ class TestHeaders:
         credential = Credential("id", "api-key", "key", "own")
 
         def made(**auth: Any) -> dict[str, str]:
-            settings = Provider(request=Request(auth=RequestAuth(**auth)), auth_header=True)
+            settings = Provider(request=RequestSettings(auth=RequestAuth(**auth)), auth_header=True)
             return auth_headers(endpoint, settings, credential)
 
         assert made(mode="header", header_name="X-Auth", value="v") == {"X-Auth": "key"}

@@ -15,7 +15,7 @@ from clawkit.config.modelref import ModelRef
 from clawkit.models import discover as module
 from clawkit.models.catalog import Catalog
 from clawkit.models.discover import (
-    Shown,
+    OllamaFacts,
     default_model,
     fetch_json,
     find_local,
@@ -301,8 +301,10 @@ async def test_a_running_server_is_asked_for_its_models_and_about_them() -> None
     async with ScriptedServer(models=("nomic-embed", "qwen3:8b"), ollama=True) as server:
         env = {"OLLAMA_HOST": server.url}
         assert await asyncio.to_thread(local_models, env) == ["qwen3:8b"]
-        assert await asyncio.to_thread(show_model, server.url, "qwen3:8b") == Shown(32_768, False)
-        assert await asyncio.to_thread(show_model, server.url, "other") == Shown(0, None)
+        assert await asyncio.to_thread(show_model, server.url, "qwen3:8b") == OllamaFacts(
+            32_768, False
+        )
+        assert await asyncio.to_thread(show_model, server.url, "other") == OllamaFacts(0, None)
         assert await asyncio.to_thread(fetch_json, "GET", f"{server.url}/nothing") is None
         listed = await asyncio.to_thread(fetch_json, "GET", f"{server.url}/v1/models")
         assert [row["id"] for row in listed["data"]] == ["nomic-embed", "qwen3:8b"]

@@ -13,7 +13,7 @@ from clawkit.config.modelref import ModelRef, parse_ref
 from clawkit.content import Assistant, Text, ToolCall, Usage
 from clawkit.models import failover
 from clawkit.models.errors import AbsentError
-from clawkit.models.failover import Chain
+from clawkit.models.failover import ModelChain
 from clawkit.models.protocols import (
     Again,
     Delta,
@@ -105,11 +105,11 @@ def model(*answers: Any, ref: str = "a/one", **more: Any) -> ScriptedModel:
     return ScriptedModel(*answers, ref=ref, **more)
 
 
-async def run(chain: Chain) -> list[Delta | Assistant]:
+async def run(chain: ModelChain) -> list[Delta | Assistant]:
     return [item async for item in chain.stream(ASK)]
 
 
-async def answer(chain: Chain) -> Assistant:
+async def answer(chain: ModelChain) -> Assistant:
     last = (await run(chain))[-1]
     assert isinstance(last, Assistant)
     return last
@@ -119,7 +119,7 @@ def agains(items: list[Delta | Assistant]) -> list[Again]:
     return [item for item in items if isinstance(item, Again)]
 
 
-async def failure(chain: Chain) -> ModelError:
+async def failure(chain: ModelChain) -> ModelError:
     with pytest.raises(ModelError) as caught:
         await run(chain)
     return caught.value
@@ -127,7 +127,7 @@ async def failure(chain: Chain) -> ModelError:
 
 async def test_an_answer_passes_through() -> None:
     one = model("Hello.", facts=Facts(name="One"), api="x")
-    chain = Chain([one, model(ref="b/two")])
+    chain = ModelChain([one, model(ref="b/two")])
     items = await run(chain)
     assert isinstance(items[-1], Assistant)
     assert items[-1].text == "Hello."
@@ -137,14 +137,14 @@ async def test_an_answer_passes_through() -> None:
 
 def test_a_chain_of_nothing_is_refused() -> None:
     with pytest.raises(ValueError, match="at least one"):
-        Chain([])
+        ModelChain([])
 
 
 @pytest.mark.parametrize("kind", ["invalid", "overflow"])
 async def test_what_no_other_model_would_do_better_is_raised_at_once(kind: ErrorKind) -> None:
     two = model("never", ref="b/two")
     wanted = error(kind)
-    chain = Chain([Keys(wanted, keys=2, ref="a/one"), two], clock=Clock())
+    chain = ModelChain([Keys(wanted, keys=2, ref="a/one"), two], clock=Clock())
     assert await failure(chain) is wanted
     assert not two.requests
 
@@ -152,7 +152,7 @@ async def test_what_no_other_model_would_do_better_is_raised_at_once(kind: Error
 @pytest.mark.parametrize("kind", ["auth", "billing", "not_found", "refused", "rate_limit"])
 async def test_the_next_model_answers_at_once(kind: ErrorKind) -> None:
     clock, one = Clock(), model(error(kind, status=418))
-    chain = Chain([one, model("From two.", ref="b/two", api="y")], clock=clock)
+    chain = ModelChain([one, model("From two.", ref="b/two", api="y")], clock=clock)
     items = await run(chain)
     (again,) = agains(items)
     assert (again.wait_s, again.model, again.kind) == (0.0, parse_ref("b/two"), kind)
@@ -167,14 +167,14 @@ async def test_the_next_credential_comes_before_the_next_model(kind: ErrorKind) 
     one = Keys(error(kind), error(kind), "Third key.", keys=3, ref="a/one")
     two = model("never", ref="b/two")
     clock = Clock()
-    items = await run(Chain([one, two], clock=clock))
+    items = await run(ModelChain([one, two], clock=clock))
     assert [again.model.id for again in agains(items)] == ["one", "one"]
     assert (len(one.requests), len(two.requests), clock.slept) == (3, 0, [])
 
 
 async def test_when_no_credential_is_left_the_next_model_answers() -> None:
     one = Keys(error("auth"), error("auth"), keys=2, ref="a/one")
-    chain = Chain([one, model("Two.", ref="b/two")], clock=Clock())
+    chain = ModelChain([one, model("Two.", ref="b/two")], clock=Clock())
     assert (await answer(chain)).text == "Two."
     assert len(one.requests) == 2
 
@@ -182,7 +182,7 @@ async def test_when_no_credential_is_left_the_next_model_answers() -> None:
 @pytest.mark.parametrize("kind", ["not_found", "refused"])
 async def test_another_credential_is_no_help_against_this(kind: ErrorKind) -> None:
     one = Keys(error(kind), "never", keys=3, ref="a/one")
-    assert (await failure(Chain([one], clock=Clock()))).kind == kind
+    assert (await failure(ModelChain([one], clock=Clock()))).kind == kind
     assert len(one.requests) == 1
 
 
@@ -192,7 +192,7 @@ async def test_credentials_that_never_run_out_do_not_go_on_for_ever() -> None:
             return True
 
     one = Endless(keys=1, ref="a/one", then=error("auth"))
-    assert (await failure(Chain([one], clock=Clock()))).kind == "auth"
+    assert (await failure(ModelChain([one], clock=Clock()))).kind == "auth"
     assert len(one.requests) == 17
 
 
@@ -200,7 +200,7 @@ async def test_credentials_that_never_run_out_do_not_go_on_for_ever() -> None:
 async def test_a_passing_failure_is_waited_for_longer_every_time(kind: ErrorKind) -> None:
     clock = Clock()
     one = model(*[error(kind)] * 5, "At last.")
-    items = await run(Chain([one], clock=clock))
+    items = await run(ModelChain([one], clock=clock))
     assert clock.slept == [0.5, 1, 2, 4, 8]
     assert [(again.wait_s, again.model.id) for again in agains(items)] == [
         (wait, "one") for wait in clock.slept
@@ -211,7 +211,7 @@ async def test_a_passing_failure_is_waited_for_longer_every_time(kind: ErrorKind
 async def test_a_failure_that_does_not_pass_ends_the_request(kind: ErrorKind) -> None:
     clock = Clock(factor=0.0)
     one = model(then=error(kind, "Gone."))
-    wanted = await failure(Chain([one], clock=clock))
+    wanted = await failure(ModelChain([one], clock=clock))
     assert (wanted.kind, str(wanted)) == (kind, "Gone. Tried 9 times.")
     assert len(clock.slept) == 8
     assert sum(clock.slept) <= 90
@@ -220,7 +220,7 @@ async def test_a_failure_that_does_not_pass_ends_the_request(kind: ErrorKind) ->
 async def test_a_service_of_this_machine_that_does_not_run_is_not_waited_for_long() -> None:
     clock = Clock()
     one = model(then=AbsentError("network", "Nobody."))
-    wanted = await failure(Chain([one], clock=clock))
+    wanted = await failure(ModelChain([one], clock=clock))
     assert (wanted.kind, str(wanted)) == ("network", "Nobody. Tried 3 times.")
     assert clock.slept == [0.5, 1]
 
@@ -229,21 +229,21 @@ async def test_a_service_of_this_machine_may_be_starting_again() -> None:
     clock = Clock()
     nobody = AbsentError("network", "Nobody.")
     one = model(error("cut"), error("server"), nobody, nobody, error("overloaded"), "At last.")
-    assert (await answer(Chain([one], clock=clock))).text == "At last."
+    assert (await answer(ModelChain([one], clock=clock))).text == "At last."
 
 
 async def test_instead_of_a_service_that_does_not_run_the_next_model_is_asked() -> None:
     clock = Clock()
     one = model(then=AbsentError("network", "Nobody."))
     two = model(*[error("server", "Down.")] * 5, "Two.", ref="b/two")
-    assert (await answer(Chain([one, two], clock=clock))).text == "Two."
+    assert (await answer(ModelChain([one, two], clock=clock))).text == "Two."
     assert (len(one.requests), len(two.requests)) == (3, 6)
 
 
 async def test_waits_for_one_model_stay_within_their_bound() -> None:
     clock = Clock()
     one = model(then=error("overloaded", retry_after_s=40.0))
-    await failure(Chain([one], clock=clock))
+    await failure(ModelChain([one], clock=clock))
     assert clock.slept == [40, 40]
 
 
@@ -255,21 +255,21 @@ async def test_attempts_that_fail_slowly_are_not_repeated_for_long() -> None:
         return error("timeout")
 
     one = model(then=slow)
-    await failure(Chain([one], clock=clock))
+    await failure(ModelChain([one], clock=clock))
     assert len(one.requests) == 3
 
 
 async def test_a_rate_limit_without_another_model_is_waited_for() -> None:
     clock = Clock()
     one = model(*[error("rate_limit")] * 6, "At last.")
-    assert (await answer(Chain([one], clock=clock))).text == "At last."
+    assert (await answer(ModelChain([one], clock=clock))).text == "At last."
     assert clock.slept == [2, 4, 8, 16, 30, 30]
 
 
 async def test_a_rate_limit_is_asked_ten_times() -> None:
     clock = Clock()
     one = model(then=error("rate_limit"))
-    assert (await failure(Chain([one], clock=clock))).kind == "rate_limit"
+    assert (await failure(ModelChain([one], clock=clock))).kind == "rate_limit"
     assert len(one.requests) == 10
     assert max(clock.slept) == 30
 
@@ -278,7 +278,7 @@ async def test_a_rate_limit_is_asked_ten_times() -> None:
 async def test_the_time_that_a_service_asks_for_is_given(kind: ErrorKind) -> None:
     clock = Clock()
     one = model(error(kind, retry_after_s=45.0), "Thanks.")
-    assert (await answer(Chain([one], clock=clock))).text == "Thanks."
+    assert (await answer(ModelChain([one], clock=clock))).text == "Thanks."
     assert clock.slept == [45]
 
 
@@ -286,7 +286,7 @@ async def test_the_time_that_a_service_asks_for_is_given(kind: ErrorKind) -> Non
 async def test_a_service_that_asks_for_no_time_gets_some(kind: ErrorKind) -> None:
     clock = Clock()
     one = model(error(kind, retry_after_s=0.0), "Thanks.")
-    await answer(Chain([one], clock=clock))
+    await answer(ModelChain([one], clock=clock))
     assert clock.slept == [0.5]
 
 
@@ -294,7 +294,7 @@ async def test_a_service_that_asks_for_no_time_gets_some(kind: ErrorKind) -> Non
 async def test_more_than_a_minute_is_not_waited_for(kind: ErrorKind) -> None:
     clock = Clock()
     one = model(error(kind, "Later.", retry_after_s=61.0), "never")
-    wanted = await failure(Chain([one], clock=clock))
+    wanted = await failure(ModelChain([one], clock=clock))
     assert (wanted.kind, wanted.retry_after_s, clock.slept) == (kind, 61.0, [])
     assert str(wanted) == "Later."
 
@@ -302,7 +302,7 @@ async def test_more_than_a_minute_is_not_waited_for(kind: ErrorKind) -> None:
 async def test_chance_spreads_waits_over_half_of_their_length() -> None:
     least, most = Clock(0.0), Clock(1.0)
     for clock in (least, most):
-        await answer(Chain([model(error("server"), "ok")], clock=clock))
+        await answer(ModelChain([model(error("server"), "ok")], clock=clock))
     assert (least.slept, most.slept) == ([0.25], [0.5])
 
 
@@ -310,7 +310,7 @@ async def test_chance_spreads_waits_over_half_of_their_length() -> None:
 async def test_with_another_model_there_patience_is_short(kind: ErrorKind) -> None:
     clock = Clock()
     one = model(then=error(kind))
-    items = await run(Chain([one, model("Two.", ref="b/two")], clock=clock))
+    items = await run(ModelChain([one, model("Two.", ref="b/two")], clock=clock))
     assert clock.slept == [0.5, 1]
     assert [again.model.id for again in agains(items)] == ["one", "one", "two"]
 
@@ -319,7 +319,7 @@ async def test_when_the_other_model_is_no_help_the_first_is_asked_again() -> Non
     clock = Clock()
     one = model(*[error("overloaded")] * 5, "Back again.")
     two = model(error("auth"), ref="b/two")
-    chain = Chain([one, two], clock=clock)
+    chain = ModelChain([one, two], clock=clock)
     assert (await answer(chain)).text == "Back again."
     assert (len(one.requests), len(two.requests)) == (6, 1)
     assert clock.slept == [0.5, 1, 2, 4, 8]
@@ -330,18 +330,18 @@ async def test_of_two_models_the_one_that_is_ready_sooner_is_asked() -> None:
     clock = Clock()
     one = model(error("rate_limit", retry_after_s=50.0), "never")
     two = model(error("rate_limit", retry_after_s=5.0), "Two.", ref="b/two")
-    assert (await answer(Chain([one, two], clock=clock))).text == "Two."
+    assert (await answer(ModelChain([one, two], clock=clock))).text == "Two."
     assert clock.slept == [5]
 
 
 async def test_a_pinned_model_has_no_fallbacks() -> None:
     two = model("never", ref="b/two")
-    assert (await failure(Chain([model(error("auth")), two], strict=True))).kind == "auth"
+    assert (await failure(ModelChain([model(error("auth")), two], strict=True))).kind == "auth"
     assert not two.requests
 
 
 async def test_when_all_fail_every_model_is_named_with_its_reason() -> None:
-    chain = Chain(
+    chain = ModelChain(
         [
             model(then=error("overloaded", "One is full.", status=529)),
             model(error("billing", "Two is empty.", status=402), ref="b/two"),
@@ -361,7 +361,7 @@ async def test_when_all_fail_every_model_is_named_with_its_reason() -> None:
 
 async def test_what_was_streamed_before_another_attempt_is_void() -> None:
     one = Breaking("Hal", "Hello.")
-    items = await run(Chain([one], clock=Clock()))
+    items = await run(ModelChain([one], clock=Clock()))
     assert [type(item) for item in items] == [TextDelta, Again, TextDelta, Assistant]
     assert items[2] == TextDelta("Hello.")
     assert one.closed == 2
@@ -370,21 +370,21 @@ async def test_what_was_streamed_before_another_attempt_is_void() -> None:
 async def test_calls_of_a_partial_answer_are_void_too() -> None:
     partial = Assistant((ToolCall("1", "rm", {"path": "/"}),), "aborted")
     one = Breaking("Hal", "Hello.", partial=partial)
-    assert not (await answer(Chain([one], clock=Clock()))).calls
+    assert not (await answer(ModelChain([one], clock=Clock()))).calls
 
 
 async def test_the_last_attempt_leaves_its_partial_answer() -> None:
     partial = Assistant((Text("Hal"),), "aborted")
     one = Breaking("a", "Hal", "never", kind="refused", partial=partial)
-    assert (await failure(Chain([one], clock=Clock()))).partial is partial
+    assert (await failure(ModelChain([one], clock=Clock()))).partial is partial
 
 
 async def test_what_failed_attempts_cost_is_part_of_the_cost() -> None:
     partial = Assistant((Text("Hal"),), "aborted", usage=Usage(5, 1, cost=0.25))
     one = Breaking("a", "b", "Hello.", partial=partial)
-    assert (await answer(Chain([one], clock=Clock()))).usage == Usage(cost=0.5)
+    assert (await answer(ModelChain([one], clock=Clock()))).usage == Usage(cost=0.5)
     two = [Breaking("a", "b", kind="refused", partial=partial) for _ in range(2)]
-    failed = await failure(Chain(two, clock=Clock()))
+    failed = await failure(ModelChain(two, clock=Clock()))
     assert failed.partial
     assert failed.partial.usage == Usage(5, 1, cost=0.5)
 
@@ -396,7 +396,7 @@ async def test_a_model_that_ends_without_an_answer_is_asked_again() -> None:
 
     one = Silent("a", "b", "c")
     two = model("Two.", ref="b/two")
-    assert (await answer(Chain([one, two], clock=Clock()))).text == "Two."
+    assert (await answer(ModelChain([one, two], clock=Clock()))).text == "Two."
     assert one.texts == []
 
 
@@ -404,7 +404,7 @@ async def test_the_fallback_is_kept_until_the_first_model_has_rested() -> None:
     clock = Clock()
     one = model(error("auth"), "One is back.", "Still here.")
     two = model("Two.", "Two again.", ref="b/two")
-    chain = Chain([one, two], clock=clock)
+    chain = ModelChain([one, two], clock=clock)
     assert (await answer(chain)).text == "Two."
     clock.time += 29
     assert (await answer(chain)).text == "Two again."
@@ -421,7 +421,7 @@ async def test_rests_get_longer_until_an_answer_comes() -> None:
         asked.append(clock.time)
         return error("not_found")
 
-    chain = Chain([model(then=fail), model(ref="b/two", then="Two.")], clock=clock)
+    chain = ModelChain([model(then=fail), model(ref="b/two", then="Two.")], clock=clock)
     for _ in range(1_000):
         await answer(chain)
         clock.time += 1
@@ -441,7 +441,7 @@ async def test_how_long_a_model_rests_depends_on_the_reason(
 ) -> None:
     clock = Clock()
     one = model(error(kind, **more), "One.")
-    chain = Chain([one, model(ref="b/two", then="Two.")], clock=clock)
+    chain = ModelChain([one, model(ref="b/two", then="Two.")], clock=clock)
     await answer(chain)
     clock.time += rest - 1
     assert (await answer(chain)).text == "Two."
@@ -452,7 +452,7 @@ async def test_how_long_a_model_rests_depends_on_the_reason(
 async def test_a_model_whose_credentials_all_rest_is_passed_over() -> None:
     one = Keys("One.", keys=0, ref="a/one")
     one.ask_in_s = 20
-    chain = Chain([one, model(ref="b/two", then="Two.")], clock=Clock())
+    chain = ModelChain([one, model(ref="b/two", then="Two.")], clock=Clock())
     assert (await answer(chain)).text == "Two."
     one.ready = 1
     assert (await answer(chain)).text == "One."
@@ -462,20 +462,20 @@ async def test_a_resting_model_is_asked_when_nobody_else_is_left() -> None:
     one = Keys("One.", keys=0, ref="a/one")
     one.ask_in_s = 20
     two = model(then=error("auth"), ref="b/two")
-    assert (await answer(Chain([one, two], clock=Clock()))).text == "One."
+    assert (await answer(ModelChain([one, two], clock=Clock()))).text == "One."
     one.add("One again.")
-    assert (await answer(Chain([one], clock=Clock()))).text == "One again."
+    assert (await answer(ModelChain([one], clock=Clock()))).text == "One again."
 
 
 async def test_all_resting_the_one_that_is_ready_soonest_is_asked() -> None:
     one, two = Keys("One.", keys=0, ref="a/one"), Keys("Two.", keys=0, ref="b/two")
     one.ask_in_s, two.ask_in_s = 600, 20
-    assert (await answer(Chain([one, two], clock=Clock()))).text == "Two."
+    assert (await answer(ModelChain([one, two], clock=Clock()))).text == "Two."
 
 
 async def test_closing_the_stream_ends_the_request() -> None:
     one = Breaking("Hello.")
-    stream: Any = Chain([one]).stream(ASK)
+    stream: Any = ModelChain([one]).stream(ASK)
     assert await anext(stream) == TextDelta("Hello.")
     await stream.aclose()
     assert one.closed == 1
@@ -484,7 +484,7 @@ async def test_closing_the_stream_ends_the_request() -> None:
 async def test_an_answer_counts_also_when_nobody_reads_on() -> None:
     clock = Clock()
     one = model(error("auth"), "One.", error("auth"), "One.")
-    chain = Chain([one, model(ref="b/two", then="Two.")], clock=clock)
+    chain = ModelChain([one, model(ref="b/two", then="Two.")], clock=clock)
     await answer(chain)
     clock.time += 31
     stream: Any = chain.stream(ASK)
@@ -509,7 +509,7 @@ async def test_cancelling_during_a_wait_is_not_a_reason_to_go_on() -> None:
             await asyncio.Event().wait()
 
     clock, one = Stuck(), model(error("server"), "never")
-    task = asyncio.create_task(run(Chain([one], clock=clock)))
+    task = asyncio.create_task(run(ModelChain([one], clock=clock)))
     await clock.reached.wait()
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -540,9 +540,9 @@ async def test_a_stream_need_not_be_a_generator() -> None:
         def stream(self, request: Request) -> AsyncIterator[Delta | Assistant]:
             return Once(Assistant((Text("Hi."),)))
 
-    assert (await answer(Chain([Plain()]))).text == "Hi."
+    assert (await answer(ModelChain([Plain()]))).text == "Hi."
 
 
 def test_a_chain_is_a_model() -> None:
-    kept: Model = Chain([model()])
+    kept: Model = ModelChain([model()])
     assert str(kept.ref) == "a/one"

@@ -10,7 +10,7 @@ from clawkit import Agent, Toolkit
 from clawkit.config.load import loads
 from clawkit.core.context import Sender
 from clawkit.errors import ConfigError
-from clawkit.policy.selectors import Choice, Origin, choose_agent
+from clawkit.policy.selectors import AgentChoice, Origin, choose_agent
 from clawkit.runtime import load_config
 
 CHANNEL = {"channel": "discord", "accountId": "*"}
@@ -85,7 +85,7 @@ def test_all_that_a_binding_names_must_be_so() -> None:
         Origin("discord", "work", "", ADA, "G1"),
         Origin("discord", "work", "", Sender(roles=("staff",)), "G1"),
     ):
-        assert choose_agent(config, None, origin) == Choice("main")
+        assert choose_agent(config, None, origin) == AgentChoice("main")
 
 
 @pytest.mark.parametrize(
@@ -146,19 +146,19 @@ def test_the_name_of_a_channel_is_compared_without_case_in_ascii_alone() -> None
 
 def test_of_two_that_are_as_specific_the_first_decides() -> None:
     config = config_of({"a": DEFAULT, "b": DEFAULT})
-    assert choose_agent(config, None, Origin("discord")) == Choice("a", "bindings[0]")
+    assert choose_agent(config, None, Origin("discord")) == AgentChoice("a", "bindings[0]")
 
 
 def test_an_agent_that_is_named_needs_no_binding() -> None:
     config = config_of({"a": DEFAULT})
-    assert choose_agent(config, "other", Origin("discord")) == Choice("other")
+    assert choose_agent(config, "other", Origin("discord")) == AgentChoice("other")
     with pytest.raises(ConfigError, match="there is no agent 'nobody'"):
         choose_agent(config, "nobody", Origin("discord"))
 
 
 def test_bindings_to_other_programs_are_ignored() -> None:
     config = config_of({"a": DEFAULT}, type="acp")
-    assert choose_agent(config, None, Origin("discord")) == Choice("main")
+    assert choose_agent(config, None, Origin("discord")) == AgentChoice("main")
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ from clawkit.errors import ConfigError
 from clawkit.policy.pipeline import (
     ListRule,
     PolicyDecision,
-    Step,
+    PolicyStep,
     Subject,
     ToolVerdict,
     Trace,
@@ -590,7 +590,7 @@ class BrokenMatcher(Matcher):
 def test_a_step_that_fails_removes_what_it_should_have_judged() -> None:
     rule = ListRule("tools.deny", BrokenMatcher([], "tools.deny", Universe.of({})))
     said: dict[str, list[Trace]] = {"read": [], "exec": []}
-    assert _apply_step(Step(3, "tools.allow", None, (rule,)), ["read", "exec"], said) == []
+    assert _apply_step(PolicyStep(3, "tools.allow", None, (rule,)), ["read", "exec"], said) == []
     why = "tools.allow failed: boom"
     assert said["read"] == [Trace(3, "tools.allow", "deny", "tools.allow", "error: boom", why)]
 

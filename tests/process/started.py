@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from clawkit.process import process_table, records
-from clawkit.process.records import Record
+from clawkit.process.records import CommandRecord
 
 PATIENCE_S = 60.0
 KEY = f"calm-otter-ab1{os.getpid():x}"
@@ -21,7 +21,7 @@ TOGETHER = pytest.mark.xdist_group("records")
 """For tests that would find each other's commands if they ran side by side."""
 BOMBS = pytest.mark.xdist_group("bombs")
 """For tests that start so many processes that whoever counts those of the machine would notice."""
-Start = Callable[..., Record]
+Start = Callable[..., CommandRecord]
 
 
 def until(is_so: Callable[[], Any]) -> None:
@@ -32,7 +32,7 @@ def until(is_so: Callable[[], Any]) -> None:
         time.sleep(0.01)
 
 
-def make(**fields: Any) -> Record:
+def make(**fields: Any) -> CommandRecord:
     """A record of nothing in particular."""
     known = {
         "key": KEY,
@@ -47,14 +47,14 @@ def make(**fields: Any) -> Record:
         "terminal": None,
         "keeper": os.getpid(),
     }
-    return Record(**{**known, **fields})
+    return CommandRecord(**{**known, **fields})
 
 
 def log_of(folder: Path, key: str = KEY) -> Path:
     return folder / f"{key}.log"
 
 
-def members(record: Record) -> list[str]:
+def members(record: CommandRecord) -> list[str]:
     """The names of the processes of a command."""
     return sorted(each.name for each in records.living(record, process_table.table()).values())
 
@@ -63,9 +63,9 @@ def members(record: Record) -> list[str]:
 def starting(folder: Path) -> Iterator[Start]:
     """Start commands in sessions of their own, and end all of them afterwards."""
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    begun: list[tuple[Record, subprocess.Popen[bytes]]] = []
+    begun: list[tuple[CommandRecord, subprocess.Popen[bytes]]] = []
 
-    def start(text: str, /, *, key: str = KEY, **fields: Any) -> Record:
+    def start(text: str, /, *, key: str = KEY, **fields: Any) -> CommandRecord:
         """Returns when the command has said `ready`, if it ever does."""
         with log_of(folder, key).open("ab") as log:
             process = subprocess.Popen(

@@ -23,12 +23,12 @@ from tests.process.watching import keepers, open_handles, own, until
 
 from clawkit.errors import ToolError
 from clawkit.process import landlock
-from clawkit.process.confine import Confinement, NotConfinedError, add_loaders, loader_of
+from clawkit.process.confine import Confiner, NotConfinedError, add_loaders, loader_of
 from clawkit.process.landlock import enter, make_start_rules
 from clawkit.process.local_host import LocalHost
 from clawkit.process.protocols import ExecHost, Exit, Launch, Running
 
-start = Confinement().start
+start = Confiner().start
 held = pytest.mark.skipif(not landlock.available(), reason="this kernel has no Landlock")
 Make = Callable[..., Launch]
 PATH = "/usr/bin:/bin"
@@ -514,7 +514,7 @@ def other_system(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 @held
 def test_rules_are_made_once_and_anew_when_a_program_was_replaced(tmp_path: Path) -> None:
-    confinement, program = Confinement(), tmp_path / "program"
+    confinement, program = Confiner(), tmp_path / "program"
 
     def run(path: str = str(program)) -> tuple[int, object]:
         """The exit code, and the rules that it ran under."""
@@ -586,7 +586,7 @@ def test_what_the_kernel_will_not_confine_is_not_started(tmp_path: Path) -> None
 def test_a_failure_to_confine_starts_nothing_and_leaves_nothing_open(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    before, confinement = open_handles(), Confinement()
+    before, confinement = open_handles(), Confiner()
     started: list[int] = []
 
     def spawn() -> int:
@@ -618,7 +618,7 @@ def test_no_room_for_the_rules_is_a_failure_to_confine(monkeypatch: pytest.Monke
     with monkeypatch.context() as patch:
         patch.setattr(os, "open", full)
         with pytest.raises(NotConfinedError, match="Too many open files"):
-            Confinement().start(lambda: 1, shell="/bin/bash", programs=())
+            Confiner().start(lambda: 1, shell="/bin/bash", programs=())
     assert open_handles() <= before  # threads of earlier tests may still be closing theirs
 
 
@@ -627,7 +627,7 @@ def test_what_fails_for_another_reason_says_so() -> None:
     def spawn() -> int:
         return os.posix_spawn("/no/such/shell", ["shell"], {})
 
-    before, confinement = open_handles(), Confinement()
+    before, confinement = open_handles(), Confiner()
     with pytest.raises(FileNotFoundError):
         confinement.start(spawn, shell="/bin/bash", programs=())
     assert open_handles() - len(confinement._known) == before

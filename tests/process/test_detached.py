@@ -22,7 +22,7 @@ from clawkit.process import process_table, records
 from clawkit.process.command import Command
 from clawkit.process.local_host import LocalHost
 from clawkit.process.protocols import GRACE_S, Exit, Launch, Left
-from clawkit.process.records import Record
+from clawkit.process.records import CommandRecord
 from clawkit.process.supervisor import Supervisor
 
 NOISE = "for i in 1 2 3; do sleep 300 & done; echo ready; wait"
@@ -147,8 +147,8 @@ def test_a_process_that_is_not_the_recorded_one_gets_no_signal(
     real = start("trap 'exit 9' TERM; echo ready; read < <(sleep 300)")
     forged = make(pid=real.pid, since=real.since + later, key=own("brave-fox"), **fields)
     assert records.living(forged, process_table.table()) == {}
-    assert records.send(forged, signal.SIGTERM) == records.Outcome(forged, ())
-    assert records.end([forged], grace_s=0) == [records.Outcome(forged, ())]
+    assert records.send(forged, signal.SIGTERM) == records.StopOutcome(forged, ())
+    assert records.end([forged], grace_s=0) == [records.StopOutcome(forged, ())]
     assert real.runs
 
 
@@ -179,7 +179,7 @@ def test_ending_nothing_is_no_work() -> None:
 def test_one_that_has_ended_is_told_as_that(start: Start) -> None:
     record = start("exit 3")
     until(lambda: not record.runs)
-    assert records.end([record]) == [records.Outcome(record, ())]
+    assert records.end([record]) == [records.StopOutcome(record, ())]
 
 
 def test_a_signal_goes_to_all_and_nothing_else_happens(start: Start, folder: Path) -> None:
@@ -430,7 +430,7 @@ async def test_output_that_is_not_there_is_empty(start: Start, folder: Path, put
 async def test_a_command_that_cannot_be_ended_is_an_error() -> None:
     left = (Left(7, "sudo"),)
     with pytest.raises(ToolError, match=r"sudo \(pid 7\) could not be ended: not permitted"):
-        records._check(records.Outcome(make(), (), left, "not permitted"), "ended")
+        records._check(records.StopOutcome(make(), (), left, "not permitted"), "ended")
 
 
 async def test_a_command_of_an_earlier_clawkit_is_found_and_ended(
@@ -460,7 +460,7 @@ async def test_records_of_a_supervisor_can_be_read(folder: Path) -> None:
     await meanwhile(lambda: list(records.read_all(str(folder))))
     try:
         (record,) = records.read_all(str(folder))
-        expected = Record(
+        expected = CommandRecord(
             key=session.key,
             id=session.id,
             owner="main",

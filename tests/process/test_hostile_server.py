@@ -18,7 +18,13 @@ from tests.process.watching import until
 
 from clawkit.errors import ToolError
 from clawkit.process.protocols import LOST
-from clawkit.process.spawn_client import Child, Server, ServerLostError, SpawnClient, start_server
+from clawkit.process.spawn_client import (
+    ServerLostError,
+    ServerProcess,
+    SpawnClient,
+    SpawnedChild,
+    start_server,
+)
 from clawkit.process.spawn_server import Unpacker, pack
 
 
@@ -29,7 +35,7 @@ class Hostile:
         ours, self.socket = socket.socketpair()
         self.was_killed = False
         self._unpacker = Unpacker()
-        self.keeping = SpawnClient(Server(ours, self._kill, self._wait))
+        self.keeping = SpawnClient(ServerProcess(ours, self._kill, self._wait))
 
     def _kill(self) -> None:
         self.was_killed = True
@@ -37,10 +43,10 @@ class Hostile:
     def _wait(self, seconds: float) -> None:
         raise subprocess.TimeoutExpired("server", seconds)
 
-    async def start(self, id_: str = "a-command") -> asyncio.Task[Child]:
+    async def start(self, id_: str = "a-command") -> asyncio.Task[SpawnedChild]:
         """Ask it for a command, and take the request."""
         null = os.open(os.devnull, os.O_RDWR)
-        child = Child(self.keeping, id_)
+        child = SpawnedChild(self.keeping, id_)
         run = self.keeping.run(child, ["/bin/true"], {}, (null, null), limit=10, cwd="/")
         task = asyncio.create_task(run)
         await asyncio.sleep(0)
@@ -162,7 +168,7 @@ async def test_a_server_that_goes_away_loses_its_commands(server: Hostile) -> No
     server.socket.close()
     with pytest.raises(ToolError, match="was killed"):
         await task
-    another = Child(server.keeping, "another")
+    another = SpawnedChild(server.keeping, "another")
     with pytest.raises(ServerLostError):
         await server.keeping.run(another, ["/bin/true"], {}, (), limit=10, cwd="/")
 

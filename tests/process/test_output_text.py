@@ -15,7 +15,7 @@ from clawkit.process.output_text import (
     HELD_MAX,
     SIDE,
     News,
-    Page,
+    OutputPage,
     clean,
     news,
     page,
@@ -293,7 +293,7 @@ async def test_a_page_has_the_lines_asked_for(
     result = await page(Held(data), offset, limit, 100)
     lines = len(text.split("\n")) if text else 0
     counted = (len(data), data.count(b"\n"))
-    assert result == Page(text, first, lines, 4, False, next_offset, counted)
+    assert result == OutputPage(text, first, lines, 4, False, next_offset, counted)
 
 
 async def test_without_numbers_the_last_200_lines_are_the_page() -> None:
@@ -306,7 +306,9 @@ async def test_without_numbers_the_last_200_lines_are_the_page() -> None:
 
 async def test_output_without_bytes_has_no_lines() -> None:
     for offset in (None, 0, 5):
-        assert await page(Held(b""), offset, None, 10) == Page("", 0, 0, 0, False, None, (0, 0))
+        assert await page(Held(b""), offset, None, 10) == OutputPage(
+            "", 0, 0, 0, False, None, (0, 0)
+        )
 
 
 async def test_lines_that_do_not_fit_are_on_the_next_page() -> None:

@@ -13,7 +13,7 @@ from tests.process.tables import table
 from clawkit.process import preflight
 
 
-def check_javascript(text: str) -> preflight.Finding | None:
+def check_javascript(text: str) -> preflight.ScriptFinding | None:
     return preflight.check_javascript(text.encode())
 
 

@@ -15,7 +15,7 @@ from tests.process.tables import table
 from clawkit.process import preflight
 
 
-def check_python(text: str) -> preflight.Finding | None:
+def check_python(text: str) -> preflight.ScriptFinding | None:
     return preflight.check_python(text.encode())
 
 

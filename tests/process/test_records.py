@@ -17,7 +17,7 @@ from tests.process.started import KEY, make, until
 
 from clawkit.process import process_table, records
 from clawkit.process.protocols import LOST, Exit
-from clawkit.process.records import Record
+from clawkit.process.records import CommandRecord
 
 ENDED = make(pid=2**31 - 1, started=1.0)
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
@@ -30,7 +30,7 @@ def folder(tmp_path: Path) -> Path:
     return place
 
 
-def read(folder: Path) -> list[Record]:
+def read(folder: Path) -> list[CommandRecord]:
     return list(records.read_all(str(folder)))
 
 

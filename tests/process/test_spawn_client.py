@@ -16,7 +16,7 @@ from tests.process.watching import alive, halt, keepers, open_handles, own, stat
 from clawkit.errors import ToolError
 from clawkit.process import spawn_client as keeps
 from clawkit.process.protocols import LOST
-from clawkit.process.spawn_client import Child, SpawnClient
+from clawkit.process.spawn_client import SpawnClient, SpawnedChild
 
 pytestmark = pytest.mark.usefixtures("no_loose_ends")
 BASH = "/bin/bash"
@@ -40,11 +40,11 @@ def fds(tmp_path: Path) -> Iterator[Sequence[int]]:
 
 async def run(
     keeping: SpawnClient, fds: Sequence[int], id_: str, text: str, **options: Any
-) -> Child:
+) -> SpawnedChild:
     env = options.pop("env", {"PATH": os.environ["PATH"]})
     argv = (BASH, "-c", text)
     id_ = own(id_)
-    child = Child(keeping, id_, options.pop("detached", ""))
+    child = SpawnedChild(keeping, id_, options.pop("detached", ""))
     variables = {**env, "CLAWKIT_COMMAND": id_}
     return await keeping.run(child, argv, variables, fds, limit=1000, **options)
 
@@ -61,9 +61,9 @@ async def test_a_program_is_started_and_its_end_is_told(
 
 async def test_what_cannot_be_started_is_told(keeping: SpawnClient, fds: Sequence[int]) -> None:
     with pytest.raises(ToolError, match="no such file"):
-        await keeping.run(Child(keeping, "a"), ("/no/such/shell",), {}, fds, limit=10)
+        await keeping.run(SpawnedChild(keeping, "a"), ("/no/such/shell",), {}, fds, limit=10)
     with pytest.raises(ToolError, match="permission denied"):
-        await keeping.run(Child(keeping, "b"), ("/etc/passwd",), {}, fds, limit=10)
+        await keeping.run(SpawnedChild(keeping, "b"), ("/etc/passwd",), {}, fds, limit=10)
     assert (await (await run(keeping, fds, "c", "exit 4")).ended).code == 4
 
 
@@ -233,7 +233,9 @@ async def test_a_start_that_is_cancelled_and_fails_later_is_nobodys_concern(
     [keeper] = keepers(os.getpid())
     for id_, argv in (("a", ("/no/such/shell",)), ("b", (BASH, "-c", "\0"))):
         await halt(keeper)
-        starting = asyncio.create_task(keeping.run(Child(keeping, id_), argv, {}, fds, limit=10))
+        starting = asyncio.create_task(
+            keeping.run(SpawnedChild(keeping, id_), argv, {}, fds, limit=10)
+        )
         await asyncio.sleep(0.01)
         starting.cancel()
         await asyncio.wait({starting})

@@ -18,7 +18,7 @@ import pytest
 from tests.sandbox.daemons import Daemon
 
 from clawkit.config.sections.sandbox import Docker
-from clawkit.config.sections.sandbox import Sandbox as Settings
+from clawkit.config.sections.sandbox import SandboxSettings as Settings
 from clawkit.fs.local import LocalFileSystem
 from clawkit.process.protocols import Exit, Launch, Running
 from clawkit.sandbox.container import ContainerSandbox

@@ -10,7 +10,7 @@ from typing import Any
 from tests.contracts.exec_host import Ground
 from tests.contracts.test_exec_host import LocalGround
 
-from clawkit.config.sections.sandbox import Sandbox as Settings
+from clawkit.config.sections.sandbox import SandboxSettings as Settings
 from clawkit.fs.local import LocalFileSystem
 from clawkit.process.protocols import NO_GRANTS, ExecHost, Exit, Grants, Launch, Running
 from clawkit.sandbox.local import Backend, LocalSandbox

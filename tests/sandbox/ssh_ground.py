@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from clawkit.config.sections.sandbox import Access, Ssh
-from clawkit.config.sections.sandbox import Sandbox as Settings
+from clawkit.config.sections.sandbox import SandboxSettings as Settings
 from clawkit.fs.local import LocalFileSystem
 from clawkit.fs.protected_files import Protection
 from clawkit.sandbox.paths import SandboxContext, SandboxPaths

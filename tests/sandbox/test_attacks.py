@@ -18,8 +18,8 @@ from msgspec.structs import replace
 from tests.process.watching import alive, new_marker, until
 from tests.sandbox.local_ground import Box, open_sandbox
 
-from clawkit.config.sections.sandbox import Limits
-from clawkit.config.sections.sandbox import Sandbox as Settings
+from clawkit.config.sections.sandbox import SandboxLimits
+from clawkit.config.sections.sandbox import SandboxSettings as Settings
 from clawkit.process import landlock
 from clawkit.process.protocols import Grants
 from clawkit.sandbox.local import Backend, probe_bwrap
@@ -545,7 +545,7 @@ async def test_a_fork_bomb_is_ended(box: Box) -> None:
 
 
 async def test_limits_of_files_and_memory_hold(backend: Backend, ground: Ground) -> None:
-    settings = replace(Settings(), limits=Limits(memory_mb=400, file_mb=1))
+    settings = replace(Settings(), limits=SandboxLimits(memory_mb=400, file_mb=1))
     sandbox = open_sandbox(backend, ground.workspace, ground.state, ground.home, settings)
     box = Box(sandbox, ground.workspace)
     try:

@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from clawkit.config.sections.sandbox import Docker, Sandbox, Ulimit
+from clawkit.config.sections.sandbox import Docker, SandboxSettings, Ulimit
 from clawkit.fs.local import LocalFileSystem
 from clawkit.sandbox import engine
 from clawkit.sandbox.engine import (
+    ContainerPlan,
     EngineName,
-    Plan,
     check_image,
     make_name,
     make_plan,
@@ -42,7 +42,7 @@ def plan(
     access: Any = "rw",
     user: str = "7:8",
     **docker: Any,
-) -> Plan:
+) -> ContainerPlan:
     return plan_of(place / "ws", place, engine=engine, access=access, user=user, **docker)
 
 
@@ -54,7 +54,7 @@ def plan_of(
     access: Any = "rw",
     user: str = "7:8",
     **docker: Any,
-) -> Plan:
+) -> ContainerPlan:
     context = SandboxContext(
         workspace=str(workspace),
         state=str(place / "state"),
@@ -62,7 +62,7 @@ def plan_of(
         spool_dir="",
         files=lambda _mounts: LocalFileSystem(str(workspace)),
     )
-    settings = Sandbox(mode="all", workspace_access=access, docker=Docker(**docker))
+    settings = SandboxSettings(mode="all", workspace_access=access, docker=Docker(**docker))
     paths = SandboxPaths(settings, context, "agent:main", engine)
     paths.get_ready()
     return make_plan(engine, paths, link=str(place / "link"), user=user)

@@ -10,7 +10,7 @@ import pytest
 from tests.sandbox.patient import open_patient_kit
 
 from clawkit.agent_session import Agent
-from clawkit.approvals.protocols import Admitted, Gate, Request, Waiting
+from clawkit.approvals.protocols import Admitted, ExecGate, ExecRequest, Waiting
 from clawkit.runtime import Toolkit
 from clawkit.sandbox.confinement import choose
 from clawkit.testing.answers import ScriptedModel
@@ -28,9 +28,9 @@ async def ready(_scripts: object) -> None:
 
 async def admit(kit: Toolkit, command: str) -> str:
     """Where a command would run."""
-    gate: Any = kit.run.services[Gate]
+    gate: Any = kit.run.services[ExecGate]
     env = {"PATH": "/usr/local/bin:/usr/bin:/bin", "HOME": str(Path.home())}
-    request = Request(command, kit.workspace, env, wanted="auto")
+    request = ExecRequest(command, kit.workspace, env, wanted="auto")
     admitted: Admitted | Waiting = await gate.admit(request, ready)
     assert isinstance(admitted, Admitted)
     assert admitted.hold is not None
@@ -112,9 +112,9 @@ async def test_a_configuration_in_the_workspace_stays_as_it_is(
 
 @pytest.mark.parametrize("workspace", ["/", "/usr", "/home"])
 def test_a_directory_of_the_system_is_not_a_sandbox(workspace: str, tmp_path: Path) -> None:
-    from clawkit.config.sections.sandbox import Sandbox
+    from clawkit.config.sections.sandbox import SandboxSettings
 
-    found = choose(Sandbox(), workspace=workspace, state=str(tmp_path))
+    found = choose(SandboxSettings(), workspace=workspace, state=str(tmp_path))
     assert found.backend is None
     assert "change the system" in found.reason
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from tests.sandbox.local_ground import open_sandbox
 
-from clawkit.config.sections.sandbox import Sandbox as Settings
+from clawkit.config.sections.sandbox import SandboxSettings as Settings
 from clawkit.process import landlock
 from clawkit.sandbox import paths
 from clawkit.sandbox.paths import secret_paths

@@ -15,21 +15,21 @@ from clawkit.sandbox.file_sync import (
     DIRECTORY,
     MAX_ENTRIES,
     MAX_FILE,
-    Entry,
+    FileState,
     Mirror,
-    Plan,
+    SyncPlan,
     check_manifest,
     explain_link,
 )
 from clawkit.sandbox.ssh_connection import convert
 
 
-def file(text: str, mode: int = 0o644) -> Entry:
-    return Entry("file", mode, len(text), hashlib.sha256(text.encode()).hexdigest())
+def file(text: str, mode: int = 0o644) -> FileState:
+    return FileState("file", mode, len(text), hashlib.sha256(text.encode()).hexdigest())
 
 
-def link(target: str) -> Entry:
-    return Entry("link", target=target)
+def link(target: str) -> FileState:
+    return FileState("link", target=target)
 
 
 A, B, C = file("a"), file("b"), file("c")
@@ -74,14 +74,14 @@ ASIDE = f"f.remote-conflict-{C.sha256[:8]}"
     ],
 )
 def test_what_changed_on_one_side_is_copied_and_on_both_is_a_conflict(
-    base: dict[str, Entry],
-    local: dict[str, Entry],
-    remote: dict[str, Entry],
-    to_local: dict[str, Entry | None],
-    to_remote: dict[str, Entry | None],
+    base: dict[str, FileState],
+    local: dict[str, FileState],
+    remote: dict[str, FileState],
+    to_local: dict[str, FileState | None],
+    to_remote: dict[str, FileState | None],
     conflicts: int,
 ) -> None:
-    done = Plan(base, local, remote)
+    done = SyncPlan(base, local, remote)
     assert dict(done.to_local) == to_local
     assert dict(done.to_remote) == to_remote
     assert len(done.conflicts) == conflicts
@@ -90,7 +90,7 @@ def test_what_changed_on_one_side_is_copied_and_on_both_is_a_conflict(
 def test_deletions_come_first_and_directories_before_their_files() -> None:
     base = {"a": DIRECTORY, "a/b": DIRECTORY, "a/b/f": A, "x": A}
     local = {"a": B, "x": DIRECTORY, "x/y": DIRECTORY, "x/y/f": C}
-    steps = Plan(base, local, base).to_remote
+    steps = SyncPlan(base, local, base).to_remote
     assert [(path, entry and entry.kind) for path, entry in steps] == [
         ("x", None),
         ("a/b/f", None),
@@ -106,7 +106,7 @@ def test_deletions_come_first_and_directories_before_their_files() -> None:
 def test_with_the_remote_side_as_base_it_becomes_what_the_local_one_is() -> None:
     local = {"f": B, "d": DIRECTORY, "d/g": A, "x": A}
     remote = {"f": C, "theirs": A, "x": DIRECTORY, "x/y": A}
-    done = Plan(remote, local, remote)
+    done = SyncPlan(remote, local, remote)
     assert done.to_local == []
     assert not done.conflicts
     now = {**remote, **dict(done.to_remote)}
@@ -116,7 +116,7 @@ def test_with_the_remote_side_as_base_it_becomes_what_the_local_one_is() -> None
 
 def test_what_is_refused_stays_open_with_all_that_is_in_it() -> None:
     remote = {".git": DIRECTORY, ".git/config": A, ".git/HEAD": B, "f": C}
-    done = Plan({}, {}, remote)
+    done = SyncPlan({}, {}, remote)
     done.refuse(lambda path, _: "no" if path == ".git" else "")
     assert dict(done.to_local) == {"f": C}
     assert set(done.conflicts) == {".git", ".git/config", ".git/HEAD"}
@@ -124,7 +124,7 @@ def test_what_is_refused_stays_open_with_all_that_is_in_it() -> None:
 
 
 def test_the_remote_version_is_not_overwritten_when_it_could_not_be_kept() -> None:
-    done = Plan({"f": A}, {"f": B}, {"f": C})
+    done = SyncPlan({"f": A}, {"f": B}, {"f": C})
     done.refuse(lambda path, _: "no" if path == ASIDE else "")
     assert (done.to_local, done.to_remote) == ([], [])
     assert done.next_base() == {"f": A}
@@ -133,14 +133,14 @@ def test_the_remote_version_is_not_overwritten_when_it_could_not_be_kept() -> No
 def test_what_both_hold_is_the_next_base_and_what_differs_is_as_it_was() -> None:
     base = {"same": A, "gone": A, "open": A}
     local, remote = {"same": B, "open": B, "new": C}, {"same": B, "open": C, "new": C}
-    done = Plan(base, local, remote)
+    done = SyncPlan(base, local, remote)
     done.leave({"open", *(path for path, _ in done.to_local)})
     assert done.next_base() == {"same": B, "open": A, "new": C}
 
 
 def test_what_one_side_could_not_read_is_left_as_it_was_with_all_that_is_in_it() -> None:
     base = {"d": DIRECTORY, "d/f": A, "dx": A, "f": A}
-    done = Plan(base, {"d": DIRECTORY, "dx": B}, {"d": DIRECTORY, "d/f": C}, {"d", "f"})
+    done = SyncPlan(base, {"d": DIRECTORY, "dx": B}, {"d": DIRECTORY, "d/f": C}, {"d", "f"})
     assert (done.to_local, done.to_remote) == ([], [("dx", B)])
     assert done.next_base() == {**base, "dx": B}
 
@@ -162,9 +162,9 @@ def test_links_out_of_the_workspace_are_refused(path: str, target: str, is_refus
     assert bool(explain_link(path, link(target))) == is_refused
 
 
-def check(raw: Any) -> dict[str, Entry]:
+def check(raw: Any) -> dict[str, FileState]:
     """As what comes over a connection."""
-    found = convert(raw, dict[str, Entry])
+    found = convert(raw, dict[str, FileState])
     check_manifest(found)
     return found
 
@@ -262,7 +262,7 @@ def test_steps_make_a_copy_what_it_is_to_be(root: Path) -> None:
     mirror.scan()
     wanted = {"new": DIRECTORY, "new/f": B, "kept": file("c", 0o755), "l": link("new")}
     have = mirror.scan()
-    steps = Plan(have, have, wanted).to_local
+    steps = SyncPlan(have, have, wanted).to_local
     assert mirror.apply(steps, {"new/f": b"b", "kept": b"c"}) == {}
     assert mirror.scan() == wanted
     assert (root / "kept").stat().st_mode & 0o777 == 0o700

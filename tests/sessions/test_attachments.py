@@ -20,7 +20,7 @@ from clawkit.sessions.attachments import (
     write_attachments,
 )
 from clawkit.sessions.encode import encode
-from clawkit.sessions.subagent_protocols import Attachment, Outcome, Run
+from clawkit.sessions.subagent_protocols import Attachment, RunOutcome, SubagentRun
 
 LIMITS = Attachments(max_files=3, max_file_bytes=10, max_total_bytes=15)
 
@@ -121,9 +121,9 @@ def test_files_are_private_and_named_in_a_manifest(tmp_path: Path) -> None:
         "mimeType": "text/csv",
     }
     assert len(listed["sha256"]) == 64
-    run = Run("r", "s", "requester", "root", "", "label", "task", attachments=str(place))
+    run = SubagentRun("r", "s", "requester", "root", "", "label", "task", attachments=str(place))
     for _ in range(2):
-        wind_up(run, Outcome("completed"))
+        wind_up(run, RunOutcome("completed"))
     assert not place.exists()
 
 

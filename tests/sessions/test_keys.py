@@ -11,59 +11,62 @@ import apsw
 import pytest
 
 from clawkit.errors import NotFoundError, ToolAuthorizationError, ToolInputError
-from clawkit.sessions.keys import Key, child_key, kind_of, parse_key, resolve
+from clawkit.sessions.keys import SessionKey, child_key, kind_of, parse_key, resolve
 from clawkit.sessions.protocols import Filter, Session, Visible
 from clawkit.sessions.store import SessionStore
 
 U1 = "1b9f0e16-4b89-4cf0-9fb2-29b578dcf838"
 U2 = "2ed733f9-4f6d-467e-9f51-6322aa2c2615"
 
-KEYS: list[tuple[str, Key]] = [
-    ("agent:a:main", Key("a", "main", "main")),
-    ("agent:a:work", Key("a", "work", "other")),
-    ("main", Key("", "main", "main")),
+KEYS: list[tuple[str, SessionKey]] = [
+    ("agent:a:main", SessionKey("a", "main", "main")),
+    ("agent:a:work", SessionKey("a", "work", "other")),
+    ("main", SessionKey("", "main", "main")),
     (
         "agent:a:telegram:group:-100",
-        Key("a", "telegram:group:-100", "group", "telegram", "-100"),
+        SessionKey("a", "telegram:group:-100", "group", "telegram", "-100"),
     ),
     (
         "agent:a:matrix:group:!room:host",
-        Key("a", "matrix:group:!room:host", "group", "matrix", "!room:host"),
+        SessionKey("a", "matrix:group:!room:host", "group", "matrix", "!room:host"),
     ),
-    ("agent:a:discord:channel:77", Key("a", "discord:channel:77", "group", "discord", "77")),
+    ("agent:a:discord:channel:77", SessionKey("a", "discord:channel:77", "group", "discord", "77")),
     (
         "agent:a:discord:channel:77:thread:9",
-        Key("a", "discord:channel:77:thread:9", "group", "discord", "77", "9"),
+        SessionKey("a", "discord:channel:77:thread:9", "group", "discord", "77", "9"),
     ),
     (
         "agent:a:telegram:group:-1:topic:5",
-        Key("a", "telegram:group:-1:topic:5", "group", "telegram", "-1", "5"),
+        SessionKey("a", "telegram:group:-1:topic:5", "group", "telegram", "-1", "5"),
     ),
-    ("agent:a:main:thread:3", Key("a", "main:thread:3", "other", thread="3")),
-    ("agent:a:signal:direct:+49", Key("a", "signal:direct:+49", "other", "signal", "+49")),
-    ("agent:a:slack:acme:dm:u1", Key("a", "slack:acme:dm:u1", "other", "slack", "u1")),
-    (f"agent:a:subagent:{U1}", Key("a", f"subagent:{U1}", "other", depth=1)),
+    ("agent:a:main:thread:3", SessionKey("a", "main:thread:3", "other", thread="3")),
+    ("agent:a:signal:direct:+49", SessionKey("a", "signal:direct:+49", "other", "signal", "+49")),
+    ("agent:a:slack:acme:dm:u1", SessionKey("a", "slack:acme:dm:u1", "other", "slack", "u1")),
+    (f"agent:a:subagent:{U1}", SessionKey("a", f"subagent:{U1}", "other", depth=1)),
     (
         f"agent:a:subagent:{U1}:subagent:{U2}",
-        Key("a", f"subagent:{U1}:subagent:{U2}", "other", depth=2),
+        SessionKey("a", f"subagent:{U1}:subagent:{U2}", "other", depth=2),
     ),
-    ("cron:daily", Key("", "cron:daily", "cron")),
-    ("cron:daily:run:7", Key("", "cron:daily:run:7", "cron")),
-    ("agent:a:cron:daily:run:7", Key("a", "cron:daily:run:7", "cron")),
-    (f"hook:{U1}", Key("", f"hook:{U1}", "hook")),
-    (f"agent:a:hook:{U1}", Key("a", f"hook:{U1}", "hook")),
-    ("node-phone", Key("", "node-phone", "node")),
-    ("agent:a:node-phone", Key("a", "node-phone", "node")),
+    ("cron:daily", SessionKey("", "cron:daily", "cron")),
+    ("cron:daily:run:7", SessionKey("", "cron:daily:run:7", "cron")),
+    ("agent:a:cron:daily:run:7", SessionKey("a", "cron:daily:run:7", "cron")),
+    (f"hook:{U1}", SessionKey("", f"hook:{U1}", "hook")),
+    (f"agent:a:hook:{U1}", SessionKey("a", f"hook:{U1}", "hook")),
+    ("node-phone", SessionKey("", "node-phone", "node")),
+    ("agent:a:node-phone", SessionKey("a", "node-phone", "node")),
     # What only looks like one of them.
-    ("agent:a:telegram:group:", Key("a", "telegram:group:", "other")),
-    ("agent:a:x:group:subagent:y", Key("a", "x:group:subagent:y", "group", "x", "subagent:y")),
-    ("agent:a:subagent:", Key("a", "subagent:", "other")),
-    ("agent:a:nodes", Key("a", "nodes", "other")),
+    ("agent:a:telegram:group:", SessionKey("a", "telegram:group:", "other")),
+    (
+        "agent:a:x:group:subagent:y",
+        SessionKey("a", "x:group:subagent:y", "group", "x", "subagent:y"),
+    ),
+    ("agent:a:subagent:", SessionKey("a", "subagent:", "other")),
+    ("agent:a:nodes", SessionKey("a", "nodes", "other")),
 ]
 
 
 @pytest.mark.parametrize(("key", "said"), KEYS, ids=[key[:60] for key, _ in KEYS])
-def test_a_key_says_what_its_session_is(key: str, said: Key) -> None:
+def test_a_key_says_what_its_session_is(key: str, said: SessionKey) -> None:
     assert parse_key(key) == said
 
 

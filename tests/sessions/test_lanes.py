@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import pytest
 
 from clawkit.errors import ConflictError, ToolError
-from clawkit.sessions.lanes import Lane, Lanes, Limits, Mode, Slots
+from clawkit.sessions.lanes import Lane, LaneLimits, Lanes, Mode, Slots
 
 
 class Turn:
@@ -278,7 +278,7 @@ async def test_a_failure_nobody_waits_for_is_logged(caplog: pytest.LogCaptureFix
 
 
 async def test_a_full_queue_says_so() -> None:
-    model, limits = Model(), Limits(cap=2)
+    model, limits = Model(), LaneLimits(cap=2)
     futures = [model.lane.post(each, "followup", limits) for each in ("go",)]
     await model.until(1)
     futures += [model.lane.post(each, "followup", limits) for each in "ab"]
@@ -303,7 +303,7 @@ async def test_closing_ends_all_and_tells_everybody() -> None:
 
 
 async def test_closing_a_lane_that_waits_for_its_slot() -> None:
-    slots, limits = Slots(), Limits(max_turns=1)
+    slots, limits = Slots(), LaneLimits(max_turns=1)
     one, two = Model(slots), Model(slots)
     first = one.lane.post("one", "followup", limits)
     await one.until(1)
@@ -349,7 +349,7 @@ async def test_no_more_turns_than_allowed_over_all_and_per_agent() -> None:
     for agent, cap in caps.items():
         for _ in range(5):
             each = lane(agent)
-            limits = Limits(max_turns=4, max_agent_turns=cap)
+            limits = LaneLimits(max_turns=4, max_agent_turns=cap)
             futures += [each.post(number, "followup", limits) for number in range(8)]
     await asyncio.gather(*futures)
     assert (most["a"], most["b"], most["all"]) == (1, 2, 4)
@@ -371,7 +371,9 @@ async def test_nobody_starves(seed: int) -> None:
         return Lane(turn, lambda _: False, lambda _: False, f"agent{number % 2}", slots)
 
     lanes = [lane(number) for number in range(6)]
-    limits = Limits(max_turns=chance.choice([1, 2, 3]), max_agent_turns=chance.choice([None, 2]))
+    limits = LaneLimits(
+        max_turns=chance.choice([1, 2, 3]), max_agent_turns=chance.choice([None, 2])
+    )
     futures = [each.post(turn, "followup", limits) for turn in range(6) for each in lanes]
     await asyncio.gather(*futures)
     assert len(order) == 36
@@ -383,7 +385,7 @@ async def test_nobody_starves(seed: int) -> None:
 
 
 async def test_a_turn_that_waits_for_another_gives_its_slot_away() -> None:
-    slots, limits = Slots(), Limits(max_turns=1)
+    slots, limits = Slots(), LaneLimits(max_turns=1)
     inner: Lane[int, str] = Lane(
         lambda _items: asyncio.sleep(0, "inner"),
         lambda _: False,
@@ -405,7 +407,7 @@ async def test_a_turn_that_waits_for_another_gives_its_slot_away() -> None:
 
 
 async def test_a_slot_that_is_not_wanted_any_more_goes_to_the_next() -> None:
-    slots, limits = Slots(), Limits(max_turns=1)
+    slots, limits = Slots(), LaneLimits(max_turns=1)
     await slots.take("a", limits)
     gives_up = asyncio.ensure_future(slots.take("a", limits))
     waits = asyncio.ensure_future(slots.take("a", limits))

@@ -15,7 +15,7 @@ from clawkit.content import Assistant, Message, Summary, Text, Thinking, ToolRes
 from clawkit.errors import ToolInputError
 from clawkit.redact import Redactor
 from clawkit.sessions.encode import encode
-from clawkit.sessions.protocols import Hit, Session, Visible
+from clawkit.sessions.protocols import MessageHit, Session, Visible
 from clawkit.sessions.search import BATCH_CHARS, BATCH_MESSAGES, FEW, SNIPPET, read_query
 from clawkit.sessions.store import SessionStore
 
@@ -37,7 +37,9 @@ def say(store: SessionStore, name: str, *texts: str, agent: str = "main") -> Ses
     return found
 
 
-def find(store: SessionStore, query: str, visible: Visible = ALL, limit: int = 10) -> list[Hit]:
+def find(
+    store: SessionStore, query: str, visible: Visible = ALL, limit: int = 10
+) -> list[MessageHit]:
     return list(store.search(query, visible, limit).hits)
 
 

@@ -17,8 +17,8 @@ from clawkit.sessions.store import SessionStore
 from clawkit.sessions.visibility import (
     Mode,
     Requester,
+    SessionTarget,
     Sight,
-    Target,
     all_visible,
     may_see,
     takes_part,
@@ -26,15 +26,15 @@ from clawkit.sessions.visibility import (
 
 # Who is asked about, seen from the session `me` of the agent `a`.
 TARGETS = {
-    "itself": Target("me", "agent:a:me", "a"),
-    "child": Target("c", "agent:a:c", "a", ("me", "m")),
-    "grandchild": Target("g", "agent:a:g", "a", ("c", "me")),
-    "sibling": Target("s", "agent:a:s", "a", ("m",)),
-    "main": Target("m", "agent:a:main", "a"),
+    "itself": SessionTarget("me", "agent:a:me", "a"),
+    "child": SessionTarget("c", "agent:a:c", "a", ("me", "m")),
+    "grandchild": SessionTarget("g", "agent:a:g", "a", ("c", "me")),
+    "sibling": SessionTarget("s", "agent:a:s", "a", ("m",)),
+    "main": SessionTarget("m", "agent:a:main", "a"),
     # The key looks like that of a child; the lineage says otherwise.
-    "impostor": Target("i", "agent:a:subagent:me:subagent:x", "a"),
-    "foreign child": Target("f", "agent:b:f", "b", ("me",)),
-    "foreign": Target("o", "agent:b:main", "b"),
+    "impostor": SessionTarget("i", "agent:a:subagent:me:subagent:x", "a"),
+    "foreign child": SessionTarget("f", "agent:b:f", "b", ("me",)),
+    "foreign": SessionTarget("o", "agent:b:main", "b"),
 }
 ME = Requester("me", "agent:a:me", "a")
 MAIN = Requester("m", "agent:a:main", "a")
@@ -172,7 +172,7 @@ _requesters = st.builds(
     st.integers(0, 2),
 )
 _targets = st.builds(
-    Target,
+    SessionTarget,
     st.sampled_from(_IDS),
     st.sampled_from(("agent:a:me", "agent:a:main", "agent:a:q", "agent:b:z")),
     st.sampled_from(_AGENTS),
@@ -195,7 +195,7 @@ _LOOSER: dict[Mode, tuple[Mode, ...]] = {
 
 @given(_requesters, _targets, _sights, st.data())
 def test_a_tighter_setting_never_shows_more(
-    who: Requester, target: Target, tight: Sight, data: st.DataObject
+    who: Requester, target: SessionTarget, tight: Sight, data: st.DataObject
 ) -> None:
     loose = replace(
         tight,
@@ -212,7 +212,7 @@ def test_a_tighter_setting_never_shows_more(
 
 @given(_requesters, _targets, _sights)
 def test_a_refusal_names_the_setting_to_change(
-    who: Requester, target: Target, sight: Sight
+    who: Requester, target: SessionTarget, sight: Sight
 ) -> None:
     why = may_see(who, target, sight)
     assert not why or "tools." in why or "agents.defaults.sandbox." in why
@@ -254,7 +254,7 @@ def test_lists_show_what_the_decision_allows(store: SessionStore) -> None:
                                 for each in every
                                 if not may_see(
                                     asker,
-                                    Target(each.id, each.key, each.agent, lineage[each.id]),
+                                    SessionTarget(each.id, each.key, each.agent, lineage[each.id]),
                                     sight,
                                 )
                             }

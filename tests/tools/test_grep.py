@@ -10,7 +10,7 @@ import pytest
 from clawkit.core.context import Context, Scope
 from clawkit.core.result import Result
 from clawkit.core.tool import Effect
-from clawkit.fs.protocols import Found, Grep, Hits
+from clawkit.fs.protocols import FileHits, Grep, SearchResult
 from clawkit.process import landlock
 from clawkit.testing import check_tool, open_kit
 from clawkit.tools.grep import TOOL, Params, _notes
@@ -298,7 +298,7 @@ async def test_what_no_program_can_be_given_is_refused(place: Path, params: dict
 
 
 def test_without_ripgrep_the_notice_names_the_syntax() -> None:
-    found = Found((Hits("a.txt"),), 1, "", "python")
+    found = SearchResult((FileHits("a.txt"),), 1, "", "python")
     assert [*_notes(Grep("two"), found, 1)] == [
         "ripgrep is not available: the pattern was used as a Python regular expression"
     ]

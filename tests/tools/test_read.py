@@ -40,7 +40,7 @@ from clawkit.tools._show import (
     MIN_PAGE_BYTES,
     PAGE_BYTES,
     PAGE_LINES,
-    View,
+    FileView,
     page_bytes,
     show_text,
 )
@@ -755,7 +755,7 @@ async def test_a_file_that_is_replaced_while_it_is_read_stays_the_one_that_was_o
 async def test_a_file_that_gets_shorter_is_told() -> None:
     file = HeldFile(b"what is left\n")
     file.info = replace(file.info, size=100)
-    result = await show_text(file, b"what is left\n", UTF8, View("f"))
+    result = await show_text(file, b"what is left\n", UTF8, FileView("f"))
     assert result.as_text() == "what is left\n\n[the file was truncated while it was being read]"
 
 

@@ -14,7 +14,7 @@ from clawkit.config.modelref import parse_ref
 from clawkit.core.context import Scope
 from clawkit.core.result import Result
 from clawkit.runtime import Toolkit
-from clawkit.sessions.protocols import Plan, Step
+from clawkit.sessions.protocols import Plan, PlannedStep
 from clawkit.testing import check_tool, open_kit
 from clawkit.tools.update_plan import MAX_STEPS, TOOL
 
@@ -47,11 +47,11 @@ async def test_the_plan_is_kept_and_each_call_replaces_it(tmp_path: Path) -> Non
             "plan": [step("look", "in_progress"), step("fix", "pending")],
             "explanation": "why",
         }
-        assert plan_of(kit).steps == (Step("look", "in_progress"), Step("fix"))
+        assert plan_of(kit).steps == (PlannedStep("look", "in_progress"), PlannedStep("fix"))
         assert plan_of(kit).explanation == "why"
         second = await update(kit, step("look", "completed"))
         assert second.as_text() == "Plan updated: 1 of 1 steps completed"
-        assert plan_of(kit).steps == (Step("look", "completed"),)
+        assert plan_of(kit).steps == (PlannedStep("look", "completed"),)
         assert plan_of(kit).explanation == ""
 
 
@@ -81,7 +81,7 @@ async def test_a_plan_that_makes_no_sense_is_refused_and_the_old_one_stays(
         result = await kit.call("update_plan", params)
         assert result.details["code"] == 400
         assert message in result.details["error"]
-        assert plan_of(kit).steps == (Step("old"),)
+        assert plan_of(kit).steps == (PlannedStep("old"),)
 
 
 @pytest.mark.parametrize("name", ["update_plan", "progress_card"])

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from clawkit.core.call import CallRequest, Run, call
 from clawkit.core.result import Result
 from clawkit.fs.local import LocalFileSystem
-from clawkit.fs.protocols import Change, Changed, File, FileSystem
+from clawkit.fs.protocols import Change, Changed, FileSystem, OpenFile
 from clawkit.fs.read_versions import ReadVersions
 from clawkit.lsp.protocols import Diagnostics, Edited, Problems
 from clawkit.redact import Redactor
@@ -204,7 +204,7 @@ class RottenDisk:
         self._files = files
 
     @asynccontextmanager
-    async def open(self, path: str) -> AsyncIterator[File]:
+    async def open(self, path: str) -> AsyncIterator[OpenFile]:
         async with self._files.open(path) as file:
             yield file
 

@@ -19,7 +19,7 @@ from clawkit.models.protocols import Facts
 from clawkit.process import process_table
 from clawkit.testing import ScriptedModel, call
 from clawkit.ui import commands
-from clawkit.ui.paint import Row
+from clawkit.ui.paint import PaintedRow
 from clawkit.ui.session import ChatSession, TypedCallApprover, _typed_by_person
 
 
@@ -49,7 +49,7 @@ class Chat(ChatSession):
     def hear_results(self) -> None:
         self.text += "results\n"
 
-    def rows(self, rows: Sequence[Row]) -> None:
+    def rows(self, rows: Sequence[PaintedRow]) -> None:
         self.text += "".join(f"{row.text}\n" for row in rows)
 
     def show_call(self, event: Mapping[str, Any]) -> None:

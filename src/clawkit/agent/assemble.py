@@ -17,7 +17,7 @@ from msgspec import Struct, structs
 
 from clawkit.config.model import Config
 from clawkit.core.approval import Ask, Deny
-from clawkit.core.catalog import CATALOG, Entry, canonical
+from clawkit.core.catalog import CATALOG, CatalogEntry, canonical
 from clawkit.core.context import Context, InForce, Scope
 from clawkit.core.params import advertised
 from clawkit.core.tool import (
@@ -165,7 +165,7 @@ def _assemble(inputs: _Inputs) -> Assembly:
     return Assembly(tools, sources, decision, rules, warnings)
 
 
-def load_tool(entry: Entry, config: Config, scope: Scope) -> Tool | str:
+def load_tool(entry: CatalogEntry, config: Config, scope: Scope) -> Tool | str:
     """The tool of a module, or the reason why this run does not have it: its `TOOL`, or the result
     of its `make_tool(config, scope)`."""
     module = importlib.import_module(entry.module)
@@ -174,7 +174,7 @@ def load_tool(entry: Entry, config: Config, scope: Scope) -> Tool | str:
     return built
 
 
-def _withhold(entry: Entry, config: Config, scope: Scope) -> str:
+def _withhold(entry: CatalogEntry, config: Config, scope: Scope) -> str:
     """Why a tool that changes files is not offered; empty if it is."""
     if entry.id not in ("write", "edit", "apply_patch") or not scope.sandboxed:
         return ""

@@ -19,16 +19,16 @@ from msgspec import Struct, field
 from clawkit.agent import events
 from clawkit.agent.compact import (
     CHARS_PER_TOKEN,
+    CompactionSettings,
     PrunedHistory,
     check_last,
     compact,
     estimate,
     is_due,
 )
-from clawkit.agent.compact import Settings as Compaction
 from clawkit.agent.events import Ended, Event, Relay, Tell, TurnEnded, no_listener
 from clawkit.config.model import Config
-from clawkit.config.sections.agents import Agent
+from clawkit.config.sections.agents import AgentSettings
 from clawkit.config.sections.shared import Thinking as Level
 from clawkit.content import (
     Assistant,
@@ -83,7 +83,7 @@ ENDS_TURN = "endsTurn"
 """Detail of a tool result that ends the turn."""
 
 
-class Limits(msgspec.Struct, frozen=True):
+class TurnLimits(msgspec.Struct, frozen=True):
     max_steps: int = MAX_STEPS
     max_cost: float | None = None
     """Dollars, for the whole conversation."""
@@ -91,11 +91,14 @@ class Limits(msgspec.Struct, frozen=True):
 
 
 def limits_of(
-    config: Config, agent: Agent, max_turns: int | None = None, max_cost: float | None = None
-) -> Limits:
+    config: Config,
+    agent: AgentSettings,
+    max_turns: int | None = None,
+    max_cost: float | None = None,
+) -> TurnLimits:
     """The requested limits, or else those configured for the agent or for all agents."""
     defaults = config.agents.defaults
-    return Limits(
+    return TurnLimits(
         max_turns or agent.max_turns or defaults.max_turns or MAX_STEPS,
         (agent.max_cost or defaults.max_cost) if max_cost is None else max_cost,
         defaults.timeout_seconds,
@@ -167,8 +170,8 @@ class Conversation(Struct, eq=False):
     history: list[Message] = []
     """The messages of the next request; always consistent between turns."""
     tell: Tell = no_listener
-    limits: Limits = Limits()  # frozen
-    compaction: Compaction = field(default_factory=Compaction)
+    limits: TurnLimits = TurnLimits()  # frozen
+    compaction: CompactionSettings = field(default_factory=CompactionSettings)
     view: PrunedHistory = field(default_factory=lambda: PrunedHistory(200_000))
     thinking: Level = "off"
     params: Mapping[str, Any] = {}

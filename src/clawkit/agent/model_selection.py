@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from clawkit.config.load import Loaded
 from clawkit.config.model import Config
 from clawkit.config.modelref import OPERATOR, ModelRef
-from clawkit.config.sections.agents import Agent
+from clawkit.config.sections.agents import AgentSettings
 from clawkit.config.sections.shared import Thinking as Level
 from clawkit.errors import ConfigError, ToolAuthorizationError, ToolInputError
 from clawkit.models.catalog import Catalog
@@ -25,7 +25,7 @@ _MAX_ANSWER = 1 << 20
 _POST_S = 30.0
 
 
-class Selection:
+class ModelSelection:
     """The models available to one agent."""
 
     def __init__(self, loaded: Loaded, agent: str, *, clock: Clock | None = None) -> None:
@@ -76,10 +76,10 @@ class Selection:
             from clawkit.models.operator import Operator
 
             return Operator()
-        from clawkit.models.failover import Chain
+        from clawkit.models.failover import ModelChain
 
         links = [self.one(ref) for ref in refs if ref != OPERATOR]
-        return Chain(links, strict=strict, clock=self._clock)
+        return ModelChain(links, strict=strict, clock=self._clock)
 
     def one(self, ref: ModelRef) -> Model:
         """A single model without retries and fallbacks. Raises `ConfigError`, `SecretError`."""
@@ -143,7 +143,7 @@ class Selection:
         return str(found[0].id) if found else "no credential"
 
 
-def thinking_of(config: Config, agent: Agent, stored: Any) -> Level:
+def thinking_of(config: Config, agent: AgentSettings, stored: Any) -> Level:
     """The thinking level: the stored one, or else the configured one."""
     level = stored or agent.thinking_default or config.agents.defaults.thinking_default or "off"
     return "medium" if level == "adaptive" else level

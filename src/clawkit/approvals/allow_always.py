@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from msgspec.structs import replace
 
-from clawkit.approvals.allowlist import Call, content_of
+from clawkit.approvals.allowlist import ProgramCall, content_of
 from clawkit.approvals.arguments import bare_names
 from clawkit.approvals.audit import was_asked
 from clawkit.approvals.decide import may_leave
@@ -31,7 +31,15 @@ from clawkit.approvals.interpreters import is_interpreter, names_of
 from clawkit.approvals.options import base_name, words_of
 from clawkit.approvals.presets import PRESETS
 from clawkit.approvals.safe_bins import is_replaceable
-from clawkit.approvals.types import ArgRule, Decision, Entry, Miss, Offer, Program, Rules
+from clawkit.approvals.types import (
+    AllowlistEntry,
+    ApprovalRules,
+    ArgRule,
+    Decision,
+    Miss,
+    Offer,
+    Program,
+)
 from clawkit.core.approval import StoredExtent
 from clawkit.process.protocols import NO_GRANTS
 
@@ -89,12 +97,12 @@ class Suggestion(NamedTuple):
 
 def suggest(
     records: Iterable[Mapping[str, Any]],
-    rules_for: Callable[[Mapping[str, Any]], Iterable[Entry | None]],
+    rules_for: Callable[[Mapping[str, Any]], Iterable[AllowlistEntry | None]],
 ) -> list[Suggestion]:
     """Rules for what people have allowed repeatedly and never refused, the most useful first.
     `records` are those of the log, oldest first; `rules_for` is `find_rules` for one of them."""
-    prompts: list[tuple[str, set[tuple[str, Entry]]]] = []
-    refused: set[tuple[str, Entry]] = set()
+    prompts: list[tuple[str, set[tuple[str, AllowlistEntry]]]] = []
+    refused: set[tuple[str, AllowlistEntry]] = set()
     for record in filter(was_asked, records):
         agent, command = record.get("agent"), record.get("command")
         if not isinstance(agent, str) or not isinstance(command, str) or record.get("cut"):
@@ -117,7 +125,7 @@ def suggest(
     return sorted(made, key=lambda each: (-each.count, each.agent, each.words))
 
 
-def _suggestion(agent: str, entry: Entry, count: int, example: str) -> Suggestion:
+def _suggestion(agent: str, entry: AllowlistEntry, count: int, example: str) -> Suggestion:
     args = entry_to_json(entry).get("args")
     words = ["clawkit", "approvals", "allowlist", "add", entry.pattern, "--agent", agent]
     if args is not None:
@@ -126,9 +134,11 @@ def _suggestion(agent: str, entry: Entry, count: int, example: str) -> Suggestio
     return Suggestion(entry.pattern, args, count, example, shlex.join(words), agent, note)
 
 
-def find_rules(decision: Decision, rules: Rules, *, home: str) -> list[Entry | None]:
+def find_rules(
+    decision: Decision, rules: ApprovalRules, *, home: str
+) -> list[AllowlistEntry | None]:
     """The narrowest rule for each program that needs approval; None if none is worthwhile."""
-    found: list[Entry | None] = []
+    found: list[AllowlistEntry | None] = []
     for each in _find_all(decision, rules, home) if decision.code == "miss" else ():
         subcommand, preset, program = (
             _entry(extent, each, leaves=False) for extent in _EXTENTS[1:]
@@ -141,7 +151,7 @@ def find_rules(decision: Decision, rules: Rules, *, home: str) -> list[Entry | N
     return found
 
 
-def _is_worth_it(entry: Entry, program: Program) -> bool:
+def _is_worth_it(entry: AllowlistEntry, program: Program) -> bool:
     names = names_of(program)
     words = entry.args.subcommand or () if isinstance(entry.args, ArgRule) else ()
     return (
@@ -161,7 +171,7 @@ _NARROW = ("git-read",)
 class _Missed(NamedTuple):
     """A program that no rule allows yet, and what limits its permanent approval."""
 
-    call: Call
+    call: ProgramCall
     subject: str
     """The path for an entry: the program, or the script that a shell runs."""
     changeable: str
@@ -169,7 +179,7 @@ class _Missed(NamedTuple):
     linked: bool
 
 
-def make_offers(decision: Decision, rules: Rules, *, home: str) -> tuple[Offer, ...]:
+def make_offers(decision: Decision, rules: ApprovalRules, *, home: str) -> tuple[Offer, ...]:
     """The permanent answers on offer, the narrowest first; none if only a one-time approval is
     possible. Leaving the sandbox can be approved only for the exact call."""
     missed = _find_all(decision, rules, home)
@@ -185,12 +195,12 @@ def make_offers(decision: Decision, rules: Rules, *, home: str) -> tuple[Offer, 
 
 def offer_access(decision: Decision) -> tuple[Offer, ...]:
     """The permanent answer for access beyond the sandbox, which any command may then request."""
-    entry = Entry("", source="allow-always", extent="access", grants=decision.grants)
+    entry = AllowlistEntry("", source="allow-always", extent="access", grants=decision.grants)
     words = f"{describe_grants(decision.grants)}, for every command that requests it"
     return (Offer("access", (entry,), words),)
 
 
-def _find_all(decision: Decision, rules: Rules, home: str) -> list[_Missed]:
+def _find_all(decision: Decision, rules: ApprovalRules, home: str) -> list[_Missed]:
     """The programs that must be allowed; empty if some part cannot be."""
     if decision.doubt is not None or decision.human_only or decision.policy.ask == "always":
         return []
@@ -215,11 +225,11 @@ def _find_missed(decision: Decision) -> Iterator[Program | None]:
                 yield programs[number] if is_program else None
 
 
-def _examine(program: Program, rules: Rules, home: str) -> _Missed | None:
+def _examine(program: Program, rules: ApprovalRules, home: str) -> _Missed | None:
     """None for programs that can never be allowed permanently."""
     if program.wrapper:
         return None
-    call = Call(program, rules, home)
+    call = ProgramCall(program, rules, home)
     subject, called = program.resolved, call.called
     if called.by_shell and called.script is not None and program.cwd is not None:
         subject = os.path.normpath(os.path.join(program.cwd, called.script.text))
@@ -232,7 +242,7 @@ def _examine(program: Program, rules: Rules, home: str) -> _Missed | None:
 
 
 def _offer(extent: StoredExtent, missed: list[_Missed], *, leaves: bool) -> Offer | None:
-    entries: dict[Entry, str] = {}
+    entries: dict[AllowlistEntry, str] = {}
     for each in missed:
         entry = _entry(extent, each, leaves=leaves)
         if entry is None or not each.call.is_allowed_by(entry):
@@ -242,12 +252,12 @@ def _offer(extent: StoredExtent, missed: list[_Missed], *, leaves: bool) -> Offe
     return Offer(extent, tuple(entries), "; ".join(entries.values()))
 
 
-def _entry(extent: StoredExtent, missed: _Missed, *, leaves: bool) -> Entry | None:
+def _entry(extent: StoredExtent, missed: _Missed, *, leaves: bool) -> AllowlistEntry | None:
     program = missed.call.program
     if extent == "exact":
         if program.cwd is None:
             return None
-        return Entry(
+        return AllowlistEntry(
             missed.subject,
             arg_pattern=hash_call(program.cwd, program.argv[1:]),
             source="allow-always",
@@ -261,7 +271,7 @@ def _entry(extent: StoredExtent, missed: _Missed, *, leaves: bool) -> Entry | No
     if extent == "preset":
         bare = bare_names(program)
         entries = (
-            Entry(program.resolved, args=preset, source="allow-always", extent=extent)
+            AllowlistEntry(program.resolved, args=preset, source="allow-always", extent=extent)
             for preset in dict.fromkeys((*_NARROW, *PRESETS))
             if not PRESETS[preset].programs.isdisjoint(bare)
         )
@@ -278,4 +288,4 @@ def _entry(extent: StoredExtent, missed: _Missed, *, leaves: bool) -> Entry | No
         if not words or not plain or _SUBCOMMANDS.isdisjoint(names):
             return None
         rule = ArgRule(subcommand=(" ".join(word.text for word in words),))
-    return Entry(program.resolved, args=rule, source="allow-always", extent=extent)
+    return AllowlistEntry(program.resolved, args=rule, source="allow-always", extent=extent)

@@ -39,7 +39,15 @@ from clawkit.approvals.safe_bins import (
     is_replaceable,
     is_trusted,
 )
-from clawkit.approvals.types import Arg, ArgRule, Entry, Match, Miss, Program, Rules
+from clawkit.approvals.types import (
+    AllowlistEntry,
+    ApprovalRules,
+    Arg,
+    ArgRule,
+    Match,
+    Miss,
+    Program,
+)
 from clawkit.process.env_blocklist import why_refused
 from clawkit.process.protocols import NO_GRANTS, Grants
 
@@ -53,7 +61,7 @@ _AT_ONCE = os.O_NONBLOCK | os.O_CLOEXEC
 _MAX_REASONS = 3
 
 
-def match_program(program: Program, rules: Rules, *, home: str) -> Match | Miss:
+def match_program(program: Program, rules: ApprovalRules, *, home: str) -> Match | Miss:
     """The rule that allows a program, or why there is none."""
     if program.wrapper:
         name = show(program.name)
@@ -61,7 +69,7 @@ def match_program(program: Program, rules: Rules, *, home: str) -> Match | Miss:
             return Miss(f"{name} starts other programs, and is not in a system directory")
         words = f"{name} (starts the next program)"
         return Match("wrapper", words, children="named", changes=False)
-    call = Call(program, rules, home)
+    call = ProgramCall(program, rules, home)
     if miss := call.refuse():
         return miss
     reasons: list[str] = []
@@ -95,10 +103,10 @@ def content_of(path: str) -> str:
         return ""
 
 
-class Call:
+class ProgramCall:
     """One call of a program, to be compared with entries."""
 
-    def __init__(self, program: Program, rules: Rules, home: str) -> None:
+    def __init__(self, program: Program, rules: ApprovalRules, home: str) -> None:
         self.program = program
         self.rules = rules
         self.home = home
@@ -150,12 +158,12 @@ class Call:
         )
         return ""
 
-    def is_allowed_by(self, entry: Entry) -> bool:
+    def is_allowed_by(self, entry: AllowlistEntry) -> bool:
         """Whether an entry matches and allows it."""
         matches = matches_path(entry.pattern, self.subject, self.home)
         return matches and isinstance(self.try_entry(entry), Match)
 
-    def try_entry(self, entry: Entry) -> Match | str:
+    def try_entry(self, entry: AllowlistEntry) -> Match | str:
         """The match, or why an entry with a matching pattern does not allow the call; empty if it
         is for other programs."""
         why = self._check_binding(entry) or self._check_file(entry)
@@ -203,14 +211,14 @@ class Call:
             # A replaceable program may be allowed by name only through a preset that follows links.
             name = base_name(path) if self.program.by_name else path
             for preset in FOLLOWING:
-                if self.is_allowed_by(Entry(name, args=preset)):
+                if self.is_allowed_by(AllowlistEntry(name, args=preset)):
                     return f"clawkit approvals allowlist add {shlex.quote(name)} --args {preset}"
         changes = self.called.code or is_changeable(self.subject.real, self.rules)
-        if changes or not is_literal(path) or isinstance(self.try_entry(Entry(path)), str):
+        if changes or not is_literal(path) or isinstance(self.try_entry(AllowlistEntry(path)), str):
             return ""
         return f"clawkit approvals allowlist add {shlex.quote(path)}"
 
-    def _complete(self, match: Match, entry: Entry) -> Match:
+    def _complete(self, match: Match, entry: AllowlistEntry) -> Match:
         grants = match.grants if entry.grants is None else entry.grants
         return match._replace(
             entry=entry,
@@ -219,7 +227,7 @@ class Call:
             depends=match.depends or self._depends(entry),
         )
 
-    def _depends(self, entry: Entry) -> str:
+    def _depends(self, entry: AllowlistEntry) -> str:
         if entry.content or is_replaceable(self.subject, self.rules):
             return f"the program {show(self.subject.resolved, 200)}"
         if self.script and self.rules.may_write(self.script):
@@ -230,7 +238,7 @@ class Call:
             return "which repository git finds"
         return ""
 
-    def _check_binding(self, entry: Entry) -> str:
+    def _check_binding(self, entry: AllowlistEntry) -> str:
         if entry.source == _ALLOW_ALWAYS and not _is_whole(entry):
             return "the permanent approval is incomplete"
         if entry.cwd and entry.cwd != self.program.cwd:
@@ -243,7 +251,7 @@ class Call:
             return "not with these arguments"
         return ""
 
-    def _check_file(self, entry: Entry) -> str:
+    def _check_file(self, entry: AllowlistEntry) -> str:
         subject, rules = self.subject, self.rules
         # The agent may change a link to the program, as in a project's virtual environment, if the
         # preset checks the target of the link and grants nothing.
@@ -275,7 +283,7 @@ class Call:
         )
 
 
-def _is_whole(entry: Entry) -> bool:
+def _is_whole(entry: AllowlistEntry) -> bool:
     """Whether an entry created by an approval has everything that its extent requires."""
     match entry.extent:
         case "exact":

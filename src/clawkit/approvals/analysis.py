@@ -8,11 +8,11 @@ from functools import lru_cache
 from typing import assert_never
 
 from clawkit.approvals.expansion import (
+    ExpandedWord,
     ExpansionContext,
-    Finder,
     Opened,
+    ProgramFinder,
     Rebuilt,
-    Value,
     evaluate,
     normalize_path,
     redirect,
@@ -20,11 +20,11 @@ from clawkit.approvals.expansion import (
 from clawkit.approvals.shell_parse import parse
 from clawkit.approvals.shell_words import (
     Assignment,
-    Chain,
+    BraceGroup,
     Command,
+    CommandChain,
     CommandList,
     For,
-    Group,
     If,
     Pipeline,
     Redirect,
@@ -59,10 +59,10 @@ def analyze(
 
     `env` is its complete environment; `assigned` are the variables in it that the call has set.
     """
-    shared = Shared(env, Finder(env), dict.fromkeys(assigned))
+    shared = Shared(env, ProgramFinder(env), dict.fromkeys(assigned))
     try:
         _check(env)
-        walk = Walk(command, shared)
+        walk = CommandWalk(command, shared)
         context = ExpansionContext({}, _plain(env.get("HOME", "")))
         state = ShellState(normalize_path(_plain(cwd)) or None, False, context)
         walk.script(parse(command), state)
@@ -109,7 +109,7 @@ MAX_INNER_CHARS = 64 * 1024
 """Limit for all texts passed to other shells; in an expanded loop, a text counts every time."""
 
 
-class Walk:
+class CommandWalk:
     """Walks one text: the command itself, or code it passes to another shell."""
 
     def __init__(
@@ -132,7 +132,7 @@ class Walk:
             ends = self._chain(chain, state)
         return ends
 
-    def _chain(self, node: Chain, state: ShellState) -> CwdAfter:
+    def _chain(self, node: CommandChain, state: ShellState) -> CwdAfter:
         ends = self._pipeline(node.first, state)
         for operator, pipeline in node.rest:
             self.rebuilt.put(f" {operator} ")
@@ -177,12 +177,12 @@ class Walk:
             ends = CwdAfter(ends.success, merge_cwd(ends.failure, state.cwd))
         return ends
 
-    def _compound(self, node: Group | If | For, state: ShellState) -> CwdAfter:
+    def _compound(self, node: BraceGroup | If | For, state: ShellState) -> CwdAfter:
         match node:
-            case Group(subshell=True):
+            case BraceGroup(subshell=True):
                 self._enclosed("(", node.body, ")", state)
                 return CwdAfter(state.cwd, state.cwd)
-            case Group():
+            case BraceGroup():
                 return self._enclosed("{", node.body, "}", state)
             case If():
                 return self._if(node, state)
@@ -293,7 +293,7 @@ class Walk:
         if "$'" in text.text or ("{" in text.text and "," in text.text):
             why = "$'…' and braces may mean something else to another shell"
             raise Doubt(why, text.at, "shell")
-        walk = Walk(text.text, shared, inside=text.at, depth=self._depth + 1)
+        walk = CommandWalk(text.text, shared, inside=text.at, depth=self._depth + 1)
         context = state.context._replace(variables={})
         try:
             walk.script(parse(text.text), state._replace(context=context))
@@ -312,7 +312,9 @@ class Walk:
             opened.append(redirect(node, state.context, state.cwd, self._shared.finder))
         return opened, tuple(each.file for each in opened if each.file is not None)
 
-    def _value(self, word: Word, context: ExpansionContext, code: str = "parameter") -> Value:
+    def _value(
+        self, word: Word, context: ExpansionContext, code: str = "parameter"
+    ) -> ExpandedWord:
         value = evaluate(word, context, code)
         if value.glob and "[^" in value.shown:
             self._only_bash("[^", word.start)

@@ -22,8 +22,8 @@ from clawkit.approvals.options import (
     ALWAYS,
     OPERAND,
     CommandTable,
-    Hit,
     OptionError,
+    OptionHit,
     make_table,
     may_be_option,
     read_options,
@@ -31,7 +31,7 @@ from clawkit.approvals.options import (
     search_table,
     words_of,
 )
-from clawkit.approvals.types import Arg, ArgRule, Flags, Program, Rules
+from clawkit.approvals.types import ApprovalRules, Arg, ArgRule, Flags, Program
 from clawkit.text import one_line, printable
 
 _HARMLESS = words_of(
@@ -49,7 +49,7 @@ _MAX_PATHS = 200
 _SHOWN = 60
 
 
-def check_arguments(rule: ArgRule, program: Program, rules: Rules) -> str:
+def check_arguments(rule: ArgRule, program: Program, rules: ApprovalRules) -> str:
     """Why the arguments do not satisfy a rule; empty if they do."""
     arguments, why = program.argv[1:], ""
     if rule.subcommand is not None:
@@ -129,7 +129,7 @@ def _is_allowed(text: str, allowed: tuple[str, ...]) -> bool:
     return bool(letters) and all(f"-{letter}" in allowed for letter in letters)
 
 
-def _check_paths(program: Program, rules: Rules) -> str:
+def _check_paths(program: Program, rules: ApprovalRules) -> str:
     cwd = program.cwd
     if cwd is None:
         return "only in a known directory"
@@ -172,7 +172,7 @@ def _is_path(text: str, cwd: str) -> bool:
     return bool(text) and os.path.lexists(os.path.join(cwd, text))
 
 
-def _is_inside(text: str, cwd: str, rules: Rules) -> bool:
+def _is_inside(text: str, cwd: str, rules: ApprovalRules) -> bool:
     # An unexpanded tilde: whose home directory it means depends on the program.
     if text.startswith("~"):
         return False
@@ -183,7 +183,7 @@ def _is_inside(text: str, cwd: str, rules: Rules) -> bool:
     return rules.may_read(path) and rules.may_write(path) and not rules.is_own(path)
 
 
-def _check_glob(arg: Arg, cwd: str, rules: Rules) -> str:
+def _check_glob(arg: Arg, cwd: str, rules: ApprovalRules) -> str:
     text = arg.text
     shown = show(text)
     if may_be_option(arg) or not _PLAIN_GLOB.fullmatch(text):
@@ -200,7 +200,7 @@ def _check_glob(arg: Arg, cwd: str, rules: Rules) -> str:
     return ""
 
 
-def find_row(table: CommandTable, program: Program) -> Hit | None:
+def find_row(table: CommandTable, program: Program) -> OptionHit | None:
     """The first match of a call in a table, by any name of the program, with or without version."""
     hits = (search_table(table, name, program.argv[1:]) for name in bare_names(program))
     return next(filter(None, hits), None)
@@ -353,7 +353,7 @@ _TRANSPORT = re.compile(r"[\w-]+::", re.ASCII)
 _READS = ("--get", "--get-all", "--get-regexp", "--list", "-l", "get", "list")
 
 
-def find_code(program: Program, rules: Rules) -> str:
+def find_code(program: Program, rules: ApprovalRules) -> str:
     """Why the arguments make a program start others or run code; empty if no known case applies."""
     first = program.argv[1:2]
     if first and first[0].text[:1] not in ("-", "") and "tar" in bare_names(program):

@@ -41,7 +41,7 @@ _APPEND = os.O_WRONLY | os.O_APPEND | os.O_CREAT
 log = logging.getLogger(__name__)
 
 
-class Record(TypedDict, total=False):
+class AuditRecord(TypedDict, total=False):
     """One line of the log."""
 
     at: str
@@ -87,7 +87,7 @@ class Audit:
         self._identity = (0, 0)
 
     def write(self, record: Mapping[str, Any]) -> None:
-        """Append the fields of `Record`. Raises `ToolAuthorizationError` on failure, because
+        """Append the fields of `AuditRecord`. Raises `ToolAuthorizationError` on failure, because
         nothing may run without a record; a failure to record a refusal is only logged."""
         line = self._line(record)
         try:
@@ -140,7 +140,7 @@ class Audit:
         return fd, info
 
     def _line(self, record: Mapping[str, Any]) -> bytes:
-        fields = (name for name in Record.__annotations__ if record.get(name) is not None)
+        fields = (name for name in AuditRecord.__annotations__ if record.get(name) is not None)
         found = {name: record[name] for name in fields}
         at = str(found.pop("at", "") or _now())
         # Cut before masking, which is slow.
@@ -171,10 +171,10 @@ class Audit:
         return {**program, "argv": [old if word == new else new for old, word, new in triples]}
 
 
-def read(path: str, limit: int = 100, since: str = "") -> Iterator[Record]:
+def read(path: str, limit: int = 100, since: str = "") -> Iterator[AuditRecord]:
     """The last `limit` records not before `since` (UTC, as in records), newest last. Other lines
     are skipped. Raises `ClawkitError` if a log cannot be read."""
-    found: list[Record] = []
+    found: list[AuditRecord] = []
     seen: set[int] = set()
     for file in (path, *(f"{path}.{number}" for number in range(1, KEPT + 1))):
         try:
@@ -200,7 +200,7 @@ def read(path: str, limit: int = 100, since: str = "") -> Iterator[Record]:
     return iter(found[::-1])
 
 
-def _parse(line: bytes) -> Record | None:
+def _parse(line: bytes) -> AuditRecord | None:
     # A truncated record may be followed by another; inside a string its quotes would be escaped.
     for start in (0, line.rfind(_START)):
         try:
@@ -208,7 +208,7 @@ def _parse(line: bytes) -> Record | None:
         except (ValueError, RecursionError):
             continue
         if isinstance(value, dict) and isinstance(value.get("at"), str):
-            return cast("Record", value)
+            return cast("AuditRecord", value)
     return None
 
 

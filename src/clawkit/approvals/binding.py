@@ -33,7 +33,7 @@ _SHOWN = 200
 _OPEN = os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_NOCTTY | os.O_CLOEXEC
 
 
-class Facts(TypedDict):
+class CommandFacts(TypedDict):
     """A command and everything that affects how it runs."""
 
     command: str
@@ -48,12 +48,12 @@ class Facts(TypedDict):
     modes: NotRequired[Sequence[str]]
 
 
-def bind(**facts: Unpack[Facts]) -> Binding:
+def bind(**facts: Unpack[CommandFacts]) -> Binding:
     """What an approval covers. Raises `ToolInputError` if a file cannot be identified."""
     return _take(facts, os.urandom(16).hex())
 
 
-def check(binding: Binding, **facts: Unpack[Facts]) -> str:
+def check(binding: Binding, **facts: Unpack[CommandFacts]) -> str:
     """What has changed since the question was asked; empty if nothing."""
     salt = binding.get("salt")
     if binding.get("version") != VERSION or not isinstance(salt, str):
@@ -88,7 +88,7 @@ _CHANGED = {
 }
 
 
-def _take(facts: Facts, salt: str) -> dict[str, Any]:
+def _take(facts: CommandFacts, salt: str) -> dict[str, Any]:
     words = [part for each in facts["argv"] for part in (str(len(each)), *each)]
     pairs = [part for pair in sorted(facts["env"].items()) for part in pair]
     return {

@@ -90,7 +90,7 @@ SocketAddress = tuple[str, str]
 log = logging.getLogger(__name__)
 
 
-class Stored(Pending, frozen=True):
+class StoredQuestion(Pending, frozen=True):
     """A question in the store."""
 
     state: State = "pending"
@@ -153,7 +153,7 @@ class PendingStore:
             )
         return Pending(id_, question, now_ms, expires_ms, dict(binding))
 
-    def get(self, id_or_prefix: str) -> Stored:
+    def get(self, id_or_prefix: str) -> StoredQuestion:
         """A question by its id or a unique prefix of 4 or more characters."""
         wanted = id_or_prefix.strip().lower()
         if not _ID.fullmatch(wanted):
@@ -170,7 +170,7 @@ class PendingStore:
             raise ToolInputError(f"{wanted!r} matches more than one request: {found}")
         return self._unpack(rows[0])
 
-    def pending(self, now_ms: int) -> list[Stored]:
+    def pending(self, now_ms: int) -> list[StoredQuestion]:
         """The questions that are waiting for an answer, oldest first."""
         with self._database.writing() as db:
             _expire(db, now_ms)
@@ -239,7 +239,7 @@ class PendingStore:
             db.execute(f"UPDATE question SET {change}", given)  # noqa: S608
             return db.changes() == 1
 
-    def _unpack(self, row: _Row) -> Stored:
+    def _unpack(self, row: _Row) -> StoredQuestion:
         try:
             question = unpack_question(row.fields, row.params)
             binding = decode(row.binding)
@@ -247,7 +247,9 @@ class PendingStore:
         except (ValueError, TypeError) as error:
             why = f"the question {row.id} in it is damaged: {error}"
             raise self._database.broken(why) from error
-        return Stored(row.id, question, row.created_ms, row.expires_ms, binding, row.state, gone)
+        return StoredQuestion(
+            row.id, question, row.created_ms, row.expires_ms, binding, row.state, gone
+        )
 
     def _said(self, row: _Row) -> Answer:
         try:
@@ -330,7 +332,7 @@ class Broker:
         reason: str = "",
         actor: str = "",
         authorized: bool,
-    ) -> Stored:
+    ) -> StoredQuestion:
         """Answer a question from elsewhere, which takes more than being able to see it."""
         if authorized is not True:
             raise ToolAuthorizationError("only an approver can answer this", reason="approver")

@@ -14,16 +14,16 @@ from clawkit.approvals.arguments import show
 from clawkit.approvals.entries import describe_grants
 from clawkit.approvals.hardline import find_hardline
 from clawkit.approvals.interpreters import how_called
-from clawkit.approvals.protocols import Request
+from clawkit.approvals.protocols import ExecRequest
 from clawkit.approvals.types import (
     Analysis,
+    ApprovalRules,
     Decision,
     Doubt,
     Judged,
     Match,
     Miss,
     Policy,
-    Rules,
     Segment,
     Verdict,
     allow_all,
@@ -39,7 +39,9 @@ _DETACHED = "it would outlive clawkit, which could then not restore protected fi
 _SHOWN = 80
 
 
-def decide(analysis: Analysis, policy: Policy, rules: Rules, request: Request) -> Decision:
+def decide(
+    analysis: Analysis, policy: Policy, rules: ApprovalRules, request: ExecRequest
+) -> Decision:
     """Decide about a command. On the host, anything not certainly allowed is asked about or
     refused; in the sandbox, the kernel enforces the limits and no approval is needed. A confined
     command that outlives clawkit needs a person, because nothing restores what it changes."""
@@ -55,7 +57,9 @@ def decide(analysis: Analysis, policy: Policy, rules: Rules, request: Request) -
     )
 
 
-def _decide(analysis: Analysis, policy: Policy, rules: Rules, request: Request) -> Decision:
+def _decide(
+    analysis: Analysis, policy: Policy, rules: ApprovalRules, request: ExecRequest
+) -> Decision:
     if refused := refuse_all(policy):
         return refused
     if not rules.confines and policy.security != "full":
@@ -230,12 +234,12 @@ def _explain(doubt: Doubt | None, segments: Sequence[Judged]) -> tuple[str, str,
     return reason, to_allow, misses[0].code if misses else "miss"
 
 
-def _judge(segment: Segment, rules: Rules, home: str) -> Judged:
+def _judge(segment: Segment, rules: ApprovalRules, home: str) -> Judged:
     programs = [match_program(program, rules, home=home) for program in segment.programs]
     return Judged(segment, (*(programs or [_BUILTIN]), *_judge_files(segment, rules)))
 
 
-def _judge_files(segment: Segment, rules: Rules) -> Iterator[Miss]:
+def _judge_files(segment: Segment, rules: ApprovalRules) -> Iterator[Miss]:
     for file in segment.files:
         shown = show(file.path, _SHOWN)
         if file.writes and rules.redirects != "workspace":

@@ -89,7 +89,7 @@ _MISSING: dict[HostName, str] = {
 }
 
 
-class Target(NamedTuple):
+class ExecTarget(NamedTuple):
     """Where a call wants its command to run."""
 
     wanted: Literal["auto", "sandbox", "host"]
@@ -110,7 +110,7 @@ def resolve_host(
     elevated: bool,
     available: Collection[str],
     node: str | None,
-) -> Target:
+) -> ExecTarget:
     """Where the command of a call runs; a missing host is never replaced by another one.
 
     `sandboxed` sessions always use the sandbox; others follow the configuration, by default the
@@ -146,9 +146,9 @@ def resolve_host(
             reason="host",
         )
     if place == "gateway":
-        return Target("host", leaves)
+        return ExecTarget("host", leaves)
     only = sandboxed or wanted == "sandbox" or configured == "sandbox"
-    return Target("sandbox" if only else "auto")
+    return ExecTarget("sandbox" if only else "auto")
 
 
 def _refuse(

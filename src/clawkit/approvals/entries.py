@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 import msgspec
 from msgspec import structs
 
-from clawkit.approvals.types import Arg, ArgRule, Entry, Program
+from clawkit.approvals.types import AllowlistEntry, Arg, ArgRule, Program
 from clawkit.globs import Glob
 from clawkit.net.host_rules import PACKAGES
 from clawkit.process.protocols import NO_GRANTS, Grants
@@ -38,7 +38,9 @@ def matches_path(pattern: str, program: Program, home: str) -> bool:
     return subject is not None and subject.matches(pattern, home)
 
 
-def find_entries(entries: Sequence[Entry], program: Program, home: str) -> list[Entry]:
+def find_entries(
+    entries: Sequence[AllowlistEntry], program: Program, home: str
+) -> list[AllowlistEntry]:
     """The entries whose pattern matches the program; those with an argument pattern first."""
     subject = _Subject.of(program)
     if subject is None:
@@ -264,7 +266,7 @@ class _Granted(msgspec.Struct):
     grants: _GrantFields
 
 
-def read_entry(value: object) -> Entry:
+def read_entry(value: object) -> AllowlistEntry:
     """Parse an entry of the document: an object, or just the pattern. Raises ValueError."""
     if isinstance(value, str):
         value = {"pattern": value}
@@ -281,7 +283,7 @@ def read_entry(value: object) -> Entry:
     if isinstance(args, Mapping) and isinstance(args.get("subcommand"), str):
         fields["args"] = {**args, "subcommand": [args["subcommand"]]}
     try:
-        entry = msgspec.convert({"pattern": "", **fields}, Entry)
+        entry = msgspec.convert({"pattern": "", **fields}, AllowlistEntry)
         granted = None if grants is None else msgspec.convert({"grants": grants}, _Granted).grants
     except msgspec.ValidationError as error:
         message, _, place = str(error).partition(" - at `$.")
@@ -293,7 +295,7 @@ def read_entry(value: object) -> Entry:
     return entry
 
 
-def _check_entry(entry: Entry, fields: Mapping[str, Any]) -> None:
+def _check_entry(entry: AllowlistEntry, fields: Mapping[str, Any]) -> None:
     if entry.extent == "access":
         # It applies to every command, not to a program.
         for key in sorted(fields.keys() - {"id", "source", "extent"}):
@@ -342,7 +344,7 @@ def _check_grants(grants: _GrantFields) -> None:
             )
 
 
-def entry_to_json(entry: Entry) -> dict[str, Any]:
+def entry_to_json(entry: AllowlistEntry) -> dict[str, Any]:
     """The stored form of an entry, the inverse of `read_entry`."""
     found = _to_json(msgspec.to_builtins(structs.replace(entry, grants=None)))
     if entry.grants is not None:
@@ -359,7 +361,7 @@ def _to_json(value: Any) -> Any:
     return list(value) if isinstance(value, tuple) else value
 
 
-def describe_entry(entry: Entry) -> str:
+def describe_entry(entry: AllowlistEntry) -> str:
     """A one-line description."""
     if entry.extent == "access":
         granted = describe_grants(entry.grants or NO_GRANTS)

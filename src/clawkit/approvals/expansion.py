@@ -11,7 +11,15 @@ from contextvars import ContextVar
 from functools import lru_cache
 from typing import NamedTuple, assert_never
 
-from clawkit.approvals.shell_words import Glob, Redirect, Text, Tilde, Variable, Word, quote
+from clawkit.approvals.shell_words import (
+    LiteralText,
+    Redirect,
+    Tilde,
+    Variable,
+    Wildcard,
+    Word,
+    quote,
+)
 from clawkit.approvals.types import Doubt, FileUse
 from clawkit.text import one_line
 
@@ -32,7 +40,7 @@ _LOOKUPS: ContextVar[dict[str, str] | None] = ContextVar("_LOOKUPS", default=Non
 """Directories with links resolved, inside `cached_lookups`."""
 
 
-class Found(NamedTuple):
+class FoundProgram(NamedTuple):
     """The file that a program name refers to; empty if not found."""
 
     resolved: str = ""
@@ -47,18 +55,18 @@ class Found(NamedTuple):
         return frozenset((name, self.resolved.rpartition("/")[2], self.real.rpartition("/")[2]))
 
 
-class Finder:
+class ProgramFinder:
     """Looks up the files of one command, each once."""
 
     def __init__(self, env: Mapping[str, str]) -> None:
         """Only PATH is used from the environment."""
         path = env.get("PATH", "")
         self._folders = _folders(path) if "/.." in path else _plain_folders(path)
-        self._programs: dict[tuple[str, str | None], Found] = {}
+        self._programs: dict[tuple[str, str | None], FoundProgram] = {}
         self._places: dict[str, str] = {}
         self._lookups = 0
 
-    def program(self, name: str, cwd: str | None, at: int) -> Found:
+    def program(self, name: str, cwd: str | None, at: int) -> FoundProgram:
         """Look up a program as the shell does. Raises `Doubt` if the result is not certain."""
         key = (name, cwd if "/" in name else "")
         found = self._programs.get(key)
@@ -103,7 +111,7 @@ class Finder:
             return path
         return None if cwd is None else f"{cwd}/{path}"
 
-    def _find(self, name: str, cwd: str | None, at: int) -> Found:
+    def _find(self, name: str, cwd: str | None, at: int) -> FoundProgram:
         if "/" in name:
             resolved = self.place(name, cwd, at)
             # Checked as typed: with a trailing slash, nothing is found.
@@ -115,7 +123,7 @@ class Finder:
         real = resolve_links(resolved) if resolved else ""
         for path in dict.fromkeys((name, resolved, real)):
             _refuse_loader(path, at)
-        return Found(resolved, real, self._script(real, at) if resolved else ())
+        return FoundProgram(resolved, real, self._script(real, at) if resolved else ())
 
     def _search(self, name: str) -> str:
         access, executable = os.access, os.X_OK
@@ -139,7 +147,7 @@ class Finder:
             raise _unclear(real, "its first line does not name an interpreter by absolute path", at)
         started = [self.place(path, None, at)]
         reals = [resolve_links(started[0])]
-        if "env" in Found(started[0], reals[0]).names(path):
+        if "env" in FoundProgram(started[0], reals[0]).names(path):
             inner = self._of_env(real, argument.strip(), at)
             started.append(inner)
             reals.append(resolve_links(inner))
@@ -255,7 +263,7 @@ _NOT_ONE_WORD = re.compile(r"[ \t\n*?\[\\]")
 _HALVES = re.compile("[\ud800-\udfff]")
 
 
-class Value(NamedTuple):
+class ExpandedWord(NamedTuple):
     """An expanded word."""
 
     text: str
@@ -271,16 +279,16 @@ class ExpansionContext(NamedTuple):
     home: str
 
 
-def evaluate(word: Word, context: ExpansionContext, code: str = "parameter") -> Value:
+def evaluate(word: Word, context: ExpansionContext, code: str = "parameter") -> ExpandedWord:
     """Expand a word. Raises `Doubt`, with `code` for an unknown variable."""
     literal = word.literal
     if literal is not None:
-        return Value(literal, quote(literal))
+        return ExpandedWord(literal, quote(literal))
     texts: list[str] = []
     shown: list[str] = []
     for part in word.parts:
         match part:
-            case Text(value):
+            case LiteralText(value):
                 pass
             case Tilde():
                 value = context.home
@@ -289,16 +297,16 @@ def evaluate(word: Word, context: ExpansionContext, code: str = "parameter") -> 
                     raise Doubt(why, word.start, "tilde")
             case Variable():
                 value = _variable(part, context, word, code)
-            case Glob(value):
+            case Wildcard(value):
                 if not _PATTERN.fullmatch(value):
                     raise Doubt("a pattern with unusual characters", word.start, "glob")
             case _:
                 assert_never(part)
         texts.append(value)
-        shown.append(value if isinstance(part, Glob) else quote(value))
+        shown.append(value if isinstance(part, Wildcard) else quote(value))
     text = "".join(texts)
-    glob = any(isinstance(part, Glob) for part in word.parts)
-    return Value(text, "".join(shown) if glob else quote(text), glob)
+    glob = any(isinstance(part, Wildcard) for part in word.parts)
+    return ExpandedWord(text, "".join(shown) if glob else quote(text), glob)
 
 
 def _variable(part: Variable, context: ExpansionContext, word: Word, code: str) -> str:
@@ -373,7 +381,9 @@ class Rebuilt:
         return text
 
 
-def redirect(node: Redirect, context: ExpansionContext, cwd: str | None, finder: Finder) -> Opened:
+def redirect(
+    node: Redirect, context: ExpansionContext, cwd: str | None, finder: ProgramFinder
+) -> Opened:
     """The effect of a redirection. Raises `Doubt` for anything unusual."""
     if node.fd not in (None, 0, 1, 2):
         raise Doubt(f"file descriptor {node.fd} is not tracked", node.start, "redirect")
@@ -410,7 +420,9 @@ def _here_document(body: str) -> Opened:
     return Opened(f"<<'EOF{number}'", is_text=True, body=f"{body}EOF{number}\n")
 
 
-def _open(node: Redirect, operator: str, path: str, finder: Finder, cwd: str | None) -> Opened:
+def _open(
+    node: Redirect, operator: str, path: str, finder: ProgramFinder, cwd: str | None
+) -> Opened:
     if not path or path.endswith(("/", "/.")):
         raise Doubt("this redirection does not name a file", node.start, "redirect")
     place = finder.place(path, cwd, node.start)

@@ -19,7 +19,7 @@ from uuid import UUID, uuid4
 
 from msgspec import structs
 
-from clawkit.approvals.types import Entry
+from clawkit.approvals.types import AllowlistEntry
 from clawkit.config import json5
 from clawkit.config.sections.tools import Ask, Security
 from clawkit.errors import BadDocumentError as BadDocumentError
@@ -66,14 +66,14 @@ class Item(NamedTuple):
     """An entry, its agent, and its last use."""
 
     agent: str
-    entry: Entry
+    entry: AllowlistEntry
     used_ms: int | None = None
     used_command: str = ""
     used_path: str = ""
 
 
 @dataclass(frozen=True, slots=True)
-class Document:
+class ApprovalsDocument:
     """The approvals document. Without `data` there is no file, and it restricts nothing."""
 
     data: bytes | None = field(default=None, repr=False)
@@ -83,7 +83,7 @@ class Document:
     token: str = field(default="", repr=False)
     _given: Mapping[str, dict[str, Any]] = field(default_factory=dict, repr=False)
     """Explicit values by agent; the defaults have the empty name."""
-    _entries: Mapping[str, tuple[Entry, ...]] = field(default_factory=dict, repr=False)
+    _entries: Mapping[str, tuple[AllowlistEntry, ...]] = field(default_factory=dict, repr=False)
 
     @property
     def exists(self) -> bool:
@@ -115,12 +115,12 @@ class Document:
         security, ask, fallback, _ = values
         return DocPolicy(security, ask, fallback, frozenset(_BUILT_IN.keys() - given.keys()))
 
-    def entries_for(self, agent: str) -> tuple[Entry, ...]:
+    def entries_for(self, agent: str) -> tuple[AllowlistEntry, ...]:
         """All agents' entries, then its own; those that may leave the sandbox first."""
         return self._entries.get(_canonical(agent)) or self._entries.get(EVERY, ())
 
 
-NO_DOCUMENT = Document()
+NO_DOCUMENT = ApprovalsDocument()
 
 
 def revision(data: bytes | None) -> str:
@@ -128,14 +128,14 @@ def revision(data: bytes | None) -> str:
     return f"missing:{sha256(b'').hexdigest()}" if data is None else sha256(data).hexdigest()
 
 
-def read_document(path: str) -> Document:
+def read_document(path: str) -> ApprovalsDocument:
     """The document at `path`, or an empty one if there is no file. Raises `BadDocumentError`."""
     return _parse(path, _read_bytes(path))
 
 
 def edit(
     path: str, change: Callable[[dict[str, Any]], None], *, wait_s: float = LOCK_WAIT_S
-) -> Document:
+) -> ApprovalsDocument:
     """Apply `change` to the data of the document, which is created if missing, under a lock.
     Nothing is written if it is invalid before or after the change. Raises `BadDocumentError`."""
     with _writing(path, wait_s) as data:
@@ -145,7 +145,7 @@ def edit(
         return _store(path, raw, data)
 
 
-def replace(path: str, new_text: str, base: str | None) -> Document:
+def replace(path: str, new_text: str, base: str | None) -> ApprovalsDocument:
     """Replace the document with the revision `base`, or any if None, keeping a token that the text
     lacks. Raises `BadDocumentError` for invalid text, `ConflictError` for another revision."""
     name = f"the new {os.path.basename(path)}"
@@ -166,14 +166,14 @@ def replace(path: str, new_text: str, base: str | None) -> Document:
         return _store(path, {"version": _VERSION, **raw}, data)
 
 
-def add_entry(path: str, agent: str, entry: Entry) -> tuple[Document, bool]:
+def add_entry(path: str, agent: str, entry: AllowlistEntry) -> tuple[ApprovalsDocument, bool]:
     """Add an entry for an agent, or for all (`*`), or update the one for the same calls; also
     returns whether that changed anything. Raises `ToolInputError` for an invalid agent name."""
     from clawkit.approvals.entries import entry_to_json
 
     name, added = _agent_name(agent), True
 
-    def calls(entry: Entry) -> tuple[object, ...]:
+    def calls(entry: AllowlistEntry) -> tuple[object, ...]:
         access = entry.grants if entry.extent == "access" else None
         return entry.pattern, entry.arg_pattern, entry.args, entry.cwd, access
 
@@ -196,7 +196,7 @@ def add_entry(path: str, agent: str, entry: Entry) -> tuple[Document, bool]:
     return edit(path, change), added
 
 
-def _merge(old: Entry, new: Entry) -> Entry:
+def _merge(old: AllowlistEntry, new: AllowlistEntry) -> AllowlistEntry:
     """Update an entry. One that a person wrote stays marked as theirs if the same calls are later
     approved permanently in a prompt."""
     source = new if old.source else old
@@ -207,7 +207,7 @@ def _merge(old: Entry, new: Entry) -> Entry:
     return structs.replace(old, children=children, content=content, **more)
 
 
-def remove_entry(path: str, agent: str | None, which: str) -> tuple[Document, Item]:
+def remove_entry(path: str, agent: str | None, which: str) -> tuple[ApprovalsDocument, Item]:
     """Remove an entry by id, id prefix or pattern, from one agent or (None) from any. Raises
     `ToolInputError`, listing the candidates, unless exactly one entry matches."""
     removed: list[Item] = []
@@ -351,7 +351,7 @@ def _writing(path: str, wait_s: float) -> Iterator[bytes | None]:
         raise BadDocumentError(path, message) from error
 
 
-def _store(path: str, raw: dict[str, Any], old: bytes | None) -> Document:
+def _store(path: str, raw: dict[str, Any], old: bytes | None) -> ApprovalsDocument:
     try:
         raw = _parse("the result", _dump(raw)).raw
         for entries, index, item in _iterate_entries(raw):
@@ -378,7 +378,7 @@ class _InvalidValueError(Exception):
     """An invalid value: its path and the message."""
 
 
-def _parse(name: str, data: bytes | None) -> Document:
+def _parse(name: str, data: bytes | None) -> ApprovalsDocument:
     """The document in `data`; `name` is used in the messages of `BadDocumentError`."""
     if data is None:
         return NO_DOCUMENT
@@ -411,7 +411,7 @@ def _explain(name: str, text: str, error: Exception) -> BadDocumentError:
 
 # Cached by content: the file is read for every command and rarely changes.
 @lru_cache(maxsize=4)
-def _parse_data(data: bytes) -> Document:
+def _parse_data(data: bytes) -> ApprovalsDocument:
     raw = json.loads(data.decode(), object_pairs_hook=_unique)
     # Rejects NaN, infinities and lone surrogates.
     json.dumps(raw, ensure_ascii=False, allow_nan=False).encode()
@@ -429,7 +429,7 @@ def _parse_data(data: bytes) -> Document:
             raise _InvalidValueError(("socket", name), "must not contain NUL")
     given = {"": _read_fields(root.get("defaults", {}), ("defaults",), ())}
     items = _read_agents(_expect(dict, root.get("agents", {}), ("agents",)), given)
-    own: dict[str, list[Entry]] = {EVERY: []}
+    own: dict[str, list[AllowlistEntry]] = {EVERY: []}
     for item in items:
         own.setdefault(item.agent, []).append(item.entry)
     every, own[EVERY] = own[EVERY], []
@@ -438,7 +438,7 @@ def _parse_data(data: bytes) -> Document:
         name: tuple(sorted((*every, *mine), key=lambda each: not each.unconfined))
         for name, mine in own.items()
     }
-    return Document(data, tuple(items), socket["path"], socket["token"], given, entries)
+    return ApprovalsDocument(data, tuple(items), socket["path"], socket["token"], given, entries)
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -22,9 +22,9 @@ from clawkit.approvals.protocols import (
     Admitted,
     Approvals,
     Confines,
+    ExecRequest,
     Ready,
-    Request,
-    Script,
+    ScriptFile,
     Waiting,
 )
 from clawkit.approvals.types import Decision, Match
@@ -96,7 +96,7 @@ class LocalGate:
         self._granted: dict[tuple[str, str], Grants] = {}
         self._tasks: set[asyncio.Task[None]] = set()
 
-    async def admit(self, request: Request, ready: Ready) -> Admitted | Waiting:
+    async def admit(self, request: ExecRequest, ready: Ready) -> Admitted | Waiting:
         granted = self._granted.get((request.agent, request.session), NO_GRANTS)
         request = request._replace(granted=granted)
         decision = await self._judged(request)
@@ -132,14 +132,14 @@ class LocalGate:
     def may_read(self, path: str) -> bool:
         return self._judge.may_read(path)
 
-    async def settle(self, waiting: Waiting, request: Request) -> Admitted:
+    async def settle(self, waiting: Waiting, request: ExecRequest) -> Admitted:
         try:
             answer = await self._approvals().outcome(waiting.pending)
         finally:
             decision, binding = self._waiting.pop(waiting.pending.id)
         return await self._settle(request, decision, binding, answer)
 
-    async def _judged(self, request: Request) -> Decision:
+    async def _judged(self, request: ExecRequest) -> Decision:
         if len(request.command) < _LONG:
             return self._judge.judge(request)
         decision: Decision = await in_thread(self._judge.judge, request)
@@ -163,7 +163,7 @@ class LocalGate:
         self._audit.close()
 
     async def _settle(
-        self, request: Request, decision: Decision, binding: Mapping[str, Any], answer: Answer
+        self, request: ExecRequest, decision: Decision, binding: Mapping[str, Any], answer: Answer
     ) -> Admitted:
         if answer.verdict != "allow":
             if answer.silent:
@@ -195,7 +195,7 @@ class LocalGate:
         self._reset_refusals(request)
         return self._admit(request, decision)._replace(asked=True)
 
-    def _was_allowed(self, request: Request, decision: Decision) -> bool:
+    def _was_allowed(self, request: ExecRequest, decision: Decision) -> bool:
         """Whether exactly this was approved for the session: same command, directory, variables,
         programs, scripts and mode. An approval that no longer applies is dropped."""
         binding = self._bindings.get(_key(request))
@@ -208,7 +208,7 @@ class LocalGate:
         del self._bindings[_key(request)]
         return False
 
-    def _unanswered(self, request: Request, decision: Decision, why: str) -> Admitted:
+    def _unanswered(self, request: ExecRequest, decision: Decision, why: str) -> Admitted:
         from clawkit.approvals.decide import as_listed, fallback_verdict
 
         if fallback_verdict(decision) == "allow":
@@ -217,7 +217,7 @@ class LocalGate:
         said = f"{decision.reason}. This needs a person's approval, and {why}"
         raise self._refuse(request, decision, said, "approval-unavailable")
 
-    def _admit(self, request: Request, decision: Decision) -> Admitted:
+    def _admit(self, request: ExecRequest, decision: Decision) -> Admitted:
         if decision.place == "host" or self._confines is None:
             tame = {} if decision.place == "host" else TAME
             return Admitted(decision.run, decision.programs, env=tame)
@@ -229,7 +229,7 @@ class LocalGate:
         return Admitted(decision.run, decision.programs, host=host, hold=hold, env=env)
 
     def _refuse(
-        self, request: Request, decision: Decision, said: str, reason: str, *, by: str = ""
+        self, request: ExecRequest, decision: Decision, said: str, reason: str, *, by: str = ""
     ) -> ToolAuthorizationError:
         self._write(request, decision, "deny", by=by, why=said)
         text = f"{said}." if not said.endswith(".") else said
@@ -240,7 +240,7 @@ class LocalGate:
             text += f" To allow it, a person can type: {decision.to_allow}"
         return ToolAuthorizationError(text, reason=reason)
 
-    def _count(self, request: Request, decision: Decision) -> int:
+    def _count(self, request: ExecRequest, decision: Decision) -> int:
         """Consecutive refusals of the same programs, or in total, whichever is higher."""
         missed = (judged.segment.programs for judged in decision.segments if judged.misses)
         names = (os.path.basename(each.name) for programs in missed for each in programs)
@@ -255,7 +255,7 @@ class LocalGate:
             self._refusals.popitem(last=False)
         return max(counts)
 
-    def _reset_refusals(self, request: Request) -> None:
+    def _reset_refusals(self, request: ExecRequest) -> None:
         self._refusals.pop(f"{request.session}\0", None)
 
     async def _note_use(self, decision: Decision) -> None:
@@ -272,7 +272,7 @@ class LocalGate:
             await in_thread(note_use, self._judge.document, used, round(time.time() * 1000))
 
     def _write(
-        self, request: Request, decision: Decision, verdict: str, *, by: str = "", **more: Any
+        self, request: ExecRequest, decision: Decision, verdict: str, *, by: str = "", **more: Any
     ) -> None:
         """Raises `ToolAuthorizationError` if an approval or a question cannot be logged."""
         self._audit.write(
@@ -303,7 +303,7 @@ class LocalGate:
         )
 
 
-def _find_scripts(request: Request, decision: Decision) -> Sequence[Script]:
+def _find_scripts(request: ExecRequest, decision: Decision) -> Sequence[ScriptFile]:
     """The scripts of a command, which is analyzed now if the decision did not need to."""
     if not _SCRIPTED.search(request.command):
         return ()
@@ -315,7 +315,7 @@ def _find_scripts(request: Request, decision: Decision) -> Sequence[Script]:
     return find_scripts(analyze(request.command, cwd=request.cwd, env=request.env).segments)
 
 
-def _facts(request: Request, decision: Decision) -> dict[str, Any]:
+def _facts(request: ExecRequest, decision: Decision) -> dict[str, Any]:
     from clawkit.approvals.entries import describe_grants
     from clawkit.approvals.interpreters import how_called
 
@@ -339,5 +339,5 @@ def _facts(request: Request, decision: Decision) -> dict[str, Any]:
     }
 
 
-def _key(request: Request) -> tuple[str, ...]:
+def _key(request: ExecRequest) -> tuple[str, ...]:
     return request.agent, request.session, request.cwd, request.command

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice, pairwise
 
 from clawkit.approvals.options import words_of
-from clawkit.approvals.types import Analysis, Arg, Program, Rules
+from clawkit.approvals.types import Analysis, ApprovalRules, Arg, Program
 
 _OWN = "it could change what clawkit itself allows"
 _DISK = "it would overwrite a disk"
@@ -64,7 +64,7 @@ def may_be_hardline(command: str, own: Iterable[str] = ()) -> bool:
     return _SUSPECT.search(plain) is not None or any(name in plain for name in own)
 
 
-def find_hardline(analysis: Analysis, rules: Rules, *, home: str) -> str:
+def find_hardline(analysis: Analysis, rules: ApprovalRules, *, home: str) -> str:
     """Why only a person can allow a command; empty if others can."""
     if analysis.doubt is not None and (found := _read_text(analysis.command, home, rules)):
         return found
@@ -80,7 +80,7 @@ def find_hardline(analysis: Analysis, rules: Rules, *, home: str) -> str:
     return ""
 
 
-def _read_text(command: str, home: str, rules: Rules) -> str:
+def _read_text(command: str, home: str, rules: ApprovalRules) -> str:
     """Search the text of a command that is not understood, ignoring quotes and backslashes."""
     plain = _QUOTES.sub("", command)
     for name in islice(re.findall(_FORK, plain), _MAX_FUNCTIONS):
@@ -101,7 +101,7 @@ def _read_text(command: str, home: str, rules: Rules) -> str:
     return ""
 
 
-def _check(program: Program, home: str, rules: Rules) -> str:
+def _check(program: Program, home: str, rules: ApprovalRules) -> str:
     from clawkit.approvals.interpreters import names_of  # imported late: rarely needed
 
     names, cwd = names_of(program), program.cwd

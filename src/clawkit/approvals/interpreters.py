@@ -22,7 +22,7 @@ from clawkit.approvals.options import (
     read_options,
     words_of,
 )
-from clawkit.approvals.protocols import Script
+from clawkit.approvals.protocols import ScriptFile
 from clawkit.approvals.types import Arg, Program, Segment
 
 POSIX_SHELLS = frozenset({"sh", "bash", "dash", "ash"})
@@ -243,10 +243,10 @@ def how_called(program: Program) -> Called:
     return Called(code, reads, script if is_certain else None, by_shell)
 
 
-def find_scripts(segments: Sequence[Segment]) -> list[Script]:
+def find_scripts(segments: Sequence[Segment]) -> list[ScriptFile]:
     """The Python and JavaScript files that a command runs, if their directory is certain, up to a
     part that may write files: the current file may not be the one that will run."""
-    found: dict[Script, None] = {}
+    found: dict[ScriptFile, None] = {}
     may_write = False
     for segment in segments:
         piped = any(program.piped for program in segment.programs)
@@ -260,7 +260,7 @@ def find_scripts(segments: Sequence[Segment]) -> list[Script]:
     return list(found)[:MAX_SCRIPTS]
 
 
-def _find_script(program: Program) -> Script | None:
+def _find_script(program: Program) -> ScriptFile | None:
     languages = _languages_of(names_of(program))
     operand = how_called(program).script
     if not languages.isdisjoint(("bun", "deno")):
@@ -281,9 +281,9 @@ def _find_script(program: Program) -> Script | None:
         options = [arg.text for arg in program.argv[1:] if arg.text[:1] == "-"]
         if base_name(program.name).startswith("python2") or "-x" in options:
             return None
-        return Script("python", path)
+        return ScriptFile("python", path)
     is_script = "node" in languages and path.endswith((".js", ".mjs", ".cjs"))
-    return Script("javascript", path) if is_script else None
+    return ScriptFile("javascript", path) if is_script else None
 
 
 def _read(language: str, argv: Sequence[Arg], cwd: str | None) -> Called:

@@ -10,10 +10,23 @@ from operator import or_
 from msgspec.structs import replace
 
 from clawkit.approvals.effective_policy import combine
-from clawkit.approvals.file import NO_DOCUMENT, BadDocumentError, DocPolicy, Document, read_document
+from clawkit.approvals.file import (
+    NO_DOCUMENT,
+    ApprovalsDocument,
+    BadDocumentError,
+    DocPolicy,
+    read_document,
+)
 from clawkit.approvals.hardline import may_be_hardline
-from clawkit.approvals.protocols import Request
-from clawkit.approvals.types import Decision, Entry, Policy, Rules, allow_all, refuse_all
+from clawkit.approvals.protocols import ExecRequest
+from clawkit.approvals.types import (
+    AllowlistEntry,
+    ApprovalRules,
+    Decision,
+    Policy,
+    allow_all,
+    refuse_all,
+)
 from clawkit.config.sections.tools import Ask, Exec, Security
 from clawkit.process.protocols import NO_GRANTS
 
@@ -33,7 +46,7 @@ class Judge:
     is_own: Callable[[str], bool] = lambda _path: False
     holds_own: Callable[[str], bool] = lambda _path: False
     own_names: tuple[str, ...] = ()
-    more: tuple[Entry, ...] = ()
+    more: tuple[AllowlistEntry, ...] = ()
     only_more: bool = False
     confines: bool = True
     """Whether the kernel can confine allowlisted programs, or does not need to."""
@@ -43,7 +56,7 @@ class Judge:
         default_factory=dict, init=False, repr=False, compare=False
     )
 
-    def judge(self, request: Request) -> Decision:
+    def judge(self, request: ExecRequest) -> Decision:
         """The decision about a command, with the permanent approvals on offer."""
         try:
             document = read_document(self.document)
@@ -59,7 +72,7 @@ class Judge:
         with cached_lookups():
             return _analyze_and_decide(request, policy, rules)
 
-    def find_rules(self, request: Request) -> list[Entry | None]:
+    def find_rules(self, request: ExecRequest) -> list[AllowlistEntry | None]:
         """The narrowest rules that would allow a command that needs approval."""
         decision = self.judge(request)
         if decision.verdict != "ask":
@@ -69,7 +82,9 @@ class Judge:
         rules = self.rules(read_document(self.document))
         return find_rules(decision, rules, home=request.env.get("HOME", ""))
 
-    def _decide_unparsed(self, request: Request, policy: Policy, rules: Rules) -> Decision | None:
+    def _decide_unparsed(
+        self, request: ExecRequest, policy: Policy, rules: ApprovalRules
+    ) -> Decision | None:
         """The decision, if it does not depend on what the command does."""
         if (policy.security, policy.ask) == ("full", "off") and request.wanted != "sandbox":
             suspect = rules.strict_inline_eval or may_be_hardline(request.command, self.own_names)
@@ -84,7 +99,9 @@ class Judge:
             return refuse_all(policy) or sandboxed
         return None
 
-    def _policy(self, document: Document, security: Security | None, ask: Ask | None) -> Policy:
+    def _policy(
+        self, document: ApprovalsDocument, security: Security | None, ask: Ask | None
+    ) -> Policy:
         floor = (NO_DOCUMENT if self.ignore_floor else document).policy_for(self.agent)
         policy = self._policies.get((floor, security, ask))
         if policy is None:
@@ -93,11 +110,11 @@ class Judge:
             )
         return policy
 
-    def rules(self, document: Document) -> Rules:
+    def rules(self, document: ApprovalsDocument) -> ApprovalRules:
         """What is allowed without approval, for one command."""
         listed = () if self.only_more else document.entries_for(self.agent)
         settings = self.settings
-        return Rules(
+        return ApprovalRules(
             entries=self.more + listed,
             safe_bins=tuple(settings.safe_bins),
             profiles=settings.safe_bin_profiles,
@@ -113,7 +130,7 @@ class Judge:
         )
 
 
-def _analyze_and_decide(request: Request, policy: Policy, rules: Rules) -> Decision:
+def _analyze_and_decide(request: ExecRequest, policy: Policy, rules: ApprovalRules) -> Decision:
     from clawkit.approvals.allow_always import make_offers, offer_access
     from clawkit.approvals.analysis import analyze
     from clawkit.approvals.decide import decide

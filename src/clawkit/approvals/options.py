@@ -170,7 +170,7 @@ def _read_word(text: str, table: Table, *, groups: bool) -> Iterator[tuple[str, 
 ALWAYS = "*"
 
 
-class Row(NamedTuple):
+class OptionRow(NamedTuple):
     """The flags and sub-commands listed for a program or a sub-command."""
 
     long: tuple[str, ...] = ()
@@ -183,11 +183,11 @@ class Row(NamedTuple):
     """Sub-commands; `*` for every call."""
 
 
-CommandTable = Mapping[str, Row]
+CommandTable = Mapping[str, OptionRow]
 """Rows by program and sub-commands: `git`, `git bisect`."""
 
 
-class Hit(NamedTuple):
+class OptionHit(NamedTuple):
     """The part of a call that a table lists."""
 
     what: str
@@ -198,11 +198,11 @@ class Hit(NamedTuple):
 
 def read_table(rows: Mapping[str, str]) -> CommandTable:
     """Parse rows such as `{"tar,gtar": "-I --to-command", "git bisect": "run"}`."""
-    found: dict[str, Row] = {}
+    found: dict[str, OptionRow] = {}
     for key, text in rows.items():
         given = text.split()
         short = [each for each in given if each[0] == "-" and each[:2] != "--"]
-        row = Row(
+        row = OptionRow(
             tuple(each for each in given if each[:2] == "--"),
             tuple(each for each in short if len(each) > 2),
             frozenset(each[1] for each in short if len(each) == 2),
@@ -214,26 +214,26 @@ def read_table(rows: Mapping[str, str]) -> CommandTable:
     return found
 
 
-def search_table(table: CommandTable, key: str, arguments: tuple[Arg, ...]) -> Hit | None:
+def search_table(table: CommandTable, key: str, arguments: tuple[Arg, ...]) -> OptionHit | None:
     """The first match for the arguments under a key, including its sub-commands."""
     row = table.get(key)
     if row is None:
         return None
     if ALWAYS in row.words:
-        return Hit(ALWAYS, arguments)
+        return OptionHit(ALWAYS, arguments)
     for arg in arguments:
         if _has_flag(row, arg):
-            return Hit(arg.text, arguments)
+            return OptionHit(arg.text, arguments)
     for at in _find_words(arguments):
         word, rest = arguments[at].text, arguments[at + 1 :]
         if word in row.words:
-            return Hit(word, rest)
+            return OptionHit(word, rest)
         if hit := search_table(table, f"{key} {word}", rest):
             return hit
     return None
 
 
-def _has_flag(row: Row, arg: Arg) -> bool:
+def _has_flag(row: OptionRow, arg: Arg) -> bool:
     """Whether an argument is a flag of a row, an abbreviation of one, or may expand to one."""
     text = arg.text
     if arg.glob:

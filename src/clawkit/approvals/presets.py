@@ -24,8 +24,8 @@ from clawkit.approvals.options import (
     search_table,
     words_of,
 )
-from clawkit.approvals.safe_bins import BELOW, PROFILES, Profile, make_profile, read_call
-from clawkit.approvals.types import Arg, Children, Match, Program, Rules
+from clawkit.approvals.safe_bins import BELOW, PROFILES, ArgumentProfile, make_profile, read_call
+from clawkit.approvals.types import ApprovalRules, Arg, Children, Match, Program
 from clawkit.process.protocols import NO_GRANTS, Grants
 
 MAX_FILES = 5_000
@@ -34,7 +34,7 @@ _GREP = PROFILES["grep"]
 _GREP_TREES = make_table(flag="r --recursive", value="--exclude --exclude-dir --include")
 _RECURSIVE = frozenset(("-r", "--recursive"))
 
-LOOKS: Mapping[str, Profile | None] = MappingProxyType(
+LOOKS: Mapping[str, ArgumentProfile | None] = MappingProxyType(
     {
         "ls": make_profile(
             """1ABCFGHLNQRSUXabcdfghiklmnopqrstuvx --all --almost-all --directory
@@ -89,7 +89,7 @@ _FIND = make_table(
 _FIND_SIGNS = ("(", ")", "!")
 
 
-def check_look(program: Program, rules: Rules) -> Match | str:
+def check_look(program: Program, rules: ApprovalRules) -> Match | str:
     """A match for a call that only shows readable files, or why it is not one."""
     name, cwd = base_name(program.resolved), program.cwd
     if cwd is None:
@@ -110,7 +110,7 @@ def check_look(program: Program, rules: Rules) -> Match | str:
     return Match("look", f"{name} (read-only)", None, "named", changes=False, depends=depends)
 
 
-def _may_show(path: str, rules: Rules, *, names_only: bool) -> bool:
+def _may_show(path: str, rules: ApprovalRules, *, names_only: bool) -> bool:
     if not rules.may_read(path):
         return False
     if names_only or not os.path.isdir(path):
@@ -125,7 +125,7 @@ def _may_show(path: str, rules: Rules, *, names_only: bool) -> bool:
     return True
 
 
-def _find_files(name: str, profile: Profile, program: Program) -> list[str] | str:
+def _find_files(name: str, profile: ArgumentProfile, program: Program) -> list[str] | str:
     call = read_call(name, profile, program, looks=True)
     if isinstance(call, str):
         return call
@@ -317,7 +317,7 @@ _GIT_LOOK = Preset(
 )
 
 
-def check_preset(name: str, program: Program, script: str, rules: Rules) -> Match | str:
+def check_preset(name: str, program: Program, script: str, rules: ApprovalRules) -> Match | str:
     """A match for a call that runs `script`, or why not; empty if the preset is for others."""
     preset = PRESETS.get(name)
     if preset is None:
@@ -352,7 +352,9 @@ def check_preset(name: str, program: Program, script: str, rules: Rules) -> Matc
     )
 
 
-def _check_call(name: str, preset: Preset, program: Program, script: str, rules: Rules) -> str:
+def _check_call(
+    name: str, preset: Preset, program: Program, script: str, rules: ApprovalRules
+) -> str:
     arguments = program.argv[1:]
     if is_git := "git" in preset.programs:
         call = read_git(program)

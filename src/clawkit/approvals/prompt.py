@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from itertools import chain
 from typing import Literal
 
-from clawkit.approvals.protocols import Request
+from clawkit.approvals.protocols import ExecRequest
 from clawkit.approvals.types import Decision, Miss, Place
 from clawkit.core.approval import Lasting, Question
 from clawkit.redact import MASK, Redactor, is_secret_name
@@ -45,7 +45,7 @@ _PLACES: Mapping[Place, str] = {
 
 
 def make_question(
-    request: Request, decision: Decision, redactor: Redactor, *, timeout_s: float
+    request: ExecRequest, decision: Decision, redactor: Redactor, *, timeout_s: float
 ) -> Question:
     """The question for a person."""
     return Question(
@@ -82,7 +82,7 @@ def _lasting(decision: Decision) -> Iterator[Lasting]:
         yield Lasting("session", _ACCESS if decision.code == "access" else _SESSION)
 
 
-def _notes(request: Request, decision: Decision, redactor: Redactor) -> Iterator[str]:
+def _notes(request: ExecRequest, decision: Decision, redactor: Redactor) -> Iterator[str]:
     """What is not allowed, part by part, unless that is the reason already; variables that are set;
     how much is allowed."""
     missed = Counter(

@@ -1,4 +1,4 @@
-"""The interface of approvals for tools: `Gate`, `Approvals` and the data they exchange.
+"""The interface of approvals for tools: `ExecGate`, `Approvals` and the data they exchange.
 
 Imported on every start, so it must stay cheap to import: annotations are not postponed, because a
 NamedTuple compiles each one that is a string.
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     """The host of a command, its confinement, and extra variables."""
 
 
-class Request(NamedTuple):
+class ExecRequest(NamedTuple):
     """A command to be run."""
 
     command: str
@@ -44,14 +44,14 @@ class Request(NamedTuple):
     """How it runs, other than to completion: `background`, `detach`, `pty`, `stdin` (open)."""
 
 
-class Script(NamedTuple):
+class ScriptFile(NamedTuple):
     """A script file that a command passes to an interpreter."""
 
     language: Literal["python", "javascript"]
     path: str
 
 
-Ready = Callable[[Sequence[Script]], Awaitable[None]]
+Ready = Callable[[Sequence[ScriptFile]], Awaitable[None]]
 """Checks the scripts of a command, and raises if it cannot work."""
 
 
@@ -108,10 +108,10 @@ class Confines(Protocol):
 
 
 @runtime_checkable
-class Gate(Protocol):
+class ExecGate(Protocol):
     """Decides about every command before it starts."""
 
-    async def admit(self, request: Request, ready: Ready) -> Admitted | Waiting:
+    async def admit(self, request: ExecRequest, ready: Ready) -> Admitted | Waiting:
         """Raises `ToolAuthorizationError` for a refused command. `ready` is called before anyone is
         asked."""
         ...
@@ -120,7 +120,7 @@ class Gate(Protocol):
         """Whether the file tools may read the whole file at an absolute path without approval."""
         ...
 
-    async def settle(self, waiting: Waiting, request: Request) -> Admitted:
+    async def settle(self, waiting: Waiting, request: ExecRequest) -> Admitted:
         """Wait for the answer. Raises `ToolAuthorizationError` if it is no."""
         ...
 

@@ -26,7 +26,7 @@ from clawkit.approvals.options import (
     read_options,
     words_of,
 )
-from clawkit.approvals.types import Match, Program, Rules
+from clawkit.approvals.types import ApprovalRules, Match, Program
 from clawkit.config.sections.tools import SafeBinProfile
 
 NEVER = words_of(
@@ -36,7 +36,7 @@ NEVER = words_of(
 """They run code or programs, like interpreters and shells, so no list of flags makes them safe."""
 
 
-class Profile(NamedTuple):
+class ArgumentProfile(NamedTuple):
     """The arguments that a program may be given."""
 
     options: Table
@@ -50,13 +50,13 @@ class Profile(NamedTuple):
 
 def make_profile(
     flag: str, *, least: int = 0, most: int = 0, numbers: bool = False, **options: str
-) -> Profile:
+) -> ArgumentProfile:
     """A built-in profile: flags, and options of other kinds."""
     table = make_table(flag=f"{flag} --help --version", **options)
-    return Profile(table, least, most, numbers)
+    return ArgumentProfile(table, least, most, numbers)
 
 
-PROFILES: Mapping[str, Profile] = MappingProxyType(
+PROFILES: Mapping[str, ArgumentProfile] = MappingProxyType(
     {
         "cut": make_profile(
             "nsz --complement --only-delimited --zero-terminated",
@@ -114,7 +114,7 @@ PROFILES: Mapping[str, Profile] = MappingProxyType(
 )
 
 
-def find_profile(name: str, own: Mapping[str, SafeBinProfile]) -> Profile | None:
+def find_profile(name: str, own: Mapping[str, SafeBinProfile]) -> ArgumentProfile | None:
     """The operator's profile of a program, else the built-in one."""
     given = own.get(name)
     if given is None:
@@ -125,7 +125,7 @@ def find_profile(name: str, own: Mapping[str, SafeBinProfile]) -> Profile | None
     for kind, flags in (("value", given.allowed_value_flags), (DENIED, given.denied_flags)):
         options |= dict.fromkeys((*flags, *(f"{flag}=" for flag in flags)), kind)
     most = None if given.max_positional is None else max(least, given.max_positional)
-    return Profile(options, least, most, complete=False)
+    return ArgumentProfile(options, least, most, complete=False)
 
 
 _WORDS = words_of(
@@ -173,7 +173,7 @@ BELOW = "/**"
 """Suffix of a pattern for all files of a tree."""
 
 
-def check_safe_bin(program: Program, rules: Rules) -> Match | str:
+def check_safe_bin(program: Program, rules: ApprovalRules) -> Match | str:
     """A match for a harmless call of a safe program, or why it is not one."""
     name = base_name(program.name)
     if name not in rules.safe_bins:
@@ -194,7 +194,7 @@ def check_safe_bin(program: Program, rules: Rules) -> Match | str:
     return why or Match("safe-bin", f"{name} (safe program)", children="named", changes=False)
 
 
-def is_trusted(program: Program, rules: Rules) -> bool:
+def is_trusted(program: Program, rules: ApprovalRules) -> bool:
     """Whether a program is in a directory into which only the operator puts programs."""
     if is_replaceable(program, rules):
         return False
@@ -208,19 +208,19 @@ def is_trusted(program: Program, rules: Rules) -> bool:
     return same and _folder_of(program.real) in folders
 
 
-def is_replaceable(program: Program, rules: Rules) -> bool:
+def is_replaceable(program: Program, rules: ApprovalRules) -> bool:
     """Whether the agent could replace a program, or a link to it."""
     path, real = program.resolved, program.real
     return is_changeable(path, rules) or (real != path and is_changeable(real, rules))
 
 
-def is_changeable(path: str, rules: Rules) -> bool:
+def is_changeable(path: str, rules: ApprovalRules) -> bool:
     """Whether the agent could put another program in the place of one."""
     folder = _folder_of(path)
     return folder not in _SYSTEM and (rules.may_write(folder) or rules.may_write(path))
 
 
-def is_open_place(path: str, rules: Rules) -> bool:
+def is_open_place(path: str, rules: ApprovalRules) -> bool:
     """Whether the agent may write into the directory of a program."""
     folder = _folder_of(path)
     # If everything is writable, so are the system directories; no rule about programs helps then.
@@ -233,7 +233,7 @@ def _folder_of(path: str) -> str:
     return folder if folder and folder[-1] != "/" else os.path.dirname(path)
 
 
-def safe_bin_warnings(rules: Rules) -> Iterator[str]:
+def safe_bin_warnings(rules: ApprovalRules) -> Iterator[str]:
     """Problems of the operator's safe programs and trusted directories."""
     for name in rules.safe_bins:
         if _is_interpreting({name}):
@@ -283,7 +283,7 @@ class SafeCall(NamedTuple):
 
 
 def read_call(
-    name: str, profile: Profile, program: Program, *, looks: bool = False
+    name: str, profile: ArgumentProfile, program: Program, *, looks: bool = False
 ) -> SafeCall | str:
     """A call, or why it is not harmless. `looks`: files are allowed, and whole trees as `/**`."""
     if name == "jq" and any(arg.text == "--" for arg in program.argv):
@@ -327,7 +327,7 @@ def _check_file(text: str, cwd: str | None) -> str:
     return ""
 
 
-def _check_count(name: str, profile: Profile, call: SafeCall) -> str:
+def _check_count(name: str, profile: ArgumentProfile, call: SafeCall) -> str:
     least, most = profile.least, profile.most
     if profile.complete and not call.seen.isdisjoint(_ABOUT):
         least = 0

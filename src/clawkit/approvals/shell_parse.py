@@ -16,19 +16,19 @@ from clawkit.approvals.shell_words import (
     ENCODING,
     RESERVED,
     Assignment,
-    Chain,
+    BraceGroup,
     ChainOperator,
     Command,
+    CommandChain,
     CommandList,
     For,
-    Group,
     If,
+    LiteralText,
     Parts,
     Pipeline,
     Redirect,
     RedirectOperator,
     Simple,
-    Text,
     Word,
     WordReader,
     is_special,
@@ -92,10 +92,10 @@ def parse(text: str) -> CommandList:
         raise Doubt("a control character or a lone surrogate", control.start(), "control")
     if text.startswith(("-", "+")):
         raise Doubt("a command that starts like an option of bash", 0, "option")
-    return _Parser(text).parse()
+    return _ShellParser(text).parse()
 
 
-class _Parser:
+class _ShellParser:
     """A text and the current position. Each method stops at the token after what it reads."""
 
     __slots__ = (
@@ -216,7 +216,7 @@ class _Parser:
     def _literal(self, text: str, end: int) -> Word:
         start, self.at = self.at, end
         self._count()
-        return Word((Text(text),), start, end)
+        return Word((LiteralText(text),), start, end)
 
     def _count(self) -> None:
         self._words += 1
@@ -283,7 +283,7 @@ class _Parser:
         return script
 
     def _script(self, *ends: str) -> tuple[CommandList, str]:
-        chains: list[Chain] = []
+        chains: list[CommandChain] = []
         plain = self.pass_lines()
         while (end := plain or self._sign()) not in ends:
             chains.append(self._chain(plain))
@@ -311,13 +311,13 @@ class _Parser:
             return char if _ALONE.match(self.text, self.at) else "word"
         return char
 
-    def _chain(self, plain: str) -> Chain:
+    def _chain(self, plain: str) -> CommandChain:
         first = self._pipeline(plain)
         rest: list[tuple[ChainOperator, Pipeline]] = []
         while (operator := self.text[self.at : self.at + 2]) in ("&&", "||"):
             self.pass_operator(2)
             rest.append((cast("ChainOperator", operator), self._pipeline(self.pass_lines())))
-        return Chain(first, tuple(rest))
+        return CommandChain(first, tuple(rest))
 
     def _pipeline(self, plain: str) -> Pipeline:
         negated = False
@@ -341,7 +341,7 @@ class _Parser:
                 break
         commands = [self._command(plain)]
         match commands[0]:
-            case Simple(words=[Word(parts=[Text(value), *_], start=at), *_]) if timed:
+            case Simple(words=[Word(parts=[LiteralText(value), *_], start=at), *_]) if timed:
                 if value.startswith("-"):
                     self.fail("an option of time", "time", at)
         errors: list[bool] = []
@@ -365,9 +365,9 @@ class _Parser:
         if sign == "(":
             if self.text.startswith("((", self.at):
                 self.fail("arithmetic, ((…))", "arithmetic")
-            return Group(self._nested(1, ")")[0], self._tail(), subshell=True)
+            return BraceGroup(self._nested(1, ")")[0], self._tail(), subshell=True)
         if sign == "{":
-            return Group(self._nested(1, "}")[0], self._tail())
+            return BraceGroup(self._nested(1, "}")[0], self._tail())
         if self.text.startswith(("[[", "]]"), self.at):
             self.fail("a condition, [[…]]", "condition")
         if sign in ("!", "}", ")") or (sign in _SEPARATORS and not self._opens_file()):
@@ -482,8 +482,8 @@ class _Parser:
         if self.text.startswith("(", found.end()):
             self.fail("an array assignment", "assignment")
         word = self.word(plain, "an assignment")
-        value = cast("Text", word.parts[0]).value[len(name) + 1 :]
+        value = cast("LiteralText", word.parts[0]).value[len(name) + 1 :]
         parts = word.parts[1:]
         if value or not parts:
-            parts = (Text(value), *parts)
+            parts = (LiteralText(value), *parts)
         return Assignment(name, Word(parts, word.start + len(name) + 1, word.end))

@@ -21,13 +21,13 @@ from clawkit.approvals.options import words_of
 from clawkit.approvals.types import Doubt
 
 
-class Text(msgspec.Struct, frozen=True):
+class LiteralText(msgspec.Struct, frozen=True):
     """Literal characters."""
 
     value: str
 
 
-class Glob(msgspec.Struct, frozen=True):
+class Wildcard(msgspec.Struct, frozen=True):
     """An unquoted pattern character, or a whole bracket: `*`, `?`, `[a-z]`."""
 
     value: str
@@ -44,7 +44,7 @@ class Variable(msgspec.Struct, frozen=True):
     quoted: bool
 
 
-Part = Text | Glob | Tilde | Variable
+Part = LiteralText | Wildcard | Tilde | Variable
 
 
 class Word(msgspec.Struct, frozen=True):
@@ -58,7 +58,7 @@ class Word(msgspec.Struct, frozen=True):
     def literal(self) -> str | None:
         """Its text; None if it has any other part."""
         match self.parts:
-            case (Text(value),):
+            case (LiteralText(value),):
                 return value
         return None
 
@@ -96,7 +96,7 @@ class Simple(msgspec.Struct, frozen=True):
     end: int
 
 
-class Group(msgspec.Struct, frozen=True):
+class BraceGroup(msgspec.Struct, frozen=True):
     """`{ …; }`, or `( … )` in a subshell."""
 
     body: CommandList
@@ -123,7 +123,7 @@ class For(msgspec.Struct, frozen=True):
     end: int
 
 
-Command = Simple | Group | If | For
+Command = Simple | BraceGroup | If | For
 
 
 class Pipeline(msgspec.Struct, frozen=True):
@@ -139,7 +139,7 @@ class Pipeline(msgspec.Struct, frozen=True):
 ChainOperator = Literal["&&", "||"]
 
 
-class Chain(msgspec.Struct, frozen=True):
+class CommandChain(msgspec.Struct, frozen=True):
     """Pipelines joined by `&&` and `||`, which are left-associative."""
 
     first: Pipeline
@@ -149,7 +149,7 @@ class Chain(msgspec.Struct, frozen=True):
 class CommandList(msgspec.Struct, frozen=True):
     """A sequence of chains. Never empty."""
 
-    chains: tuple[Chain, ...]
+    chains: tuple[CommandChain, ...]
 
 
 RESERVED = words_of(
@@ -214,7 +214,7 @@ _LONE_DOLLAR_QUOTED = frozenset((*' \t\n"|)/.,:;%=+]', ""))
 _ESCAPED_IN_DOUBLE = frozenset('\\"$`\n')
 ENCODING = ("a non-ASCII character that locales may read differently here; quote it", "locale")
 
-_Item = str | Glob | Tilde | Variable
+_Item = str | Wildcard | Tilde | Variable
 _Choices = tuple[tuple[_Item, ...], ...]
 Parts = tuple[Part, ...]
 
@@ -387,7 +387,7 @@ class WordReader:
 
     def _wildcard(self) -> None:
         self.wild = True
-        self._items.append(Glob(self.text[self.at]))
+        self._items.append(Wildcard(self.text[self.at]))
         self.at += 1
 
     def _bracket(self) -> None:
@@ -399,7 +399,7 @@ class WordReader:
         if found is None:
             self._fail("a bracket that is not a plain set of characters; quote it", "glob", self.at)
         self.wild = True
-        self._items.append(Glob(found[0]))
+        self._items.append(Wildcard(found[0]))
         self.at = found.end()
 
     def _tilde(self) -> None:
@@ -458,14 +458,14 @@ class WordReader:
 
 
 def _split_patterns(text: str) -> tuple[_Item, ...]:
-    return tuple(Glob(each) if each in "*?" else each for each in _PATTERN.split(text) if each)
+    return tuple(Wildcard(each) if each in "*?" else each for each in _PATTERN.split(text) if each)
 
 
 def _join(items: Sequence[_Item]) -> Parts:
     parts: list[Part] = []
     for is_text, run in itertools.groupby(items, lambda item: isinstance(item, str)):
         if is_text:
-            parts.append(Text("".join(cast("Iterator[str]", run))))
+            parts.append(LiteralText("".join(cast("Iterator[str]", run))))
         else:
             parts += cast("Iterator[Part]", run)
     return tuple(parts)

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from itertools import cycle
 from typing import NamedTuple
 
-from clawkit.approvals.expansion import ExpansionContext, Finder, Found, quote_always
+from clawkit.approvals.expansion import ExpansionContext, FoundProgram, ProgramFinder, quote_always
 from clawkit.approvals.launchers import Carried, Inner, Opaque, look_through, read_carried
 from clawkit.approvals.options import words_of
 from clawkit.approvals.shell_words import RESERVED, Simple, Tilde, is_special, quote
@@ -220,7 +220,7 @@ class Shared:
     """State shared by all parts of one command, including texts it passes to other shells."""
 
     env: Mapping[str, str]
-    finder: Finder
+    finder: ProgramFinder
     assigned: dict[str, None]
     """Variables set so far, which later programs get."""
     segments: list[Segment] = field(default_factory=list)
@@ -332,7 +332,7 @@ class SimpleCommand:
             raise Doubt("a name that starts with % is a shell job", word.start, "builtin")
         return arg.text
 
-    def _carry(self, found: Found, carried: Carried, shared: Shared) -> None:
+    def _carry(self, found: FoundProgram, carried: Carried, shared: Shared) -> None:
         outer, inner = carried
         self._add(found, outer, shared, wrapper=outer[0].text.endswith("xargs"))
         at = next(at for at, arg in enumerate(self.argv) if arg is inner[0])
@@ -344,7 +344,7 @@ class SimpleCommand:
         self._add(other, inner, shared)
 
     def _add(
-        self, found: Found, argv: tuple[Arg, ...], shared: Shared, *, wrapper: bool = False
+        self, found: FoundProgram, argv: tuple[Arg, ...], shared: Shared, *, wrapper: bool = False
     ) -> None:
         assigned = tuple({**shared.assigned, **dict.fromkeys(name for name, _ in self.assigned)})
         cwd, piped = self.state.cwd, self.state.piped

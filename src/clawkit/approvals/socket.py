@@ -193,11 +193,13 @@ def _read(line: bytes) -> Mapping[str, Any]:
     return message if isinstance(message, dict) else {}
 
 
-async def serve(path: str, token: str, handler: Handler, *, talk_s: float = TALK_S) -> Server:
+async def serve(
+    path: str, token: str, handler: Handler, *, talk_s: float = TALK_S
+) -> ApprovalServer:
     """Serve a socket until the server is closed. Raises `ConflictError` if another process does."""
     if len(token) < MIN_TOKEN:
         raise ToolInputError(f"the token of {path} must have {MIN_TOKEN} characters or more")
-    server = Server(path, token, handler, talk_s)
+    server = ApprovalServer(path, token, handler, talk_s)
     try:
         await server.start()
     except OSError as error:
@@ -238,7 +240,7 @@ def _is_served(path: str) -> bool:
     return True
 
 
-class Server:
+class ApprovalServer:
     """One socket and its clients."""
 
     def __init__(self, path: str, token: str, handler: Handler, talk_s: float) -> None:

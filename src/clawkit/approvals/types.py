@@ -115,7 +115,7 @@ class ArgRule(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defa
     """Whether every path in the arguments must be inside the workspace."""
 
 
-class Entry(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
+class AllowlistEntry(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     """One allowlist entry."""
 
     pattern: str
@@ -140,10 +140,10 @@ class Entry(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     preset."""
 
 
-class Rules(msgspec.Struct, frozen=True):
+class ApprovalRules(msgspec.Struct, frozen=True):
     """What is allowed without approval: entries, safe bins, and access to files."""
 
-    entries: tuple[Entry, ...] = ()
+    entries: tuple[AllowlistEntry, ...] = ()
     safe_bins: tuple[str, ...] = ()
     profiles: Mapping[str, SafeBinProfile] = MappingProxyType({})
     trusted_dirs: tuple[str, ...] = ()
@@ -166,7 +166,7 @@ class Match(NamedTuple):
     by: By
     rule: str
     """For people, such as `/usr/bin/git (allowlist)`."""
-    entry: Entry | None = None
+    entry: AllowlistEntry | None = None
     children: Children = "any"
     starts: tuple[str, ...] = ()
     """With `named`: absolute paths of files or directories that it may start."""
@@ -215,7 +215,7 @@ class Offer(NamedTuple):
     """A permanent approval that a person can give, and the entries it would store."""
 
     extent: StoredExtent
-    entries: tuple[Entry, ...]
+    entries: tuple[AllowlistEntry, ...]
     words: str
     """The rule in one line, for people."""
 

@@ -25,8 +25,8 @@ from clawkit.errors import ConflictError
 from clawkit.text import human_time, one_line, printable
 
 if TYPE_CHECKING:
-    from clawkit.approvals.broker import PendingStore, Stored
-    from clawkit.approvals.types import Entry
+    from clawkit.approvals.broker import PendingStore, StoredQuestion
+    from clawkit.approvals.types import AllowlistEntry
 
 _CHOICES = ("allow-once", "allow-always", "deny")
 _SECURITY = click.Choice(["deny", "allowlist", "full"])
@@ -270,7 +270,7 @@ def suggest(limit: int, as_json: bool, config_file: str | None) -> None:
     from clawkit.core.context import Scope
 
     loaded = load(config_file)
-    settings = cli.Settings(loaded, Scope(agent=loaded.config.agents.default_id()), None)
+    settings = cli.ResolvedOptions(loaded, Scope(agent=loaded.config.agents.default_id()), None)
     found = make(read_log(audit_file(os.environ), limit), Checker(settings).rules_for)
     if as_json:
         cli.print_json([each._asdict() for each in found])
@@ -305,12 +305,12 @@ def _waiting() -> PendingStore:
     return PendingStore(waiting_file(os.environ))
 
 
-def _pending(now_ms: int) -> Sequence[Stored]:
+def _pending(now_ms: int) -> Sequence[StoredQuestion]:
     # Without the file, nothing has been asked yet; opening the store would create it.
     return _waiting().pending(now_ms) if os.path.lexists(waiting_file(os.environ)) else []
 
 
-def _row(each: Stored, now_ms: int) -> dict[str, Any]:
+def _row(each: StoredQuestion, now_ms: int) -> dict[str, Any]:
     question = each.question
     return {
         "id": each.id,
@@ -505,7 +505,7 @@ def _read_rule(text: str) -> object:
     return text
 
 
-def _entry_warnings(entry: Entry) -> Iterator[str]:
+def _entry_warnings(entry: AllowlistEntry) -> Iterator[str]:
     pattern = entry.pattern
     if entry.args == "any":
         yield f"{pattern} now runs with any arguments, including those that start other programs"

@@ -19,9 +19,9 @@ from clawkit.approvals.effective_policy import resolve_host
 from clawkit.approvals.entries import describe_grants, read_entry
 from clawkit.approvals.judge import Judge
 from clawkit.approvals.prompt import show_command, warnings_about
-from clawkit.approvals.protocols import Confines, Request
-from clawkit.approvals.types import Decision, Entry, Judged, Match, Miss, Policy, Program
-from clawkit.cli.options import Settings, suggest
+from clawkit.approvals.protocols import Confines, ExecRequest
+from clawkit.approvals.types import AllowlistEntry, Decision, Judged, Match, Miss, Policy, Program
+from clawkit.cli.options import ResolvedOptions, suggest
 from clawkit.config.sections.tools import Ask, Security
 from clawkit.errors import ToolAuthorizationError
 from clawkit.process.protocols import NO_GRANTS, BaseEnvironment
@@ -39,7 +39,7 @@ _COLOURS = {"allow": "green", "ask": "yellow", "deny": "red"}
 class Checker:
     """Judges commands by the settings in force, or by settings given with a case."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: ResolvedOptions) -> None:
         self._settings = settings
         config, scope = settings.loaded.config, settings.scope
         self._here = resolve_workspace(config, scope.agent, settings.workspace)
@@ -56,7 +56,7 @@ class Checker:
             return Decision("deny", Policy("deny", "off"), str(error), code=error.reason)
         return judge.judge(request)
 
-    def _prepare(self, case: object) -> tuple[Judge, Request]:
+    def _prepare(self, case: object) -> tuple[Judge, ExecRequest]:
         given = _read_case(case)
         cwd = os.path.normpath(os.path.join(self._here, given.cwd or ""))
         # A directory given with the case is the workspace, unless that was given as well.
@@ -68,7 +68,7 @@ class Checker:
             around: Any = services[BaseEnvironment]
             self._env = dict(asyncio.run(around.variables()))
         env = self._env if given.env is None else given.env
-        request = Request(given.command, cwd, env, agent=scope.agent, wanted=wanted)
+        request = ExecRequest(given.command, cwd, env, agent=scope.agent, wanted=wanted)
         return _override(services.judge(), given), request
 
     def _find_place(self, case: _Case, services: Services) -> Wanted:
@@ -97,7 +97,7 @@ class Checker:
             node=None,
         ).wanted
 
-    def rules_for(self, record: Mapping[str, Any]) -> list[Entry | None]:
+    def rules_for(self, record: Mapping[str, Any]) -> list[AllowlistEntry | None]:
         """The entries that would allow a command from the log, if it still needs approval."""
         case = {"command": record.get("command"), "cwd": record.get("cwd"), "place": "host"}
         try:

@@ -21,7 +21,7 @@ from clawkit.config.no_effect import find as no_effect
 from clawkit.config.paths import config_file as usual_file
 from clawkit.config.paths import expand, include_roots
 from clawkit.config.section import Section, Shape
-from clawkit.config.sources import ReadError, Source, Tree, read_text
+from clawkit.config.sources import ConfigFile, ConfigTree, ReadError, read_text
 from clawkit.errors import ConfigError, EditError, Issue
 from clawkit.text import printable
 
@@ -58,7 +58,7 @@ def get(path: str, as_json: bool, config_file: str | None) -> None:
         sys.exit(1)
 
 
-def _report_unset(path: str, found: settings.Found, as_json: bool) -> None:
+def _report_unset(path: str, found: settings.FoundSetting, as_json: bool) -> None:
     if found.shape is None:
         click.echo(f"clawkit: unknown setting {path!r}. {found.hint}", err=True)
         return
@@ -200,7 +200,7 @@ def _content(config_file: str | None) -> Any:
     if not os.path.lexists(file):
         return load(config_file).raw
     try:
-        tree = Tree(Source(file, read_text(file)), include_roots(os.environ))
+        tree = ConfigTree(ConfigFile(file, read_text(file)), include_roots(os.environ))
     except ReadError as error:
         raise ConfigError([Issue("", str(error), file)]) from error
     except Json5Error as error:
@@ -291,7 +291,7 @@ def make_change(
     cli.warn(map(str, done.warnings))
 
 
-def change_to_json(done: edits.Change) -> dict[str, Any]:
+def change_to_json(done: edits.ConfigChange) -> dict[str, Any]:
     return {
         "file": done.file,
         "changed": done.before != done.after,
@@ -301,14 +301,14 @@ def change_to_json(done: edits.Change) -> dict[str, Any]:
     }
 
 
-def say_written(done: edits.Change) -> str:
+def say_written(done: edits.ConfigChange) -> str:
     if not done.written:
         return f"{done.file} already has these settings; nothing was changed."
     kept = f"; the previous file is {done.backup}" if done.backup else ""
     return f"Wrote {done.file}{kept}"
 
 
-def print_diff(done: edits.Change) -> None:
+def print_diff(done: edits.ConfigChange) -> None:
     colours = {"-": "red", "+": "green", "@": "cyan"}
     for line in done.diff:
         head = line.startswith(("--- ", "+++ "))

@@ -23,7 +23,7 @@ from clawkit.agent.assemble import assemble
 from clawkit.approvals.effective_policy import combine
 from clawkit.approvals.file import BadDocumentError, read_document
 from clawkit.approvals.safe_bins import safe_bin_warnings
-from clawkit.approvals.types import Policy, Rules
+from clawkit.approvals.types import ApprovalRules, Policy
 from clawkit.cli.onboarding.write import find_openclaw
 from clawkit.cli.options import counted, workspace_warning
 from clawkit.config.file_edit import content
@@ -38,7 +38,7 @@ from clawkit.config.schema import ROOT, Path, below, is_secret
 from clawkit.config.secrets import resolve
 from clawkit.config.section import SecretRef, Shape
 from clawkit.config.sections.tools import Fs
-from clawkit.config.sources import ReadError, Source, Tree, read_text, substitute
+from clawkit.config.sources import ConfigFile, ConfigTree, ReadError, read_text, substitute
 from clawkit.core.context import Scope, Sender
 from clawkit.errors import ClawkitError, ConfigError, SecretError, ToolError
 from clawkit.fs.containment import open_inside
@@ -198,7 +198,7 @@ def check_old_spellings(file: str, env: Mapping[str, str]) -> Findings:
     try:
         text = read_text(file)
         ours = migrations(content(text))
-        tree = Tree(Source(file, text), include_roots(env))
+        tree = ConfigTree(ConfigFile(file, text), include_roots(env))
     except (ReadError, Json5Error):
         return
     known = {each.path for each in ours}
@@ -365,7 +365,7 @@ def _check_security(config: Config) -> Findings:
     yield ok(what, policy.to_loosen or "clawkit approvals check 'git log'")
     if policy.security == "allowlist" and not landlock.available():
         yield _without_landlock("allowlisted programs can start any other program")
-    rules = Rules(
+    rules = ApprovalRules(
         safe_bins=tuple(settings.safe_bins),
         profiles=settings.safe_bin_profiles,
         trusted_dirs=tuple(settings.safe_bin_trusted_dirs),

@@ -21,7 +21,7 @@ from clawkit.cli.sandbox_explain import ENGINES, advise, look_at_engine
 from clawkit.config.load import Loaded
 from clawkit.config.modelref import OPERATOR, ModelRef
 from clawkit.config.paths import sessions_file
-from clawkit.config.sections.sandbox import Sandbox
+from clawkit.config.sections.sandbox import SandboxSettings
 from clawkit.core.context import Scope, Sender
 from clawkit.errors import ClawkitError, ConfigError, ToolError
 from clawkit.models.catalog import Catalog
@@ -30,7 +30,7 @@ from clawkit.models.providers import AUTH_PROFILES as PROFILES_JSON
 from clawkit.net.addresses import parse_url, refusal
 from clawkit.net.route import NetError
 from clawkit.runtime import resolve_workspace
-from clawkit.sandbox.confinement import Choice, choose, why_no_bwrap, why_unusable
+from clawkit.sandbox.confinement import BackendChoice, choose, why_no_bwrap, why_unusable
 from clawkit.sandbox.paths import DeniedFiles
 from clawkit.sessions.protocols import locate_store
 from clawkit.sessions.store import SessionStore
@@ -264,7 +264,7 @@ def _check_sandbox_of(loaded: Loaded, agent: str) -> Findings:
     yield from _check_effect(settings, key, backend)
 
 
-def _check_backend(settings: Sandbox, choice: Choice, key: str) -> Findings:
+def _check_backend(settings: SandboxSettings, choice: BackendChoice, key: str) -> Findings:
     if choice.backend is None:
         problem = why_unusable(settings, choice)
         what = problem or f"no sandbox is available, so commands need approval: {choice.reason}"
@@ -293,10 +293,10 @@ def _check_backend(settings: Sandbox, choice: Choice, key: str) -> Findings:
         yield fault(what, "apt-get install openssh-client")
 
 
-def _check_effect(settings: Sandbox, key: str, backend: str | None) -> Findings:
-    for field in msgspec.structs.fields(Sandbox):
+def _check_effect(settings: SandboxSettings, key: str, backend: str | None) -> Findings:
+    for field in msgspec.structs.fields(SandboxSettings):
         name, where, why = field.name, f"{key}.{field.encode_name}", ""
-        if getattr(settings, name) == getattr(Sandbox(), name):
+        if getattr(settings, name) == getattr(SandboxSettings(), name):
             continue
         if name == "scope" and settings.mode == "auto":
             why = "in mode 'auto' the commands of an agent share one sandbox"

@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 import click
 import msgspec
 
-from clawkit.agent.model_selection import Selection
+from clawkit.agent.model_selection import ModelSelection
 from clawkit.cli import options as cli
 from clawkit.cli.config import make_change
 from clawkit.cli.onboarding.write import agent_path
@@ -24,7 +24,7 @@ from clawkit.config.modelref import OPERATOR, ModelRef, normalize_provider
 from clawkit.config.schema import Path, spelled, value_at
 from clawkit.config.sections.models import Cost
 from clawkit.errors import ConfigError, ToolInputError
-from clawkit.models.catalog import Catalog, Entry
+from clawkit.models.catalog import Catalog, ListedModel
 from clawkit.models.credentials import Credential
 from clawkit.models.discover import find_local, found_model
 from clawkit.models.known import known_model
@@ -89,7 +89,9 @@ def _summary(rows: Sequence[Row], shown: Sequence[Row], provider: str, catalog: 
     if provider and not usable:
         keys = access(catalog, provider)
         them = "it" if len(rows) == 1 else "them"
-        text += f" To use {them}: {keys.missing or keys.problem}." if keys != Access() else ""
+        text += (
+            f" To use {them}: {keys.missing or keys.problem}." if keys != CredentialAccess() else ""
+        )
     hidden = len(rows) - len(shown)
     return f"{text} {hidden} more with --all." if hidden else text
 
@@ -146,7 +148,7 @@ def set_model(
     loaded = load(how["config_file"])
     path = _model_setting(loaded, agent)
     with listening():
-        selection = Selection(loaded, agent or loaded.config.agents.default_id())
+        selection = ModelSelection(loaded, agent or loaded.config.agents.default_id())
         refs = [selection.find(each) for each in (name, *fallbacks)]
         remarks = _model_warnings(selection.catalog, refs)
     agents = loaded.config.agents
@@ -232,16 +234,18 @@ def make_rows(catalog: Catalog, choices: Sequence[ChosenModel]) -> list[Row]:
     rows = []
     for ref in dict.fromkeys((*roles, *listed, OPERATOR)):
         if ref == OPERATOR:
-            entry = Entry(ref, Operator().facts, "known", has_credential=True)
-            keys = Access((Credential("none", "none", "", ref.provider),))
+            entry = ListedModel(ref, Operator().facts, "known", has_credential=True)
+            keys = CredentialAccess((Credential("none", "none", "", ref.provider),))
         else:
-            entry = listed.get(ref) or Entry(ref, catalog.facts(ref), "known", has_credential=False)
+            entry = listed.get(ref) or ListedModel(
+                ref, catalog.facts(ref), "known", has_credential=False
+            )
             keys = keys_of(ref.provider)
         rows.append(_row(catalog, entry, keys) | {"role": roles.get(ref)})
     return rows
 
 
-def _row(catalog: Catalog, entry: Entry, keys: Access) -> Row:
+def _row(catalog: Catalog, entry: ListedModel, keys: CredentialAccess) -> Row:
     ref, facts, problem = entry.ref, entry.facts, entry.problem or keys.problem
     is_built_in = ref == OPERATOR
     is_allowed = is_built_in or catalog.is_allowed(ref)
@@ -356,7 +360,7 @@ def models_in_use(
     return "built-in", [ChosenModel(str(OPERATOR), "", OPERATOR)]
 
 
-class Access(NamedTuple):
+class CredentialAccess(NamedTuple):
     """The credentials of a provider, or why there are none."""
 
     credentials: tuple[Credential, ...] = ()
@@ -366,14 +370,14 @@ class Access(NamedTuple):
     problem: str = ""
 
 
-def access(catalog: Catalog, provider: str) -> Access:
+def access(catalog: Catalog, provider: str) -> CredentialAccess:
     try:
         found = tuple(catalog.credentials.for_provider(provider))
     except ConfigError as error:
-        return Access(problem=str(error))
+        return CredentialAccess(problem=str(error))
     if found:
-        return Access(found)
-    return Access(missing=str(catalog.credentials.missing(provider)).partition(": ")[2])
+        return CredentialAccess(found)
+    return CredentialAccess(missing=str(catalog.credentials.missing(provider)).partition(": ")[2])
 
 
 @contextmanager
@@ -408,7 +412,7 @@ _TO_CHOOSE = "type clawkit onboard, or set a key such as ANTHROPIC_API_KEY"
 
 def _look(loaded: Loaded, agent: str | None, *, probe: bool) -> Row:
     """The report of `status` as JSON data."""
-    selection = Selection(loaded, agent or loaded.config.agents.default_id())
+    selection = ModelSelection(loaded, agent or loaded.config.agents.default_id())
     catalog = selection.catalog
     source, choices = models_in_use(catalog)
     rows = [_status_of(catalog, source, number, each) for number, each in enumerate(choices)]
@@ -457,7 +461,7 @@ def _status_of(catalog: Catalog, source: Source, number: int, choice: ChosenMode
 
 
 async def _probe_all(
-    selection: Selection, choices: Sequence[ChosenModel], rows: Sequence[Row]
+    selection: ModelSelection, choices: Sequence[ChosenModel], rows: Sequence[Row]
 ) -> None:
     pairs = zip(choices, rows, strict=True)
     try:
@@ -466,7 +470,7 @@ async def _probe_all(
         await selection.close()
 
 
-async def _probe(selection: Selection, ref: ModelRef | None, row: Row) -> None:
+async def _probe(selection: ModelSelection, ref: ModelRef | None, row: Row) -> None:
     if ref is None or ref == OPERATOR or row["problem"]:
         return
     from clawkit.cli.onboarding.probe import ask_for_word

@@ -91,7 +91,7 @@ _USE_MODEL = click.option(
 )
 
 
-class Settings(NamedTuple):
+class ResolvedOptions(NamedTuple):
     """The values of the shared options, resolved."""
 
     loaded: Loaded
@@ -127,7 +127,7 @@ def limit_option(default: int, about: str) -> Callable[[F], F]:
     return click.option("-n", "--limit", type=kind, default=default, show_default=True, help=about)
 
 
-def read_settings(options: dict[str, Any], session: str = "main") -> Settings:
+def read_settings(options: dict[str, Any], session: str = "main") -> ResolvedOptions:
     """Load the configuration and build the scope from the values of `scope_options`."""
     from clawkit.agent.model import context_window_of, default_model
     from clawkit.config.load import load
@@ -158,7 +158,7 @@ def read_settings(options: dict[str, Any], session: str = "main") -> Settings:
         sandboxed=sandboxed,
         depth=options["depth"],
     )
-    return Settings(loaded, scope, options["workspace"], chosen.by)
+    return ResolvedOptions(loaded, scope, options["workspace"], chosen.by)
 
 
 def origin_of(options: dict[str, Any]) -> Origin:

@@ -17,7 +17,7 @@ from clawkit.errors import ClawkitError, NotFoundError, ToolError, ToolInputErro
 from clawkit.process import process_table, records
 from clawkit.process.output_text import clean, whole_end
 from clawkit.process.protocols import Exit, Left
-from clawkit.process.records import Record, shorten
+from clawkit.process.records import CommandRecord, shorten
 from clawkit.terminal_text import truncate
 from clawkit.text import human_size, human_time, one_line, printable
 from clawkit.tools._commands import describe_left, read_signal
@@ -57,7 +57,7 @@ def ps(everything: bool, as_json: bool) -> None:
 
 
 class _Seen(NamedTuple):
-    record: Record
+    record: CommandRecord
     exit: Exit | None
     left: tuple[Left, ...]
     """Processes it left running when it exited."""
@@ -90,7 +90,9 @@ def _look(folder: str, everything: bool) -> list[_Seen]:
     return seen
 
 
-def _row(folder: str, record: Record, exit_: Exit | None, left: tuple[Left, ...]) -> dict[str, Any]:
+def _row(
+    folder: str, record: CommandRecord, exit_: Exit | None, left: tuple[Left, ...]
+) -> dict[str, Any]:
     row: dict[str, Any] = {
         "sessionId": record.id,
         "key": record.key,
@@ -117,7 +119,7 @@ def _row(folder: str, record: Record, exit_: Exit | None, left: tuple[Left, ...]
     return row
 
 
-def _runtime(record: Record, exit_: Exit | None) -> float:
+def _runtime(record: CommandRecord, exit_: Exit | None) -> float:
     return exit_.seconds if exit_ else max(0.0, time.time() - record.started)
 
 
@@ -149,7 +151,7 @@ class KnownCommand(NamedTuple):
 
     key: str
     id: str
-    record: Record | None
+    record: CommandRecord | None
 
     @property
     def runs(self) -> bool:
@@ -232,13 +234,13 @@ def kill(ids: tuple[str, ...], everything: bool, now: bool, name: str | None) ->
     sys.exit(1 if is_missing or any(each.left for each in outcomes) else 0)
 
 
-def _chosen(folder: str, ids: Sequence[str]) -> tuple[list[Record], bool]:
+def _chosen(folder: str, ids: Sequence[str]) -> tuple[list[CommandRecord], bool]:
     """The commands with these ids (all if there are none), and whether one was not found."""
     if not ids:
         return [each.record for each in _look(folder, everything=False)], False
     here = {each.key: each for each in records.read_all(folder) if each.is_here}
     known = [KnownCommand(each.key, each.id, each) for each in here.values()]
-    chosen: dict[str, Record] = {}
+    chosen: dict[str, CommandRecord] = {}
     missing = False
     for id_ in ids:
         try:

@@ -38,7 +38,7 @@ _Engine = Literal["docker", "podman"]
 _SLUG = 32
 
 
-def _open(options: dict[str, Any], session: str) -> cli.Settings:
+def _open(options: dict[str, Any], session: str) -> cli.ResolvedOptions:
     settings = cli.read_settings(options, session)
     cli.warn(map(str, settings.loaded.warnings))
     return settings
@@ -228,7 +228,7 @@ _LOOK_S = 60.0
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
-async def _run(settings: cli.Settings, command: str, network: Network | None) -> int:
+async def _run(settings: cli.ResolvedOptions, command: str, network: Network | None) -> int:
     """The exit code of the command, or 128 plus the number of the signal that killed it."""
     loaded, scope = settings.loaded, settings.scope
     if network is not None:
@@ -266,7 +266,7 @@ async def _run(settings: cli.Settings, command: str, network: Network | None) ->
         await services.close()
 
 
-def _with_network(settings: cli.Settings, network: Network) -> Any:
+def _with_network(settings: cli.ResolvedOptions, network: Network) -> Any:
     config, agent = settings.loaded.config, settings.scope.agent
     changed = replace(config.agents.sandbox_of(agent), network=network)
     defaults = replace(config.agents.defaults, sandbox=changed)

@@ -19,9 +19,9 @@ from clawkit.agent.assemble import Assembly, assemble
 from clawkit.approvals.effective_policy import check_elevated
 from clawkit.approvals.protocols import Confines
 from clawkit.cli.approvals_check import Checker, say_place, to_json
-from clawkit.cli.options import Settings, counted
+from clawkit.cli.options import ResolvedOptions, counted
 from clawkit.config.paths import home
-from clawkit.config.sections.sandbox import Sandbox
+from clawkit.config.sections.sandbox import SandboxSettings
 from clawkit.core.context import Scope
 from clawkit.errors import ToolAuthorizationError, ToolError
 from clawkit.net.host_rules import PACKAGES
@@ -44,7 +44,7 @@ _MODES = {
 }
 
 
-def explain(settings: Settings, command: str) -> dict[str, Any]:
+def explain(settings: ResolvedOptions, command: str) -> dict[str, Any]:
     """The report, as JSON data; its `problem` is empty unless commands cannot run."""
     config, scope = settings.loaded.config, settings.scope
     workspace = resolve_workspace(config, scope.agent, settings.workspace)
@@ -75,7 +75,7 @@ def explain(settings: Settings, command: str) -> dict[str, Any]:
 
 def _describe(confines: Any, scope: Scope, workspace: str) -> tuple[dict[str, Any], str]:
     """The sandbox, and why no command can run in it (empty if one can)."""
-    settings: Sandbox = confines.settings
+    settings: SandboxSettings = confines.settings
     choice, problem = confines.choice, confines.problem
     about: dict[str, Any] = {
         "mode": settings.mode,
@@ -115,7 +115,7 @@ def _describe(confines: Any, scope: Scope, workspace: str) -> tuple[dict[str, An
     return about, problem
 
 
-def _describe_elevated(settings: Settings) -> dict[str, Any]:
+def _describe_elevated(settings: ResolvedOptions) -> dict[str, Any]:
     config, scope = settings.loaded.config, settings.scope
     general, ours = config.tools.elevated, config.agents.get(scope.agent).tools.elevated
     key = config.agents.key_of(scope.agent)
@@ -144,7 +144,7 @@ def _describe_elevated(settings: Settings) -> dict[str, Any]:
     }
 
 
-def _describe_tools(settings: Settings, assembly: Assembly) -> dict[str, Any]:
+def _describe_tools(settings: ResolvedOptions, assembly: Assembly) -> dict[str, Any]:
     """What `tools.sandbox.tools` decides for each tool in a sandboxed session."""
     scope = replace(settings.scope, sandboxed=True)
     verdicts = assemble(settings.loaded.config, scope).decision.verdicts
@@ -176,7 +176,7 @@ def _describe_tools(settings: Settings, assembly: Assembly) -> dict[str, Any]:
     }
 
 
-def _judge(settings: Settings, command: str) -> dict[str, Any]:
+def _judge(settings: ResolvedOptions, command: str) -> dict[str, Any]:
     checker = Checker(settings)
     try:
         decision = checker.check({"command": command})
@@ -189,7 +189,7 @@ def _judge(settings: Settings, command: str) -> dict[str, Any]:
 
 
 def _advise(
-    settings: Sandbox, about: Mapping[str, Any], elevated: Mapping[str, Any]
+    settings: SandboxSettings, about: Mapping[str, Any], elevated: Mapping[str, Any]
 ) -> Iterator[str]:
     key = "clawkit config set agents.defaults.sandbox"
     local = settings.backend in ("auto", "bwrap", "landlock")

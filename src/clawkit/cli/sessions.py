@@ -22,7 +22,7 @@ from clawkit.config.load import Loaded, load
 from clawkit.config.paths import abbreviate_home
 from clawkit.errors import ClawkitError, NotFoundError, ToolAuthorizationError
 from clawkit.sessions.keys import resolve
-from clawkit.sessions.protocols import Entry, Session, Visible, locate_store
+from clawkit.sessions.protocols import Session, StoredMessage, Visible, locate_store
 from clawkit.sessions.store import MAX_MESSAGE, Mail, SessionStore
 from clawkit.sessions.subagent_protocols import now_ms
 from clawkit.store import write_atomic
@@ -419,12 +419,12 @@ def session_to_json(session: Session) -> dict[str, Any]:
     }
 
 
-def message_to_json(entry: Entry) -> dict[str, Any]:
+def message_to_json(entry: StoredMessage) -> dict[str, Any]:
     """A message as it is stored, without unset fields, and its number."""
     return {"number": entry.number, **msgspec.to_builtins(entry.message)}
 
 
-def print_transcript(session: Session, entries: Sequence[Entry]) -> None:
+def print_transcript(session: Session, entries: Sequence[StoredMessage]) -> None:
     """Print the messages for people: long ones truncated, unprintable characters escaped."""
     for line in _head(session):
         click.echo(printable(line, ""))
@@ -511,7 +511,7 @@ def _plain(blocks: Sequence[content.Block]) -> str:
     )
 
 
-def to_markdown(session: Session, entries: Sequence[Entry]) -> str:
+def to_markdown(session: Session, entries: Sequence[StoredMessage]) -> str:
     """The whole session as Markdown; of images, only type and size."""
     title = one_line(session.title, 200) or session.id
     facts = [f"- {line}" for line in list(_head(session))[1:]]

@@ -17,7 +17,7 @@ from clawkit.line_reader import read_ready
 from clawkit.terminal_text import truncate, wrap
 from clawkit.text import human_time, printable
 from clawkit.ui import questions
-from clawkit.ui.questions import Choice
+from clawkit.ui.questions import PromptChoice
 
 SETTLE_S, LETTER_S = 0.03, 0.5
 """Input that follows a key within this time belongs to it: the rest of an escape sequence or a
@@ -92,7 +92,7 @@ class _Screen:
         click.echo(shown, nl=nl, err=True, color=True)
 
 
-async def _ask_line(choices: list[Choice], screen: _Screen) -> Choice:
+async def _ask_line(choices: list[PromptChoice], screen: _Screen) -> PromptChoice:
     for number, each in enumerate(choices, 1):
         screen.say(f"  {number}) {each.key}: {each.words}")
     with _input(screen.fd, lines=True):
@@ -105,7 +105,7 @@ async def _ask_line(choices: list[Choice], screen: _Screen) -> Choice:
     return questions.by_key(choices, meant) or choices[questions.deny_at(choices)]
 
 
-async def _ask_keys(choices: list[Choice], screen: _Screen, time: str) -> Choice:
+async def _ask_keys(choices: list[PromptChoice], screen: _Screen, time: str) -> PromptChoice:
     """Let the user choose by letter, or by arrow keys and Enter. Initially Enter denies."""
     at = questions.deny_at(choices)
     lasting = " (Enter confirms a lasting answer)" if any(each.lasts for each in choices) else ""
@@ -126,7 +126,7 @@ async def _ask_keys(choices: list[Choice], screen: _Screen, time: str) -> Choice
             screen.say(f"\x1b[{rows}A\x1b[J", nl=False)
 
 
-def _press(key: str, choices: list[Choice], at: int) -> tuple[Choice | None, int]:
+def _press(key: str, choices: list[PromptChoice], at: int) -> tuple[PromptChoice | None, int]:
     """The choice that a key makes, if any, and the index of the line selected afterwards."""
     if moves := _ARROWS.fullmatch(key):
         for arrow in re.findall(_ARROW, moves[1]):
@@ -144,7 +144,7 @@ def _press(key: str, choices: list[Choice], at: int) -> tuple[Choice | None, int
     return chosen, at
 
 
-def _draw(choices: list[Choice], at: int, screen: _Screen) -> None:
+def _draw(choices: list[PromptChoice], at: int, screen: _Screen) -> None:
     room = screen.width - 1
     for number, each in enumerate(choices):
         mark = ">" if number == at else " "

@@ -15,7 +15,7 @@ from msgspec.structs import asdict
 
 from clawkit.agent.assemble import SETTINGS, Assembly, assemble
 from clawkit.agent.model import target_of
-from clawkit.approvals.protocols import Gate
+from clawkit.approvals.protocols import ExecGate
 from clawkit.cli import options as cli
 from clawkit.cli.terminal import TerminalApprover
 from clawkit.core.approval import Approver
@@ -38,7 +38,7 @@ T = TypeVar("T")
 MAX_LINE = 16 * 1024 * 1024
 
 
-def _open(options: dict[str, Any]) -> tuple[cli.Settings, Assembly, list[str]]:
+def _open(options: dict[str, Any]) -> tuple[cli.ResolvedOptions, Assembly, list[str]]:
     """The settings, the tools, and warnings about both."""
     settings = cli.read_settings(options)
     assembly = assemble(settings.loaded.config, settings.scope)
@@ -160,7 +160,9 @@ def _known(name: str, assembly: Assembly) -> str:
     raise UnknownToolError(f"unknown tool {name!r}{cli.suggest(key, assembly.sources)}")
 
 
-def _rules_for(name: str, settings: cli.Settings, assembly: Assembly) -> list[dict[str, Any]]:
+def _rules_for(
+    name: str, settings: cli.ResolvedOptions, assembly: Assembly
+) -> list[dict[str, Any]]:
     """The argument rules that can apply to a call of the tool."""
     configured = settings.loaded.config.tools.rules
     return [
@@ -319,8 +321,8 @@ async def _answer_all(run: Run, lines: LineReader, *, later: bool) -> int:
         worst = max(worst, exit_code(result))
         if len(line) > MAX_LINE:
             break  # the start of the next line is unknown
-    if later and isinstance(run.services, Services) and run.services.is_made(Gate):
-        gate: Any = run.services[Gate]
+    if later and isinstance(run.services, Services) and run.services.is_made(ExecGate):
+        gate: Any = run.services[ExecGate]
         await gate.finish()
     return worst
 

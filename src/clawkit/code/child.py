@@ -79,7 +79,7 @@ class Kept:
         return text, missing
 
 
-class Tree:
+class ChangedFiles:
     """Finds new files and changed images below the working directory."""
 
     def __init__(self, root: str) -> None:
@@ -209,7 +209,7 @@ def find_program(language: str) -> list[str]:
     return [os.path.abspath(node), os.path.join(here, "node_child.cjs")]
 
 
-def answer(number: int, worker: Worker, tree: Tree, line: bytes) -> None:
+def answer(number: int, worker: Worker, tree: ChangedFiles, line: bytes) -> None:
     said: dict[str, object] = {}
     with contextlib.suppress(ValueError, RecursionError):
         said = json.loads(line)
@@ -251,7 +251,7 @@ def say(message: dict[str, object]) -> None:
         data = data[os.write(1, data) :]
 
 
-def serve(worker: Worker, tree: Tree) -> None:
+def serve(worker: Worker, tree: ChangedFiles) -> None:
     """Serve until there are no more requests, or the interpreter is gone."""
     poll = select.poll()
     for fd in (0, worker.out.fd, worker.err.fd, worker.answers):
@@ -288,7 +288,7 @@ def serve(worker: Worker, tree: Tree) -> None:
 def main() -> None:
     # Interrupts are for the worker.
     signal.signal(signal.SIGINT, lambda *_: None)
-    serve(Worker(find_program(sys.argv[1])), Tree(os.getcwd()))
+    serve(Worker(find_program(sys.argv[1])), ChangedFiles(os.getcwd()))
 
 
 if __name__ == "__main__":

@@ -32,12 +32,12 @@ _MISSING = {127: "python3", 120: "node"}
 """Missing programs, by the exit code of a child that did not answer."""
 
 
-class _Answer(Ran, frozen=True, kw_only=True):
+class _Reply(Ran, frozen=True, kw_only=True):
     id: int
     exit: int | None = None
 
 
-_decode = msgspec.json.Decoder(_Answer).decode
+_decode = msgspec.json.Decoder(_Reply).decode
 
 
 class _Child:
@@ -60,7 +60,7 @@ class _Child:
         except ToolError:
             await self._kill("it did not accept the code")
 
-    async def answer(self, seconds: float) -> _Answer | None:
+    async def answer(self, seconds: float) -> _Reply | None:
         """The answer to the last call; None on a timeout, or if it is gone."""
         loop, look_s = asyncio.get_running_loop(), _FIRST_LOOK_S
         end = loop.time() + seconds
@@ -84,7 +84,7 @@ class _Child:
             await self.command.wait_for_news(size, min(left, look_s))
             look_s = min(2 * look_s, _LONGEST_LOOK_S)
 
-    def _take(self, data: bytes) -> _Answer | None:
+    def _take(self, data: bytes) -> _Reply | None:
         *lines, rest = data.split(b"\n")
         for line in lines:
             whole, self._said = bytes(self._said + line), bytearray()
@@ -200,7 +200,7 @@ class KeptInterpreters:
             host, launch, f"code_execution:{owner}", background=True
         )
         child = _Child(command, place)
-        answer: _Answer | None = None
+        answer: _Reply | None = None
         try:
             answer = await child.answer(_START_S)
         finally:
@@ -231,7 +231,7 @@ class KeptInterpreters:
         ran = answer or Ran()
         return msgspec.structs.replace(ran, timed_out=timed_out, lost=lost, fresh=fresh)
 
-    async def _interrupt(self, slot: _Slot, child: _Child) -> _Answer | None:
+    async def _interrupt(self, slot: _Slot, child: _Child) -> _Reply | None:
         """Interrupt the code; if it does not answer in time, drop the child."""
         with suppress(ToolError):
             await child.command.signal(signal.SIGINT)
@@ -272,7 +272,7 @@ def _why_not_started(language: Language, exit_: Exit | None) -> str:
     return f"the {language} interpreter could not be started: {how}"
 
 
-def _why_lost(answer: _Answer | None, exit_: Exit | None) -> str:
+def _why_lost(answer: _Reply | None, exit_: Exit | None) -> str:
     if exit_ is not None and exit_.reason == "out-of-memory":
         return "it was killed: out of memory"
     if exit_ is not None and exit_.reason == "process-limit":

@@ -20,7 +20,7 @@ from clawkit.config.masking import masked
 from clawkit.config.paths import include_roots
 from clawkit.config.schema import ROOT, Path, aligned, below, find, is_secret, spelled, value_at
 from clawkit.config.section import Shape
-from clawkit.config.sources import INCLUDE, ReadError, Source, Tree, read_text
+from clawkit.config.sources import INCLUDE, ConfigFile, ConfigTree, ReadError, read_text
 from clawkit.config.text_edit import Edit, apply, merge_patch, set_value, unset_value
 from clawkit.config.text_edit import merged as patched
 from clawkit.errors import ConfigError, EditError, Issue
@@ -168,7 +168,7 @@ SMALL_BYTES = 512
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 
-class Change(NamedTuple):
+class ConfigChange(NamedTuple):
     """The effect of an edit on a file."""
 
     file: str
@@ -196,7 +196,7 @@ def change(
     dry_run: bool = False,
     env: Mapping[str, str] | None = None,
     wait_s: float = LOCK_WAIT_S,
-) -> Change:
+) -> ConfigChange:
     """Apply a text edit to a file, which is created if it does not exist.
 
     `paths` are the settings to be edited: those that come from included files are refused.
@@ -237,7 +237,7 @@ def _prepare(
     paths: Iterable[Path],
     allow_shrink: bool,
     env: Mapping[str, str],
-) -> Change:
+) -> ConfigChange:
     before = _read(file)
     text = before or ""
     try:
@@ -255,7 +255,7 @@ def _prepare(
     old_issues, old_warnings = ([], []) if before is None else _judge(before, file, env)
     _refuse_new_issues(_added(old_issues, issues))
     shown = cut_off(issues, len(issues))
-    return Change(file, before, after, tuple(shown), tuple(_added(old_warnings, warnings)))
+    return ConfigChange(file, before, after, tuple(shown), tuple(_added(old_warnings, warnings)))
 
 
 def _read(file: str) -> str | None:
@@ -275,7 +275,7 @@ def _refuse_included(file: str, text: str, paths: Iterable[Path], env: Mapping[s
     if INCLUDE not in text and "\\" not in text:
         return
     own = content(text)
-    tree = Tree(Source(file, text), include_roots(env)) if own else None
+    tree = ConfigTree(ConfigFile(file, text), include_roots(env)) if own else None
     if tree is None or len(tree.files) == 1:
         return
     for path in paths:
@@ -286,7 +286,7 @@ def _refuse_included(file: str, text: str, paths: Iterable[Path], env: Mapping[s
             )
 
 
-def _included_at(tree: Tree, own: object, path: Path) -> tuple[str, int] | None:
+def _included_at(tree: ConfigTree, own: object, path: Path) -> tuple[str, int] | None:
     """File and line of a setting, or of what encloses it, if it is not in our own file. Indexes of
     a list that is merged from several files are meaningless in one of them."""
     where = spelled(path, tree.value)

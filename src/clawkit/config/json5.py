@@ -139,7 +139,7 @@ def parse(text: str, source: Any = None) -> Node:
             text.encode()
         except UnicodeEncodeError as error:
             raise fault(text, error.start, "this character is a lone surrogate") from None
-    return _Parser(text, source).run()
+    return _Json5Parser(text, source).run()
 
 
 def child(node: Node, part: str | int) -> Node | None:
@@ -207,7 +207,7 @@ def format_path(path: Sequence[str | int]) -> str:
     return "".join(parts)
 
 
-class _Parser:
+class _Json5Parser:
     def __init__(self, text: str, source: Any) -> None:
         self.text = text
         self.source = source

@@ -29,11 +29,11 @@ from clawkit.config.section import (
 )
 from clawkit.config.sources import (
     MAX_FILE_BYTES,
+    ConfigFile,
+    ConfigTree,
     Environment,
     FromEnv,
     ReadError,
-    Source,
-    Tree,
     environment,
     parse_env_file,
     read_text,
@@ -91,7 +91,7 @@ def loads(
     if len(text) > MAX_FILE_BYTES:
         raise ConfigError([Issue("", f"is larger than {MAX_FILE_BYTES} characters", file)])
     try:
-        tree = Tree(Source(file, text), include_roots(env))
+        tree = ConfigTree(ConfigFile(file, text), include_roots(env))
     except Json5Error as error:
         raise ConfigError([error.issue(file)]) from error
     raw = tree.value

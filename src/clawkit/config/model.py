@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from clawkit.config.section import Conflict, Section, suggest
-from clawkit.config.sections.agents import MAIN, Agents, Session
-from clawkit.config.sections.environment import Diagnostics, Env, Logging, Secrets
+from clawkit.config.sections.agents import MAIN, Agents, SessionSettings
+from clawkit.config.sections.environment import DiagnosticsSettings, Env, Logging, Secrets
 from clawkit.config.sections.models import Auth, Models
-from clawkit.config.sections.tools import Approvals, LoopDetection, Tools
+from clawkit.config.sections.tools import ApprovalSettings, LoopDetection, Tools
 from clawkit.text import one_line
 
 if TYPE_CHECKING:
-    from clawkit.config.sections.gateway import Commands, Cron, Gateway, Hooks
+    from clawkit.config.sections.gateway import CommandSettings, Cron, Gateway, WebhookSettings
     from clawkit.config.sections.messaging import Binding, Channel, Messages
     from clawkit.config.sections.plugins import Mcp, Memory, Plugins
     from clawkit.config.sections.web import Browser, Tts
@@ -32,19 +32,19 @@ class Config(Section):
     tools: Tools = Tools()  #: Tools and their limits.
     plugins: "Plugins | None" = None
     mcp: "Mcp | None" = None  #: MCP servers whose tools are offered.
-    approvals: Approvals = Approvals()
+    approvals: ApprovalSettings = ApprovalSettings()
     gateway: "Gateway | None" = None  #: The server that other programs and devices connect to.
     browser: "Browser | None" = None
     cron: "Cron | None" = None
-    hooks: "Hooks | None" = None
-    commands: "Commands | None" = None
-    session: Session = Session()
+    hooks: "WebhookSettings | None" = None
+    commands: "CommandSettings | None" = None
+    session: SessionSettings = SessionSettings()
     messages: "Messages | None" = None
     tts: "Tts | None" = None
     memory: "Memory | None" = None
     channels: "dict[str, Channel]" = {}  #: Chat channels, by id.
     logging: Logging = Logging()
-    diagnostics: Diagnostics = Diagnostics()
+    diagnostics: DiagnosticsSettings = DiagnosticsSettings()
 
     @classmethod
     def conflicts(cls, raw: dict[str, Any]) -> Iterable[Conflict]:

@@ -75,22 +75,22 @@ ROOT = shape_of(Config)
 ANYTHING = shape_of(Any)
 
 
-class Found(msgspec.Struct, frozen=True):
+class FoundSetting(msgspec.Struct, frozen=True):
     path: Path  # with documented names, and integers for list indexes
     shape: Shape | None  # None if there is no such setting
     hint: str = ""  # suggestion if there is no such setting
 
 
-def find(path: Sequence[str | int]) -> Found:
+def find(path: Sequence[str | int]) -> FoundSetting:
     """The setting at `path`, given in any accepted spelling."""
     shape = ROOT
     above: Path = ()
     for step in path:
         name, below = _below(shape, step, above)
         if below is None:
-            return Found((*above, name), None, _hint(shape, str(step), above))
+            return FoundSetting((*above, name), None, _hint(shape, str(step), above))
         above, shape = (*above, name), below
-    return Found(above, shape)
+    return FoundSetting(above, shape)
 
 
 def below(shape: Shape, step: str | int) -> tuple[str | int, Shape]:

@@ -65,17 +65,17 @@ def _require_regular(info: os.stat_result) -> None:
         raise ReadError(_TOO_LARGE)
 
 
-class Source(msgspec.Struct, frozen=True):
+class ConfigFile(msgspec.Struct, frozen=True):
     """One file that was read. `file` is absolute, or a name in angle brackets."""
 
     file: str
     text: str
 
 
-class Tree:
+class ConfigTree:
     """A configuration merged from its files, with the position of each value."""
 
-    def __init__(self, source: Source, roots: Sequence[str]) -> None:
+    def __init__(self, source: ConfigFile, roots: Sequence[str]) -> None:
         """Raises Json5Error for the main file; errors in included files are in `issues`.
 
         Files may be included from the directory of the main file and from `roots`.
@@ -143,7 +143,7 @@ class Tree:
         """The merged content of one included file, or None after reporting an issue."""
         try:
             file = self._resolve(entry, chain)
-            source = Source(file, read_text(file))
+            source = ConfigFile(file, read_text(file))
         except ReadError as error:
             # If it is not a string, it could contain anything, including secrets.
             name = repr(entry.value) if isinstance(entry.value, str) else "this"

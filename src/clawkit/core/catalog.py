@@ -15,7 +15,7 @@ Profile = Literal["minimal", "coding", "messaging", "full"]
 SubAgent = Literal["yes", "orchestrator", "orchestrator-opt-in", "no", "never"]
 
 
-class Entry(Struct, frozen=True):
+class CatalogEntry(Struct, frozen=True):
     """One tool as the outside world knows it."""
 
     id: str
@@ -46,48 +46,48 @@ _FS, _RUN, _WEB, _MEM, _SES = ("fs",), ("runtime",), ("web",), ("memory",), ("se
 
 # fmt: off
 _ENTRIES = (
-    Entry("read", "Files", "Read a file, page by page", _C, _FS, sub_agent="yes"),
-    Entry("write", "Files", "Create or overwrite a file", _C, _FS),
-    Entry("edit", "Files", "Replace exact pieces of a file", _C, _FS),
-    Entry("apply_patch", "Files", "Apply a patch over one or more files", _C, _FS, ("apply-patch",)),
-    Entry("grep", "Files", "Search file contents", _C, _FS, sub_agent="yes"),
-    Entry("find", "Files", "Find files by name pattern", _C, _FS, ("glob",), sub_agent="yes"),
-    Entry("ls", "Files", "List a directory", _C, _FS, sub_agent="yes"),
-    Entry("exec", "Runtime", "Run shell commands", _C, _RUN, ("bash",)),
-    Entry("process", "Runtime", "Watch and steer background commands", _C, _RUN),
-    Entry("code_execution", "Runtime", "Run Python or JavaScript, with variables kept", _C, _RUN),
-    Entry("web_search", "Web", "Search the web", _C, _WEB, available=False),
-    Entry("x_search", "Web", "Search posts on X", _C, _WEB, available=False),
-    Entry("web_fetch", "Web", "Fetch a page as readable text", _C, _WEB, available=False),
-    Entry("memory_search", "Memory", "Search memory files by meaning", _C, _MEM, available=False),
-    Entry("memory_get", "Memory", "Read part of a memory file", _C, _MEM, available=False),
-    Entry("sessions_list", "Sessions", "List sessions", _CM, _SES, sub_agent="orchestrator"),
-    Entry("sessions_history", "Sessions", "Read a session's transcript", _CM, _SES, sub_agent="orchestrator"),
-    Entry("sessions_search", "Sessions", "Search what was said in sessions", _CM, _SES, sub_agent="orchestrator"),
-    Entry("sessions_send", "Sessions", "Send a message to another session", _CM, _SES, sub_agent="never"),
-    Entry("sessions_spawn", "Sessions", "Start a sub-agent", _C, _SES, sub_agent="orchestrator"),
-    Entry("sessions_yield", "Sessions", "End the turn and wait for sub-agents", _C, _SES, sub_agent="orchestrator"),
-    Entry("subagents", "Sessions", "List and steer sub-agent runs", _C, _SES, sub_agent="orchestrator-opt-in"),
-    Entry("session_status", "Sessions", "Show the state of the session", ("minimal", "coding", "messaging"), _SES, sub_agent="never"),
-    Entry("browser", "UI", "Control a web browser", (), ("ui",), available=False),
-    Entry("canvas", "UI", "Show and drive a canvas on a device", (), ("ui",), available=False),
-    Entry("message", "Messaging", "Send messages and channel actions", ("messaging",), ("messaging",), sub_agent="never", available=False),
-    Entry("whatsapp_login", "Messaging", "Link a WhatsApp account", owner_only=True, available=False),
-    Entry("heartbeat_respond", "Automation", "Answer a heartbeat check", (), ("automation",), available=False),
-    Entry("cron", "Automation", "Schedule tasks and reminders", _C, ("automation",), ("automations",), True, "never", available=False),
-    Entry("gateway", "Automation", "Restart, configure or update the gateway", (), ("automation",), (), True, "never", available=False),
-    Entry("nodes", "Nodes", "List and control paired devices", (), ("nodes",), (), True, available=False),
-    Entry("agents_list", "Agents", "List the agents that may be started", (), ("agents",), sub_agent="never"),
-    Entry("update_plan", "Agents", "Keep a plan of steps", (), ("agents",), ("progress_card",), sub_agent="never"),
-    Entry("image", "Media", "Look at an image with a vision model", _C, ("media",), ("view_image",), available=False),
-    Entry("image_generate", "Media", "Make or change images", _C, ("media",), available=False),
-    Entry("music_generate", "Media", "Make music", (), ("media",), available=False),
-    Entry("video_generate", "Media", "Make videos", _C, ("media",), available=False),
-    Entry("tts", "Media", "Turn text into speech", (), ("media",), available=False),
+    CatalogEntry("read", "Files", "Read a file, page by page", _C, _FS, sub_agent="yes"),
+    CatalogEntry("write", "Files", "Create or overwrite a file", _C, _FS),
+    CatalogEntry("edit", "Files", "Replace exact pieces of a file", _C, _FS),
+    CatalogEntry("apply_patch", "Files", "Apply a patch over one or more files", _C, _FS, ("apply-patch",)),
+    CatalogEntry("grep", "Files", "Search file contents", _C, _FS, sub_agent="yes"),
+    CatalogEntry("find", "Files", "Find files by name pattern", _C, _FS, ("glob",), sub_agent="yes"),
+    CatalogEntry("ls", "Files", "List a directory", _C, _FS, sub_agent="yes"),
+    CatalogEntry("exec", "Runtime", "Run shell commands", _C, _RUN, ("bash",)),
+    CatalogEntry("process", "Runtime", "Watch and steer background commands", _C, _RUN),
+    CatalogEntry("code_execution", "Runtime", "Run Python or JavaScript, with variables kept", _C, _RUN),
+    CatalogEntry("web_search", "Web", "Search the web", _C, _WEB, available=False),
+    CatalogEntry("x_search", "Web", "Search posts on X", _C, _WEB, available=False),
+    CatalogEntry("web_fetch", "Web", "Fetch a page as readable text", _C, _WEB, available=False),
+    CatalogEntry("memory_search", "Memory", "Search memory files by meaning", _C, _MEM, available=False),
+    CatalogEntry("memory_get", "Memory", "Read part of a memory file", _C, _MEM, available=False),
+    CatalogEntry("sessions_list", "Sessions", "List sessions", _CM, _SES, sub_agent="orchestrator"),
+    CatalogEntry("sessions_history", "Sessions", "Read a session's transcript", _CM, _SES, sub_agent="orchestrator"),
+    CatalogEntry("sessions_search", "Sessions", "Search what was said in sessions", _CM, _SES, sub_agent="orchestrator"),
+    CatalogEntry("sessions_send", "Sessions", "Send a message to another session", _CM, _SES, sub_agent="never"),
+    CatalogEntry("sessions_spawn", "Sessions", "Start a sub-agent", _C, _SES, sub_agent="orchestrator"),
+    CatalogEntry("sessions_yield", "Sessions", "End the turn and wait for sub-agents", _C, _SES, sub_agent="orchestrator"),
+    CatalogEntry("subagents", "Sessions", "List and steer sub-agent runs", _C, _SES, sub_agent="orchestrator-opt-in"),
+    CatalogEntry("session_status", "Sessions", "Show the state of the session", ("minimal", "coding", "messaging"), _SES, sub_agent="never"),
+    CatalogEntry("browser", "UI", "Control a web browser", (), ("ui",), available=False),
+    CatalogEntry("canvas", "UI", "Show and drive a canvas on a device", (), ("ui",), available=False),
+    CatalogEntry("message", "Messaging", "Send messages and channel actions", ("messaging",), ("messaging",), sub_agent="never", available=False),
+    CatalogEntry("whatsapp_login", "Messaging", "Link a WhatsApp account", owner_only=True, available=False),
+    CatalogEntry("heartbeat_respond", "Automation", "Answer a heartbeat check", (), ("automation",), available=False),
+    CatalogEntry("cron", "Automation", "Schedule tasks and reminders", _C, ("automation",), ("automations",), True, "never", available=False),
+    CatalogEntry("gateway", "Automation", "Restart, configure or update the gateway", (), ("automation",), (), True, "never", available=False),
+    CatalogEntry("nodes", "Nodes", "List and control paired devices", (), ("nodes",), (), True, available=False),
+    CatalogEntry("agents_list", "Agents", "List the agents that may be started", (), ("agents",), sub_agent="never"),
+    CatalogEntry("update_plan", "Agents", "Keep a plan of steps", (), ("agents",), ("progress_card",), sub_agent="never"),
+    CatalogEntry("image", "Media", "Look at an image with a vision model", _C, ("media",), ("view_image",), available=False),
+    CatalogEntry("image_generate", "Media", "Make or change images", _C, ("media",), available=False),
+    CatalogEntry("music_generate", "Media", "Make music", (), ("media",), available=False),
+    CatalogEntry("video_generate", "Media", "Make videos", _C, ("media",), available=False),
+    CatalogEntry("tts", "Media", "Turn text into speech", (), ("media",), available=False),
 )
 # fmt: on
 
-CATALOG: dict[str, Entry] = {entry.id: entry for entry in _ENTRIES}
+CATALOG: dict[str, CatalogEntry] = {entry.id: entry for entry in _ENTRIES}
 ALIASES: dict[str, str] = {alias: entry.id for entry in _ENTRIES for alias in entry.aliases}
 
 

@@ -116,7 +116,7 @@ def _anything(_params: object, _ctx: Context) -> tuple[Effect, ...]:
     return ANYTHING
 
 
-class Model(Protocol):
+class PydanticModel(Protocol):
     """The part of a pydantic model that clawkit uses, without importing pydantic."""
 
     @classmethod
@@ -136,7 +136,7 @@ class Tool:
 
     name: str
     description: str
-    parameters: type[msgspec.Struct] | type[Model] | Mapping[str, Any]
+    parameters: type[msgspec.Struct] | type[PydanticModel] | Mapping[str, Any]
     execute: Execute
     label: str = ""
     owner_only: bool = False
@@ -173,10 +173,10 @@ class Tool:
         return kind if isinstance(kind, type) and issubclass(kind, msgspec.Struct) else None
 
     @cached_property
-    def model(self) -> type[Model] | None:
+    def model(self) -> type[PydanticModel] | None:
         kind = self.parameters
         is_model = isinstance(kind, type) and hasattr(kind, "model_validate")
-        return cast("type[Model]", kind) if is_model else None
+        return cast("type[PydanticModel]", kind) if is_model else None
 
     def typed(self, params: Mapping[str, Any]) -> Any:
         """Parameters for `execute`. Raises ValueError if they are invalid."""

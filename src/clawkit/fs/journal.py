@@ -20,8 +20,8 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 
 from clawkit.errors import ToolError
-from clawkit.fs.roots import Target, open_folder, remove_folders, version_of
-from clawkit.fs.staged_file import Step, dump_step, parse_step, to_root, to_text, write_all
+from clawkit.fs.roots import ChangeTarget, open_folder, remove_folders, version_of
+from clawkit.fs.staged_file import JournalStep, dump_step, parse_step, to_root, to_text, write_all
 from clawkit.store import private_dir
 
 _SUFFIX = ".patch"
@@ -44,7 +44,7 @@ class Journal:
     id: str
     file: str
     fd: int
-    steps: list[Step] = field(default_factory=list)
+    steps: list[JournalStep] = field(default_factory=list)
     made: list[tuple[str, str]] = field(default_factory=list)
     """Roots, and directories in them to be created."""
     state: bytes = _PREPARE
@@ -87,10 +87,10 @@ class Journal:
                         os.unlink(file)
                     os.close(fd)
 
-    def plan(self, target: Target, *, delete: bool) -> Step:
+    def plan(self, target: ChangeTarget, *, delete: bool) -> JournalStep:
         """Record a step before its content is written, so that recovery finds the content."""
         version = version_of(target.info) if target.info else ""
-        step = Step(self.id, len(self.steps), target, version, delete)
+        step = JournalStep(self.id, len(self.steps), target, version, delete)
         self.steps.append(step)
         self._write(dump_step(step))
         return step
@@ -110,7 +110,7 @@ class Journal:
         """Complete or roll back the changes of a process that has died."""
         with suppress(OSError, ToolError):
             if self.state == _DONE:
-                self._remove(self._for_each(Step.clean_up))
+                self._remove(self._for_each(JournalStep.clean_up))
             elif self.state == _READY and self._is_begun():
                 self._apply()
             else:
@@ -121,7 +121,7 @@ class Journal:
         something cannot be accessed now, the journal is kept for later; returns False then."""
         with suppress(OSError):
             self._enter(_UNDO)
-        is_done = self._for_each(Step.undo)
+        is_done = self._for_each(JournalStep.undo)
         for root, made in reversed(self.made):
             remove_folders(root, [made])
         self._remove(is_done)
@@ -145,9 +145,9 @@ class Journal:
                 f"the files could not be changed ({error}), and not all of them could be restored "
                 "yet; this will be retried before the next change"
             ) from error
-        self._remove(self._for_each(Step.clean_up))
+        self._remove(self._for_each(JournalStep.clean_up))
 
-    def _for_each(self, act: Callable[[Step, int], None]) -> bool:
+    def _for_each(self, act: Callable[[JournalStep, int], None]) -> bool:
         """Returns whether `act` succeeded for every step whose directory still exists."""
         is_done = True
         for step in self.steps:
@@ -224,7 +224,7 @@ def load(file: str, fd: int) -> Journal:
     if os.fstat(fd).st_size > _MAX_BYTES:
         raise OSError(errno.EFBIG, "is too large to be a journal", file)
     journal = Journal(os.path.basename(file).removesuffix(_SUFFIX), file, fd)
-    steps: dict[int, Step] = {}
+    steps: dict[int, JournalStep] = {}
     count = -1
     with open(fd, "rb", closefd=False) as lines:
         lines.seek(0)

@@ -19,7 +19,7 @@ from clawkit.errors import ConflictError, ToolAuthorizationError, ToolError, Too
 from clawkit.fs.containment import O_PATH
 from clawkit.fs.journal import recover
 from clawkit.fs.protected_files import Protection
-from clawkit.fs.protocols import Change, Changed, DirEntry, File, Info, Kind, Listing, Start
+from clawkit.fs.protocols import Change, Changed, DirEntry, Info, Kind, Listing, OpenFile, Start
 from clawkit.fs.roots import Roots, place_of, reopen
 from clawkit.fs.transaction import Committer, info_of
 
@@ -114,7 +114,7 @@ class LocalFileSystem:
         self._is_local = False
 
     @asynccontextmanager
-    async def open(self, path: str) -> AsyncIterator[File]:
+    async def open(self, path: str) -> AsyncIterator[OpenFile]:
         file = self._open_near(path)
         if file is None:
             file = await in_thread(self._open_file, path)

@@ -17,7 +17,7 @@ MAX_BYTES = 16 * 1024 * 1024
 Lines = str | list[str]
 
 
-class _Output(msgspec.Struct, frozen=True):
+class _CellOutput(msgspec.Struct, frozen=True):
     output_type: str = ""
     text: Lines = ""
     data: dict[str, msgspec.Raw] = {}
@@ -30,7 +30,7 @@ class _Cell(msgspec.Struct, frozen=True):
     cell_type: str
     source: Lines = ""
     execution_count: int | None = None
-    outputs: list[_Output] = []
+    outputs: list[_CellOutput] = []
 
 
 class _Notebook(msgspec.Struct, frozen=True):
@@ -58,7 +58,7 @@ def _show(number: int, cell: _Cell) -> Iterator[str]:
         yield from _show_output(number, output)
 
 
-def _show_output(number: int, output: _Output) -> Iterator[str]:
+def _show_output(number: int, output: _CellOutput) -> Iterator[str]:
     text = _join(output.text)
     if output.output_type == "error":
         text = "\n".join(output.traceback) or f"{output.ename}: {output.evalue}"

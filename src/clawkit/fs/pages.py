@@ -7,7 +7,7 @@ from math import inf
 from typing import NamedTuple
 
 from clawkit.fs.encoding import LOOK, Encoding
-from clawkit.fs.protocols import CHUNK, File, Info
+from clawkit.fs.protocols import CHUNK, Info, OpenFile
 from clawkit.text import weigh
 
 COUNT_BELOW_BYTES = 16 * 1024 * 1024
@@ -28,7 +28,7 @@ class Want(NamedTuple):
     """See `clawkit.text.weigh`."""
 
 
-class Page(NamedTuple):
+class TextPage(NamedTuple):
     """A part of a text: whole lines, or a piece of one line that is too long for a page.
 
     Consecutive pages have no gap: there is a newline between them, unless the second one starts
@@ -67,21 +67,21 @@ class HeldFile:
         return self._data[at : at + size]
 
 
-async def take_page(file: File, encoding: Encoding, head: bytes, want: Want) -> Page:
+async def take_page(file: OpenFile, encoding: Encoding, head: bytes, want: Want) -> TextPage:
     """The requested part of a file. `head` are its first `CHUNK` bytes, or all of it."""
     text = _Text(file, encoding, head)
     before = await text.skip_lines(want.line - 1)
     if not await text.has_more():
-        return Page("", 0, total_lines=before, shrank=text.shrank)
+        return TextPage("", 0, total_lines=before, shrank=text.shrank)
     if want.cursor and (length := await text.skip_in_line(want.cursor)) is not None:
         after = (want.line + 1, 0) if await text.has_more() else None
-        return Page("", 0, after, line_chars=length, endings=text.endings)
+        return TextPage("", 0, after, line_chars=length, endings=text.endings)
     while len(text.held) <= want.max_weight and await text.more():
         pass
     return await _cut(text, want)
 
 
-async def _cut(text: _Text, want: Want) -> Page:
+async def _cut(text: _Text, want: Want) -> TextPage:
     held = text.held
     room = fitting(held, want.max_weight)
     is_whole = text.ended and room >= len(held) - held.endswith("\n")
@@ -92,7 +92,7 @@ async def _cut(text: _Text, want: Want) -> Page:
         end = find_nth(held, "\n", want.max_lines)
     lines = held.count("\n", 0, end) + 1
     is_end = not await text.has_more(beyond=end + 1)
-    return Page(
+    return TextPage(
         held[:end],
         lines,
         None if is_end else (want.line + lines, 0),
@@ -104,14 +104,14 @@ async def _cut(text: _Text, want: Want) -> Page:
     )
 
 
-async def _cut_line(text: _Text, want: Want, room: int) -> Page:
+async def _cut_line(text: _Text, want: Want, room: int) -> TextPage:
     shown = text.held[:room]
     length: int | None = None
     after: int | None = None
     if text.is_countable:
         length = await text.skip_in_line(inf)
         after = await text.count_lines()
-    return Page(
+    return TextPage(
         shown,
         1,
         (want.line, want.cursor + room),
@@ -130,7 +130,7 @@ def _sum(known: int, more: int | None) -> int | None:
 class _Text:
     """Decodes a file from its start, chunk by chunk."""
 
-    def __init__(self, file: File, encoding: Encoding, head: bytes) -> None:
+    def __init__(self, file: OpenFile, encoding: Encoding, head: bytes) -> None:
         self.held = ""
         """Decoded text with `\\n` line endings that was not skipped."""
         self.ended = False

@@ -14,7 +14,7 @@ from msgspec import Struct
 from clawkit.core.paths import is_below
 
 
-class Group(Struct, frozen=True):
+class ProtectedGroup(Struct, frozen=True):
     """Paths that are protected for one reason; directories with everything in them.
 
     If a directory is listed together with parts of it, it changes all the time, and only the parts
@@ -25,7 +25,7 @@ class Group(Struct, frozen=True):
     paths: tuple[str, ...]
 
 
-GIT = Group(
+GIT = ProtectedGroup(
     "git takes settings or programs to run from it",
     (
         *("config", "config.worktree", "commondir", "gitdir", "hooks", "worktrees", "modules"),
@@ -35,8 +35,8 @@ GIT = Group(
 """Relative to a git directory, including those of worktrees and submodules."""
 
 ANYWHERE = (
-    Group("direnv and similar tools run it", (".envrc", ".autoenv", ".autoenv.zsh")),
-    Group(
+    ProtectedGroup("direnv and similar tools run it", (".envrc", ".autoenv", ".autoenv.zsh")),
+    ProtectedGroup(
         "editors take settings or programs to run from it",
         (
             *(f".vscode/{name}.json" for name in ("tasks", "launch", "settings", "mcp")),
@@ -46,8 +46,10 @@ ANYWHERE = (
             *(".dir-locals.el", ".dir-locals-2.el"),
         ),
     ),
-    Group("git runs programs in it where core.hooksPath names it", (".husky", ".githooks")),
-    Group(
+    ProtectedGroup(
+        "git runs programs in it where core.hooksPath names it", (".husky", ".githooks")
+    ),
+    ProtectedGroup(
         "coding agents take settings or programs to run from it",
         (".mcp.json", ".claude/settings.json", ".claude/settings.local.json"),
     ),
@@ -55,7 +57,7 @@ ANYWHERE = (
 """Relative to any directory."""
 
 HOME = (
-    Group(
+    ProtectedGroup(
         "shells and sessions run it when they start",
         (
             *(".bashrc", ".bash_profile", ".bash_login", ".bash_logout", ".bash_aliases"),
@@ -72,14 +74,14 @@ HOME = (
             *(".nvm/versions/node/*/bin", ".nvm/.git/config", ".nvm/.git/hooks"),
         ),
     ),
-    Group(
+    ProtectedGroup(
         "the system starts programs that it names",
         (
             *(".config/systemd", ".local/share/systemd", ".local/share/dbus-1"),
             *(".local/share/applications", "crontab", ".crontab"),
         ),
     ),
-    Group(
+    ProtectedGroup(
         "programs in it are started by their names",
         (
             *("bin", ".local/bin", ".cargo/bin", "go/bin", ".bun/bin", ".deno/bin", ".volta/bin"),
@@ -87,9 +89,11 @@ HOME = (
             *(".pyenv/bin", ".docker/cli-plugins"),
         ),
     ),
-    Group(GIT.why, (".gitconfig", ".git-credentials", ".config/git")),
-    Group("it decides who may log in, and where keys go", (".ssh", ".gnupg", ".rhosts", ".shosts")),
-    Group(
+    ProtectedGroup(GIT.why, (".gitconfig", ".git-credentials", ".config/git")),
+    ProtectedGroup(
+        "it decides who may log in, and where keys go", (".ssh", ".gnupg", ".rhosts", ".shosts")
+    ),
+    ProtectedGroup(
         "package tools take addresses, credentials or programs to run from it",
         (
             *(".npmrc", ".yarnrc", ".yarnrc.yml", ".pypirc", ".netrc", ".curlrc", ".wgetrc"),
@@ -100,7 +104,7 @@ HOME = (
             *(f".local/lib/python*/site-packages/{name}" for name in ("*.pth", "*customize.py")),
         ),
     ),
-    Group(
+    ProtectedGroup(
         "a program that is used every day runs it",
         (
             *(".vim", ".vim/vimrc", ".vim/plugin", ".vim/after", ".config/nvim"),
@@ -110,14 +114,14 @@ HOME = (
             ".ipython/profile_default/startup",
         ),
     ),
-    Group(
+    ProtectedGroup(
         "coding agents take settings or programs to run from it",
         (
             *(".claude", ".claude/settings.json", ".claude/settings.local.json"),
             *(f".claude/{name}" for name in ("agents", "commands", "hooks", "plugins", "skills")),
         ),
     ),
-    Group("programs take their settings from it", (".config",)),
+    ProtectedGroup("programs take their settings from it", (".config",)),
 )
 """Relative to the home directory."""
 
@@ -129,7 +133,7 @@ _SHARED = frozenset(("head", "commondir"))
 SHAPES = (_ALONE, _SHARED)
 _SPELLED = {"head": "HEAD"}
 # A rebase in progress has a list of commands.
-_IN_GIT = (GIT, Group(GIT.why, ("rebase-merge", "rebase-apply", "sequencer")))
+_IN_GIT = (GIT, ProtectedGroup(GIT.why, ("rebase-merge", "rebase-apply", "sequencer")))
 _FIRST = _ALONE | {path.partition("/")[0] for group in _IN_GIT for path in group.paths}
 # Invisible characters that some file systems ignore in names, besides those of the category Cf.
 _IGNORED = (
@@ -212,13 +216,13 @@ def fold(name: str) -> str:
     return name.partition(":")[0].rstrip(". ") or name
 
 
-class Part:
+class ProtectedName:
     """A name in the tables: a listed one, or a directory above one. Replacing the directory would
     replace what is in it."""
 
     __slots__ = ("globs", "is_listed", "names", "why")
 
-    def __init__(self, why: str = "", groups: Iterable[Group] = ()) -> None:
+    def __init__(self, why: str = "", groups: Iterable[ProtectedGroup] = ()) -> None:
         self.why = why
         self.is_listed = False
         self.names: dict[str, Self] = {}
@@ -260,6 +264,6 @@ class Part:
 
 
 @functools.cache
-def _tables() -> tuple[Part, Part, Part]:
+def _tables() -> tuple[ProtectedName, ProtectedName, ProtectedName]:
     """The tables for a git directory, for any directory, and for the home directory."""
-    return Part(groups=_IN_GIT), Part(groups=ANYWHERE), Part(groups=HOME)
+    return ProtectedName(groups=_IN_GIT), ProtectedName(groups=ANYWHERE), ProtectedName(groups=HOME)

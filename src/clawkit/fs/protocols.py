@@ -60,7 +60,7 @@ class Listing(Struct, frozen=True):
     """Names after the last entry."""
 
 
-class File(Protocol):
+class OpenFile(Protocol):
     """An open regular file. Reads always come from the file that was opened, even if another file
     replaces it."""
 
@@ -102,7 +102,7 @@ class FileSystem(Protocol):
     directories. A missing or refused file is reported before anything is changed.
     """
 
-    def open(self, path: str) -> AbstractAsyncContextManager[File]: ...
+    def open(self, path: str) -> AbstractAsyncContextManager[OpenFile]: ...
 
     async def list(
         self, path: str, *, after: str = "", limit: int = 1_000, details: bool = False
@@ -125,7 +125,7 @@ class WorkspaceFiles(FileSystem, Protocol):
     """The same file system, confined to the workspace even if more is accessible otherwise."""
 
 
-async def read_all(file: File, max_bytes: int) -> bytes:
+async def read_all(file: OpenFile, max_bytes: int) -> bytes:
     """Read the whole file. Raises `ToolInputError` if it is larger than `max_bytes`."""
     if file.info.size <= max_bytes:
         # It may have grown in the meantime, and some special files report a size of 0.
@@ -196,7 +196,7 @@ class Line(Struct, frozen=True):
     text: bytes
 
 
-class Hits(Struct, frozen=True):
+class FileHits(Struct, frozen=True):
     path: str
     """Relative to the workspace, or absolute outside of it; as `read` accepts it."""
     lines: tuple[Line, ...] = ()
@@ -216,11 +216,11 @@ class Searched(Struct, frozen=True):
     """False if there are more files than were counted."""
 
 
-class Found(Struct, frozen=True):
+class SearchResult(Struct, frozen=True):
     """The result of a search in files, in order of path and line. Files that may not be shown, and
     files with several hard links if those may not be read, are treated as if they did not exist."""
 
-    hits: tuple[Hits, ...]
+    hits: tuple[FileHits, ...]
     total: int
     """Matching lines, or files for other outputs, including those over the limit."""
     stopped: Stopped
@@ -250,6 +250,6 @@ class Search(Protocol):
     `FileSystem`, and `ToolInputError` for an invalid pattern.
     """
 
-    async def grep(self, query: Grep, admit: Admit = admit_all) -> Found: ...
+    async def grep(self, query: Grep, admit: Admit = admit_all) -> SearchResult: ...
 
     async def find(self, query: Find, admit: Admit = admit_all) -> Names: ...

@@ -39,7 +39,7 @@ _MAX_NAMES = 10_000
 """Names of a directory that are compared with a missing one."""
 
 
-class Target(NamedTuple):
+class ChangeTarget(NamedTuple):
     """The place of a change: below a root, without links. It need not exist."""
 
     root: str
@@ -235,7 +235,7 @@ class Roots:
         finally:
             os.close(fd)
 
-    def locate(self, path: str, *, follow: bool = True) -> Target:
+    def locate(self, path: str, *, follow: bool = True) -> ChangeTarget:
         """The target of a change. Links are followed if they stay inside; without `follow`, a link
         at the end is the target itself. Raises `ToolInputError` and its subclasses."""
         written = _plain(path) if self.held else self._anywhere(path)
@@ -252,7 +252,7 @@ class Roots:
                 raise self._explain(error, path) from None
         raise ToolInputError(f"{path!r} changed while it was being opened; try again")
 
-    def _locate(self, path: str, flags: int, roots: Sequence[str]) -> Target:
+    def _locate(self, path: str, flags: int, roots: Sequence[str]) -> ChangeTarget:
         try:
             root, fd = self._open(path, flags, roots)
         except FileNotFoundError:
@@ -262,7 +262,7 @@ class Roots:
         finally:
             os.close(fd)
 
-    def _locate_new(self, path: str, roots: Sequence[str]) -> Target:
+    def _locate_new(self, path: str, roots: Sequence[str]) -> ChangeTarget:
         root, relative = self._find_root(path, roots)
         parts = [part for part in relative.split("/") if part not in ("", ".")]
         for known in range(len(parts) - 1, -1, -1):
@@ -284,7 +284,7 @@ def _plain(path: str) -> str:
     return plain_path(path)
 
 
-def _target_below(root: str, fd: int, missing: Sequence[str], path: str) -> Target:
+def _target_below(root: str, fd: int, missing: Sequence[str], path: str) -> ChangeTarget:
     """A target in directories that do not exist yet, below an open one."""
     if ".." in missing:
         raise NotFoundError(f"{path!r} does not exist: it goes up from a missing directory")
@@ -299,13 +299,13 @@ def _target_below(root: str, fd: int, missing: Sequence[str], path: str) -> Targ
     raise FileExistsError(errno.EEXIST, "was created by another process in the meantime", path)
 
 
-def _target(root: str, place: str, info: os.stat_result | None, path: str) -> Target:
+def _target(root: str, place: str, info: os.stat_result | None, path: str) -> ChangeTarget:
     if not is_below(place, root):
         raise outside(path, root)
     folder, name = os.path.split(os.path.relpath(place, root))
     if place == root:
         raise ToolInputError(f"{path!r} names a directory, not a file")
-    return Target(root, folder or ".", name, place, info)
+    return ChangeTarget(root, folder or ".", name, place, info)
 
 
 @contextmanager
@@ -327,7 +327,7 @@ def opened(root: str, path: str, flags: int) -> Iterator[int]:
 
 
 @contextmanager
-def open_folder(target: Target) -> Iterator[int]:
+def open_folder(target: ChangeTarget) -> Iterator[int]:
     """Open the directory of a target with O_PATH. Raises OSError if it was moved."""
     with opened(target.root, target.folder, _FOLDER) as fd:
         if place_of(fd) != os.path.dirname(target.place):
@@ -341,7 +341,7 @@ def check_folder(folder: int) -> None:
         raise PermissionError(errno.EACCES, "is in a read-only directory")
 
 
-def make_folders(target: Target, note: Callable[[str], None] = lambda _: None) -> list[str]:
+def make_folders(target: ChangeTarget, note: Callable[[str], None] = lambda _: None) -> list[str]:
     """Create the missing directories above a target; returns those created, outermost first.
 
     `note` is called with each, relative to the root, before it is created. On OSError, all are

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from clawkit.errors import ConflictError
 from clawkit.fs.containment import libc
-from clawkit.fs.roots import Target, look, mark_of, version_of
+from clawkit.fs.roots import ChangeTarget, look, mark_of, version_of
 
 _TMPFILE: int = getattr(os, "O_TMPFILE", 0)
 _NO_TMPFILE = (errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL, errno.ENOENT)
@@ -208,13 +208,13 @@ def _copy_attributes(old: int, new: int) -> None:
 
 
 @dataclass
-class Step:
+class JournalStep:
     """The change of one file in a journal. The new content is staged at `temp` and exchanged with
     the old one; if that is not supported, and for a deletion, the old one is moved to `backup`."""
 
     journal: str
     number: int
-    target: Target
+    target: ChangeTarget
     version: str
     """Of the old file; empty if there is none."""
     delete: bool
@@ -290,18 +290,18 @@ def _remove(name: str, folder: int) -> None:
         os.unlink(name, dir_fd=folder)
 
 
-def dump_step(step: Step) -> list[object]:
+def dump_step(step: JournalStep) -> list[object]:
     where = (step.target.root, step.target.folder, step.target.name, step.target.place)
     return [step.number, *where, step.version, step.delete, step.mark]
 
 
-def parse_step(journal: str, entry: list[object]) -> Step:
+def parse_step(journal: str, entry: list[object]) -> JournalStep:
     """The inverse of `dump_step`. Raises ValueError for an invalid entry."""
     number, root, folder, name, place, version, delete, mark = entry
     if not isinstance(number, int) or not isinstance(delete, bool) or "/" in to_text(name):
         raise ValueError("not a step")
-    target = Target(to_root(root), to_text(folder), to_text(name), to_text(place), None)
-    return Step(journal, number, target, to_text(version), delete, to_text(mark))
+    target = ChangeTarget(to_root(root), to_text(folder), to_text(name), to_text(place), None)
+    return JournalStep(journal, number, target, to_text(version), delete, to_text(mark))
 
 
 def to_text(value: object) -> str:

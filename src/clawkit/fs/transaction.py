@@ -22,8 +22,8 @@ from clawkit.fs.journal import Journal
 from clawkit.fs.protected_files import Protection, fold_path
 from clawkit.fs.protocols import ABSENT, Change, Changed, Info, Kind
 from clawkit.fs.roots import (
+    ChangeTarget,
     Roots,
-    Target,
     check_folder,
     look,
     make_folders,
@@ -65,7 +65,7 @@ class Committer:
             return (self._one(changes[0], targets[0]),)
         return self._several(changes, targets)
 
-    def _check(self, change: Change) -> Target:
+    def _check(self, change: Change) -> ChangeTarget:
         """The target of a change; raises if the change is not possible. Deleting a link deletes the
         link itself; writing follows it."""
         target = self.roots.locate(change.path, follow=change.data is not None)
@@ -107,7 +107,7 @@ class Committer:
     def _protect(
         self,
         changes: Sequence[Change],
-        targets: Sequence[Target],
+        targets: Sequence[ChangeTarget],
         above: Set[str],
         allowed: frozenset[str],
     ) -> None:
@@ -140,7 +140,7 @@ class Committer:
             f"{message}. tools.fs.protected refuses such changes", reason="protected"
         )
 
-    def _one(self, change: Change, target: Target) -> Changed:
+    def _one(self, change: Change, target: ChangeTarget) -> Changed:
         made: list[str] = []
         try:
             made = make_folders(target) if target.info is None else []
@@ -152,7 +152,7 @@ class Committer:
                 raise _explain(error, change.path) from None
             raise
 
-    def _place(self, change: Change, target: Target, folder: int) -> Changed:
+    def _place(self, change: Change, target: ChangeTarget, folder: int) -> Changed:
         check_folder(folder)
         if change.data is None:
             _check_same(change.path, target, folder)
@@ -172,7 +172,9 @@ class Committer:
         finally:
             staged.discard()
 
-    def _stage(self, change: Change, target: Target, folder: int, temp: str = "") -> StagedFile:
+    def _stage(
+        self, change: Change, target: ChangeTarget, folder: int, temp: str = ""
+    ) -> StagedFile:
         """Stage the new content, under the name `temp` or without a name."""
         data, like, old = change.data or b"", target.info, -1
         try:
@@ -191,7 +193,9 @@ class Committer:
             if old >= 0:
                 os.close(old)
 
-    def _several(self, changes: Sequence[Change], targets: Sequence[Target]) -> tuple[Changed, ...]:
+    def _several(
+        self, changes: Sequence[Change], targets: Sequence[ChangeTarget]
+    ) -> tuple[Changed, ...]:
         path = self.journals
         try:
             with Journal.begin(self.journals) as journal:
@@ -207,7 +211,7 @@ class Committer:
             for change, target in zip(changes, targets, strict=True)
         )
 
-    def _prepare(self, journal: Journal, change: Change, target: Target) -> None:
+    def _prepare(self, journal: Journal, change: Change, target: ChangeTarget) -> None:
         """Write the new content next to its target, under a name that is in the journal."""
         if target.info is None:
             make_folders(target, lambda folder: journal.plan_folder(target.root, folder))
@@ -221,13 +225,13 @@ class Committer:
             step.mark = mark_of(os.stat(step.temp, dir_fd=folder, follow_symlinks=False))
 
 
-def _look(target: Target) -> Info | None:
+def _look(target: ChangeTarget) -> Info | None:
     with suppress(OSError, ToolInputError), open_folder(target) as folder:
         return info_of(os.stat(target.name, dir_fd=folder, follow_symlinks=False))
     return None
 
 
-def _folders_above(targets: Sequence[Target]) -> set[str]:
+def _folders_above(targets: Sequence[ChangeTarget]) -> set[str]:
     above: set[str] = set()
     for target in targets:
         folder = os.path.dirname(target.place)
@@ -237,7 +241,7 @@ def _folders_above(targets: Sequence[Target]) -> set[str]:
     return above
 
 
-def _refuse_twice(targets: Sequence[Target], above: Set[str]) -> None:
+def _refuse_twice(targets: Sequence[ChangeTarget], above: Set[str]) -> None:
     seen: set[str] = set()
     for target in targets:
         if target.place in seen:
@@ -252,7 +256,7 @@ def _check_version(change: Change, info: os.stat_result | None) -> None:
         raise conflict(change.path, "was changed")
 
 
-def _check_same(path: str, target: Target, folder: int) -> None:
+def _check_same(path: str, target: ChangeTarget, folder: int) -> None:
     """The last check before a file is replaced: it must still be the one that was checked."""
     now = look(target.name, folder)
     if now is None:

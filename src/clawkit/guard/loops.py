@@ -29,7 +29,7 @@ from clawkit.config.sections.tools import LoopDetection
 from clawkit.content import Text
 from clawkit.core.call import Admission, Asked
 from clawkit.core.result import Result
-from clawkit.guard.outcome import Outcome, call_key, is_poll, outcome_of, parse_params
+from clawkit.guard.outcome import CallOutcome, call_key, is_poll, outcome_of, parse_params
 from clawkit.text import one_line
 
 Detector = Literal[
@@ -70,7 +70,7 @@ _NO_MORE = "No more calls run in this turn: answer with what you know"
 _SECOND = "This is the second loop in this turn, so the turn ends here"
 
 
-class Hit(msgspec.Struct, frozen=True):
+class LoopHit(msgspec.Struct, frozen=True):
     """A loop, or what may become one."""
 
     detector: Detector
@@ -121,7 +121,7 @@ K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
 
 
-class _Ticket(msgspec.Struct, eq=False):
+class _CallTicket(msgspec.Struct, eq=False):
     tool: str
     known: bool
     params: object
@@ -130,7 +130,7 @@ class _Ticket(msgspec.Struct, eq=False):
     turn: int
     notice: str = ""
     acts: bool = False
-    outcome: Outcome | None = None
+    outcome: CallOutcome | None = None
 
 
 class _Streak(msgspec.Struct):
@@ -178,7 +178,7 @@ class LoopGuard:
         self._turn += 1
         self._forget()
         self._refused = 0
-        self._stop: Hit | None = None
+        self._stop: LoopHit | None = None
 
     def compacted(self) -> None:
         """The conversation was compacted. The model may repeat calls whose results it has lost, but
@@ -199,7 +199,7 @@ class LoopGuard:
         self._failure = ""
         self._failing = 0  # how many commands in a row failed like the last one
         self._news = self._steps = 0
-        self._batch: list[_Ticket] = []
+        self._batch: list[_CallTicket] = []
 
     def admit(self, calls: Sequence[Asked]) -> Admission:
         if self._stop is not None:
@@ -222,14 +222,14 @@ class LoopGuard:
             self._batch = batch
         return Admission(batch)
 
-    def _ticket(self, asked: Asked) -> _Ticket:
+    def _ticket(self, asked: Asked) -> _CallTicket:
         tool, sent = asked.tool, parse_params(asked.params)
         # For an unknown tool, parameters make no difference.
         key = call_key(tool, sent if asked.known else None)
-        return _Ticket(tool, asked.known, sent, key, is_poll(tool, sent), self._turn)
+        return _CallTicket(tool, asked.known, sent, key, is_poll(tool, sent), self._turn)
 
     def note(self, ticket: object, result: Result, *, acts: bool) -> Result:
-        if not isinstance(ticket, _Ticket) or ticket.turn != self._turn:
+        if not isinstance(ticket, _CallTicket) or ticket.turn != self._turn:
             return result
         ticket.acts = acts
         ticket.outcome = outcome = outcome_of(ticket.tool, ticket.params, result)
@@ -247,12 +247,12 @@ class LoopGuard:
 
     def _end(self, tool: str, result: Result) -> Result:
         count = AFTER_COMPACTION
-        hit = Hit("compaction_loop_persisted", count, count, (tool,), critical=True)
+        hit = LoopHit("compaction_loop_persisted", count, count, (tool,), critical=True)
         self._stop = hit
         ending = {"intervention": hit.intervention, "terminate": True}
         return Result((*result.content, Text(hit.notice)), {**result.details, **ending})
 
-    def _refuse(self, tools: Sequence[str], trigger: int, hit: Hit) -> Admission:
+    def _refuse(self, tools: Sequence[str], trigger: int, hit: LoopHit) -> Admission:
         """Refuse all calls of a message because of the one at `trigger`."""
         self._refused += 1
         if hit.detector in FINAL:
@@ -273,7 +273,7 @@ class LoopGuard:
             results.append(Result.blocked(one_line(tool, _MAX_NAME), why, "tool-loop", **more))
         return Admission((), results)
 
-    def _judge(self, ticket: _Ticket) -> Hit | None:
+    def _judge(self, ticket: _CallTicket) -> LoopHit | None:
         settings, mine = self._settings, (ticket.tool,)
         streak = self._streaks.get(ticket.key)
         if streak is None and not (ticket.tool == "exec" and self._failing):
@@ -282,9 +282,9 @@ class LoopGuard:
         suspicions = list(self._suspect(ticket, streak, stalled)) if ticket.known else []
         worst = max((stalled, *(each.stalled for each in suspicions)))
         if worst >= settings.global_circuit_breaker_threshold:
-            return Hit("global_circuit_breaker", worst, worst, mine, critical=True)
+            return LoopHit("global_circuit_breaker", worst, worst, mine, critical=True)
         if not ticket.known and stalled >= min(UNKNOWN, settings.critical_threshold):
-            return Hit("unknown_tool_repeat", stalled, stalled, mine, critical=True)
+            return LoopHit("unknown_tool_repeat", stalled, stalled, mine, critical=True)
         for each in suspicions:
             if each.stalled >= settings.critical_threshold:
                 return msgspec.structs.replace(each, critical=True)
@@ -293,22 +293,24 @@ class LoopGuard:
                 return each
         return None
 
-    def _suspect(self, ticket: _Ticket, streak: _Streak | None, stalled: int) -> Iterator[Hit]:
+    def _suspect(
+        self, ticket: _CallTicket, streak: _Streak | None, stalled: int
+    ) -> Iterator[LoopHit]:
         detect, mine = self._settings.detectors, (ticket.tool,)
         times, number = (streak.times, streak.number) if streak else (0, 0)
         about = (ticket.key, number)
         if ticket.polls and detect.known_poll_no_progress:
-            yield Hit("known_poll_no_progress", times, stalled, mine, about)
+            yield LoopHit("known_poll_no_progress", times, stalled, mine, about)
         if detect.ping_pong and (cycle := self._cycle(ticket.key)):
             others = (tool for key, tool in cycle.tools.items() if key != ticket.key)
             keys = frozenset(cycle.tools)
-            yield Hit("ping_pong", cycle.times, cycle.times, (*mine, *others), (keys,))
+            yield LoopHit("ping_pong", cycle.times, cycle.times, (*mine, *others), (keys,))
         if ticket.polls or not detect.generic_repeat:
             return
-        yield Hit("argument_churn", self._churn(ticket), 0, mine, about)
-        yield Hit("generic_repeat", times, stalled, mine, about)
+        yield LoopHit("argument_churn", self._churn(ticket), 0, mine, about)
+        yield LoopHit("generic_repeat", times, stalled, mine, about)
         if ticket.tool == "exec":
-            yield Hit(
+            yield LoopHit(
                 "generic_repeat", self._failing, self._failing, mine, (self._failure,), failing=True
             )
 
@@ -331,7 +333,7 @@ class LoopGuard:
                     return _Cycle(tools, matches + period + 1, self._news, self._steps)
         return None
 
-    def _churn(self, ticket: _Ticket) -> int:
+    def _churn(self, ticket: _CallTicket) -> int:
         """How many of the last calls of a tool failed in the same way, alternating between a few
         parameter sets, including these, each of which failed several times."""
         last = self._records[-1] if self._records else None
@@ -346,14 +348,14 @@ class LoopGuard:
             return 0
         return counts.total()
 
-    def _notice(self, hit: Hit) -> str:
+    def _notice(self, hit: LoopHit) -> str:
         about, bucket = (hit.detector, *hit.about), hit.times // BUCKET
         if self._noticed.get(about, -1) >= bucket:
             return ""
         _put(self._noticed, about, bucket, MAX_NOTICES)
         return hit.notice
 
-    def _hold(self, ticket: _Ticket) -> None:
+    def _hold(self, ticket: _CallTicket) -> None:
         if streak := self._streaks.get(ticket.key):
             streak.times += 1
             streak.stalled += 1
@@ -362,7 +364,7 @@ class LoopGuard:
         if cycle := self._cycle(ticket.key):
             self._held = msgspec.structs.replace(cycle, times=cycle.times + 1)
 
-    def _record(self, ticket: _Ticket, outcome: Outcome) -> None:
+    def _record(self, ticket: _CallTicket, outcome: CallOutcome) -> None:
         key, mark, acts = ticket.key, outcome.mark, ticket.acts
         # A known failure with other parameters is not news.
         seen = (ticket.tool if outcome.fruitless else key, outcome.failure or mark)

@@ -51,7 +51,7 @@ _OF_A_PROCESS = (
 _OF_A_QUESTION = ("status", "reason", "host", "command", "warningText")
 
 
-class Outcome(msgspec.Struct, frozen=True):
+class CallOutcome(msgspec.Struct, frozen=True):
     mark: str  # equal for equivalent results
     failure: str = ""  # equal for commands that failed alike, ignoring retry counters
     fruitless: bool = False  # it failed, or should have changed something but did not
@@ -77,35 +77,35 @@ def call_key(tool: str, params: object) -> str:
     return f"{tool[:80]}:{_digest((tool, params))}"
 
 
-def outcome_of(tool: str, params: object, result: Result) -> Outcome:
+def outcome_of(tool: str, params: object, result: Result) -> CallOutcome:
     details = result.details
     if tool in _CHANGING and details.get("changed") is False:
-        return Outcome("unchanged", fruitless=True)
+        return CallOutcome("unchanged", fruitless=True)
     failed = result.is_error
     if tool == "exec" and (of_a_command := _command(result)):
         return of_a_command
     if tool == "process" and "status" in details and _action(params) in _POLLS:
-        return Outcome(_digest(_picked(details, _OF_A_PROCESS)), fruitless=failed)
+        return CallOutcome(_digest(_picked(details, _OF_A_PROCESS)), fruitless=failed)
     sends = tool == "sessions_send" or (tool == "message" and _action(params) in _SENDING)
     if details and sends:
-        return Outcome(_digest(details, _OF_A_SENDING), fruitless=failed)
+        return CallOutcome(_digest(details, _OF_A_SENDING), fruitless=failed)
     if not result.content:
-        return Outcome(_digest([dict(details)]), fruitless=failed)
+        return CallOutcome(_digest([dict(details)]), fruitless=failed)
     read = [
         (block.mime_type, block.data) if isinstance(block, Image) else _normalize(block.text)
         for block in result.content
     ]
-    return Outcome(_digest(read), fruitless=failed)
+    return CallOutcome(_digest(read), fruitless=failed)
 
 
-def _command(result: Result) -> Outcome | None:
+def _command(result: Result) -> CallOutcome | None:
     """The outcome of a command; None if the result is not about one."""
     details = result.details
     status, code = details.get("status"), details.get("exitCode")
     if status == "running":
-        return Outcome(_digest((status, _normalize(details.get("tail")))))
+        return CallOutcome(_digest((status, _normalize(details.get("tail")))))
     if isinstance(status, str) and status.startswith("approval-"):
-        return Outcome(_digest(_picked(details, _OF_A_QUESTION)), fruitless=result.is_error)
+        return CallOutcome(_digest(_picked(details, _OF_A_QUESTION)), fruitless=result.is_error)
     if status not in ("completed", "failed"):
         return None
     output = details.get("aggregated")
@@ -113,8 +113,8 @@ def _command(result: Result) -> Outcome | None:
     timed_out = details.get("timedOut") is True
     mark = _digest((status, code, timed_out, text))
     if not code or timed_out or not str(text).strip():
-        return Outcome(mark, fruitless=result.is_error)
-    return Outcome(mark, _digest((code, re.sub(_TRIES, "#", str(text)))), fruitless=True)
+        return CallOutcome(mark, fruitless=result.is_error)
+    return CallOutcome(mark, _digest((code, re.sub(_TRIES, "#", str(text)))), fruitless=True)
 
 
 def _action(params: object) -> str:

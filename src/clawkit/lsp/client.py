@@ -21,7 +21,7 @@ import msgspec
 
 from clawkit.lsp.jsonrpc import NOT_OFFERED, UNREADABLE, Connection, ServerError
 from clawkit.lsp.protocols import Edited, Problem, Severity
-from clawkit.lsp.servers import Launch, Server, language_of
+from clawkit.lsp.servers import LanguageServer, ServerLaunch, language_of
 from clawkit.process.confine import start_helper
 from clawkit.text import one_line
 
@@ -302,9 +302,9 @@ class ServerSession:
 
     def __init__(
         self,
-        server: Server,
+        server: LanguageServer,
         root: str,
-        launch: Launch,
+        launch: ServerLaunch,
         *,
         patience_s: float,
         on_end: Callable[[ServerSession], None],

@@ -21,7 +21,7 @@ from clawkit.core.tasks import in_thread
 from clawkit.lsp.client import CHANGED, CREATED, DELETED, ServerSession
 from clawkit.lsp.jsonrpc import ServerError
 from clawkit.lsp.protocols import Edited, Problem, Problems
-from clawkit.lsp.servers import Server, ServerCatalog
+from clawkit.lsp.servers import LanguageServer, ServerCatalog
 
 MAX_ENTRIES = 10_000
 MAX_FILES = 3_000
@@ -40,7 +40,7 @@ T = TypeVar("T")
 log = logging.getLogger(__name__)
 
 
-class Tree:
+class WatchedTree:
     """Detects changed files below a directory. Covers a bounded number of files, those near the top
     first; in a larger tree changes of others are not detected."""
 
@@ -114,7 +114,7 @@ class Pool:
         self._sessions: dict[_Key, ServerSession] = {}
         self._stamps: dict[_Key, tuple[object, ...]] = {}
         self._ends: dict[_Key, deque[float]] = {}
-        self._trees = [Tree(folder, known.is_watched) for folder in folders]
+        self._trees = [WatchedTree(folder, known.is_watched) for folder in folders]
         self._noticing = asyncio.Lock()
         self._tasks: set[asyncio.Task[Any]] = set()
         self._closing: set[asyncio.Task[Any]] = set()
@@ -167,8 +167,8 @@ class Pool:
         for session in sessions.values():
             session.abandon()
 
-    def _sort(self, edits: Sequence[Edited]) -> dict[tuple[Server, str], list[Edited]]:
-        work: dict[tuple[Server, str], list[Edited]] = {}
+    def _sort(self, edits: Sequence[Edited]) -> dict[tuple[LanguageServer, str], list[Edited]]:
+        work: dict[tuple[LanguageServer, str], list[Edited]] = {}
         room = MAX_TEXTS
         for edit in edits:
             within = [each for each in self._folders if is_below(edit.place, each)]
@@ -200,7 +200,11 @@ class Pool:
             session.note(changes)
 
     async def _compare(
-        self, noticed: asyncio.Task[None], server: Server, root: str, edits: Sequence[Edited]
+        self,
+        noticed: asyncio.Task[None],
+        server: LanguageServer,
+        root: str,
+        edits: Sequence[Edited],
     ) -> tuple[ServerSession, list[Problem]] | None:
         """The problems that one server finds; None if it is not available."""
         await asyncio.wait({noticed}, timeout=self._patience_s)
@@ -217,7 +221,7 @@ class Pool:
                 self._note_end(session)
         return None
 
-    def _session(self, server: Server, root: str) -> ServerSession | None:
+    def _session(self, server: LanguageServer, root: str) -> ServerSession | None:
         key = (server.name, root)
         stamp = _stamp(server, root)
         session = self._sessions.get(key)
@@ -311,7 +315,7 @@ def _find_root(place: str, folder: str, markers: Sequence[str]) -> str:
     return folder
 
 
-def _stamp(server: Server, root: str) -> tuple[object, ...]:
+def _stamp(server: LanguageServer, root: str) -> tuple[object, ...]:
     """Differs after packages were installed or removed."""
     stamps: list[object] = []
     for pattern in server.environment:

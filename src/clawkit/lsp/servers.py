@@ -238,7 +238,7 @@ def _default_toolchain(programs: Programs) -> str:
 
 
 @dataclass(frozen=True, eq=False)
-class Server:
+class LanguageServer:
     """A language server: how it is started, and for which files."""
 
     name: str
@@ -268,8 +268,8 @@ class Server:
 _NO_DOWNLOADS = {"disableAutomaticTypeAcquisition": True}
 
 SERVERS = (
-    Server("ruff", ("ruff", "server"), _PYTHON, runs_nothing=True),
-    Server(
+    LanguageServer("ruff", ("ruff", "server"), _PYTHON, runs_nothing=True),
+    LanguageServer(
         "ty",
         ("ty", "server"),
         _PYTHON,
@@ -278,7 +278,7 @@ SERVERS = (
         runs_nothing=True,
         needs=python_needs,
     ),
-    Server(
+    LanguageServer(
         "pyright",
         ("pyright-langserver", "--stdio"),
         _PYTHON,
@@ -287,7 +287,7 @@ SERVERS = (
         unless="ty",
         needs=python_needs,
     ),
-    Server(
+    LanguageServer(
         "typescript",
         ("tsc", "--lsp", "--stdio"),
         _SCRIPT,
@@ -296,7 +296,7 @@ SERVERS = (
         runs_nothing=True,
         resolve=resolve_typescript,
     ),
-    Server(
+    LanguageServer(
         "gopls",
         ("gopls",),
         ("*.go",),
@@ -304,7 +304,7 @@ SERVERS = (
         options={"pullDiagnostics": True},
         needs=go_needs,
     ),
-    Server(
+    LanguageServer(
         "rust-analyzer",
         ("rust-analyzer",),
         ("*.rs",),
@@ -318,7 +318,7 @@ SERVERS = (
         needs=rust_needs,
         resolve=resolve_rust,
     ),
-    Server(
+    LanguageServer(
         "clangd",
         ("clangd", "--background-index=false"),
         _C,
@@ -350,7 +350,7 @@ def language_of(place: str) -> str:
     return _LANGUAGES.get(ending, ending or "plaintext")
 
 
-class Launch(NamedTuple):
+class ServerLaunch(NamedTuple):
     argv: tuple[str, ...]
     env: Mapping[str, str]
     hold: Hold | None
@@ -369,7 +369,9 @@ class ServerCatalog:
         self, settings: Lsp, programs: Programs, cache_dir: str, *, can_hold: bool
     ) -> None:
         added = {
-            name: Server(name, tuple(each.command), tuple(each.files), tuple(each.root_markers))
+            name: LanguageServer(
+                name, tuple(each.command), tuple(each.files), tuple(each.root_markers)
+            )
             for name, each in settings.servers.items()
         }
         self._servers = {each.name: each for each in SERVERS} | added
@@ -393,7 +395,7 @@ class ServerCatalog:
         """The names of the servers that can be started on this machine."""
         return tuple(name for name, each in self._servers.items() if self._program(each))
 
-    def servers_for(self, place: str) -> Iterator[Server]:
+    def servers_for(self, place: str) -> Iterator[LanguageServer]:
         """The servers for a file that can be started on this machine."""
         name = os.path.basename(place)
         for each in self._servers.values():
@@ -402,7 +404,7 @@ class ServerCatalog:
             if is_meant and self._program(each) and not (other and self._program(other)):
                 yield each
 
-    def _program(self, server: Server) -> str | None:
+    def _program(self, server: LanguageServer) -> str | None:
         if server.name not in self._found:
             program = self._programs.find(server.command[0]) if server.command else None
             if program is not None and server.resolve is not None:
@@ -415,7 +417,7 @@ class ServerCatalog:
             self._found[server.name] = program
         return self._found[server.name]
 
-    def launch(self, server: Server, root: str, readable: Sequence[str]) -> Launch:
+    def launch(self, server: LanguageServer, root: str, readable: Sequence[str]) -> ServerLaunch:
         """How to start a server for a project. Raises OSError if its cache cannot be created."""
         program = self._program(server)
         if program is None:
@@ -438,9 +440,9 @@ class ServerCatalog:
             for part in self._programs.installation(each)
         ]
         hold = Hold((*readable, *needs.read), (*SYSTEM, *run, *needs.run), (cache,))
-        return Launch((program, *arguments), env, hold if self._can_hold else None, cache)
+        return ServerLaunch((program, *arguments), env, hold if self._can_hold else None, cache)
 
-    def _make_cache(self, server: Server, root: str) -> str:
+    def _make_cache(self, server: LanguageServer, root: str) -> str:
         """A directory for this project only: one project must not influence another."""
         import hashlib
 

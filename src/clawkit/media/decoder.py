@@ -62,7 +62,7 @@ _WRONG_PASSWORD = 4
 Answer = tuple[dict[str, Any], list[bytes]]
 
 
-class RefusedError(Exception):
+class RefusedDataError(Exception):
     """The data is refused. The message is for the caller of the tool."""
 
 
@@ -75,7 +75,7 @@ def main() -> None:
     parts: list[bytes] = []
     try:
         head, parts = op(data, **request)
-    except RefusedError as error:
+    except RefusedDataError as error:
         head = {"reason": str(error)}
     except ImportError as error:
         head = {"missing": error.name or str(error)}
@@ -148,11 +148,13 @@ def _open(data: bytes) -> ImageFile:
         return Image.open(io.BytesIO(data), formats=FORMATS)
     except UnidentifiedImageError:
         known = f"{', '.join(FORMATS[:-1])} or {FORMATS[-1]}"
-        raise RefusedError(f"the image cannot be decoded: it is broken, or not {known}") from None
+        raise RefusedDataError(
+            f"the image cannot be decoded: it is broken, or not {known}"
+        ) from None
     except (Image.DecompressionBombWarning, Image.DecompressionBombError) as error:
         found = re.search(r"(\d+) pixels", str(error))
         count = f"{int(found[1]):,}" if found else "too many"
-        raise RefusedError(
+        raise RefusedDataError(
             f"the image has {count} pixels, more than the limit of {MAX_PIXELS:,}; make it "
             "smaller first"
         ) from None
@@ -166,11 +168,13 @@ def read_pages(data: bytes, first: int, last: int) -> Answer:
         document = pdfium.PdfDocument(data)
     except pdfium.PdfiumError as error:
         if error.err_code == _WRONG_PASSWORD:
-            raise RefusedError("the PDF is encrypted: opening it needs a password") from None
-        raise RefusedError("the PDF cannot be decoded: it is broken, or not a PDF") from None
+            raise RefusedDataError("the PDF is encrypted: opening it needs a password") from None
+        raise RefusedDataError("the PDF cannot be decoded: it is broken, or not a PDF") from None
     total = len(document)
     if first > total:
-        raise RefusedError(f"the PDF has no page {first}: it has {total} page{'s' * (total != 1)}")
+        raise RefusedDataError(
+            f"the PDF has no page {first}: it has {total} page{'s' * (total != 1)}"
+        )
     pages: list[dict[str, Any]] = []
     parts: list[bytes] = []
     pictures = MAX_PAGE_PICTURES
@@ -277,7 +281,7 @@ def _encode(image: Image, max_bytes: int, lossless: bool) -> tuple[bytes, str, t
             data = _save(opaque, "JPEG", quality=quality)
             if len(data) <= max_bytes:
                 return data, "image/jpeg", image.size
-    raise RefusedError(f"the image cannot be reduced to {max_bytes:,} bytes")
+    raise RefusedDataError(f"the image cannot be reduced to {max_bytes:,} bytes")
 
 
 def _on_white(image: Image) -> Image:

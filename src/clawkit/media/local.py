@@ -26,8 +26,8 @@ from clawkit.media import decoder
 from clawkit.media.protocols import (
     MAX_DOCUMENT_BYTES,
     MAX_PICTURE_BYTES,
-    Document,
     DocumentPage,
+    DocumentPages,
     Picture,
 )
 from clawkit.process.confine import start_helper
@@ -78,7 +78,7 @@ class LocalMedia:
             raise _broken()
         return replace(head.picture, data=parts[0] or data)
 
-    async def pages(self, data: bytes, first: int, last: int) -> Document:
+    async def pages(self, data: bytes, first: int, last: int) -> DocumentPages:
         """The pages from `first` to `last`, counted from 1; at most 50, and none past the end.
 
         The first five pages without text are rendered as images; of further ones, and of empty
@@ -98,7 +98,7 @@ class LocalMedia:
             text = next(left).decode("utf-8", "replace")[: decoder.MAX_PAGE_CHARS]
             picture = replace(page.picture, data=next(left)) if page.picture else None
             pages.append(DocumentPage(page.number, text, picture))
-        return Document(tuple(pages), head.total)
+        return DocumentPages(tuple(pages), head.total)
 
     async def _ask(self, data: bytes, **request: object) -> _Answer:
         line = msgspec.json.encode({**request, "size": len(data)}) + b"\n"

@@ -35,7 +35,7 @@ class DocumentPage(Struct, frozen=True):
     picture: Picture | None = None
 
 
-class Document(Struct, frozen=True):
+class DocumentPages(Struct, frozen=True):
     pages: tuple[DocumentPage, ...]
     total: int
 
@@ -46,4 +46,4 @@ class Media(Protocol):
 
     async def picture(self, data: bytes, *, max_side: int, max_bytes: int) -> Picture: ...
 
-    async def pages(self, data: bytes, first: int, last: int) -> Document: ...
+    async def pages(self, data: bytes, first: int, last: int) -> DocumentPages: ...

@@ -14,9 +14,8 @@ from clawkit.config.modelref import OPERATOR, ModelRef, normalize_provider, pars
 from clawkit.config.secrets import resolve
 from clawkit.config.section import SecretInput, SecretRef
 from clawkit.config.sections.agents import AgentCommon
-from clawkit.config.sections.models import Cost, Model
-from clawkit.config.sections.shared import ModelChoice
-from clawkit.config.sections.shared import Tls as TlsSettings
+from clawkit.config.sections.models import Cost, ModelSettings
+from clawkit.config.sections.shared import ModelChoice, TlsSettings
 from clawkit.errors import ConfigError, SecretError
 from clawkit.globs import Glob
 from clawkit.models.credentials import Credentials
@@ -56,7 +55,7 @@ _MAX_SHOWN = 80
 _HINT = "Write it as provider/model; `clawkit models list --all` lists all models"
 
 
-class Entry(msgspec.Struct, frozen=True):
+class ListedModel(msgspec.Struct, frozen=True):
     """One entry of the list of models."""
 
     ref: ModelRef
@@ -267,7 +266,7 @@ class Catalog:
     def endpoint(self, ref: ModelRef) -> Endpoint:
         """How to reach a model, without the credential."""
         service = self._service(ref)
-        model = service.models.get(ref.id) or Model(id=ref.id)
+        model = service.models.get(ref.id) or ModelSettings(id=ref.id)
         said, known = model.api or service.settings.api, service.known
         if not said:
             said = api_of(known, ref.id) if known else "openai-completions"
@@ -292,7 +291,7 @@ class Catalog:
             num_ctx=facts.window if wants_size else None,
         )
 
-    def _address(self, service: Service, model: Model) -> Address:
+    def _address(self, service: Service, model: ModelSettings) -> Address:
         if model.base_url and model.base_url.strip():
             return read_address(model.base_url, service.model_at(model.id, "baseUrl"))
         said, key = service.settings.base_url or "", service.at("baseUrl")
@@ -326,7 +325,7 @@ class Catalog:
         from clawkit.net.route import join_headers
 
         service = self._service(ref)
-        model = service.models.get(ref.id) or Model(id=ref.id)
+        model = service.models.get(ref.id) or ModelSettings(id=ref.id)
         places = (
             (service.at("headers"), service.settings.headers),
             (service.model_at(ref.id, "headers"), model.headers),
@@ -390,17 +389,17 @@ class Catalog:
         insecure = tls.insecure_skip_verify
         return Tls(**texts, server_name=tls.server_name or "", insecure=insecure)
 
-    def list(self) -> list[Entry]:
+    def list(self) -> list[ListedModel]:
         """All configured and known models, configured ones first."""
         return [self._entry(ref) for ref in dict.fromkeys((*self._listed(), *self._known()))]
 
-    def _entry(self, ref: ModelRef) -> Entry:
+    def _entry(self, ref: ModelRef) -> ListedModel:
         service, problem = self.services[ref.provider], ""
         try:
             self.endpoint(ref)
         except ConfigError as error:
             problem = str(error)
-        return Entry(
+        return ListedModel(
             ref,
             _facts(service, ref.id),
             service.origins.get(ref.id, "known"),
@@ -432,7 +431,7 @@ def _base_url(address: Address, api: Api, *, is_ollama: bool) -> str:
 
 def _facts(service: Service, name: str) -> Facts:
     listed = service.models.get(name)
-    model = listed or Model(id=name)
+    model = listed or ModelSettings(id=name)
     settings, known = service.settings, known_model(service.id, name)
     usual = Facts()
     at_home = service.known is not None and service.known.is_local

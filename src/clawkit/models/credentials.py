@@ -70,7 +70,7 @@ _KEEP_S = 300.0
 log = logging.getLogger(__name__)
 
 
-class Profile(msgspec.Struct, frozen=True, rename="camel"):
+class StoredCredential(msgspec.Struct, frozen=True, rename="camel"):
     """One stored credential. Its repr contains no secret."""
 
     id: str = ""
@@ -136,8 +136,8 @@ class Use(msgspec.Struct, frozen=True, rename="camel"):
         return max(self.cooldown_until, self.disabled_until)
 
 
-class Stored(msgspec.Struct, frozen=True):
-    profiles: dict[str, Profile] = {}
+class StoredProfiles(msgspec.Struct, frozen=True):
+    profiles: dict[str, StoredCredential] = {}
     use: dict[str, Use] = {}
 
 
@@ -148,14 +148,14 @@ class Profiles:
         self.folder = folder
         self.file = os.path.join(folder, AUTH_PROFILES)
         self._seen: tuple[int, ...] | None = None
-        self._stored = Stored()
+        self._stored = StoredProfiles()
 
-    def read(self) -> Stored:
+    def read(self) -> StoredProfiles:
         """The current content of the file; empty if there is none."""
         try:
             info = os.stat(self.file)
         except FileNotFoundError:
-            self._seen, self._stored = None, Stored()
+            self._seen, self._stored = None, StoredProfiles()
             return self._stored
         except OSError as error:
             raise fault(f"cannot be read: {error.strerror}", file=self.file) from error
@@ -190,7 +190,7 @@ class Profiles:
             stats = raw["usageStats"] = dict_of(raw.get("usageStats"))
             stats[name] = dict_of(stats.get(name)) | msgspec.to_builtins(use)
 
-    def store_token(self, profile: Profile) -> None:
+    def store_token(self, profile: StoredCredential) -> None:
         """Store a new token, if the profile still exists."""
         with self.changing() as raw:
             entry = dict_of(raw.get("profiles")).get(profile.id)
@@ -199,13 +199,13 @@ class Profiles:
                 entry["expires"] = profile.expires
 
 
-def _understand(raw: Mapping[str, Any]) -> Stored:
+def _understand(raw: Mapping[str, Any]) -> StoredProfiles:
     """Parse the file's content; incomplete profiles are left out with a warning."""
-    stored = Stored({}, {})
+    stored = StoredProfiles({}, {})
     for name, given in dict_of(raw.get("profiles")).items():
-        fields = _fitting(given, Profile)
+        fields = _fitting(given, StoredCredential)
         provider = normalize_provider(fields.get("provider") or name.partition(":")[0])
-        profile = Profile(**fields | {"id": name, "provider": provider})
+        profile = StoredCredential(**fields | {"id": name, "provider": provider})
         if profile.is_complete:
             stored.profiles[name] = profile
         else:
@@ -228,7 +228,9 @@ def _fitting(given: object, kind: type[msgspec.Struct]) -> dict[str, Any]:
     return found
 
 
-async def renew(profile: Profile, profiles: Profiles, post: Post | None, now_ms: int) -> Profile:
+async def renew(
+    profile: StoredCredential, profiles: Profiles, post: Post | None, now_ms: int
+) -> StoredCredential:
     """The profile with a usable token, renewed if necessary. Raises ModelError.
 
     Only one process renews at a time, and the others use its token, because most providers accept
@@ -250,8 +252,8 @@ async def renew(profile: Profile, profiles: Profiles, post: Post | None, now_ms:
 
 
 async def _renew_alone(
-    profile: Profile, profiles: Profiles, post: Post | None, now_ms: int
-) -> Profile:
+    profile: StoredCredential, profiles: Profiles, post: Post | None, now_ms: int
+) -> StoredCredential:
     latest = profiles.read().profiles.get(profile.id, profile)
     if latest.is_fresh(now_ms):
         return latest
@@ -263,7 +265,7 @@ async def _renew_alone(
     return fresh
 
 
-async def _refresh(profile: Profile, post: Post | None, now_ms: int) -> Profile:
+async def _refresh(profile: StoredCredential, post: Post | None, now_ms: int) -> StoredCredential:
     url = profile.token_url or _TOKEN_URLS.get(profile.provider, "")
     if not profile.refresh or not url or post is None:
         raise _sign_in_error(profile, "auth", "the sign-in has expired")
@@ -288,7 +290,9 @@ async def _refresh(profile: Profile, post: Post | None, now_ms: int) -> Profile:
     return _read_token(profile, status, answer, now_ms)
 
 
-def _read_token(profile: Profile, status: int, answer: bytes, now_ms: int) -> Profile:
+def _read_token(
+    profile: StoredCredential, status: int, answer: bytes, now_ms: int
+) -> StoredCredential:
     if status == 429 or status >= 500:
         problem = f"renewing the sign-in failed with status {status}"
         raise _sign_in_error(profile, "rate_limit" if status == 429 else "server", problem)
@@ -310,7 +314,7 @@ def _read_token(profile: Profile, status: int, answer: bytes, now_ms: int) -> Pr
     )
 
 
-def _sign_in_error(profile: Profile, kind: ErrorKind, problem: str) -> ModelError:
+def _sign_in_error(profile: StoredCredential, kind: ErrorKind, problem: str) -> ModelError:
     advice = f"; sign in to {profile.provider} again" if kind == "auth" else ""
     return ModelError(kind, f"{profile.provider} (profile {profile.id}): {problem}{advice}")
 
@@ -355,7 +359,7 @@ class Credentials:
         """Called with every secret before it is used, so that it can be redacted."""
         self._uses: dict[str, Use] = {}
         """Statistics that are not in the file, or could not be saved there."""
-        self._renewed: dict[str, Profile] = {}
+        self._renewed: dict[str, StoredCredential] = {}
         self._problems: dict[str, str] = {}
         """Provider -> why its setting gave no credential."""
         self._kept: dict[SecretInput, tuple[float, str]] = {}
@@ -424,7 +428,7 @@ class Credentials:
                 yield Credential(f"env:{name}", "api-key", secret, service.id)
         yield from self._from_setting(service, service.settings.api_key, "apiKey")
 
-    def _stored(self, provider: str) -> list[Profile]:
+    def _stored(self, provider: str) -> list[StoredCredential]:
         """Stored credentials in the configured order, else by kind and last use."""
         mine = {
             name: self._renewed.get(name, profile)

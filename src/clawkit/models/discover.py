@@ -53,7 +53,7 @@ _READS_ONLY = (
 )
 
 
-class Shown(msgspec.Struct, frozen=True):
+class OllamaFacts(msgspec.Struct, frozen=True):
     """What Ollama says about a model."""
 
     window: int = 0
@@ -170,14 +170,14 @@ def listeners(table: str, port: int) -> list[int]:
     return found
 
 
-def show_model(origin: str, model: str) -> Shown:
+def show_model(origin: str, model: str) -> OllamaFacts:
     """What an Ollama server knows about one of its models. Not for use in an event loop."""
     body = msgspec.json.encode({"model": model})
     data = dict_of(fetch_json("POST", f"{origin}/api/show", body=body))
     items = dict_of(data.get("model_info")).items()
     found = [window_size(size) for key, size in items if key.endswith(".context_length")]
     can = data.get("capabilities")
-    return Shown(max(found, default=0), "vision" in can if isinstance(can, list) else None)
+    return OllamaFacts(max(found, default=0), "vision" in can if isinstance(can, list) else None)
 
 
 def ollama_origin_of(url: str) -> str:

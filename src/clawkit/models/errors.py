@@ -226,7 +226,7 @@ def shown(text: str, secrets: Iterable[str]) -> str:
     return printable(one_line(masked, _MAX_SAID))
 
 
-def _kind(status: int, said: Said) -> ErrorKind:
+def _kind(status: int, said: ErrorBody) -> ErrorKind:
     if status < 300 and not said.is_json:
         # A web page means a wrong address or a login: retrying does not help.
         return "not_found" if said.is_page else "malformed"
@@ -315,7 +315,7 @@ _CODE_KEYS = (
 _WAIT_KEYS = ("retryDelay", "retry_after", "retry_after_seconds", "resets_in_seconds")
 
 
-class Said(msgspec.Struct):
+class ErrorBody(msgspec.Struct):
     """What an error body says. Not for display: it may contain anything, including secrets."""
 
     texts: list[str] = []
@@ -343,9 +343,9 @@ class Said(msgspec.Struct):
         return f"{self.words} {' '.join(self.codes)}".lower().replace("’", "'")
 
 
-def read_said(body: bytes) -> Said:
+def read_said(body: bytes) -> ErrorBody:
     """Parse an error body; never raises."""
-    said = Said()
+    said = ErrorBody()
     text = body[:MAX_READ].decode("utf-8", "replace").lstrip("\ufeff \t\r\n")
     if text.startswith("<"):
         said.is_page = True
@@ -373,7 +373,7 @@ def _decoded(text: str) -> Any:
         return None
 
 
-def _collect(value: Any, said: Said, depth: int) -> None:
+def _collect(value: Any, said: ErrorBody, depth: int) -> None:
     if depth == 0 or len(said.texts) >= _MAX_ITEMS:
         return
     if isinstance(value, list):
@@ -408,7 +408,7 @@ _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3_600.0, "d": 86_400.0}
 _SPAN = r"(?:\d{1,9}(?:\.\d{1,12})?(?:ms|[smhd]))+"
 
 
-def find_wait(headers: Mapping[str, str], said: Said, now: float) -> float | None:
+def find_wait(headers: Mapping[str, str], said: ErrorBody, now: float) -> float | None:
     """Seconds to wait according to the headers or the body; None if they do not say."""
     texts = [f"{headers.get('retry-after-ms', '').strip()}ms", headers.get("retry-after", "")]
     phrase = regex(rf"(?:try again|retry|reset) (?:in|after) ({_SPAN}|\d{{1,9}}(?:\.\d+)?)")

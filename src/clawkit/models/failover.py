@@ -71,7 +71,7 @@ class Clock:
         return random.random()  # noqa: S311  # only for jitter
 
 
-class Link:
+class ChainLink:
     """One model of a chain, and until when it rests."""
 
     def __init__(self, model: Model) -> None:
@@ -145,19 +145,19 @@ class _Attempts(msgspec.Struct):
 class _Run:
     """The attempts of one request."""
 
-    def __init__(self, links: Sequence[Link], clock: Clock) -> None:
+    def __init__(self, links: Sequence[ChainLink], clock: Clock) -> None:
         self._links = links
         self._clock = clock
-        self._attempts: dict[Link, _Attempts] = {}
+        self._attempts: dict[ChainLink, _Attempts] = {}
 
-    def first(self) -> Link:
+    def first(self) -> ChainLink:
         """The first model that is ready, else the one that is ready soonest."""
         if len(self._links) == 1:
             return self._links[0]
         now = self._clock.now()
         return min(self._links, key=lambda link: link.rest_s(now))
 
-    def after(self, link: Link, error: ModelError, took_s: float) -> tuple[Link, float]:
+    def after(self, link: ChainLink, error: ModelError, took_s: float) -> tuple[ChainLink, float]:
         """The next model after a failure, and the seconds to wait. Raises if nothing is left."""
         if error.kind in _AT_ONCE:
             raise error
@@ -180,7 +180,7 @@ class _Run:
                 return fresh, 0.0
         return self._back(error, now)
 
-    def _back(self, last: ModelError, now: float) -> tuple[Link, float]:
+    def _back(self, last: ModelError, now: float) -> tuple[ChainLink, float]:
         """The tried model that is ready soonest; then models that are resting."""
         open_links = [each for each, tried in self._attempts.items() if not tried.is_over]
         if open_links:
@@ -215,7 +215,7 @@ class _Run:
         )
 
 
-class Chain:
+class ModelChain:
     """A model and its fallbacks. One per conversation."""
 
     def __init__(
@@ -224,7 +224,7 @@ class Chain:
         """`models` are the primary model and its fallbacks; `strict` ignores the fallbacks."""
         if not models:
             raise ValueError("a chain needs at least one model")
-        self._links = [Link(model) for model in (models[:1] if strict else models)]
+        self._links = [ChainLink(model) for model in (models[:1] if strict else models)]
         self._clock = clock or Clock()
         self._current = self._links[0]
 

@@ -27,9 +27,9 @@ from clawkit.config.model import Config
 from clawkit.config.modelref import normalize_provider
 from clawkit.config.paths import expand, home
 from clawkit.config.section import SecretRef, Section, SectionT, layout_of
-from clawkit.config.sections.models import Compat, Model, Provider
-from clawkit.config.sections.shared import Headers, Request
-from clawkit.config.sources import ReadError, Source, Tree, read_text, substitute
+from clawkit.config.sections.models import Compat, ModelSettings, Provider
+from clawkit.config.sections.shared import Headers, RequestSettings
+from clawkit.config.sources import ConfigFile, ConfigTree, ReadError, read_text, substitute
 from clawkit.errors import ConfigError, Issue
 from clawkit.models.known import PROVIDERS, KnownProvider, fault
 from clawkit.redact.masking import is_secret_name
@@ -39,8 +39,8 @@ Origin = Literal["config", "models.json", "known"]
 
 _BLANK: dict[type, Any] = {
     Provider: Provider(),
-    Model: Model(id="-"),
-    Request: Request(),
+    ModelSettings: ModelSettings(id="-"),
+    RequestSettings: RequestSettings(),
     Compat: Compat(),
 }
 MODELS_JSON = "models.json"
@@ -64,7 +64,7 @@ class Service(msgspec.Struct, frozen=True):
     id: str
     known: KnownProvider | None
     settings: Provider = Provider()
-    models: Mapping[str, Model] = MappingProxyType({})
+    models: Mapping[str, ModelSettings] = MappingProxyType({})
     """Models by id, the configured ones first."""
     origins: Mapping[str, Origin] = MappingProxyType({})
     """Where each model comes from."""
@@ -211,7 +211,7 @@ def read_models_json(folder: str, env: Mapping[str, str]) -> dict[str, Provider]
     }
 
 
-def read_private(file: str) -> Tree | None:
+def read_private(file: str) -> ConfigTree | None:
     """Parse a file that contains credentials, or addresses they are sent to; None if missing.
     Raises ConfigError, also if another user could have written it."""
     if not os.path.lexists(file):
@@ -219,7 +219,7 @@ def read_private(file: str) -> Tree | None:
     try:
         if problem := why_foreign(os.stat(file)):
             raise fault(problem, "", "Make yourself its owner, and run `chmod 600` on it", file)
-        tree = Tree(Source(file, read_text(file)), ())
+        tree = ConfigTree(ConfigFile(file, read_text(file)), ())
     except OSError as error:
         raise fault(f"cannot be read: {error.strerror}", file=file) from error
     except ReadError as error:
@@ -285,7 +285,7 @@ def _entry(given: Mapping[str, Any], before: Mapping[str, Any]) -> dict[str, Any
         entry["headers"] = {**dict_of(before.get("headers")), **headers}
     models = {each["id"]: each for each in _models(before.get("models"))}
     for model in _models(spelled.get("models")):
-        own = _documented(model, Model)
+        own = _documented(model, ModelSettings)
         if "headers" in own:
             own["headers"] = _header_marks(own["headers"])
         models[model["id"]] = {**models.get(model["id"], {}), **own}

@@ -63,7 +63,7 @@ _NAT64 = bytes.fromhex("0064ff9b") + bytes(8)
 _METADATA_NAMES = frozenset({"metadata.google.internal", "metadata.goog", "instance-data"})
 
 
-class Target(msgspec.Struct, frozen=True):
+class ParsedUrl(msgspec.Struct, frozen=True):
     """A valid URL in normalized form."""
 
     scheme: str
@@ -91,7 +91,7 @@ class Target(msgspec.Struct, frozen=True):
 
 
 @lru_cache(maxsize=256)
-def parse_url(url: str) -> Target:
+def parse_url(url: str) -> ParsedUrl:
     """Parse an http or https URL. Raises `NetError` if it is invalid, or if other parsers could
     read it differently."""
     if len(url) > MAX_URL:
@@ -112,7 +112,7 @@ def parse_url(url: str) -> Target:
     if not 0 < port < 65536:
         raise _bad(f"invalid port {port}")
     path = _percent(match[3] or "/") + _percent(match[4] or "")
-    return Target(scheme, host, port, path, address)
+    return ParsedUrl(scheme, host, port, path, address)
 
 
 def parse_host(text: str) -> tuple[str, Address | None]:
@@ -198,12 +198,12 @@ _NEVER: dict[Kind, str] = {
 }
 
 
-def is_exempt(target: Target, no_proxy: str) -> bool:
+def is_exempt(target: ParsedUrl, no_proxy: str) -> bool:
     """Whether NO_PROXY exempts a target from the proxy."""
     return any(_exempts(entry, target) for entry in re.split(r"[\s,]+", no_proxy.lower()) if entry)
 
 
-def _exempts(entry: str, target: Target) -> bool:
+def _exempts(entry: str, target: ParsedUrl) -> bool:
     if entry == "*":
         return True
     if "/" in entry:
@@ -288,7 +288,7 @@ def _variable(name: str, env: Mapping[str, str]) -> str:
 
 
 @lru_cache(maxsize=16)
-def parse_proxy(url: str) -> tuple[Target, str]:
+def parse_proxy(url: str) -> tuple[ParsedUrl, str]:
     """The address of a proxy, and the value of `Proxy-Authorization`, empty for none. Raises
     `NetError`."""
     match = re.fullmatch(_PROXY_URL, url)

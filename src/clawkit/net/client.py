@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
-from clawkit.net.addresses import Target, parse_proxy, parse_url
+from clawkit.net.addresses import ParsedUrl, parse_proxy, parse_url
 from clawkit.net.route import DIRECT, NetError, Resolve, Route, Timeouts, bad_name, bad_value
 
 if TYPE_CHECKING:
@@ -107,7 +107,7 @@ class Client:
         if connections:
             await asyncio.wait([connection.gone for connection in connections], timeout=_CLOSE_S)
 
-    def _reuse(self, target: Target, route: Route) -> HttpConnection | None:
+    def _reuse(self, target: ParsedUrl, route: Route) -> HttpConnection | None:
         """An idle connection to the target."""
         key = (*target.origin, route)
         for connection in [each for each in reversed(self._idle) if each.key == key]:
@@ -119,7 +119,7 @@ class Client:
             connection.close()
         return None
 
-    async def _open(self, target: Target, route: Route, limits: Timeouts) -> HttpConnection:
+    async def _open(self, target: ParsedUrl, route: Route, limits: Timeouts) -> HttpConnection:
         # Imported here, because it loads the HTTP parsers.
         from clawkit.net.connect import open_connection
 
@@ -152,7 +152,7 @@ class Client:
         self._idle = kept
 
 
-def _lines(method: str, target: Target, headers: Mapping[str, str], body: bytes) -> list[Line]:
+def _lines(method: str, target: ParsedUrl, headers: Mapping[str, str], body: bytes) -> list[Line]:
     """All headers as bytes. Raises `NetError` for invalid and forbidden ones."""
     lines = [(b"Host", target.authority.encode("ascii"))]
     seen = set()

@@ -12,7 +12,15 @@ from ipaddress import IPv4Address, IPv6Address, ip_address
 
 import msgspec
 
-from clawkit.net.addresses import Address, Kind, Target, kind_of, kind_of_name, parse_proxy, refusal
+from clawkit.net.addresses import (
+    Address,
+    Kind,
+    ParsedUrl,
+    kind_of,
+    kind_of_name,
+    parse_proxy,
+    refusal,
+)
 from clawkit.net.http1 import ByteStream, HttpConnection
 from clawkit.net.route import NetError, NetErrorKind, Resolve, Route, Timeouts, Tls
 from clawkit.net.tls import describe, make_context
@@ -46,7 +54,7 @@ async def open_socket(address: Address, port: int) -> socket.socket:
 
 
 async def open_connection(
-    target: Target, route: Route, resolve: Resolve | None, until: float, limit_s: float
+    target: ParsedUrl, route: Route, resolve: Resolve | None, until: float, limit_s: float
 ) -> HttpConnection:
     """Open a connection for requests to the target. Raises `NetError`.
 
@@ -70,7 +78,7 @@ class _Opening(msgspec.Struct, frozen=True):
     """A connection that is being opened."""
 
     stream: ByteStream
-    target: Target
+    target: ParsedUrl
     resolve: Resolve
     until: float
     limit_s: float
@@ -93,7 +101,7 @@ class _Opening(msgspec.Struct, frozen=True):
         if encrypted:
             await _encrypt(self.stream, target, route.tls)
 
-    async def _open_tunnel(self, proxy: Target, credentials: str) -> None:
+    async def _open_tunnel(self, proxy: ParsedUrl, credentials: str) -> None:
         target = self.target.place
         lines = [(b"Host", target.encode("ascii"))]
         if credentials:
@@ -112,7 +120,7 @@ class _Opening(msgspec.Struct, frozen=True):
             return
         raise NetError("connect", f"the proxy {proxy.place} {problem}")
 
-    async def _connect(self, place: Target, route: Route, *, encrypted: bool) -> None:
+    async def _connect(self, place: ParsedUrl, route: Route, *, encrypted: bool) -> None:
         """Try the allowed addresses in turn, each with its share of the remaining time."""
         is_metadata = kind_of_name(place.host) == "metadata"
         if is_metadata and (error := _refused(place.host, "metadata", route, encrypted)):
@@ -142,7 +150,7 @@ class _Opening(msgspec.Struct, frozen=True):
                 problem = problem or f"cannot connect to {place.place} ({address}): {why}"
         raise NetError("absent" if is_absent else "connect", problem)
 
-    async def _addresses(self, place: Target) -> Sequence[Address]:
+    async def _addresses(self, place: ParsedUrl) -> Sequence[Address]:
         if place.address is not None:
             return (place.address,)
         if kind_of_name(place.host) == "loopback":
@@ -163,7 +171,7 @@ class _Opening(msgspec.Struct, frozen=True):
         return list(found)[:_MAX_ADDRESSES]
 
 
-def _check_unresolved(target: Target, route: Route) -> None:
+def _check_unresolved(target: ParsedUrl, route: Route) -> None:
     """Check what is known about a target whose address is resolved by the proxy."""
     kind = kind_of_name(target.host) if target.address is None else kind_of(target.address)
     # A name may resolve to any address that the route allows.
@@ -178,7 +186,7 @@ def _refused(shown: str, kind: Kind, route: Route, encrypted: bool) -> NetError 
     return NetError("refused", f"clawkit does not connect to {shown}: {why}") if why else None
 
 
-async def _encrypt(stream: ByteStream, place: Target, tls: Tls) -> None:
+async def _encrypt(stream: ByteStream, place: ParsedUrl, tls: Tls) -> None:
     context = make_context(tls)
     problem = "it closed the connection before it was encrypted"
     transport = None

@@ -63,7 +63,7 @@ class ProxyLimits(NamedTuple):
     """Concurrent ones; more are denied."""
 
 
-class RefusedError(Exception):
+class RefusedRequestError(Exception):
     """A refused request. `status` is an HTTP status: 403 if it is not allowed."""
 
     def __init__(self, status: int, host: str, port: int, reason: str) -> None:
@@ -110,7 +110,7 @@ class _Peer:
 class ProxyConnection:
     """Serves one client connection. Its first byte determines the protocol.
 
-    `connect` returns the normalized host and a connection to it, or raises `RefusedError`.
+    `connect` returns the normalized host and a connection to it, or raises `RefusedRequestError`.
     """
 
     def __init__(
@@ -138,7 +138,7 @@ class ProxyConnection:
                 self._set_limit(self._limits.head_s)
             # The client may still be reading, or sending data that is no longer needed.
             await self._finish(b"")
-        except RefusedError as refused:
+        except RefusedRequestError as refused:
             what = "is not allowed in the sandbox" if self._report(refused) else "failed"
             host = f"[{refused.host}]" if ":" in refused.host else refused.host
             place = f"{host}:{refused.port}" if refused.port else "this request"
@@ -211,7 +211,7 @@ class ProxyConnection:
                     raise
                 if http.their_state is h11.ERROR:
                     raise _malformed("its body is not valid HTTP") from None
-                raise RefusedError(
+                raise RefusedRequestError(
                     502, name, target.port, "the server sent an invalid response"
                 ) from None
 
@@ -250,7 +250,7 @@ class ProxyConnection:
         port = int.from_bytes(await self._client.exactly(2), "big")
         try:
             return await self._tunnel(host, port, b"\x05\0" + _SOCKS_REST)
-        except RefusedError as refused:
+        except RefusedRequestError as refused:
             self._report(refused)
             return await self._finish(bytes([5, _SOCKS_CODES[refused.status]]) + _SOCKS_REST)
 
@@ -308,7 +308,7 @@ class ProxyConnection:
         while await self._client.receive():
             pass
 
-    def _report(self, refused: RefusedError) -> bool:
+    def _report(self, refused: RefusedRequestError) -> bool:
         if refused.status == 403:
             self._on_denied(refused.host, refused.port, refused.reason)
         return refused.status == 403
@@ -343,8 +343,8 @@ def _pass_on(message: h11.Request | h11.Response) -> list[tuple[bytes, bytes]]:
     return [each for each in headers if each[0].lower() not in dropped | _HOP_BY_HOP]
 
 
-def _malformed(reason: str) -> RefusedError:
-    return RefusedError(400, "", 0, reason)
+def _malformed(reason: str) -> RefusedRequestError:
+    return RefusedRequestError(400, "", 0, reason)
 
 
 Ask = Callable[[str, int], Awaitable[bool]]
@@ -410,27 +410,29 @@ class FilterProxy:
         await asyncio.gather(*tasks, *ends, return_exceptions=True)
 
     async def _connect(self, host: str, port: int) -> tuple[str, socket.socket]:
-        """The normalized host, and a connection to it. Raises `RefusedError`."""
+        """The normalized host, and a connection to it. Raises `RefusedRequestError`."""
         action, (name, address), reason = judge(host, port, self._rules)
         if action != "allow" and not (action == "ask" and await self._is_approved(name, port)):
-            raise RefusedError(403, name, port, reason)
+            raise RefusedRequestError(403, name, port, reason)
         try:
             async with asyncio.timeout(self._limits.connect_s):
                 found = [address] if address else await self._look_up(name, port)
         except OSError:  # including TimeoutError
-            raise RefusedError(502, name, port, "its address could not be resolved") from None
+            raise RefusedRequestError(
+                502, name, port, "its address could not be resolved"
+            ) from None
         for each in found:
             with suppress(OSError):
                 async with asyncio.timeout(self._limits.connect_s / len(found)):
                     return name, await open_socket(each, port)
-        raise RefusedError(502, name, port, "could not connect")
+        raise RefusedRequestError(502, name, port, "could not connect")
 
     async def _look_up(self, name: str, port: int) -> list[Address]:
         async with self._lookups:
             found = await self._resolve(name, port)
         addresses, reason = judge_addresses(found, port, self._rules)
         if reason:
-            raise RefusedError(403, name, port, reason)
+            raise RefusedRequestError(403, name, port, reason)
         return addresses[:_MAX_ADDRESSES]
 
     async def _is_approved(self, host: str, port: int) -> bool:

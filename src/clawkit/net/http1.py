@@ -138,7 +138,7 @@ Key = tuple[str, str, int, Route]
 Line = tuple[bytes, bytes]
 
 
-class _Answer:
+class _ResponseParser:
     """Parses one answer as its bytes arrive. The parser calls the `on_` methods."""
 
     def __init__(self, method: str) -> None:
@@ -245,7 +245,7 @@ class HttpConnection:
         self._stream = stream
         self.gone = stream.gone
         self.place = place
-        self._answer = _Answer("")
+        self._answer = _ResponseParser("")
         self._was_silent = True
         self._end_was_told = False
         self.key: Key | None = None
@@ -282,7 +282,7 @@ class HttpConnection:
         if not re.fullmatch(_REQUEST_HEAD, head):
             # Without the headers, which may contain credentials.
             raise NetError("refused", f"the request to {self.place} is not valid HTTP")
-        self._answer, self._was_silent = _Answer(method), True
+        self._answer, self._was_silent = _ResponseParser(method), True
         self._stream.write(head + b"\r\n" + body)
 
     async def head(self, limits: Timeouts) -> tuple[int, dict[str, str]]:

@@ -47,7 +47,7 @@ class ListRule(msgspec.Struct, frozen=True):
         return self.shown is not None and self.shown.startswith("(")
 
 
-class Step(msgspec.Struct, frozen=True):
+class PolicyStep(msgspec.Struct, frozen=True):
     """One step. `allow` None restricts nothing; an empty tuple allows nothing."""
 
     number: int
@@ -80,7 +80,7 @@ class _Builder:
         self.warnings: list[str] = []
         self.opt_in: list[Matcher] = []  # all lists that can opt in to an optional tool
 
-    def build(self) -> Iterator[Step]:
+    def build(self) -> Iterator[PolicyStep]:
         if not self.config.agents.key_of(self.scope.agent) and self.scope.agent != "main":
             self.warnings.append(
                 f"no agent called {self.scope.agent!r} is configured; the global settings apply"
@@ -89,7 +89,7 @@ class _Builder:
         mine, general = self.for_model(self.mine), self.for_model(self.general)
         yield self.profile()
         by_provider = [place for place in (mine, general) if place is not None]
-        yield Step(2, "tools.byProvider.profile", self.profile_rules(by_provider))
+        yield PolicyStep(2, "tools.byProvider.profile", self.profile_rules(by_provider))
         yield self.lists(3, "tools.allow / deny", self.general)
         yield self.lists(4, "tools.byProvider", general)
         yield self.lists(5, f"{key}.allow / deny", self.mine)
@@ -103,7 +103,7 @@ class _Builder:
             yield self.sub_agent()
         if self.scope.allow is not None:  # an empty list allows nothing
             rules = (self.rule("run.allow", self.scope.allow),) if self.scope.allow else ()
-            yield Step(10, "run.allow", rules)
+            yield PolicyStep(10, "run.allow", rules)
 
     def asks_for(self, subject: Subject) -> bool:
         owner = subject.source.partition(":")[2].lower()
@@ -117,14 +117,14 @@ class _Builder:
             ]
         return ListRule(key, matcher, shown)
 
-    def profile(self) -> Step:
+    def profile(self) -> PolicyStep:
         """Step 1: the agent's profile replaces the global one, and so does its `alsoAllow`."""
         places = (self.mine, self.general)
         rules = self.profile_rules(places)
         if rules and _first(places, "profile")[1] == "coding" and self._wants_plan():
             # Enabling it for such work is enough; it does not need to be allowed as well.
             rules = (*rules, self.rule("tools.updatePlan", ["update_plan"]))
-        return Step(1, "tools.profile", rules)
+        return PolicyStep(1, "tools.profile", rules)
 
     def _wants_plan(self) -> bool:
         said = self.config.tools.plan_tool()
@@ -148,7 +148,9 @@ class _Builder:
         self.warnings += provider_warnings(entries, key)
         return for_model(entries, self.scope.model, key)
 
-    def lists(self, number: int, name: str, place: Place | None, *, lenient: bool = True) -> Step:
+    def lists(
+        self, number: int, name: str, place: Place | None, *, lenient: bool = True
+    ) -> PolicyStep:
         """A step from the lists of one place.
 
         With `lenient`, an allow list that names only plugin tools is ignored with a warning, so
@@ -156,7 +158,7 @@ class _Builder:
         never ignored.
         """
         if place is None:
-            return Step(number, name, None)
+            return PolicyStep(number, name, None)
         key, lists = place
         deny = (self.rule(f"{key}.deny", lists.deny),) if lists.deny else ()
         allow: tuple[ListRule, ...] | None = None
@@ -173,7 +175,7 @@ class _Builder:
         elif lists.also_allow:
             # Nothing is restricted, so this only opts in to optional tools.
             self.opt_in.append(self.rule(f"{key}.alsoAllow", lists.also_allow).matcher)
-        return Step(number, name, allow, deny)
+        return PolicyStep(number, name, allow, deny)
 
     def group(self) -> Place | None:
         """The lists of the group: its sender's before those for all, the account's first."""
@@ -205,7 +207,7 @@ class _Builder:
         self.warnings += sender_warnings(entries, key)
         return for_sender(entries, self.scope, key)
 
-    def sandbox(self) -> Step:
+    def sandbox(self) -> PolicyStep:
         """Step 8: the sandbox's own lists; each field from the agent, global, or default."""
         name = "tools.sandbox.tools"
         places = [
@@ -230,9 +232,9 @@ class _Builder:
             denied = self.rule(deny_key, deny)
         # An empty allow list, unlike a missing one, allows everything not denied.
         unrestricted = allow is not None and not allow
-        return Step(8, name, None if unrestricted else tuple(rules), (denied,))
+        return PolicyStep(8, name, None if unrestricted else tuple(rules), (denied,))
 
-    def sub_agent(self) -> Step:
+    def sub_agent(self) -> PolicyStep:
         """Step 9: the tools of a sub-agent at this depth; configuration can widen only these."""
         name, lists = "tools.subagents.tools", self.config.tools.subagents.tools
         limits = self.config.agents.defaults.subagents.merged(self.agent.subagents)
@@ -252,7 +254,7 @@ class _Builder:
         ):
             if entries:
                 rules.append(self.rule(f"{name}.{label}", entries))
-        return Step(9, name, tuple(allow), tuple(deny))
+        return PolicyStep(9, name, tuple(allow), tuple(deny))
 
 
 Effect = Literal["allow", "deny", "not-allowed"]
@@ -299,14 +301,14 @@ _BUILT_IN: dict[Effect, str] = {
 }
 
 
-def trace(step: Step, effect: Effect, rule: ListRule, entry: str) -> Trace:
+def trace(step: PolicyStep, effect: Effect, rule: ListRule, entry: str) -> Trace:
     words = _BUILT_IN if rule.built_in else _WORDS
     shown = rule.shown or entry
     why = words[effect].format(key=rule.key, entry=shown)
     return Trace(step.number, step.name, effect, rule.key, shown, why)
 
 
-def _missing(step: Step, rules: tuple[ListRule, ...]) -> Trace:
+def _missing(step: PolicyStep, rules: tuple[ListRule, ...]) -> Trace:
     """The trace for tools that none of the step's lists contains."""
     if len(rules) == 1 and rules[0].shown is not None:
         return trace(step, "not-allowed", rules[0], "")
@@ -362,7 +364,7 @@ def apply_policy(config: Config, scope: Scope, subjects: Iterable[Subject]) -> P
     return PolicyDecision(verdicts, tuple(dict.fromkeys(builder.warnings)))
 
 
-def _apply_step(step: Step, names: list[str], traces: Mapping[str, list[Trace]]) -> list[str]:
+def _apply_step(step: PolicyStep, names: list[str], traces: Mapping[str, list[Trace]]) -> list[str]:
     """The names that a step keeps; its traces are added to `traces`."""
     try:
         found = _judge(step, names)
@@ -375,7 +377,7 @@ def _apply_step(step: Step, names: list[str], traces: Mapping[str, list[Trace]])
     return [name for name in names if name not in found or found[name].effect == "allow"]
 
 
-def _judge(step: Step, names: list[str]) -> dict[str, Trace]:
+def _judge(step: PolicyStep, names: list[str]) -> dict[str, Trace]:
     judged: dict[str, Trace] = {}
     left = names
     kinds: tuple[tuple[Effect, tuple[ListRule, ...]], ...]

@@ -19,7 +19,7 @@ from typing import Any
 
 import msgspec
 
-from clawkit.config.sections.tools import Rule as RuleSetting
+from clawkit.config.sections.tools import RuleSettings
 from clawkit.core.approval import Ask, Deny
 from clawkit.core.context import Context
 from clawkit.core.params import advertised, same_name
@@ -166,7 +166,7 @@ class Rule(msgspec.Struct, frozen=True):
 
 
 def compile_rules(
-    configs: Sequence[RuleSetting], universe: Universe
+    configs: Sequence[RuleSettings], universe: Universe
 ) -> tuple[tuple[Rule, ...], list[str]]:
     """The compiled rules, and warnings about those that match no tool."""
     rules: list[Rule] = []

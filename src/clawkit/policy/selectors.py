@@ -135,18 +135,18 @@ class Origin(Struct, frozen=True):
     space: str = ""  # the server or team that the group belongs to
 
 
-class Choice(Struct, frozen=True):
+class AgentChoice(Struct, frozen=True):
     agent: str
     by: str = ""  # settings key of the binding; empty if none matched
 
 
-def choose_agent(config: Config, named: str | None, origin: Origin) -> Choice:
+def choose_agent(config: Config, named: str | None, origin: Origin) -> AgentChoice:
     """The named agent, else that of the most specific binding, else the default one.
     Raises `ConfigError` for an agent that is not configured."""
     if not named and (number := find_binding(config.bindings, origin)) is not None:
         agent = config.agents.choose(config.bindings[number].agent_id).strip().lower()
-        return Choice(agent, f"bindings[{number}]")
-    return Choice(config.agents.choose(named))
+        return AgentChoice(agent, f"bindings[{number}]")
+    return AgentChoice(config.agents.choose(named))
 
 
 def find_binding(bindings: Sequence[Binding], origin: Origin) -> int | None:

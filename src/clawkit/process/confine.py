@@ -49,7 +49,7 @@ class Started(NamedTuple):
     """Reports attempts to create a forbidden socket; -1 for none."""
 
 
-class Confinement:
+class Confiner:
     """Starts confined commands. Caches rulesets, because most commands have the same.
 
     A rule refers to the file that a path led to when it was created. So the cache key includes

@@ -19,10 +19,10 @@ from clawkit.errors import ToolError, ToolInputError
 from clawkit.process.process_table import look
 from clawkit.process.protocols import Exit, Launch, Left, NoTerminalError
 from clawkit.process.spawn_client import (
-    Child,
     NoDirectoryError,
     ServerLostError,
     SpawnClient,
+    SpawnedChild,
 )
 from clawkit.process.spool import Spool
 from clawkit.process.terminal import TerminalState
@@ -40,7 +40,7 @@ _MUCH = 256 * 1024
 """Bytes of output after which a thread moves the rest."""
 
 
-class LocalRunning(Child):
+class LocalRunning(SpawnedChild):
     """A command on this machine, until none of its processes is left."""
 
     output: Spool

@@ -169,7 +169,7 @@ class Bytes(Protocol):
         ...
 
 
-class Shown(NamedTuple):
+class ShownOutput(NamedTuple):
     """The output of a finished command, truncated in the middle."""
 
     text: str
@@ -188,7 +188,7 @@ class News(NamedTuple):
     """Bytes before the text that are left out, because there are too many."""
 
 
-class Page(NamedTuple):
+class OutputPage(NamedTuple):
     """Some lines of the output, without the last newline.
 
     An overwritten or cut line may be shown as several lines; it counts once.
@@ -231,7 +231,7 @@ async def page(
     cap: int,
     *,
     known: tuple[int, int] | None = None,
-) -> Page:
+) -> OutputPage:
     """`limit` lines from `offset` on, or to the end; without `offset` the last lines.
 
     If they do not fit into `cap` characters, the lines nearest to the requested end are shown; a
@@ -244,14 +244,16 @@ async def page(
         want = min(total, LAST_LINES if limit is None else max(0, limit))
         text, lines, is_cut = await _lines_before(output, counted, want, cap)
         missing = total - want if lines < want else None
-        return Page(text, total - lines, lines, total, is_cut or lines < want, missing, counted)
+        return OutputPage(
+            text, total - lines, lines, total, is_cut or lines < want, missing, counted
+        )
     first = min(total, max(0, offset))
     want = total - first if limit is None else min(total - first, max(0, limit))
     at, before = known if known and known[0] <= end and known[1] < first else (0, 0)
     place = await _skip_lines(output, at, end, first - before) if want else end
     text, lines, is_cut = await _lines_after(output, place, end, want, cap)
     missing = first + lines if first + lines < total else None
-    return Page(text, first, lines, total, is_cut or lines < want, missing, counted)
+    return OutputPage(text, first, lines, total, is_cut or lines < want, missing, counted)
 
 
 def tail_text(data: bytes, cap: int, *, cut_start: bool = False) -> str:
@@ -265,7 +267,7 @@ def tail_text(data: bytes, cap: int, *, cut_start: bool = False) -> str:
     return _end_of(text.removesuffix("\n"), cap)
 
 
-async def shown(output: Bytes, cap: int, low: int = 0, high: int | None = None) -> Shown:
+async def shown(output: Bytes, cap: int, low: int = 0, high: int | None = None) -> ShownOutput:
     """The output between two offsets if it has at most `cap` characters; otherwise its head and
     tail, with a line in between that says how much is left out."""
     high = output.size if high is None else high
@@ -274,20 +276,20 @@ async def shown(output: Bytes, cap: int, low: int = 0, high: int | None = None) 
     if len(head) < min(size, SIDE) and _first(head, cap) == len(head):
         head += await output.read(low + len(head), min(size, SIDE) - len(head))
     if len(head) == size and len(text := clean(head)) <= cap:
-        return Shown(text, False, 0)
+        return ShownOutput(text, False, 0)
     room = cap - _NOTE_ROOM
     if room <= 0:
         place, text = await _tail(output, low, high, cap)
-        return Shown(text, place > low, place - low)
+        return ShownOutput(text, place > low, place - low)
     end = _first(head[: whole_end(head)], room * 3 // 10)
     text = clean(head[:end])[: room * 3 // 10]
     place, rest = await _tail(output, low + end, high, room - len(text))
     omitted = place - low - end
     if not omitted:
-        return Shown(text + rest, False, 0)
+        return ShownOutput(text + rest, False, 0)
     if text and not text.endswith("\n"):
         text += "\n"
-    return Shown(f"{text}{_LEFT_OUT.format(human_size(omitted))}\n{rest}", True, omitted)
+    return ShownOutput(f"{text}{_LEFT_OUT.format(human_size(omitted))}\n{rest}", True, omitted)
 
 
 async def _tail(

@@ -22,7 +22,7 @@ _PIECE_CHARS = 60
 _FLAGS = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 
 
-class Finding(NamedTuple):
+class ScriptFinding(NamedTuple):
     """A piece of a script that is not valid in its language."""
 
     line: int
@@ -48,7 +48,7 @@ async def check(
         if data is None or len(data) > MAX_BYTES:
             continue
         language, find = checks[name]
-        found: Finding | None = await in_thread(find, data)
+        found: ScriptFinding | None = await in_thread(find, data)
         if found:
             head = f"{path!r}, line {found.line}: `{found.text}` is {found.what}, not {language}."
             text = f"{head} The command was not run. {found.fix}"
@@ -105,7 +105,7 @@ _NAMED = re.compile(r"(?:export[ \t]+|\$\{?[#!]?)([A-Za-z_]\w*)")
 """The variable in a piece."""
 
 
-def _report(text: str, found: re.Match[str], start: int, what: str, fix: str) -> Finding:
+def _report(text: str, found: re.Match[str], start: int, what: str, fix: str) -> ScriptFinding:
     """The finding for a match; `start` is its position without indentation."""
     named = _NAMED.match(text, start)
     name = one_line(named[1], _PIECE_CHARS) if named else ""
@@ -114,14 +114,14 @@ def _report(text: str, found: re.Match[str], start: int, what: str, fix: str) ->
     else:
         piece = found[0] if found[0].startswith("$") else text[start : _end_of_line(text, start)]
     line = text.count("\n", 0, start) + 1
-    return Finding(line, one_line(piece, _PIECE_CHARS), what, fix.replace("NAME", name))
+    return ScriptFinding(line, one_line(piece, _PIECE_CHARS), what, fix.replace("NAME", name))
 
 
-def _check_shebang(text: str, language: str) -> Finding | None:
+def _check_shebang(text: str, language: str) -> ScriptFinding | None:
     found = _SHEBANG.match(text)
     piece = one_line(found[0], _PIECE_CHARS) if found else ""
     what, fix = "the first line of a shell script", f"Write the file in {language}."
-    return Finding(1, piece, what, fix) if found else None
+    return ScriptFinding(1, piece, what, fix) if found else None
 
 
 def _unix_lines(text: str) -> str:
@@ -184,7 +184,7 @@ _CODING = rb"(?:[^\r\n]*+(?:\r\n?|\n))??[ \t\f]*+#[^\r\n]*?coding[:=][ \t]*+([-\
 _ASCII_BASED = rb"(?i)utf[-_]?8|(?:us-)?ascii|latin|iso[-_]?8859|cp125|koi8"
 
 
-def check_python(data: bytes) -> Finding | None:
+def check_python(data: bytes) -> ScriptFinding | None:
     """Shell syntax at the place of a Python syntax error; None if there is no such thing."""
     declared = re.match(_CODING, data)
     if declared and not re.match(_ASCII_BASED, declared[1]):
@@ -270,7 +270,7 @@ _JAVASCRIPT_FIXES = {
 }
 
 
-def check_javascript(data: bytes) -> Finding | None:
+def check_javascript(data: bytes) -> ScriptFinding | None:
     """The first piece of shell syntax in a JavaScript file; None if it may be JavaScript."""
     text = _unix_lines(data.decode("utf-8-sig", "replace"))
     if finding := _check_shebang(text, "JavaScript"):

@@ -55,7 +55,7 @@ def here() -> str:
         return ""
 
 
-class Record(msgspec.Struct, frozen=True):
+class CommandRecord(msgspec.Struct, frozen=True):
     """One command, as stored on disk."""
 
     key: _Name
@@ -106,7 +106,7 @@ def distrust(folder: str) -> str:
     return ""
 
 
-def write(folder: str, record: Record) -> None:
+def write(folder: str, record: CommandRecord) -> None:
     """Write a record, atomically. Raises OSError."""
     private_dir(folder)
     if problem := distrust(folder):
@@ -142,7 +142,7 @@ def open_file(folder: str, key: str, kind: str) -> int:
     raise PermissionError(errno.EPERM, "is not a file that belongs to you", path)
 
 
-def read_all(folder: str) -> Iterator[Record]:
+def read_all(folder: str) -> Iterator[CommandRecord]:
     """All valid records, oldest first."""
     known = keys(folder, "json")[:MAX_RECORDS]
     found = [record for key in known if (record := _read(folder, key)) is not None]
@@ -164,10 +164,10 @@ def keys(folder: str, kind: str) -> list[str]:
     )
 
 
-def _read(folder: str, key: str) -> Record | None:
+def _read(folder: str, key: str) -> CommandRecord | None:
     try:
         raw = json.loads(_load(folder, key, "json", MAX_BYTES))
-        record = msgspec.convert(raw, Record)
+        record = msgspec.convert(raw, CommandRecord)
     except (OSError, ValueError, RecursionError, msgspec.ValidationError):
         return None
     return record if record.key == key else None
@@ -181,7 +181,7 @@ def _load(folder: str, key: str, kind: str, most: int) -> bytes:
     return data
 
 
-def exit_of(folder: str, record: Record) -> Exit | None:
+def exit_of(folder: str, record: CommandRecord) -> Exit | None:
     """How a command ended; None while it runs, `lost` if there is no valid exit file."""
     if record.runs:
         return None
@@ -243,10 +243,10 @@ Progress = Callable[[Sequence[Left], bool], None]
 """Called with what is still running, and whether it is still within the grace period."""
 
 
-class Outcome(NamedTuple):
+class StopOutcome(NamedTuple):
     """The result of stopping or signalling a command."""
 
-    record: Record
+    record: CommandRecord
     reached: tuple[Left, ...]
     """Its processes that are gone, or got the signal."""
     left: tuple[Left, ...] = ()
@@ -254,14 +254,16 @@ class Outcome(NamedTuple):
     """Why some are left."""
 
 
-def living(record: Record, processes: process_table.Table) -> dict[int, process_table.Process]:
+def living(
+    record: CommandRecord, processes: process_table.Table
+) -> dict[int, process_table.Process]:
     """The living processes of a command, even if its first process has ended."""
     return _Ending(record).look(processes)
 
 
 def end(
-    records_: Iterable[Record], *, grace_s: float = ASK_S, progress: Progress | None = None
-) -> list[Outcome]:
+    records_: Iterable[CommandRecord], *, grace_s: float = ASK_S, progress: Progress | None = None
+) -> list[StopOutcome]:
     """Terminate commands and everything they started concurrently, and kill what remains after
     `grace_s`. Blocks until nothing is left, or what is left cannot be killed."""
     begun = time.monotonic()
@@ -281,25 +283,25 @@ def end(
         time.sleep(min(_STEP_S + waited / 20, _STEP_MAX_S))
 
 
-def send(record: Record, number: int) -> Outcome:
+def send(record: CommandRecord, number: int) -> StopOutcome:
     """Signal a command and everything it started."""
     processes = process_table.table()
     found = living(record, processes)
     if problem := _check_outside(found):
-        return Outcome(record, (), _names(found), problem)
+        return StopOutcome(record, (), _names(found), problem)
     refused = {pid: each for pid, each in found.items() if not _may_signal(pid)}
     reached = {pid: each for pid, each in found.items() if pid not in refused}
     process_table.send(number, reached, processes)
-    return Outcome(record, _names(reached), _names(refused), _NOT_PERMITTED if refused else "")
+    return StopOutcome(record, _names(reached), _names(refused), _NOT_PERMITTED if refused else "")
 
 
 class _Ending(process_table.Escalation):
     """One command that is being stopped."""
 
-    def __init__(self, record: Record) -> None:
+    def __init__(self, record: CommandRecord) -> None:
         super().__init__()
         self.record = record
-        self.outcome: Outcome | None = None
+        self.outcome: StopOutcome | None = None
         self._known: dict[int, process_table.Process] = {}
         self._now: dict[int, process_table.Process] = {}
         self._saw_leader = False
@@ -361,7 +363,7 @@ class _Ending(process_table.Escalation):
 
     def _finish(self, problem: str) -> None:
         gone = {pid: each for pid, each in self._known.items() if pid not in self._now}
-        self.outcome = Outcome(self.record, _names(gone), self.left, problem)
+        self.outcome = StopOutcome(self.record, _names(gone), self.left, problem)
 
 
 def _check_outside(found: Iterable[int]) -> str:
@@ -389,7 +391,7 @@ class DetachedRunning:
     can_write = False
     terminal = None
 
-    def __init__(self, folder: str, record: Record) -> None:
+    def __init__(self, folder: str, record: CommandRecord) -> None:
         self._folder, self._record = folder, record
         self._left: dict[int, process_table.Process] | None = None
         self.pid, self.since = record.pid, record.since
@@ -439,7 +441,7 @@ class DetachedRunning:
         self.output.close()
 
 
-def _check(outcome: Outcome, what: str) -> None:
+def _check(outcome: StopOutcome, what: str) -> None:
     if outcome.left:
         names = ", ".join(f"{each.name} (pid {each.pid})" for each in outcome.left[:5])
         raise ToolError(f"{names} could not be {what}: {outcome.problem}")

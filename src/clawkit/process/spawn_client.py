@@ -53,7 +53,7 @@ class NoDirectoryError(ToolInputError):
     """The working directory of a command cannot be used. The message is the system's."""
 
 
-class Server(NamedTuple):
+class ServerProcess(NamedTuple):
     """A running spawn server, and how to stop it."""
 
     socket: socket.socket
@@ -67,7 +67,7 @@ class Server(NamedTuple):
     leads outside."""
 
 
-class Child:
+class SpawnedChild:
     """A command as its spawn server reports it; `SpawnClient.run` starts it."""
 
     def __init__(self, client: SpawnClient, id_: str, detached: str = "") -> None:
@@ -93,16 +93,16 @@ class Child:
         return process_table.members(self.pid or -1, self.id, self.mark, processes, orphans)
 
 
-C = TypeVar("C", bound=Child)
+C = TypeVar("C", bound=SpawnedChild)
 
 
 class SpawnClient:
     """One spawn server and its commands. Bound to the event loop that it was created in."""
 
-    def __init__(self, server: Server | None = None) -> None:
+    def __init__(self, server: ServerProcess | None = None) -> None:
         """Starts a server without a sandbox on this machine unless one is given."""
         self.loop = asyncio.get_running_loop()
-        self._children: dict[str, Child] = {}
+        self._children: dict[str, SpawnedChild] = {}
         self._backlog: deque[tuple[bytes, tuple[int, ...]]] = deque()
         self._env: Mapping[str, str] | None = None
         """The environment that was sent last; most commands have the same."""
@@ -179,11 +179,11 @@ class SpawnClient:
             raise
         return child
 
-    async def signal(self, child: Child, number: int) -> None:
+    async def signal(self, child: SpawnedChild, number: int) -> None:
         with suppress(ServerLostError):
             self._post(pack("signal", child.id, number))
 
-    async def end(self, child: Child, grace_s: float) -> tuple[int, ...]:
+    async def end(self, child: SpawnedChild, grace_s: float) -> tuple[int, ...]:
         """Stop it and wait until nothing is left; returns what could not be killed."""
         if not child.gone.done():
             with suppress(ServerLostError):  # then it is gone
@@ -299,7 +299,7 @@ class SpawnClient:
         if not data:
             self._lose()
 
-    def _handle(self, child: Child, kind: str, rest: list[Any]) -> None:
+    def _handle(self, child: SpawnedChild, kind: str, rest: list[Any]) -> None:
         if kind == "pid":
             child.since = rest[1] if self.is_local else 0
             _settle(child.started, rest[0] if self.is_local else 0)
@@ -320,7 +320,7 @@ class SpawnClient:
         elif kind == "gone":
             self._release(child, tuple(map(int, rest[0][:_MAX_LEFT])))
 
-    def _release(self, child: Child, stuck: tuple[int, ...] = ()) -> None:
+    def _release(self, child: SpawnedChild, stuck: tuple[int, ...] = ()) -> None:
         self._children.pop(child.id, None)
         _settle(child.ended, LOST)
         _settle(child.gone, stuck)
@@ -377,7 +377,7 @@ class SpawnClient:
 
 def start_server(
     argv: Sequence[str], *, trusted: bool = False, pass_fds: Sequence[int] = ()
-) -> Server:
+) -> ServerProcess:
     """Start a server, with its socket as standard input. Killing it must also kill everything it
     started. Raises OSError."""
     ours, theirs = socket.socketpair()
@@ -396,7 +396,7 @@ def start_server(
     except OSError:
         ours.close()
         raise
-    return Server(ours, process.kill, process.wait, process.pid if trusted else 0)
+    return ServerProcess(ours, process.kill, process.wait, process.pid if trusted else 0)
 
 
 def _read_exit(facts: dict[str, Any]) -> tuple[Exit, tuple[Left, ...]]:

@@ -28,7 +28,7 @@ from clawkit.process import process_table
 from clawkit.process.process_table import STUCK_S, Escalation, hide_memory
 
 if TYPE_CHECKING:
-    from clawkit.process.confine import Confinement, Started
+    from clawkit.process.confine import Confiner, Started
 
 
 ENDING_MS, WATCH_MS, HUNT_S = 20, 100, 0.05
@@ -69,7 +69,7 @@ class Unpacker:
             yield json.loads(body)
 
 
-class Spawned(Escalation):
+class SpawnedCommand(Escalation):
     """A command that the server started."""
 
     def __init__(
@@ -152,9 +152,9 @@ class SpawnServer:
         self._unpacker = Unpacker()
         self._fds: list[int] = []
         self._env: dict[str, str] = {}
-        self._commands: dict[str, Spawned] = {}
-        self._confinement: Confinement | None = None
-        self._listeners: dict[int, Spawned] = {}
+        self._commands: dict[str, SpawnedCommand] = {}
+        self._confinement: Confiner | None = None
+        self._listeners: dict[int, SpawnedCommand] = {}
         """Seccomp listeners that report a command's attempts to use the network."""
         self._close_until: float | None = None
         """Set while everything is being stopped: when to give up."""
@@ -295,7 +295,7 @@ class SpawnServer:
         found = process_table.look(pid)
         is_first = not self._commands
         oom, unreachable = process_table.count_oom(), self._count_unreachable()
-        command = self._commands[id_] = Spawned(id_, pid, options, oom, unreachable)
+        command = self._commands[id_] = SpawnedCommand(id_, pid, options, oom, unreachable)
         if listener >= 0:
             self._listeners[listener] = command
             self._poll.register(listener, select.POLLIN)
@@ -304,11 +304,11 @@ class SpawnServer:
             self._tasks = process_table.count_tasks()
 
     def _confined(self, shell: str, spawn: Callable[[], int], options: Any) -> Started:
-        from clawkit.process.confine import Confinement  # slow to import, and not always needed
+        from clawkit.process.confine import Confiner  # slow to import, and not always needed
         from clawkit.process.landlock import Hold
 
         if self._confinement is None:
-            self._confinement = Confinement()
+            self._confinement = Confiner()
         given = options["hold"]
         values: list[Any] = [
             tuple(each) if isinstance(each, list) else each for each in given or ()
@@ -377,7 +377,9 @@ class SpawnServer:
                 if not command.kill_at and not self._left(command):
                     self._forget(command)
 
-    def _note_end(self, command: Spawned, status: int, usage: resource.struct_rusage) -> None:
+    def _note_end(
+        self, command: SpawnedCommand, status: int, usage: resource.struct_rusage
+    ) -> None:
         command.runs = False
         code = os.waitstatus_to_exitcode(status)
         left = self._left(command)
@@ -398,7 +400,7 @@ class SpawnServer:
         if not left and not command.kill_at:
             del self._commands[command.id]
 
-    def _left(self, command: Spawned) -> list[tuple[int, str]]:
+    def _left(self, command: SpawnedCommand) -> list[tuple[int, str]]:
         """Processes that a command left running when it ended."""
         mains = {each.pid for each in self._commands.values() if each.runs}
         orphans = [pid for pid in process_table.children_of(os.getpid()) if pid not in mains]
@@ -408,7 +410,7 @@ class SpawnServer:
         ours = process_table.members(command.pid, command.id, command.mark, found, found)
         return [(pid, found[pid].name) for pid in sorted(ours)]
 
-    def _members(self, command: Spawned, processes: process_table.Table) -> set[int]:
+    def _members(self, command: SpawnedCommand, processes: process_table.Table) -> set[int]:
         """The living processes of a command. Only descendants of the server count: other processes
         may have reused the pid of one that ended."""
         leaders = {each.pid for each in self._commands.values()}
@@ -422,7 +424,7 @@ class SpawnServer:
             process_table.members(command.pid, command.id, command.mark, processes, orphans) & below
         )
 
-    def _forget(self, command: Spawned, stuck: tuple[int, ...] = ()) -> None:
+    def _forget(self, command: SpawnedCommand, stuck: tuple[int, ...] = ()) -> None:
         del self._commands[command.id]
         self._send(command.id, "gone", stuck)
 
@@ -443,7 +445,7 @@ class SpawnServer:
         if self._close_until is not None:
             self._end_strays(processes, now)
 
-    def _end_one(self, command: Spawned, processes: process_table.Table, now: float) -> None:
+    def _end_one(self, command: SpawnedCommand, processes: process_table.Table, now: float) -> None:
         members = self._members(command, processes)
         if not members and not command.runs:
             if self._kill_orphans(command.owns):

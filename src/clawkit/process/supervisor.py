@@ -135,7 +135,7 @@ class Supervisor:
                 command.close()
         return list(self._adopted.values())
 
-    def _follow(self, record: records.Record) -> Command:
+    def _follow(self, record: records.CommandRecord) -> Command:
         command = Command(
             record.id,
             record.key,
@@ -241,7 +241,7 @@ class Supervisor:
 
     def _publish(self, session: Command) -> None:
         """Write the record of a running command, and its output to a file, for other processes."""
-        record = records.Record(
+        record = records.CommandRecord(
             key=session.key,
             id=session.id,
             owner=session.owner,

@@ -15,8 +15,7 @@ from typing import Literal, NamedTuple
 
 from msgspec import structs
 
-from clawkit.config.sections.sandbox import Backend
-from clawkit.config.sections.sandbox import Sandbox as Settings
+from clawkit.config.sections.sandbox import Backend, SandboxSettings
 from clawkit.core.paths import is_below
 from clawkit.core.tasks import in_thread
 from clawkit.errors import ToolError
@@ -43,7 +42,7 @@ Confined = tuple[Literal["sandbox", "gateway"], Hold | None, Mapping[str, str]]
 log = logging.getLogger(__name__)
 
 
-class Choice(NamedTuple):
+class BackendChoice(NamedTuple):
     """A backend, or why there is none."""
 
     backend: Backend | None
@@ -53,7 +52,7 @@ class Choice(NamedTuple):
 class Confinement:
     """How and where the commands of a run are confined. Everything is determined on first use."""
 
-    def __init__(self, settings: Settings, context: SandboxContext) -> None:
+    def __init__(self, settings: SandboxSettings, context: SandboxContext) -> None:
         self.settings = settings
         self._context = context
         self._is_on = settings.is_on(context.session)
@@ -61,10 +60,10 @@ class Confinement:
         self._pruning: asyncio.Task[None] | None = None
 
     @functools.cached_property
-    def choice(self) -> Choice:
+    def choice(self) -> BackendChoice:
         """The backend, or why there is none. Blocks."""
         if not self._is_on:
-            return Choice(None, f"sandbox.mode is {self.settings.mode!r}")
+            return BackendChoice(None, f"sandbox.mode is {self.settings.mode!r}")
         return choose(self.settings, workspace=self._context.workspace, state=self._context.state)
 
     @property
@@ -195,7 +194,7 @@ def can_confine() -> bool:
     return landlock.available() and seccomp.available()
 
 
-def why_unusable(settings: Settings, choice: Choice) -> str:
+def why_unusable(settings: SandboxSettings, choice: BackendChoice) -> str:
     """Why commands cannot run at all, because the configured sandbox is not available; empty if it
     is, or none is required."""
     if choice.backend or (settings.mode == "auto" and settings.backend == "auto"):
@@ -205,33 +204,35 @@ def why_unusable(settings: Settings, choice: Choice) -> str:
     return f"the configured sandbox cannot be used: {choice.reason}. {how}"
 
 
-def choose(settings: Settings, *, workspace: str, state: str) -> Choice:
+def choose(settings: SandboxSettings, *, workspace: str, state: str) -> BackendChoice:
     """Choose the backend. Blocks: the first time on a machine, bwrap is probed."""
     named = settings.backend
     if named in _ELSEWHERE:
-        return Choice(None, f"the backend {named!r} is not supported; use auto")
+        return BackendChoice(None, f"the backend {named!r} is not supported; use auto")
     if named in ("docker", "podman"):
         from clawkit.sandbox.engine import why_not
 
         if why := why_not(named):
-            return Choice(None, why)
+            return BackendChoice(None, why)
     if settings.access() == "rw" and _SYSTEM_DIRS.fullmatch(os.path.realpath(workspace)):
         why = f"the workspace is {workspace!r}, where commands could change the system"
-        return Choice(None, why)
+        return BackendChoice(None, why)
     problems: list[str] = []
     if named in ("auto", "bwrap"):
         if not (why := why_no_bwrap(state, workspace)):
             is_named = named == "bwrap"
-            return Choice("bwrap", _NAMED if is_named else "it is the strongest that works here")
+            return BackendChoice(
+                "bwrap", _NAMED if is_named else "it is the strongest that works here"
+            )
         problems.append(f"bwrap: {why}")
     if named in ("auto", "landlock"):
         if not (why := why_no_landlock(settings, workspace)):
-            return Choice("landlock", problems[0] if problems else _NAMED)
+            return BackendChoice("landlock", problems[0] if problems else _NAMED)
         problems.append(f"landlock: {why}")
-    return Choice(None if problems else named, "; ".join(problems) or _NAMED)
+    return BackendChoice(None if problems else named, "; ".join(problems) or _NAMED)
 
 
-def why_no_landlock(settings: Settings, workspace: str) -> str:
+def why_no_landlock(settings: SandboxSettings, workspace: str) -> str:
     """Why Landlock cannot be used; empty if it can."""
     if not landlock.available():
         return "this kernel has no Landlock"

@@ -32,9 +32,18 @@ from clawkit.process.environ import DEFAULT_PATH
 from clawkit.process.local_host import LocalRunning
 from clawkit.process.process_table import look
 from clawkit.process.protocols import Launch
-from clawkit.process.spawn_client import Server, SpawnClient
+from clawkit.process.spawn_client import ServerProcess, SpawnClient
 from clawkit.sandbox import engine as engines
-from clawkit.sandbox.engine import CODE, LINK, PACKAGE, Engine, EngineName, Plan, end, finish
+from clawkit.sandbox.engine import (
+    CODE,
+    LINK,
+    PACKAGE,
+    ContainerPlan,
+    Engine,
+    EngineName,
+    end,
+    finish,
+)
 from clawkit.sandbox.local import DENIED_READABLE, WHILE_RUNNING, SandboxHost
 from clawkit.sandbox.paths import (
     MountedFiles,
@@ -99,7 +108,7 @@ class ContainerSandbox:
         self._host = ContainerHost(self, paths)
 
     @functools.cached_property
-    def plan(self) -> Plan:
+    def plan(self) -> ContainerPlan:
         """How the container must be configured. Creates private directories; blocks."""
         paths = self._paths
         if paths.settings.network == "allowlist":
@@ -406,7 +415,7 @@ class ContainerHost(SandboxHost):
                 self._client = SpawnClient(await self._start_server())
             return self._client
 
-    async def _start_server(self) -> Server:
+    async def _start_server(self) -> ServerProcess:
         sandbox, name = self._sandbox, secrets.token_hex(16)
         has_network = sandbox.plan.network != "none"
         options = json.dumps({"connect": True, "internet": has_network, "unix": True})
@@ -440,7 +449,7 @@ class ContainerHost(SandboxHost):
         own = {"HOME": "/tmp", **sandbox.settings.env}  # noqa: S108  # it belongs to the container
         self._env = {"PATH": DEFAULT_PATH, **hello.env, **own}
         self._shell = ("/bin/bash", "--noprofile", "--norc") if hello.bash else ("/bin/sh",)
-        return Server(connection, self._on_lost, _make_wait(connection))
+        return ServerProcess(connection, self._on_lost, _make_wait(connection))
 
     def _on_lost(self) -> None:
         if not self._is_closing and self._ending is None:

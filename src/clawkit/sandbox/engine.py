@@ -61,7 +61,7 @@ _UNUSED = ("var/cache/apt", "var/lib/apt/lists", "usr/share/doc", "usr/share/man
 _BUILD_S, _STEP = 1_800.0, "I: "
 
 
-class Plan(NamedTuple):
+class ContainerPlan(NamedTuple):
     """The configuration of a container."""
 
     workdir: str
@@ -74,7 +74,7 @@ class Plan(NamedTuple):
     mount_hash: str
 
 
-def make_plan(engine: EngineName, paths: SandboxPaths, *, link: str, user: str) -> Plan:
+def make_plan(engine: EngineName, paths: SandboxPaths, *, link: str, user: str) -> ContainerPlan:
     """`link` is the directory of the sockets that servers in the container connect to; `user` is
     the default user of commands. Raises `SandboxUnavailableError` for settings that would open the
     sandbox."""
@@ -112,7 +112,9 @@ def make_plan(engine: EngineName, paths: SandboxPaths, *, link: str, user: str) 
     arguments += tuple(f"--volume={_spell_mount(each)}" for each in every)
     env = sorted(settings.env.items())
     config = (engine, settings.image, arguments, env, mount_hash, settings.setup_command)
-    return Plan(workdir, user, network, found, arguments, warnings, _hash(config), mount_hash)
+    return ContainerPlan(
+        workdir, user, network, found, arguments, warnings, _hash(config), mount_hash
+    )
 
 
 def make_name(prefix: str, slug: str) -> str:
@@ -311,7 +313,7 @@ def why_not(name: str) -> str:
     return f"{name} is not installed; install it (Debian: apt-get install {package}), {_LEAVE}"
 
 
-class Done(NamedTuple):
+class EngineResult(NamedTuple):
     """The result of a call of the CLI."""
 
     code: int
@@ -343,7 +345,7 @@ class Engine:
             why = f"{program} cannot be started: {error.strerror}"
             raise SandboxUnavailableError(why) from None
 
-    async def call(self, *arguments: str, timeout_s: float = CALL_S) -> Done:
+    async def call(self, *arguments: str, timeout_s: float = CALL_S) -> EngineResult:
         """Run the CLI to its end. Raises `SandboxUnavailableError` on a timeout."""
         process = await self.start(*arguments)
         try:
@@ -391,13 +393,13 @@ async def start_program(argv: Sequence[str], env: Mapping[str, str]) -> Process:
     return await asyncio.create_subprocess_exec(*argv, **how, env=env, start_new_session=True)
 
 
-async def finish(process: Process) -> Done:
+async def finish(process: Process) -> EngineResult:
     """Wait for the end; returns the exit code and the end of its output."""
     if process.stdin is not None:
         process.stdin.close()
     tails = read_tail(process.stdout, _MAX_OUT), read_tail(process.stderr, _MAX_SAID)
     out, said = await asyncio.gather(*tails)
-    return Done(await process.wait(), out, said)
+    return EngineResult(await process.wait(), out, said)
 
 
 async def read_tail(stream: asyncio.StreamReader | None, limit: int) -> str:

@@ -36,7 +36,7 @@ Signature = tuple[int, ...]
 Hashes = Mapping[str, tuple[Signature, str]]
 
 
-class Entry(NamedTuple):
+class FileState(NamedTuple):
     """What is compared of a file, directory or link."""
 
     kind: Literal["file", "directory", "link"]
@@ -46,12 +46,12 @@ class Entry(NamedTuple):
     target: str = ""  # where a link points
 
 
-Manifest = Mapping[str, Entry]  # by relative path, with `/` between names
-Step = tuple[str, Entry | None]  # a path and its new state; None deletes it
-DIRECTORY = Entry("directory")
+Manifest = Mapping[str, FileState]  # by relative path, with `/` between names
+Step = tuple[str, FileState | None]  # a path and its new state; None deletes it
+DIRECTORY = FileState("directory")
 
 
-class Plan:
+class SyncPlan:
     """The steps that make two copies equal."""
 
     def __init__(
@@ -64,7 +64,7 @@ class Plan:
         """The remote path of the content of a local path, if it is another one."""
         self._last, self._left = base, set[str]()
         base, local, remote = (_without(each, skipped) for each in (base, local, remote))
-        final: dict[str, Entry] = {}
+        final: dict[str, FileState] = {}
         for path in sorted({*base, *local, *remote}):
             old, ours, theirs = base.get(path), local.get(path), remote.get(path)
             kept = theirs if ours == old else ours
@@ -115,7 +115,7 @@ class Plan:
             if have.get(path) != final[path]:
                 yield path, final[path]
 
-    def refuse(self, explain: Callable[[str, Entry | None], str]) -> None:
+    def refuse(self, explain: Callable[[str, FileState | None], str]) -> None:
         """Leave out steps for the local side for which `explain` returns a reason."""
         refused: dict[str, str] = {}
         for path, entry in self.to_local:
@@ -130,7 +130,7 @@ class Plan:
         kept next to the local one, it is not overwritten either."""
         self._left |= {*paths, *(self.source[path] for path in paths if path in self.source)}
 
-    def next_base(self) -> dict[str, Entry]:
+    def next_base(self) -> dict[str, FileState]:
         """The common state after these steps; where both sides still differ, the last one."""
         final = {path: entry for path, entry in self._final.items() if path not in self._left}
         is_open = (self._last.keys() - self._base.keys()) | self._left
@@ -144,7 +144,7 @@ def _without(have: Manifest, skipped: Collection[str]) -> Manifest:
     return {path: entry for path, entry in have.items() if left.isdisjoint((path, *_above(path)))}
 
 
-def explain_link(path: str, entry: Entry | None) -> str:
+def explain_link(path: str, entry: FileState | None) -> str:
     """Why a link is not created on this machine; empty if it may be."""
     if entry is None or entry.kind != "link":
         return ""
@@ -177,17 +177,17 @@ def _is_path(path: str) -> bool:
     return all(0 < len(name) <= _MAX_NAME and name not in (b".", b"..") for name in names)
 
 
-def _is_valid(entry: Entry) -> bool:
+def _is_valid(entry: FileState) -> bool:
     kind, mode, size, sha256, target = entry
     if kind == "file":
         is_file = mode in (0o644, 0o755) and 0 <= size <= MAX_FILE
         return is_file and not target and _SHA.fullmatch(sha256) is not None
     if kind == "link":
-        return entry == Entry("link", target=target) and _is_text(target)
+        return entry == FileState("link", target=target) and _is_text(target)
     return entry == DIRECTORY
 
 
-def _aside(path: str, entry: Entry) -> str:
+def _aside(path: str, entry: FileState) -> str:
     folder, name = posixpath.split(path)
     digest = entry.sha256 or hashlib.sha256(_encode(entry.target)).hexdigest()
     suffix = f".remote-conflict-{digest[:8]}"
@@ -216,9 +216,9 @@ class Mirror:
         self._seen: dict[str, Signature] = {}
         self.skipped: dict[str, str] = {}  # paths that the last scan left out, with the reason
 
-    def scan(self) -> dict[str, Entry]:
+    def scan(self) -> dict[str, FileState]:
         """The manifest of the directory. Raises `ToolError` if it is too large."""
-        found: dict[str, Entry] = {}
+        found: dict[str, FileState] = {}
         self._seen, self.skipped = {}, {}
         old, self._hashes = self._hashes, {}
         total, folders = 0, ["."]
@@ -237,7 +237,7 @@ class Mirror:
                 )
         return found
 
-    def _scan_folder(self, folder: str, old: Hashes) -> Iterator[tuple[str, Entry]]:
+    def _scan_folder(self, folder: str, old: Hashes) -> Iterator[tuple[str, FileState]]:
         try:
             with opened(self._root, folder, _READ | os.O_DIRECTORY) as fd:
                 for name in os.listdir(fd):
@@ -256,12 +256,12 @@ class Mirror:
             if not isinstance(error, FileNotFoundError):
                 self.skipped[folder] = "it cannot be read, or was replaced in the meantime"
 
-    def _look(self, folder: int, path: str, info: os.stat_result, old: Hashes) -> Entry | None:
+    def _look(self, folder: int, path: str, info: os.stat_result, old: Hashes) -> FileState | None:
         name = os.path.basename(path)
         if stat.S_ISDIR(info.st_mode):
             return DIRECTORY
         if stat.S_ISLNK(info.st_mode):
-            return Entry("link", target=os.readlink(name, dir_fd=folder))
+            return FileState("link", target=os.readlink(name, dir_fd=folder))
         if not stat.S_ISREG(info.st_mode):
             return None
         if info.st_size > MAX_FILE:
@@ -277,7 +277,7 @@ class Mirror:
             sha256 = hashlib.sha256(data).hexdigest()
         if time.time_ns() - info.st_ctime_ns > _FRESH_NS:
             self._hashes[path] = signature, sha256
-        return Entry("file", 0o755 if info.st_mode & 0o100 else 0o644, info.st_size, sha256)
+        return FileState("file", 0o755 if info.st_mode & 0o100 else 0o644, info.st_size, sha256)
 
     def read(self, paths: Iterable[str]) -> dict[str, bytes]:
         """The content of the files that can be read."""
@@ -304,7 +304,7 @@ class Mirror:
                 failed[path] = "a directory above it was replaced by a link"
         return failed
 
-    def _take(self, folder: int, path: str, entry: Entry | None, data: bytes | None) -> None:
+    def _take(self, folder: int, path: str, entry: FileState | None, data: bytes | None) -> None:
         name, temp = os.path.basename(path), temp_name()
         now, seen = look(name, folder), self._seen.get(path)
         if seen != (now and _sign(now)):
@@ -352,7 +352,7 @@ def _read(folder: int, name: str, info: os.stat_result) -> bytes | None:
 
 
 def _write(
-    folder: int, temp: str, entry: Entry, data: bytes | None, now: os.stat_result | None
+    folder: int, temp: str, entry: FileState, data: bytes | None, now: os.stat_result | None
 ) -> None:
     """Write a new file, with the mode of the file that it replaces except for the execute bits."""
     if data is None or hashlib.sha256(data).hexdigest() != entry.sha256:

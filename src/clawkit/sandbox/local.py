@@ -24,7 +24,7 @@ from clawkit.process.confine import read_mountinfo
 from clawkit.process.landlock import Hold
 from clawkit.process.local_host import LocalHost, LocalRunning
 from clawkit.process.protocols import NO_GRANTS, ExecHost, Grants, Launch
-from clawkit.process.spawn_client import SERVER, Server, SpawnClient, start_server
+from clawkit.process.spawn_client import SERVER, ServerProcess, SpawnClient, start_server
 from clawkit.sandbox.paths import CREATED, REVERTED, SandboxPaths, sweep
 from clawkit.sandbox.protected_files import ProtectedPaths
 from clawkit.sandbox.protocols import Instance
@@ -309,7 +309,7 @@ def _identify(path: str) -> tuple[int, int] | None:
     return None
 
 
-def _launch(hold: Hold, mounts: Sequence[Mounted]) -> Server:
+def _launch(hold: Hold, mounts: Sequence[Mounted]) -> ServerProcess:
     options = {
         "internet": hold.network,
         "unix": hold.sockets,

@@ -20,11 +20,11 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
 from msgspec.structs import replace
 
 from clawkit.config.section import SecretInput
-from clawkit.config.sections.sandbox import Sandbox as Settings
+from clawkit.config.sections.sandbox import SandboxSettings
 from clawkit.core.paths import is_below
 from clawkit.errors import ToolAuthorizationError, ToolError
 from clawkit.fs.protected_files import Protection
-from clawkit.fs.protocols import Change, Changed, File, FileSystem, Listing
+from clawkit.fs.protocols import Change, Changed, FileSystem, Listing, OpenFile
 from clawkit.net.host_rules import PACKAGES
 from clawkit.process.landlock import Hold
 from clawkit.process.process_table import look
@@ -137,7 +137,7 @@ class SandboxPaths:
     """What the commands of one scope can see and change on this machine."""
 
     def __init__(
-        self, settings: Settings, context: SandboxContext, scope: str, backend: str = "host"
+        self, settings: SandboxSettings, context: SandboxContext, scope: str, backend: str = "host"
     ) -> None:
         """`scope` is a `scope_key`; commands with the same one share private directories."""
         self.settings, self.context, self.backend = settings, context, backend
@@ -317,7 +317,7 @@ class MountedFiles:
         """`files` must confine every path to the mounts, after resolving links."""
         self._files, self._mounts = files, tuple(mounts)
 
-    def open(self, path: str) -> AbstractAsyncContextManager[File]:
+    def open(self, path: str) -> AbstractAsyncContextManager[OpenFile]:
         return self._files.open(self._here(path))
 
     async def list(self, path: str, **options: Any) -> Listing:
@@ -354,7 +354,9 @@ def own_code(writable: Iterable[str]) -> tuple[str, ...]:
     return tuple(path for path in PROGRAM if any(is_below(path, each) for each in folders))
 
 
-def secret_paths(own_homes: Iterable[str], state: str, settings: Settings) -> tuple[str, ...]:
+def secret_paths(
+    own_homes: Iterable[str], state: str, settings: SandboxSettings
+) -> tuple[str, ...]:
     """The existing secret paths, with links resolved: of the user, by absolute paths of the home
     directories, of clawkit, of other users and of the system."""
     own = {os.path.realpath(each) for each in own_homes}

@@ -23,7 +23,15 @@ from clawkit.errors import ToolInputError
 from clawkit.fs.protected_files import GIT_DIRS, fold
 from clawkit.fs.roots import look, opened, version_of
 from clawkit.fs.staged_file import put_new, temp_name
-from clawkit.sandbox.protected_walk import BARE, Look, Node, Walk, identify, is_settled, parent_of
+from clawkit.sandbox.protected_walk import (
+    BARE,
+    Look,
+    ProtectedNode,
+    ProtectedWalk,
+    identify,
+    is_settled,
+    parent_of,
+)
 from clawkit.store import private_dir
 from clawkit.text import printable
 
@@ -40,7 +48,7 @@ _CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 class Saved(NamedTuple):
     """The saved state of something protected."""
 
-    node: Node
+    node: ProtectedNode
     content: bytes | None  # of a file, or the target of a link; None for anything else
     version: str  # empty if it could change without getting another version
 
@@ -67,7 +75,7 @@ class ProtectedFiles:
         or removed; `own` are files and directories of clawkit in the workspace."""
         self._root = os.path.realpath(workspace)
         user = os.path.realpath(home) if home else ""
-        self._walk = Walk(self._root, user, skip=os.path.realpath(aside), own=own)
+        self._walk = ProtectedWalk(self._root, user, skip=os.path.realpath(aside), own=own)
         self._aside = aside
         self._lock, self._running = threading.Lock(), 0
         self._saved: dict[str, Saved] = {}
@@ -85,7 +93,7 @@ class ProtectedFiles:
         with self._lock:
             seen = self._look()
             files: dict[str, tuple[int, int]] = {}
-            folders: dict[str, Node] = {}
+            folders: dict[str, ProtectedNode] = {}
             for path, node in sorted(seen.nodes.items(), key=lambda each: _parts(each[0])):
                 is_file = stat.S_ISREG(node.info.st_mode)
                 is_covered = any(up in files for up in _above(path))
@@ -196,7 +204,7 @@ class ProtectedFiles:
             is_changed |= self._change_mode(path, 0, add=0o700)
         return is_changed
 
-    def _is_same(self, path: str, saved: Saved, node: Node) -> bool:
+    def _is_same(self, path: str, saved: Saved, node: ProtectedNode) -> bool:
         old, now = saved.node.info, node.info
         if saved.version == version_of(now):
             return True
@@ -213,7 +221,7 @@ class ProtectedFiles:
         self._saved[path] = saved._replace(node=fresh.node, version=fresh.version)
         return True
 
-    def _is_held(self, path: str, node: Node | None) -> bool:
+    def _is_held(self, path: str, node: ProtectedNode | None) -> bool:
         """Whether commands cannot have changed a path, so that a person must have."""
         if not self._held:
             return False
@@ -298,7 +306,7 @@ class ProtectedFiles:
                 named.append(self._name(path, node))
         return moved + named
 
-    def _take_away(self, path: str, node: Node) -> list[str]:
+    def _take_away(self, path: str, node: ProtectedNode) -> list[str]:
         """Move a path aside, unless it was replaced since; returns lines for the result."""
         shown = self._show(path)
         try:
@@ -311,7 +319,7 @@ class ProtectedFiles:
             return [f"Could not remove {shown}, which is new and protected: {error}"]
         return [f"Removed {shown}: it is protected. {kept}; {_ASK}"]
 
-    def _copy(self, path: str, node: Node, room: int = MAX_COPIES) -> Saved:
+    def _copy(self, path: str, node: ProtectedNode, room: int = MAX_COPIES) -> Saved:
         """Save the state of a path; the content only if it has at most `room` bytes."""
         info = node.info
         content = None
@@ -361,7 +369,7 @@ class ProtectedFiles:
     def _open(self, path: str, flags: int) -> AbstractContextManager[int]:
         return opened(self._root, os.path.relpath(path, self._root), flags)
 
-    def _name(self, path: str, node: Node) -> str:
+    def _name(self, path: str, node: ProtectedNode) -> str:
         if not node.role.is_git:
             return f"New: {self._show(path)} ({node.role.why}; look at it before you use it)"
         place = os.path.dirname(path) if fold(os.path.basename(path)) in GIT_DIRS else path

@@ -10,7 +10,16 @@ from contextlib import suppress
 from itertools import islice
 from typing import NamedTuple
 
-from clawkit.fs.protected_files import ANYWHERE, GIT, GIT_DIRS, HOME, SHAPES, Group, Part, fold
+from clawkit.fs.protected_files import (
+    ANYWHERE,
+    GIT,
+    GIT_DIRS,
+    HOME,
+    SHAPES,
+    ProtectedGroup,
+    ProtectedName,
+    fold,
+)
 
 MAX_FOLDERS = 30_000  # directories per walk; files do not count, because anyone can create many
 MAX_NAMES = 100_000  # names in one directory of a tree
@@ -28,13 +37,13 @@ Step = tuple[str, "Role", str, Identity]
 """A path to visit, its role, the directory that the table refers to, and its parent directory."""
 
 
-class Role(Part):
+class Role(ProtectedName):
     """What a path is according to the tables, and what to look for below it. A listed one is
     protected itself, any other because of what is in it."""
 
     __slots__ = ("has_shape", "is_git", "is_home", "is_tree", "rest")
 
-    def __init__(self, why: str = "", groups: Iterable[Group] = ()) -> None:
+    def __init__(self, why: str = "", groups: Iterable[ProtectedGroup] = ()) -> None:
         self.rest: Role | None = None  # role of all other names; in a tree, of other directories
         self.is_tree = self.is_git = self.is_home = False
         self.has_shape = False  # whether it is a git directory if it looks like one
@@ -85,7 +94,7 @@ _HOME = _make_tree(_GIT, Role(groups=HOME).finish(is_home=True))
 _HOME.rest = _TREE
 
 
-class Node(NamedTuple):
+class ProtectedNode(NamedTuple):
     """A protected path, or a directory above one."""
 
     info: os.stat_result
@@ -109,13 +118,13 @@ class Look:
     """The result of one walk."""
 
     def __init__(self) -> None:
-        self.nodes: dict[str, Node] = {}
+        self.nodes: dict[str, ProtectedNode] = {}
         self.shut: list[str] = []  # paths that cannot be accessed
         self.left = MAX_FOLDERS
         self.is_complete = True
 
 
-class Walk:
+class ProtectedWalk:
     """Walks a workspace; unchanged directories are not listed again."""
 
     def __init__(self, root: str, home: str, *, skip: str, own: Sequence[str] = ()) -> None:
@@ -124,7 +133,7 @@ class Walk:
         self._root, self._home, self._skip, self._own = root, home, skip, own
         self._known: dict[str, _Listing] = {}
 
-    def look(self, also: Iterable[tuple[str, Node]] = ()) -> Look:
+    def look(self, also: Iterable[tuple[str, ProtectedNode]] = ()) -> Look:
         """Everything protected, nearest first. `also` was found earlier, and is visited again even
         if the walk does not reach it any more."""
         look, seen = Look(), dict[str, _Listing]()
@@ -158,7 +167,7 @@ class Walk:
             except OSError:
                 continue
             if not role.is_tree:
-                nodes[path] = Node(info, role, top, around)
+                nodes[path] = ProtectedNode(info, role, top, around)
             listing = known.get(path)
             if (
                 listing is None
@@ -175,9 +184,9 @@ class Walk:
             if listing.is_cut and role.rest is not None and not is_whole:
                 look.is_complete = False
             if listing.git is not None:
-                nodes[path] = Node(info, listing.git, top, around)
+                nodes[path] = ProtectedNode(info, listing.git, top, around)
             elif listing.is_cut and is_whole:
-                nodes[path] = Node(info, role, top, around, is_cut=True)
+                nodes[path] = ProtectedNode(info, role, top, around, is_cut=True)
             steps += listing.steps
             later += listing.later
         return later

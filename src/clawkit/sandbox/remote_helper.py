@@ -24,7 +24,7 @@ from clawkit.core.tasks import in_thread
 from clawkit.errors import ToolError, ToolInputError
 from clawkit.process.local_host import LocalHost, LocalRunning
 from clawkit.process.protocols import Exit, Launch
-from clawkit.sandbox.file_sync import Entry, Mirror
+from clawkit.sandbox.file_sync import FileState, Mirror
 from clawkit.store import private_dir
 
 _HEAD = struct.Struct("<II")
@@ -216,7 +216,7 @@ class Helper:
     async def do_scan(self, tree: str, known: str, _: bytes) -> object:
         """A digest, the manifest (None if clawkit has it already), and skipped paths."""
         mirror = self._mirrors[tree]
-        found: dict[str, Entry] = await in_thread(mirror.scan)
+        found: dict[str, FileState] = await in_thread(mirror.scan)
         digest = str(hash(tuple(found.items())))
         return [digest, None if digest == known else found, list(mirror.skipped)]
 
@@ -224,7 +224,7 @@ class Helper:
         return join(await in_thread(self._mirrors[tree].read, paths))
 
     async def do_apply(self, tree: str, steps: list[Any], sizes: Any, data: bytes) -> object:
-        given = [(path, None if entry is None else Entry(*entry)) for path, entry in steps]
+        given = [(path, None if entry is None else FileState(*entry)) for path, entry in steps]
         return await in_thread(self._mirrors[tree].apply, given, split(sizes, data))
 
     # Instances

@@ -22,15 +22,22 @@ from msgspec.structs import replace
 from clawkit.core.tasks import in_thread
 from clawkit.errors import ToolError, ToolInputError
 from clawkit.fs.protected_files import Protection
-from clawkit.fs.protocols import Changed, File, Listing
+from clawkit.fs.protocols import Changed, Listing, OpenFile
 from clawkit.process.protocols import Exit, Launch, Left
 from clawkit.process.spool import Spool
 from clawkit.process.terminal import TerminalState
-from clawkit.sandbox.file_sync import Entry, Mirror, Plan, Step, check_manifest, explain_link
+from clawkit.sandbox.file_sync import (
+    FileState,
+    Mirror,
+    Step,
+    SyncPlan,
+    check_manifest,
+    explain_link,
+)
 from clawkit.sandbox.paths import MountedFiles, SandboxPaths, SearchableFiles, portable, to_inside
 from clawkit.sandbox.protocols import Instance, SandboxUnavailableError, check_elsewhere
 from clawkit.sandbox.remote_helper import AGENT, PIECE, join, split
-from clawkit.sandbox.ssh_connection import Link, connect, convert, parse_target
+from clawkit.sandbox.ssh_connection import SshLink, connect, convert, parse_target
 from clawkit.store import private_dir, write_atomic
 from clawkit.text import printable
 
@@ -50,7 +57,7 @@ class SshRunning:
 
     pid = since = 0
 
-    def __init__(self, link: Link, id_: str, launch: Launch, output: Spool) -> None:
+    def __init__(self, link: SshLink, id_: str, launch: Launch, output: Spool) -> None:
         self._link, self._id = link, id_
         self._takes_input = launch.open_input or launch.size is not None
         self.started = time.monotonic()
@@ -159,7 +166,7 @@ class SshHost:
             async with asyncio.timeout(_CLOSE_S):
                 await asyncio.gather(*(each.end(0) for each in self._running.values()))
 
-    async def _follow(self, link: Link, id_: str, running: SshRunning) -> None:
+    async def _follow(self, link: SshLink, id_: str, running: SshRunning) -> None:
         """Receive its output and its exit; after that, what it left running."""
         at, note = 0, "the other side did not report how the command ended"
         left: list[Left] | None = None
@@ -196,7 +203,7 @@ class SyncedFiles(MountedFiles):
         self._sandbox = sandbox
 
     @asynccontextmanager
-    async def open(self, path: str) -> AsyncIterator[File]:
+    async def open(self, path: str) -> AsyncIterator[OpenFile]:
         await self._sandbox.refresh()
         async with super().open(path) as file:
             yield file
@@ -250,13 +257,13 @@ class SshSandbox:
         self._uncopied: set[tuple[str, str]] = set()
         self._reported: set[tuple[str, str]] = set()
         self._host = SshHost(self, paths.context.spool_dir)
-        self.link: Link | None = None
+        self.link: SshLink | None = None
         self._connecting, self._syncing = asyncio.Lock(), asyncio.Lock()
 
     async def prepare(self) -> None:
         await self.sync()
 
-    async def sync(self) -> Link:
+    async def sync(self) -> SshLink:
         """Synchronize all copies; returns the connection. Raises `ToolError`."""
         link = await self.connect()
         async with self._syncing:
@@ -333,7 +340,7 @@ class SshSandbox:
         self.link = None
         await in_thread(self._paths.remove)
 
-    async def connect(self) -> Link:
+    async def connect(self) -> SshLink:
         """The connection, reopened if it was lost. Raises `SandboxUnavailableError`."""
         loop = asyncio.get_running_loop()
         if self.link is not None and self.link.loop is not loop:
@@ -359,19 +366,19 @@ class SyncedDirectory:
         # The directory itself may be inside clawkit's home; nothing else in there is copied.
         self._protection = replace(protection, open=(*protection.open, root))
         self._mirror = Mirror(root, protection.own)
-        self._link: Link | None = None
-        self._base: dict[str, Entry] = {}
-        self._known: tuple[str, dict[str, Entry]] = ("", {})
+        self._link: SshLink | None = None
+        self._base: dict[str, FileState] = {}
+        self._known: tuple[str, dict[str, FileState]] = ("", {})
 
-    async def sync(self, link: Link) -> tuple[Mapping[str, str], Mapping[str, str]]:
+    async def sync(self, link: SshLink) -> tuple[Mapping[str, str], Mapping[str, str]]:
         """Synchronize both. Returns the paths that were in conflict, with what was done, and the
         paths that could not be copied, with the reason. Raises `ToolError` and `OSError`."""
         if link is not self._link:
             self._link, self._known, self._base = link, ("", {}), self._load(link)
         remote, skipped = await self._scan(link)
-        local: dict[str, Entry] = await in_thread(self._mirror.scan)
+        local: dict[str, FileState] = await in_thread(self._mirror.scan)
         skipped |= self._mirror.skipped
-        todo = Plan(self._base if self._state else remote, local, remote, skipped)
+        todo = SyncPlan(self._base if self._state else remote, local, remote, skipped)
         todo.refuse(self._why_not_taken)
         failed = await self._carry_out(link, todo)
         if self._state and (new := todo.next_base()) != self._base:
@@ -379,9 +386,9 @@ class SyncedDirectory:
             await in_thread(self._save, link)
         return todo.conflicts, skipped | failed
 
-    async def _scan(self, link: Link) -> tuple[dict[str, Entry], dict[str, str]]:
+    async def _scan(self, link: SshLink) -> tuple[dict[str, FileState], dict[str, str]]:
         answer, _ = await link.call("scan", self._tree, self._known[0])
-        digest, raw, skipped = convert(answer, tuple[str, dict[str, Entry] | None, list[str]])
+        digest, raw, skipped = convert(answer, tuple[str, dict[str, FileState] | None, list[str]])
         if raw is not None:
             check_manifest(raw)
             self._known = digest, raw
@@ -390,7 +397,7 @@ class SyncedDirectory:
         words = "not copied: it is too large, or cannot be read on the other machine"
         return self._known[1], dict.fromkeys(skipped, words)
 
-    async def _carry_out(self, link: Link, todo: Plan) -> dict[str, str]:
+    async def _carry_out(self, link: SshLink, todo: SyncPlan) -> dict[str, str]:
         """Carry out the plan; what failed is left out of it and returned with the reason."""
         failed: dict[str, str] = {}
         for steps in _batches(todo.to_local):
@@ -412,20 +419,20 @@ class SyncedDirectory:
             self._known = ("", {})
         return {path: f"not copied: {printable(why, '')[:200]}" for path, why in failed.items()}
 
-    def _why_not_taken(self, path: str, entry: Entry | None) -> str:
+    def _why_not_taken(self, path: str, entry: FileState | None) -> str:
         why = self._protection.explain(os.path.join(self._root, path))
         return why or explain_link(path, entry)
 
-    def _load(self, link: Link) -> dict[str, Entry]:
+    def _load(self, link: SshLink) -> dict[str, FileState]:
         """The last common state, if the copy there is still the same one."""
         with suppress(OSError, ValueError, LookupError, ToolError):
             with open(self._state, encoding="utf-8") as file:
                 kept = json.load(file)
             if kept["created"] == link.created:
-                return convert(kept["base"], dict[str, Entry])
+                return convert(kept["base"], dict[str, FileState])
         return {}
 
-    def _save(self, link: Link) -> None:
+    def _save(self, link: SshLink) -> None:
         private_dir(os.path.dirname(self._state))
         kept = {"created": link.created, "base": self._base}
         write_atomic(self._state, json.dumps(kept).encode())

@@ -178,7 +178,7 @@ def _imports(text: str) -> list[str]:
     return found
 
 
-class Link:
+class SshLink:
     """A connection to the program on the other machine, whose messages are not trusted."""
 
     def __init__(self, process: asyncio.subprocess.Process, shown: str) -> None:
@@ -302,7 +302,7 @@ class Link:
             self.loop.call_later(_CLOSE_S, self.drop)
 
 
-async def connect(settings: Ssh, options: Mapping[str, str], reveal: Reveal) -> Link:
+async def connect(settings: Ssh, options: Mapping[str, str], reveal: Reveal) -> SshLink:
     """Open a connection. Raises `SandboxUnavailableError`."""
     target = parse_target(settings.target)
     program = shutil.which(settings.command)
@@ -318,7 +318,7 @@ async def connect(settings: Ssh, options: Mapping[str, str], reveal: Reveal) -> 
         argv = (program, "-F", config, "-T", "--", ALIAS, f"exec {shlex.join(words)}")
         env = {name: os.environ[name] for name in _ENV if name in os.environ}
         process = await start_program(argv, env)
-        link = Link(process, settings.target or "")
+        link = SshLink(process, settings.target or "")
         errors = asyncio.create_task(read_tail(process.stderr, _NOISE))
         try:
             async with asyncio.timeout(_CONNECT_S):

@@ -24,7 +24,7 @@ _SUB_AGENTS = r"subagent:[^:]+(?::subagent:[^:]+)*"
 _PREFIXES: tuple[tuple[str, Kind], ...] = (("cron:", "cron"), ("hook:", "hook"), ("node-", "node"))
 
 
-class Key(Struct, frozen=True):
+class SessionKey(Struct, frozen=True):
     agent: str  # empty for a key without an agent, such as `cron:daily`
     name: str  # everything after `agent:<id>:`
     kind: Kind
@@ -34,7 +34,7 @@ class Key(Struct, frozen=True):
     depth: int = 0  # 0 for a main session, 1 for a sub-agent, 2 for its sub-agent
 
 
-def parse_key(key: str, main: str = MAIN) -> Key:
+def parse_key(key: str, main: str = MAIN) -> SessionKey:
     """Parse a key; `main` is `session.mainKey`. Raises `ToolInputError` if it is invalid."""
     agent, name = "", key
     if key.startswith(_AGENT):
@@ -47,14 +47,14 @@ def parse_key(key: str, main: str = MAIN) -> Key:
         )
     kind = kind_of(name, main)
     if kind in INTERNAL:
-        return Key(agent, name, kind)
+        return SessionKey(agent, name, kind)
     if re.fullmatch(_SUB_AGENTS, name):
-        return Key(agent, name, kind, depth=len(name.split(":")) // 2)
+        return SessionKey(agent, name, kind, depth=len(name.split(":")) // 2)
     in_thread = re.fullmatch(_THREAD, name)
     base, thread = (in_thread[1], in_thread[2]) if in_thread else (name, "")
     peer = re.fullmatch(_GROUP, base) or re.fullmatch(_DIRECT, base)
     channel, who = (peer[1], peer[2]) if peer else ("", "")
-    return Key(agent, name, kind, channel, who, thread)
+    return SessionKey(agent, name, kind, channel, who, thread)
 
 
 def kind_of(name: str, main: str = MAIN) -> Kind:

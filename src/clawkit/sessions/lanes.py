@@ -30,7 +30,7 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 
-class Limits(Struct, frozen=True):
+class LaneLimits(Struct, frozen=True):
     """How many messages may wait (`cap`), and how many turns may run at once; None is no limit."""
 
     cap: int = 20
@@ -38,12 +38,12 @@ class Limits(Struct, frozen=True):
     max_agent_turns: int | None = None
 
 
-NO_LIMITS = Limits()
+NO_LIMITS = LaneLimits()
 
 
 class _Wish(Struct, eq=False):
     agent: str
-    limits: Limits
+    limits: LaneLimits
     granted: asyncio.Future[None]
 
 
@@ -55,7 +55,7 @@ class Slots:
         self._busy: Counter[str] = Counter()
         self._wishes: list[_Wish] = []
 
-    async def take(self, agent: str, limits: Limits) -> None:
+    async def take(self, agent: str, limits: LaneLimits) -> None:
         wish = _Wish(agent, limits, asyncio.get_running_loop().create_future())
         self._wishes.append(wish)
         self._grant()
@@ -87,13 +87,13 @@ class Slots:
         self._busy[agent] += 1
 
 
-class _Ticket(Struct, eq=False):
+class _LaneTicket(Struct, eq=False):
     """A posted item, until the turn that reads it has ended."""
 
     item: Any
     mode: Mode
     group: Hashable
-    limits: Limits
+    limits: LaneLimits
     future: asyncio.Future[Any]
     context: contextvars.Context
 
@@ -116,9 +116,9 @@ class Lane(Generic[T, R]):
         self._take_back = take_back
         self._agent = agent
         self.slots = slots
-        self._waiting: deque[_Ticket] = deque()
-        self._steered: list[_Ticket] = []
-        self._running: list[_Ticket] = []
+        self._waiting: deque[_LaneTicket] = deque()
+        self._steered: list[_LaneTicket] = []
+        self._running: list[_LaneTicket] = []
         self._turn: asyncio.Task[R] | None = None
         self._driver: asyncio.Task[None] | None = None
         self._has_begun = self._is_stopping = False
@@ -135,7 +135,11 @@ class Lane(Generic[T, R]):
         return [ticket.item for ticket in self._waiting]
 
     def post(
-        self, item: T, mode: Mode = "followup", limits: Limits = NO_LIMITS, group: Hashable = None
+        self,
+        item: T,
+        mode: Mode = "followup",
+        limits: LaneLimits = NO_LIMITS,
+        group: Hashable = None,
     ) -> asyncio.Future[R]:
         """Queue an item; the future resolves to the turn that reads it. Cancelling it withdraws the
         item, or stops a turn for that item alone. `group` is None for the person, else the sending
@@ -146,7 +150,7 @@ class Lane(Generic[T, R]):
             raise ToolError("this session is closed; it accepts no more messages")
         future: asyncio.Future[R] = asyncio.get_running_loop().create_future()
         context = contextvars.copy_context() if group is None else contextvars.Context()
-        ticket = _Ticket(item, mode, group, limits, future, context)
+        ticket = _LaneTicket(item, mode, group, limits, future, context)
         is_in_turn = self._turn is not None and not self._is_stopping
         if mode == "steer" and is_in_turn and self._steer(item):
             self._steered.append(ticket)
@@ -177,11 +181,11 @@ class Lane(Generic[T, R]):
             self._holds -= 1
             self._go_on()
 
-    def _line_up(self, tickets: Sequence[_Ticket]) -> None:
+    def _line_up(self, tickets: Sequence[_LaneTicket]) -> None:
         """Order of arrival, but interrupts first."""
         self._waiting = deque(sorted(tickets, key=lambda ticket: ticket.mode != "interrupt"))
 
-    def _forget(self, ticket: _Ticket, future: asyncio.Future[R]) -> None:
+    def _forget(self, ticket: _LaneTicket, future: asyncio.Future[R]) -> None:
         if not future.cancelled():
             future.exception()  # mark it as retrieved: callers may ignore the future
         elif ticket in self._waiting:
@@ -233,7 +237,7 @@ class Lane(Generic[T, R]):
                 if self.slots is not None:
                     self.slots.free(self._agent)
 
-    def _next(self) -> list[_Ticket]:
+    def _next(self) -> list[_LaneTicket]:
         first = self._waiting.popleft()
         batch = [first]
         while (
@@ -244,7 +248,7 @@ class Lane(Generic[T, R]):
             batch.append(self._waiting.popleft())
         return batch
 
-    async def _run(self, batch: list[_Ticket]) -> None:
+    async def _run(self, batch: list[_LaneTicket]) -> None:
         self._running = batch
         self._has_begun = self._is_stopping = False
         work = self._begin([ticket.item for ticket in batch])
@@ -302,7 +306,7 @@ class Lane(Generic[T, R]):
             self._driver.cancel()
         await self.idle()
 
-    def _refuse(self, tickets: Sequence[_Ticket] | deque[_Ticket]) -> None:
+    def _refuse(self, tickets: Sequence[_LaneTicket] | deque[_LaneTicket]) -> None:
         for ticket in tickets:
             if not ticket.future.done():
                 ticket.future.set_exception(ToolError("the session was closed; it was not read"))

@@ -68,12 +68,12 @@ class Session(msgspec.Struct, frozen=True):
         return self.key.removeprefix(f"agent:{self.agent}:")
 
 
-class Entry(Struct, frozen=True):
+class StoredMessage(Struct, frozen=True):
     number: int
     message: Message
 
 
-class Change(Struct, frozen=True):
+class SessionChange(Struct, frozen=True):
     sequence: int
     type: Event
     at_ms: int
@@ -84,7 +84,7 @@ class Changes(Struct, frozen=True):
     """The changes after a given number. Only the latest are kept."""
 
     version: int  # number of the last change; pass it as `since` next time
-    events: Sequence[Change] = ()
+    events: Sequence[SessionChange] = ()
     truncated: bool = False  # whether more follow: ask again with the number of the last event
     earliest: int = 0  # number of the oldest change that is kept; 0 if there is none
     gap: bool = False  # whether changes after the given number are no longer stored
@@ -123,15 +123,15 @@ class Relative(Struct, frozen=True):
     key: str
 
 
-class Page(Struct, frozen=True):
+class MessagePage(Struct, frozen=True):
     """Some messages of a session, oldest first."""
 
-    entries: Sequence[Entry]
+    entries: Sequence[StoredMessage]
     total: int  # how many messages of the requested kinds there are
     newer: int = 0  # how many of them are newer than this page
 
 
-class Hit(Struct, frozen=True):
+class MessageHit(Struct, frozen=True):
     """A message that contains all words of a query."""
 
     session: Session
@@ -141,10 +141,10 @@ class Hit(Struct, frozen=True):
     snippet: str  # text around the first match, redacted
 
 
-class Hits(Struct, frozen=True):
+class MessageHits(Struct, frozen=True):
     """Search results, most recently used sessions first."""
 
-    hits: Sequence[Hit]
+    hits: Sequence[MessageHit]
     more: bool = False  # whether there are more matches
     unsearched: int = 0  # sessions with messages that are not indexed yet
 
@@ -180,10 +180,10 @@ class Sessions(Protocol):
 
     def page(
         self, id_: str, limit: int, offset: int = 0, upto: int | None = None, *, tools: bool = False
-    ) -> Page:
+    ) -> MessagePage:
         """The latest messages up to `upto`, except the last `offset`; results only with `tools`."""
 
-    def search(self, query: str, visible: Visible, limit: int) -> Hits:
+    def search(self, query: str, visible: Visible, limit: int) -> MessageHits:
         """Messages that contain all words of the query, most recently used sessions first. Indexes
         new messages first, which can take long the first time. Raises `ToolInputError` for a query
         without words."""
@@ -227,7 +227,7 @@ class SessionState(Protocol):
         """Use a model, by its resolved name, from the next request on; empty is the default."""
 
 
-class Step(Struct, frozen=True):
+class PlannedStep(Struct, frozen=True):
     step: str
     status: Literal["pending", "in_progress", "completed"] = "pending"
 
@@ -235,7 +235,7 @@ class Step(Struct, frozen=True):
 class Plan(Struct):
     """The agent's current plan."""
 
-    steps: tuple[Step, ...] = ()
+    steps: tuple[PlannedStep, ...] = ()
     explanation: str = ""
 
 

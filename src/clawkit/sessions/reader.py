@@ -13,15 +13,15 @@ from clawkit.content import Summary, Usage
 from clawkit.errors import NotFoundError, ToolAuthorizationError, ToolInputError
 from clawkit.sessions.encode import Redact, decode, sound
 from clawkit.sessions.protocols import (
-    Change,
     Changes,
-    Entry,
     Filter,
-    Hits,
-    Page,
+    MessageHits,
+    MessagePage,
     Refuse,
     Relative,
     Session,
+    SessionChange,
+    StoredMessage,
     Visible,
 )
 from clawkit.sessions.repair import repair
@@ -162,7 +162,7 @@ class SessionReader:
 
     def page(
         self, id_: str, limit: int, offset: int = 0, upto: int | None = None, *, tools: bool = False
-    ) -> Page:
+    ) -> MessagePage:
         self._exact(id_)
         last = MAX_NUMBER if upto is None else min(max(upto, 0), MAX_NUMBER)
         which = "" if tools else f" AND {NOT_A_RESULT}"
@@ -175,13 +175,15 @@ class SessionReader:
                 " ORDER BY place DESC LIMIT ?4 OFFSET ?5"
             )
             rows: Any = db.execute(query, (sound(id_), 0, last, limit, offset)).fetchall()
-        return Page(self._entries(id_, rows[::-1]), total, newer + offset)
+        return MessagePage(self._entries(id_, rows[::-1]), total, newer + offset)
 
-    def search(self, query: str, visible: Visible, limit: int, *, index_s: float = INDEX_S) -> Hits:
+    def search(
+        self, query: str, visible: Visible, limit: int, *, index_s: float = INDEX_S
+    ) -> MessageHits:
         """Indexes for at most `index_s` seconds; counts the sessions left unindexed."""
         phrases = read_query(query)
         if not os.path.lexists(self.path):
-            return Hits(())
+            return MessageHits(())
         left = bring_up_to_date(self._database, index_s)
         with self._database.using() as db:
             places = find_places(db, phrases, visible, limit + 1)
@@ -192,7 +194,7 @@ class SessionReader:
             for place in places[:limit]
             if (row := rows.get(place))  # it may have been deleted in the meantime
         ]
-        return Hits(hits, len(places) > limit, left)
+        return MessageHits(hits, len(places) > limit, left)
 
     def _in_use(self) -> list[str]:
         """Ids of the sessions that a process has open."""
@@ -200,7 +202,7 @@ class SessionReader:
         names = os.listdir(folder) if os.path.isdir(folder) else []
         return [name.removesuffix(".lock") for name in names if is_held(os.path.join(folder, name))]
 
-    def load(self, id_: str) -> list[Entry]:
+    def load(self, id_: str) -> list[StoredMessage]:
         """The messages to send to a model, repaired: the last summary, the messages it keeps, and
         everything after; with the numbers that `compact` takes."""
         with self._database.using() as db:
@@ -214,9 +216,11 @@ class SessionReader:
         if summary:
             entries = self._read(id_, summary, summary) + entries
         mended = repair([each.message for each in entries])
-        return [Entry(entries[at].number, message) for at, message in mended]
+        return [StoredMessage(entries[at].number, message) for at, message in mended]
 
-    def history(self, id_: str, limit: int = LAST, before: int | None = None) -> list[Entry]:
+    def history(
+        self, id_: str, limit: int = LAST, before: int | None = None
+    ) -> list[StoredMessage]:
         """The last messages before a number, as appended, oldest first."""
         self._exact(id_)
         last = LAST if before is None else before - 1
@@ -235,7 +239,7 @@ class SessionReader:
         if version is None:
             raise unknown(id_)
         events = tuple(
-            Change(number, event, at_ms, self._decode(details, id_))
+            SessionChange(number, event, at_ms, self._decode(details, id_))
             for number, event, at_ms, details in rows[:limit]
         )
         gap = since > version or since < earliest - 1
@@ -274,17 +278,17 @@ class SessionReader:
 
     def _read(
         self, id_: str, first: int = 0, last: int = LAST, limit: int = -1, *, newest: bool = False
-    ) -> list[Entry]:
+    ) -> list[StoredMessage]:
         """Messages of a range of numbers, in order; with `newest`, the latest first."""
         query = _MESSAGES + (" DESC LIMIT ?4" if newest else " LIMIT ?4")
         given = (sound(id_), max(first, 0), min(max(last, -1), MAX_NUMBER), limit)
         return self._entries(id_, self._rows(query, given))
 
-    def _entries(self, id_: str, rows: Sequence[tuple[int, bytes]]) -> list[Entry]:
-        entries: list[Entry] = []
+    def _entries(self, id_: str, rows: Sequence[tuple[int, bytes]]) -> list[StoredMessage]:
+        entries: list[StoredMessage] = []
         for number, body in rows:
             try:
-                entries.append(Entry(number, decode(body)))
+                entries.append(StoredMessage(number, decode(body)))
             except (ValueError, RecursionError) as error:
                 why = f"the message {number} of the session {id_} in it is damaged: {error}"
                 raise self._database.broken(why) from error

@@ -15,7 +15,7 @@ import msgspec
 
 from clawkit.content import Assistant, Usage
 from clawkit.sessions.encode import Redact, bound_usage, decode, encode_value, sound
-from clawkit.sessions.subagent_protocols import Outcome, Run, WindUp, Worktree, now_ms
+from clawkit.sessions.subagent_protocols import RunOutcome, SubagentRun, WindUp, Worktree, now_ms
 from clawkit.text import cut
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ class RunStore:
                 (now_ms(), id_),
             )
 
-    def finish(self, id_: str, outcome: Outcome, *, is_silent: bool = False) -> bool:
+    def finish(self, id_: str, outcome: RunOutcome, *, is_silent: bool = False) -> bool:
         """Store how a run ended; false, without a change, if it had already ended. The result of an
         `is_silent` run is not reported."""
         usage = msgspec.json.encode(bound_usage(outcome.usage)).decode()
@@ -64,19 +64,19 @@ class RunStore:
             )
             return bool(db.changes())
 
-    def get(self, id_: str) -> Run | None:
+    def get(self, id_: str) -> SubagentRun | None:
         return next(iter(self._select("WHERE id = ?", sound(id_))), None)
 
-    def of_requester(self, session: str) -> list[Run]:
+    def of_requester(self, session: str) -> list[SubagentRun]:
         """Runs that a session started, oldest first."""
         return self._select("WHERE requester = ? ORDER BY rowid", sound(session))
 
-    def of_session(self, session: str) -> Run | None:
+    def of_session(self, session: str) -> SubagentRun | None:
         """The last run in a session; None if it is not a sub-agent's session."""
         newest = "WHERE session = ? ORDER BY rowid DESC LIMIT 1"
         return next(iter(self._select(newest, sound(session))), None)
 
-    def untold(self, root: str) -> list[Run]:
+    def untold(self, root: str) -> list[SubagentRun]:
         """Undelivered results in the tree below a root session."""
         return self._select(
             "WHERE root = ? AND ended_ms > 0 AND told_ms = 0 ORDER BY ended_ms, rowid", sound(root)
@@ -93,7 +93,7 @@ class RunStore:
         with self._database.writing() as db:
             db.execute("DELETE FROM run WHERE id = ?", (id_,))
 
-    def _so_far(self, run: Run) -> Outcome:
+    def _so_far(self, run: SubagentRun) -> RunOutcome:
         """The outcome of a run whose process ended, with its last text and its usage."""
         query = "SELECT row, input, output, cache_read, cache_write, cost FROM session WHERE id = ?"
         with self._database.using() as db:
@@ -104,7 +104,7 @@ class RunStore:
                 " ORDER BY place DESC LIMIT 20",
                 (row,),
             ).fetchall()
-        outcome = Outcome("interrupted", error=EXITED, usage=Usage(*counts))
+        outcome = RunOutcome("interrupted", error=EXITED, usage=Usage(*counts))
         for (body,) in bodies:
             with suppress(ValueError, RecursionError):
                 message = decode(body)
@@ -143,13 +143,13 @@ class RunStore:
             query = "SELECT total(json_extract(usage, '$.cost')) FROM run WHERE root = ?"
             return float(db.execute(query, (sound(root),)).get)
 
-    def _select(self, where: str, *given: str) -> list[Run]:
+    def _select(self, where: str, *given: str) -> list[SubagentRun]:
         with self._database.using() as db:
             rows: list[Any] = db.execute(f"SELECT {_FIELDS} FROM run {where}", given).fetchall()  # noqa: S608
         return [_run(row) for row in rows]
 
 
-def add_run(db: Connection, run: Run, redact: Redact | None) -> None:
+def add_run(db: Connection, run: SubagentRun, redact: Redact | None) -> None:
     """Store a run, in the transaction that creates its session."""
     given = map(sound, (run.id, run.session, run.requester, run.root, run.name))
     places = run.attachments, msgspec.json.encode(run.worktree).decode() if run.worktree else ""
@@ -173,11 +173,11 @@ def _clean(text: str, redact: Redact | None) -> str:
     return sound(redact(text) if redact else text)
 
 
-def _run(row: Sequence[Any]) -> Run:
+def _run(row: Sequence[Any]) -> SubagentRun:
     output = None
     with suppress(ValueError, RecursionError):
         output = msgspec.json.decode(row[15]) if row[15] else None
     worktree = msgspec.json.decode(row[19], type=Worktree) if row[19] else None
     usage = msgspec.json.decode(row[16], type=Usage)
     fields = (*row[:15], output, usage, *row[17:19], worktree, row[20])
-    return Run(*fields)
+    return SubagentRun(*fields)

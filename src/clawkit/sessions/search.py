@@ -17,7 +17,7 @@ import msgspec
 from clawkit.content import Assistant, Text, User
 from clawkit.errors import ToolInputError
 from clawkit.sessions.encode import Redact, decode, sound
-from clawkit.sessions.protocols import Filter, Hit, Session, Visible
+from clawkit.sessions.protocols import Filter, MessageHit, Session, Visible
 from clawkit.store import Database
 from clawkit.text import one_line
 
@@ -209,10 +209,12 @@ def _match(db: Connection, match: str, first: int, last: int, limit: int) -> lis
 
 def make_hit(
     session: Session, number: int, body: bytes, phrases: Sequence[str], redact: Redact | None
-) -> Hit:
+) -> MessageHit:
     message = decode(body)
     role: Any = "user" if isinstance(message, User) else "assistant"
-    return Hit(session, number, role, message.at_ms, _cut_out(_text_of(body), phrases, redact))
+    return MessageHit(
+        session, number, role, message.at_ms, _cut_out(_text_of(body), phrases, redact)
+    )
 
 
 def _cut_out(text: str, phrases: Sequence[str], redact: Redact | None) -> str:

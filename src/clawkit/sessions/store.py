@@ -22,7 +22,7 @@ from clawkit.sessions.protocols import Event, Session, check_name, session_key
 from clawkit.sessions.reader import DIGITS, LAST, LETTERS, SessionReader, unknown
 from clawkit.sessions.runs import RunStore, add_run, mark_told
 from clawkit.sessions.search import FORGET_WORDS
-from clawkit.sessions.subagent_protocols import Run, now_ms
+from clawkit.sessions.subagent_protocols import SubagentRun, now_ms
 from clawkit.sessions.tables import APPLICATION, MIGRATIONS
 from clawkit.store import Database, hold_lock, remove_lock
 from clawkit.text import human_size, one_line
@@ -149,7 +149,7 @@ class SessionStore(SessionReader):
         parent: str = "",
         thinking: str = "",
         label: str = "",
-        run: Run | None = None,
+        run: SubagentRun | None = None,
         copy_of: str = "",
     ) -> Session:
         """Create a session; without a name, its id is used. Raises `ConflictError` if the agent

@@ -51,7 +51,7 @@ class Worktree(Struct, frozen=True):
         return os.path.join(self.place, "changes.patch")
 
 
-class Run(Struct, frozen=True):
+class SubagentRun(Struct, frozen=True):
     """One task of a sub-agent."""
 
     id: str
@@ -89,7 +89,7 @@ class Run(Struct, frozen=True):
         return self.ended_ms > 0
 
 
-class Outcome(Struct, frozen=True):
+class RunOutcome(Struct, frozen=True):
     """How a run ended; decided by the runtime, never by the model."""
 
     status: RunStatus
@@ -100,7 +100,7 @@ class Outcome(Struct, frozen=True):
     changes: str = ""
 
 
-WindUp = Callable[[Run, Outcome], Outcome]
+WindUp = Callable[[SubagentRun, RunOutcome], RunOutcome]
 """Removes the resources of a run once nothing of it is running any more, and returns the outcome
 with a note about them. Blocks; must not raise."""
 
@@ -139,8 +139,8 @@ class SpawnRequest(Struct, frozen=True):
     """Working directory, inside the workspace."""
 
 
-class Spawned(Struct, frozen=True):
-    run: Run
+class SpawnedRun(Struct, frozen=True):
+    run: SubagentRun
     key: str
     """Key of its session."""
     model: str
@@ -150,7 +150,7 @@ class Spawned(Struct, frozen=True):
 
 
 class RunState(Struct, frozen=True):
-    run: Run
+    run: SubagentRun
     status: RunStatus
     usage: Usage
     step: str = ""
@@ -160,30 +160,32 @@ class RunState(Struct, frozen=True):
 class Delegates(Protocol):
     """The sub-agents of the calling session."""
 
-    def spawn(self, request: SpawnRequest) -> Spawned:
+    def spawn(self, request: SpawnRequest) -> SpawnedRun:
         """Start a sub-agent. Raises `ToolInputError`, `ToolAuthorizationError`."""
 
     def list(self, ended_after_ms: int = 0) -> Sequence[RunState]:
         """All active runs, and those that ended after the given time."""
 
-    def active(self) -> Sequence[Run]:
+    def active(self) -> Sequence[SubagentRun]:
         """All queued and running ones."""
 
-    def find(self, which: str) -> Run:
+    def find(self, which: str) -> SubagentRun:
         """Find a run by id, name, label or session; `last` is the newest. Raises `NotFoundError`,
         or `ToolInputError` for an ambiguous reference."""
 
-    async def wait(self, runs: Sequence[Run], timeout_s: float | None) -> Sequence[RunState]:
+    async def wait(
+        self, runs: Sequence[SubagentRun], timeout_s: float | None
+    ) -> Sequence[RunState]:
         """Wait until one of the runs (default: all active ones) has ended; returns those ended."""
 
     def rest(self, timeout_s: float | None) -> bool:
         """After this turn, wait for a report or the timeout. False if results are already
         available: the model reads them next. Raises `ToolInputError` outside a turn."""
 
-    def steer(self, run: Run, text: str) -> None:
+    def steer(self, run: SubagentRun, text: str) -> None:
         """Send a message to a running sub-agent. Raises `ToolInputError` if it is not running."""
 
-    async def cancel(self, run: Run | None, by: str) -> int:
+    async def cancel(self, run: SubagentRun | None, by: str) -> int:
         """Stop one run, or all, with everything they started; returns how many were stopped."""
 
 

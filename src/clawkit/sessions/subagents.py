@@ -28,11 +28,11 @@ from clawkit.sessions.protocols import Session
 from clawkit.sessions.runs import EXITED, RunStore
 from clawkit.sessions.store import SessionStore
 from clawkit.sessions.subagent_protocols import (
-    Outcome,
-    Run,
+    RunOutcome,
     RunState,
     RunStatus,
     SpawnRequest,
+    SubagentRun,
     WindUp,
     Worktree,
     now_ms,
@@ -77,16 +77,16 @@ class Spec(Struct, frozen=True):
     """Working directory, relative to the workspace."""
 
 
-class Limits(Struct, frozen=True):
+class SubagentLimits(Struct, frozen=True):
     max_concurrent: int
     max_depth: int
     max_children: int
 
 
-class Child(Protocol):
+class RunningSubagent(Protocol):
     """A running sub-agent; created by the runtime."""
 
-    async def work(self) -> Outcome:
+    async def work(self) -> RunOutcome:
         """Do the task, and wait for its own sub-agents. Raises nothing but `CancelledError`."""
 
     def steer(self, text: str) -> None: ...
@@ -100,18 +100,18 @@ class Child(Protocol):
     def step(self) -> str:
         """What it is doing, in a few words."""
 
-    def ended(self, outcome: Outcome) -> None:
+    def ended(self, outcome: RunOutcome) -> None:
         """Called when its run has ended and the result is stored."""
 
 
 class _Live(Struct):
-    run: Run
+    run: SubagentRun
     spec: Spec
     session: Session
-    open_child: Callable[[Spec, Session], Child]
-    child: Child | None = None
+    open_child: Callable[[Spec, Session], RunningSubagent]
+    child: RunningSubagent | None = None
     task: asyncio.Task[None] | None = None
-    ended_as: Outcome | None = None
+    ended_as: RunOutcome | None = None
     """The outcome, if it was decided from outside."""
     has_slot: bool = False
     is_ending: bool = False
@@ -145,10 +145,10 @@ class Subagents:
     def spawn(
         self,
         spec: Spec,
-        limits: Limits,
-        open_child: Callable[[Spec, Session], Child],
+        limits: SubagentLimits,
+        open_child: Callable[[Spec, Session], RunningSubagent],
         files: Sequence[AttachedFile] = (),
-    ) -> tuple[Run, Session]:
+    ) -> tuple[SubagentRun, Session]:
         """Queue a task; returns the run and its session. Raises `ToolAuthorizationError` if a limit
         is reached, `ToolError` if its attachments cannot be stored."""
         active = [each for each in self._live.values() if each.run.requester == spec.requester.id]
@@ -169,7 +169,7 @@ class Subagents:
         request = spec.request
         key = child_key(spec.agent, spec.requester.key, str(uuid.uuid4()))
         place = attachments_dir(os.environ, key) if files else ""
-        run = Run(
+        run = SubagentRun(
             os.urandom(8).hex(),
             "",
             spec.requester.id,
@@ -203,7 +203,7 @@ class Subagents:
         return live.run, session
 
     def _attach(
-        self, run: Run, session: Session, place: str, files: Sequence[AttachedFile]
+        self, run: SubagentRun, session: Session, place: str, files: Sequence[AttachedFile]
     ) -> None:
         """Store the attachments. The run is already stored, so they are found after a crash."""
         from clawkit.sessions.attachments import write_attachments
@@ -257,7 +257,7 @@ class Subagents:
 
     async def _run(self, live: _Live) -> None:
         """Run one sub-agent from start to result; the root of its asyncio task."""
-        outcome: Outcome
+        outcome: RunOutcome
         try:
             self.runs.start(live.run.id)
             live.child = live.open_child(live.spec, live.session)
@@ -269,7 +269,7 @@ class Subagents:
             outcome = self._partial(live, "failed", str(error) or type(error).__name__)
         await unbroken(self._end(live, outcome))
 
-    async def _work(self, live: _Live, child: Child) -> Outcome:
+    async def _work(self, live: _Live, child: RunningSubagent) -> RunOutcome:
         """Let it work until its deadline. One that does not stop when cancelled is abandoned."""
         limit_s = live.spec.timeout_s
         work = asyncio.ensure_future(child.work())
@@ -285,12 +285,12 @@ class Subagents:
             return work.result()
         return self._partial(live, "timed_out", f"it took longer than {human_time(limit_s)}")
 
-    def _partial(self, live: _Live, status: RunStatus, error: str) -> Outcome:
+    def _partial(self, live: _Live, status: RunStatus, error: str) -> RunOutcome:
         child = live.child
         text, usage = (child.text, child.usage) if child else ("", Usage())
-        return Outcome(status, text, error, usage=usage)
+        return RunOutcome(status, text, error, usage=usage)
 
-    async def _end(self, live: _Live, outcome: Outcome) -> None:
+    async def _end(self, live: _Live, outcome: RunOutcome) -> None:
         """Store the result, then notify listeners. A completed run has waited for its sub-agents;
         those of any other are stopped."""
         run = live.run
@@ -320,14 +320,16 @@ class Subagents:
         async with self._changed:
             self._changed.notify_all()
 
-    def _tell_end(self, live: _Live, outcome: Outcome) -> None:
+    def _tell_end(self, live: _Live, outcome: RunOutcome) -> None:
         try:
             if live.child is not None:
                 live.child.ended(outcome)
         except Exception as error:  # noqa: BLE001  # the listener's own code
             log.warning("a listener for events failed: %r", error)
 
-    async def _store_result(self, run: Run, outcome: Outcome, *, is_silent: bool) -> None:
+    async def _store_result(
+        self, run: SubagentRun, outcome: RunOutcome, *, is_silent: bool
+    ) -> None:
         for pause_s in (*_RETRIES_S, None):
             try:
                 self.runs.finish(run.id, outcome, is_silent=is_silent)
@@ -353,7 +355,7 @@ class Subagents:
         else:
             self._listeners[session] = listener
 
-    def untold(self, session: str) -> list[Run]:
+    def untold(self, session: str) -> list[SubagentRun]:
         """Results to be delivered to a session that were not claimed yet."""
         return [
             run
@@ -362,7 +364,7 @@ class Subagents:
             and self.runs.listener(run.requester, self.root.id) == session
         ]
 
-    def claim(self, session: str) -> list[Run]:
+    def claim(self, session: str) -> list[SubagentRun]:
         """Like `untold`, but claims the results: each is returned only once."""
         found = self.untold(session)
         self._claimed.update(run.id for run in found)
@@ -372,16 +374,16 @@ class Subagents:
         """Release results that were not added to the transcript after all."""
         self._claimed.difference_update(runs)
 
-    def active(self, requester: str) -> list[Run]:
+    def active(self, requester: str) -> list[SubagentRun]:
         """Queued and running runs that a session started."""
         return [live.run for live in self._live.values() if live.run.requester == requester]
 
-    def run_of(self, session: str) -> Run | None:
+    def run_of(self, session: str) -> SubagentRun | None:
         """The active run in a session."""
         live = self._live_of(session)
         return live.run if live else None
 
-    def state(self, run: Run) -> RunState:
+    def state(self, run: SubagentRun) -> RunState:
         live = self._live.get(run.id)
         if live is None:
             return RunState(run, run.status, run.usage)
@@ -402,7 +404,7 @@ class Subagents:
         )
         return self.runs.cost(self.root.id) + sum(live)
 
-    def find(self, requester: str, which: str) -> Run:
+    def find(self, requester: str, which: str) -> SubagentRun:
         """See `Delegates.find`."""
         mine = self.runs.of_requester(requester)
         if which == "last" and mine:
@@ -424,7 +426,9 @@ class Subagents:
         known = ", ".join(f"{run.id} ({run.label})" for run in mine[-8:]) or "none"
         raise NotFoundError(f"there is no sub-agent {one_line(which, 60)!r}; yours: {known}")
 
-    async def wait(self, requester: str, ids: Sequence[str], timeout_s: float | None) -> list[Run]:
+    async def wait(
+        self, requester: str, ids: Sequence[str], timeout_s: float | None
+    ) -> list[SubagentRun]:
         """Wait until one of the runs has ended, or for the timeout; returns those that have ended.
         Without ids, waits for all active runs of the requester."""
         wanted = list(ids) or [run.id for run in self.active(requester)]
@@ -449,7 +453,7 @@ class Subagents:
         await self._stop_below(live.session.id, by)
         await self._stop(live, live.ended_as)
 
-    async def _stop(self, live: _Live, outcome: Outcome) -> None:
+    async def _stop(self, live: _Live, outcome: RunOutcome) -> None:
         if live.task is not None:
             live.task.cancel()
             await asyncio.wait({live.task})

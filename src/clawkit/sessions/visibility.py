@@ -28,7 +28,7 @@ class Requester(Struct, frozen=True):
     depth: int = 0  # more than 0 for a sub-agent
 
 
-class Target(Struct, frozen=True):
+class SessionTarget(Struct, frozen=True):
     id: str
     key: str
     agent: str
@@ -60,7 +60,7 @@ class Sight(Struct, frozen=True):
         return self.spawned_only and scope.sandboxed and not scope.depth
 
 
-def may_see(requester: Requester, target: Target, config: Sight) -> str:
+def may_see(requester: Requester, target: SessionTarget, config: Sight) -> str:
     """Why a session may not see another, with the setting that decides; empty if it may."""
     if requester.key == target.key:
         return ""
@@ -83,7 +83,7 @@ def all_visible(requester: Requester, config: Sight, agents: Iterable[str]) -> V
     only on the agent, and on whether the session was started from here."""
 
     def seen(*lineage: str) -> tuple[str, ...]:
-        targets = (Target("", "", agent, lineage) for agent in names)
+        targets = (SessionTarget("", "", agent, lineage) for agent in names)
         return tuple(each.agent for each in targets if not may_see(requester, each, config))
 
     names = tuple(agents)
@@ -91,7 +91,7 @@ def all_visible(requester: Requester, config: Sight, agents: Iterable[str]) -> V
     return Visible(requester.key, requester.id, seen(), own)
 
 
-def _across(requester: Requester, target: Target, config: Sight) -> str:
+def _across(requester: Requester, target: SessionTarget, config: Sight) -> str:
     whose = f"it belongs to the agent {target.agent!r}, and"
     if config.mode != "all":
         return f"{whose} {SETTING} is {config.mode!r}, not 'all'"

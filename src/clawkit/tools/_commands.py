@@ -13,7 +13,7 @@ from clawkit.process.protocols import Exit, Grants, Left, Reason
 from clawkit.text import human_size, nearest, result_cap, weigh, weight_cap
 
 if TYPE_CHECKING:
-    from clawkit.approvals.protocols import Admitted, Request, Waiting
+    from clawkit.approvals.protocols import Admitted, ExecRequest, Waiting
     from clawkit.config.model import Config
     from clawkit.config.sections.tools import Exec
 
@@ -226,7 +226,7 @@ def announce(command: Command, *, ctx: Context, settings: Exec) -> None:
     ctx.notify(Result.text(f"{text}\n{tail}" if tail else text, **details))
 
 
-def say_waiting(waiting: Waiting, request: Request, what: str) -> Result:
+def say_waiting(waiting: Waiting, request: ExecRequest, what: str) -> Result:
     """The result while an approval is pending. `what` is waiting for it, such as `The command`."""
     pending = waiting.pending
     always = ["allow-always"] if pending.question.stored else []
@@ -252,17 +252,17 @@ def say_waiting(waiting: Waiting, request: Request, what: str) -> Result:
 async def run_when_allowed(
     run: Callable[[Admitted], Awaitable[R]],
     waiting: Waiting,
-    request: Request,
+    request: ExecRequest,
     ctx: Context,
     words: tuple[str, str],
 ) -> R | None:
     """Run something once a person has approved it; if it is not run, notify the session and return
     None. `words` are the name of the tool, and what it runs."""
-    from clawkit.approvals.protocols import Gate
+    from clawkit.approvals.protocols import ExecGate
 
     tool, what = words
     try:
-        return await run(await ctx.use(Gate).settle(waiting, request))
+        return await run(await ctx.use(ExecGate).settle(waiting, request))
     except ToolAuthorizationError as error:
         said = f"{what} {waiting.pending.slug} was not run: {error}"
         notice = Result.text(said, status="blocked", deniedReason=error.reason)

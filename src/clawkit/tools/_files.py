@@ -14,7 +14,7 @@ from clawkit.core.approval import Ask
 from clawkit.core.context import Context
 from clawkit.core.result import Result
 from clawkit.errors import ProtectedError, ToolAuthorizationError, ToolInputError
-from clawkit.fs.protocols import Change, Changed, FileSystem, Found, Names, Stopped
+from clawkit.fs.protocols import Change, Changed, FileSystem, Names, SearchResult, Stopped
 from clawkit.fs.read_versions import ReadVersions
 from clawkit.lsp.protocols import Diagnostics, Edited, Problems
 from clawkit.text import result_cap, weigh, weight_cap
@@ -146,7 +146,7 @@ def fit(lines: Iterable[str], ctx: Context, notice_room: int = NOTICE_ROOM) -> l
     return shown
 
 
-def facts_of(found: Found | Names, shown: int) -> dict[str, object]:
+def facts_of(found: SearchResult | Names, shown: int) -> dict[str, object]:
     facts: dict[str, object] = {"shown": shown}
     if not found.stopped:
         facts["total"] = found.total

@@ -18,10 +18,10 @@ from clawkit.errors import ToolAuthorizationError
 from clawkit.redact import Redactor
 from clawkit.sessions.keys import resolve
 from clawkit.sessions.protocols import (
-    Entry,
     Session,
     Sessions,
     SessionState,
+    StoredMessage,
     Visible,
     session_key,
 )
@@ -29,8 +29,8 @@ from clawkit.sessions.visibility import (
     SANDBOX,
     SETTING,
     Requester,
+    SessionTarget,
     Sight,
-    Target,
     all_visible,
     may_see,
 )
@@ -45,7 +45,7 @@ MIN_ROOM = 500
 DEFAULT_SIGHT = Sight()
 
 
-class View:
+class VisibleSessions:
     def __init__(self, ctx: Context, sight: Sight) -> None:
         self.sight = sight
         self.live: SessionState | None = ctx.services.get(SessionState)  # type: ignore[assignment]
@@ -81,7 +81,7 @@ class View:
 
     def _refuse(self, session: Session) -> str:
         lineage = self.store.lineage(session.id) if self.store and session.parent else ()
-        target = Target(session.id, session.key, session.agent, lineage)
+        target = SessionTarget(session.id, session.key, session.agent, lineage)
         return may_see(self.requester, target, self.sight)
 
     @cached_property
@@ -137,14 +137,14 @@ def to_result(payload: Mapping[str, Any]) -> Result:
     return Result((Text(msgspec.json.encode(payload).decode()),), payload)
 
 
-class Transcript:
+class TranscriptText:
     """Formats messages without thinking, images, details and secrets, with long texts cut."""
 
     def __init__(self, redactor: Redactor) -> None:
         self._redactor = redactor
         self.is_cut = False
 
-    def show(self, entry: Entry) -> dict[str, Any]:
+    def show(self, entry: StoredMessage) -> dict[str, Any]:
         message = entry.message
         facts: dict[str, Any] = {"id": str(entry.number), "role": message.__struct_config__.tag}
         if message.at_ms:

@@ -16,8 +16,8 @@ from clawkit.errors import ToolInputError
 from clawkit.fs.encoding import UTF8, Encoding, detect, find_codec, settle
 from clawkit.fs.magic import FileKind, ImageLimits, identify
 from clawkit.fs.masks import is_env_file, mask_env
-from clawkit.fs.pages import ROW, ROW_CHARS, HeldFile, Page, Want, fitting, hex_dump, take_page
-from clawkit.fs.protocols import CHUNK, File, FileSystem, read_all
+from clawkit.fs.pages import ROW, ROW_CHARS, HeldFile, TextPage, Want, fitting, hex_dump, take_page
+from clawkit.fs.protocols import CHUNK, FileSystem, OpenFile, read_all
 from clawkit.fs.read_versions import ReadVersions
 from clawkit.media.protocols import MAX_DOCUMENT_BYTES, MAX_PICTURE_BYTES, Media, Picture
 from clawkit.redact import Redactor
@@ -45,7 +45,7 @@ MAX_MASKED_BYTES = 1024 * 1024
 """Files with secrets are masked as a whole: a page could start between a name and its value."""
 
 
-class View(NamedTuple):
+class FileView(NamedTuple):
     """Which part of a file to show, and the context window of the model it is for."""
 
     path: str
@@ -68,7 +68,7 @@ async def show_file(path: str, params: Params, ctx: Context, *notes: str) -> Res
         head = await file.read(CHUNK, 0)
         ctx.use(ReadVersions).note(file.place, file.info, head if len(head) < CHUNK else None)
         window = ctx.scope.context_window
-        view = View(path, params.offset, params.limit, params.cursor, window, notes)
+        view = FileView(path, params.offset, params.limit, params.cursor, window, notes)
         if is_env_file(path) or is_env_file(file.place):
             return await _show_env_file(file, view, params, ctx)
         if params.format == "hex" and KEY.encode() in head:
@@ -78,7 +78,9 @@ async def show_file(path: str, params: Params, ctx: Context, *notes: str) -> Res
         return await _show(file, head, view, params, ctx)
 
 
-async def _show(file: File, head: bytes, view: View, params: Params, ctx: Context) -> Result:
+async def _show(
+    file: OpenFile, head: bytes, view: FileView, params: Params, ctx: Context
+) -> Result:
     is_auto = params.format == "auto" and not params.encoding
     kind = identify(head) if is_auto else None
     if params.pages and (kind is None or kind.family != "document"):
@@ -108,7 +110,7 @@ def _refuse(path: str, size: int, kind: FileKind | None) -> Result:
     return Result.error("read", message, code=400, kind="binary")
 
 
-async def _show_env_file(file: File, view: View, params: Params, ctx: Context) -> Result:
+async def _show_env_file(file: OpenFile, view: FileView, params: Params, ctx: Context) -> Result:
     """Shown only with masked secrets, in whatever format."""
     if params.format == "hex" or params.encoding:
         why = f"secrets in {view.path!r} are masked, so it is only shown as plain text"
@@ -121,13 +123,13 @@ async def _show_env_file(file: File, view: View, params: Params, ctx: Context) -
     return await _show_masked(text, mask_env(text, ctx.use(Redactor)), view)
 
 
-async def _show_rendered(text: str, view: View, ctx: Context, kind: str = "text") -> Result:
+async def _show_rendered(text: str, view: FileView, ctx: Context, kind: str = "text") -> Result:
     # Masked as a whole: a page that starts inside a key would not be recognized.
     masked = ctx.use(Redactor).text(text) if KEY in text else text
     return await _show_masked(text, masked, view, kind)
 
 
-async def _show_masked(text: str, masked: str, view: View, kind: str = "text") -> Result:
+async def _show_masked(text: str, masked: str, view: FileView, kind: str = "text") -> Result:
     more: dict[str, Any] = {"kind": kind}
     if masked != text:
         note = "secrets are masked; do not write the masks back"
@@ -138,7 +140,13 @@ async def _show_masked(text: str, masked: str, view: View, kind: str = "text") -
 
 
 async def show_text(
-    file: File, head: bytes, encoding: Encoding, view: View, *, detected: bool = True, **more: Any
+    file: OpenFile,
+    head: bytes,
+    encoding: Encoding,
+    view: FileView,
+    *,
+    detected: bool = True,
+    **more: Any,
 ) -> Result:
     """A page of a file whose first `CHUNK` bytes are `head`. `detected` says whether the encoding
     was detected, so that a notice has to name it; `more` goes into the details."""
@@ -162,7 +170,7 @@ async def show_text(
     return Result.text(with_notes(text, notes), **details)
 
 
-async def show_hex(file: File, head: bytes, view: View) -> Result:
+async def show_hex(file: OpenFile, head: bytes, view: FileView) -> Result:
     size = max(file.info.size, len(head))
     at = (view.offset - 1) * ROW
     # Offsets in large files have more than eight digits.
@@ -173,7 +181,7 @@ async def show_hex(file: File, head: bytes, view: View) -> Result:
     total = -(-size // ROW)
     following = view.offset + len(lines)
     goes_on = bool(lines) and following <= total
-    page = Page("\n".join(lines), len(lines), (following, 0) if goes_on else None, total)
+    page = TextPage("\n".join(lines), len(lines), (following, 0) if goes_on else None, total)
     notes = [*view.notes, *(["16 bytes per line"] if goes_on else [])]
     notes += _position(page, Want(view.offset, 0, count, 0), size)
     text = with_notes(page.text, notes)
@@ -189,7 +197,7 @@ def page_bytes(context_window: int | None, *, joined: bool = True) -> int:
     return max(MIN_PAGE_BYTES, min(page, room))
 
 
-def _position(page: Page, want: Want, size: int) -> list[str]:
+def _position(page: TextPage, want: Want, size: int) -> list[str]:
     """Position of the page in the file, and how to continue; empty at the end of the file."""
     line, cursor = page.next or (0, 0)
     total = page.total_lines
@@ -213,7 +221,7 @@ def _position(page: Page, want: Want, size: int) -> list[str]:
     return [said] if said else []
 
 
-def _facts(page: Page, size: int) -> dict[str, Any]:
+def _facts(page: TextPage, size: int) -> dict[str, Any]:
     line, cursor = page.next or (0, 0)
     truncation: dict[str, Any] = {
         "truncated": page.next is not None,
@@ -235,7 +243,7 @@ def _facts(page: Page, size: int) -> dict[str, Any]:
     return facts
 
 
-async def show_picture(file: File, view: View, ctx: Context) -> Result:
+async def show_picture(file: OpenFile, view: FileView, ctx: Context) -> Result:
     data = await read_all(file, MAX_PICTURE_BYTES)
     given = ctx.services.get(ImageLimits)
     limits = given if isinstance(given, ImageLimits) else ImageLimits()
@@ -284,7 +292,7 @@ def read_range(text: str) -> tuple[int, int]:
     return first, min(last, first + MAX_DOCUMENT_PAGES - 1)
 
 
-async def show_document(file: File, view: View, pages: str, ctx: Context) -> Result:
+async def show_document(file: OpenFile, view: FileView, pages: str, ctx: Context) -> Result:
     """Pages of a document: their text, or images of pages without text. `cursor` skips that many
     characters of the first page."""
     first, last = read_range(pages)

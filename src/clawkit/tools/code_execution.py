@@ -7,7 +7,14 @@ from typing import Annotated, Any
 
 import msgspec
 
-from clawkit.approvals.protocols import Admitted, Confines, Gate, Request, Script, Waiting
+from clawkit.approvals.protocols import (
+    Admitted,
+    Confines,
+    ExecGate,
+    ExecRequest,
+    ScriptFile,
+    Waiting,
+)
 from clawkit.code.protocols import Interpreters, Language, Ran
 from clawkit.config.model import Config
 from clawkit.config.sections.tools import Exec
@@ -62,9 +69,9 @@ async def execute(params: Params, ctx: Context, settings: Exec) -> Result:
     request = await _request(params, ctx, settings)
     # Every call needs its own decision, because every call is another program: the command line
     # of the interpreter says nothing about it.
-    admitted = await ctx.use(Gate).admit(request, _no_preflight)
+    admitted = await ctx.use(ExecGate).admit(request, _no_preflight)
     if isinstance(admitted, Waiting):
-        ctx.use(Gate).later(_follow(admitted, request, params, ctx))
+        ctx.use(ExecGate).later(_follow(admitted, request, params, ctx))
         return _c.say_waiting(admitted, request, "The code")
     return await _run(params, request, ctx, admitted)
 
@@ -84,7 +91,7 @@ def _check(params: Params) -> None:
             raise ToolInputError(f"code: {why}")
 
 
-async def _request(params: Params, ctx: Context, settings: Exec) -> Request:
+async def _request(params: Params, ctx: Context, settings: Exec) -> ExecRequest:
     """The request as `exec` would make it, so that people and rules see the code itself."""
     from clawkit.approvals.effective_policy import resolve_host
     from clawkit.process.environ import build
@@ -102,7 +109,7 @@ async def _request(params: Params, ctx: Context, settings: Exec) -> Request:
     ctx.use(Commands).prepare(target.host)
     base = await ctx.use(BaseEnvironment).variables()
     extra = {"CLAWKIT_SHELL": "code_execution", "TERM": "dumb"}
-    return Request(
+    return ExecRequest(
         command=as_command(params.language, params.code),
         cwd=ctx.base,
         env=build(base, {}, path=base["PATH"], extra=extra),
@@ -122,7 +129,7 @@ def as_command(language: Language, code: str) -> str:
     return f"{_PROGRAMS[language]} <<'{end}'\n{code}\n{end}"
 
 
-async def _run(params: Params, request: Request, ctx: Context, admitted: Admitted) -> Result:
+async def _run(params: Params, request: ExecRequest, ctx: Context, admitted: Admitted) -> Result:
     interpreters, owner = ctx.use(Interpreters), _c.owner_of(ctx.scope)
     if params.reset:
         await interpreters.reset(owner, params.language)
@@ -141,11 +148,11 @@ async def _run(params: Params, request: Request, ctx: Context, admitted: Admitte
     return await _show(ran, params.language, timeout_s, notes, ctx)
 
 
-async def _no_preflight(_scripts: Sequence[Script]) -> None:
+async def _no_preflight(_scripts: Sequence[ScriptFile]) -> None:
     """There are no script files to check."""
 
 
-async def _follow(waiting: Waiting, request: Request, params: Params, ctx: Context) -> None:
+async def _follow(waiting: Waiting, request: ExecRequest, params: Params, ctx: Context) -> None:
     run, words = partial(_run, params, request, ctx), ("code_execution", "The code")
     result = await _c.run_when_allowed(run, waiting, request, ctx, words)
     if result is not None:

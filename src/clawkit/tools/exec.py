@@ -9,7 +9,14 @@ from typing import TYPE_CHECKING, Annotated
 import msgspec
 from msgspec import Meta
 
-from clawkit.approvals.protocols import Admitted, Confines, Gate, Request, Script, Waiting
+from clawkit.approvals.protocols import (
+    Admitted,
+    Confines,
+    ExecGate,
+    ExecRequest,
+    ScriptFile,
+    Waiting,
+)
 from clawkit.config.model import Config
 from clawkit.config.sections.sandbox import Network
 from clawkit.config.sections.tools import Ask, Exec, Host, Security
@@ -31,7 +38,7 @@ from clawkit.tools import _commands as _c
 from clawkit.tools._params import doc
 
 if TYPE_CHECKING:
-    from clawkit.approvals.effective_policy import Target
+    from clawkit.approvals.effective_policy import ExecTarget
 
 _ABOUT = (
     " Commands run in a sandbox: they can change only the workspace and temporary files, cannot "
@@ -45,7 +52,7 @@ _NETWORKS: dict[Network, str] = {
 }
 
 
-class Access(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class ExecAccess(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What a command needs beyond the sandbox."""
 
     hosts: Annotated[list[str], doc("Host names to connect to")] = []
@@ -53,10 +60,10 @@ class Access(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     write: Annotated[list[str], doc("Files or directories outside the workspace to change")] = []
 
 
-def read_access(access: Access, ctx: Context) -> Grants:
+def read_access(access: ExecAccess, ctx: Context) -> Grants:
     """The requested grants. Raises `ToolInputError` for paths that do not exist, for too broad
     requests, and for what the sandbox cannot grant."""
-    if access == Access():
+    if access == ExecAccess():
         return NO_GRANTS
     read, write = _real_paths("read", access.read, ctx), _real_paths("write", access.write, ctx)
     home = os.path.expanduser("~")
@@ -149,8 +156,8 @@ class Params(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="ca
         bool, doc("Run on the host, outside the sandbox; a person is asked to approve")
     ] = False
     access: Annotated[
-        Access, doc("What the command needs beyond the sandbox; a person is asked to approve")
-    ] = Access()
+        ExecAccess, doc("What the command needs beyond the sandbox; a person is asked to approve")
+    ] = ExecAccess()
     host: Annotated[Host | None, doc("Where to run it")] = None
     node: Annotated[str, doc("Node to run it on, with host node")] = ""
     security: Annotated[
@@ -173,11 +180,11 @@ async def execute(params: Params, ctx: Context, config: Config, settings: Exec) 
         return Result.text(said, status="failed", **failed, error=said, cwd=launch.cwd)
     request = _request(params, ctx, launch, target)
     on_end = partial(_c.announce, ctx=ctx, settings=settings) if settings.notify_on_exit else None
-    admitted = await ctx.use(Gate).admit(request, partial(_preflight, ctx))
+    admitted = await ctx.use(ExecGate).admit(request, partial(_preflight, ctx))
     if isinstance(admitted, Waiting):
         # `_follow` notifies of every outcome, so the command itself must not.
         run = partial(_start, launch, warnings, ctx, background=True, on_end=None)
-        ctx.use(Gate).later(_follow(admitted, request, run, ctx, settings))
+        ctx.use(ExecGate).later(_follow(admitted, request, run, ctx, settings))
         return _c.say_waiting(admitted, request, "The command")
     command = await _start(launch, warnings, ctx, admitted, background=background, on_end=on_end)
     if background:
@@ -215,7 +222,7 @@ def _warn_ignored(params: Params) -> list[str]:
     return [f"Warning: {names} {why}"] if names else []
 
 
-def _find_target(params: Params, ctx: Context, config: Config, settings: Exec) -> "Target":
+def _find_target(params: Params, ctx: Context, config: Config, settings: Exec) -> "ExecTarget":
     """Where the command runs. Raises if it may not run there."""
     from clawkit.approvals.effective_policy import check_elevated, resolve_host
 
@@ -235,13 +242,13 @@ def _find_target(params: Params, ctx: Context, config: Config, settings: Exec) -
     return target if level != "full" else target._replace(leaves=False)
 
 
-async def _preflight(ctx: Context, scripts: Sequence[Script]) -> None:
+async def _preflight(ctx: Context, scripts: Sequence[ScriptFile]) -> None:
     """Raises `ToolInputError` for a script that cannot work, before anyone is asked about it."""
     if not scripts:
         return
     from clawkit.process.preflight import check, read_script
 
-    read = partial(read_script, workspace=ctx.workspace, may_read=ctx.use(Gate).may_read)
+    read = partial(read_script, workspace=ctx.workspace, may_read=ctx.use(ExecGate).may_read)
     if problem := await check(scripts, read):
         raise ToolInputError(problem)
 
@@ -282,7 +289,7 @@ def _cwd_problem(cwd: str) -> str:
     return "is not a directory" if os.path.exists(cwd) else "does not exist"
 
 
-def _request(params: Params, ctx: Context, launch: Launch, target: "Target") -> Request:
+def _request(params: Params, ctx: Context, launch: Launch, target: "ExecTarget") -> ExecRequest:
     # Shown in the prompt, and approved together with the command.
     has_terminal = launch.size is not None
     modes = {
@@ -291,7 +298,7 @@ def _request(params: Params, ctx: Context, launch: Launch, target: "Target") -> 
         "pty": has_terminal,
         "stdin": has_terminal or (launch.open_input and not launch.detach),
     }
-    return Request(
+    return ExecRequest(
         command=params.command,
         cwd=launch.cwd,
         env=launch.env,
@@ -368,7 +375,7 @@ async def _watch(command: Command, ctx: Context, seconds: float | None) -> Exit 
 
 async def _follow(
     waiting: Waiting,
-    request: Request,
+    request: ExecRequest,
     run: Callable[[Admitted], Awaitable[Command]],
     ctx: Context,
     settings: Exec,

@@ -12,7 +12,16 @@ from clawkit.core.context import Context
 from clawkit.core.result import Result
 from clawkit.core.tool import Tool
 from clawkit.errors import ToolInputError
-from clawkit.fs.protocols import FileSystem, Found, Grep, Hits, Line, Output, Search, read_all
+from clawkit.fs.protocols import (
+    FileHits,
+    FileSystem,
+    Grep,
+    Line,
+    Output,
+    Search,
+    SearchResult,
+    read_all,
+)
 from clawkit.tools._files import check_text, facts_of, fit, incomplete_notes, quote, with_notes
 from clawkit.tools._params import doc, reads_path
 
@@ -87,7 +96,7 @@ async def execute(params: Params, ctx: Context) -> Result:
         ignored=params.ignored,
     )
     found = await ctx.use(Search).grep(query, ctx.permits)
-    page = _Page(ctx, await _mask(found.hits, ctx))
+    page = _HitLines(ctx, await _mask(found.hits, ctx))
     if params.output == "content":
         lines = fit(page.lines(found.hits, has_gaps=query.context > 0), ctx)
         shown = sum(page.matches[: len(lines)])
@@ -106,7 +115,7 @@ async def execute(params: Params, ctx: Context) -> Result:
     return Result.text(with_notes("\n".join(lines), [*_notes(query, found, shown)]), **details)
 
 
-async def _mask(hits: Sequence[Hits], ctx: Context) -> Mapping[str, Sequence[str]]:
+async def _mask(hits: Sequence[FileHits], ctx: Context) -> Mapping[str, Sequence[str]]:
     """Masked lines, by path, of files whose secrets cannot be recognized line by line: `.env`
     files and private keys. Empty if the file could not be read: then every line is masked."""
     from clawkit.fs.encoding import decode_whole
@@ -133,7 +142,7 @@ async def _mask(hits: Sequence[Hits], ctx: Context) -> Mapping[str, Sequence[str
     return masked
 
 
-class _Page:
+class _HitLines:
     """Formats hits as lines; `matches` records which of these are matches, not context."""
 
     def __init__(self, ctx: Context, masked: Mapping[str, Sequence[str]]) -> None:
@@ -142,7 +151,7 @@ class _Page:
         self.matches: list[bool] = []
         self.cut = 0
 
-    def lines(self, hits: Iterable[Hits], *, has_gaps: bool) -> Iterator[str]:
+    def lines(self, hits: Iterable[FileHits], *, has_gaps: bool) -> Iterator[str]:
         for number, each in enumerate(hits):
             path, masked = quote(each.path), self._masked.get(each.path)
             # The first line of another file never continues the previous one.
@@ -170,7 +179,7 @@ class _Page:
         return re.sub(_CONTROL, lambda char: f"\\u{{{ord(char[0]):x}}}", text)
 
 
-def _notes(query: Grep, found: Found, shown: int) -> Iterator[str]:
+def _notes(query: Grep, found: SearchResult, shown: int) -> Iterator[str]:
     what = "matching lines" if query.output == "content" else "files"
     some = f"{shown:,} of {found.total:,} {what}"
     if found.binary:
@@ -193,7 +202,7 @@ def _notes(query: Grep, found: Found, shown: int) -> Iterator[str]:
         yield "ripgrep is not available: the pattern was used as a Python regular expression"
 
 
-def _reason(query: Grep, found: Found) -> str:
+def _reason(query: Grep, found: SearchResult) -> str:
     """Why there may be no matches. Depends only on names, never on the content of files that were
     not searched: otherwise that could be guessed pattern by pattern."""
     searched = found.searched

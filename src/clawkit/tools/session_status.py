@@ -16,7 +16,7 @@ from clawkit.sessions.keys import parse_key
 from clawkit.sessions.protocols import Changes, Session, Sessions, SessionState
 from clawkit.sessions.visibility import Sight
 from clawkit.tools._params import doc
-from clawkit.tools._sessions import DEFAULT_SIGHT, View, with_sight
+from clawkit.tools._sessions import DEFAULT_SIGHT, VisibleSessions, with_sight
 from clawkit.version import __version__
 
 
@@ -33,7 +33,7 @@ class Params(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="ca
 
 
 async def execute(params: Params, ctx: Context, sight: Sight = DEFAULT_SIGHT) -> Result:
-    view = View(ctx, sight)
+    view = VisibleSessions(ctx, sight)
     live, store = view.live, view.store
     session = view.find(params.session_key)
     is_here = session.key == view.here.key

@@ -10,14 +10,14 @@ from clawkit.core.result import Result
 from clawkit.core.tool import Tool
 from clawkit.errors import NotFoundError, ToolInputError
 from clawkit.redact import Redactor
-from clawkit.sessions.protocols import Page, Session, Sessions
+from clawkit.sessions.protocols import MessagePage, Session, Sessions
 from clawkit.sessions.visibility import Sight
 from clawkit.text import one_line
 from clawkit.tools._params import doc
 from clawkit.tools._sessions import (
     DEFAULT_SIGHT,
-    Transcript,
-    View,
+    TranscriptText,
+    VisibleSessions,
     count_fitting,
     reads_sessions,
     room_for,
@@ -41,10 +41,10 @@ class Params(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="ca
 
 
 async def execute(params: Params, ctx: Context, sight: Sight = DEFAULT_SIGHT) -> Result:
-    view = View(ctx, sight)
+    view = VisibleSessions(ctx, sight)
     session = view.find(params.session_key)
     page = _read(params, session, ctx.use(Sessions))
-    transcript = Transcript(ctx.use(Redactor))
+    transcript = TranscriptText(ctx.use(Redactor))
     room = room_for(ctx, MAX_BYTES)
     messages = [_bound(transcript.show(each), room) for each in page.entries]
     # The oldest messages are dropped if not all fit.
@@ -70,11 +70,11 @@ async def execute(params: Params, ctx: Context, sight: Sight = DEFAULT_SIGHT) ->
     return to_result(payload)
 
 
-def _read(params: Params, session: Session, store: Sessions) -> Page:
+def _read(params: Params, session: Session, store: Sessions) -> MessagePage:
     limit, tools = min(params.limit, MAX_MESSAGES), params.include_tools
     if not session.id:
         # The session of this run is not stored.
-        return Page((), 0)
+        return MessagePage((), 0)
     if not params.message_id:
         return store.page(session.id, limit, params.offset, tools=tools)
     if params.offset:

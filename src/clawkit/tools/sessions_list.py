@@ -20,8 +20,8 @@ from clawkit.text import one_line
 from clawkit.tools._params import doc
 from clawkit.tools._sessions import (
     DEFAULT_SIGHT,
-    Transcript,
-    View,
+    TranscriptText,
+    VisibleSessions,
     count_fitting,
     reads_sessions,
     room_for,
@@ -59,14 +59,14 @@ class Params(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="ca
 
 
 async def execute(params: Params, ctx: Context, sight: Sight = DEFAULT_SIGHT) -> Result:
-    view, store = View(ctx, sight), ctx.use(Sessions)
+    view, store = VisibleSessions(ctx, sight), ctx.use(Sessions)
     limit = min(params.limit, MAX_ROWS)
     page = store.listing(
         view.visible, _filter(params, sight.main, ctx.workspace), limit + 1, params.offset
     )
     shown = page[:limit]
     relatives = store.relatives(shown, view.visible)
-    transcript = Transcript(ctx.use(Redactor))
+    transcript = TranscriptText(ctx.use(Redactor))
     rows = [
         _to_row(each, sight.main, params, store, transcript) | _family(each, relatives)
         for each in shown
@@ -117,7 +117,7 @@ def _family(session: Session, relatives: Sequence[Relative]) -> dict[str, Any]:
 
 
 def _to_row(
-    session: Session, main: str, params: Params, store: Sessions, transcript: Transcript
+    session: Session, main: str, params: Params, store: Sessions, transcript: TranscriptText
 ) -> dict[str, Any]:
     key = parse_key(session.key, main)
     row: dict[str, Any] = {
@@ -144,7 +144,7 @@ def _to_row(
     return row
 
 
-def _preview(session: Session, store: Sessions, transcript: Transcript) -> str | None:
+def _preview(session: Session, store: Sessions, transcript: TranscriptText) -> str | None:
     """The last text of the session; None if there are only tool calls."""
     for entry in reversed(store.page(session.id, _LOOK_BACK).entries):
         if isinstance(entry.message, (User, Assistant)):

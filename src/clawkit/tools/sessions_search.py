@@ -8,12 +8,12 @@ import msgspec
 from clawkit.core.context import Context
 from clawkit.core.result import Result
 from clawkit.core.tool import Tool
-from clawkit.sessions.protocols import Hit, Sessions
+from clawkit.sessions.protocols import MessageHit, Sessions
 from clawkit.sessions.visibility import Sight
 from clawkit.tools._params import doc
 from clawkit.tools._sessions import (
     DEFAULT_SIGHT,
-    View,
+    VisibleSessions,
     count_fitting,
     reads_sessions,
     room_for,
@@ -32,7 +32,7 @@ class Params(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 async def execute(params: Params, ctx: Context, sight: Sight = DEFAULT_SIGHT) -> Result:
-    view, store = View(ctx, sight), ctx.use(Sessions)
+    view, store = VisibleSessions(ctx, sight), ctx.use(Sessions)
     limit = min(params.limit, MAX_RESULTS)
     from clawkit.core.tasks import in_thread  # asyncio is not needed to describe a tool
 
@@ -54,7 +54,7 @@ async def execute(params: Params, ctx: Context, sight: Sight = DEFAULT_SIGHT) ->
     return to_result(payload | view.limits())
 
 
-def _to_row(hit: Hit) -> dict[str, Any]:
+def _to_row(hit: MessageHit) -> dict[str, Any]:
     session = hit.session
     row: dict[str, Any] = {
         "sessionKey": session.key,

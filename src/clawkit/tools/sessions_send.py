@@ -15,7 +15,7 @@ from clawkit.sessions.visibility import Sight
 from clawkit.text import one_line
 from clawkit.tools._delegates import NO_AGENT
 from clawkit.tools._params import doc
-from clawkit.tools._sessions import DEFAULT_SIGHT, View, with_sight
+from clawkit.tools._sessions import DEFAULT_SIGHT, VisibleSessions, with_sight
 
 
 class Params(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
@@ -46,7 +46,7 @@ async def execute(params: Params, ctx: Context, sight: Sight = DEFAULT_SIGHT) ->
         raise ToolInputError("sessionKey and label cannot be combined; leave one out")
     messenger = ctx.use(Messenger)
     try:
-        target = _find(params, View(ctx, sight), ctx, messenger)
+        target = _find(params, VisibleSessions(ctx, sight), ctx, messenger)
         sent = await messenger.send(target, params.message, params.timeout_seconds, params.mode)
     except ToolAuthorizationError as error:
         refused = {"status": "forbidden", "deniedReason": error.reason}
@@ -54,7 +54,7 @@ async def execute(params: Params, ctx: Context, sight: Sight = DEFAULT_SIGHT) ->
     return _tell(sent, target)
 
 
-def _find(params: Params, view: View, ctx: Context, messenger: Messenger) -> Session:
+def _find(params: Params, view: VisibleSessions, ctx: Context, messenger: Messenger) -> Session:
     """The recipient. Raises if it does not exist or may not be seen."""
     agent = params.agent_id.strip().lower()
     if params.label:

@@ -12,7 +12,7 @@ from clawkit.core.context import Context, Scope
 from clawkit.core.result import Result
 from clawkit.core.tool import Effect, Tool
 from clawkit.errors import ToolInputError
-from clawkit.sessions.protocols import Plan, Step
+from clawkit.sessions.protocols import Plan, PlannedStep
 from clawkit.text import one_line
 from clawkit.tools._params import doc
 
@@ -34,7 +34,7 @@ class Params(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 async def execute(params: Params, ctx: Context) -> Result:
-    steps = [Step(each.step.strip(), each.status) for each in params.plan]
+    steps = [PlannedStep(each.step.strip(), each.status) for each in params.plan]
     running = [one_line(each.step, _SHOWN) for each in steps if each.status == "in_progress"]
     if wrong := _fault(steps, running, params.explanation):
         raise ToolInputError(wrong)
@@ -49,7 +49,7 @@ async def execute(params: Params, ctx: Context) -> Result:
     )
 
 
-def _fault(steps: Sequence[Step], running: Sequence[str], explanation: str) -> str:
+def _fault(steps: Sequence[PlannedStep], running: Sequence[str], explanation: str) -> str:
     """What is wrong with a plan; empty if it is valid."""
     if len(steps) > MAX_STEPS:
         return f"the plan has {len(steps)} steps, more than {MAX_STEPS}; make larger ones"

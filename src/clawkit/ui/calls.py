@@ -7,7 +7,7 @@ from typing import Any
 
 from clawkit.core.approval import FINAL
 from clawkit.text import human_size, human_time, one_line
-from clawkit.ui.paint import Paint, Row, Style
+from clawkit.ui.paint import Paint, PaintedRow, Style
 
 MAX_DIFF = 24
 MAX_TAIL = 4
@@ -82,7 +82,7 @@ def has_failed(event: Mapping[str, Any]) -> bool:
     return bool(event.get("isError")) or reason != "exit" or (isinstance(code, int) and code != 0)
 
 
-def more_of(event: Mapping[str, Any], paint: Paint, params: Any = None) -> Iterator[Row]:
+def more_of(event: Mapping[str, Any], paint: Paint, params: Any = None) -> Iterator[PaintedRow]:
     """What is shown below a call: a diff, a plan, the end of its output, or a new file's start."""
     details = _details(event)
     if isinstance(details.get("diff"), str):
@@ -95,35 +95,37 @@ def more_of(event: Mapping[str, Any], paint: Paint, params: Any = None) -> Itera
         content, lines = params.get("content"), details.get("lines")
         if isinstance(content, str) and isinstance(lines, int):
             shown = content.split("\n")[: min(lines, MAX_NEW)]
-            yield from (Row(f"  +{_row(line)}", "good") for line in shown)
+            yield from (PaintedRow(f"  +{_row(line)}", "good") for line in shown)
             if lines > len(shown):
-                yield Row(f"  {paint.glyphs.more} {count_lines(lines - len(shown))} more", "dim")
+                yield PaintedRow(
+                    f"  {paint.glyphs.more} {count_lines(lines - len(shown))} more", "dim"
+                )
 
 
-def diff_rows(diff: str, paint: Paint, most: int = MAX_DIFF) -> Iterator[Row]:
+def diff_rows(diff: str, paint: Paint, most: int = MAX_DIFF) -> Iterator[PaintedRow]:
     lines = diff.rstrip("\n").split("\n") if diff.strip() else []
     styles: dict[str, Style] = {"+": "good", "-": "error", "@": "accent"}
     for line in lines[:most]:
-        yield Row(f"  {_row(line)}", styles.get(line[:1], "dim"))
+        yield PaintedRow(f"  {_row(line)}", styles.get(line[:1], "dim"))
     if len(lines) > most:
-        yield Row(f"  {paint.glyphs.more} {len(lines) - most} more lines", "dim")
+        yield PaintedRow(f"  {paint.glyphs.more} {len(lines) - most} more lines", "dim")
 
 
-def plan_rows(plan: Sequence[Any], paint: Paint) -> Iterator[Row]:
+def plan_rows(plan: Sequence[Any], paint: Paint) -> Iterator[PaintedRow]:
     styles: dict[str, Style] = {"completed": "dim", "in_progress": "bold"}
     for each in plan:
         if isinstance(each, Mapping):
             status, step = str(each.get("status")), str(each.get("step", ""))
             mark = paint.glyphs.steps.get(status, paint.glyphs.steps["pending"])
-            yield Row(f"  {mark} {one_line(step, 200)}", styles.get(status, ""))
+            yield PaintedRow(f"  {mark} {one_line(step, 200)}", styles.get(status, ""))
 
 
-def tail_rows(output: str, paint: Paint, most: int = MAX_TAIL) -> Iterator[Row]:
+def tail_rows(output: str, paint: Paint, most: int = MAX_TAIL) -> Iterator[PaintedRow]:
     lines = output[-8_000:].rstrip().split("\n") if output.strip() else []
     if len(lines) > most:
-        yield Row(f"  {paint.glyphs.more}", "dim")
+        yield PaintedRow(f"  {paint.glyphs.more}", "dim")
     for line in lines[-most:]:
-        yield Row(f"  {_row(line)}", "dim")
+        yield PaintedRow(f"  {_row(line)}", "dim")
 
 
 def head_lines(text: str, paint: Paint, most: int = MAX_HEAD) -> list[str]:

@@ -22,11 +22,11 @@ from clawkit.services import Services
 from clawkit.sessions.protocols import Plan
 from clawkit.sessions.subagent_protocols import now_ms
 from clawkit.text import human_time, nearest, one_line
-from clawkit.ui.paint import Row
+from clawkit.ui.paint import PaintedRow
 from clawkit.ui.session import ChatSession
 
 if TYPE_CHECKING:
-    from clawkit.approvals.broker import PendingStore, Stored
+    from clawkit.approvals.broker import PendingStore, StoredQuestion
 
 Words = Iterable[tuple[str, str]]
 """Words that can be typed next, each with a short description."""
@@ -55,7 +55,7 @@ _ANSWERS = {
 _HOW_TO_ANSWER = "type /approve ID allow, /approve ID always or /approve ID deny"
 
 
-class Command(NamedTuple):
+class ChatCommand(NamedTuple):
     name: str
     usage: str
     help: str
@@ -65,7 +65,7 @@ class Command(NamedTuple):
     words: Callable[[ChatSession], Words]
 
 
-COMMANDS: dict[str, Command] = {}
+COMMANDS: dict[str, ChatCommand] = {}
 
 
 def _command(
@@ -80,7 +80,7 @@ def _command(
 
     def add(run: Run) -> Run:
         follow = words or (lambda _chat: ((each, "") for each in choices))
-        COMMANDS[name] = Command(name, usage, help, run, is_alone, follow)
+        COMMANDS[name] = ChatCommand(name, usage, help, run, is_alone, follow)
         return run
 
     return add
@@ -147,7 +147,7 @@ async def _help(chat: ChatSession, _rest: str) -> None:
         ("//…", "send a message that starts with a slash"),
     ]
     width = max(len(typed) for typed, _ in listed) + 1
-    chat.rows([Row(f"{typed:<{width}} {about}", "", width + 1) for typed, about in listed])
+    chat.rows([PaintedRow(f"{typed:<{width}} {about}", "", width + 1) for typed, about in listed])
 
 
 def _model_words(chat: ChatSession) -> Words:
@@ -173,14 +173,16 @@ async def _model(chat: ChatSession, rest: str) -> None:
     entries = chat.agent.models.catalog.list()
     usable = [each for each in entries if each.has_credential and not each.problem]
     shown = entries if rest else usable
-    rows = [Row(f"{'>' if now == OPERATOR else ' '} {OPERATOR}  offline, for trying tools")]
+    rows = [PaintedRow(f"{'>' if now == OPERATOR else ' '} {OPERATOR}  offline, for trying tools")]
     for each in shown:
         mark = ">" if each.ref == now else " "
         names = f" ({', '.join(each.aliases)})" if each.aliases else ""
         why = "" if each.has_credential else "no key"
         facts = (f"{each.facts.window:,} tokens", why, one_line(each.problem, 120))
         style: Any = "bold" if mark == ">" else "dim" if why or each.problem else ""
-        rows.append(Row(f"{mark} {each.ref}{names}  {', '.join(filter(None, facts))}", style))
+        rows.append(
+            PaintedRow(f"{mark} {each.ref}{names}  {', '.join(filter(None, facts))}", style)
+        )
     chat.rows(rows)
     hidden = len(entries) - len(shown)
     more = f" /model all also lists {hidden} that cannot be used." if hidden else ""
@@ -266,18 +268,18 @@ async def _later(chat: ChatSession, _rest: str) -> None:
 @_command("tools", "list the tools in force, and why others were removed")
 async def _tools(chat: ChatSession, _rest: str) -> None:
     assembly = chat.agent.kit.assembly
-    rows = [Row(f"{len(assembly.tools)} in force", "bold")]
+    rows = [PaintedRow(f"{len(assembly.tools)} in force", "bold")]
     for name, tool in assembly.tools.items():
         about = CATALOG[name].description if name in CATALOG else tool.description
-        rows.append(Row(f"  {tool.name:<18} {one_line(about, 100)}", "", _COLUMN))
+        rows.append(PaintedRow(f"  {tool.name:<18} {one_line(about, 100)}", "", _COLUMN))
     removed = [name for name in assembly.refused if name in CATALOG and CATALOG[name].available]
     if removed:
-        rows.append(Row(f"{len(removed)} removed", "bold"))
+        rows.append(PaintedRow(f"{len(removed)} removed", "bold"))
     for name in removed:
         cause = assembly.decision.verdicts[name].removed_by
         why = one_line(cause.why if cause else "", 200)
-        rows.append(Row(f"  {name:<18} {why}", "warning", _COLUMN))
-    chat.rows([*rows, Row("/policy TOOL explains why.", "dim")])
+        rows.append(PaintedRow(f"  {name:<18} {why}", "warning", _COLUMN))
+    chat.rows([*rows, PaintedRow("/policy TOOL explains why.", "dim")])
 
 
 def _tool_words(chat: ChatSession) -> Words:
@@ -296,18 +298,20 @@ async def _policy(chat: ChatSession, rest: str) -> None:
     for name in names:
         verdict = assembly.decision.verdicts[name]
         if name in assembly.tools:
-            rows = [Row(f"{name} ({assembly.sources[name]}): in force", "good")]
+            rows = [PaintedRow(f"{name} ({assembly.sources[name]}): in force", "good")]
         elif verdict.kept:
-            rows = [Row(f"{name}: allowed, but not available in this build", "warning")]
+            rows = [PaintedRow(f"{name}: allowed, but not available in this build", "warning")]
         else:
-            rows = [Row(f"{name} ({assembly.sources[name]}): removed", "error")]
+            rows = [PaintedRow(f"{name} ({assembly.sources[name]}): removed", "error")]
         for step in verdict.traces:
             mark = "keeps  " if step.effect == "allow" else "removes"
-            rows.append(Row(f"  step {step.number:>2} {mark} {step.step}: {step.why}"))
+            rows.append(PaintedRow(f"  step {step.number:>2} {mark} {step.step}: {step.why}"))
         if not verdict.traces:
-            rows.append(Row("  no step restricts it", "dim"))
+            rows.append(PaintedRow("  no step restricts it", "dim"))
         rules = [each for each in assembly.rules if each.tools.find(name) is not None]
-        chat.rows([*rows, *(Row(f"  tools.rules[{rule.number}]: {rule.effect}") for rule in rules)])
+        chat.rows(
+            [*rows, *(PaintedRow(f"  tools.rules[{rule.number}]: {rule.effect}") for rule in rules)]
+        )
 
 
 def _exec_words(_chat: ChatSession) -> Words:
@@ -378,7 +382,9 @@ async def _approve(chat: ChatSession, rest: str) -> None:
             _check_person()
             _answer(chat, store, pending, rest)
         elif pending:
-            chat.rows([Row(f"{one.slug}  {one_line(one.question.title, 200)}") for one in pending])
+            chat.rows(
+                [PaintedRow(f"{one.slug}  {one_line(one.question.title, 200)}") for one in pending]
+            )
             chat.say(f"To answer one, {_HOW_TO_ANSWER}", "dim")
         else:
             chat.say("There are no pending approvals.")
@@ -386,12 +392,14 @@ async def _approve(chat: ChatSession, rest: str) -> None:
         store.close()
 
 
-def _pending(store: PendingStore) -> list[Stored]:
+def _pending(store: PendingStore) -> list[StoredQuestion]:
     # Without the file, nothing has been asked yet; opening the store would create it.
     return store.pending(now_ms()) if os.path.lexists(store.path) else []
 
 
-def _answer(chat: ChatSession, store: PendingStore, pending: list[Stored], rest: str) -> None:
+def _answer(
+    chat: ChatSession, store: PendingStore, pending: list[StoredQuestion], rest: str
+) -> None:
     """`rest` is the id (optional if only one request is pending), the answer, and a reason."""
     from clawkit.approvals.broker import Broker
 
@@ -451,7 +459,9 @@ async def _status(chat: ChatSession, _rest: str) -> None:
         "tools": f"{len(agent.kit.tools)} in force",
         "waiting": f"{queued} messages" if (queued := chat.agent.turns.queued) else "nothing",
     }
-    chat.rows([Row(f"{name:<10} {one_line(text, 300)}", "", 11) for name, text in facts.items()])
+    chat.rows(
+        [PaintedRow(f"{name:<10} {one_line(text, 300)}", "", 11) for name, text in facts.items()]
+    )
 
 
 def _spent(chat: ChatSession) -> str:

@@ -18,7 +18,7 @@ from clawkit.errors import ClawkitError
 from clawkit.line_reader import LineReader
 from clawkit.text import printable
 from clawkit.ui import commands
-from clawkit.ui.paint import Paint, Row, Style, describe_image
+from clawkit.ui.paint import Paint, PaintedRow, Style, describe_image
 from clawkit.ui.session import ChatSession, SessionOpener
 
 MAX_LINE = 4 * 1024 * 1024
@@ -83,7 +83,7 @@ class LineChat(ChatSession):
         self.rows(list(self.greeting()), err=True)
         if self._is_interactive:
             await self.look()
-            self.rows([Row(self.describe_commands(), "dim")], err=True)
+            self.rows([PaintedRow(self.describe_commands(), "dim")], err=True)
         for path in pictures:
             self.images.append(await self.agent.attach(path))
         if message:
@@ -158,7 +158,7 @@ class LineChat(ChatSession):
         except ClawkitError as error:
             click.echo(f"clawkit: {printable(str(error))}", err=True)
 
-    def rows(self, rows: Sequence[Row], *, err: bool = False) -> None:
+    def rows(self, rows: Sequence[PaintedRow], *, err: bool = False) -> None:
         for row in rows:
             text = printable(row.text) if sys.stdout.isatty() else row.text
             click.secho(text, fg=_COLOURS.get(row.style), err=err)

@@ -26,7 +26,7 @@ MAX_BYTES = 2 * 1024 * 1024
 _MAX_ENTRY = 64 * 1024
 
 
-class Source(Protocol):
+class CompletionSource(Protocol):
     def words_after(self, name: str) -> Words:
         """Completions after a command; without a name, the commands themselves."""
         ...
@@ -38,7 +38,7 @@ class Source(Protocol):
 class LineCompleter(Completer):
     """Completes the line before the cursor, once it has a source."""
 
-    source: Source | None = None
+    source: CompletionSource | None = None
 
     def get_completions(
         self, document: Document, complete_event: CompleteEvent

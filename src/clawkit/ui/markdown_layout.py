@@ -23,7 +23,7 @@ MAX_CELLS = 2_000
 def lay_out(text: str, console: Console, width: int) -> list[list[Segment]]:
     options = console.options.update(width=width)
     try:
-        return console.render_lines(_Page(_parse(text)), options, pad=False)
+        return console.render_lines(_LayoutPage(_parse(text)), options, pad=False)
     except RENDER_ERRORS:
         return console.render_lines(Text(text), options, pad=False)
 
@@ -67,7 +67,7 @@ class _Code(CodeBlock):
         )
 
 
-class _Page(Markdown):
+class _LayoutPage(Markdown):
     elements = {  # noqa: RUF012
         **Markdown.elements,
         "heading_open": _Heading,

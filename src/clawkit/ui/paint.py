@@ -65,7 +65,7 @@ _CHUNK = 4096
 _PNG = b"\x89PNG\r\n\x1a\n"
 
 
-class Row(NamedTuple):
+class PaintedRow(NamedTuple):
     text: str
     style: Style = ""
     column: int = 0
@@ -144,7 +144,7 @@ class Paint:
         return str(plain.render(text, color_system=self._console._color_system))
 
 
-def fold_rows(rows: Iterable[Row], paint: Paint, columns: int) -> Iterator[str]:
+def fold_rows(rows: Iterable[PaintedRow], paint: Paint, columns: int) -> Iterator[str]:
     for row in rows:
         for line in printable(row.text.replace("\r\n", "\n")).split("\n"):
             for part in fold_line(line, columns, row.column):
@@ -159,8 +159,8 @@ def fold_line(line: str, columns: int, column: int = 0) -> Iterator[str]:
     return (part.rstrip(" ") for part in wrap(line, width, "", " " * rest))
 
 
-def fold_parts(parts: Iterable[Row], paint: Paint, columns: int) -> Iterator[str]:
-    shown = [Row(printable(part.text, ""), part.style) for part in parts if part.text]
+def fold_parts(parts: Iterable[PaintedRow], paint: Paint, columns: int) -> Iterator[str]:
+    shown = [PaintedRow(printable(part.text, ""), part.style) for part in parts if part.text]
     styles: list[Style] = [part.style for part in shown for _ in f"{part.text} "]
     rest, at = "", 0
     for row in wrap(" ".join(part.text for part in shown), max(columns, MIN_WIDTH), "", "  "):

@@ -47,7 +47,7 @@ from prompt_toolkit.widgets import SearchToolbar
 from clawkit.core.tasks import in_thread
 from clawkit.ui.line_input import InputHistory, LineCompleter, history_file
 from clawkit.ui.paint import RENDER_ERRORS, Paint
-from clawkit.ui.questions import Asked, Questions, by_key
+from clawkit.ui.questions import AskedQuestion, Questions, by_key
 
 if TYPE_CHECKING:
     from clawkit.ui.session import SessionOpener
@@ -179,7 +179,7 @@ class InputHandler:
         return "starting"
 
 
-class _Output(Vt100_Output):
+class _BufferedOutput(Vt100_Output):
     """Can hold back output, so that a change of the screen is a single write."""
 
     is_held = False
@@ -215,7 +215,7 @@ class Prompt:
         self.questions = Questions(
             self._show_question, lambda: self.columns, self._asked_changed, self.type_on
         )
-        self._output: Any = _Output.from_pty(stdout, term=os.environ.get("TERM"))
+        self._output: Any = _BufferedOutput.from_pty(stdout, term=os.environ.get("TERM"))
         # No cursor position requests: on a slow terminal the replies would end up in the input.
         self._output.enable_cpr = False
         self.question_window = Window(
@@ -237,7 +237,7 @@ class Prompt:
         # Esc is a key by itself, and also the start of escape sequences.
         self.app.ttimeoutlen, self.app.timeoutlen = 0.05, 0.2
         self.app.after_render += self._release
-        self._asked_before: Asked | None = None
+        self._asked_before: AskedQuestion | None = None
         self._is_line_new = False
         """Whether the whole line was typed after the last question."""
         self._drawn: tuple[int, AnyFormattedText] = (-1, "")
@@ -353,7 +353,7 @@ class Prompt:
         found.append(("class:hint", self._hint(asked, has_keys)))
         return found
 
-    def _hint(self, asked: Asked, has_keys: bool) -> str:
+    def _hint(self, asked: AskedQuestion, has_keys: bool) -> str:
         if has_keys and asked.confirms:
             return f"  Enter: {asked.confirms.words}. Any other key cancels."
         if has_keys and asked.is_ready:

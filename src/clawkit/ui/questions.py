@@ -39,7 +39,7 @@ PASTE_S = 0.04
 """Two keys within this time were pasted, not typed."""
 
 
-class Choice(NamedTuple):
+class PromptChoice(NamedTuple):
     key: str
     words: str
     answer: Answer | None
@@ -52,31 +52,31 @@ class Choice(NamedTuple):
         return self.answer is not None and self.answer.extent is not None
 
 
-def choices_for(request: Question) -> Iterator[Choice]:
-    yield Choice("y", "allow once", Answer("allow", by=BY), "Allowed once.")
+def choices_for(request: Question) -> Iterator[PromptChoice]:
+    yield PromptChoice("y", "allow once", Answer("allow", by=BY), "Allowed once.")
     if len(request.stored) < len(request.lasting):
         words = next(each.words for each in request.lasting if each.extent == "session")
         answer = Answer("allow", extent="session", by=BY)
-        yield Choice("s", f"allow {words}", answer, f"Allowed: {words}.")
+        yield PromptChoice("s", f"allow {words}", answer, f"Allowed: {words}.")
     for number, each in enumerate(request.stored):
         extent = cast("StoredExtent", each.extent)
         words = _WORDS.get(extent, each.words)
-        yield Choice(
+        yield PromptChoice(
             # The first is the narrowest.
             _KEYS[extent] if number else "a",
             f"always allow {words}",
             Answer("allow", extent=extent, by=BY),
             f"Allowed from now on: {words}.",
         )
-    yield Choice("n", "deny", NO, "Denied.")
-    yield Choice("r", "deny, and tell the model why", None, "")
+    yield PromptChoice("n", "deny", NO, "Denied.")
+    yield PromptChoice("r", "deny, and tell the model why", None, "")
 
 
-def by_key(among: Sequence[Choice], key: str) -> Choice | None:
+def by_key(among: Sequence[PromptChoice], key: str) -> PromptChoice | None:
     return next((each for each in among if each.key == key), None)
 
 
-def deny_at(among: Sequence[Choice]) -> int:
+def deny_at(among: Sequence[PromptChoice]) -> int:
     return next(number for number, each in enumerate(among) if each.key == "n")
 
 
@@ -89,8 +89,8 @@ def show_question(request: Question, width: int, *, is_own: bool = False) -> lis
 
 
 @dataclass
-class Asked:
-    choices: list[Choice]
+class AskedQuestion:
+    choices: list[PromptChoice]
     until: str
     answer: asyncio.Future[Answer]
     at: int
@@ -101,11 +101,11 @@ class Asked:
     last_s: float = 0.0
     typed: str = ""
     """Letters typed so far, which may turn out to start a message."""
-    pending: Choice | None = None
+    pending: PromptChoice | None = None
     settling: asyncio.TimerHandle | None = field(default=None, repr=False)
 
     @property
-    def confirms(self) -> Choice | None:
+    def confirms(self) -> PromptChoice | None:
         """The lasting answer that needs Enter to confirm it."""
         return self.pending if self.pending and self.pending.lasts else None
 
@@ -121,7 +121,7 @@ class Questions:
         spill: Callable[[str], None],
     ) -> None:
         """`changed` is called for a new question; `spill` gets text that is not an answer."""
-        self.current: Asked | None = None
+        self.current: AskedQuestion | None = None
         self._show = show
         self._columns = columns
         self._changed = changed
@@ -148,7 +148,7 @@ class Questions:
             is_own = (request.agent, request.session) == (scope.agent, scope.session)
             self._show(show_question(request, self._columns(), is_own=is_own), "")
             until = human_time(min(request.timeout_s, MAX_WAIT_S))
-            asked = Asked(among, until, loop.create_future(), deny_at(among))
+            asked = AskedQuestion(among, until, loop.create_future(), deny_at(among))
             self.current = asked
             self._changed()
             loop.call_later(GUARD_S, self._arm, asked)
@@ -163,7 +163,7 @@ class Questions:
             self._show([f"  {asked.done}"], "good" if answer.verdict == "allow" else "warning")
             return answer
 
-    def _arm(self, asked: Asked) -> None:
+    def _arm(self, asked: AskedQuestion) -> None:
         asked.is_ready = True
         if self.current is asked:
             self._changed()
@@ -205,7 +205,7 @@ class Questions:
             self._take_letter(asked, key, gap)
         self._changed()
 
-    def _take_letter(self, asked: Asked, key: str, gap: float) -> None:
+    def _take_letter(self, asked: AskedQuestion, key: str, gap: float) -> None:
         chosen = by_key(asked.choices, key.lower())
         goes_on = gap < SETTLE_S and asked.typed.strip(key) != ""
         if chosen is None or goes_on:
@@ -220,12 +220,12 @@ class Questions:
             loop = asyncio.get_running_loop()
             asked.settling = loop.call_later(SETTLE_S, self._settle, asked, chosen)
 
-    def _settle(self, asked: Asked, chosen: Choice) -> None:
+    def _settle(self, asked: AskedQuestion, chosen: PromptChoice) -> None:
         asked.settling = asked.pending = None
         self._choose(asked, chosen)
         self._changed()
 
-    def _choose(self, asked: Asked, chosen: Choice) -> None:
+    def _choose(self, asked: AskedQuestion, chosen: PromptChoice) -> None:
         if chosen.answer is None:
             asked.wants_reason = True
         elif not asked.answer.done():

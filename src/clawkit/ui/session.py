@@ -23,7 +23,7 @@ from clawkit.core.catalog import canonical
 from clawkit.core.result import Result
 from clawkit.core.tasks import in_thread
 from clawkit.models.operator import read_line
-from clawkit.ui.paint import Row, Style
+from clawkit.ui.paint import PaintedRow, Style
 from clawkit.ui.questions import BY
 
 if TYPE_CHECKING:
@@ -101,14 +101,14 @@ class ChatSession(ABC):
 
     def say(self, text: str, style: Style = "") -> None:
         """Print a message; unprintable characters are escaped, line breaks are kept."""
-        self.rows([Row(text, style)])
+        self.rows([PaintedRow(text, style)])
 
     @abstractmethod
     def hear_results(self) -> None:
         """Have the model read the results of sub-agents as soon as it is idle."""
 
     @abstractmethod
-    def rows(self, rows: Sequence[Row]) -> None: ...
+    def rows(self, rows: Sequence[PaintedRow]) -> None: ...
     @abstractmethod
     def show_call(self, event: Mapping[str, Any]) -> None:
         """Show an event of a call that the person typed."""
@@ -190,15 +190,15 @@ class ChatSession(ABC):
         self.opener.ending(self.agent)
         await self.agent.close()
 
-    def greeting(self) -> Iterable[Row]:
+    def greeting(self) -> Iterable[PaintedRow]:
         agent = self.agent
         session = agent.session
         where = f"session {session.name}" if session else "nothing is saved"
         place = abbreviate_home(agent.kit.workspace)
-        yield Row(f"{agent.conversation.model.ref}, {where}, in {place}", "dim")
-        yield Row("/help shows what you can type.", "dim")
+        yield PaintedRow(f"{agent.conversation.model.ref}, {where}, in {place}", "dim")
+        yield PaintedRow("/help shows what you can type.", "dim")
         if self.is_operator:
-            yield Row(
+            yield PaintedRow(
                 "This is the built-in operator, not a language model. To use a real one, type "
                 "`clawkit onboard`, or set a key such as ANTHROPIC_API_KEY or OPENAI_API_KEY.",
                 "warning",

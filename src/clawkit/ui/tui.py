@@ -15,7 +15,7 @@ from clawkit.errors import ClawkitError
 from clawkit.sessions.subagent_protocols import now_ms
 from clawkit.text import cut_start, human_time, one_line
 from clawkit.ui import calls, commands
-from clawkit.ui.paint import Row, find_protocol
+from clawkit.ui.paint import PaintedRow, find_protocol
 from clawkit.ui.prompt import InputHandler, Prompt
 from clawkit.ui.session import ChatSession, SessionOpener, TypedCallApprover
 from clawkit.ui.turn_display import TurnDisplay
@@ -258,7 +258,7 @@ class TuiChat(ChatSession, InputHandler):
 
     # Showing
 
-    def rows(self, rows: Sequence[Row]) -> None:
+    def rows(self, rows: Sequence[PaintedRow]) -> None:
         self.display.rows("note", list(rows))
 
     def show_call(self, event: Mapping[str, Any]) -> None:
@@ -276,8 +276,8 @@ class TuiChat(ChatSession, InputHandler):
         if not result.is_error or "\n" in text.strip():
             is_running = result.details.get("status") == "running"
             shown = cut_start(text, _MAX_OUTPUT) or ("" if is_running else "(no output)")
-            notes = (Row(each, "dim") for each in calls.end_notes(result.details))
-            self.display.rows("text", [*([Row(shown)] if shown else []), *notes])
+            notes = (PaintedRow(each, "dim") for each in calls.end_notes(result.details))
+            self.display.rows("text", [*([PaintedRow(shown)] if shown else []), *notes])
 
     def show_image(self, image: Image) -> None:
         self.display.show_image(image)

@@ -15,7 +15,7 @@ from clawkit.text import human_time, one_line
 from clawkit.ui import calls
 from clawkit.ui import paint as painting
 from clawkit.ui.markdown import Blocks
-from clawkit.ui.paint import Paint, Row, Style
+from clawkit.ui.paint import Paint, PaintedRow, Style
 
 _CODES = re.compile(r"\x1b\[[0-9;]*m")
 
@@ -28,7 +28,7 @@ _MAX_LAID_OUT = 2_000
 """A longer open block is shown as plain text, because it is formatted again as it grows."""
 
 
-class Screen(Protocol):
+class ScreenOutput(Protocol):
     """The terminal: prints finished lines, and redraws the live area on `refresh`."""
 
     @property
@@ -38,7 +38,7 @@ class Screen(Protocol):
 
 
 @dataclass
-class Answer:
+class AnswerText:
     blocks: Blocks = field(default_factory=Blocks)
     is_streamed: bool = False
     is_shown: bool = False
@@ -52,7 +52,7 @@ class Answer:
 
 
 @dataclass
-class Running:
+class RunningCall:
     tool: str
     words: str
     since: float
@@ -74,7 +74,7 @@ def _tail(text: str, columns: int) -> list[str]:
 class TurnDisplay:
     def __init__(
         self,
-        screen: Screen,
+        screen: ScreenOutput,
         paint: Paint,
         *,
         protocol: painting.ImageProtocol | None = None,
@@ -86,8 +86,8 @@ class TurnDisplay:
         self._protocol = protocol
         self._clock = clock
         self._last: Kind | None = None
-        self.answer = Answer()
-        self.running: dict[str, Running] = {}
+        self.answer = AnswerText()
+        self.running: dict[str, RunningCall] = {}
         self._asked: dict[str, Any] = {}
         """Parameters of the calls in the last answer; a refused call never starts."""
         self._background: dict[str, str] = {}
@@ -106,7 +106,7 @@ class TurnDisplay:
         match event:
             case events.TurnStarted(model=model):
                 self.began, self.is_plain = self._clock(), model == _PLAIN_MODEL
-                self.answer, self.running, self._asked = Answer(), {}, {}
+                self.answer, self.running, self._asked = AnswerText(), {}, {}
                 self._held_back, self.is_stopping = [], False
             case events.Requested(model=model):
                 self._model, self._held_back = model, []
@@ -129,7 +129,7 @@ class TurnDisplay:
                 if not self.answer.is_streamed:
                     self._show_blocks(self.answer.blocks.feed(message.text))
                 self._end_text()
-                self.answer = Answer()
+                self.answer = AnswerText()
                 self._asked = {each.id: each.arguments for each in message.calls}
             case events.Voided():
                 self._void(event)
@@ -170,7 +170,9 @@ class TurnDisplay:
         if not rest.strip():
             return ()
         if self.is_plain or len(rest) > _MAX_LAID_OUT:
-            return painting.fold_rows([Row(rest[-_MAX_LAID_OUT:].strip("\n"))], self.paint, columns)
+            return painting.fold_rows(
+                [PaintedRow(rest[-_MAX_LAID_OUT:].strip("\n"))], self.paint, columns
+            )
         # Cached: the spinner redraws more often than text arrives.
         if answer.laid_out[:2] != (rest, columns):
             answer.laid_out = (rest, columns, self.paint.markdown(rest, columns))
@@ -196,13 +198,13 @@ class TurnDisplay:
         self._last = kind
         self._screen.print(f"{gap}{text}\n")
 
-    def rows(self, kind: Kind, rows: list[Row]) -> None:
+    def rows(self, kind: Kind, rows: list[PaintedRow]) -> None:
         """Print rows, wrapped at word boundaries."""
         if rows:
             self.emit(kind, "\n".join(painting.fold_rows(rows, self.paint, self._screen.columns)))
 
     def note(self, text: str, style: Style = "dim") -> None:
-        self.rows("note", [Row(f"{self.paint.glyphs.note} {one_line(text, 500)}", style)])
+        self.rows("note", [PaintedRow(f"{self.paint.glyphs.note} {one_line(text, 500)}", style)])
 
     def show_said(self, message: User) -> None:
         if message.source is not None:
@@ -219,7 +221,9 @@ class TurnDisplay:
         """Show what was typed; of a long text, only the start."""
         lines = [*(calls.head_lines(text, self.paint) if text else ()), *pictures] or [""]
         mark = f"{self.paint.glyphs.prompt} "
-        rows = [Row(f"{'  ' if at else mark}{line}", style, 2) for at, line in enumerate(lines)]
+        rows = [
+            PaintedRow(f"{'  ' if at else mark}{line}", style, 2) for at, line in enumerate(lines)
+        ]
         self.rows("said", rows)
 
     def show_text(self, text: str) -> None:
@@ -227,7 +231,7 @@ class TurnDisplay:
             columns = self._screen.columns
             if self.is_plain:
                 rows: Iterable[str] = painting.fold_rows(
-                    [Row(text.strip("\n"))], self.paint, columns
+                    [PaintedRow(text.strip("\n"))], self.paint, columns
                 )
             else:
                 rows = self.paint.markdown(text, columns).split("\n")
@@ -259,7 +263,7 @@ class TurnDisplay:
         took = calls.since(self._clock() - self.answer.thinking_since)
         self.answer.thought, self.answer.thinking_since = [], 0.0
         if self.show_thinking:
-            self.rows("text", [Row(text, "dim")])
+            self.rows("text", [PaintedRow(text, "dim")])
         else:
             start = f"thought {took}: " if took else "thought: "
             self.note(start + one_line(text, _THOUGHT))
@@ -269,7 +273,7 @@ class TurnDisplay:
         wait = f" in {human_time(event.wait_s)}" if event.wait_s >= 1 else ""
         void = "the text above is void; " if self.answer.is_shown else ""
         again = " again" if event.model == self._model else ""
-        self.answer, self._model = Answer(), event.model
+        self.answer, self._model = AnswerText(), event.model
         self.note(f"{event.reason}; {void}asking {event.model}{again}{wait}", "warning")
 
     def show_call(self, event: Mapping[str, Any]) -> None:
@@ -277,7 +281,9 @@ class TurnDisplay:
         kind = event.get("type")
         if kind == "start":
             params = event.get("params")
-            self.running[call_id] = Running(tool, summarize_params(params), self._clock(), params)
+            self.running[call_id] = RunningCall(
+                tool, summarize_params(params), self._clock(), params
+            )
         elif kind == "update" and call_id in self.running:
             self.running[call_id].size, self.running[call_id].tail = calls.progress(event)
         elif kind == "end":
@@ -292,7 +298,7 @@ class TurnDisplay:
         text = calls.text_of(event)
         if not how:
             lines = (text.strip() or tool).replace("\n", "\n  ")
-            self.rows("note", [Row(f"{self.paint.glyphs.note} {lines}", "dim")])
+            self.rows("note", [PaintedRow(f"{self.paint.glyphs.note} {lines}", "dim")])
             return
         words = self._background.pop(call_id, "")
         took = calls.since(calls.duration_s(event) or 0.0)
@@ -325,16 +331,16 @@ class TurnDisplay:
         tool: str,
         words: str,
         facts: Iterable[str],
-        more: Iterable[Row] = (),
+        more: Iterable[PaintedRow] = (),
         *,
         failed: bool,
     ) -> None:
         glyphs, columns = self.paint.glyphs, self._screen.columns
         line = (
-            Row(glyphs.no, "error") if failed else Row(glyphs.yes, "good"),
-            Row(tool, "bold"),
-            Row(one_line(words, MAX_CHARS)),
-            Row("  ".join(filter(None, facts)), "warning" if failed else "dim"),
+            PaintedRow(glyphs.no, "error") if failed else PaintedRow(glyphs.yes, "good"),
+            PaintedRow(tool, "bold"),
+            PaintedRow(one_line(words, MAX_CHARS)),
+            PaintedRow("  ".join(filter(None, facts)), "warning" if failed else "dim"),
         )
         rows = (
             *painting.fold_parts(line, self.paint, columns),
@@ -360,7 +366,7 @@ class TurnDisplay:
     def _end(self, event: events.TurnEnded) -> None:
         self._end_text()
         self.end_running()
-        self.answer, self.began = Answer(), None
+        self.answer, self.began = AnswerText(), None
         for each in self._held_back:
             self.note(each, "warning")
         if event.how == "aborted":

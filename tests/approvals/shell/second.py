@@ -17,11 +17,11 @@ from typing import Any, NamedTuple
 import pytest
 
 from clawkit.approvals.shell_words import (
-    Chain,
+    BraceGroup,
     Command,
+    CommandChain,
     CommandList,
     For,
-    Group,
     If,
     Pipeline,
     Redirect,
@@ -150,7 +150,7 @@ def _run_command(command: Command, values: Values, calls: Calls) -> bool:
         case Simple():
             _run_simple(command, values, calls)
             return True
-        case Group(body):
+        case BraceGroup(body):
             return _run_script(body, values, calls)
         case If(branches, otherwise):
             for condition, body in branches:
@@ -320,7 +320,7 @@ def _redirect(redirect: Any, data: bytes) -> Any:
     return [operator, fd, _word(redirect["Word"], data)]
 
 
-def _from_chain(chain: Chain, text: str) -> Any:
+def _from_chain(chain: CommandChain, text: str) -> Any:
     result = _from_pipeline(chain.first, text)
     for operator, pipeline in chain.rest:
         result = [[operator, result, _from_pipeline(pipeline, text)], [], False]
@@ -351,9 +351,9 @@ def _from_command(command: Command, text: str) -> Any:
         case Simple(assignments, given):
             assigned = [[each.name, _from_word(each.value, text)] for each in assignments]
             result = ["simple", assigned, words(given)]
-        case Group(body, subshell=True):
+        case BraceGroup(body, subshell=True):
             result = ["Subshell", stmts(body)]
-        case Group(body):
+        case BraceGroup(body):
             result = ["Block", stmts(body)]
         case If(branches, otherwise):
             pairs = [[stmts(condition), stmts(body)] for condition, body in branches]

@@ -24,8 +24,8 @@ from clawkit.approvals.shell_words import (
     MAX_PIECES,
     For,
     If,
+    LiteralText,
     Simple,
-    Text,
     Variable,
     Word,
 )
@@ -111,12 +111,12 @@ def test_a_loop_knows_where_it_stands() -> None:
 
 
 def test_texts_side_by_side_are_one_part() -> None:
-    assert only("a'b'\"c\"\\d$'e'").words == (Word((Text("abcde"),), 0, 13),)
-    assert only("\"\"''").words[0].parts == (Text(""),)
+    assert only("a'b'\"c\"\\d$'e'").words == (Word((LiteralText("abcde"),), 0, 13),)
+    assert only("\"\"''").words[0].parts == (LiteralText(""),)
 
 
 def test_a_quoted_nothing_beside_a_variable_stays() -> None:
-    assert only('""$x').words[0].parts == (Text(""), Variable("x", False))
+    assert only('""$x').words[0].parts == (LiteralText(""), Variable("x", False))
     assert only('"$x"').words[0].parts == (Variable("x", True),)
     assert only('"$x"').words[0].literal is None
 
@@ -125,7 +125,7 @@ def test_an_assignment_holds_only_its_value() -> None:
     (assignment,) = only("A=$x").assignments
     assert assignment.value == Word((Variable("x", False),), 2, 4)
     (assignment,) = only("A=").assignments
-    assert assignment.value == Word((Text(""),), 2, 2)
+    assert assignment.value == Word((LiteralText(""),), 2, 2)
 
 
 def test_branches_without_an_else_have_none() -> None:

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from clawkit.approvals.shell_words import (
-    Chain,
+    BraceGroup,
     Command,
+    CommandChain,
     CommandList,
     For,
-    Glob,
-    Group,
     If,
+    LiteralText,
     Pipeline,
     Redirect,
     Simple,
-    Text,
     Tilde,
     Variable,
+    Wildcard,
     Word,
 )
 
@@ -25,9 +25,9 @@ def show_word(word: Word) -> str:
     shown = ""
     for part in word.parts:
         match part:
-            case Text(value):
+            case LiteralText(value):
                 shown += value
-            case Glob(value):
+            case Wildcard(value):
                 shown += f"‹{value}›"
             case Tilde():
                 shown += "‹~›"
@@ -46,7 +46,7 @@ def show_script(script: CommandList) -> str:
     return "; ".join(map(_show_chain, script.chains))
 
 
-def _show_chain(chain: Chain) -> str:
+def _show_chain(chain: CommandChain) -> str:
     rest = (f" {operator} {_show_pipeline(pipeline)}" for operator, pipeline in chain.rest)
     return _show_pipeline(chain.first) + "".join(rest)
 
@@ -64,9 +64,9 @@ def _show_command(command: Command) -> str:
         case Simple(assignments, words):
             set_first = [f"{each.name}:={show_word(each.value)}" for each in assignments]
             shown = "·".join([*set_first, *map(show_word, words)])
-        case Group(body, subshell=True):
+        case BraceGroup(body, subshell=True):
             shown = f"({show_script(body)})"
-        case Group(body):
+        case BraceGroup(body):
             shown = f"{{{show_script(body)}}}"
         case If(branches, otherwise):
             shown = " else ".join(f"if {show_script(a)} then {show_script(b)}" for a, b in branches)

@@ -6,7 +6,7 @@ import pytest
 
 from clawkit.errors import ToolInputError
 from clawkit.fs.edit import patch_format as patch
-from clawkit.fs.edit.patch_format import Chunk, Section, parse, paths_of
+from clawkit.fs.edit.patch_format import Chunk, FilePatch, parse, paths_of
 
 
 def wrap(*lines: str) -> str:
@@ -43,9 +43,9 @@ def test_sections_come_in_order_with_their_lines() -> None:
     body = (" keep", "-old", "+new")
     chunk = Chunk(1, 9, ("class C:", "def f(self):"), body, at_end=True)
     assert parse(text) == (
-        Section("Add", "new/a.txt", 2, "one\n\ntwo\n"),
-        Section("Delete", "b.txt", 6),
-        Section("Update", "c.py", 7, chunks=(chunk,), move_to="d.py"),
+        FilePatch("Add", "new/a.txt", 2, "one\n\ntwo\n"),
+        FilePatch("Delete", "b.txt", 6),
+        FilePatch("Update", "c.py", 7, chunks=(chunk,), move_to="d.py"),
     )
     assert paths_of(parse(text)) == ("new/a.txt", "b.txt", "c.py", "d.py")
 
@@ -67,7 +67,7 @@ def test_wrapping_and_blank_lines_around_a_patch_do_not_matter(subtests: pytest.
     ]:
         with subtests.test(text=text):
             assert [each._replace(line=0) for each in parse(text)] == [
-                Section("Add", "a", 0, "x\n")
+                FilePatch("Add", "a", 0, "x\n")
             ]
 
 
@@ -159,8 +159,8 @@ def test_carriage_returns_belong_to_a_patch_that_has_them_everywhere_and_else_to
     None
 ):
     everywhere = wrap("*** Add File: a.bat", "+x", "+y").replace("\n", "\r\n")
-    assert parse(everywhere)[0] == Section("Add", "a.bat", 2, "x\ny\n")
-    assert parse(wrap("*** Add File: a.bat", "+x\r", "+y\r"))[0] == Section(
+    assert parse(everywhere)[0] == FilePatch("Add", "a.bat", 2, "x\ny\n")
+    assert parse(wrap("*** Add File: a.bat", "+x\r", "+y\r"))[0] == FilePatch(
         "Add", "a.bat", 2, "x\r\ny\r\n"
     )
     assert chunks_of("@@\r", " a\r", "-b\r", "\r", "+c\r")[0].body == (" a", "-b", " ", "+c")

@@ -6,10 +6,10 @@ import pytest
 
 from clawkit.errors import ToolInputError
 from clawkit.fs.edit.finder import find_shift
-from clawkit.fs.edit.replace import Outcome, Replacement, apply, changed_lines
+from clawkit.fs.edit.replace import Replaced, Replacement, apply, changed_lines
 
 
-def replace(text: str, *edits: tuple[str, str] | tuple[str, str, bool]) -> Outcome:
+def replace(text: str, *edits: tuple[str, str] | tuple[str, str, bool]) -> Replaced:
     return apply(text, [Replacement(*edit) for edit in edits], path="a.py")
 
 
@@ -19,7 +19,7 @@ def refuse(text: str, *edits: tuple[str, str] | tuple[str, str, bool]) -> str:
     return str(caught.value)
 
 
-def overlooked(outcome: Outcome) -> str:
+def overlooked(outcome: Replaced) -> str:
     return ", ".join(dict.fromkeys(each.overlooked for each in outcome.found))
 
 
@@ -37,7 +37,7 @@ def test_every_place_is_replaced_when_asked_for(text: str) -> None:
 
 
 def test_a_replacement_by_the_same_changes_nothing_but_is_checked() -> None:
-    assert replace("a b", ("a", "a")) == Outcome("a b", ())
+    assert replace("a b", ("a", "a")) == Replaced("a b", ())
     assert replace("a b", ("a", "a"), ("b", "c")).text == "a c"
     assert "occurs 2 times" in refuse("a a", ("a", "a"))
 

@@ -15,7 +15,7 @@ from tests.scale import scaled
 
 from clawkit.errors import NotFoundError, ToolAuthorizationError, ToolError, ToolInputError
 from clawkit.fs.local import LocalFileSystem
-from clawkit.fs.protocols import Find, Found, Grep, Searched, Start
+from clawkit.fs.protocols import Find, Grep, Searched, SearchResult, Start
 from clawkit.fs.search import engines
 from clawkit.fs.search.local import LocalSearch
 from clawkit.process import landlock
@@ -61,7 +61,7 @@ def make(request: pytest.FixtureRequest, place: Path) -> Make:
     return search
 
 
-def paths(found: Found) -> list[str]:
+def paths(found: SearchResult) -> list[str]:
     return [each.path for each in found.hits]
 
 

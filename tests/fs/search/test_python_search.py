@@ -21,7 +21,7 @@ from tests.fs.tricks import swapping, without_privileges
 
 from clawkit.errors import ToolInputError
 from clawkit.fs.protocols import MAX_LINE
-from clawkit.fs.search.python_search import Request, Walk, compile_pattern, main, run
+from clawkit.fs.search.python_search import FileWalk, SearchRequest, compile_pattern, main, run
 
 PROGRAM = [sys.executable, "-I", "-m", "clawkit.fs.search.python_search"]
 RG = shutil.which("rg", path=os.path.dirname(sys.executable)) or shutil.which("rg") or ""
@@ -51,7 +51,7 @@ def search(place: Path, **request: Any) -> tuple[int, bytes, str]:
         print(f"note: {text}", file=notes)
 
     with contextlib.chdir(place):
-        found = run(Request(**{"op": "grep", **request}), out, note)
+        found = run(SearchRequest(**{"op": "grep", **request}), out, note)
     return 0 if found else 1, out.getvalue(), notes.getvalue()
 
 
@@ -222,7 +222,7 @@ def test_what_cannot_be_searched_for_is_explained() -> None:
         ("a{99999999999}", "too large"),
     ):
         with pytest.raises(ToolInputError) as caught:
-            compile_pattern(Request(op="grep", pattern=pattern))
+            compile_pattern(SearchRequest(op="grep", pattern=pattern))
         assert says in str(caught.value), pattern
 
 
@@ -259,7 +259,7 @@ def walk(place: Path, *, ignored: bool = False) -> tuple[list[str], list[str]]:
     """The files of a tree, and what is to be known about it."""
     notes: list[str] = []
     with contextlib.chdir(place):
-        found = Walk(Request(op="files", ignored=ignored), notes.append).files()
+        found = FileWalk(SearchRequest(op="files", ignored=ignored), notes.append).files()
         return sorted(path for path, _, _ in found), notes
 
 
@@ -450,7 +450,7 @@ def test_a_directory_that_is_moved_away_is_still_the_one_that_was_opened(
         (tmp_path / level / "z").touch()
     monkeypatch.chdir(tmp_path)
     notes: list[str] = []
-    files = Walk(Request(op="files"), notes.append).files()
+    files = FileWalk(SearchRequest(op="files"), notes.append).files()
     first = [next(files)[0] for _ in range(20)]
     assert first[-1] == f"./{levels[18]}/z"
     (tmp_path / levels[3]).rename(tmp_path / "aside")

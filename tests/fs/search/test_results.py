@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from clawkit.errors import ToolError
-from clawkit.fs.protocols import Hits, Line, Output
+from clawkit.fs.protocols import FileHits, Line, Output
 from clawkit.fs.search.results import MAX_HELD, Gathering, ResultFilter
 
 WARNING = (
@@ -38,7 +38,7 @@ def gather(
     enough: int = 1_000,
     limit: int = 1_000,
     size: int = 0,
-) -> list[Hits]:
+) -> list[FileHits]:
     gathering = Gathering(output, gate or Everything(), enough)
     for at in range(0, len(data), size or len(data)):
         if not gathering.feed(data[at : at + (size or len(data))]):
@@ -54,13 +54,13 @@ CONTENT = (
 
 def test_records_are_read_however_the_output_is_cut() -> None:
     expected = [
-        Hits("a\nodd:1: name", (Line(1, True, b""),), 1),
-        Hits(
+        FileHits("a\nodd:1: name", (Line(1, True, b""),), 1),
+        FileHits(
             "b.txt",
             (Line(2, False, b"before"), Line(3, True, b"hit"), Line(9, True, b"x:1:y")),
             2,
         ),
-        Hits("c\udcff", (Line(10, True, b"text\r"),), 1),
+        FileHits("c\udcff", (Line(10, True, b"text\r"),), 1),
     ]
     for size in range(1, len(CONTENT) + 1):
         assert gather(CONTENT, size=size) == expected, size
@@ -69,13 +69,13 @@ def test_records_are_read_however_the_output_is_cut() -> None:
 @pytest.mark.parametrize("end", [b"\n", b"\r\n"])
 def test_counts_and_names_are_read(end: bytes) -> None:
     counts = b"./b\x0012" + end + b"./a\nb\x001" + end
-    assert gather(counts, "count", size=3) == [Hits("a\nb", (), 1), Hits("b", (), 12)]
-    assert gather(b"./b\x00./a\x00./half", "files", size=3) == [Hits("a"), Hits("b")]
+    assert gather(counts, "count", size=3) == [FileHits("a\nb", (), 1), FileHits("b", (), 12)]
+    assert gather(b"./b\x00./a\x00./half", "files", size=3) == [FileHits("a"), FileHits("b")]
 
 
 def test_a_line_may_hold_nul_without_being_taken_for_two() -> None:
     assert gather(b"./a\x001:one\x00./b\x002:two\n") == [
-        Hits("a", (Line(1, True, b"one\x00./b\x002:two"),), 1)
+        FileHits("a", (Line(1, True, b"one\x00./b\x002:two"),), 1)
     ]
 
 
@@ -123,7 +123,7 @@ def test_a_line_without_end_is_kept_in_part() -> None:
     first, second = gathering.first(10)
     assert first.lines[0].text.startswith(b"x" * 2_000)
     assert len(first.lines[0].text) < 3_000
-    assert second == Hits("b", (Line(1, True, b"after"),), 1)
+    assert second == FileHits("b", (Line(1, True, b"after"),), 1)
 
 
 def test_output_without_sense_is_not_kept() -> None:

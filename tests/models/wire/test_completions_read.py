@@ -26,7 +26,7 @@ from clawkit.models.protocols import (
     TextDelta,
     ThinkingDelta,
 )
-from clawkit.models.wire.answer import Part, given_arguments
+from clawkit.models.wire.answer import AnswerPart, given_arguments
 from clawkit.models.wire.completions import CompletionsDecoder, CompletionsWire
 from clawkit.net.sse import EventStream, ServerEvent
 
@@ -598,7 +598,7 @@ def test_arguments_that_are_nested_without_end_are_malformed() -> None:
 
 
 def test_large_arguments_are_not_looked_at_again_and_again() -> None:
-    def argued(*pieces: str) -> Part:
+    def argued(*pieces: str) -> AnswerPart:
         answer = CompletionsDecoder(ENDPOINT)
         made = answer.call("a", "f")
         for piece in pieces:

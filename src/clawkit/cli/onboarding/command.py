@@ -16,9 +16,17 @@ import click
 from clawkit.cli.config import change_to_json, print_diff, say_written
 from clawkit.cli.onboarding import APIS, SECTIONS, probe, write
 from clawkit.cli.onboarding import questions as person
-from clawkit.cli.onboarding.write import CUSTOM, SKIP, AuthChoice, Key, Setting, Setup, find_choice
+from clawkit.cli.onboarding.write import (
+    CUSTOM,
+    SKIP,
+    ApiKey,
+    AuthChoice,
+    Setting,
+    Setup,
+    find_choice,
+)
 from clawkit.cli.options import can_ask, counted, print_json, refuse_commands, warn
-from clawkit.config.file_edit import Change, change
+from clawkit.config.file_edit import ConfigChange, change
 from clawkit.config.modelref import ModelRef, parse_ref
 from clawkit.errors import ConfigError
 from clawkit.models import discover
@@ -193,9 +201,9 @@ class _Script:
         return 1 if failed else 0
 
     def _report(
-        self, done: Change, setup: Setup | None, trial: probe.Trial | None, *, written: bool
+        self, done: ConfigChange, setup: Setup | None, trial: probe.Trial | None, *, written: bool
     ) -> dict[str, Any]:
-        key = setup.key if setup else Key()
+        key = setup.key if setup else ApiKey()
         sources = {"env": f"env:{key.name}", "typed": self.place.key_file}
         remarks = write.other_credential(self.place, setup) if setup and written else []
         return {
@@ -207,7 +215,7 @@ class _Script:
             "warnings": [*map(str, done.warnings), *remarks],
         }
 
-    def _tell(self, done: Change, setup: Setup | None) -> None:
+    def _tell(self, done: ConfigChange, setup: Setup | None) -> None:
         self._is_done = True
         click.echo(say_written(done), err=True)
         if setup and setup.key.secret:
@@ -300,31 +308,31 @@ class _Script:
 
     def _find_key(
         self, choice: AuthChoice, provider: str, names: tuple[str, ...], *, needed: bool = True
-    ) -> Key:
+    ) -> ApiKey:
         """The key from the options, else the one the user chooses, else the usual one."""
         if given := self._given_key(choice):
             return given
         if choice.is_local:
-            return Key()
-        usual = [Key("env", name) for name in filter(self.place.is_set, names)]
+            return ApiKey()
+        usual = [ApiKey("env", name) for name in filter(self.place.is_set, names)]
         kept = self.place.kept_credential(provider)
         if self.asks:
-            keys = {"keep the current key": Key("kept")} if kept else {}
+            keys = {"keep the current key": ApiKey("kept")} if kept else {}
             keys |= {f"use {key.name} from the environment": key for key in usual}
             options = {name: "recommended" if key.name else kept for name, key in keys.items()}
             options["type a key"] = f"stored in {self.place.key_file}, which only you can read"
             chosen = person.choose(f"Which key for {provider}?", options) if keys else ""
             return keys.get(chosen) or self._type_key(provider, names, needed=needed)
         if usual or not needed:
-            return usual[0] if usual else Key()
+            return usual[0] if usual else ApiKey()
         if kept:
-            return Key("kept")
+            return ApiKey("kept")
         raise click.UsageError(
             f"no key for {provider}: set {' or '.join(names)}, or use --api-key-stdin, or name "
             "another variable with --api-key-env"
         )
 
-    def _given_key(self, choice: AuthChoice) -> Key | None:
+    def _given_key(self, choice: AuthChoice) -> ApiKey | None:
         text, name = self.options.get("api_key"), self.options.get("api_key_env")
         is_piped = bool(self.options.get("api_key_stdin"))
         ways = (text is not None) + (name is not None) + is_piped
@@ -335,25 +343,25 @@ class _Script:
         if name is not None:
             if not write.VARIABLE.fullmatch(name):
                 raise click.UsageError("--api-key-env takes a name, such as MY_API_KEY")
-            return Key("env", name)
+            return ApiKey("env", name)
         if text is not None:
             warn(["other users can see --api-key in the process list; use --api-key-stdin"])
-            return Key("typed", secret=_check("--api-key", write.clean_key, text))
+            return ApiKey("typed", secret=_check("--api-key", write.clean_key, text))
         if not is_piped:
             return None
         text = sys.stdin.read(write.MAX_KEY * 2) if sys.stdin is not None else ""
-        return Key("typed", secret=_check("--api-key-stdin", write.clean_key, text))
+        return ApiKey("typed", secret=_check("--api-key-stdin", write.clean_key, text))
 
-    def _type_key(self, provider: str, names: tuple[str, ...], *, needed: bool = True) -> Key:
+    def _type_key(self, provider: str, names: tuple[str, ...], *, needed: bool = True) -> ApiKey:
         """Ask for a key without echo; if left empty, a variable to be set later, or no key."""
-        later = Key("env", names[0]) if needed and names else Key()
+        later = ApiKey("env", names[0]) if needed and names else ApiKey()
         empty = f"you set {later.name} later" if later.name else "no key is needed"
         return person.ask_unseen(
             f"Key for {provider} (not shown; leave it empty if {empty})",
-            lambda text: Key("typed", secret=write.clean_key(text)) if text else later,
+            lambda text: ApiKey("typed", secret=write.clean_key(text)) if text else later,
         )
 
-    def _known_setup(self, choice: AuthChoice, key: Key) -> Setup:
+    def _known_setup(self, choice: AuthChoice, key: ApiKey) -> Setup:
         provider, look = choice.provider, not self.options.get("no_test")
         if not self.asks:
             model = self._read_model(choice)

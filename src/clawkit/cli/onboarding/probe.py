@@ -10,10 +10,10 @@ from contextlib import suppress
 from ipaddress import ip_address
 from typing import Any, NamedTuple
 
-from clawkit.agent.model_selection import Selection
+from clawkit.agent.model_selection import ModelSelection
 from clawkit.cli.onboarding import write
-from clawkit.cli.onboarding.write import AuthChoice, ConfigTarget, Key, Setup
-from clawkit.config.file_edit import Change
+from clawkit.cli.onboarding.write import ApiKey, AuthChoice, ConfigTarget, Setup
+from clawkit.config.file_edit import ConfigChange
 from clawkit.config.load import loads
 from clawkit.config.modelref import ModelRef, normalize_provider, parse_ref
 from clawkit.content import Assistant, Text, User
@@ -23,7 +23,7 @@ from clawkit.models.catalog import Catalog
 from clawkit.models.credentials import Credential, Credentials
 from clawkit.models.known import LOCAL_WINDOW, PROVIDERS, base_url_of, known_model, read_address
 from clawkit.models.protocols import Api, ErrorKind, Facts, ModelError, Request
-from clawkit.net.addresses import Kind, Target, kind_of, kind_of_name, parse_url, refusal
+from clawkit.net.addresses import Kind, ParsedUrl, kind_of, kind_of_name, parse_url, refusal
 from clawkit.net.route import DIRECT, NetError, Route
 from clawkit.text import human_time, one_line, printable
 
@@ -101,7 +101,7 @@ class ServerAddress(NamedTuple):
     """Whether it is on this machine."""
 
 
-def kinds_by_name(target: Target) -> list[Kind]:
+def kinds_by_name(target: ParsedUrl) -> list[Kind]:
     """The kind of an address as far as it is known without DNS; empty if unknown."""
     kind = kind_of(target.address) if target.address else kind_of_name(target.host)
     return [kind] if kind else []
@@ -194,7 +194,7 @@ def offered_models(place: ConfigTarget, choice: AuthChoice) -> list[str]:
 
 
 def known_setup(
-    place: ConfigTarget, choice: AuthChoice, key: Key, model: str, *, look: bool
+    place: ConfigTarget, choice: AuthChoice, key: ApiKey, model: str, *, look: bool
 ) -> Setup:
     """The setup for a model of a built-in provider; with `look`, Ollama is asked about it."""
     url = write.address_of(choice, write.configured_url(place.loaded, choice.provider))
@@ -289,14 +289,14 @@ class _OneKey(Credentials):
         """Records nothing: the key is not in use yet."""
 
 
-def try_setup(place: ConfigTarget, change: Change, setup: Setup) -> Trial:
+def try_setup(place: ConfigTarget, change: ConfigChange, setup: Setup) -> Trial:
     """Test the model of a configuration that has not been written yet."""
     ref, key = setup.ref, setup.key
     known = PROVIDERS.get(ref.provider)
     patience_s = LOCAL_PATIENCE_S if known and known.is_local else PATIENCE_S
 
     async def ask() -> Trial:
-        selection = Selection(loads(change.after, file=place.file), place.agent)
+        selection = ModelSelection(loads(change.after, file=place.file), place.agent)
         catalog = selection.catalog
         secret = key.secret or catalog.env.get(key.name, "").strip()
         if key.source == "env" and not secret:
@@ -316,7 +316,7 @@ def try_setup(place: ConfigTarget, change: Change, setup: Setup) -> Trial:
         return Trial(str(ref), 0.0, kind="setting", problem=str(error))
 
 
-async def ask_for_word(selection: Selection, ref: ModelRef, timeout_s: float) -> Trial:
+async def ask_for_word(selection: ModelSelection, ref: ModelRef, timeout_s: float) -> Trial:
     """Ask a model for one word. Failures are part of the result."""
     began = time.monotonic()
 

@@ -10,7 +10,14 @@ import textwrap
 from collections.abc import Iterator, Mapping
 from typing import Any, Literal, NamedTuple
 
-from clawkit.config.file_edit import READONLY, Change, change, content, set_setting, unset_setting
+from clawkit.config.file_edit import (
+    READONLY,
+    ConfigChange,
+    change,
+    content,
+    set_setting,
+    unset_setting,
+)
 from clawkit.config.json5 import Node, locate, parse, parse_path
 from clawkit.config.load import Loaded, load, loads
 from clawkit.config.migrate import apply_migrations, migrations
@@ -113,7 +120,7 @@ _HEADER = """\
 """
 
 
-class Key(NamedTuple):
+class ApiKey(NamedTuple):
     """Where the key comes from. The repr does not contain the secret."""
 
     source: Literal["env", "typed", "kept", "none"] = "none"
@@ -129,7 +136,7 @@ class Setup(NamedTuple):
     """A model and how to reach it."""
 
     ref: ModelRef
-    key: Key = Key()
+    key: ApiKey = ApiKey()
     base_url: str = ""
     """The address to write; empty if the provider's default is right."""
     api: str = ""
@@ -319,13 +326,13 @@ def read_openclaw(file: str) -> str:
     return apply_migrations(loaded.text, migrations(content(loaded.text)))
 
 
-def preview(place: ConfigTarget, settings: list[Setting], *, dry_run: bool = True) -> Change:
+def preview(place: ConfigTarget, settings: list[Setting], *, dry_run: bool = True) -> ConfigChange:
     """The change to the file, checked but not written. Raises EditError, ConfigError."""
     paths = [each.path for each in settings]
     return change(place.file, lambda text: edited(text, settings), paths=paths, dry_run=dry_run)
 
 
-def save(place: ConfigTarget, settings: list[Setting], setup: Setup | None = None) -> Change:
+def save(place: ConfigTarget, settings: list[Setting], setup: Setup | None = None) -> ConfigChange:
     """Write key and configuration, both or neither. Signals such as Ctrl-C wait until then."""
     held = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP}
     mask = signal.pthread_sigmask(signal.SIG_BLOCK, held)

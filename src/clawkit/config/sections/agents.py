@@ -7,8 +7,8 @@ import msgspec
 from msgspec import Meta
 
 from clawkit.config.section import Conflict, Count, Name, Override, Positive, Section, suggest
-from clawkit.config.sections.sandbox import Sandbox
-from clawkit.config.sections.shared import ModelInput, Scope, Thinking
+from clawkit.config.sections.sandbox import SandboxSettings
+from clawkit.config.sections.shared import ModelInput, ScopeSettings, Thinking
 from clawkit.config.sections.tools import AgentTools
 from clawkit.errors import ConfigError, Issue
 from clawkit.text import one_line, parse_time
@@ -72,7 +72,7 @@ class PingPong(Section):
     max_ping_pong_turns: Annotated[int, Meta(ge=0, le=5)] = 5  #: Maximum replies per exchange.
 
 
-class Session(Section):
+class SessionSettings(Section):
     """How messages are assigned to conversations."""
 
     scope: Literal["per-sender", "global"] = "per-sender"  #: One for each sender, or for all.
@@ -84,7 +84,7 @@ class Session(Section):
     reset_by_channel: dict[str, Reset] = {}  #: Resets by channel.
     reset_triggers: list[str] | None = None  #: Messages that reset; unset is /new and /reset.
     store: str | None = None  #: Database of conversations; unset is the state directory's.
-    send_policy: Scope = Scope()  #: Conversations that may be answered.
+    send_policy: ScopeSettings = ScopeSettings()  #: Conversations that may be answered.
     agent_to_agent: PingPong = PingPong()  #: Conversations between agents.
 
 
@@ -103,7 +103,7 @@ class EmbeddedPi(Section):
     """strict-agentic keeps GPT-5 models working until the task is done."""
 
 
-class Subagents(Section):
+class SubagentSettings(Section):
     """The sub-agents that an agent may start."""
 
     allow_agents: list[str] | None = None  #: Agents it may start, `*` for any; unset: itself only.
@@ -175,11 +175,11 @@ class AgentDefaults(AgentCommon):
     compaction: Compaction = Compaction()  #: Shortening long conversations.
     context_pruning: ContextPruning = ContextPruning()  #: Shortening old tool results.
     heartbeat: "Heartbeat | None" = None
-    sandbox: Sandbox = Sandbox()
-    subagents: Subagents = Subagents()
+    sandbox: SandboxSettings = SandboxSettings()
+    subagents: SubagentSettings = SubagentSettings()
 
 
-class Agent(AgentCommon):
+class AgentSettings(AgentCommon):
     """One agent."""
 
     id: Name | None = None  #: Its id; needed in `list`, the key itself in `entries`.
@@ -191,8 +191,8 @@ class Agent(AgentCommon):
     identity: Identity = Identity()  #: How it presents itself.
     group_chat: "GroupChat | None" = None  #: How it behaves in groups.
     tools: AgentTools = AgentTools()  #: Its tools.
-    sandbox: "Override[Sandbox] | None" = None  #: Isolation of its commands.
-    subagents: "Override[Subagents] | None" = None  #: Sub-agents it may start.
+    sandbox: "Override[SandboxSettings] | None" = None  #: Isolation of its commands.
+    subagents: "Override[SubagentSettings] | None" = None  #: Sub-agents it may start.
     heartbeat: "Override[Heartbeat] | None" = None
     memory: "AgentMemory | None" = None  #: Its long-term memory.
 
@@ -201,8 +201,10 @@ class Agents(Section):
     """Agents, as a list or as a map by id, and their defaults."""
 
     defaults: AgentDefaults = AgentDefaults()
-    listed: list[Agent] = msgspec.field(default_factory=list, name="list")  #: Agents in order.
-    entries: dict[str, Agent] = {}  #: Agents by id, the newer form.
+    listed: list[AgentSettings] = msgspec.field(
+        default_factory=list, name="list"
+    )  #: Agents in order.
+    entries: dict[str, AgentSettings] = {}  #: Agents by id, the newer form.
 
     @classmethod
     def conflicts(cls, raw: dict[str, Any]) -> Iterable[Conflict]:
@@ -233,7 +235,7 @@ class Agents(Section):
                     "Remove its id: the key is the id",
                 )
 
-    def sandbox_of(self, agent: str) -> Sandbox:
+    def sandbox_of(self, agent: str) -> SandboxSettings:
         """The sandbox settings of an agent, merged with the defaults."""
         return self.defaults.sandbox.merged(self.get(agent).sandbox)
 
@@ -241,21 +243,21 @@ class Agents(Section):
         """Settings key of an agent; empty if it is not configured."""
         return next((key for key, name, _ in self._all() if name == _normal(agent_id)), "")
 
-    def by_id(self) -> dict[str, Agent]:
+    def by_id(self) -> dict[str, AgentSettings]:
         """All agents by lowercase id, those of `list` first."""
         return {name: msgspec.structs.replace(agent, id=name) for _, name, agent in self._all()}
 
-    def _all(self) -> Iterator[tuple[str, str, Agent]]:
+    def _all(self) -> Iterator[tuple[str, str, AgentSettings]]:
         """Settings key, lowercase id and settings of each agent."""
         for index, agent in enumerate(self.listed):
             yield f"agents.list[{index}]", _normal(agent.id or ""), agent
         for name, agent in self.entries.items():
             yield f"agents.entries.{name}", _normal(name), agent
 
-    def get(self, agent_id: str | None = None) -> Agent:
+    def get(self, agent_id: str | None = None) -> AgentSettings:
         """The agent of that id, or the default one; empty settings if it is not configured."""
         name = self.default_id() if agent_id is None else _normal(agent_id)
-        return self.by_id().get(name) or Agent(id=name)
+        return self.by_id().get(name) or AgentSettings(id=name)
 
     def choose(self, name: str | None) -> str:
         """The id of the named agent, by default of the default agent. Raises `ConfigError` if it is

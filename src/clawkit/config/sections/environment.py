@@ -143,7 +143,7 @@ class Otel(Section):
                 yield key, "not a URL", "Start it with http:// or https://"
 
 
-class Diagnostics(Section):
+class DiagnosticsSettings(Section):
     """Telemetry about runs."""
 
     enabled: bool = True  #: Send telemetry, if it is configured.

@@ -178,7 +178,7 @@ class Heartbeat(Section):
     active_hours: ActiveHours = ActiveHours()  #: Time of day for these turns; unset is always.
 
 
-class Commands(Section):
+class CommandSettings(Section):
     """Slash commands that people may type in a chat."""
 
     native: bool | Literal["auto"] = "auto"  #: Register commands with the channel.
@@ -218,7 +218,7 @@ class HookMapping(Section):
     allow_unsafe_external_content: bool = False  #: Do not mark the request as untrusted.
 
 
-class Hooks(Section):
+class WebhookSettings(Section):
     """Web requests that start something."""
 
     NEEDED = {"token": ("enabled", True)}

@@ -6,7 +6,7 @@ import msgspec
 from msgspec import Meta
 
 from clawkit.config.section import Name, Positive, SecretInput, Section
-from clawkit.config.sections.shared import Headers, Request
+from clawkit.config.sections.shared import Headers, RequestSettings
 
 Api = Literal[
     "openai-completions",
@@ -60,7 +60,7 @@ class Compat(Section):
     unsupported_tool_schema_keywords: list[str] = []  #: JSON Schema keywords to drop.
 
 
-class Model(Section):
+class ModelSettings(Section):
     """One model of a provider."""
 
     id: Name  #: Id at the provider.
@@ -88,7 +88,7 @@ class Provider(Section):
     auth: Literal["api-key", "token", "oauth", "aws-sdk"] | None = None  #: Kind of credential.
     auth_header: bool | None = None  #: Send the credential in the Authorization header.
     headers: Headers = {}  #: Extra headers; values may be secret references.
-    request: Request = Request()  #: Transport settings of requests.
+    request: RequestSettings = RequestSettings()  #: Transport settings of requests.
     region: str | None = None  #: Region, for services that have them.
     timeout_seconds: Positive | None = None  #: Timeout of one request, in seconds.
     context_window: Positive | None = None  #: Context window of its models, unless they set one.
@@ -97,7 +97,7 @@ class Provider(Section):
     inject_num_ctx: bool = msgspec.field(default=True, name="injectNumCtxForOpenAICompat")
     """Send the context size to an Ollama server (options.num_ctx)."""
     params: dict[str, Any] = {}  #: Further fields of requests, sent unchanged.
-    models: list[Model] = []  #: Its models.
+    models: list[ModelSettings] = []  #: Its models.
 
 
 class Models(Section):

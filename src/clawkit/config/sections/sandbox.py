@@ -108,12 +108,12 @@ class Prune(Section):
     max_age_days: Annotated[float, Meta(ge=0)] = 7  #: Days of age; 0 turns it off, default 7.
 
 
-class Limits(Section):
+class SandboxLimits(Section):
     memory_mb: Count = 0  #: Maximum memory of one process, in megabytes; 0 is no limit.
     file_mb: Count = 10_240  #: Largest file a command may write, in megabytes; 0 is no limit.
 
 
-class Sandbox(Section):
+class SandboxSettings(Section):
     """Isolation of commands and files."""
 
     mode: SandboxMode = "auto"  #: Never, all but main, always, or if a local backend works.
@@ -124,7 +124,7 @@ class Sandbox(Section):
     hide_paths: list[str] = []  #: Paths that commands cannot read, besides the built-in ones.
     show_paths: list[str] = []  #: Hidden paths that commands may read.
     write_paths: list[str] = []  #: Directories outside the workspace that commands may change.
-    limits: Limits = Limits()  #: Limits for every process of a command.
+    limits: SandboxLimits = SandboxLimits()  #: Limits for every process of a command.
     scope: Literal["session", "agent", "shared"] = "session"  #: What shares one sandbox.
     workspace_access: Access | None = None
     """Access to the workspace inside the sandbox; unset is rw in mode auto, else none."""

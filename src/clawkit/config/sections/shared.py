@@ -59,7 +59,7 @@ class ScopeRule(Section):
     match: ScopeMatch = ScopeMatch()  #: Which conversations the rule applies to; empty means all.
 
 
-class Scope(Section):
+class ScopeSettings(Section):
     default: Literal["allow", "deny"] = "allow"  #: What applies when no rule matches.
     rules: list[ScopeRule] = []  #: Rules in order; the first match decides.
 
@@ -79,7 +79,7 @@ class RequestAuth(Section):
     prefix: str | None = None  #: Text before the credential in mode `header`.
 
 
-class Tls(Section):
+class TlsSettings(Section):
     ca: SecretInput | None = None  #: Certificates to trust instead of the system's.
     cert: SecretInput | None = None  #: Client certificate.
     key: SecretInput | None = None  #: Private key of the client certificate.
@@ -95,15 +95,15 @@ class RequestProxy(Section):
 
     mode: Literal["env-proxy", "explicit-proxy"]  #: From HTTP_PROXY and HTTPS_PROXY, or `url`.
     url: str | None = None  #: Address of the proxy for mode `explicit-proxy`.
-    tls: Tls | None = None  #: TLS settings towards the proxy.
+    tls: TlsSettings | None = None  #: TLS settings towards the proxy.
 
 
-class Request(Section):
+class RequestSettings(Section):
     """Transport settings of a provider's requests."""
 
     headers: Headers = {}  #: Extra headers; values may be secret references.
     auth: RequestAuth | None = None  #: How the credential is sent.
     proxy: RequestProxy | None = None  #: HTTP proxy for these requests.
-    tls: Tls | None = None  #: TLS settings for direct connections.
+    tls: TlsSettings | None = None  #: TLS settings for direct connections.
     allow_private_network: bool | None = None
     """Allow private networks; unset allows only this machine, false not even that."""

@@ -12,7 +12,7 @@ from clawkit.config.sections.shared import ModelInput, People
 
 if TYPE_CHECKING:
     from clawkit.config.sections.messaging import Forwarding, MessageTool
-    from clawkit.config.sections.web import Media, Web
+    from clawkit.config.sections.web import MediaSettings, Web
 
 Profile = Literal["minimal", "coding", "messaging", "full"]
 Effect = Literal["deny", "ask", "allow"]
@@ -39,7 +39,7 @@ Senders = dict[str, ToolPolicy]
 """Keys: `channel:<channel>:<id>`, `id:`, `e164:`, `username:`, `name:` or `*`."""
 
 
-class Rule(Section):
+class RuleSettings(Section):
     tool: Name  #: Tool that the rule applies to: a name, `group:` name or `*` pattern.
     effect: Effect  #: What happens on a match: refuse, ask a person, or go ahead.
     action: Name | None = None  #: Only calls with this `action`, for tools that have actions.
@@ -164,7 +164,7 @@ class Exec(Section):
         return self.security or "allowlist", self.ask or "on-miss"
 
 
-class Approvals(Section):
+class ApprovalSettings(Section):
     """Asking a person before something is done."""
 
     timeout_seconds: Annotated[int, Meta(ge=1, le=86_400)] = 120  #: Seconds to wait for an answer.
@@ -255,13 +255,15 @@ class Tools(ToolSettings):
 
     ALIASES = {"sessionsSpawn": "sessions_spawn"}
 
-    rules: list[Rule] = []  #: Rules over arguments: any matching deny wins, then the first match.
+    rules: list[
+        RuleSettings
+    ] = []  #: Rules over arguments: any matching deny wins, then the first match.
     elevated: Elevated = Elevated()  #: Running commands outside the sandbox.
     exec: Exec = Exec()  #: Running commands.
     fs: Fs = Fs()  #: The file tools.
     loop_detection: LoopDetection = LoopDetection()
     web: "Web | None" = None
-    media: "Media | None" = None  #: Understanding images, sound and video.
+    media: "MediaSettings | None" = None  #: Understanding images, sound and video.
     message: "MessageTool | None" = None
     agent_to_agent: AgentToAgent = AgentToAgent()  #: Messages between agents.
     sessions: SessionTools = SessionTools()  #: Which sessions the session tools may see.

@@ -8,7 +8,13 @@ import msgspec
 from msgspec import Meta
 
 from clawkit.config.section import Conflict, Count, Name, Port, Positive, SecretInput, Section
-from clawkit.config.sections.shared import Headers, Request, Scope, SsrfPolicy, Switch
+from clawkit.config.sections.shared import (
+    Headers,
+    RequestSettings,
+    ScopeSettings,
+    SsrfPolicy,
+    Switch,
+)
 
 
 class WebSearch(Section):
@@ -135,7 +141,7 @@ class MediaModel(Section):
     base_url: str | None = None  #: Address of the provider's API.
     headers: Headers = {}  #: Extra headers; values may be secret references.
     provider_options: dict[str, Any] = {}  #: Options passed to the provider unchanged.
-    request: Request | None = None  #: Transport settings of the requests.
+    request: RequestSettings | None = None  #: Transport settings of the requests.
 
     @classmethod
     def conflicts(cls, raw: dict[str, Any]) -> Iterable[Conflict]:
@@ -161,21 +167,21 @@ class Understanding(Section):
     timeout_seconds: Positive | None = None  #: Seconds until it fails; unset is 60, for video 120.
     prompt: str | None = None  #: What to ask about the media.
     language: str | None = None  #: Language spoken in the media, such as `de`.
-    scope: Scope = Scope()  #: Conversations in which it is done.
+    scope: ScopeSettings = ScopeSettings()  #: Conversations in which it is done.
     attachments: MediaAttachments = MediaAttachments()  #: Which files of a message are looked at.
     echo_transcript: bool = False  #: Send the transcript back to the conversation.
     echo_format: str | None = None  #: Format of the transcript sent back.
     base_url: str | None = None  #: Address of the provider's API.
     headers: Headers = {}  #: Extra headers; values may be secret references.
     provider_options: dict[str, Any] = {}  #: Options passed to the provider unchanged.
-    request: Request | None = None  #: Transport settings of the requests.
+    request: RequestSettings | None = None  #: Transport settings of the requests.
 
 
 class AsyncCompletion(Section):
     direct_send: bool = False  #: Ignored: finished media always goes through the agent.
 
 
-class Media(Section):
+class MediaSettings(Section):
     """Understanding media that arrives."""
 
     concurrency: Positive = 2  #: Files looked at in parallel.

@@ -186,7 +186,7 @@ def find_shift(pairs: Iterable[tuple[str, str]]) -> Shift | None:
     return shift if all(change(indent) == real for indent, real in known.items()) else None
 
 
-class Found(NamedTuple):
+class TextMatch(NamedTuple):
     """A place in a text, and its replacement."""
 
     start: int
@@ -216,7 +216,7 @@ class Haystack:
         self._room = MAX_CHARS
         self._folded: dict[Fold, Folded] = {}
 
-    def find_almost(self, old: str, new: str, *, every: bool, edit: int = 0) -> list[Found]:
+    def find_almost(self, old: str, new: str, *, every: bool, edit: int = 0) -> list[TextMatch]:
         """The places of a text without an exact match, by the strictest way that finds any.
 
         Unless `every` place is wanted, the search stops after `MAX_PLACES`. Raises
@@ -229,7 +229,7 @@ class Haystack:
                 raise ToolInputError(TOO_LARGE)
             if places:
                 return [
-                    Found(*place[:2], self._rewrite(old, new, place), edit, overlooked)
+                    TextMatch(*place[:2], self._rewrite(old, new, place), edit, overlooked)
                     for place in places
                 ]
         return []

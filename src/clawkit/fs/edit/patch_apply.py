@@ -61,7 +61,7 @@ def apply_chunks(text: str, chunks: Sequence[Chunk], path: str, *, show: Show = 
         )
     lines, endings = _split(text)
     usual = (endings[0] if endings else "") or "\n"
-    finder = Finder(lines, chunks, path, show)
+    finder = ChunkFinder(lines, chunks, path, show)
     new: list[str] = []
     ends: list[str] = []
     inexact: list[int] = []
@@ -165,7 +165,7 @@ class _View:
         return at if at >= 0 and self.text.find(word, at + 1, stop) < 0 else -1
 
 
-class Finder:
+class ChunkFinder:
     def __init__(
         self, lines: Sequence[str], chunks: Sequence[Chunk], path: str, show: Show
     ) -> None:

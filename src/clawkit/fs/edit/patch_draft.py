@@ -10,10 +10,10 @@ from typing import Literal
 from clawkit.core.tool import file_resource
 from clawkit.errors import ConflictError, NotFoundError, ToolInputError
 from clawkit.fs.edit.patch_apply import Applied, apply_chunks
-from clawkit.fs.edit.patch_format import Section, paths_of
+from clawkit.fs.edit.patch_format import FilePatch, paths_of
 from clawkit.fs.encoding import UTF8, decode_whole, encode
 from clawkit.fs.masks import is_env_file, mask_settings, may_have_masks, refuse_masks
-from clawkit.fs.protocols import ABSENT, Change, File, FileSystem, Info, read_all
+from clawkit.fs.protocols import ABSENT, Change, FileSystem, Info, OpenFile, read_all
 from clawkit.fs.read_versions import MAX_HASHED, ReadVersions
 from clawkit.redact import Redactor
 from clawkit.text import human_size
@@ -97,7 +97,7 @@ class Drafts:
         self._by_place: dict[str, Draft] = {}
         self._bytes = 0
 
-    async def run(self, sections: Sequence[Section]) -> tuple[Draft, ...]:
+    async def run(self, sections: Sequence[FilePatch]) -> tuple[Draft, ...]:
         """The files that the sections would change. Raises `ToolInputError` if a section cannot be
         applied; for an update that does not match its file, together with other such updates."""
         problems: list[str] = []
@@ -126,7 +126,7 @@ class Drafts:
                 await refuse_masks(before, after, redactor, path=draft.path, env=env)
         return changed
 
-    async def _carry_out(self, section: Section) -> None:
+    async def _carry_out(self, section: FilePatch) -> None:
         draft = await self._open(section.path, whole=section.kind == "Update")
         if section.kind == "Add":
             if draft.there:
@@ -182,7 +182,7 @@ class Drafts:
                 "remove; use one name only"
             )
 
-    async def _take_in(self, path: str, file: File, whole: bool) -> Draft:
+    async def _take_in(self, path: str, file: OpenFile, whole: bool) -> Draft:
         data = None
         if whole or file.info.size <= MAX_HASHED:
             data = await read_all(file, MAX_FILE_BYTES)
@@ -194,7 +194,7 @@ class Drafts:
                 )
         return Draft(path, file.place, file.info, data, there=True, now=data)
 
-    def _need(self, draft: Draft, section: Section) -> None:
+    def _need(self, draft: Draft, section: FilePatch) -> None:
         if draft.info is not None:
             self._seen.check(draft.place, draft.info, draft.before)
         if draft.there:
@@ -206,7 +206,7 @@ class Drafts:
             "earlier section"
         )
 
-    async def _update(self, draft: Draft, section: Section) -> None:
+    async def _update(self, draft: Draft, section: FilePatch) -> None:
         from clawkit.core.tasks import in_thread  # imports asyncio: not needed to describe a tool
 
         text, encoding = decode_whole(draft.now or b"", section.path)

@@ -58,7 +58,7 @@ class Chunk(NamedTuple):
     """Empty lines at the end of the body that may only separate the chunk from the next."""
 
 
-class Section(NamedTuple):
+class FilePatch(NamedTuple):
     kind: Literal["Add", "Delete", "Update"]
     path: str
     line: int
@@ -69,7 +69,7 @@ class Section(NamedTuple):
     move_to: str = ""
 
 
-def parse(text: str) -> tuple[Section, ...]:
+def parse(text: str) -> tuple[FilePatch, ...]:
     """The sections of a patch, in order. Raises `ToolInputError` for an invalid patch."""
     if len(text) > MAX_CHARS:
         raise ToolInputError(f"the patch is larger than {human_size(MAX_CHARS)}; send it in parts")
@@ -103,7 +103,7 @@ def parse(text: str) -> tuple[Section, ...]:
     return sections
 
 
-def paths_of(sections: Sequence[Section]) -> tuple[str, ...]:
+def paths_of(sections: Sequence[FilePatch]) -> tuple[str, ...]:
     """All paths in the sections, without duplicates."""
     named = (path for each in sections for path in (each.path, each.move_to) if path)
     return tuple(dict.fromkeys(named))
@@ -141,22 +141,22 @@ def _trim(lines: Sequence[str], begin: int, end: int) -> tuple[int, int]:
     return begin, end
 
 
-def _section(lines: Sequence[str], at: int, stop: int, header: re.Match[str]) -> Section:
+def _section(lines: Sequence[str], at: int, stop: int, header: re.Match[str]) -> FilePatch:
     path = _path(at, header[2])
     if header[1] == "Add":
-        return Section("Add", path, at + 1, "".join(_new_lines(lines, at + 1, stop)))
+        return FilePatch("Add", path, at + 1, "".join(_new_lines(lines, at + 1, stop)))
     first, _ = _trim(lines, at + 1, stop - 1)
     if header[1] == "Delete":
         if first < stop:
             _refuse(first, lines[first], "another section: a deletion has no lines")
-        return Section("Delete", path, at + 1)
+        return FilePatch("Delete", path, at + 1)
     move_to, body = "", at + 1
     if first < stop and lines[first].startswith(_MOVE):
         move_to, body = _path(first, lines[first][len(_MOVE) :]), first + 1
     chunks = tuple(_chunks(lines, body, stop))
     if not chunks and not move_to:
         _refuse(at, lines[at], "lines after it that say what changes")
-    return Section("Update", path, at + 1, chunks=chunks, move_to=move_to)
+    return FilePatch("Update", path, at + 1, chunks=chunks, move_to=move_to)
 
 
 def _new_lines(lines: Sequence[str], start: int, stop: int) -> Iterator[str]:

@@ -12,8 +12,8 @@ from clawkit.fs.edit.diff import Show
 from clawkit.fs.edit.finder import (
     MAX_CHARS,
     TOO_LARGE,
-    Found,
     Haystack,
+    TextMatch,
     explain_missing,
     find_all,
     line_end_at,
@@ -32,21 +32,21 @@ class Replacement(NamedTuple):
     every: bool = False
 
 
-class Outcome(NamedTuple):
+class Replaced(NamedTuple):
     """The new text, and the places that changed, in order."""
 
     text: str
-    found: tuple[Found, ...]
+    found: tuple[TextMatch, ...]
 
 
-def apply(text: str, edits: Sequence[Replacement], *, path: str, show: Show = str) -> Outcome:
+def apply(text: str, edits: Sequence[Replacement], *, path: str, show: Show = str) -> Replaced:
     """Apply all replacements; if there is no exact match, similar texts are found too.
 
     Raises `ToolInputError` with all problems, up to a limit. Lines of the text in its message are
     passed through `show`.
     """
     haystack = Haystack(text)
-    found: list[Found] = []
+    found: list[TextMatch] = []
     problems: list[str] = []
     for number, edit in enumerate(edits):
         name = "oldText" if len(edits) == 1 else f"edits[{number}].oldText"
@@ -64,7 +64,7 @@ def apply(text: str, edits: Sequence[Replacement], *, path: str, show: Show = st
     return _make(text, found)
 
 
-def changed_lines(outcome: Outcome) -> str:
+def changed_lines(outcome: Replaced) -> str:
     """The changed lines, by their new numbers: `lines 3, 10-12`."""
     ranges: list[str] = []
     line, done, shift = 1, 0, 0
@@ -80,10 +80,10 @@ def changed_lines(outcome: Outcome) -> str:
     return f"{said} and {more} more places" if more else said
 
 
-def _locate(haystack: Haystack, edit: Replacement, number: int) -> list[Found]:
+def _locate(haystack: Haystack, edit: Replacement, number: int) -> list[TextMatch]:
     text = haystack.text
     if not edit.old:
-        return [Found(0, 0, edit.new, number)] if not text else []
+        return [TextMatch(0, 0, edit.new, number)] if not text else []
     places = find_all(text, edit.old, every=edit.every)
     exact = list(places if edit.every else islice(places, 2))
     if exact:
@@ -91,19 +91,19 @@ def _locate(haystack: Haystack, edit: Replacement, number: int) -> list[Found]:
     return haystack.find_almost(edit.old, edit.new, every=edit.every, edit=number)
 
 
-def _fit(text: str, at: int, edit: Replacement, number: int) -> Found:
+def _fit(text: str, at: int, edit: Replacement, number: int) -> TextMatch:
     """The replacement at a place, with the line endings that are used there.
 
     If the old text contains `\\r`, the line endings are taken as given.
     """
     start, end, new = at, at + len(edit.old), edit.new
     if "\r" in edit.old:
-        return Found(start, end, new, number)
+        return TextMatch(start, end, new, number)
     if edit.old[0] == "\n" and text[start - 1 : start] == "\r":
         start -= 1  # do not split a CRLF
     if "\n" in new and (usual := line_end_at(text, at)):
         new = _end_lines(new, usual)
-    return Found(start, end, new, number)
+    return TextMatch(start, end, new, number)
 
 
 @lru_cache(2)
@@ -111,7 +111,7 @@ def _end_lines(text: str, end: str) -> str:
     return text.replace("\r\n", "\n").replace("\n", end)
 
 
-def _make(text: str, found: Iterable[Found]) -> Outcome:
+def _make(text: str, found: Iterable[TextMatch]) -> Replaced:
     changes = sorted(each for each in found if text[each.start : each.end] != each.new)
     for before, change in pairwise(changes):
         if change.start < before.end:
@@ -128,7 +128,7 @@ def _make(text: str, found: Iterable[Found]) -> Outcome:
     for start, end, new, *_ in changes:
         parts += (text[done:start], new)
         done = end
-    return Outcome("".join((*parts, text[done:])), tuple(changes))
+    return Replaced("".join((*parts, text[done:])), tuple(changes))
 
 
 def _explain_missing(text: str, old: str, name: str, path: str, show: Show | None) -> str:
@@ -139,7 +139,7 @@ def _explain_missing(text: str, old: str, name: str, path: str, show: Show | Non
 
 
 def _explain_several(
-    text: str, edit: Replacement, found: Sequence[Found], name: str, path: str
+    text: str, edit: Replacement, found: Sequence[TextMatch], name: str, path: str
 ) -> str:
     if overlooked := found[0].overlooked:
         starts = [each.start for each in found]

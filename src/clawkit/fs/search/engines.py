@@ -29,7 +29,7 @@ import clawkit
 from clawkit.core.paths import is_below
 from clawkit.errors import ToolError, ToolInputError
 from clawkit.fs.protocols import MAX_LINE, EngineName, Grep, Start, Stopped
-from clawkit.fs.search.globs import Selection
+from clawkit.fs.search.globs import FileSelection
 from clawkit.process import landlock
 from clawkit.process.confine import start_helper
 from clawkit.process.landlock import SYSTEM, Hold
@@ -97,7 +97,7 @@ class Ended(NamedTuple):
     stopped: Stopped
 
 
-class Switch:
+class KillSwitch:
     """Kills a program from another thread. Can be used before there is one."""
 
     def __init__(self) -> None:
@@ -135,7 +135,7 @@ def run_program(
     hold: Hold | None,
     feed: Feed,
     until: float,
-    switch: Switch,
+    switch: KillSwitch,
     env: Mapping[str, str] = _ENV,
 ) -> Ended:
     """Run a program to its end, until `feed` returns False, or until a time of the monotonic clock.
@@ -262,14 +262,14 @@ def _output(argv: Sequence[str], needs: tuple[str, ...], env: Mapping[str, str] 
             hold=hold,
             feed=lambda data: printed.write(data) > 0,
             until=time.monotonic() + PROBE_S,
-            switch=Switch(),
+            switch=KillSwitch(),
             env=env,
         )
     return printed.getvalue().decode("utf-8", "replace")
 
 
 def command(
-    ripgrep: Ripgrep, selection: Selection, ignored: bool = False, file_type: str = ""
+    ripgrep: Ripgrep, selection: FileSelection, ignored: bool = False, file_type: str = ""
 ) -> list[str]:
     """The program and the options of every search, to be followed by others, `--` and the
     target."""
@@ -352,11 +352,11 @@ def _unknown_type(name: str, known: tuple[str, ...]) -> ToolInputError:
 
 class Job(NamedTuple):
     start: Start
-    selection: Selection
+    selection: FileSelection
     ignored: bool
     feed: Feed
     until: float
-    switch: Switch
+    switch: KillSwitch
     type: str = ""
     """A file type, as named by the program."""
 
@@ -366,13 +366,13 @@ class Job(NamedTuple):
         return f"./{self.start.name}" if self.start.name else "."
 
 
-class Outcome(NamedTuple):
+class SearchOutcome(NamedTuple):
     engine: EngineName
     stopped: Stopped
     unread: int = 0
 
 
-Engine = Callable[[Job, Grep | None, int], Outcome]
+Engine = Callable[[Job, Grep | None, int], SearchOutcome]
 """Runs a query, with at most that many matching lines per file, or without one lists all files.
 Raises `ToolInputError` for an invalid query."""
 
@@ -396,7 +396,7 @@ def choose_engine(
 
 def _run_ripgrep(
     program: Ripgrep, hold: Hold | None, job: Job, query: Grep | None, enough: int
-) -> Outcome:
+) -> SearchOutcome:
     options = ("--files",) if query is None else grep_options(query, enough)
     argv = command(program, job.selection, job.ignored, job.type)
     ended = _start([*argv, *options, "--", job.target], job, hold)
@@ -410,10 +410,10 @@ def _run_ripgrep(
     if ended.code == 2 and not about_files and not ended.stopped:
         raise explain(ended.errors, query, program)
     unread = re.findall(r"^rg: \./.* \(os error \d+\)$", ended.errors, re.M)
-    return Outcome("ripgrep", ended.stopped, len(unread))
+    return SearchOutcome("ripgrep", ended.stopped, len(unread))
 
 
-def _run_python(hold: Hold | None, job: Job, query: Grep | None, _enough: int) -> Outcome:
+def _run_python(hold: Hold | None, job: Job, query: Grep | None, _enough: int) -> SearchOutcome:
     """In a separate process, which can be killed at any time."""
     types = job.selection.names
     if job.type:
@@ -439,7 +439,7 @@ def _run_python(hold: Hold | None, job: Job, query: Grep | None, _enough: int) -
         raise ToolInputError(one_line(" ".join(lines[len(notes) :]), 400))
     # Anything else it prints is a crash, which has the exit code of a search without matches.
     broken: Stopped = "failed" if len(notes) < len(lines) else ""
-    return Outcome("python", ended.stopped or broken, len(notes))
+    return SearchOutcome("python", ended.stopped or broken, len(notes))
 
 
 def _start(argv: Sequence[str], job: Job, hold: Hold | None) -> Ended:

@@ -202,7 +202,7 @@ def _component(tokens: Tokens) -> str:
     return "".join((head, *(f"(?>[^/]*?{part})" for part in middle if part), f"(?>[^/]*{tail})"))
 
 
-class Selection(NamedTuple):
+class FileSelection(NamedTuple):
     """Files whose name matches one of `names`, none of `excluded`, and whose path is accepted."""
 
     names: tuple[str, ...] | None = None
@@ -213,20 +213,20 @@ class Selection(NamedTuple):
     """Tests the path relative to the searched directory."""
 
 
-def select(globs: Sequence[str], bases: Sequence[str], *, typed: bool = False) -> Selection:
+def select(globs: Sequence[str], bases: Sequence[str], *, typed: bool = False) -> FileSelection:
     """The selection of globs below a directory with the absolute paths `bases`. With `typed`, the
     search already uses a file type. Raises `ToolInputError` for an invalid glob."""
     wanted = [tidy(glob, bases) for glob in globs if not glob.startswith("!")]
     excluded = tuple(_excluded(glob, bases) for glob in globs if glob.startswith("!"))
     if not wanted or not _ALL.isdisjoint(wanted):
-        return Selection(None, excluded)
+        return FileSelection(None, excluded)
     first, *others = tests = [compile_glob(glob).match for glob in wanted]
     names = tuple(dict.fromkeys(map(base_glob, wanted)))
     by_type = not typed and _STAR not in names
     if by_type and set(names) == set(wanted):
-        return Selection(names, excluded)
+        return FileSelection(names, excluded)
     accepts: Accepts = (lambda path: any(test(path) for test in tests)) if others else first
-    return Selection(names if by_type else None, excluded, accepts)
+    return FileSelection(names if by_type else None, excluded, accepts)
 
 
 def tidy(glob: str, bases: Sequence[str]) -> str:
@@ -267,7 +267,7 @@ def _excluded(glob: str, bases: Sequence[str]) -> str:
     return f"!{rest}"
 
 
-class Rules:
+class IgnoreRules:
     """Ordered rules, as in an ignore file. The last matching rule wins.
 
     As with git, rules from a file have no braces, and invalid ones match nothing. Otherwise an

@@ -14,16 +14,16 @@ from clawkit.errors import ToolInputError
 from clawkit.fs.protocols import (
     Admit,
     Find,
-    Found,
     Grep,
     Names,
     Places,
     Searched,
+    SearchResult,
     Start,
     admit_all,
 )
-from clawkit.fs.search.engines import Engine, Job, Switch, choose_engine
-from clawkit.fs.search.globs import Selection, select
+from clawkit.fs.search.engines import Engine, Job, KillSwitch, choose_engine
+from clawkit.fs.search.globs import FileSelection, select
 from clawkit.fs.search.results import Collector, Gathering, ResultFilter
 
 T = TypeVar("T")
@@ -66,13 +66,13 @@ class LocalSearch:
         self._shown_from = "\0" if absolute else self._real  # nothing lies below the former
         self._timeout_s = timeout_s
 
-    async def grep(self, query: Grep, admit: Admit = admit_all) -> Found:
+    async def grep(self, query: Grep, admit: Admit = admit_all) -> SearchResult:
         return await _in_thread(lambda switch: self._grep(query, admit, switch))
 
     async def find(self, query: Find, admit: Admit = admit_all) -> Names:
         return await _in_thread(lambda switch: self._find(query, admit, switch))
 
-    def _grep(self, query: Grep, admit: Admit, switch: Switch) -> Found:
+    def _grep(self, query: Grep, admit: Admit, switch: KillSwitch) -> SearchResult:
         _check_pattern(query.pattern)
         start = self._places.start(query.path)
         try:
@@ -85,7 +85,7 @@ class LocalSearch:
             engine = self._engine()
             outcome = engine(job, query, enough)
             first = tuple(hits.first(query.limit))
-            found = Found(first, hits.total, outcome.stopped, outcome.engine, outcome.unread)
+            found = SearchResult(first, hits.total, outcome.stopped, outcome.engine, outcome.unread)
             if start.name:
                 return structs.replace(found, binary=hits.is_binary)
             if found.hits or found.stopped:
@@ -94,7 +94,7 @@ class LocalSearch:
         finally:
             os.close(start.fd)
 
-    def _find(self, query: Find, admit: Admit, switch: Switch) -> Names:
+    def _find(self, query: Find, admit: Admit, switch: KillSwitch) -> Names:
         start = self._places.start(query.path)
         try:
             if start.name:
@@ -118,7 +118,7 @@ class LocalSearch:
         readable = self._places.readable
         return choose_engine(self._ripgrep, self._real, readable, self._use_landlock)
 
-    def _gate(self, start: Start, selection: Selection, admit: Admit) -> ResultFilter:
+    def _gate(self, start: Start, selection: FileSelection, admit: Admit) -> ResultFilter:
         one_name = self._places.readable is not None and not self._hard_links
         return ResultFilter(
             start, self._shown_from, accepts=selection.accepts, admit=admit, one_name=one_name
@@ -130,9 +130,9 @@ class LocalSearch:
         return start.place, os.path.normpath(os.path.join(self._workspace, way))
 
 
-async def _in_thread(work: Callable[[Switch], T]) -> T:
+async def _in_thread(work: Callable[[KillSwitch], T]) -> T:
     """Run blocking work in a thread; if the caller is cancelled, its search program is killed."""
-    switch = Switch()
+    switch = KillSwitch()
     try:
         result: T = await in_thread(work, switch)
     except BaseException:

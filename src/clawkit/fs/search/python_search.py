@@ -30,7 +30,7 @@ from typing import BinaryIO, Literal
 from clawkit.errors import ToolInputError
 from clawkit.fs.protocols import MAX_LINE
 from clawkit.fs.protocols import Grep as Query
-from clawkit.fs.search.globs import Rules, compile_glob
+from clawkit.fs.search.globs import IgnoreRules, compile_glob
 from clawkit.text import human_size, one_line
 
 BLOCK = 64 * 1024
@@ -56,7 +56,7 @@ _SWAPPED = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENXIO})
 Note = Callable[[str], None]
 
 
-class Request(Query, frozen=True, kw_only=True):
+class SearchRequest(Query, frozen=True, kw_only=True):
     """A query, or a request to list files. The `globs` only exclude, and start with `!`."""
 
     op: Literal["grep", "files"]
@@ -67,19 +67,19 @@ class Request(Query, frozen=True, kw_only=True):
     """`.`, or `./name` for one file in it, which is then always searched."""
 
 
-_Scope = tuple[Rules, int]
+_Scope = tuple[IgnoreRules, int]
 """The ignore rules of a directory, and where paths relative to it start."""
 
 
-class Walk:
+class FileWalk:
     """The selected files below the working directory, except `.git`."""
 
-    def __init__(self, request: Request, note: Note) -> None:
+    def __init__(self, request: SearchRequest, note: Note) -> None:
         self._ignored = request.ignored
         self._types = tuple(map(compile_glob, request.types or ()))
         self._note = note
         excluded = [glob.removeprefix("!") for glob in request.globs]
-        self._excluded: _Scope = Rules(excluded, from_file=False), len("./")
+        self._excluded: _Scope = IgnoreRules(excluded, from_file=False), len("./")
 
     def files(self) -> Iterator[tuple[str, int, str]]:
         """The path of each file, the descriptor of its directory, and its name there."""
@@ -127,7 +127,7 @@ class Walk:
             text = data.decode("utf-8", "surrogateescape")
             lines += text.removeprefix("\ufeff").split("\n")
         if lines:
-            yield Rules(lines, from_file=True), len(folder)
+            yield IgnoreRules(lines, from_file=True), len(folder)
 
     def report(self, error: OSError) -> None:
         """Note that something could not be read, unless it was just removed or replaced."""
@@ -150,10 +150,10 @@ def open_file(directory: int | None, name: str) -> io.BufferedReader:
     return io.BufferedReader(io.FileIO(fd), BLOCK)
 
 
-class Grep:
+class PythonGrep:
     """Searches one file after another, and prints the matching lines."""
 
-    def __init__(self, request: Request, out: BinaryIO) -> None:
+    def __init__(self, request: SearchRequest, out: BinaryIO) -> None:
         self._request = request
         self._out = out
         self._pattern = compile_pattern(request)
@@ -223,7 +223,7 @@ class Grep:
             yield from range(line, line + text.count("\n", start, max(start, end - 1)) + 1)
 
 
-def compile_pattern(request: Request) -> re.Pattern[str]:
+def compile_pattern(request: SearchRequest) -> re.Pattern[str]:
     """Compile the pattern with `re`. Raises `ToolInputError` if it is invalid."""
     pattern = request.pattern
     breaks = "\n" in pattern if request.literal else _LINE_BREAK.match(pattern)
@@ -256,10 +256,10 @@ def _read_lines(file: BinaryIO) -> Iterator[bytes]:
         is_start = part.endswith(b"\n")
 
 
-def run(request: Request, out: BinaryIO, note: Note) -> bool:
+def run(request: SearchRequest, out: BinaryIO, note: Note) -> bool:
     """Search and print; returns whether anything was found."""
-    walk = Walk(request, note)
-    grep = Grep(request, out) if request.op == "grep" else None
+    walk = FileWalk(request, note)
+    grep = PythonGrep(request, out) if request.op == "grep" else None
     found = False
     one = [(request.target, None, request.target.removeprefix("./"))]
     for path, folder, name in walk.files() if request.target == "." else one:
@@ -290,7 +290,7 @@ def main() -> int:
         resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     try:
         with os.fdopen(os.dup(sys.stdout.fileno()), "wb", BUFFERED) as out:
-            request = Request(**json.loads("".join(sys.argv[1:])))
+            request = SearchRequest(**json.loads("".join(sys.argv[1:])))
             sys.setrecursionlimit(MAX_DEPTH)
             found = run(request, out, lambda text: print(f"note: {text}", file=sys.stderr))
     except ToolInputError as error:

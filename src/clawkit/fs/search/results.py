@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from clawkit.core.paths import is_below
 from clawkit.errors import ToolError
-from clawkit.fs.protocols import MAX_LINE, Admit, Find, Hits, Line, Output, Start
+from clawkit.fs.protocols import MAX_LINE, Admit, FileHits, Find, Line, Output, Start
 from clawkit.fs.search.globs import Accepts
 
 MAX_HELD = 32 * 1024 * 1024
@@ -175,7 +175,7 @@ class Gathering:
             self._held += len(path) + 64
             self.total += 1
 
-    def first(self, limit: int) -> Iterator[Hits]:
+    def first(self, limit: int) -> Iterator[FileHits]:
         """The first matches in order of path and line, up to `limit` matching lines or files."""
         left = limit
         for path in sorted(self._counts):
@@ -184,11 +184,11 @@ class Gathering:
             count = self._counts[path]
             if path not in self._files:
                 left -= 1
-                yield Hits(self._gate.shown(path), (), count)
+                yield FileHits(self._gate.shown(path), (), count)
             elif count:
                 lines = tuple(_head(self._files[path], left))
                 left -= count
-                yield Hits(self._gate.shown(path), lines, count)
+                yield FileHits(self._gate.shown(path), lines, count)
 
 
 def _decode(raw: bytes) -> str:

@@ -176,7 +176,7 @@ class Growing(list[str]):
         self._loose = 0
 
 
-class Part:
+class AnswerPart:
     """A part of an answer while it is received: text, thinking, or a call with its arguments."""
 
     def __init__(self, kind: Kind, *, is_hidden: bool | None = None) -> None:
@@ -236,7 +236,7 @@ class AnswerDecoder(ABC):
 
     def __init__(self, endpoint: Endpoint) -> None:
         self._endpoint = endpoint
-        self.parts: list[Part] = []
+        self.parts: list[AnswerPart] = []
         """In order of their start."""
         self._chars = self._argument_chars = self._calls = 0
         self._ids: set[str] = set()
@@ -327,16 +327,16 @@ class AnswerDecoder(ABC):
     def _failure(self, data: dict[str, Any]) -> ModelError:
         return from_response(self._endpoint.ref.provider, 200, {}, encode(data))
 
-    def begin(self, kind: Kind, *, is_hidden: bool | None = None) -> Part:
+    def begin(self, kind: Kind, *, is_hidden: bool | None = None) -> AnswerPart:
         """Start a new text or thinking part."""
         if len(self.parts) >= _MAX_PARTS:
             raise malformed(f"its answer has more than {_MAX_PARTS:,} parts")
-        self.parts.append(Part(kind, is_hidden=is_hidden))
+        self.parts.append(AnswerPart(kind, is_hidden=is_hidden))
         return self.parts[-1]
 
-    def call(self, given_id: object, name: object) -> Part:
+    def call(self, given_id: object, name: object) -> AnswerPart:
         """Start a new call, with a unique id."""
-        part = Part("call")
+        part = AnswerPart("call")
         part.number, part.name = self._calls, read_name(name)
         self.rename(part, str_of(given_id))
         self._calls += 1
@@ -345,7 +345,7 @@ class AnswerDecoder(ABC):
         self.parts.append(part)
         return part
 
-    def rename(self, call: Part, given_id: str) -> None:
+    def rename(self, call: AnswerPart, given_id: str) -> None:
         """Set the id of a call, made unique; it may arrive after the start of the call."""
         self._ids.discard(call.id)
         base = given_id if re.fullmatch(_IDS, given_id) else f"call_{os.urandom(12).hex()}"
@@ -356,7 +356,7 @@ class AnswerDecoder(ABC):
         self._ids.add(found)
         call.id, call.given_id = found, given_id
 
-    def tell(self, call: Part) -> Iterable[Delta]:
+    def tell(self, call: AnswerPart) -> Iterable[Delta]:
         """Report the start of a call, once its name is known."""
         if call.is_told or not call.name:
             return ()
@@ -366,7 +366,7 @@ class AnswerDecoder(ABC):
         before = [CallDelta(call.number, text)] if text else []
         return (CallStarted(call.number, call.id, call.name), *before)
 
-    def add(self, part: Part, text: str) -> Iterable[Delta]:
+    def add(self, part: AnswerPart, text: str) -> Iterable[Delta]:
         if not text:
             return ()
         if part.kind == "call":

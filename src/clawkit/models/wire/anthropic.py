@@ -26,8 +26,8 @@ from clawkit.content import (
 from clawkit.models.protocols import Delta, Endpoint, Request
 from clawkit.models.wire.answer import (
     AnswerDecoder,
+    AnswerPart,
     Kind,
-    Part,
     dict_of,
     given_arguments,
     malformed,
@@ -108,23 +108,23 @@ class Claude(msgspec.Struct, frozen=True):
         return self.version >= (4, 7)
 
     @property
-    def off(self) -> Plan:
+    def off(self) -> ThinkingPlan:
         """How to turn thinking off, as far as possible."""
         if self.family in _ALWAYS_THINK or (self.family == "opus" and self.version >= (5, 5)):
             # It cannot be turned off: use the lowest effort, and do not show the thinking.
-            return Plan({"type": "adaptive"}, "low")
+            return ThinkingPlan({"type": "adaptive"}, "low")
         if self.version < (5, 0):
-            return Plan()
+            return ThinkingPlan()
         is_sonnet = self.family == "sonnet" and self.version >= (5, 5)
-        return Plan({"type": "between_tools" if is_sonnet else "disabled"})
+        return ThinkingPlan({"type": "between_tools" if is_sonnet else "disabled"})
 
-    def adaptive(self, effort: str, room: int) -> Plan:
+    def adaptive(self, effort: str, room: int) -> ThinkingPlan:
         is_hidden = self.is_new or self.family == "mythos"
         display = {"display": "summarized"} if is_hidden else {}
-        return Plan({"type": "adaptive"} | display, effort, room)
+        return ThinkingPlan({"type": "adaptive"} | display, effort, room)
 
 
-class Plan(msgspec.Struct, frozen=True):
+class ThinkingPlan(msgspec.Struct, frozen=True):
     """What a request says about thinking."""
 
     thinking: dict[str, Any] | None = None
@@ -137,11 +137,11 @@ class Plan(msgspec.Struct, frozen=True):
         return self.thinking is not None and self.thinking.get("type") in ("enabled", "adaptive")
 
 
-def plan(level: Level, claude: Claude, compat: Compat, levels: Mapping[str, Any]) -> Plan:
+def plan(level: Level, claude: Claude, compat: Compat, levels: Mapping[str, Any]) -> ThinkingPlan:
     """The fields for a level. The model's own `levels` take precedence."""
     own = levels.get(level)
     if isinstance(own, Mapping):
-        return Plan(dict(own))
+        return ThinkingPlan(dict(own))
     if isinstance(own, str) and own and own != "off":
         return claude.adaptive(own, BUDGETS.get(level, 0))
     if isinstance(own, int | float) and own >= _LEAST_BUDGET:
@@ -152,7 +152,7 @@ def plan(level: Level, claude: Claude, compat: Compat, levels: Mapping[str, Any]
         return claude.adaptive(_effort(level, claude, compat), BUDGETS[level])
     else:
         budget = BUDGETS[level]
-    return Plan({"type": "enabled", "budget_tokens": budget}, budget=budget)
+    return ThinkingPlan({"type": "enabled", "budget_tokens": budget}, budget=budget)
 
 
 def _effort(level: Level, claude: Claude, compat: Compat) -> str:
@@ -223,17 +223,17 @@ class AnthropicWire(ApiWire):
         self._leave_out(body, planned, has_tools=bool(tools))
         return write_turns(body, ("messages", "content"), pieces, _text(BEGINNING), mark)
 
-    def _plan(self, request: Request, fields: Mapping[str, Any], *, is_given: bool) -> Plan:
+    def _plan(self, request: Request, fields: Mapping[str, Any], *, is_given: bool) -> ThinkingPlan:
         endpoint, level = self._endpoint, request.thinking
         can_think = endpoint.facts.reasoning or self._claude.is_adaptive
         if is_given or "thinking" in fields:
             # Configured explicitly, in the format of the API.
             own = dict_of(fields.get("thinking"))
-            planned = Plan(dict(own) or None, budget=tokens(own.get("budget_tokens")))
+            planned = ThinkingPlan(dict(own) or None, budget=tokens(own.get("budget_tokens")))
         elif level in endpoint.thinking_levels or (can_think and level != "off"):
             planned = plan(level, self._claude, endpoint.compat, endpoint.thinking_levels)
         elif self._is_minimax and level == "off":
-            planned = Plan({"type": "disabled"})
+            planned = ThinkingPlan({"type": "disabled"})
         else:
             planned = self._claude.off
         if self._is_binding and planned.is_on and planned.thinking is not None:
@@ -252,7 +252,7 @@ class AnthropicWire(ApiWire):
         ttl = b',"ttl":"1h"' if retention == "long" and is_long else b""
         return b',"cache_control":{"type":"ephemeral"' + ttl + b"}}"
 
-    def _leave_out(self, body: dict[str, Any], planned: Plan, *, has_tools: bool) -> None:
+    def _leave_out(self, body: dict[str, Any], planned: ThinkingPlan, *, has_tools: bool) -> None:
         """Remove fields that conflict with thinking, with having no tools, or with this model."""
         body["thinking"] = planned.thinking
         supports = self._endpoint.compat.supports_temperature
@@ -269,7 +269,7 @@ class AnthropicWire(ApiWire):
                 body.pop(name, None)
 
     def _pieces_of(
-        self, messages: Sequence[Message], planned: Plan, *, is_flat: bool
+        self, messages: Sequence[Message], planned: ThinkingPlan, *, is_flat: bool
     ) -> list[Piece]:
         pieces = self._pieces
         if is_flat:
@@ -346,14 +346,14 @@ class AnthropicWire(ApiWire):
         return {"type": "image", "source": source}
 
 
-def _fitted(planned: Plan, room: int) -> Plan:
+def _fitted(planned: ThinkingPlan, room: int) -> ThinkingPlan:
     """The plan with a budget that leaves tokens for the answer."""
     budget = tokens(dict_of(planned.thinking).get("budget_tokens"))
     if not budget:
         return planned
     budget = min(budget, room - room // 4)
     if budget < _LEAST_BUDGET:
-        return Plan()
+        return ThinkingPlan()
     return replace(planned, thinking=dict_of(planned.thinking) | {"budget_tokens": budget})
 
 
@@ -424,7 +424,7 @@ class AnthropicDecoder(AnswerDecoder):
 
     def __init__(self, endpoint: Endpoint) -> None:
         super().__init__(endpoint)
-        self._open: dict[int, Part | None] = {}
+        self._open: dict[int, AnswerPart | None] = {}
         """Open blocks by index; None for blocks of unknown types."""
         self._given: set[int] = set()
         """Calls that started with complete arguments."""
@@ -522,12 +522,12 @@ class AnthropicDecoder(AnswerDecoder):
     def _place(self, index: object) -> int:
         return index if isinstance(index, int) else next(reversed(self._open), -1)
 
-    def _begin(self, index: object, kind: Kind, *, is_hidden: bool = False) -> Part:
+    def _begin(self, index: object, kind: Kind, *, is_hidden: bool = False) -> AnswerPart:
         place = self._free(index)
         part = self._open[place] = self.begin(kind, is_hidden=is_hidden)
         return part
 
-    def _words(self, index: object, kind: Kind) -> Part | None:
+    def _words(self, index: object, kind: Kind) -> AnswerPart | None:
         """The open block of that kind, or a new one; None if the block is ignored."""
         place = self._place(index)
         found = self._open.get(place)
@@ -539,7 +539,7 @@ class AnthropicDecoder(AnswerDecoder):
         if part := self._open.pop(place, None):
             part.is_closed = True
 
-    def _sign(self, thought: Part, signature: object) -> None:
+    def _sign(self, thought: AnswerPart, signature: object) -> None:
         if text := str_of(signature):
             self.count(text)
             thought.signed.append(text)

@@ -17,8 +17,8 @@ from clawkit.content import Assistant, Stop, Summary, Thinking, ToolResult, Usag
 from clawkit.models.protocols import Delta, Endpoint, ErrorKind, ModelError, Request
 from clawkit.models.wire.answer import (
     AnswerDecoder,
+    AnswerPart,
     Kind,
-    Part,
     decode,
     dict_of,
     given_arguments,
@@ -233,9 +233,9 @@ class CompletionsDecoder(AnswerDecoder):
 
     def __init__(self, endpoint: Endpoint) -> None:
         super().__init__(endpoint)
-        self._by_index: dict[int, Part] = {}
-        self._by_id: dict[str, Part] = {}
-        self._last_call: Part | None = None
+        self._by_index: dict[int, AnswerPart] = {}
+        self._by_id: dict[str, AnswerPart] = {}
+        self._last_call: AnswerPart | None = None
         self._details: list[dict[str, Any]] = []
         self._choice: int | None = None
         self._tags = Tags()
@@ -249,7 +249,7 @@ class CompletionsDecoder(AnswerDecoder):
         if self._details:
             thought = next((part for part in self.parts if part.kind == "thinking"), None)
             if thought is None:
-                thought = Part("thinking")
+                thought = AnswerPart("thinking")
                 self.parts.insert(0, thought)
             thought.signed = [encode([_detail(item) for item in self._details]).decode()]
             thought.is_closed = True
@@ -368,7 +368,9 @@ class CompletionsDecoder(AnswerDecoder):
         self._last_call = call
         return [*self.tell(call), *self.add(call, arguments)]
 
-    def _find(self, index: int | None, call_id: str, name: str, arguments: str) -> Part | None:
+    def _find(
+        self, index: int | None, call_id: str, name: str, arguments: str
+    ) -> AnswerPart | None:
         """The call that a piece belongs to; None if it starts a new one."""
         call = self._last_call
         if index is not None:

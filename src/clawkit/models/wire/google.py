@@ -93,7 +93,7 @@ class Gemini(msgspec.Struct, frozen=True):
         return self.version >= (3, 0)
 
 
-class Plan(msgspec.Struct, frozen=True):
+class ThinkingConfig(msgspec.Struct, frozen=True):
     """What a request says about thinking."""
 
     config: dict[str, Any] | None = None
@@ -101,12 +101,12 @@ class Plan(msgspec.Struct, frozen=True):
     """Tokens of the answer that the thinking may use."""
 
 
-def plan(level: Level, gemini: Gemini, compat: Compat, levels: Mapping[str, Any]) -> Plan:
+def plan(level: Level, gemini: Gemini, compat: Compat, levels: Mapping[str, Any]) -> ThinkingConfig:
     """The `thinkingConfig` for a level. The model's own `levels` take precedence."""
     if level in levels:
         own = levels[level]
         if isinstance(own, Mapping):
-            return Plan(dict(own))
+            return ThinkingConfig(dict(own))
         if isinstance(own, str) and own and own != "off":
             return _shown({"thinkingLevel": own.upper()}, level)
         if isinstance(own, int | float) and not isinstance(own, bool) and own:
@@ -116,15 +116,15 @@ def plan(level: Level, gemini: Gemini, compat: Compat, levels: Mapping[str, Any]
         return _shown({"thinkingLevel": _word(level, gemini, compat)}, level)
     if level == "off":
         # Pro models cannot turn thinking off.
-        return Plan({"thinkingBudget": _LEAST_OF_PRO if gemini.is_pro else 0})
+        return ThinkingConfig({"thinkingBudget": _LEAST_OF_PRO if gemini.is_pro else 0})
     most = _MOST_OF_PRO if gemini.is_pro else _MOST
     return _shown({"thinkingBudget": min(BUDGETS[level], most)}, level)
 
 
-def _shown(config: dict[str, Any], level: Level) -> Plan:
+def _shown(config: dict[str, Any], level: Level) -> ThinkingConfig:
     if level == "off":
-        return Plan(config)
-    return Plan(config | {"includeThoughts": True}, BUDGETS[level])
+        return ThinkingConfig(config)
+    return ThinkingConfig(config | {"includeThoughts": True}, BUDGETS[level])
 
 
 def _word(level: Level, gemini: Gemini, compat: Compat) -> str:
@@ -172,7 +172,7 @@ class GoogleWire(ApiWire):
         level, levels = request.thinking, self._endpoint.thinking_levels
         can_think = self._gemini.can_think or (self._endpoint.facts.reasoning and level != "off")
         in_own_words = any("thinkingConfig" in each.get("generationConfig", ()) for each in params)
-        planned = Plan()
+        planned = ThinkingConfig()
         if not in_own_words and (can_think or level in levels):
             planned = plan(level, self._gemini, self._endpoint.compat, levels)
         body: dict[str, Any] = {}

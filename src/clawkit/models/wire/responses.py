@@ -9,8 +9,8 @@ from clawkit.content import Assistant, Image, Thinking, ToolCall, ToolResult, Us
 from clawkit.models.protocols import Delta, Endpoint, ModelError, Request
 from clawkit.models.wire.answer import (
     AnswerDecoder,
+    AnswerPart,
     Kind,
-    Part,
     decode,
     dict_of,
     given_arguments,
@@ -129,9 +129,9 @@ class ResponsesDecoder(AnswerDecoder):
 
     def __init__(self, endpoint: Endpoint) -> None:
         super().__init__(endpoint)
-        self._places: dict[int, Part] = {}
-        self._items: dict[str, Part] = {}
-        self._section: dict[Part, object] = {}
+        self._places: dict[int, AnswerPart] = {}
+        self._items: dict[str, AnswerPart] = {}
+        self._section: dict[AnswerPart, object] = {}
         """The current section of the summary of a thinking part."""
 
     def _events(self, data: Any) -> list[dict[str, Any]]:
@@ -161,7 +161,7 @@ class ResponsesDecoder(AnswerDecoder):
                 return self._end(end, dict_of(data.get("response")))
         return ()
 
-    def _part(self, event: dict[str, Any], kind: Kind) -> Part:
+    def _part(self, event: dict[str, Any], kind: Kind) -> AnswerPart:
         """The part that an event belongs to; a new one if none was announced."""
         item_id, place = str_of(event.get("item_id")), event.get("output_index")
         found = self._items.get(item_id)
@@ -178,7 +178,7 @@ class ResponsesDecoder(AnswerDecoder):
             found = self.begin(kind)
         return self._keep(found, item_id, place)
 
-    def _keep(self, part: Part, item_id: str, place: object) -> Part:
+    def _keep(self, part: AnswerPart, item_id: str, place: object) -> AnswerPart:
         if len(self._items) + len(self._places) > _MAX_ITEMS:
             raise malformed("its answer has too many items")
         if item_id:
@@ -202,7 +202,7 @@ class ResponsesDecoder(AnswerDecoder):
         self._section[thought] = section
         return self.add(thought, f"\n\n{text}" if is_next else text)
 
-    def _complete(self, part: Part, whole: str) -> Iterable[Delta]:
+    def _complete(self, part: AnswerPart, whole: str) -> Iterable[Delta]:
         """Add what is missing from the whole text, which wins if the pieces differ from it."""
         old = "".join(part.pieces)
         if not whole or whole == old:
