@@ -137,9 +137,11 @@ def one_line(text: str, max_chars: int) -> str:
     text = text.lstrip()
     # Bounds the work: a hostile text may be huge, and the rest cannot be shown anyway.
     head = text[: max_chars * 4 + 64]
-    controls = r"[\x00-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2066-\u2069\ufeff]+"
-    line = " ".join(re.sub(controls, " ", head).split())
-    if len(line) <= max_chars and len(head) == len(text):
+    if not head.isprintable():
+        controls = r"[\x00-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2066-\u2069\ufeff]+"
+        head = re.sub(controls, " ", head)
+    line = " ".join(head.split())
+    if len(line) <= max_chars and len(text) <= max_chars * 4 + 64:
         return line
     kept = line[: max(0, max_chars - 1)]
     return f"{kept}…" if max_chars > 0 else ""

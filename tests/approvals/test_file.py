@@ -655,12 +655,12 @@ def test_another_process_is_not_waited_for_forever(
 def test_processes_that_change_it_at_once_lose_nothing(file: Path) -> None:
     code = (
         "import sys\n"
-        "from clawkit.approvals.types import Entry\n"
+        "from clawkit.approvals.types import AllowlistEntry\n"
         "from clawkit.approvals.file import add_entry, edit\n"
         "sys.stdin.readline()\n"
         "for number in range(8):\n"
-        "    add_entry(sys.argv[1], sys.argv[2], Entry(f'p{number}'))\n"
-        "    add_entry(sys.argv[1], '*', Entry('same'))\n"
+        "    add_entry(sys.argv[1], sys.argv[2], AllowlistEntry(f'p{number}'))\n"
+        "    add_entry(sys.argv[1], '*', AllowlistEntry('same'))\n"
         "    edit(sys.argv[1], lambda raw: raw.update(n=raw.get('n', 0) + 1))\n"
     )
     children = [

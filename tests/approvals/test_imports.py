@@ -13,10 +13,10 @@ def test_a_command_that_needs_no_look_loads_nothing_that_looks() -> None:
 import sys
 from clawkit.approvals.gate import LocalGate
 from clawkit.approvals.judge import Judge
-from clawkit.approvals.protocols import Request
+from clawkit.approvals.protocols import ExecRequest
 from clawkit.config.sections.tools import Exec
 where = sys.argv[1]
-asked = Request("make all | tee out", "/", {}, wanted="auto")
+asked = ExecRequest("make all | tee out", "/", {}, wanted="auto")
 print(Judge(Exec(), where).judge(asked).place)
 print(Judge(Exec(mode="full"), where).judge(asked._replace(wanted="host")).place)
 print(*sys.modules)

@@ -324,9 +324,9 @@ def test_nothing_of_the_http_client_is_loaded_where_nothing_listens(tmp_path: Pa
 import asyncio, sys
 from clawkit.config.load import loads
 from clawkit.models import discover
-from clawkit.agent.model_selection import Selection
+from clawkit.agent.model_selection import ModelSelection
 discover._socket_tables = lambda: ["head"]
-selection = Selection(loads("{}", env={"CLAWKIT_HOME": sys.argv[1]}), "main")
+selection = ModelSelection(loads("{}", env={"CLAWKIT_HOME": sys.argv[1]}), "main")
 assert asyncio.run(selection.find_local()) is None
 assert discover.local_models({}) == []
 names = [each for each in sys.modules if each == "h11" or each.startswith("clawkit.net")]

@@ -201,8 +201,8 @@ def test_what_may_not_be_signalled_is_told(start: Start, call: str) -> None:
     record = start("echo ready; exec sleep 300")
     script = (
         "import os, sys; sys.path[:] = eval(sys.argv[1])\n"
-        "from clawkit.process import records; from clawkit.process.records import Record\n"
-        "record = Record(*eval(sys.argv[2])); record.runs; os.setuid(65534)\n"
+        "from clawkit.process import records; from clawkit.process.records import CommandRecord\n"
+        "record = CommandRecord(*eval(sys.argv[2])); record.runs; os.setuid(65534)\n"
         f"outcome = records.{call}; print(outcome.reached, outcome.left, outcome.problem)"
     )
     fields = [getattr(record, name) for name in record.__struct_fields__]

@@ -200,7 +200,7 @@ def format_path(path: Sequence[str | int]) -> str:
     for part in path:
         if isinstance(part, int):
             parts.append(f"[{part}]")
-        elif _regex(_PATH_NAME).fullmatch(part):
+        elif part.isidentifier() or _regex(_PATH_NAME).fullmatch(part):
             parts.append(f".{part}" if parts else part)
         else:
             parts.append(f"[{quote(part)}]")

@@ -288,10 +288,10 @@ _NO_LIMITS = Meta()
 _DEFERRED = {
     name: module
     for module, names in {
-        "gateway": ("Commands", "Cron", "Gateway", "Heartbeat", "Hooks"),
+        "gateway": ("CommandSettings", "Cron", "Gateway", "Heartbeat", "WebhookSettings"),
         "messaging": ("Binding", "Channel", "Forwarding", "GroupChat", "Messages", "MessageTool"),
         "plugins": ("AgentMemory", "Mcp", "Memory", "MemorySearch", "Plugins"),
-        "web": ("Browser", "Media", "Tts", "Web"),
+        "web": ("Browser", "MediaSettings", "Tts", "Web"),
     }.items()
     for name in names
 }

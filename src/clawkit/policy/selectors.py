@@ -120,7 +120,7 @@ def group_ids(group: str) -> Iterator[str]:
 _ANY = "*"
 _DEFAULT_ACCOUNTS = ("", "default")
 _PEER, _ROLES, _GUILD, _TEAM, _ACCOUNT, _CHANNEL = range(6)
-_ASSIGNED = re.compile(r"^!|[0-9]")
+_ASSIGNED = r"^!|[0-9]"
 """Group ids that a platform assigns. Where people name groups, `ops:topic:x` need not be a topic
 of `ops`."""
 
@@ -191,6 +191,6 @@ def _distance(peer: Peer, origin: Origin) -> int | None:
     if is_group != bool(origin.group):
         return None
     ids = [origin.group] if is_group else [origin.sender.id]
-    if is_group and _ASSIGNED.search(str(peer.id)):
+    if is_group and re.search(_ASSIGNED, str(peer.id)):
         ids = list(group_ids(origin.group))
     return next((n for n, each in enumerate(ids) if each and each == str(peer.id)), None)

@@ -54,24 +54,30 @@ def mask_group(found: re.Match[str], hide: Callable[[str], str] = conceal) -> st
     return f"{before}{hide(found[group])}{after}"
 
 
-_WORD = (
-    r"secret|passw(?:or)?d|passphrase|authorization|creds|credentials?|jwt|bearer|cookie|cvv|cvc"
-    r"|.*(?:token|secret|passw(?:or)?d|passphrase|authorization|apikey|secretkey|privatekey"
-    r"|accesskey|accountkey)"
+def _set(words: str) -> frozenset[str]:
+    return frozenset(words.split())
+
+
+_WORDS = _set("creds credential credentials jwt bearer cookie cvv cvc")
+_ENDINGS = tuple(
+    _set(
+        "token secret passwd password passphrase authorization apikey secretkey privatekey accesskey"
+        " accountkey"
+    )
 )
 # What kind of key is secret: `private_key` is, `primary_key` and `sessionKey` are not.
-_KEY_OF = (
-    r"access|account|admin|api|auth|deploy|encrypt|encryption|functions|master|private|recovery"
-    r"|secret|service|shared|signing|ssh|storage|subscription"
+_KEY_OF = _set(
+    "access account admin api auth deploy encrypt encryption functions master private recovery"
+    " secret service shared signing ssh storage subscription"
 )
 # Tokens that are pagination cursors or vocabulary marks.
-_PLACE = (
-    r"bos|cls|continuation|cursor|end|eos|first|last|mask|next|page|pad|sep|special|start|stop|sync"
-    r"|unk"
+_PLACE = _set(
+    "bos cls continuation cursor end eos first last mask next page pad sep special start stop sync"
+    " unk"
 )
 # Passwords and logins in configuration; in programs often a function, a path or a mode.
-_SHORT_NAME_WORDS = r"auth|cred|pass|pwd"
-_TRAILER = r"base|base64|current|dev|live|new|old|plain|prod|raw|staging|test|value|[0-9]+"
+_SHORT_NAME_WORDS = _set("auth cred pass pwd")
+_TRAILER = _set("base base64 current dev live new old plain prod raw staging test value")
 
 
 def is_secret_name(name: str) -> bool:
@@ -81,29 +87,27 @@ def is_secret_name(name: str) -> bool:
 
 def is_secret_setting(name: str) -> bool:
     """Whether a configuration value with this name may be a secret: `pass`, `smtpAuth`."""
-    return (
-        is_secret_name(name)
-        or regex(_SHORT_NAME_WORDS).fullmatch(_last_words(name[-128:])[1]) is not None
-    )
+    return is_secret_name(name) or _last_words(name[-128:])[1] in _SHORT_NAME_WORDS
 
 
 @lru_cache(maxsize=4096)
 def _is_secret_name(name: str) -> bool:
     previous, last = _last_words(name)
     if last == "key":
-        return regex(_KEY_OF).fullmatch(previous) is not None
+        return previous in _KEY_OF
     if last == "token":
-        return regex(_PLACE).fullmatch(previous) is None
+        return previous not in _PLACE
     if last == "pwd":
         return previous not in ("", "old")
-    return (previous, last) == ("card", "number") or regex(_WORD).fullmatch(last) is not None
+    is_card = (previous, last) == ("card", "number")
+    return is_card or last in _WORDS or last.endswith(_ENDINGS)
 
 
 def _last_words(name: str) -> tuple[str, str]:
     """The last two words of a name in lower case, without trailing numbers and qualifiers."""
     spaced = regex(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])").sub("_", name)
     words = [word for word in regex(r"[^a-z0-9]+").split(spaced.lower()) if word]
-    while len(words) > 1 and regex(_TRAILER).fullmatch(words[-1]):
+    while len(words) > 1 and (words[-1] in _TRAILER or words[-1].isdigit()):
         words.pop()
     previous, last = ["", "", *words][-2:]
     return previous, last.rstrip("0123456789")

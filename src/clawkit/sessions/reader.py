@@ -70,8 +70,8 @@ _LINEAGE = (
 LETTERS = "abcdefghjkmnpqrstuvwxyz"
 """Letters without easily confused ones. An id starts with a letter so that it is not a number."""
 DIGITS = "23456789"
-_ID = re.compile(f"[{LETTERS}][{LETTERS}{DIGITS}]{{3,7}}")
-_UUID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+_ID = f"[{LETTERS}][{LETTERS}{DIGITS}]{{3,7}}"
+_UUID = r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"
 LAST = 2**62
 
 
@@ -92,7 +92,7 @@ class SessionReader:
 
     def get(self, text: str, agent: str = "", refuse: Refuse | None = None) -> Session:
         wanted = sound(text.strip())
-        uuid = f"*:{wanted.lower()}" if _UUID.fullmatch(wanted.lower()) else ""
+        uuid = f"*:{wanted.lower()}" if re.fullmatch(_UUID, wanted.lower()) else ""
         # Models choose labels: everything else goes first, and none passes for a key.
         label = "" if wanted.startswith("agent:") else wanted
         ways = [
@@ -303,7 +303,7 @@ class SessionReader:
 
 
 def _beginning(wanted: str) -> tuple[str, str, str]:
-    start = wanted.lower() if _ID.fullmatch(wanted.lower()) else ""
+    start = wanted.lower() if re.fullmatch(_ID, wanted.lower()) else ""
     return "id >= ? AND id < ?", start, f"{start}~"
 
 
