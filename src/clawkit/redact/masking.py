@@ -61,8 +61,8 @@ def _set(words: str) -> frozenset[str]:
 _WORDS = _set("creds credential credentials jwt bearer cookie cvv cvc")
 _ENDINGS = tuple(
     _set(
-        "token secret passwd password passphrase authorization apikey secretkey privatekey accesskey"
-        " accountkey"
+        "token secret passwd password passphrase authorization apikey secretkey privatekey"
+        " accesskey accountkey"
     )
 )
 # What kind of key is secret: `private_key` is, `primary_key` and `sessionKey` are not.
