@@ -72,6 +72,7 @@ async def forecast(
 
 
 def test_name_and_description_come_from_the_function() -> None:
+    assert repr(forecast) == "<Tool forecast>"
     assert forecast.name == "forecast"
     assert forecast.description == "Tell the weather.\n\nIn plain words."
     assert forecast.label == ""
