@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 from clawkit.core.context import Context, Scope
 from clawkit.core.result import Result
 from clawkit.errors import ToolAuthorizationError, ToolError, ToolInputError
-from clawkit.process.command import Command
 from clawkit.process.protocols import Exit, Grants, Left, Reason
 from clawkit.text import human_size, nearest, result_cap, weigh, weight_cap
 
@@ -16,6 +15,7 @@ if TYPE_CHECKING:
     from clawkit.approvals.protocols import Admitted, ExecRequest, Waiting
     from clawkit.config.model import Config
     from clawkit.config.sections.tools import Exec
+    from clawkit.process.command import Command
 
 FINISHED = 100_000
 """Characters of a finished command's output in a result; longer output is kept in a file."""

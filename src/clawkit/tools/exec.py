@@ -24,7 +24,6 @@ from clawkit.core.context import Context, InForce, Scope
 from clawkit.core.result import Result
 from clawkit.core.tool import Effect, Tool
 from clawkit.errors import ToolAuthorizationError, ToolInputError
-from clawkit.process.command import Command
 from clawkit.process.protocols import (
     NO_GRANTS,
     BaseEnvironment,
@@ -39,6 +38,7 @@ from clawkit.tools._params import doc
 
 if TYPE_CHECKING:
     from clawkit.approvals.effective_policy import ExecTarget
+    from clawkit.process.command import Command
 
 _ABOUT = (
     " Commands run in a sandbox: they can change only the workspace and temporary files, cannot "
@@ -323,8 +323,8 @@ async def _start(
     admitted: Admitted,
     *,
     background: bool,
-    on_end: Callable[[Command], None] | None,
-) -> Command:
+    on_end: Callable[["Command"], None] | None,
+) -> "Command":
     if admitted.warning:
         warnings.append(f"Warning: {admitted.warning}")
     launch = launch._replace(
@@ -344,7 +344,7 @@ async def _start(
         return await start(admitted.host, plain)
 
 
-async def _watch(command: Command, ctx: Context, seconds: float | None) -> Exit | None:
+async def _watch(command: "Command", ctx: Context, seconds: float | None) -> Exit | None:
     """Wait for the end; None after `seconds`. Cancelling the call stops the command."""
     import asyncio
 
@@ -376,7 +376,7 @@ async def _watch(command: Command, ctx: Context, seconds: float | None) -> Exit 
 async def _follow(
     waiting: Waiting,
     request: ExecRequest,
-    run: Callable[[Admitted], Awaitable[Command]],
+    run: Callable[[Admitted], Awaitable["Command"]],
     ctx: Context,
     settings: Exec,
 ) -> None:

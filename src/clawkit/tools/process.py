@@ -14,7 +14,6 @@ from clawkit.core.context import Context, Scope
 from clawkit.core.result import Result
 from clawkit.core.tool import Effect, Kind, Tool
 from clawkit.errors import ToolInputError
-from clawkit.process.command import Command
 from clawkit.process.protocols import Commands, Exit
 from clawkit.text import human_size, human_time, nearest, printable
 from clawkit.tools import _commands as _c
@@ -22,6 +21,7 @@ from clawkit.tools._files import fit
 from clawkit.tools._params import doc
 
 if TYPE_CHECKING:
+    from clawkit.process.command import Command
     from clawkit.process.terminal import Encoded
 
 MAX_DATA = 1024 * 1024
@@ -139,7 +139,7 @@ def _check_unused(params: Params, action: str) -> None:
 _EMPTY = Params("")
 
 
-async def _send(command: Command, params: Params, action: str) -> Result:
+async def _send(command: "Command", params: Params, action: str) -> Result:
     """Send input. It may be a password, so the result does not repeat it."""
     from clawkit.process.terminal import encode_paste
 
@@ -172,7 +172,7 @@ async def _send(command: Command, params: Params, action: str) -> Result:
     return _result("\n".join(said), command, bytes=size, **details)
 
 
-def _result(text: str, command: Command, **details: Any) -> Result:
+def _result(text: str, command: "Command", **details: Any) -> Result:
     """A result with the current status of the command."""
     exit_ = command.exit
     status = "running" if exit_ is None else "completed"
@@ -184,7 +184,7 @@ def _outcome(exit_: Exit) -> dict[str, Any]:
     return {"exitCode": exit_.code, "exitSignal": exit_.signal or None, "exitReason": exit_.reason}
 
 
-async def _kill(command: Command, params: Params) -> Result:
+async def _kill(command: "Command", params: Params) -> Result:
     number, name = (0, "") if params.signal in (None, "") else _c.read_signal(params.signal)
     left = ", ".join(f"{each.name} (pid {each.pid})" for each in command.left[:5])
     had_ended = command.exit is not None
@@ -210,7 +210,7 @@ async def _kill(command: Command, params: Params) -> Result:
     return _result(said, command)
 
 
-async def _remove(commands: Commands, command: Command, *, even_if_running: bool) -> Result:
+async def _remove(commands: Commands, command: "Command", *, even_if_running: bool) -> Result:
     from clawkit.core.tasks import unbroken
 
     is_running = command.exit is None
@@ -223,7 +223,7 @@ async def _remove(commands: Commands, command: Command, *, even_if_running: bool
     return Result.text(said, status="completed", sessionId=command.id)
 
 
-def _resize(command: Command, params: Params) -> Result:
+def _resize(command: "Command", params: Params) -> Result:
     if command.terminal is None:
         raise ToolInputError(f"{command.id} has no terminal; start it with pty to have one")
     if command.exit is not None:
@@ -238,7 +238,7 @@ def _resize(command: Command, params: Params) -> Result:
     return _result(said, command, columns=columns, rows=rows)
 
 
-def _why_closed(command: Command) -> str:
+def _why_closed(command: "Command") -> str:
     if command.exit is not None:
         return f"{command.id} has ended, so nothing can be sent to it; see its log"
     launch = command.launch
@@ -251,7 +251,7 @@ def _why_closed(command: Command) -> str:
     return f"{command.id} cannot be written to: {why}"
 
 
-def _make_keys(command: Command, params: Params) -> "Encoded":
+def _make_keys(command: "Command", params: Params) -> "Encoded":
     """`literal`, `hex` and `keys` as bytes, in this order."""
     from clawkit.process.terminal import Encoded, encode_hex, encode_keys
 
@@ -288,7 +288,7 @@ def _encode(name: str, text: str) -> bytes:
     return data
 
 
-def _list(commands: Sequence[Command], ctx: Context) -> Result:
+def _list(commands: Sequence["Command"], ctx: Context) -> Result:
     if not commands:
         return Result.text("No commands in the background.", status="completed", sessions=[])
     rows = fit(map(_format_row, commands), ctx)
@@ -299,7 +299,7 @@ def _list(commands: Sequence[Command], ctx: Context) -> Result:
     return Result.text(text, status="completed", sessions=sessions)
 
 
-def _format_row(command: Command) -> str:
+def _format_row(command: "Command") -> str:
     from clawkit.process.records import shorten
 
     exit_ = command.exit
@@ -317,7 +317,7 @@ def _format_row(command: Command) -> str:
     return f"{command.id}  {status:<9} {human_time(command.runtime_s):>7}{marks} :: {label}"
 
 
-def _describe(command: Command) -> dict[str, Any]:
+def _describe(command: "Command") -> dict[str, Any]:
     from clawkit.process.output_text import tail_text
 
     exit_, output = command.exit, command.output
@@ -341,7 +341,7 @@ def _describe(command: Command) -> dict[str, Any]:
     return details | _outcome(exit_)
 
 
-def _describe_running(command: Command) -> dict[str, Any]:
+def _describe_running(command: "Command") -> dict[str, Any]:
     idle_s = command.idle_s
     return {
         "stdinWritable": command.can_write,
@@ -351,14 +351,14 @@ def _describe_running(command: Command) -> dict[str, Any]:
     }
 
 
-def _say_end(command: Command, exit_: Exit) -> str:
+def _say_end(command: "Command", exit_: Exit) -> str:
     said = _c.say_exit(command, exit_)
     if exit_.reason == "exit" and not exit_.code:
         said = f"Command exited with code 0\n{said}".rstrip()
     return said
 
 
-async def _poll(command: Command, ctx: Context, seconds: float, *, peek: bool) -> Result:
+async def _poll(command: "Command", ctx: Context, seconds: float, *, peek: bool) -> Result:
     """New output, after at most `seconds`; with `peek` it stays new for the next poll."""
     exit_, text, end, skipped = await _wait(command, ctx, seconds)
     if not peek:
@@ -388,7 +388,7 @@ async def _poll(command: Command, ctx: Context, seconds: float, *, peek: bool) -
 
 
 async def _wait(
-    command: Command, ctx: Context, seconds: float
+    command: "Command", ctx: Context, seconds: float
 ) -> tuple[Exit | None, str, int, int]:
     """The exit if it has ended, new text, the offset where that ends, and the bytes left out."""
     from clawkit.process.output_text import news
@@ -409,7 +409,7 @@ async def _wait(
             return exit_, *part
 
 
-async def _show_lines(command: Command, ctx: Context, params: Params) -> Result:
+async def _show_lines(command: "Command", ctx: Context, params: Params) -> Result:
     from clawkit.process.output_text import page
 
     offset = None if params.offset is UNSET else params.offset
@@ -446,7 +446,7 @@ async def _show_lines(command: Command, ctx: Context, params: Params) -> Result:
     )
 
 
-async def _show_screen(command: Command, params: Params) -> Result:
+async def _show_screen(command: "Command", params: Params) -> Result:
     from clawkit.core.tasks import in_thread
     from clawkit.process.terminal import SCREEN_BYTES, render
 
