@@ -27,7 +27,7 @@ from clawkit.core.approval import Deny
 from clawkit.errors import ConfigError
 from clawkit.models.failover import ModelChain
 from clawkit.models.protocols import ModelError
-from clawkit.telemetry.settings import captured, is_on
+from clawkit.telemetry.settings import captured
 from clawkit.telemetry.spans import address_of
 from clawkit.testing.answers import ScriptedModel, call, calls, hang, think
 
@@ -633,7 +633,7 @@ THERE = {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://a:1"}
 def test_it_is_on_when_somebody_says_so(
     settings: Otel, env: dict[str, str], expected: bool
 ) -> None:
-    assert is_on(settings, env) is expected
+    assert settings.is_on(env) is expected
 
 
 async def test_diagnostics_can_be_turned_off_as_a_whole(

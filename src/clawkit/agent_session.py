@@ -54,12 +54,12 @@ from clawkit.sessions.protocols import Messenger, Session, SessionState, locate_
 from clawkit.sessions.store import LiveSession, SessionStore
 from clawkit.sessions.subagent_protocols import Delegates, SpawnRequest
 from clawkit.sessions.subagents import Subagents
-from clawkit.telemetry.settings import Telemetry, open_telemetry
 from clawkit.text import one_line
 from clawkit.turns import Turns, stream_events
 
 if TYPE_CHECKING:
     from clawkit.models.failover import Clock
+    from clawkit.telemetry.settings import Telemetry
 
 
 MAX_IMAGE_BYTES = 5 * 1024 * 1024
@@ -88,7 +88,7 @@ class Agent:
         self.models = selection
         self.conversation = conversation
         self._kept = kept
-        self._telemetry = Telemetry()
+        self._telemetry: Telemetry | None = None
         self._mode: Mode = mode
         self._instructions = instructions
         self.output_schema = ""
@@ -242,8 +242,12 @@ class Agent:
             # The owner's overrides do not apply to other people who talk here.
             if own != made._own and kit.run.scope.sender.owner and overrides:
                 made._use(own)
-            made._telemetry = open_telemetry(loaded, name, kit.run.redactor)
-            talk.tell = made._telemetry.beside(talk.tell)
+            diagnostics = loaded.config.diagnostics
+            if diagnostics.enabled and diagnostics.otel.is_on(os.environ):
+                from clawkit.telemetry.settings import open_telemetry
+
+                made._telemetry = open_telemetry(loaded, name, kit.run.redactor)
+                talk.tell = made._telemetry.beside(talk.tell)
             with suppress(RuntimeError):  # no event loop yet: done when the agent is entered
                 made.turns.enter()
         except BaseException:
@@ -295,11 +299,12 @@ class Agent:
             self.turns.leave()
             if self._kept:
                 self._kept.close()
-            await self._telemetry.close()
+            if self._telemetry:
+                await self._telemetry.close()
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        return (*self.kit.warnings, *self._telemetry.warnings)
+        return (*self.kit.warnings, *(self._telemetry.warnings if self._telemetry else ()))
 
     def post(self, said: Words, *, mode: QueueMode | None = None) -> asyncio.Future[TurnEnded]:
         """Post a message without waiting; the future resolves to the turn that reads it.

@@ -35,7 +35,6 @@ from clawkit.core.context import InForce, Scope
 from clawkit.core.paths import ways_of
 from clawkit.errors import ClawkitError, ConfigError, ToolError
 from clawkit.fs.magic import ImageLimits
-from clawkit.fs.protected_files import Protection
 from clawkit.fs.protocols import FileSystem, Search, WorkspaceFiles
 from clawkit.fs.read_versions import ReadVersions
 from clawkit.lsp.protocols import Diagnostics
@@ -47,6 +46,7 @@ from clawkit.sessions.protocols import Plan, Sessions, files_of_store, locate_st
 if TYPE_CHECKING:
     from clawkit.agent.assemble import Assembly
     from clawkit.approvals.judge import Judge
+    from clawkit.fs.protected_files import Protection
     from clawkit.sandbox.protocols import Mount
 
 T = TypeVar("T")
@@ -219,6 +219,8 @@ class Services(Mapping[type, object]):
         return (*map(os.path.abspath, self._loaded.files), *self._elsewhere())
 
     def _protection(self) -> Protection:
+        from clawkit.fs.protected_files import Protection
+
         ways = (way for file in self._own_files() for way in ways_of(file))
         own = (os.path.realpath(home(os.environ)), *ways)
         place = os.path.realpath(self._workspace)

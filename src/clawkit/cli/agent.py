@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import shlex
 import sys
 from typing import TYPE_CHECKING, Any
 
@@ -52,6 +51,8 @@ def agent(**options: Any) -> int:
     try:
         if words := click.get_current_context().args:
             # The message was given without `-m`, or without quotes.
+            import shlex
+
             said = shlex.quote(one_line(" ".join(filter(None, (options["message"], *words))), 60))
             raise click.UsageError(f"quote the message after -m: clawkit agent -m {said}")
         if options["print_prompt"]:

@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from clawkit.telemetry.spans import Export
 
 FLUSH_S = 2.0  # how long the end of a conversation waits until its last spans are sent
-_ADDRESSES = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
 _CAPTURE = "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT"
 _EVERYTHING = CaptureContent(
     enabled=True, input_messages=True, output_messages=True, tool_inputs=True, tool_outputs=True
@@ -29,7 +28,7 @@ log = logging.getLogger(__name__)
 
 
 class Telemetry:
-    """The export of one conversation; does nothing unless it is enabled."""
+    """The export of one conversation; does nothing without an `Export`."""
 
     def __init__(self, export: Export | None = None, warning: str = "") -> None:
         self._export = export
@@ -65,8 +64,6 @@ class Telemetry:
 def open_telemetry(loaded: Loaded, agent: str, redactor: Redactor) -> Telemetry:
     """Telemetry according to the configuration. Problems are warnings, never errors."""
     settings = loaded.config.diagnostics.otel
-    if not (loaded.config.diagnostics.enabled and is_on(settings, os.environ)):
-        return Telemetry()
     if settings.protocol != "http/protobuf":
         return Telemetry(
             warning="diagnostics.otel.protocol: no spans are sent, because gRPC is not supported. "
@@ -93,15 +90,6 @@ def open_telemetry(loaded: Loaded, agent: str, redactor: Redactor) -> Telemetry:
         return Telemetry(Export(settings, headers, agent, capture, redactor, os.environ))
     except (ValueError, RuntimeError) as error:
         return Telemetry(warning=f"diagnostics.otel: no spans are sent: {error}")
-
-
-def is_on(settings: Otel, env: Mapping[str, str]) -> bool:
-    """Whether tracing is enabled by the configuration or, if that does not say, by `env`."""
-    if not settings.traces or env.get("OTEL_SDK_DISABLED", "").strip().lower() == "true":
-        return False
-    if settings.enabled is not None:
-        return settings.enabled
-    return env.get("CLAWKIT_OTEL") == "1" and any(map(env.get, _ADDRESSES))
 
 
 def captured(settings: Otel, env: Mapping[str, str]) -> CaptureContent:

@@ -1,7 +1,7 @@
 """The environment: `env`, `secrets`, `logging` and `diagnostics`."""
 
 import os.path
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Annotated, Any, Literal
 
 from msgspec import Meta
@@ -120,6 +120,9 @@ class CaptureContent(Section):
     tool_outputs: bool = False  #: Results and errors of tool calls.
 
 
+OTLP_ADDRESSES = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
+
+
 class Otel(Section):
     """Spans for OpenTelemetry: turns, model requests, tool calls."""
 
@@ -135,6 +138,14 @@ class Otel(Section):
     """Share of turns that are sent, 0 to 1; unset is all."""
     flush_interval_ms: Positive | None = None  #: Milliseconds between exports; unset is 5000.
     capture_content: bool | CaptureContent | None = None  #: Include content in spans.
+
+    def is_on(self, env: Mapping[str, str]) -> bool:
+        """Whether spans are sent, by these settings or, if they do not say, by `env`."""
+        if not self.traces or env.get("OTEL_SDK_DISABLED", "").strip().lower() == "true":
+            return False
+        if self.enabled is not None:
+            return self.enabled
+        return env.get("CLAWKIT_OTEL") == "1" and any(map(env.get, OTLP_ADDRESSES))
 
     @classmethod
     def conflicts(cls, raw: dict[str, Any]) -> Iterable[Conflict]:
