@@ -236,7 +236,6 @@ class Agent:
             made._join(parent)
             if parent is not None:
                 made.plain_loaded = parent.plain_loaded
-            made.refresh()
             state = stored.state
             own = {"exec": state.get("exec") or {}, "elevated": state.get("elevated")}
             # The owner's overrides do not apply to other people who talk here.
