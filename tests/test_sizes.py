@@ -33,12 +33,12 @@ BUDGETS = {
     "net": 1_640,
     # Which agent answers, by bindings.
     "policy": 770,
-    "process": 4_390,
+    "process": 4_400,
     "redact": 475,
     # Files for a sub-agent are mounted read-only.
     "sandbox": 3_420,
     "schema": 605,
-    "telemetry": 410,
+    "telemetry": 400,
     "testing": 290,
     # Listing, reading, searching and writing to sessions; starting, steering and waiting for
     # sub-agents, with attachments and worktrees, and what to use instead of parameters that others
@@ -48,7 +48,7 @@ BUDGETS = {
     # their events and deadlines, and what they are handed: files, and worktrees that hostile
     # contents cannot make run anything; one lane of turns for all who speak, and messages between
     # sessions with the sender's rights.
-    "top level": 3_390,
+    "top level": 3_400,
     # Sub-agents in both chats: their progress, their results, /subagents and /stop.
     "ui": 2_480,
 }

@@ -611,6 +611,8 @@ OTHERS = [
     "python\0",
     "3",
     "python" * 20_000,
+    "bash" + "5" * 70,
+    "python" + "3" * 70,
     "\udcff",
 ]
 

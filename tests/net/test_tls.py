@@ -165,6 +165,8 @@ async def test_a_server_that_wants_a_certificate_says_so(identities: Identities)
         ({"cert": "own", "key": "locked", "passphrase": "secret"}, "or its passphrase is wrong"),
         ({"cert": "own", "key": "locked"}, "or its passphrase is wrong"),
         ({"cert": "own", "key": "foreign"}, "does not belong to request.tls.cert"),
+        # A certificate in the key counts for nothing.
+        ({"cert": "own", "key": "foreign both"}, "does not belong to request.tls.cert"),
         ({"cert": "own"}, "or its passphrase is wrong"),
         ({"key": "own"}, "without request.tls.cert"),
     ],
@@ -177,6 +179,7 @@ def test_wrong_settings_are_named_and_not_shown(
     if given.get("cert") == "own":
         given["cert"] = identities.client.cert
     keys["locked"] = identities.client_locked_key
+    keys["foreign both"] = f"{identities.other.key}\n{identities.other.cert}"
     given["key"] = keys.get(given.get("key", ""), given.get("key", ""))
     with pytest.raises(NetError, match=words) as caught:
         make_context(Tls(**given))  # type: ignore[arg-type]

@@ -445,7 +445,11 @@ async def test_a_command_of_an_earlier_clawkit_is_found_and_ended(
     until(lambda: any(b"ready" in each.read_bytes() for each in folder.glob("*.log")))
     await meanwhile(lambda: list(records.read_all(str(folder))))
     await commands.close()
-    running = only(folder)
+    later = Supervisor({}, str(folder))
+    (running,) = later.all("main")
+    # Listing for another owner leaves it alone.
+    assert later.all("other") == []
+    assert running.output.size > 0
     assert await running.wait(0) is None
     await running.end()
     exit_ = await running.wait(0)

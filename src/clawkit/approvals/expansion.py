@@ -31,7 +31,7 @@ _MAX_PATH = 4096
 """PATH_MAX: longer paths are not followed."""
 _HEAD = 256
 _LOADER = re.compile(
-    r"ld-linux.*|ld-musl.*|ld-uclibc.*|ld(?:32|64)?\.so.*|ld-.*\.so(?:\..*)?"
+    r"ld-linux.*|ld-musl.*|ld-uclibc.*|ld(?:32|64)?\.so.*|ld(?:32|64)?-.*\.so(?:\..*)?"
     r"|libc\.so|libc\.musl-.*|linker(?:64)?",
     re.IGNORECASE | re.DOTALL,
 )

@@ -151,6 +151,8 @@ _KNOWN: dict[str, str] = {
     **dict.fromkeys(("make", "gmake"), "make"),
     **dict.fromkeys(("xargs", "gxargs"), "xargs"),
 }
+_LONGEST = 64
+"""Longer names are no version of a known one."""
 _VERSIONED = re.compile(r"([A-Za-z]+(?:-[A-Za-z]+)*?)[-.]?\d", re.ASCII)
 _MAX_NAME = 255
 """Longer names are cut, because no file name is longer."""
@@ -196,6 +198,8 @@ class Called:
 def family(name: str) -> str:
     """The language or shell that a base name stands for, ignoring versions (`python3.11` is
     `python`); empty for other programs."""
+    if len(name) > _LONGEST:
+        return ""
     name = name.removesuffix(".exe").removesuffix("-static").removesuffix("-dbg")
     if (found := _KNOWN.get(name)) is not None:
         return found

@@ -5,9 +5,8 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
-
-from msgspec import Struct
 
 from clawkit.content import Block, Image, Text
 from clawkit.errors import ClawkitError, ToolAuthorizationError, ToolError
@@ -25,14 +24,15 @@ FAILED = frozenset(
 """Values of `details["status"]` that mean failure."""
 
 
-class Result(Struct, frozen=True):
+@dataclass(frozen=True, slots=True)
+class Result:
     """Blocks for the model, and details (a JSON object) for programs.
 
     `is_error` depends on the details `status`, `ok`, `success`, `error`, `timedOut` and `exitCode`.
     """
 
     content: tuple[Block, ...] = ()
-    details: Mapping[str, Any] = {}
+    details: Mapping[str, Any] = field(default_factory=dict)
 
     @classmethod
     def text(cls, text: str, **details: Any) -> Result:

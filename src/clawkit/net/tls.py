@@ -55,13 +55,16 @@ def _load_identity(context: ssl.SSLContext, tls: Tls) -> None:
     # Imported here: slow, and client certificates are rare.
     from tempfile import NamedTemporaryFile
 
-    # OpenSSL only reads files. This one is private, and gone once it is read.
-    with NamedTemporaryFile(prefix="clawkit-tls-") as file:
-        file.write(f"{tls.key}\n{tls.cert}".encode("utf-8", "replace"))
-        file.flush()
+    # OpenSSL only reads files. These are private, and gone once they are read. In one file, a
+    # certificate in the key would count instead of the certificate.
+    with NamedTemporaryFile(prefix="clawkit-tls-") as cert, NamedTemporaryFile() as key:
+        for file, text in ((cert, tls.cert), (key, tls.key)):
+            file.write(text.encode("utf-8", "replace"))
+            file.flush()
         try:
             # A function, because otherwise OpenSSL would prompt for a missing passphrase.
-            context.load_cert_chain(file.name, password=lambda: tls.passphrase)
+            given = key.name if tls.key else None
+            context.load_cert_chain(cert.name, given, password=lambda: tls.passphrase)
         except (ssl.SSLError, ValueError) as error:
             problem = "request.tls.cert, its key or its passphrase is wrong"
             if getattr(error, "reason", None) == "KEY_VALUES_MISMATCH":

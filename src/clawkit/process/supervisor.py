@@ -119,7 +119,9 @@ class Supervisor:
         found = {
             record.key: record
             for record in records.read_all(self._folder)
-            if record.detached and record.owner == owner and record.is_here
+            if record.detached
+            and record.is_here
+            and (record.owner == owner or record.key in self._adopted)
         }
         adopted, self._adopted = self._adopted, {}
         for key in found.keys() - ours:
@@ -133,7 +135,7 @@ class Supervisor:
         for key, command in adopted.items():
             if self._adopted.get(key) is not command:
                 command.close()
-        return list(self._adopted.values())
+        return [each for each in self._adopted.values() if each.owner == owner]
 
     def _follow(self, record: records.CommandRecord) -> Command:
         command = Command(
