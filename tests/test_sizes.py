@@ -16,7 +16,7 @@ BUDGETS = {
     # here from the top level; what ends a turn, and what is unread; events of sub-agents, and what
     # is said of them after compaction.
     "agent": 1_440,
-    "approvals": 7_130,
+    "approvals": 7_140,
     # The tree and the search of sessions, messages to them, and the commands for agents; whom
     # bindings choose.
     "cli": 6_060,

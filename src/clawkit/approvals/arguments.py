@@ -13,6 +13,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator, Sequence
+from functools import lru_cache
 from typing import NamedTuple
 
 from msgspec.structs import replace
@@ -66,7 +67,12 @@ def find_steering(assigned: Sequence[str]) -> str:
 
 def show(text: str, max_chars: int = _SHOWN) -> str:
     """Prepare a text for a message: one short line without invisible characters."""
-    return one_line(printable(text[: max_chars + 1], keep=""), max_chars)
+    return _show(text[: max_chars + 1], max_chars)
+
+
+@lru_cache(maxsize=1024)
+def _show(text: str, max_chars: int) -> str:
+    return one_line(printable(text, keep=""), max_chars)
 
 
 def _check_subcommand(allowed: tuple[str, ...], flags: Flags, arguments: Sequence[Arg]) -> str:
@@ -208,7 +214,11 @@ def find_row(table: CommandTable, program: Program) -> OptionHit | None:
 
 def bare_names(program: Program) -> list[str]:
     """The names of a program, with and without version: `gcc` for gcc-12."""
-    names = names_of(program)
+    return _bare(names_of(program))
+
+
+@lru_cache(maxsize=1024)
+def _bare(names: frozenset[str]) -> list[str]:
     return sorted({name.rstrip("0123456789.-") or name for name in names} | names)
 
 

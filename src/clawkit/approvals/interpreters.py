@@ -211,7 +211,12 @@ def family(name: str) -> str:
 
 def names_of(program: Program) -> frozenset[str]:
     """The base names of a program: as typed, as found, and with links resolved."""
-    paths = program.name, program.resolved, program.real
+    names = _names if len(program.name) <= _LONGEST else _names.__wrapped__
+    return names(program.name, program.resolved, program.real)
+
+
+@lru_cache(maxsize=1024)
+def _names(*paths: str) -> frozenset[str]:
     return frozenset(base_name(path)[:_MAX_NAME] for path in paths)
 
 
