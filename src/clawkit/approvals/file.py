@@ -315,7 +315,7 @@ def _read_bytes(path: str) -> bytes | None:
             _check_owner(path, info)
             # One byte over the limit is enough to detect a file that is too large.
             with open(fd, "rb", closefd=False) as file:
-                return file.read(MAX_BYTES + 1)
+                return file.read(min(info.st_size, MAX_BYTES) + 1)
         finally:
             os.close(fd)
     except FileNotFoundError:
