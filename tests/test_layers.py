@@ -56,7 +56,7 @@ SIDEWAYS = {
         *((one, "agent_session") for one in ("turns", "messenger")),
         ("turns", "services"),
         *(("messenger", other) for other in ("delegation", "turns")),
-        *(("gateway", other) for other in ("runtime", "agent_session")),
+        *(("gateway", other) for other in ("runtime", "services", "agent_session")),
     },
     7: {("cli", "ui")},
     3: {

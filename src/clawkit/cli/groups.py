@@ -41,6 +41,14 @@ clawkit sandbox run -- python3 -m pytest       run something in it
 clawkit sandbox list                           what exists on this machine
 clawkit sandbox recreate --all                 remove them; the next use creates new ones
 """
+_GATEWAY = """Share agents, sessions and approvals with other programs and devices.
+
+\b
+clawkit gateway run                      serve until Ctrl-C
+clawkit gateway status                   is one running, and for whom?
+clawkit gateway call sessions.list       call any method
+clawkit gateway token                    what other programs log in with
+"""
 _CONFIG = """Read, change and check the configuration.
 
 A PATH is written as a.b.c, a list entry as a.b[0], and a key that contains dots as a["b.c"].
@@ -86,6 +94,13 @@ SUBCOMMANDS = {
         "unset": ("unset", "Remove a setting, so that its default applies again."),
         "validate": ("validate", "Check the configuration."),
     },
+    "gateway": {
+        "call": ("call", "Call a method and print its answer as JSON."),
+        "health": ("health", "Ask the running gateway for its health."),
+        "run": ("run", "Run the gateway until Ctrl-C or SIGTERM."),
+        "status": ("status", "Show whether a gateway is running, and who is connected."),
+        "token": ("token", "Print the token that clients log in with."),
+    },
     "tools": {
         "call": ("call", "Call a tool and print its result as JSON."),
         "explain": ("explain", "Explain why a tool is in force or not."),
@@ -101,6 +116,7 @@ _HELP = {
     "tools": "List, explain, describe and call tools.",
     "sandbox": _SANDBOX,
     "config": _CONFIG,
+    "gateway": _GATEWAY,
 }
 
 

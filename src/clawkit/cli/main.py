@@ -59,6 +59,10 @@ COMMANDS = {
         "clawkit.cli.doctor:doctor",
         "Check this installation, and report how to fix problems.",
     ),
+    "gateway": (
+        "clawkit.cli.gateway",
+        "Share agents and sessions with other programs and devices.",
+    ),
     "ps": ("clawkit.cli.ps:ps", "List running commands."),
     "logs": ("clawkit.cli.ps:logs", "Show the output of a command."),
     "kill": ("clawkit.cli.ps:kill", "Stop commands and everything they started."),

@@ -34,7 +34,7 @@ from clawkit.sessions.search import (
     make_hit,
     read_query,
 )
-from clawkit.sessions.selection import LISTING, RELATIVES, in_json, see, want
+from clawkit.sessions.selection import COUNT, LISTING, RELATIVES, in_json, see, want
 from clawkit.store import Database, is_held
 from clawkit.text import nearest, one_line
 
@@ -161,6 +161,15 @@ class SessionReader:
         ids = self._in_use() if wanted.in_use else None
         given = {**see(visible), **want(wanted, ids), "limit": limit, "offset": offset}
         return self._select(LISTING, given)
+
+    def count(self, visible: Visible, wanted: Filter) -> int:
+        """How many sessions `listing` would give without a limit."""
+        if not os.path.lexists(self.path):
+            return 0
+        ids = self._in_use() if wanted.in_use else None
+        with self._database.using() as db:
+            found: Any = db.execute(COUNT, {**see(visible), **want(wanted, ids)}).get
+        return int(found)
 
     def relatives(self, sessions: Sequence[Session], visible: Visible) -> list[Relative]:
         """The visible parents and children of the given sessions."""
