@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import platform
 import socket
 from collections.abc import Callable, Iterable
@@ -34,14 +35,19 @@ class Hub:
         self.clients: dict[str, Connection] = {}
         self.presence_version = self.health_version = 1
         self._instance = instance
+        self.empty = asyncio.Event()
+        self.empty.set()
 
     def join(self, client: Connection) -> None:
         self.clients[client.id] = client
+        self.empty.clear()
         self._note(client)
 
     def leave(self, client: Connection) -> None:
         if self.clients.pop(client.id, None) is not None:
             self._note(client)
+        if not self.clients:
+            self.empty.set()
 
     def _note(self, client: Connection) -> None:
         if client.connect.client.mode in _SHOWN_MODES:

@@ -244,9 +244,8 @@ class Gateway:
         self.hub.broadcast("shutdown", {"reason": "gateway stopping"})
         for client in list(self.hub.clients.values()):
             client.close(1012, "service restart")
-        until = time.monotonic() + GOODBYE_S
-        while self.hub.clients and time.monotonic() < until:
-            await asyncio.sleep(0.01)
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self.hub.empty.wait(), GOODBYE_S)
 
     async def stop(self) -> None:
         """Tell all clients, stop what runs, and close everything."""
