@@ -147,11 +147,13 @@ def routes(gateway: Gateway) -> list[Route]:
         (("/v1/chat/completions",), chat.complete, "POST"),
     ]
     found = [
-        Route(path, _guarded(gateway, handler, method, path), methods=None)
-        for paths, handler, method in table
+        Route(path, _guarded(gateway, handler, method, path))
+        for paths, handler, method in (*table, (("/{path:path}",), _nothing, "*"))
         for path in paths
     ]
-    return [*found, Route("/{path:path}", _guarded(gateway, _nothing, "*", ""), methods=None)]
+    for route in found:
+        route.methods = set()  # all of them: a wrong one is answered by us, after the other checks
+    return found
 
 
 async def _nothing(_request: Request) -> Response:
