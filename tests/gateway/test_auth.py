@@ -241,7 +241,13 @@ def test_who_may_connect(auth: dict[str, Any], given: dict[str, Any], expected: 
 
 
 def test_an_old_node_may_speak_the_version_before() -> None:
-    old = {"minProtocol": 3, "maxProtocol": 3, "role": "node", "scopes": (), "device": True}
+    old: dict[str, Any] = {
+        "minProtocol": 3,
+        "maxProtocol": 3,
+        "role": "node",
+        "scopes": (),
+        "device": True,
+    }
     assert isinstance(judge(T, client=("node-host", "node"), **old), Admit)
     assert shown(judge(T, client=("node-host", "cli"), **old)) == "PROTOCOL_MISMATCH"
 

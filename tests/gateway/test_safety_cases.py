@@ -25,7 +25,7 @@ CASES = {
 CONFIG: dict[str, Any] = {"gateway": {"auth": {"mode": "token", "token": "T0KEN"}}}
 
 
-def named(kind: str) -> Any:
+def named(kind: str) -> pytest.MarkDecorator:
     ids = [id_ for id_, given in CASES.items() if kind in given]
     return pytest.mark.parametrize("case", ids)
 

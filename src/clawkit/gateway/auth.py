@@ -13,14 +13,7 @@ from msgspec import Struct
 
 from clawkit.gateway.identity import WORDS, find_problem, normal
 from clawkit.gateway.origin import BAD_ORIGIN, Place
-from clawkit.gateway.protocol import (
-    PROBE_PROTOCOL,
-    PROTOCOL,
-    Connect,
-    GatewayError,
-    Role,
-    invalid,
-)
+from clawkit.gateway.protocol import PROBE_PROTOCOL, PROTOCOL, Connect, GatewayError, Role, invalid
 from clawkit.gateway.scopes import ALL, lacking
 
 Mode = Literal["none", "token", "password"]

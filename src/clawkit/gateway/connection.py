@@ -269,8 +269,8 @@ class Connection:
             method, params = find_method(self, request)
             payload = await method.run(self, params, request.id)
         except GatewayError as error:
-            self._count_roles(error)
             self.send(protocol.refusal(request.id, error))
+            self._count_roles(error)
         except ClawkitError as error:
             self.send(protocol.refusal(request.id, _explain(error)))
         except Exception:

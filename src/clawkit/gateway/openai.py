@@ -156,12 +156,7 @@ def _model(id_: str) -> dict[str, Any]:
 
 
 def _head(run: Run, model: str, kind: str) -> dict[str, Any]:
-    return {
-        "id": f"chatcmpl_{run.id}",
-        "object": kind,
-        "created": now_ms() // 1000,
-        "model": model,
-    }
+    return {"id": f"chatcmpl_{run.id}", "object": kind, "created": now_ms() // 1000, "model": model}
 
 
 def _usage(run: Run) -> dict[str, int]:

@@ -112,9 +112,7 @@ class Gateway:
         mode, secret = read_secret(loaded, generate=True)
         self.auth = AuthPolicy(mode, secret, settings.nodes.pairing.auto_approve_local)
         self.origin = OriginPolicy(
-            tuple(settings.trusted_proxies),
-            tuple(settings.control_ui.allowed_origins),
-            own_names(),
+            tuple(settings.trusted_proxies), tuple(settings.control_ui.allowed_origins), own_names()
         )
         place = os.path.join(home(os.environ), "gateway")
         self.key = load_key(os.path.join(place, "key"))

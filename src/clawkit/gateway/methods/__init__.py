@@ -15,13 +15,7 @@ from clawkit.gateway.methods import (
     tools,
 )
 from clawkit.gateway.methods.method import Method
-from clawkit.gateway.protocol import (
-    GatewayError,
-    Request,
-    decode_params,
-    invalid,
-    missing_scope,
-)
+from clawkit.gateway.protocol import GatewayError, Request, decode_params, invalid, missing_scope
 from clawkit.gateway.scopes import ADMIN
 
 if TYPE_CHECKING:

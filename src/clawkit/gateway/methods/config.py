@@ -18,13 +18,7 @@ from clawkit.config.schema import Path, explain, find, json_schema
 from clawkit.config.section import Shape, describe, layout_of
 from clawkit.core.tasks import in_thread
 from clawkit.errors import ConfigError, EditError
-from clawkit.gateway.config_text import (
-    changed_paths,
-    hide,
-    hide_values,
-    restore,
-    restore_text,
-)
+from clawkit.gateway.config_text import changed_paths, hide, hide_values, restore, restore_text
 from clawkit.gateway.methods.method import Method
 from clawkit.gateway.protocol import Closed, GatewayError, NoParams, invalid, now_ms
 from clawkit.gateway.scopes import ADMIN, READ
@@ -197,11 +191,7 @@ def _parse(raw: str) -> Any:
 
 
 async def _write(
-    caller: Connection,
-    params: Write,
-    edit: Callable[[str], str],
-    paths: Iterable[Path],
-    kind: str,
+    caller: Connection, params: Write, edit: Callable[[str], str], paths: Iterable[Path], kind: str
 ) -> Any:
     gateway = caller.gateway
     file = _file(gateway)
@@ -232,12 +222,7 @@ async def _write(
     if done.written:
         gateway.hub.broadcast("config.changed", {"path": file, "hash": hash_, "ts": now_ms()})
     restart = any(_reload_kind(each) == "restart" for each in changed)
-    sentinel = {
-        "kind": kind,
-        "status": "ok",
-        "ts": now_ms(),
-        "stats": {"requiresRestart": restart},
-    }
+    sentinel = {"kind": kind, "status": "ok", "ts": now_ms(), "stats": {"requiresRestart": restart}}
     return {
         "ok": True,
         "path": file,
