@@ -136,6 +136,7 @@ class Connection:
             reason = ""
             if refused.error is not None:
                 reason = refused.error.message
+                log.warning("refused a client from %s: %s", self.place.address, reason)
                 await self._write(protocol.refusal(refused.id, refused.error))
             await self._socket.close(refused.code, protocol.close_reason(reason))
             return False

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -35,6 +36,7 @@ DENIED_TOOLS = frozenset(
 """Tools that run commands, change files, speak for the owner or change the gateway: over HTTP only
 if `gateway.tools.allow` names them."""
 
+log = logging.getLogger(__name__)
 Handler = Callable[[Request], Awaitable[Response]]
 T = TypeVar("T")
 
@@ -73,7 +75,7 @@ def refusal(error: HttpError, *, is_tool: bool = False) -> Response:
     return answer({"ok": False, **shown} if is_tool else shown, error.status, error.headers)
 
 
-def check_login(gateway: Gateway, request: Request) -> None:
+async def check_login(gateway: Gateway, request: Request) -> None:
     """Refuse a request without the secret of the gateway. Raises `HttpError`."""
     place = gateway.place_of(request.scope)
     if place.bad_origin:
@@ -89,7 +91,8 @@ def check_login(gateway: Gateway, request: Request) -> None:
     scheme, _, secret = request.headers.get("authorization", "").partition(" ")
     if scheme.lower() != "bearer" or not same(secret.strip(), gateway.auth.secret):
         if secret:
-            gateway.logins.fail(address)
+            log.warning("wrong secret over HTTP from %s", address)
+            await asyncio.sleep(gateway.logins.fail(address))
         raise HttpError(401, "unauthorized", "Unauthorized", {"WWW-Authenticate": "Bearer"})
     gateway.logins.succeed(address)
 
@@ -139,7 +142,7 @@ def routes(gateway: Gateway) -> list[Route]:
         return answer(shown | {"uptimeMs": gateway.uptime_ms})
 
     async def invoke(request: Request) -> Response:
-        check_login(gateway, request)
+        await check_login(gateway, request)
         return await _invoke(gateway, await read_body(request, Invoke, MAX_INVOKE_BYTES))
 
     chat = ChatCompletions(gateway)
@@ -214,7 +217,8 @@ async def _invoke(gateway: Gateway, body: Invoke) -> Response:
         args.setdefault("action", body.action)
     if body.dry_run:
         return answer({"ok": True, "dryRun": True, "tool": name, "args": args})
-    result = await there.agent.kit.call(name, args)
+    with there.in_use():
+        result = await there.agent.kit.call(name, args)
     if result.is_error:
         raise _failure(result)
     return answer({"ok": True, "result": _to_json(result)})

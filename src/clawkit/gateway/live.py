@@ -12,8 +12,8 @@ import os
 import time
 import uuid
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from typing import Any
 
 from clawkit.agent.events import Event, TurnEnded, TurnStarted
@@ -25,7 +25,7 @@ from clawkit.core.approval import Approver
 from clawkit.errors import ClawkitError, ConflictError, ToolError, ToolInputError
 from clawkit.gateway.hub import Hub
 from clawkit.gateway.narrator import Narrator, Run, settle
-from clawkit.gateway.protocol import GatewayError, invalid
+from clawkit.gateway.protocol import GatewayError, invalid, now_ms
 from clawkit.models.protocols import Model
 from clawkit.process.protocols import Commands
 from clawkit.services import Services
@@ -56,14 +56,29 @@ class Open:
         self.owner = owner
         self.used_at = time.monotonic()
         self.runs: dict[str, tuple[Run, asyncio.Future[TurnEnded]]] = {}
+        self._users = 0
+
+    @contextmanager
+    def in_use(self) -> Iterator[None]:
+        """Keep it open inside the `with` block."""
+        self._users += 1
+        try:
+            yield
+        finally:
+            self._users -= 1
+            self.used_at = time.monotonic()
 
     @property
     def is_busy(self) -> bool:
         """Whether closing it would stop something."""
-        agent = self.agent
-        if self.runs or agent.turns.lane.is_busy or agent.has_results:
+        return bool(self.runs) or self.agent.turns.lane.is_busy or self.works_in_background
+
+    @property
+    def works_in_background(self) -> bool:
+        """Whether something runs that is not a turn: calls, sub-agents, commands."""
+        agent, delegation = self.agent, self.agent.delegation
+        if self._users or agent.has_results:
             return True
-        delegation = agent.delegation
         if delegation and delegation.subagents.active(agent.session_id):
             return True
         run = agent.kit.run
@@ -151,6 +166,9 @@ class LiveSessions:
         if there is not None and there.owner != owner:
             # The tools of an agent are those of the person it was opened for.
             await there.agent.turns.lane.idle()
+            if there.works_in_background:
+                message = "the session is busy with background work of another client"
+                raise GatewayError("UNAVAILABLE", message, retry_ms=5000)
             await self._shut(key)
             there = None
         if there is None:
@@ -289,13 +307,10 @@ class LiveSessions:
         there.narrator.tell_end(run)
 
     def _remember(self, run: Run) -> None:
-        limit = time.time() * 1000 - KEEP_RUNS_S * 1000
-        for id_, each in list(self._runs.items()):
-            is_old = each.over.is_set() and each.ended_ms < limit
-            if is_old or (len(self._runs) >= KEEP_RUNS and each.over.is_set()):
-                del self._runs[id_]
-            else:
-                break
+        limit = now_ms() - KEEP_RUNS_S * 1000
+        for each in [each for each in self._runs.values() if each.over.is_set()]:
+            if each.ended_ms < limit or len(self._runs) >= KEEP_RUNS:
+                del self._runs[each.id]
         self._runs[run.id] = run
 
     async def abort(self, key: str, run_id: str | None = None, reason: str = "rpc") -> list[str]:

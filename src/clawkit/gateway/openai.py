@@ -51,21 +51,21 @@ class ChatCompletions:
     def __init__(self, gateway: Gateway) -> None:
         self._gateway = gateway
 
-    def _enter(self, request: Request) -> None:
+    async def _enter(self, request: Request) -> None:
         if not self._gateway.settings.http.endpoints.chat_completions.enabled:
             raise HttpError(404, "not_found", "Not found")
-        check_login(self._gateway, request)
+        await check_login(self._gateway, request)
 
     def _ids(self) -> list[str]:
         first = PREFIXES[0]
         return [first, f"{first}/default", *(f"{first}/{id_}" for id_ in agent_ids(self._gateway))]
 
     async def models(self, request: Request) -> Response:
-        self._enter(request)
+        await self._enter(request)
         return answer({"object": "list", "data": [_model(each) for each in self._ids()]})
 
     async def model(self, request: Request) -> Response:
-        self._enter(request)
+        await self._enter(request)
         id_ = request.path_params["model"]
         if id_ not in self._ids():
             raise HttpError(404, "not_found", f"Model not found: {id_[:80]}")
@@ -81,7 +81,7 @@ class ChatCompletions:
         return agent
 
     async def complete(self, request: Request) -> Response:
-        self._enter(request)
+        await self._enter(request)
         body = await read_body(request, Completion, MAX_BODY_BYTES)
         agent = self._agent(body.model, request.headers.get("x-openclaw-agent-id", ""))
         key = request.headers.get("x-openclaw-session-key", "").strip()

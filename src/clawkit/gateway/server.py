@@ -262,12 +262,13 @@ class Gateway:
     async def serve(self, socket: WebSocket) -> None:
         """Serve one WebSocket client."""
         place = self.place_of(socket.scope)
-        if place.refused or not self.is_ready:
+        if place.refused:
             log.warning("refused a connection from %s: %s", place.address, place.refused)
-            return await socket.close(1008 if place.refused else 1013, place.refused[:120])
+            return await socket.close()
         await socket.accept()
-        await Connection(self, socket, place).serve()
-        return None
+        if not self.is_ready:
+            return await socket.close(1013, "the gateway is not ready")
+        return await Connection(self, socket, place).serve()
 
 
 def app(config: ConfigInput = None, *, model: Model | None = None) -> Starlette:

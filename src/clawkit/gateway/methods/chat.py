@@ -91,6 +91,9 @@ class _Page(Struct, frozen=True):
 async def _history(caller: Connection, params: History, _id: str) -> Any:
     gateway = caller.gateway
     key = gateway.live.resolve_key(params.session_key, params.agent_id)
+    if params.cursor is not None:
+        # Every cursor starts over: clients then load the conversation again.
+        return {"kind": "reset"}
     session = gateway.shelf.find(key)
     agent = key.split(":")[1]
     page = _page(caller, session, params) if session else _Page([], 0, None)
@@ -108,9 +111,6 @@ async def _history(caller: Connection, params: History, _id: str) -> Any:
         "sessionInfo": gateway.shelf.row(session) if session else None,
         "thinkingLevel": (session.thinking if session else "") or gateway.shelf.thinking(agent),
     }
-    if params.cursor is not None:
-        # Every cursor starts over: clients then load the conversation again.
-        return {"kind": "reset"}
     return shown | ({} if page.next_offset is None else {"nextOffset": page.next_offset})
 
 

@@ -39,7 +39,7 @@ class Revoke(Closed, frozen=True):
 async def _list(caller: Connection, _params: NoParams, _id: str) -> Any:
     gateway = caller.gateway
     paired = [
-        each | {"connected": bool(gateway.hub.of_device(each["deviceId"]))}
+        each.to_json() | {"connected": bool(gateway.hub.of_device(each.about.device_id))}
         for each in gateway.devices.paired()
     ]
     return {
@@ -61,7 +61,7 @@ async def _approve(caller: Connection, params: RequestId, _id: str) -> Any:
     _check_rights(caller, pending.scopes)
     device = devices.approve(pending.about, pending.role, pending.scopes, now, "owner")
     _tell(caller, pending.id, pending.about.device_id, "approved")
-    return {"requestId": pending.id, "device": device}
+    return {"requestId": pending.id, "device": device.to_json()}
 
 
 async def _reject(caller: Connection, params: RequestId, _id: str) -> Any:
@@ -74,7 +74,7 @@ async def _reject(caller: Connection, params: RequestId, _id: str) -> Any:
 async def _remove(caller: Connection, params: DeviceId, _id: str) -> Any:
     devices = caller.gateway.devices
     if params.device_id != caller.device:
-        _check_rights(caller, devices.get(params.device_id)["scopes"])
+        _check_rights(caller, devices.get(params.device_id).scopes)
     devices.remove(params.device_id)
     _tell(caller, "", params.device_id, "removed")
     _disconnect(caller, params.device_id)

@@ -58,7 +58,7 @@ async def accept(
     if (run := live.run(run_id)) is not None:
         if run.session != key:
             raise invalid("idempotencyKey was already used in another session")
-        return {"runId": run.id, "status": "ok" if run.over.is_set() else "in_flight"}
+        return {"runId": run.id, "status": run.status if run.over.is_set() else "in_flight"}
     if message.strip() in RESETS and not caller.may(ADMIN):
         raise missing_scope(ADMIN)
     said: str | list[Block] = message
