@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import base64
+import io
+import sys
 from typing import Any
 
+import PIL.Image
 import pytest
-from tests.gateway.conftest import Device, Ground, serve
+from tests.gateway.conftest import TOKEN, Device, Ground, serve
 
+from clawkit.content import User
+from clawkit.gateway.client import Target, open_client
 from clawkit.gateway.live import IDLE_S
-from clawkit.models.protocols import ModelError
+from clawkit.models.protocols import ModelError, Request
 from clawkit.testing import Gate, ScriptedModel, call, hang, say
 
 READ_WRITE = ["operator.read", "operator.write"]
@@ -324,3 +330,106 @@ async def test_a_session_must_have_a_valid_key(ground: Ground, key: str, problem
     assert error["code"] == "INVALID_REQUEST"
     assert problem in error["message"]
     await asyncio.sleep(0)
+
+
+def picture(side: int = 4) -> str:
+    image, data = PIL.Image.new("RGB", (side, side), "red"), io.BytesIO()
+    image.save(data, "PNG")
+    return base64.b64encode(data.getvalue()).decode()
+
+
+async def test_a_picture_can_be_attached() -> None:
+    model = ScriptedModel("red")
+    async with serve({}, model) as ground:
+        peer = await ground.join()
+        given = [{"mimeType": "image/png", "fileName": "a.png", "content": picture()}]
+        await peer.call("chat.send", message("what is this?", attachments=given))
+        await peer.until_chat("final")
+        [said] = model.requests[0].messages
+        assert isinstance(said, User)
+        assert [type(part).__name__ for part in said.content] == ["Text", "Image"]
+
+
+@pytest.mark.parametrize("content", ["no base64!", base64.b64encode(b"not an image").decode(), ""])
+async def test_what_is_no_picture_is_refused(ground: Ground, content: str) -> None:
+    peer = await ground.join()
+    given = [{"content": content, "fileName": "a.bin"}]
+    error = await peer.refused("chat.send", message("look", attachments=given))
+    assert error["message"].startswith("a.bin: ")
+    assert (await peer.call("chat.history", {"sessionKey": "main"}))["messages"] == []
+
+
+async def test_results_of_sub_agents_are_read_in_a_turn_of_their_own() -> None:
+    def answer(request: Request) -> Any:
+        text = str(request.messages[-1])
+        if "reports of sub-agents" in text:
+            return "the sub-agent says three"
+        if "text='count the files'" in text:
+            return "there are three"
+        is_first = len(request.messages) == 1
+        return call("sessions_spawn", {"task": "count the files"}) if is_first else "started one"
+
+    async with serve({}, ScriptedModel(then=answer)) as ground:
+        peer = await ground.join()
+        await peer.call("chat.send", message("go"))
+        wanted = "the sub-agent says three"
+        final = await peer.until(
+            lambda each: (
+                each.get("event") == "chat"
+                and each["payload"]["state"] == "final"
+                and each["payload"]["message"]["content"][0]["text"] == wanted
+            )
+        )
+        assert final["payload"]["sessionKey"] == "agent:main:main"
+
+
+async def test_a_kill_in_mid_turn_loses_nothing_that_was_acknowledged() -> None:
+    """Kills a real process while its model hangs; the next one has the message."""
+    code = (
+        "import asyncio, sys\n"
+        "from clawkit.gateway.serve import listen, make_server\n"
+        "from clawkit.gateway.server import app\n"
+        "from clawkit.testing import ScriptedModel, hang\n"
+        f"config = {{'gateway': {{'auth': {{'token': '{TOKEN}'}}}}}}\n"
+        "made = app(config, model=ScriptedModel(hang()))\n"
+        "sock = listen('127.0.0.1', 0)\n"
+        "port = sock.getsockname()[1]\n"
+        "made.state.gateway.on_started = lambda: print(port, flush=True)\n"
+        "asyncio.run(make_server(made, '127.0.0.1', port).serve([sock]))\n"
+    )
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", code, stdout=asyncio.subprocess.PIPE
+    )
+    assert process.stdout is not None
+    port = int(await process.stdout.readline())
+    async with open_client(Target(f"ws://127.0.0.1:{port}/", TOKEN)) as client:
+        await client.call("chat.send", message("do not forget"))
+        async with asyncio.timeout(10):
+            while not (await client.call("sessions.get", {"key": "main"}))["messages"]:
+                await asyncio.sleep(0.02)
+        process.kill()
+        await process.wait()
+    async with serve({}, ScriptedModel(then="go on")) as ground:
+        peer = await ground.join()
+        history = await peer.call("chat.history", {"sessionKey": "main"})
+        assert history["messages"][0]["content"] == "do not forget"
+        await peer.call("chat.send", message("still there?", "run-2"))
+        assert (await peer.until_chat("final"))["runId"] == "run-2"
+
+
+async def test_a_client_that_is_killed_leaves_no_trace() -> None:
+    gate = Gate("done")
+    async with serve({}, ScriptedModel(gate)) as ground:
+        peer = await ground.join()
+        id_ = await peer.send("agent", {"message": "go", "idempotencyKey": "a"})
+        await peer.answer(id_)
+        await gate.reached.wait()
+        peer.socket.transport.abort()
+        async with asyncio.timeout(5):
+            while ground.gateway.hub.clients:
+                await asyncio.sleep(0.02)
+        gate.release()
+        other = await ground.join()
+        again = await other.send("agent", {"message": "go", "idempotencyKey": "a"})
+        assert (await other.answer(again))["payload"]["status"] == "accepted"
+        assert (await other.answer(again))["payload"]["status"] == "ok"

@@ -201,6 +201,7 @@ class LiveSessions:
 
         agent.conversation.tell = tell
         agent.on_results = lambda: self._spawn(agent.report())
+        agent.deliver = narrator.post
         await agent.__aenter__()
         self._open[key] = Open(agent, narrator, owner=owner)
         return self._open[key]

@@ -124,6 +124,12 @@ class Narrator:
             self.tell_end(self._own)
         self.run = self._own = None
 
+    async def post(self, text: str) -> None:
+        """Tell people something that the agent says outside a turn of theirs."""
+        run = Run(str(uuid.uuid4()), self._key, self._agent)
+        settle(run, TurnEnded("done", text=text))
+        self.tell_end(run)
+
     def tell_end(self, run: Run) -> None:
         """Tell how a run ended, to those who wait for its answer."""
         if run.status == "ok":
