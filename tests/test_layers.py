@@ -146,6 +146,16 @@ def test_the_test_kit_is_used_by_the_testing_module_alone() -> None:
     assert used <= TESTKIT_USES
 
 
+def test_only_the_command_line_uses_the_gateway() -> None:
+    users = {
+        name
+        for name, path in module_files().items()
+        if any(each.startswith("clawkit.gateway") for each in imports_of(path))
+        and not name.startswith("clawkit.gateway")
+    }
+    assert users == {"clawkit.cli.gateway"}
+
+
 def test_both_distributions_have_the_same_version() -> None:
     main, kit = (
         tomllib.loads((folder / "pyproject.toml").read_text(encoding="utf-8"))["project"]

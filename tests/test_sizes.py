@@ -27,8 +27,8 @@ BUDGETS = {
     # The catalog has more tools; relative paths may begin elsewhere than in the workspace.
     "core": 1_690,
     "fs": 4_780,
-    # The protocol of other clients has long answers, one key in each line.
-    "gateway": 4_600,
+    # More than planned: the protocol of other clients has many fields, in parameters and answers.
+    "gateway": 4_370,
     "guard": 460,
     "lsp": 1_300,
     "media": 420,

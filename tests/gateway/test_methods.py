@@ -261,3 +261,17 @@ async def test_clients_are_told_before_the_gateway_stops() -> None:
 
 async def _stop(ground: Ground) -> None:
     await ground.gateway.say_goodbye()
+
+
+async def test_a_client_that_does_not_answer_pings_is_dropped(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("clawkit.gateway.serve.PING_S", 0.2)
+    async with serve({}) as ground:
+        silent = await ground.open()
+        dead, alive = await ground.join(), await ground.join()
+        dead.socket.transport.pause_reading()
+        await asyncio.wait_for(_gone(ground, dead.hello["server"]["connId"]), 5)
+        assert await alive.call("health")
+        # Without a login there are no pings, only the time limit of the handshake.
+        assert (await silent.refused("health"))["message"].startswith("invalid handshake")

@@ -25,30 +25,15 @@ log = logging.getLogger(__name__)
 def to_json(asked: Stored) -> dict[str, Any]:
     """A question as clients see it."""
     question = asked.question
-    request = {
-        "command": question.command or question.title,
-        "cwd": question.cwd or None,
-        "nodeId": None,
-        "host": question.host or "gateway",
-        "security": None,
-        "ask": None,
-        "warningText": "\n".join((question.description, *question.notes)).strip() or None,
-        "allowedDecisions": decisions(question),
-        "agentId": question.agent,
-        "resolvedPath": None,
-        "sessionKey": question.session,
-        "runId": None,
-        "toolCallId": question.call_id or None,
-        "toolName": question.tool,
-        "title": question.title,
-    }
-    return {
-        "id": asked.id,
-        "approvalKind": "exec",
-        "request": request,
-        "createdAtMs": asked.created_ms,
-        "expiresAtMs": asked.expires_ms,
-    }
+    warning = "\n".join((question.description, *question.notes)).strip()
+    request: dict[str, Any] = {"command": question.command or question.title}
+    request |= {"host": question.host or "gateway", "warningText": warning or None}
+    request |= {"allowedDecisions": decisions(question), "agentId": question.agent}
+    request |= {"sessionKey": question.session, "toolCallId": question.call_id or None}
+    request |= {"cwd": question.cwd or None, "toolName": question.tool, "title": question.title}
+    request |= dict.fromkeys(("nodeId", "security", "ask", "resolvedPath", "runId"))
+    times = {"createdAtMs": asked.created_ms, "expiresAtMs": asked.expires_ms}
+    return {"id": asked.id, "approvalKind": "exec", "request": request, **times}
 
 
 def decisions(question: Question) -> list[str]:

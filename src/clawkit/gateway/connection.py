@@ -91,22 +91,13 @@ class Connection:
 
     def presence(self) -> dict[str, Any]:
         client = self.connect.client
-        shown = {
-            "host": client.display_name or client.id,
-            "clientId": client.id,
-            "ip": "" if self.place.is_local else self.place.address,
-            "version": client.version,
-            "platform": client.platform,
-            "deviceFamily": client.device_family,
-            "mode": client.mode,
-            "reason": "connect",
-            "deviceId": self.device,
-            "instanceId": client.instance_id,
-            "roles": [self.role],
-            "scopes": list(self.scopes),
-            "text": f"{client.display_name or client.id} · mode {client.mode}",
-            "ts": self.since_ms,
-        }
+        name = client.display_name or client.id
+        shown: dict[str, Any] = {"host": name, "clientId": client.id, "mode": client.mode}
+        shown |= {"version": client.version, "platform": client.platform, "deviceId": self.device}
+        shown |= {"deviceFamily": client.device_family, "instanceId": client.instance_id}
+        shown |= {"ip": "" if self.place.is_local else self.place.address, "roles": [self.role]}
+        shown |= {"scopes": list(self.scopes), "text": f"{name} · mode {client.mode}"}
+        shown |= {"ts": self.since_ms, "reason": "connect"}
         return {key: value for key, value in shown.items() if value != ""}
 
     async def serve(self) -> None:

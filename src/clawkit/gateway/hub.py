@@ -63,11 +63,9 @@ class Hub:
         host = socket.gethostname()
         kernel = f"{platform.system().lower()} {platform.release()}"
         text = f"Gateway: {host} · app {__version__} · mode gateway · reason self"
-        own = {
-            "host": host,
+        own: dict[str, Any] = {"host": host, "platform": kernel, "mode": "gateway"}
+        own |= {
             "version": __version__,
-            "platform": kernel,
-            "mode": "gateway",
             "reason": "self",
             "instanceId": self._instance,
             "text": text,

@@ -158,20 +158,12 @@ class Narrator:
             return
         run = self.run.id if self.run else ""
         row, entry = self._row(session), entries[-1]
-        payload = {
-            "sessionKey": self._key,
-            "agentId": self._agent,
-            "sessionId": self._id,
-            "message": wire.message(self._id, entry, run),
-            "messageId": wire.message_id(self._id, entry.number),
-            "messageSeq": entry.number,
-            "session": row,
-            "hasActiveRun": row["hasActiveRun"],
-            "activeRunIds": row["activeRunIds"],
-            "status": row["status"],
-            "updatedAt": row["updatedAt"],
-            "ancestorSessions": [],
-        }
+        payload: dict[str, Any] = {"sessionKey": self._key, "sessionId": self._id}
+        payload |= {"message": wire.message(self._id, entry, run), "messageSeq": entry.number}
+        payload |= {"messageId": wire.message_id(self._id, entry.number), "session": row}
+        keys = ("hasActiveRun", "activeRunIds", "status", "updatedAt")
+        payload |= {key: row[key] for key in keys}
+        payload |= {"agentId": self._agent, "ancestorSessions": []}
         send(clients, "session.message", payload | ({"runId": run} if run else {}))
 
     def _add(self, text: str) -> None:
@@ -252,16 +244,9 @@ class Narrator:
         if run is None:
             return None
         run.seq += 1
-        return {
-            "runId": run.id,
-            "sessionKey": self._key,
-            "sessionId": self._id,
-            "agentId": self._agent,
-            "stream": stream,
-            "data": data,
-            "seq": run.seq,
-            "ts": now_ms(),
-        }
+        about: dict[str, Any] = {"runId": run.id, "sessionKey": self._key}
+        about |= {"agentId": self._agent, "stream": stream, "data": data}
+        return about | {"sessionId": self._id, "seq": run.seq, "ts": now_ms()}
 
     def _chat(self, state: str, more: dict[str, Any], run: Run | None = None) -> None:
         run = run or self.run

@@ -26,25 +26,12 @@ MAX_ATTACHMENT, MAX_IMAGE = 19_464_192, 6_291_456
 Code = Literal["INVALID_REQUEST", "UNAVAILABLE", "FORBIDDEN", "NOT_PAIRED", "APPROVAL_NOT_FOUND"]
 Role = Literal["operator", "node"]
 Scope = str
-ClientId = Literal[
-    "cli",
-    "gateway-client",
-    "openclaw-tui",
-    "openclaw-control-ui",
-    "webchat",
-    "webchat-ui",
-    "node-host",
-    "openclaw-probe",
-    "openclaw-macos",
-    "openclaw-linux",
-    "openclaw-ios",
-    "openclaw-watchos",
-    "openclaw-android",
-    "openclaw-browser-copilot",
-    "openclaw-worker",
-    "test",
-    "fingerprint",
-]
+_IDS = (
+    "cli gateway-client openclaw-tui openclaw-control-ui webchat webchat-ui node-host "
+    "openclaw-probe openclaw-macos openclaw-linux openclaw-ios openclaw-watchos openclaw-android "
+    "openclaw-browser-copilot openclaw-worker test fingerprint"
+)
+ClientId = Annotated[str, Meta(pattern=f"^({'|'.join(_IDS.split())})$")]
 ClientMode = Literal["cli", "ui", "webchat", "backend", "node", "probe", "worker", "test"]
 Word = Annotated[str, Meta(min_length=1, max_length=200)]
 Words = Annotated[list[Word], Meta(max_length=200)]

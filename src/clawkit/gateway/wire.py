@@ -33,28 +33,14 @@ def session_row(
     that has no model of its own."""
     provider, name = split_model(session.model_override or session.model or model)
     kind = "group" if ":group:" in session.key or ":channel:" in session.key else "direct"
-    row: dict[str, Any] = {
-        "key": session.key,
-        "kind": kind,
-        "agentId": session.agent,
-        "sessionId": session.id,
-        "updatedAt": session.updated_ms,
-        "createdAt": session.created_ms,
-        "status": "running" if runs else "done",
-        "hasActiveRun": bool(runs),
-        "activeRunIds": list(runs),
-        "modelProvider": provider,
-        "model": name,
-        "contextTokens": window,
-        "totalTokens": session.context_tokens,
-        "inputTokens": session.usage.input,
-        "outputTokens": session.usage.output,
-        "archived": session.archived_ms > 0,
-        "pinned": False,
-        "unread": False,
-        "isMain": session.name == main,
-        "snapshotAt": now_ms(),
-    }
+    row: dict[str, Any] = {"key": session.key, "kind": kind, "agentId": session.agent}
+    row |= {"sessionId": session.id, "isMain": session.name == main, "snapshotAt": now_ms()}
+    row |= {"updatedAt": session.updated_ms, "createdAt": session.created_ms}
+    row |= {"status": "running" if runs else "done", "hasActiveRun": bool(runs)}
+    row |= {"activeRunIds": list(runs), "modelProvider": provider, "model": name}
+    row |= {"contextTokens": window, "totalTokens": session.context_tokens}
+    row |= {"inputTokens": session.usage.input, "outputTokens": session.usage.output}
+    row |= {"archived": session.archived_ms > 0, "pinned": False, "unread": False}
     optional = {
         "label": session.label,
         "displayName": session.label or session.title,
@@ -120,23 +106,13 @@ def _body(said: Message, run: str) -> dict[str, Any]:
 def _answer(said: Assistant) -> dict[str, Any]:
     provider, model = split_model(said.model)
     usage = said.usage
-    body: dict[str, Any] = {
-        "role": "assistant",
-        "content": [_part(part) for part in said.content if not _is_hidden(part)],
-        "api": said.api,
-        "provider": provider,
-        "model": model,
-        "usage": {
-            "input": usage.input,
-            "output": usage.output,
-            "cacheRead": usage.cache_read,
-            "cacheWrite": usage.cache_write,
-            "totalTokens": usage.context,
-            "cost": {"total": usage.cost},
-        },
-        "stopReason": _STOPS.get(said.stop, said.stop),
-        "timestamp": said.at_ms,
-    }
+    tokens = {"input": usage.input, "output": usage.output, "totalTokens": usage.context}
+    tokens |= {"cacheRead": usage.cache_read, "cacheWrite": usage.cache_write}
+    content = [_part(part) for part in said.content if not _is_hidden(part)]
+    body: dict[str, Any] = {"role": "assistant", "content": content, "api": said.api}
+    body |= {"provider": provider, "model": model, "timestamp": said.at_ms}
+    body |= {"usage": {**tokens, "cost": {"total": usage.cost}}}
+    body |= {"stopReason": _STOPS.get(said.stop, said.stop)}
     return body | ({"errorMessage": said.error} if said.error else {})
 
 

@@ -11,7 +11,7 @@ from clawkit.approvals.pending_store import Stored
 from clawkit.config.paths import approvals_file
 from clawkit.core.tasks import in_thread
 from clawkit.errors import ConflictError, NotFoundError, ToolInputError
-from clawkit.gateway.approvals import decisions, to_json
+from clawkit.gateway.approvals import to_json
 from clawkit.gateway.methods.method import Method
 from clawkit.gateway.protocol import Closed, NoParams, encode, invalid
 from clawkit.gateway.scopes import ADMIN, APPROVALS
@@ -67,18 +67,10 @@ async def _get(caller: Connection, params: Id, _id: str) -> Any:
     if asked.state != "pending":
         raise _unknown()
     shown = to_json(asked)["request"]
-    return {
-        "id": asked.id,
-        "commandText": shown["command"],
-        "commandPreview": None,
-        "warningText": shown["warningText"],
-        "allowedDecisions": decisions(asked.question),
-        "host": shown["host"],
-        "nodeId": None,
-        "agentId": asked.question.agent,
-        "sessionKey": asked.question.session,
-        "expiresAtMs": asked.expires_ms,
-    }
+    about = {key: shown[key] for key in ("warningText", "allowedDecisions", "host", "nodeId")}
+    about |= {key: shown[key] for key in ("agentId", "sessionKey")}
+    about |= {"id": asked.id, "commandText": shown["command"], "commandPreview": None}
+    return about | {"expiresAtMs": asked.expires_ms}
 
 
 async def _resolve(caller: Connection, params: Resolve, _id: str) -> Any:

@@ -85,19 +85,16 @@ async def _get(caller: Connection, _params: NoParams, _id: str) -> Any:
     except ConfigError as error:
         issues = [_issue(each) for each in error.issues]
     shown, hash_ = hide_values(parsed), _hash(gateway, text)
+    hashes = {"hash": hash_, "configRevisionHash": hash_}
+    hashes["appliedConfigHash"] = _hash(gateway, gateway.loaded.text or None)
     return {
         "path": file,
         "exists": text is not None,
         "raw": hide(text) if text is not None and not issues else None,
-        "parsed": shown,
-        "sourceConfig": shown,
-        "resolved": shown,
+        **dict.fromkeys(("parsed", "sourceConfig", "resolved", "config"), shown),
         "runtimeConfig": hide_values(gateway.loaded.raw),
-        "config": shown,
+        **hashes,
         "valid": not issues,
-        "hash": hash_,
-        "configRevisionHash": hash_,
-        "appliedConfigHash": _hash(gateway, gateway.loaded.text or None),
         "issues": issues,
         "warnings": warnings,
         "legacyIssues": [],

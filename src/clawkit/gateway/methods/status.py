@@ -119,26 +119,16 @@ async def _tail(caller: Connection, params: Tail, _id: str) -> Any:
 async def _info(caller: Connection, _params: NoParams, _id: str) -> Any:
     gateway, disk = caller.gateway, shutil.disk_usage(home(os.environ))
     pages, size = os.sysconf("SC_PHYS_PAGES"), os.sysconf("SC_PAGE_SIZE")
-    return {
-        "machineName": socket.gethostname(),
-        "hostname": socket.gethostname(),
-        "platform": sys.platform,
-        "release": platform.release(),
-        "arch": platform.machine(),
-        "osLabel": f"{platform.system()} {platform.release()}",
-        "port": gateway.port,
-        "pythonVersion": platform.python_version(),
-        "pid": os.getpid(),
-        "processInstanceId": gateway.boot_id,
-        "uptimeMs": gateway.uptime_ms,
-        "cpuCount": os.cpu_count(),
-        "loadAverage": list(os.getloadavg()),
-        "memoryTotalBytes": pages * size,
-        "processMemory": {"rssBytes": _resident_pages() * size},
-        "diskTotalBytes": disk.total,
-        "diskAvailableBytes": disk.free,
-        "diskPath": home(os.environ),
-    }
+    rss = _resident_pages()
+    host, kernel = socket.gethostname(), platform.release()
+    system = {"hostname": host, "machineName": host, "platform": sys.platform, "release": kernel}
+    system |= {"arch": platform.machine(), "osLabel": f"{platform.system()} {kernel}"}
+    process = {"port": gateway.port, "pid": os.getpid(), "processInstanceId": gateway.boot_id}
+    process |= {"uptimeMs": gateway.uptime_ms, "pythonVersion": platform.python_version()}
+    space = {"diskPath": home(os.environ), "diskTotalBytes": disk.total}
+    space |= {"diskAvailableBytes": disk.free, "memoryTotalBytes": pages * size}
+    load = {"cpuCount": os.cpu_count(), "loadAverage": list(os.getloadavg())}
+    return {**system, **process, **space, **load, "processMemory": {"rssBytes": rss * size}}
 
 
 def _resident_pages() -> int:
