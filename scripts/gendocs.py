@@ -435,6 +435,19 @@ def choices(_: str) -> str:
     return table(("Choice", "Where", "Variable with the key", "Usual model"), rows)
 
 
+def gateway_methods(_: str) -> str:
+    """Every method of the gateway, with its scope and its parameters."""
+    from clawkit.gateway.methods import METHODS
+
+    rows = []
+    for method in METHODS.values():
+        fields = msgspec.structs.fields(method.params)
+        given = (each.encode_name + ("" if each.required else "?") for each in fields)
+        scope = method.scope.removeprefix("operator.")
+        rows.append((f"`{method.name}`", scope, code(given)))
+    return table(("Method", "Scope", "Parameters"), rows)
+
+
 GENERATORS: dict[str, Callable[[str], str]] = {
     "choices": choices,
     "catalog": catalog,
@@ -444,6 +457,7 @@ GENERATORS: dict[str, Callable[[str], str]] = {
     "parameters": parameters,
     "providers": providers,
     "events": events,
+    "gateway-methods": gateway_methods,
     "help": command_help,
     "settings": settings,
 }

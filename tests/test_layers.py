@@ -55,7 +55,7 @@ SIDEWAYS = {
         *((one, "agent_session") for one in ("turns", "messenger")),
         ("turns", "services"),
         *(("messenger", other) for other in ("delegation", "turns")),
-        *(("gateway", other) for other in ("runtime", "agent_session")),
+        *(("gateway", other) for other in ("runtime", "services", "agent_session")),
     },
     7: {("cli", "ui")},
     3: {
@@ -143,6 +143,16 @@ def test_the_test_kit_is_used_by_the_testing_module_alone() -> None:
     assert users == {"clawkit.testing"}
     used = {each for path in files_below(TESTKIT).values() for each in imports_of(path)}
     assert used <= TESTKIT_USES
+
+
+def test_only_the_command_line_uses_the_gateway() -> None:
+    users = {
+        name
+        for name, path in module_files().items()
+        if any(each.startswith("clawkit.gateway") for each in imports_of(path))
+        and not name.startswith("clawkit.gateway")
+    }
+    assert users == {"clawkit.cli.gateway"}
 
 
 def test_both_distributions_have_the_same_version() -> None:

@@ -19,9 +19,9 @@ BUDGETS = {
     "approvals": 7_140,
     # The tree and the search of sessions, messages to them, and the commands for agents; whom
     # bindings choose.
-    "cli": 6_060,
+    "cli": 6_220,
     "code": 650,
-    "config": 3_910,
+    "config": 3_920,
     "core": 1_640,
     "fs": 4_730,
     "guard": 460,
@@ -55,10 +55,9 @@ BUDGETS = {
 # What the packages of the next steps may have.
 PLANNED = {
     "cron": 1_800,
-    "gateway": 4_000,
     "memory": 1_600,
     "plugins": 4_000,
-    "sessions": 2_500,
+    "sessions": 2_515,
     "web": 2_200,
 }
 _NOT_CODE = {

@@ -56,6 +56,10 @@ COMMANDS = {
         "clawkit.cli.doctor:doctor",
         "Check this installation, and report how to fix problems.",
     ),
+    "gateway": (
+        "clawkit.cli.gateway:",
+        "Share agents and sessions with other programs and devices.",
+    ),
     "ps": ("clawkit.cli.ps:ps", "List running commands."),
     "logs": ("clawkit.cli.ps:logs", "Show the output of a command."),
     "kill": ("clawkit.cli.ps:kill", "Stop commands and everything they started."),
@@ -104,6 +108,13 @@ clawkit sandbox explain -- git push            where a command would run
 clawkit sandbox run -- python3 -m pytest       run something in it
 clawkit sandbox list                           what exists on this machine
 clawkit sandbox recreate --all                 remove them; the next use creates new ones
+""",
+    "gateway": """
+\b
+clawkit gateway run                      serve until Ctrl-C
+clawkit gateway status                   is one running, and for whom?
+clawkit gateway call sessions.list       call any method
+clawkit gateway token                    what other programs log in with
 """,
     "config": """
 A PATH is written as a.b.c, a list entry as a.b[0], and a key that contains dots as a["b.c"].
@@ -166,6 +177,13 @@ SUBCOMMANDS = {
         "set": ("set_", "Set a setting."),
         "unset": ("unset", "Remove a setting, so that its default applies again."),
         "validate": ("validate", "Check the configuration."),
+    },
+    "gateway": {
+        "call": ("call", "Call a method and print its answer as JSON."),
+        "health": ("health", "Ask the running gateway for its health."),
+        "run": ("run", "Run the gateway until Ctrl-C or SIGTERM."),
+        "status": ("status", "Show whether a gateway is running, and who is connected."),
+        "token": ("token", "Print the token that clients log in with."),
     },
     "tools": {
         "call": ("call", "Call a tool and print its result as JSON."),

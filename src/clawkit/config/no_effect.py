@@ -18,7 +18,7 @@ _ONE_AGENT = f"""{_AGENT}
 groupChat memory tools.message tools.exec.grantExpiryDays tools.exec.node tools.exec.reviewer
 """
 _KEYS = {
-    "": "browser commands cron gateway hooks mcp memory plugins tts",
+    "": "browser commands cron hooks mcp memory plugins tts",
     "messages.": "ackReaction groupChat responsePrefix tts",
     "agents.defaults.": f"""{_AGENT}
         imageGenerationModel imageModel mediaMaxMb mediaModels pdfMaxMb pdfMaxPages
@@ -27,6 +27,9 @@ _KEYS = {
     "agents.entries.*.": _ONE_AGENT,
     "approvals.": "exec plugin",
     "env.": "shellEnv",
+    "gateway.": """auth.allowTailscale auth.trustedProxy controlUi.basePath controlUi.enabled
+        nodes.allowCommands nodes.browser nodes.commands nodes.denyCommands reload
+        remote.tlsFingerprint tls""",
     "logging.": "audit consoleLevel consoleStyle file level maxFileBytes",
     "session.": """dmScope identityLinks reset resetByChannel resetByType
         resetTriggers scope sendPolicy""",

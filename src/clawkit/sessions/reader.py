@@ -26,6 +26,7 @@ from clawkit.sessions.protocols import (
 )
 from clawkit.sessions.repair import repair
 from clawkit.sessions.search import (
+    COUNT,
     INDEX_S,
     LAST_USED,
     LISTING,
@@ -152,6 +153,15 @@ class SessionReader:
         ids = self._in_use() if wanted.in_use else None
         given = {**see(visible), **want(wanted, ids), "limit": limit, "offset": offset}
         return self._select(LISTING, given)
+
+    def count(self, visible: Visible, wanted: Filter) -> int:
+        """How many sessions `listing` would give without a limit."""
+        if not os.path.lexists(self.path):
+            return 0
+        ids = self._in_use() if wanted.in_use else None
+        with self._database.using() as db:
+            found: Any = db.execute(COUNT, {**see(visible), **want(wanted, ids)}).get
+        return int(found)
 
     def relatives(self, sessions: Sequence[Session], visible: Visible) -> list[Relative]:
         given = see(visible) | {

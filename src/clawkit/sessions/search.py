@@ -76,6 +76,7 @@ _WANTED = " AND ".join(
 )
 # Only numbers are sorted, not whole rows.
 _PAGE = f"SELECT row FROM session WHERE {_WANTED} {LAST_USED} LIMIT :limit OFFSET :offset"  # noqa: S608
+COUNT = f"SELECT count(*) FROM session WHERE {_WANTED}"  # noqa: S608
 LISTING = f"WHERE row IN ({_PAGE}) {LAST_USED}"
 RELATIVES = (
     f"SELECT id, parent, key FROM session"  # noqa: S608

@@ -208,6 +208,7 @@ class SessionStore(SessionReader):
         title: str | None = None,
         model_override: str | None = None,
         thinking: str | None = None,
+        label: str | None = None,
         state: Mapping[str, Any] | None = None,
     ) -> Session:
         """Change the given fields. `state` is merged key by key; None removes a key."""
@@ -224,6 +225,10 @@ class SessionStore(SessionReader):
                     db.execute(f"UPDATE session SET {column} = ? WHERE id = ?", (new, id_))  # noqa: S608
                     shown = before.model if event == "model" and not new else new
                     _log(db, id_, event, at_ms, {event: shown})
+            if label is not None:
+                short = self._title(label, MAX_TITLE)
+                db.execute("UPDATE session SET label = ? WHERE id = ?", (short, id_))
+                _log(db, id_, "settings", at_ms, {"keys": ["label"]})
             if state is not None:
                 after = {**before.state, **state}
                 db.execute("UPDATE session SET state = ? WHERE id = ?", (_pack_state(after), id_))

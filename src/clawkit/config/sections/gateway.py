@@ -97,6 +97,19 @@ class ControlUi(Section):
     allowed_origins: list[str] = []  #: Web origins that may connect besides the gateway's own.
 
 
+class HttpEndpoint(Section):
+    enabled: bool = False  #: Serve it.
+
+
+class HttpEndpoints(Section):
+    chat_completions: HttpEndpoint = HttpEndpoint()
+    """`/v1/chat/completions` and `/v1/models`, with agents as models."""
+
+
+class GatewayHttp(Section):
+    endpoints: HttpEndpoints = HttpEndpoints()  #: Endpoints that are off unless turned on.
+
+
 class Gateway(Section):
     """The server that other programs and devices connect to."""
 
@@ -112,6 +125,7 @@ class Gateway(Section):
     remote: GatewayRemote = GatewayRemote()  #: The gateway of mode remote.
     reload: GatewayReload = GatewayReload()  #: What happens when the configuration file changes.
     tools: AllowDeny = AllowDeny()  #: Tools that may be called over HTTP.
+    http: GatewayHttp = GatewayHttp()  #: APIs of others that the gateway serves, too.
     nodes: GatewayNodes = GatewayNodes()
     control_ui: ControlUi = ControlUi()  #: The web interface.
 

@@ -1,0 +1,193 @@
+"""`clawkit gateway`: run the gateway, and talk to a running one."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib.util
+import logging
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from clawkit.cli.options import (
+    config_option,
+    json_option,
+    print_json,
+    print_table,
+    refuse_commands,
+    warn,
+)
+from clawkit.config.load import load
+from clawkit.errors import ToolError, ToolInputError
+from clawkit.text import human_time, one_line, printable
+
+if TYPE_CHECKING:
+    from clawkit.gateway.client import Target
+
+_NEEDED = ("starlette", "uvicorn", "websockets", "cryptography")
+_TIMEOUT = click.option(
+    "--timeout",
+    "timeout_s",
+    type=click.FloatRange(0.1, 86_400),
+    default=30.0,
+    show_default=True,
+    help="Seconds to wait for an answer.",
+)
+
+
+def _url_options(command: Any) -> Any:
+    token = click.option("--token", help="Its token. Default: the configured one.")
+    url = click.option("--url", help="Address of another gateway, ws:// or wss://.")
+    return url(token(_TIMEOUT(command)))
+
+
+def _check_installed() -> None:
+    missing = [name for name in _NEEDED if importlib.util.find_spec(name) is None]
+    if missing:
+        raise ToolInputError(
+            f"the gateway needs {', '.join(missing)}; install with: pip install 'clawkit[gateway]'"
+        )
+
+
+def _target(config_file: str | None, url: str | None, token: str | None) -> Target:
+    _check_installed()
+    from clawkit.gateway.client import find_target
+
+    return find_target(load(config_file), url, token)
+
+
+@click.command()
+@click.option("--port", type=click.IntRange(0, 65_535), help="Port; 0 takes a free one.")
+@config_option
+def run(port: int | None, config_file: str | None) -> None:
+    """Run the gateway until Ctrl-C or SIGTERM.
+
+    It listens on this machine only, unless gateway.bind says otherwise, and never beyond it without
+    authentication.
+    """
+    refuse_commands("run a gateway")
+    _check_installed()
+    from clawkit.gateway import serve
+
+    loaded = load(config_file)
+    warn(map(str, loaded.warnings))
+    logging.getLogger("uvicorn.error").setLevel(logging.WARNING)
+
+    def say(host: str, at: int) -> None:
+        shown = f"[{host}]" if ":" in host else host
+        click.echo(f"clawkit gateway: ws://{shown}:{at}, http://{shown}:{at}", err=True)
+        click.echo("Clients log in with: clawkit gateway token. Ctrl-C stops it.", err=True)
+
+    serve.run(loaded, port, say)
+    click.echo("clawkit gateway: stopped", err=True)
+
+
+async def _call(target: Target, method: str, params: Any, timeout_s: float) -> Any:
+    from clawkit.gateway.client import open_client
+
+    async with open_client(target, timeout_s=timeout_s) as client:
+        return await client.call(method, params, timeout_s)
+
+
+@click.command()
+@click.argument("method")
+@click.option("--params", default="{}", metavar="JSON", help="Parameters, a JSON object.")
+@click.option("--json", is_flag=True, expose_value=False, help="Always on.")
+@_url_options
+@config_option
+def call(
+    method: str,
+    params: str,
+    url: str | None,
+    token: str | None,
+    timeout_s: float,
+    config_file: str | None,
+) -> None:
+    """Call a method and print its answer as JSON.
+
+    \b
+    clawkit gateway call sessions.list --params '{"limit": 5}'
+    """
+    import msgspec
+
+    refuse_commands("use the gateway")
+    try:
+        given = msgspec.json.decode(params, type=dict[str, Any])
+    except ValueError as error:
+        raise click.UsageError(f"--params: {error}") from None
+    print_json(asyncio.run(_call(_target(config_file, url, token), method, given, timeout_s)))
+
+
+@click.command()
+@json_option
+@_url_options
+@config_option
+def health(
+    as_json: bool, url: str | None, token: str | None, timeout_s: float, config_file: str | None
+) -> None:
+    """Ask the running gateway for its health."""
+    refuse_commands("use the gateway")
+    found = asyncio.run(_call(_target(config_file, url, token), "health", {}, timeout_s))
+    if as_json:
+        print_json(found)
+        return
+    agents = ", ".join(
+        f"{each['agentId']} ({each['sessions']['count']} sessions)" for each in found["agents"]
+    )
+    click.echo(printable(f"ok, answered in {found['durationMs']} ms; agents: {agents}"))
+
+
+@click.command()
+@json_option
+@_url_options
+@config_option
+def status(
+    as_json: bool, url: str | None, token: str | None, timeout_s: float, config_file: str | None
+) -> None:
+    """Show whether a gateway is running, and who is connected. The exit code is 1 if none is."""
+    refuse_commands("use the gateway")
+    target = _target(config_file, url, token)
+    try:
+        hello = asyncio.run(_say_hello(target, timeout_s))
+    except ToolError as error:
+        if not as_json:
+            raise
+        print_json({"running": False, "url": target.url, "error": str(error)})
+        raise click.exceptions.Exit(1) from None
+    snapshot, server = hello["snapshot"], hello["server"]
+    if as_json:
+        shown = {"running": True, "url": target.url, "version": server["version"]}
+        shown |= {key: snapshot[key] for key in ("uptimeMs", "presence")}
+        print_json(shown | {"auth": hello["auth"]["method"]})
+        return
+    uptime = human_time(snapshot["uptimeMs"] / 1000)
+    click.echo(printable(f"{target.url}: clawkit {server['version']}, running for {uptime}"))
+    keys = ("host", "mode", "version", "platform", "reason")
+    rows = [[str(each.get(key, "")) for key in keys] for each in snapshot["presence"]]
+    head = ("NAME", "MODE", "VERSION", "PLATFORM", "REASON")
+    print_table(head, [[printable(one_line(cell, 60), "") for cell in row] for row in rows])
+
+
+async def _say_hello(target: Target, timeout_s: float) -> Any:
+    from clawkit.gateway.client import open_client
+
+    async with open_client(target, timeout_s=timeout_s) as client:
+        return client.hello
+
+
+@click.command()
+@json_option
+@config_option
+def token(as_json: bool, config_file: str | None) -> None:
+    """Print the token that clients log in with; it is generated if none is configured."""
+    refuse_commands("read the token of the gateway")
+    _check_installed()
+    from clawkit.gateway.server import read_secret
+
+    mode, secret = read_secret(load(config_file), generate=True)
+    if mode != "token":
+        raise ToolInputError(f"gateway.auth.mode is {mode!r}, so there is no token")
+    if as_json:
+        print_json({"token": secret})
+    else:
+        click.echo(secret)

@@ -1,0 +1,271 @@
+"""Whether a client may connect, as whom, and with which scopes: one pure function.
+
+`decide` is given everything it depends on and changes nothing. What it cannot admit it refuses.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+from typing import Any, Literal
+
+from msgspec import Struct
+
+from clawkit.gateway.identity import WORDS, find_problem, normal
+from clawkit.gateway.origin import BAD_ORIGIN, Place
+from clawkit.gateway.protocol import PROBE_PROTOCOL, PROTOCOL, Connect, GatewayError, Role, invalid
+from clawkit.gateway.scopes import ALL, lacking
+
+Mode = Literal["none", "token", "password"]
+Method = Literal["none", "token", "password", "device-token"]
+Reason = Literal["not-paired", "role-upgrade", "scope-upgrade", "metadata-upgrade"]
+_TRUSTED_LOCAL = (("cli", "cli"), ("gateway-client", "backend"))
+"""Programs on this machine that need no device of their own."""
+_PAIRING = {
+    "not-paired": "device is not approved yet",
+    "role-upgrade": "device is asking for a role that is not approved yet",
+    "scope-upgrade": "device is asking for more scopes than currently approved",
+    "metadata-upgrade": "device has changed its platform or family",
+}
+
+
+class AuthPolicy(Struct, frozen=True):
+    """How clients log in."""
+
+    mode: Mode
+    secret: str
+    auto_approve: bool = True
+    """Approve new devices on this machine, and nodes in `auto_networks`, without asking."""
+
+
+class Grant(Struct, frozen=True):
+    """What a device was approved for in one role."""
+
+    scopes: tuple[str, ...] = ()
+    token_hash: str = ""
+    """Of its device token; empty if it was revoked."""
+
+
+class KnownDevice(Struct, frozen=True):
+    """A paired device."""
+
+    platform: str
+    family: str
+    grants: dict[str, Grant]
+
+
+class Attempt(Struct, frozen=True):
+    """A connect request and what is known about its sender."""
+
+    connect: Connect
+    place: Place
+    nonce: str
+    now_ms: int
+    known: KnownDevice | None = None
+    """The paired device of that id."""
+    in_auto_network: bool = False
+
+
+class Admit(Struct, frozen=True):
+    """The client may connect."""
+
+    role: Role
+    scopes: tuple[str, ...]
+    method: Method
+    approve: bool = False
+    """Whether its device has to be approved first, without asking."""
+
+
+class Pair(Struct, frozen=True):
+    """A person has to approve the device first."""
+
+    role: Role
+    reason: Reason
+
+
+class Refuse(Struct, frozen=True):
+    """The client may not connect."""
+
+    error: GatewayError
+    close: int = 1008
+    is_guess: bool = False
+    """Whether a secret was wrong, which counts towards the lock-out."""
+
+
+Decision = Admit | Pair | Refuse
+
+
+def hash_token(token: str) -> str:
+    return hashlib.sha256(token.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def same(given: str, expected: str) -> bool:
+    """Compare two secrets in constant time; an empty one equals nothing."""
+    one, other = (each.encode("utf-8", "surrogatepass") for each in (given, expected))
+    return bool(one) and bool(other) and hmac.compare_digest(one, other)
+
+
+def decide(policy: AuthPolicy, attempt: Attempt) -> Decision:
+    """Judge a connect request. An unforeseen error in here refuses the client, too."""
+    connect = attempt.connect
+    if (refused := _check_form(connect)) is not None:
+        return refused
+    role: Role = "node" if connect.role == "node" else "operator"
+    if attempt.place.bad_origin:
+        return Refuse(invalid(BAD_ORIGIN, {"code": "CONTROL_UI_ORIGIN_NOT_ALLOWED"}))
+    if connect.device is not None:
+        problem = find_problem(connect, connect.device, attempt.nonce, attempt.now_ms)
+        if problem is not None:
+            message, reason = WORDS[problem]
+            return Refuse(invalid(message, {"code": problem, "reason": reason}))
+    method = _authenticate(policy, attempt, role)
+    if isinstance(method, Refuse):
+        return method
+    if connect.device is None:
+        return _admit_without_device(attempt, role, method)
+    return _admit_device(policy, attempt, role, method)
+
+
+def _check_form(connect: Connect) -> Refuse | None:
+    low, high = connect.min_protocol, connect.max_protocol
+    is_old_node = connect.role == "node" and connect.client.mode == "node"
+    is_spoken = low <= PROTOCOL <= high or (is_old_node and low <= PROBE_PROTOCOL <= high)
+    if not is_spoken:
+        details = {
+            "code": "PROTOCOL_MISMATCH",
+            "clientMinProtocol": low,
+            "clientMaxProtocol": high,
+            "expectedProtocol": PROTOCOL,
+            "minimumProbeProtocol": PROBE_PROTOCOL,
+        }
+        return Refuse(invalid("protocol mismatch", details), close=1002)
+    if connect.role not in ("operator", "node"):
+        return Refuse(invalid(f"invalid role: {connect.role}"))
+    unknown = [scope for scope in connect.scopes if scope not in ALL]
+    if unknown:
+        return Refuse(invalid(f"invalid connect params: unknown scope '{unknown[0]}'"))
+    return None
+
+
+def _authenticate(policy: AuthPolicy, attempt: Attempt, role: Role) -> Method | Refuse:
+    """By which secret the client is known."""
+    auth, device = attempt.connect.auth, attempt.connect.device
+    given = [each for each in (auth.token, auth.password) if each]
+    if policy.mode == "none":
+        client = attempt.connect.client
+        is_backend = (client.id, client.mode) == ("gateway-client", "backend")
+        if device is None and not (is_backend and attempt.place.is_local):
+            return _needs_device()
+        return "none"
+    if any(same(each, policy.secret) for each in given):
+        return policy.mode
+    if device is None:
+        return _mismatch(policy.mode) if given else _needs_device()
+    token = auth.device_token or auth.token or ""
+    if not token:
+        return _mismatch(policy.mode) if given else _missing(policy.mode)
+    grant = attempt.known.grants.get(role) if attempt.known else None
+    if grant is None or not same(hash_token(token), grant.token_hash):
+        return _wrong_device_token() if auth.device_token else _mismatch(policy.mode)
+    if lacking(grant.scopes, attempt.connect.scopes):
+        return _refuse("AUTH_SCOPE_MISMATCH", "device token scope mismatch", "scope-mismatch")
+    return "device-token"
+
+
+def _admit_without_device(attempt: Attempt, role: Role, method: Method) -> Decision:
+    client = attempt.connect.client
+    if role == "node":
+        return _needs_device()
+    is_trusted = attempt.place.is_local and (client.id, client.mode) in _TRUSTED_LOCAL
+    is_trusted = is_trusted and not attempt.place.is_browser
+    return Admit(role, tuple(attempt.connect.scopes) if is_trusted else (), method)
+
+
+def _admit_device(policy: AuthPolicy, attempt: Attempt, role: Role, method: Method) -> Decision:
+    scopes = tuple(dict.fromkeys(attempt.connect.scopes))
+    reason = _why_unpaired(attempt, role)
+    if reason is None:
+        return Admit(role, scopes, method)
+    # A device token speaks for what was approved, and for nothing else.
+    is_near = attempt.place.is_local or (role == "node" and attempt.in_auto_network)
+    if policy.auto_approve and is_near and method != "device-token":
+        return Admit(role, scopes, method, approve=True)
+    return Pair(role, reason)
+
+
+def _why_unpaired(attempt: Attempt, role: Role) -> Reason | None:
+    known, client = attempt.known, attempt.connect.client
+    if known is None:
+        return "not-paired"
+    grant = known.grants.get(role)
+    if grant is None:
+        return "role-upgrade"
+    if lacking(grant.scopes, attempt.connect.scopes):
+        return "scope-upgrade"
+    is_same = (normal(client.platform), normal(client.device_family)) == (
+        normal(known.platform),
+        normal(known.family),
+    )
+    return None if is_same else "metadata-upgrade"
+
+
+def _needs_device() -> Refuse:
+    details = {"code": "DEVICE_IDENTITY_REQUIRED"}
+    return Refuse(GatewayError("NOT_PAIRED", "device identity required", details))
+
+
+def _mismatch(mode: Mode) -> Refuse:
+    code = f"AUTH_{mode.upper()}_MISMATCH"
+    return _refuse(code, f"unauthorized: gateway {mode} mismatch", f"{mode}_mismatch", guess=True)
+
+
+def _missing(mode: Mode) -> Refuse:
+    code = f"AUTH_{mode.upper()}_MISSING"
+    return _refuse(code, f"unauthorized: gateway {mode} missing", f"{mode}_missing")
+
+
+def _wrong_device_token() -> Refuse:
+    message = "unauthorized: device token mismatch"
+    return _refuse("AUTH_DEVICE_TOKEN_MISMATCH", message, "device_token_mismatch", guess=True)
+
+
+def _refuse(code: str, message: str, reason: str, *, guess: bool = False) -> Refuse:
+    step = "update_auth_credentials" if guess else "update_auth_configuration"
+    details = {
+        "code": code,
+        "authReason": reason,
+        "canRetryWithDeviceToken": code in ("AUTH_TOKEN_MISMATCH", "AUTH_PASSWORD_MISMATCH"),
+        "recommendedNextStep": step,
+    }
+    return Refuse(invalid(message, details), is_guess=guess)
+
+
+def rate_limited(retry_ms: int) -> GatewayError:
+    details = {
+        "code": "AUTH_RATE_LIMITED",
+        "authReason": "rate_limited",
+        "canRetryWithDeviceToken": False,
+        "recommendedNextStep": "wait_then_retry",
+    }
+    message = "unauthorized: too many failed authentication attempts; retry later"
+    return GatewayError("INVALID_REQUEST", message, details, retry_ms=retry_ms)
+
+
+def pairing_required(
+    pair: Pair, connect: Connect, request_id: str, known: KnownDevice | None
+) -> GatewayError:
+    """The answer to a device that waits for approval."""
+    device = connect.device.id if connect.device else ""
+    details: dict[str, Any] = {
+        "code": "PAIRING_REQUIRED",
+        "reason": pair.reason,
+        "requestId": request_id,
+        "deviceId": device,
+        "requestedRole": pair.role,
+        "requestedScopes": list(connect.scopes),
+    }
+    if known is not None:
+        grant = known.grants.get(pair.role) or Grant()
+        details |= {"approvedRoles": list(known.grants), "approvedScopes": list(grant.scopes)}
+    message = f"pairing required: {_PAIRING[pair.reason]}"
+    return GatewayError("NOT_PAIRED", message, details)

@@ -1,0 +1,334 @@
+"""One WebSocket client: its handshake, its requests, and what is sent to it."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import uuid
+from collections import deque
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+from starlette.websockets import WebSocket, WebSocketDisconnect
+
+from clawkit.errors import ClawkitError, ConflictError, ToolError, ToolInputError
+from clawkit.gateway import protocol
+from clawkit.gateway.auth import (
+    Admit,
+    Attempt,
+    Pair,
+    Refuse,
+    decide,
+    pairing_required,
+    rate_limited,
+)
+from clawkit.gateway.devices import describe
+from clawkit.gateway.methods import find_method
+from clawkit.gateway.origin import Place
+from clawkit.gateway.protocol import Connect, GatewayError, Request, invalid
+from clawkit.gateway.scopes import satisfies
+
+if TYPE_CHECKING:
+    from clawkit.gateway.server import Gateway
+
+MAX_AT_ONCE = 64
+"""Requests of one client that may be under way."""
+MAX_WRONG_ROLE = 10
+_CLOSE_S = 2.0
+"""How long a client may take to read what is left when it is disconnected."""
+
+log = logging.getLogger(__name__)
+
+
+class HandshakeError(Exception):
+    """Ends a connection that has not logged in."""
+
+    def __init__(self, code: int, error: GatewayError | None = None, id_: str = "") -> None:
+        super().__init__(code)
+        self.code, self.error, self.id = code, error, id_
+
+
+class Connection:
+    """A client, from its first frame to its last."""
+
+    def __init__(self, gateway: Gateway, socket: WebSocket, place: Place) -> None:
+        self.id = str(uuid.uuid4())
+        self.gateway = gateway
+        self.place = place
+        self.connect: Connect
+        self.role = "operator"
+        self.scopes: tuple[str, ...] = ()
+        self.device = ""
+        self.since_ms = protocol.now_ms()
+        self.follows_sessions = False
+        self.followed: set[str] = set()
+        """Keys of the sessions whose messages it wants."""
+        self._socket = socket
+        self._seq = 0
+        self._frames: deque[bytes] = deque()
+        self._buffered = 0
+        self._has_frames = asyncio.Event()
+        self._closing: tuple[int, str] | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._wrong_roles = 0
+
+    @property
+    def caps(self) -> list[str]:
+        return self.connect.caps
+
+    @property
+    def name(self) -> str:
+        """Who it is, for records and limits."""
+        return self.device or f"{self.connect.client.id}@{self.place.address}"
+
+    def may(self, scope: str) -> bool:
+        return self.role == "operator" and satisfies(self.scopes, scope)
+
+    def follows(self, session: str) -> bool:
+        """Whether it wants the messages of a session."""
+        return self.follows_sessions or session in self.followed
+
+    def presence(self) -> dict[str, Any]:
+        client = self.connect.client
+        name = client.display_name or client.id
+        shown: dict[str, Any] = {"host": name, "clientId": client.id, "mode": client.mode}
+        shown |= {"version": client.version, "platform": client.platform, "deviceId": self.device}
+        shown |= {"deviceFamily": client.device_family, "instanceId": client.instance_id}
+        shown |= {"ip": "" if self.place.is_local else self.place.address, "roles": [self.role]}
+        shown |= {"scopes": list(self.scopes), "text": f"{name} · mode {client.mode}"}
+        shown |= {"ts": self.since_ms, "reason": "connect"}
+        return {key: value for key, value in shown.items() if value != ""}
+
+    async def serve(self) -> None:
+        """Serve the client until it leaves or is disconnected."""
+        try:
+            if await self._log_in():
+                await self._work()
+        except (WebSocketDisconnect, asyncio.CancelledError):
+            pass  # the client left, or the server is going down
+        finally:
+            self.gateway.hub.leave(self)
+            for task in self._tasks:
+                task.cancel()
+
+    async def _log_in(self) -> bool:
+        gateway, nonce = self.gateway, str(uuid.uuid4())
+        if not gateway.waiting.enter(self.place.address):
+            await self._socket.close(1008, "too many unauthenticated connections")
+            return False
+        try:
+            challenge = {"nonce": nonce, "ts": protocol.now_ms()}
+            await self._write(protocol.event("connect.challenge", protocol.encode(challenge)))
+            async with asyncio.timeout(protocol.HELLO_S):
+                hello = await self._shake_hands(nonce)
+            await self._write(hello)
+        except HandshakeError as refused:
+            reason = ""
+            if refused.error is not None:
+                reason = refused.error.message
+                log.warning("refused a client from %s: %s", self.place.address, reason)
+                await self._write(protocol.refusal(refused.id, refused.error))
+            await self._socket.close(refused.code, protocol.close_reason(reason))
+            return False
+        except TimeoutError:
+            await self._socket.close(1008, "handshake timeout")
+            return False
+        finally:
+            gateway.waiting.leave(self.place.address)
+        return True
+
+    async def _shake_hands(self, nonce: str) -> bytes:
+        """Read the connect request and decide; returns the hello. Raises `HandshakeError`."""
+        request = self._first(await self._read(protocol.MAX_FRAME_BEFORE_HELLO))
+        try:
+            self.connect = protocol.decode_params(Connect, "connect", request.params)
+        except GatewayError as error:
+            raise HandshakeError(1008, error, request.id) from None
+        gateway, address = self.gateway, self.place.address
+        if locked_s := gateway.logins.locked_s(address):
+            raise HandshakeError(1008, rate_limited(round(locked_s * 1000)), request.id)
+        device = self.connect.device
+        known = gateway.devices.known(device.id) if device else None
+        near = gateway.is_auto_network(address)
+        now = protocol.now_ms()
+        attempt = Attempt(self.connect, self.place, nonce, now, known, near)
+        decision = decide(gateway.auth, attempt)
+        if isinstance(decision, Refuse):
+            if decision.is_guess:
+                await asyncio.sleep(gateway.logins.fail(address))
+            raise HandshakeError(decision.close, decision.error, request.id)
+        if isinstance(decision, Pair):
+            about = describe(self.connect, address)
+            scopes = self.connect.scopes
+            pending = gateway.devices.request(about, decision.role, scopes, now)
+            gateway.hub.broadcast("device.pair.requested", pending.to_json())
+            needed = pairing_required(decision, self.connect, pending.id, known)
+            raise HandshakeError(1008, needed, request.id)
+        gateway.logins.succeed(address)
+        return protocol.answer(request.id, self._admit(decision, now))
+
+    def _first(self, text: str) -> Request:
+        try:
+            request = protocol.decode_request(text)
+        except ValueError as error:
+            # What is not JSON at all ends without a word.
+            try:
+                msgspec.json.decode(text)
+            except (ValueError, RecursionError):
+                raise HandshakeError(1000) from None
+            raise HandshakeError(1008, invalid(f"invalid request frame: {error}"), "") from None
+        if request.method != "connect":
+            too_early = invalid("invalid handshake: first request must be connect")
+            raise HandshakeError(1008, too_early, request.id)
+        return request
+
+    def _admit(self, admit: Admit, now: int) -> dict[str, Any]:
+        self.role, self.scopes = admit.role, admit.scopes
+        auth: dict[str, Any] = {
+            "method": admit.method,
+            "role": admit.role,
+            "scopes": list(admit.scopes),
+        }
+        if self.connect.device is not None:
+            self.device = self.connect.device.id
+            if admit.approve:
+                about = describe(self.connect, "")
+                self.gateway.devices.approve(about, admit.role, admit.scopes, now, "silent")
+            token, issued = self.gateway.devices.token(self.device, admit.role, now)
+            auth |= {"deviceToken": token, "issuedAtMs": issued}
+        self.gateway.hub.join(self)
+        return self.gateway.hello(self, auth)
+
+    async def _work(self) -> None:
+        admit = self._extension("admit")
+        if admit is not None:
+            admit()
+        reader = asyncio.ensure_future(self._read_requests())
+        writer = asyncio.ensure_future(self._write_frames())
+        try:
+            await asyncio.wait({reader, writer}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for task in (reader, writer):
+                task.cancel()
+            await asyncio.wait({reader, writer})
+        for task in (reader, writer):
+            error = None if task.cancelled() else task.exception()
+            if error is not None and not isinstance(error, WebSocketDisconnect):
+                log.warning("the connection of %s failed: %r", self.name, error)
+
+    def _extension(self, name: str) -> Any:
+        """A function of our own server, which others do not have."""
+        return self._socket.scope.get("extensions", {}).get("clawkit", {}).get(name)
+
+    async def _read(self, max_bytes: int) -> str:
+        message = await self._socket.receive()
+        if message["type"] == "websocket.disconnect":
+            raise WebSocketDisconnect(message.get("code", 1005))
+        text = message.get("text")
+        if text is None:
+            raise HandshakeError(1003, invalid("frames must be text"))
+        # Counting characters first avoids encoding what is too long anyway.
+        if len(text) > max_bytes or len(text.encode("utf-8", "replace")) > max_bytes:
+            raise HandshakeError(1009)
+        return str(text)
+
+    async def _read_requests(self) -> None:
+        while True:
+            try:
+                text = await self._read(protocol.MAX_FRAME)
+            except HandshakeError as refused:
+                self.close(refused.code, refused.error.message if refused.error else "too big")
+                await asyncio.Event().wait()  # until everything is written
+                return
+            try:
+                request = protocol.decode_request(text)
+            except ValueError as error:
+                problem = invalid(f"invalid request frame: {error}")
+                self.send(protocol.refusal("invalid", problem))
+                continue
+            if len(self._tasks) >= MAX_AT_ONCE:
+                busy = GatewayError("UNAVAILABLE", "too many requests at once", retry_ms=500)
+                self.send(protocol.refusal(request.id, busy))
+                continue
+            task = asyncio.ensure_future(self._answer(request))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+
+    async def _answer(self, request: Request) -> None:
+        """Run one method. The root of its task: whatever goes wrong is its answer."""
+        try:
+            method, params = find_method(self, request)
+            payload = await method.run(self, params, request.id)
+        except GatewayError as error:
+            self.send(protocol.refusal(request.id, error))
+            self._count_roles(error)
+        except ClawkitError as error:
+            self.send(protocol.refusal(request.id, _explain(error)))
+        except Exception:
+            log.exception("%s failed", request.method)
+            bug = GatewayError("UNAVAILABLE", f"{request.method} failed; see the gateway's log")
+            self.send(protocol.refusal(request.id, bug))
+        else:
+            self._wrong_roles = 0
+            self.send(protocol.answer(request.id, payload))
+
+    def _count_roles(self, error: GatewayError) -> None:
+        is_wrong = error.message.startswith("unauthorized role: ")
+        self._wrong_roles = self._wrong_roles + 1 if is_wrong else 0
+        if self._wrong_roles > MAX_WRONG_ROLE:
+            self.close(1008, "repeated unauthorized role")
+
+    def tell(
+        self, name: str, payload: bytes, *, state: bytes = b"", droppable: bool = False
+    ) -> None:
+        """Send a broadcast event. A client that does not keep up misses what can be missed."""
+        self._seq += 1
+        if droppable and self._buffered + len(payload) > protocol.MAX_BUFFERED:
+            return
+        self.send(protocol.event(name, payload, self._seq, state))
+
+    def send(self, frame: bytes) -> None:
+        """Queue a frame; a client that leaves too much unread is disconnected."""
+        if self._closing is not None:
+            return
+        if self._buffered + len(frame) > protocol.MAX_BUFFERED and self._frames:
+            self._frames.clear()
+            self.close(1008, "slow consumer")
+            return
+        self._frames.append(frame)
+        self._buffered += len(frame)
+        self._has_frames.set()
+
+    def close(self, code: int, reason: str) -> None:
+        """Disconnect the client after what is queued."""
+        if self._closing is None:
+            self._closing = code, protocol.close_reason(reason)
+            self._has_frames.set()
+            abort = self._extension("abort")
+            if abort is not None:
+                asyncio.get_running_loop().call_later(_CLOSE_S, abort)
+
+    async def _write_frames(self) -> None:
+        while True:
+            await self._has_frames.wait()
+            self._has_frames.clear()
+            while self._frames:
+                frame = self._frames.popleft()
+                await self._write(frame)
+                self._buffered -= len(frame)
+            if self._closing is not None:
+                with suppress(RuntimeError):  # it is closed already
+                    await self._socket.close(*self._closing)
+                return
+
+    async def _write(self, frame: bytes) -> None:
+        await self._socket.send({"type": "websocket.send", "text": frame.decode()})
+
+
+def _explain(error: ClawkitError) -> GatewayError:
+    """An error of clawkit as an answer: what the client can fix is an invalid request."""
+    is_temporary = isinstance(error, ConflictError)
+    if isinstance(error, ToolError) and (is_temporary or not isinstance(error, ToolInputError)):
+        return GatewayError("UNAVAILABLE", str(error))
+    return invalid(str(error))

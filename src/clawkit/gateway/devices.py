@@ -1,0 +1,269 @@
+"""Paired devices, pairing requests and device tokens, in a private database.
+
+Only hashes of tokens are stored. A token is derived from a key in a file of its own, so that a
+device gets the same one with every hello until it is rotated.
+"""
+
+from __future__ import annotations
+
+import base64
+import hmac
+import os
+import uuid
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, Literal
+
+import msgspec
+from msgspec import Struct
+
+from clawkit.errors import NotFoundError
+from clawkit.gateway.auth import Grant, KnownDevice, hash_token
+from clawkit.gateway.protocol import Connect, Role
+from clawkit.store import Database, private_dir, write_atomic
+
+if TYPE_CHECKING:
+    from apsw import Connection
+
+PENDING_MS = 5 * 60 * 1000
+MAX_PENDING = 100
+Via = Literal["silent", "owner"]
+_APPLICATION = 0x636C6764
+_SCHEMA = """
+CREATE TABLE device (id TEXT PRIMARY KEY, body BLOB NOT NULL) STRICT;
+CREATE TABLE pending (id TEXT PRIMARY KEY, at_ms INTEGER NOT NULL, body BLOB NOT NULL) STRICT;
+"""
+
+
+class About(Struct, frozen=True, rename="camel", omit_defaults=True):
+    """What a device said about itself."""
+
+    device_id: str
+    public_key: str
+    platform: str = ""
+    device_family: str = ""
+    client_id: str = ""
+    client_mode: str = ""
+    display_name: str = ""
+    remote_ip: str = ""
+
+
+class Pending(Struct, frozen=True):
+    """A request for approval."""
+
+    id: str
+    about: About
+    role: Role
+    scopes: tuple[str, ...]
+    at_ms: int
+    is_repair: bool = False
+
+    def to_json(self) -> dict[str, Any]:
+        shown: dict[str, Any] = msgspec.to_builtins(self.about)
+        role = {"role": self.role, "roles": [self.role], "scopes": list(self.scopes)}
+        more = {"silent": False, "isRepair": self.is_repair, "ts": self.at_ms}
+        return {"requestId": self.id, **shown, **role, **more}
+
+
+class Token(Struct):
+    """What a device may do in one role. Without a generation, its token is revoked."""
+
+    scopes: tuple[str, ...]
+    generation: str
+    hash: str
+    at_ms: int
+
+
+class Paired(Struct):
+    """A paired device."""
+
+    about: About
+    created_ms: int
+    approved_ms: int
+    seen_ms: int
+    via: Via
+    tokens: dict[str, Token] = msgspec.field(default_factory=dict)
+
+    @property
+    def scopes(self) -> list[str]:
+        return list(dict.fromkeys(scope for each in self.tokens.values() for scope in each.scopes))
+
+    def to_json(self) -> dict[str, Any]:
+        shown: dict[str, Any] = msgspec.to_builtins(self.about)
+        roles = list(self.tokens)
+        tokens = [
+            {"role": role, "scopes": each.scopes, "createdAtMs": each.at_ms}
+            | ({} if each.generation else {"revokedAtMs": each.at_ms})
+            for role, each in self.tokens.items()
+        ]
+        times = {"createdAtMs": self.created_ms, "approvedAtMs": self.approved_ms}
+        times["lastSeenAtMs"] = self.seen_ms
+        role = {"role": roles[0] if roles else None, "roles": roles, "scopes": self.scopes}
+        return {**shown, **role, "approvedVia": self.via, **times, "tokens": tokens}
+
+
+def describe(connect: Connect, address: str) -> About:
+    client, device = connect.client, connect.device
+    if device is None:
+        raise ValueError("the client has no device")
+    about = (client.platform, client.device_family, client.id, client.mode, client.display_name)
+    return About(device.id, device.public_key, *about, address)
+
+
+def load_key(path: str) -> bytes:
+    """The key that tokens are derived from, made on first use."""
+    with suppress(FileNotFoundError):
+        with open(path, "rb") as file:
+            key = file.read(64)
+        if len(key) == 32:
+            return key
+    private_dir(os.path.dirname(path))
+    key = os.urandom(32)
+    write_atomic(path, key)
+    return key
+
+
+class Devices:
+    """The devices of one gateway. Every method is atomic; an unknown device, role or request is a
+    `NotFoundError`."""
+
+    def __init__(self, path: str, key: bytes) -> None:
+        what = "the store of devices"
+        self._database = Database(path, what, _APPLICATION, (_SCHEMA,), outlives_power=True)
+        self._key = key
+
+    def close(self) -> None:
+        self._database.close()
+
+    def known(self, device: str) -> KnownDevice | None:
+        """What a decision needs to know about a device; None if it is not paired."""
+        try:
+            found = self.get(device)
+        except NotFoundError:
+            return None
+        grants = {role: Grant(each.scopes, each.hash) for role, each in found.tokens.items()}
+        return KnownDevice(found.about.platform, found.about.device_family, grants)
+
+    def get(self, device: str) -> Paired:
+        with self._database.using() as db:
+            return _find(db, device)
+
+    def paired(self) -> list[Paired]:
+        with self._database.using() as db:
+            rows: Any = db.execute("SELECT body FROM device ORDER BY rowid").fetchall()
+        return [msgspec.json.decode(body, type=Paired) for (body,) in rows]
+
+    def request(self, about: About, role: Role, scopes: Sequence[str], now: int) -> Pending:
+        """Store a request for approval; the same one again is not stored twice."""
+        wanted = (about.device_id, role, tuple(scopes))
+        for each in self.pending(now):
+            if (each.about.device_id, each.role, each.scopes) == wanted:
+                return each
+        is_repair = self.known(about.device_id) is not None
+        made = Pending(str(uuid.uuid4()), about, role, tuple(scopes), now, is_repair)
+        with self._database.writing() as db:
+            # The oldest make room: strangers must not keep out whoever comes next.
+            db.execute(
+                "DELETE FROM pending WHERE at_ms <= ? OR id IN"
+                " (SELECT id FROM pending ORDER BY at_ms DESC LIMIT -1 OFFSET ?)",
+                (now - PENDING_MS, MAX_PENDING - 1),
+            )
+            row = (made.id, now, msgspec.json.encode(made))
+            db.execute("INSERT INTO pending VALUES (?, ?, ?)", row)
+        return made
+
+    def pending(self, now: int) -> list[Pending]:
+        query = "SELECT body FROM pending WHERE at_ms > ? ORDER BY at_ms"
+        with self._database.using() as db:
+            rows: Any = db.execute(query, (now - PENDING_MS,)).fetchall()
+        return [msgspec.json.decode(body, type=Pending) for (body,) in rows]
+
+    def get_pending(self, request_id: str, now: int) -> Pending:
+        for each in self.pending(now):
+            if each.id == request_id:
+                return each
+        raise NotFoundError("unknown requestId")
+
+    def drop_pending(self, request_id: str) -> None:
+        with self._database.writing() as db:
+            db.execute("DELETE FROM pending WHERE id = ?", (request_id,))
+
+    def approve(
+        self, about: About, role: Role, scopes: Sequence[str], now: int, via: Via
+    ) -> Paired:
+        """Approve a device for a role and scopes, beside what it was approved for."""
+        with self._database.writing() as db:
+            try:
+                device = _find(db, about.device_id)
+            except NotFoundError:
+                device = Paired(about, now, now, now, via)
+            device.about, device.approved_ms, device.via = about, now, via
+            old = device.tokens.get(role) or Token((), "", "", now)
+            wider = tuple(dict.fromkeys((*old.scopes, *scopes)))
+            generation = old.generation or uuid.uuid4().hex
+            device.tokens[role] = self._token(about.device_id, role, wider, generation, now)
+            _put(db, device)
+        for each in self.pending(now):
+            if each.about.device_id == about.device_id:
+                self.drop_pending(each.id)
+        return device
+
+    def _token(
+        self, device: str, role: str, scopes: tuple[str, ...], generation: str, now: int
+    ) -> Token:
+        hashed = hash_token(self._derive(device, role, generation)) if generation else ""
+        return Token(scopes, generation, hashed, now)
+
+    def _derive(self, device: str, role: str, generation: str) -> str:
+        digest = hmac.digest(self._key, f"{device}|{role}|{generation}".encode(), "sha256")
+        return base64.urlsafe_b64encode(digest).decode().rstrip("=")
+
+    def token(self, device: str, role: str, now: int) -> tuple[str, int]:
+        """The token of a device in a role, a new one if it was revoked, and when it was issued."""
+        with self._database.writing() as db:
+            found = _find(db, device, role)
+            token = found.tokens[role]
+            if not token.generation:
+                token = self._token(device, role, token.scopes, uuid.uuid4().hex, now)
+                found.tokens[role] = token
+            found.seen_ms = now
+            _put(db, found)
+        return self._derive(device, role, token.generation), token.at_ms
+
+    def rotate(
+        self, device: str, role: str, scopes: Sequence[str] | None, now: int
+    ) -> tuple[str, tuple[str, ...]]:
+        """Replace a token, with the same scopes or fewer; returns it and its scopes."""
+        with self._database.writing() as db:
+            found = _find(db, device, role)
+            held = found.tokens[role].scopes
+            kept = held if scopes is None else tuple(each for each in held if each in scopes)
+            token = self._token(device, role, kept, uuid.uuid4().hex, now)
+            found.tokens[role] = token
+            _put(db, found)
+        return self._derive(device, role, token.generation), kept
+
+    def revoke(self, device: str, role: str, now: int) -> None:
+        """Make a token invalid. The device stays paired, and gets a new one when it logs in."""
+        with self._database.writing() as db:
+            found = _find(db, device, role)
+            found.tokens[role] = self._token(device, role, found.tokens[role].scopes, "", now)
+            _put(db, found)
+
+    def remove(self, device: str) -> None:
+        with self._database.writing() as db:
+            _find(db, device)
+            db.execute("DELETE FROM device WHERE id = ?", (device,))
+
+
+def _find(db: Connection, device: str, role: str = "") -> Paired:
+    body: Any = db.execute("SELECT body FROM device WHERE id = ?", (device,)).get
+    found = None if body is None else msgspec.json.decode(body, type=Paired)
+    if found is None or (role and role not in found.tokens):
+        raise NotFoundError("unknown deviceId/role" if role else "unknown deviceId")
+    return found
+
+
+def _put(db: Connection, device: Paired) -> None:
+    row = (device.about.device_id, msgspec.json.encode(device))
+    db.execute("INSERT INTO device VALUES (?1, ?2) ON CONFLICT (id) DO UPDATE SET body = ?2", row)

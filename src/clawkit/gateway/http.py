@@ -1,0 +1,240 @@
+"""The HTTP side of the gateway: probes, and tools for programs. Everything else is WebSocket."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import msgspec
+from msgspec import Struct
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from clawkit.core.catalog import canonical
+from clawkit.core.result import Result
+from clawkit.errors import ClawkitError
+from clawkit.gateway.auth import same
+from clawkit.gateway.protocol import GatewayError, encode
+from clawkit.version import __version__
+
+if TYPE_CHECKING:
+    from clawkit.gateway.server import Gateway
+
+MAX_INVOKE_BYTES = 2 * 1024**2
+BODY_S = 30.0
+"""How long a client may take to send its request."""
+DENIED_TOOLS = frozenset(
+    (
+        *("exec", "process", "code_execution", "write", "edit", "apply_patch"),
+        *("sessions_spawn", "sessions_send", "subagents", "cron", "gateway", "nodes"),
+        *("whatsapp_login", "message", "browser", "canvas"),
+    )
+)
+"""Tools that run commands, change files, speak for the owner or change the gateway: over HTTP only
+if `gateway.tools.allow` names them."""
+
+log = logging.getLogger(__name__)
+Handler = Callable[[Request], Awaitable[Response]]
+T = TypeVar("T")
+
+
+class HttpError(Exception):
+    """An error answer."""
+
+    def __init__(
+        self, status: int, kind: str, message: str, headers: dict[str, str] | None = None
+    ) -> None:
+        super().__init__(message)
+        self.status, self.kind, self.message, self.headers = status, kind, message, headers or {}
+
+
+class Invoke(Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
+    """The body of `/tools/invoke`."""
+
+    tool: str = ""
+    name: str = ""
+    action: str | None = None
+    args: dict[str, Any] = msgspec.field(default_factory=dict)
+    session_key: str = "main"
+    agent_id: str | None = None
+    idempotency_key: str | None = None
+    dry_run: bool = False
+
+
+def answer(payload: Any, status: int = 200, headers: dict[str, str] | None = None) -> Response:
+    safe = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"}
+    kind = "application/json"
+    return Response(encode(payload), status, {**safe, **(headers or {})}, media_type=kind)
+
+
+def refusal(error: HttpError, *, is_tool: bool = False) -> Response:
+    shown: dict[str, Any] = {"error": {"message": error.message, "type": error.kind}}
+    return answer({"ok": False, **shown} if is_tool else shown, error.status, error.headers)
+
+
+async def check_login(gateway: Gateway, request: Request) -> None:
+    """Refuse a request without the secret of the gateway. Raises `HttpError`."""
+    place = gateway.place_of(request.scope)
+    if place.bad_origin:
+        raise HttpError(403, "forbidden", "Origin not allowed")
+    if gateway.auth.mode == "none":
+        if not place.is_local:
+            raise HttpError(401, "unauthorized", "Unauthorized")
+        return
+    address = place.address
+    if locked_s := gateway.logins.locked_s(address):
+        wait = {"Retry-After": str(round(locked_s) + 1)}
+        raise HttpError(429, "rate_limited", "Too many failed attempts; retry later", wait)
+    scheme, _, secret = request.headers.get("authorization", "").partition(" ")
+    if scheme.lower() != "bearer" or not same(secret.strip(), gateway.auth.secret):
+        if secret:
+            log.warning("wrong secret over HTTP from %s", address)
+            await asyncio.sleep(gateway.logins.fail(address))
+        raise HttpError(401, "unauthorized", "Unauthorized", {"WWW-Authenticate": "Bearer"})
+    gateway.logins.succeed(address)
+
+
+async def read_body(request: Request, kind: type[T], max_bytes: int) -> T:
+    """The decoded JSON body. Raises `HttpError`."""
+    if request.headers.get("content-type", "").partition(";")[0].strip() != "application/json":
+        raise HttpError(400, "invalid_request_error", "Content-Type must be application/json")
+    too_big = HttpError(413, "payload_too_large", f"The body is larger than {max_bytes} bytes")
+    # What is a little too big is read to its end, since a client that is cut off loses the answer.
+    most = 4 * max_bytes
+    declared = request.headers.get("content-length", "")
+    if declared.isdecimal() and int(declared) > most:
+        raise too_big
+    body, size = bytearray(), 0
+    try:
+        async with asyncio.timeout(BODY_S):
+            async for chunk in request.stream():
+                size += len(chunk)
+                if size > most:
+                    raise too_big
+                if size <= max_bytes:
+                    body += chunk
+        if size > max_bytes:
+            raise too_big
+        return msgspec.json.decode(bytes(body), type=kind)
+    except TimeoutError:
+        raise HttpError(408, "timeout", "The request took too long") from None
+    except (ValueError, RecursionError) as error:
+        raise HttpError(400, "invalid_request_error", f"invalid body: {error}") from None
+
+
+def routes(gateway: Gateway) -> list[Route]:
+    """All routes. Paths match exactly; a wrong method is answered with 405."""
+    from clawkit.gateway.openai import ChatCompletions
+
+    async def live(_request: Request) -> Response:
+        return answer({"ok": True, "status": "live"})
+
+    async def ready(_request: Request) -> Response:
+        failing = [] if gateway.is_ready else ["startup-sidecars"]
+        shown = {"ready": not failing, "failing": failing, "uptimeMs": gateway.uptime_ms}
+        return answer(shown, 503 if failing else 200)
+
+    async def started(_request: Request) -> Response:
+        shown = {"ok": True, "status": "started", "version": __version__}
+        return answer(shown | {"uptimeMs": gateway.uptime_ms})
+
+    async def invoke(request: Request) -> Response:
+        await check_login(gateway, request)
+        return await _invoke(gateway, await read_body(request, Invoke, MAX_INVOKE_BYTES))
+
+    chat = ChatCompletions(gateway)
+    table: list[tuple[tuple[str, ...], Handler, str]] = [
+        (("/health", "/healthz"), live, "GET"),
+        (("/ready", "/readyz"), ready, "GET"),
+        (("/startup", "/startupz"), started, "GET"),
+        (("/tools/invoke",), invoke, "POST"),
+        (("/v1/models",), chat.models, "GET"),
+        (("/v1/models/{model:path}",), chat.model, "GET"),
+        (("/v1/chat/completions",), chat.complete, "POST"),
+    ]
+    found = [
+        Route(path, _guarded(gateway, handler, method, path))
+        for paths, handler, method in (*table, (("/{path:path}",), _nothing, "*"))
+        for path in paths
+    ]
+    for route in found:
+        route.methods = set()  # all of them: a wrong one is answered by us, after the other checks
+    return found
+
+
+async def _nothing(_request: Request) -> Response:
+    raise HttpError(404, "not_found", "Not found")
+
+
+def _guarded(gateway: Gateway, handler: Handler, method: str, path: str) -> Handler:
+    """A handler behind the checks that every request has to pass."""
+
+    async def guarded(request: Request) -> Response:
+        try:
+            if why := gateway.place_of(request.scope).refused:
+                raise HttpError(403, "forbidden", why)
+            allowed = ("GET", "HEAD") if method == "GET" else (method,)
+            if method != "*" and request.method not in allowed:
+                headers = {"Allow": ", ".join(allowed)}
+                raise HttpError(405, "method_not_allowed", "Method not allowed", headers)
+            return await handler(request)
+        except HttpError as error:
+            return refusal(
+                error, is_tool=path == "/tools/invoke" and error.status not in (401, 405)
+            )
+        except GatewayError as error:
+            return refusal(HttpError(400, "invalid_request_error", error.message))
+        except ClientDisconnect:
+            return Response(status_code=499)
+
+    return guarded
+
+
+async def _invoke(gateway: Gateway, body: Invoke) -> Response:
+    name = canonical(body.tool or body.name)
+    if not name:
+        raise HttpError(400, "invalid_request_error", "tool is required")
+    settings = gateway.settings.tools
+    denied = (DENIED_TOOLS - {canonical(each) for each in settings.allow}) | {
+        canonical(each) for each in settings.deny
+    }
+    missing = HttpError(404, "not_found", f"Tool not available: {name[:80]}")
+    if name in denied:
+        raise missing
+    key = gateway.live.resolve_key(body.session_key, body.agent_id)
+    try:
+        there = await gateway.live.open(key, owner=True)
+    except ClawkitError as error:
+        raise HttpError(409, "conflict", str(error)) from None
+    tool = there.agent.kit.run.tools.get(name)
+    if tool is None:
+        raise missing
+    args = dict(body.args)
+    if body.action is not None and "action" in tool.offered.get("properties", {}):
+        args.setdefault("action", body.action)
+    if body.dry_run:
+        return answer({"ok": True, "dryRun": True, "tool": name, "args": args})
+    with there.in_use():
+        result = await there.agent.kit.call(name, args)
+    if result.is_error:
+        raise _failure(result)
+    return answer({"ok": True, "result": _to_json(result)})
+
+
+def _failure(result: Result) -> HttpError:
+    text, code = result.as_text()[:2_000], result.details.get("code")
+    if result.details.get("status") == "blocked":
+        return HttpError(403, "forbidden", text)
+    if code in (400, 404, 409):
+        return HttpError(400, "invalid_request_error", text)
+    return HttpError(500, "tool_error", text)
+
+
+def _to_json(result: Result) -> dict[str, Any]:
+    return {
+        "content": [block.to_json() for block in result.content],
+        "details": dict(result.details),
+    }

@@ -1,0 +1,114 @@
+"""The connected clients: who gets which event, and who is present."""
+
+from __future__ import annotations
+
+import asyncio
+import platform
+import socket
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any
+
+from clawkit.gateway.protocol import encode, now_ms
+from clawkit.gateway.scopes import APPROVALS, PAIRING, READ
+from clawkit.version import __version__
+
+if TYPE_CHECKING:
+    from clawkit.gateway.connection import Connection
+
+EVENTS: dict[str, str] = {
+    **dict.fromkeys(("tick", "health", "shutdown"), ""),
+    **dict.fromkeys(("agent", "chat", "presence", "config.changed"), READ),
+    **dict.fromkeys(("sessions.changed", "session.message", "session.tool"), READ),
+    **dict.fromkeys(("exec.approval.requested", "exec.approval.resolved"), APPROVALS),
+    **dict.fromkeys(("device.pair.requested", "device.pair.resolved"), PAIRING),
+}
+"""The scope that each event needs; empty for none. Events that are not listed go to no one."""
+_SHOWN_MODES = ("ui", "webchat", "node")
+"""Clients whose coming and going others are told about."""
+Wanted = Callable[["Connection"], bool]
+
+
+class Hub:
+    """All clients that have logged in."""
+
+    def __init__(self, instance: str) -> None:
+        self.clients: dict[str, Connection] = {}
+        self.presence_version = self.health_version = 1
+        self._instance = instance
+        self.empty = asyncio.Event()
+        self.empty.set()
+
+    def join(self, client: Connection) -> None:
+        self.clients[client.id] = client
+        self.empty.clear()
+        self._note(client)
+
+    def leave(self, client: Connection) -> None:
+        if self.clients.pop(client.id, None) is not None:
+            self._note(client)
+        if not self.clients:
+            self.empty.set()
+
+    def _note(self, client: Connection) -> None:
+        if client.connect.client.mode in _SHOWN_MODES:
+            self.presence_version += 1
+            state = encode(self.state())
+            self.broadcast("presence", {"presence": self.presence()}, state=state, droppable=True)
+
+    def state(self) -> dict[str, int]:
+        return {"presence": self.presence_version, "health": self.health_version}
+
+    def presence(self) -> list[dict[str, Any]]:
+        """This gateway, then every client."""
+        host = socket.gethostname()
+        kernel = f"{platform.system().lower()} {platform.release()}"
+        text = f"Gateway: {host} · app {__version__} · mode gateway · reason self"
+        own: dict[str, Any] = {"host": host, "platform": kernel, "mode": "gateway"}
+        own |= {
+            "version": __version__,
+            "reason": "self",
+            "instanceId": self._instance,
+            "text": text,
+            "ts": now_ms(),
+        }
+        return [own, *(each.presence() for each in self.clients.values())]
+
+    def of_device(self, device: str) -> list[Connection]:
+        return [each for each in self.clients.values() if each.device == device]
+
+    def wants(self, name: str, wanted: Wanted | None = None) -> list[Connection]:
+        """The clients that an event is for."""
+        scope = EVENTS.get(name)
+        if scope is None:
+            return []
+        return [
+            each
+            for each in self.clients.values()
+            if (not scope or each.may(scope)) and (wanted is None or wanted(each))
+        ]
+
+    def broadcast(
+        self,
+        name: str,
+        payload: Any,
+        wanted: Wanted | None = None,
+        *,
+        state: bytes = b"",
+        droppable: bool = False,
+    ) -> None:
+        """Send an event to all clients that may see it, encoded once."""
+        if clients := self.wants(name, wanted):
+            send(clients, name, payload, state=state, droppable=droppable)
+
+
+def send(
+    clients: Iterable[Connection],
+    name: str,
+    payload: Any,
+    *,
+    state: bytes = b"",
+    droppable: bool = False,
+) -> None:
+    data = encode(payload)
+    for each in clients:
+        each.tell(name, data, state=state, droppable=droppable)

@@ -1,0 +1,110 @@
+"""Limits on failed logins, on writes, and on connections that have not logged in."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter, OrderedDict, deque
+from collections.abc import Callable
+
+from clawkit.gateway.origin import is_loopback
+
+MAX_UNAUTHENTICATED = 32
+"""Connections per address."""
+WRITES, WRITES_S = 30, 60.0
+_FIRST_DELAY_S, _MAX_DELAY_S = 0.25, 5.0
+_MAX_ADDRESSES = 10_000
+Clock = Callable[[], float]
+
+
+class LoginLimiter:
+    """Locks out an address after too many wrong secrets; this machine is only slowed down."""
+
+    def __init__(
+        self,
+        max_attempts: int,
+        window_s: float,
+        lockout_s: float,
+        *,
+        exempt_loopback: bool = True,
+        clock: Clock = time.monotonic,
+    ) -> None:
+        self._max_attempts = max_attempts
+        self._window_s = window_s
+        self._lockout_s = lockout_s
+        self._exempt_loopback = exempt_loopback
+        self._clock = clock
+        self._failures: OrderedDict[str, deque[float]] = OrderedDict()
+        self._locked: OrderedDict[str, float] = OrderedDict()
+
+    def locked_s(self, address: str) -> float:
+        """Seconds until the address may try again; 0 if it may now."""
+        left = self._locked.get(address, 0.0) - self._clock()
+        if left <= 0:
+            self._locked.pop(address, None)
+        return max(0.0, left)
+
+    def fail(self, address: str) -> float:
+        """Count a wrong secret; returns the seconds to wait before answering."""
+        now = self._clock()
+        failures = self._failures.setdefault(address, deque(maxlen=self._max_attempts))
+        self._failures.move_to_end(address)
+        while failures and failures[0] <= now - self._window_s:
+            failures.popleft()
+        failures.append(now)
+        if len(self._failures) > _MAX_ADDRESSES:
+            self._failures.popitem(last=False)
+        if self._exempt_loopback and is_loopback(address):
+            doubled: float = _FIRST_DELAY_S * 2 ** (len(failures) - 1)
+            return min(doubled, _MAX_DELAY_S)
+        if len(failures) >= self._max_attempts:
+            self._locked[address] = now + self._lockout_s
+            if len(self._locked) > _MAX_ADDRESSES:
+                self._locked.popitem(last=False)
+        return 0.0
+
+    def succeed(self, address: str) -> None:
+        self._failures.pop(address, None)
+
+
+class CallLimiter:
+    """At most so many calls of a method by a client within a time."""
+
+    def __init__(
+        self, most: int = WRITES, within_s: float = WRITES_S, clock: Clock = time.monotonic
+    ) -> None:
+        self._most, self._within_s, self._clock = most, within_s, clock
+        self._calls: OrderedDict[tuple[str, str], deque[float]] = OrderedDict()
+
+    def take(self, client: str, method: str) -> float:
+        """Count a call; returns 0 if it may run, else the seconds until it may."""
+        now, key = self._clock(), (client, method)
+        calls = self._calls.setdefault(key, deque())
+        self._calls.move_to_end(key)
+        while calls and calls[0] <= now - self._within_s:
+            calls.popleft()
+        if len(calls) >= self._most:
+            return calls[0] + self._within_s - now
+        calls.append(now)
+        if len(self._calls) > _MAX_ADDRESSES:
+            self._calls.popitem(last=False)
+        return 0.0
+
+
+class Waiting:
+    """Counts the connections of each address that have not logged in."""
+
+    def __init__(self, most: int = MAX_UNAUTHENTICATED) -> None:
+        self._most = most
+        self._count: Counter[str] = Counter()
+
+    def enter(self, address: str) -> bool:
+        """False if the address has too many already."""
+        if self._count[address] >= self._most:
+            return False
+        self._count[address] += 1
+        return True
+
+    def leave(self, address: str) -> None:
+        self._count[address] -= 1
+        if self._count[address] <= 0:
+            del self._count[address]

@@ -1,0 +1,87 @@
+"""The log of the gateway: one JSON object in each line, without secrets."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable
+from datetime import UTC, datetime
+from logging.handlers import RotatingFileHandler
+from typing import Any
+
+import msgspec
+
+from clawkit.redact import Redactor
+from clawkit.store import private_dir
+
+NAME = "gateway.jsonl"
+MAX_BYTES, KEEP = 10 * 1024**2, 2
+MAX_LINE = 8_000
+
+
+class _Format(logging.Formatter):
+    def __init__(self, redact: Callable[[str], str]) -> None:
+        super().__init__()
+        self._redact = redact
+
+    def format(self, record: logging.LogRecord) -> str:
+        text = record.getMessage()
+        if record.exc_info:
+            text = f"{text}\n{self.formatException(record.exc_info)}"
+        at = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
+        line = {
+            "time": at.replace("+00:00", "Z"),
+            "level": record.levelname.lower(),
+            "subsystem": record.name,
+            "message": self._redact(text)[:MAX_LINE],
+            "_meta": {
+                "logLevelName": "WARN" if record.levelname == "WARNING" else record.levelname
+            },
+        }
+        return msgspec.json.encode(line).decode()
+
+
+class GatewayLog:
+    """Writes what this package and the rest of clawkit logs into a file of ours."""
+
+    def __init__(self, folder: str, redactor: Redactor) -> None:
+        private_dir(folder)
+        self.path = os.path.join(folder, NAME)
+        os.close(os.open(self.path, os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600))
+        self._handler = RotatingFileHandler(
+            self.path, maxBytes=MAX_BYTES, backupCount=KEEP, encoding="utf-8"
+        )
+        self._handler.setFormatter(_Format(redactor.strict))
+        self._logger = logging.getLogger("clawkit")
+        self._logger.addHandler(self._handler)
+        self._level = self._logger.level
+        if self._logger.getEffectiveLevel() > logging.INFO:
+            self._logger.setLevel(logging.INFO)
+
+    def close(self) -> None:
+        self._logger.removeHandler(self._handler)
+        self._logger.setLevel(self._level)
+        self._handler.close()
+
+    def tail(self, cursor: int | None, limit: int, max_bytes: int) -> dict[str, Any]:
+        """The lines after `cursor`, a position in the file, or the last ones."""
+        with open(self.path, "rb") as file:
+            size = file.seek(0, os.SEEK_END)
+            is_reset = cursor is not None and cursor > size
+            start = max(0, size - max_bytes)
+            is_cut = start > 0
+            if cursor is not None and not is_reset and cursor >= start:
+                start, is_cut = cursor, False
+            file.seek(start)
+            data = file.read(size - start)
+        if is_cut:
+            data = data.partition(b"\n")[2]
+        lines = data.decode("utf-8", "replace").splitlines()
+        return {
+            "file": self.path,
+            "cursor": size,
+            "size": size,
+            "lines": lines[-limit:],
+            "truncated": is_cut or len(lines) > limit,
+            "reset": is_reset,
+        }

@@ -1,0 +1,59 @@
+"""The methods that clients can call: one table, filled by one module for each namespace."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from clawkit.gateway.methods import (
+    agents,
+    approvals,
+    chat,
+    config,
+    devices,
+    sessions,
+    status,
+    tools,
+)
+from clawkit.gateway.methods.method import Method
+from clawkit.gateway.protocol import GatewayError, Request, decode_params, invalid, missing_scope
+from clawkit.gateway.scopes import ADMIN
+
+if TYPE_CHECKING:
+    from clawkit.gateway.connection import Connection
+
+_MODULES = (status, config, sessions, chat, agents, tools, approvals, devices)
+METHODS: dict[str, Method] = {
+    method.name: method for module in _MODULES for method in module.METHODS
+}
+NODE_METHODS = frozenset(
+    (
+        *("skills.bins", "node.event", "node.invoke.progress", "node.invoke.result"),
+        *("node.pluginSurface.refresh", "node.pluginTools.update", "node.skills.update"),
+        *("node.runnerInventory.update", "node.pending.drain", "node.pending.pull"),
+        "node.pending.ack",
+    )
+)
+"""Methods that only nodes may call; clawkit has none of them yet."""
+
+
+def find_method(caller: Connection, request: Request) -> tuple[Method, Any]:
+    """The method of a request and its parameters, if the caller may use it. Raises
+    `GatewayError`."""
+    name = request.method
+    if (name in NODE_METHODS) != (caller.role == "node"):
+        raise invalid(f"unauthorized role: {caller.role}")
+    method = METHODS.get(name)
+    if method is None:
+        is_open = caller.role == "node" or caller.may(ADMIN)
+        raise invalid(f"unknown method: {name}") if is_open else missing_scope(ADMIN)
+    if not caller.may(method.scope):
+        raise missing_scope(method.scope)
+    params: Any = decode_params(method.params, name, request.params)
+    if method.more is not None:
+        wanted = method.more(params)
+        if not caller.may(wanted):
+            raise missing_scope(wanted)
+    if method.limited and (wait_s := caller.gateway.calls.take(caller.name, name)):
+        message = f"rate limit exceeded for {name}; retry later"
+        raise GatewayError("UNAVAILABLE", message, retry_ms=round(wait_s * 1000))
+    return method, params

@@ -1,0 +1,152 @@
+"""Methods about agents, their models and the commands of a chat."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from clawkit.config.sections.shared import ModelChoice
+from clawkit.gateway import wire
+from clawkit.gateway.live import RESETS, STOPS
+from clawkit.gateway.methods.method import Method
+from clawkit.gateway.methods.status import agent_ids
+from clawkit.gateway.protocol import Closed, NoParams
+from clawkit.gateway.scopes import READ
+from clawkit.models.catalog import Catalog
+
+if TYPE_CHECKING:
+    from clawkit.gateway.connection import Connection
+    from clawkit.gateway.server import Gateway
+
+_ABOUT = {
+    **dict.fromkeys(RESETS, "Start a new conversation."),
+    **dict.fromkeys(STOPS, "Stop what the agent is doing."),
+}
+
+
+class Identity(Closed, frozen=True):
+    agent_id: str | None = None
+    session_key: str | None = None
+
+
+class Models(Closed, frozen=True):
+    view: str = "configured"
+    session_key: str | None = None
+    agent_id: str | None = None
+    provider: str | None = None
+    refresh: bool = False
+
+
+class Commands(Closed, frozen=True):
+    agent_id: str | None = None
+    scope: str | None = None
+    include_args: bool = False
+    provider: str | None = None
+
+
+async def _list(caller: Connection, _params: NoParams, _id: str) -> Any:
+    gateway = caller.gateway
+    config = gateway.loaded.config
+    return {
+        "defaultId": config.agents.default_id(),
+        "mainKey": config.session.main_key,
+        "scope": config.session.scope,
+        "ownership": "sole",
+        "selectionRequired": False,
+        "agents": [_row(gateway, each) for each in agent_ids(gateway)],
+    }
+
+
+def _row(gateway: Gateway, id_: str) -> dict[str, Any]:
+    agents = gateway.loaded.config.agents
+    agent, defaults = agents.get(id_), gateway.shelf.defaults(id_)
+    choice = agent.model or agents.defaults.model
+    model = choice.primary if isinstance(choice, ModelChoice) else choice
+    row: dict[str, Any] = {
+        "id": id_,
+        "kind": "agent",
+        "workspace": gateway.live.workspace(id_),
+        "model": {"primary": model or gateway.shelf.default_model(id_)[0]},
+        "agentRuntime": {"id": "clawkit", "source": "implicit"},
+    }
+    row |= {key: defaults[key] for key in defaults if key.startswith("thinking")}
+    return row | ({"name": agent.name} if agent.name else {})
+
+
+async def _identity(caller: Connection, params: Identity, _id: str) -> Any:
+    live = caller.gateway.live
+    if params.session_key is not None:
+        id_ = live.resolve_key(params.session_key, params.agent_id).split(":")[1]
+    else:
+        id_ = live.check_agent(params.agent_id)
+    agent = caller.gateway.loaded.config.agents.get(id_)
+    name = agent.identity.name or agent.name
+    shown = name or "Assistant"
+    return {
+        "agentId": id_,
+        "name": shown,
+        "nameSource": "config" if name else "default",
+        "avatar": agent.identity.emoji or shown[:1].upper(),
+    }
+
+
+async def _models(caller: Connection, params: Models, _id: str) -> Any:
+    live = caller.gateway.live
+    if params.session_key is not None:
+        agent = live.resolve_key(params.session_key, params.agent_id).split(":")[1]
+    else:
+        agent = live.check_agent(params.agent_id)
+    everything = params.view == "all"
+    rows = list_models(caller.gateway, agent, everything=everything)
+    wanted = (params.provider or "").strip().lower()
+    return {"models": [row for row in rows if wanted in ("", row["provider"])]}
+
+
+def list_models(gateway: Gateway, agent: str, *, everything: bool = False) -> list[dict[str, Any]]:
+    """The models that an agent can use; with `everything`, all that are known."""
+    default = gateway.shelf.default_model(agent)[0]
+    rows = []
+    for entry in Catalog.of(gateway.loaded, agent).list():
+        is_default = str(entry.ref) == default
+        usable = entry.has_credential and not entry.problem
+        if not (everything or is_default or entry.source != "known" or usable):
+            continue
+        row: dict[str, Any] = {
+            "id": entry.ref.id,
+            "name": entry.facts.name or entry.ref.id,
+            "provider": entry.ref.provider,
+            "contextWindow": entry.facts.context_window,
+            "reasoning": entry.facts.reasoning,
+            "thinkingLevels": wire.levels(entry.facts.reasoning),
+            "available": usable,
+        }
+        rows.append(row | ({"tags": ["default"]} if is_default else {}))
+    return rows
+
+
+async def _commands(_caller: Connection, _params: Commands, _id: str) -> Any:
+    return {"commands": list_commands()}
+
+
+def list_commands() -> list[dict[str, Any]]:
+    """What the gateway itself does with a message that starts with a slash."""
+    return [
+        {
+            "name": word.removeprefix("/"),
+            "nativeName": word.removeprefix("/"),
+            "textAliases": [word],
+            "description": about,
+            "category": "session",
+            "source": "native",
+            "scope": "both",
+            "acceptsArgs": False,
+        }
+        for word, about in _ABOUT.items()
+    ]
+
+
+METHODS = (
+    Method("agents.list", READ, NoParams, _list),
+    Method("agent.identity.get", READ, Identity, _identity),
+    Method("models.list", READ, Models, _models),
+    Method("commands.list", READ, Commands, _commands),
+)

@@ -1,0 +1,248 @@
+"""Methods of chat clients, and `agent` with `agent.wait` for programs."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Annotated, Any
+
+from msgspec import Meta, Struct, field
+
+from clawkit.config.sections.shared import Thinking
+from clawkit.gateway import protocol, wire
+from clawkit.gateway.live import RESETS
+from clawkit.gateway.methods.agents import list_commands, list_models
+from clawkit.gateway.methods.method import Method
+from clawkit.gateway.methods.runs import Attachment, IdempotencyKey, accept, outcome
+from clawkit.gateway.protocol import Closed, encode, invalid, now_ms
+from clawkit.gateway.scopes import ADMIN, READ, WRITE
+from clawkit.sessions.lanes import Mode
+from clawkit.sessions.protocols import Session
+
+if TYPE_CHECKING:
+    from clawkit.gateway.connection import Connection
+
+DEFAULT_LIMIT, MAX_BYTES = 200, 6 * 1024**2
+WAIT_MS = 30_000
+_CUT = "\n[… cut]"
+
+
+class History(Closed, frozen=True):
+    session_key: str
+    agent_id: str | None = None
+    limit: Annotated[int, Meta(ge=1, le=1_000)] = DEFAULT_LIMIT
+    max_bytes: Annotated[int, Meta(ge=1_024)] = MAX_BYTES
+    max_chars: Annotated[int, Meta(ge=1)] | None = None
+    offset: Annotated[int, Meta(ge=0)] = 0
+    cursor: str | None = None
+
+
+class Metadata(Closed, frozen=True):
+    agent_id: str | None = None
+    session_key: str | None = None
+
+
+class Send(Closed, frozen=True):
+    session_key: str
+    message: str
+    idempotency_key: IdempotencyKey
+    agent_id: str | None = None
+    session_id: str = ""
+    deliver: bool = False
+    thinking: Thinking | None = None
+    attachments: Annotated[list[Attachment], Meta(max_length=10)] = field(default_factory=list)
+    queue_mode: Mode | None = None
+    expected_leaf_entry_id: str | None = None
+    timeout_ms: Annotated[int, Meta(ge=0)] = 0
+
+
+class Abort(Closed, frozen=True):
+    session_key: str
+    agent_id: str | None = None
+    run_id: str | None = None
+
+
+class AgentParams(Closed, frozen=True):
+    message: Annotated[str, Meta(min_length=1)]
+    idempotency_key: IdempotencyKey
+    agent_id: str | None = None
+    session_key: str | None = None
+    session_id: str | None = None
+    deliver: bool = False
+    channel: str | None = None
+    to: str | None = None
+    timeout: Annotated[float, Meta(ge=0)] = 0
+    thinking: Thinking | None = None
+    model: str | None = None
+    lane: str | None = None
+    extra_system_prompt: str | None = None
+
+
+class Wait(Closed, frozen=True):
+    run_id: str
+    timeout_ms: Annotated[int, Meta(ge=0, le=3_600_000)] = WAIT_MS
+
+
+class _Page(Struct, frozen=True):
+    messages: list[dict[str, Any]]
+    total: int
+    next_offset: int | None
+
+
+async def _history(caller: Connection, params: History, _id: str) -> Any:
+    gateway = caller.gateway
+    key = gateway.live.resolve_key(params.session_key, params.agent_id)
+    if params.cursor is not None:
+        # Every cursor starts over: clients then load the conversation again.
+        return {"kind": "reset"}
+    session = gateway.shelf.find(key)
+    agent = key.split(":")[1]
+    page = _page(caller, session, params) if session else _Page([], 0, None)
+    last = page.messages[-1]["__openclaw"]["seq"] if page.messages else 0
+    shown: dict[str, Any] = {
+        "sessionKey": key,
+        "sessionId": session.id if session else None,
+        "messages": page.messages,
+        "activity": [],
+        "pendingInputs": {"items": [], "total": 0},
+        "deltaCursor": f"{session.id}:{last}" if session else None,
+        "hasMore": page.next_offset is not None,
+        "totalMessages": page.total,
+        "defaults": gateway.shelf.defaults(agent),
+        "sessionInfo": gateway.shelf.row(session) if session else None,
+        "thinkingLevel": (session.thinking if session else "") or gateway.shelf.thinking(agent),
+    }
+    return shown | ({} if page.next_offset is None else {"nextOffset": page.next_offset})
+
+
+def _page(caller: Connection, session: Session, params: History) -> _Page:
+    """The latest messages that fit, oldest first."""
+    found = caller.gateway.store.page(session.id, params.limit, params.offset, tools=True)
+    left, shown = min(params.max_bytes, MAX_BYTES), list[dict[str, Any]]()
+    for entry in reversed(found.entries):
+        message = wire.message(session.id, entry)
+        if params.max_chars is not None:
+            message["content"] = _cut(message["content"], params.max_chars)
+        left -= len(encode(message))
+        if left < 0 and shown:
+            break
+        shown.append(message)
+    end = params.offset + len(shown)
+    return _Page(shown[::-1], found.total, end if end < found.total else None)
+
+
+def _cut(content: Any, most: int) -> Any:
+    if isinstance(content, str):
+        return content if len(content) <= most else content[:most] + _CUT
+    return [
+        each | {"text": _cut(each["text"], most)} if "text" in each else each for each in content
+    ]
+
+
+async def _startup(caller: Connection, params: History, id_: str) -> Any:
+    shown: dict[str, Any] = await _history(caller, params, id_)
+    if "kind" in shown:
+        return shown
+    agent = shown["sessionKey"].split(":")[1]
+    return shown | {"metadata": _about(caller, agent)}
+
+
+async def _metadata(caller: Connection, params: Metadata, _id: str) -> Any:
+    live = caller.gateway.live
+    if params.session_key is not None:
+        agent = live.resolve_key(params.session_key, params.agent_id).split(":")[1]
+    else:
+        agent = live.check_agent(params.agent_id)
+    return _about(caller, agent)
+
+
+def _about(caller: Connection, agent: str) -> dict[str, Any]:
+    return {"models": list_models(caller.gateway, agent), "commands": list_commands()}
+
+
+async def _send(caller: Connection, params: Send, _id: str) -> Any:
+    if not params.message.strip() and not params.attachments:
+        raise invalid("message or attachment required")
+    key = caller.gateway.live.resolve_key(params.session_key, params.agent_id)
+    return await accept(
+        caller,
+        key,
+        params.idempotency_key,
+        params.message,
+        mode=params.queue_mode,
+        timeout_s=params.timeout_ms / 1000 or None,
+        thinking=params.thinking,
+        attachments=params.attachments,
+    )
+
+
+async def _abort(caller: Connection, params: Abort, _id: str) -> Any:
+    key = caller.gateway.live.resolve_key(params.session_key, params.agent_id)
+    stopped = await caller.gateway.live.abort(key, params.run_id)
+    return {"ok": True, "aborted": bool(stopped), "runIds": stopped}
+
+
+async def _agent(caller: Connection, params: AgentParams, id_: str) -> Any:
+    """Answers twice: when the message is accepted, and when the agent is done."""
+    live = caller.gateway.live
+    key = params.session_key
+    if key is None and params.session_id:
+        key = f"agent:{live.check_agent(params.agent_id)}:explicit:{params.session_id}"
+    key = live.resolve_key(key or "main", params.agent_id)
+    if params.extra_system_prompt:
+        raise invalid("extraSystemPrompt is not supported")
+    await accept(
+        caller,
+        key,
+        params.idempotency_key,
+        params.message,
+        timeout_s=params.timeout or None,
+        thinking=params.thinking,
+        model=params.model,
+    )
+    run = live.run(params.idempotency_key)
+    if run is None:
+        raise invalid("the run is no longer known")
+    accepted = {
+        "runId": run.id,
+        "sessionKey": key,
+        "agentId": run.agent,
+        "status": "accepted",
+        "acceptedAt": now_ms(),
+    }
+    caller.send(protocol.answer(id_, accepted))
+    await run.over.wait()
+    session = caller.gateway.shelf.find(key)
+    return outcome(run, session.id if session else "")
+
+
+async def _wait(caller: Connection, params: Wait, _id: str) -> Any:
+    run = caller.gateway.live.run(params.run_id)
+    if run is None:
+        return {"runId": params.run_id, "status": "timeout"}
+    try:
+        await asyncio.wait_for(run.over.wait(), params.timeout_ms / 1000)
+    except TimeoutError:
+        return {"runId": run.id, "status": "timeout"}
+    shown = {
+        "runId": run.id,
+        "status": "ok" if run.status == "ok" else "timeout" if run.status == "timeout" else "error",
+        "startedAt": run.started_ms,
+        "endedAt": run.ended_ms,
+        "terminalReply": {"disposition": "visible" if run.text else "silent", "text": run.text},
+    }
+    return shown | ({"error": run.error or run.status} if run.status != "ok" else {})
+
+
+def _for_agent(params: AgentParams) -> str:
+    return ADMIN if params.message.strip() in RESETS else WRITE
+
+
+METHODS = (
+    Method("chat.history", READ, History, _history),
+    Method("chat.startup", READ, History, _startup),
+    Method("chat.metadata", READ, Metadata, _metadata),
+    Method("chat.send", WRITE, Send, _send),
+    Method("chat.abort", WRITE, Abort, _abort),
+    Method("agent", WRITE, AgentParams, _agent, more=_for_agent),
+    Method("agent.wait", WRITE, Wait, _wait),
+)

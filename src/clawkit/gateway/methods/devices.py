@@ -1,0 +1,138 @@
+"""Methods about devices: approving, removing, and their tokens.
+
+No one can grant, or take away, what they do not have themselves.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from clawkit.gateway.methods.method import Method
+from clawkit.gateway.protocol import Closed, NoParams, Role, invalid, missing_scope, now_ms
+from clawkit.gateway.scopes import ADMIN, PAIRING, lacking
+
+if TYPE_CHECKING:
+    from clawkit.gateway.connection import Connection
+
+_REVOKED = "device access changed"
+
+
+class RequestId(Closed, frozen=True):
+    request_id: str
+
+
+class DeviceId(Closed, frozen=True):
+    device_id: str
+
+
+class Token(Closed, frozen=True):
+    device_id: str
+    role: Role = "operator"
+    scopes: list[str] | None = None
+
+
+class Revoke(Closed, frozen=True):
+    device_id: str
+    role: Role = "operator"
+
+
+async def _list(caller: Connection, _params: NoParams, _id: str) -> Any:
+    gateway = caller.gateway
+    paired = [
+        each.to_json() | {"connected": bool(gateway.hub.of_device(each.about.device_id))}
+        for each in gateway.devices.paired()
+    ]
+    return {
+        "pending": [each.to_json() for each in gateway.devices.pending(now_ms())],
+        "paired": paired,
+    }
+
+
+def _check_rights(caller: Connection, scopes: list[str] | tuple[str, ...]) -> None:
+    if not caller.may(ADMIN) and (missing := lacking(caller.scopes, scopes)):
+        raise missing_scope(missing[0])
+
+
+async def _approve(caller: Connection, params: RequestId, _id: str) -> Any:
+    devices, now = caller.gateway.devices, now_ms()
+    pending = devices.get_pending(params.request_id, now)
+    if pending.role == "node" and not caller.may(ADMIN):
+        raise missing_scope(ADMIN)
+    _check_rights(caller, pending.scopes)
+    device = devices.approve(pending.about, pending.role, pending.scopes, now, "owner")
+    _tell(caller, pending.id, pending.about.device_id, "approved")
+    return {"requestId": pending.id, "device": device.to_json()}
+
+
+async def _reject(caller: Connection, params: RequestId, _id: str) -> Any:
+    pending = caller.gateway.devices.get_pending(params.request_id, now_ms())
+    caller.gateway.devices.drop_pending(pending.id)
+    _tell(caller, pending.id, pending.about.device_id, "rejected")
+    return {"requestId": pending.id, "deviceId": pending.about.device_id}
+
+
+async def _remove(caller: Connection, params: DeviceId, _id: str) -> Any:
+    devices = caller.gateway.devices
+    if params.device_id != caller.device:
+        _check_rights(caller, devices.get(params.device_id).scopes)
+    devices.remove(params.device_id)
+    _tell(caller, "", params.device_id, "removed")
+    _disconnect(caller, params.device_id)
+    return {"deviceId": params.device_id}
+
+
+async def _rotate(caller: Connection, params: Token, _id: str) -> Any:
+    devices, now = caller.gateway.devices, now_ms()
+    held = _scopes_of(caller, params.device_id, params.role)
+    _check_rights(caller, held)
+    if params.scopes is not None and (more := [each for each in params.scopes if each not in held]):
+        raise missing_scope(more[0])
+    token, scopes = devices.rotate(params.device_id, params.role, params.scopes, now)
+    is_own = params.device_id == caller.device
+    shown = {
+        "deviceId": params.device_id,
+        "role": params.role,
+        "scopes": list(scopes),
+        "rotatedAtMs": now,
+        "tokenDelivery": "inline" if is_own else "withheld-cross-device",
+    }
+    return shown | ({"token": token} if is_own else {})
+
+
+async def _revoke(caller: Connection, params: Revoke, _id: str) -> Any:
+    now = now_ms()
+    if params.device_id != caller.device:
+        _check_rights(caller, _scopes_of(caller, params.device_id, params.role))
+    caller.gateway.devices.revoke(params.device_id, params.role, now)
+    _disconnect(caller, params.device_id, params.role)
+    return {"deviceId": params.device_id, "role": params.role, "revokedAtMs": now}
+
+
+def _scopes_of(caller: Connection, device: str, role: Role) -> tuple[str, ...]:
+    known = caller.gateway.devices.known(device)
+    grant = known.grants.get(role) if known else None
+    if grant is None:
+        raise invalid("unknown deviceId/role")
+    return grant.scopes
+
+
+def _disconnect(caller: Connection, device: str, role: str = "") -> None:
+    """What a device may do has changed, so it has to log in again."""
+    for client in caller.gateway.hub.of_device(device):
+        if client is not caller and role in ("", client.role):
+            client.close(4001, _REVOKED)
+
+
+def _tell(caller: Connection, request: str, device: str, decision: str) -> None:
+    payload = {"requestId": request, "deviceId": device, "decision": decision, "ts": now_ms()}
+    caller.gateway.hub.broadcast("device.pair.resolved", payload)
+
+
+METHODS = (
+    Method("device.pair.list", PAIRING, NoParams, _list),
+    Method("device.pair.approve", PAIRING, RequestId, _approve),
+    Method("device.pair.reject", PAIRING, RequestId, _reject),
+    Method("device.pair.remove", PAIRING, DeviceId, _remove),
+    Method("device.token.rotate", PAIRING, Token, _rotate),
+    Method("device.token.revoke", PAIRING, Revoke, _revoke),
+)

@@ -1,0 +1,27 @@
+"""What a method is."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
+
+if TYPE_CHECKING:
+    from clawkit.gateway.connection import Connection
+
+Run = Callable[["Connection", Any, str], Awaitable[Any]]
+"""Is given the caller, the decoded parameters and the id of the request; returns the payload."""
+
+
+class Method(Struct, frozen=True):
+    """One method: who may call it, what it takes, what it does."""
+
+    name: str
+    scope: str
+    params: type
+    run: Run
+    more: Callable[[Any], str] | None = None
+    """The scope that these parameters need."""
+    limited: bool = False
+    """Whether a client may call it only so many times a minute."""

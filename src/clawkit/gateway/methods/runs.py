@@ -1,0 +1,123 @@
+"""What the methods that start a run have in common."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated, Any
+
+from msgspec import Meta
+
+from clawkit.agent_session import Agent
+from clawkit.config.sections.shared import Thinking
+from clawkit.content import Block, Image, Text
+from clawkit.errors import ToolInputError
+from clawkit.gateway.live import RESETS
+from clawkit.gateway.narrator import Run
+from clawkit.gateway.protocol import (
+    MAX_ATTACHMENT,
+    MAX_IMAGE,
+    Closed,
+    GatewayError,
+    invalid,
+    missing_scope,
+)
+from clawkit.gateway.scopes import ADMIN
+from clawkit.media.protocols import Media
+from clawkit.sessions.lanes import Mode
+
+if TYPE_CHECKING:
+    from clawkit.gateway.connection import Connection
+
+IdempotencyKey = Annotated[str, Meta(min_length=1, max_length=256)]
+_MAX_SIDE = 1200
+_MAX_PICTURE = 5 * 1024 * 1024
+
+
+class Attachment(Closed, frozen=True):
+    content: str
+    mime_type: str = ""
+    file_name: str = ""
+    type: str = ""
+
+
+async def accept(
+    caller: Connection,
+    key: str,
+    run_id: str,
+    message: str,
+    *,
+    mode: Mode | None = None,
+    timeout_s: float | None = None,
+    thinking: Thinking | None = None,
+    model: str | None = None,
+    attachments: Sequence[Attachment] = (),
+) -> dict[str, Any]:
+    """Start a run, or say what became of it if it was started before."""
+    live = caller.gateway.live
+    if (run := live.run(run_id)) is not None:
+        if run.session != key:
+            raise invalid("idempotencyKey was already used in another session")
+        return {"runId": run.id, "status": run.status if run.over.is_set() else "in_flight"}
+    if message.strip() in RESETS and not caller.may(ADMIN):
+        raise missing_scope(ADMIN)
+    said: str | list[Block] = message
+
+    def prepare(agent: Agent) -> None:
+        if thinking is not None:
+            agent.use_thinking(thinking)
+        if model:
+            agent.use_model(model)
+
+    if attachments:
+        there = await live.open(key, owner=caller.may(ADMIN))
+        said = [Text(message), *[await _image(there.agent, each) for each in attachments]]
+        if (run := live.run(run_id)) is not None:  # sent again in the meantime
+            return {"runId": run.id, "status": "in_flight"}
+    run = await live.start(
+        key, run_id, said, owner=caller.may(ADMIN), mode=mode, timeout_s=timeout_s, prepare=prepare
+    )
+    return {"runId": run.id, "status": "started"}
+
+
+async def _image(agent: Agent, given: Attachment) -> Image:
+    name = given.file_name[:80] or "attachment"
+    if len(given.content) > MAX_ATTACHMENT * 4 // 3 + 4:
+        raise invalid(f"{name}: larger than {MAX_ATTACHMENT} bytes")
+    try:
+        data = base64.b64decode(given.content.partition(",")[2] or given.content, validate=True)
+    except ValueError:
+        raise invalid(f"{name}: not base64") from None
+    if len(data) > MAX_IMAGE:
+        raise invalid(f"{name}: larger than {MAX_IMAGE} bytes")
+    media: Any = agent.kit.run.services[Media]
+    try:
+        picture = await media.picture(data, max_side=_MAX_SIDE, max_bytes=_MAX_PICTURE)
+    except ToolInputError as error:
+        raise invalid(f"{name}: only images can be attached: {error}") from None
+    return Image(base64.b64encode(picture.data).decode(), picture.mime_type)
+
+
+def outcome(run: Run, session_id: str) -> dict[str, Any]:
+    """The final answer to the method `agent`. Raises `GatewayError` for a run that failed."""
+    provider, _, model = run.model.partition("/")
+    if run.status in ("error", "timeout"):
+        raise GatewayError("UNAVAILABLE", run.error or "the run failed", {"runId": run.id})
+    return {
+        "runId": run.id,
+        "status": run.status if run.status != "aborted" else "error",
+        "summary": "completed" if run.status == "ok" else run.status,
+        "result": {
+            "payloads": [{"text": run.text, "mediaUrl": None}] if run.text else [],
+            "meta": {
+                "durationMs": run.ended_ms - run.started_ms,
+                "aborted": run.status == "aborted",
+                "agentMeta": {
+                    "sessionId": session_id,
+                    "provider": provider,
+                    "model": model,
+                    "usage": run.usage,
+                },
+            },
+        },
+    }

@@ -1,0 +1,372 @@
+"""Methods about sessions: listing, following, creating, changing and talking in them."""
+
+from __future__ import annotations
+
+import uuid
+from typing import TYPE_CHECKING, Annotated, Any
+
+import msgspec
+from msgspec import UNSET, Meta, UnsetType
+
+from clawkit.agent.model_selection import ModelSelection
+from clawkit.config.sections.shared import Thinking
+from clawkit.errors import NotFoundError, ToolInputError
+from clawkit.gateway import wire
+from clawkit.gateway.methods.method import Method
+from clawkit.gateway.methods.runs import IdempotencyKey, accept
+from clawkit.gateway.protocol import Closed, invalid, now_ms
+from clawkit.gateway.scopes import ADMIN, READ, WRITE
+from clawkit.sessions.protocols import Filter, Session
+
+if TYPE_CHECKING:
+    from clawkit.gateway.connection import Connection
+    from clawkit.gateway.server import Gateway
+
+Limit = Annotated[int, Meta(ge=1, le=1_000)]
+Offset = Annotated[int, Meta(ge=0)]
+Label = Annotated[str, Meta(min_length=1, max_length=120)]
+_PREVIEWS = 64
+
+
+class List(Closed, frozen=True):
+    """Keys that clawkit has no use for are accepted, since clients send them."""
+
+    limit: Limit = 100
+    offset: Offset = 0
+    agent_id: str = ""
+    search: str = ""
+    label: str = ""
+    spawned_by: str = ""
+    active_minutes: Annotated[int, Meta(ge=1)] | None = None
+    active_only: bool = False
+    archived: bool | None = False
+    include_derived_titles: bool = False
+    include_last_message: bool = False
+    include_global: bool = True
+    include_unknown: bool = True
+    configured_agents_only: bool = False
+    owner_first: bool = False
+    sort_by: str = ""
+
+
+class Key(Closed, frozen=True):
+    key: str
+    agent_id: str | None = None
+
+
+class Follow(Key, frozen=True):
+    include_approvals: bool = False
+
+
+class Resolve(Closed, frozen=True):
+    key: str = ""
+    session_id: str = ""
+    label: str = ""
+    agent_id: str | None = None
+
+
+class Preview(Closed, frozen=True):
+    keys: Annotated[list[str], Meta(min_length=1, max_length=_PREVIEWS)]
+    limit: Limit = 12
+    max_chars: Annotated[int, Meta(ge=20, le=2_000)] = wire.PREVIEW_CHARS
+
+
+class Create(Closed, frozen=True):
+    agent_id: str | None = None
+    label: Label | None = None
+    message: str | None = None
+    thinking_level: Thinking | None = None
+    model: str | None = None
+    parent_session_key: str | None = None
+
+
+class Patch(Key, frozen=True):
+    """Null clears a field."""
+
+    label: Label | UnsetType | None = UNSET
+    model: str | UnsetType | None = UNSET
+    thinking_level: Thinking | UnsetType | None = UNSET
+
+
+class Reset(Key, frozen=True):
+    reason: str = ""
+    expected_session_id: str = ""
+
+
+class Delete(Key, frozen=True):
+    delete_transcript: bool = True
+    archived_only: bool = False
+
+
+class Send(Key, frozen=True):
+    message: str = msgspec.field(default="")
+    idempotency_key: IdempotencyKey | None = None
+
+
+class Abort(Closed, frozen=True):
+    key: str | None = None
+    run_id: str | None = None
+
+
+class Get(Key, frozen=True):
+    limit: Limit = 200
+
+
+async def _list(caller: Connection, params: List, _id: str) -> Any:
+    shelf, config = caller.gateway.shelf, caller.gateway.loaded.config
+    since = now_ms() - params.active_minutes * 60_000 if params.active_minutes else 0
+    wanted = Filter(
+        since_ms=since,
+        label=params.label,
+        agent=params.agent_id,
+        text=params.search,
+        archived=params.archived,
+        main=config.session.main_key,
+    )
+    found = shelf.list(wanted, params.limit, params.offset)
+    total, end = shelf.count(wanted), params.offset + len(found)
+    rows = [shelf.row(each) for each in found]
+    if params.spawned_by:
+        rows = [row for row in rows if row.get("spawnedBy") == params.spawned_by]
+    if params.active_only:
+        rows = [row for row in rows if row["hasActiveRun"]]
+    if params.include_last_message:
+        for row in rows:
+            row["lastMessagePreview"] = _last_words(caller.gateway, row["sessionId"])
+    agent = params.agent_id or config.agents.default_id()
+    return {
+        "ts": now_ms(),
+        "path": caller.gateway.store.path,
+        "count": len(rows),
+        "totalCount": total,
+        "limitApplied": params.limit,
+        "nextOffset": end if end < total else None,
+        "hasMore": end < total,
+        "owners": [],
+        "defaults": shelf.defaults(agent),
+        "sessions": rows,
+    }
+
+
+def _last_words(gateway: Gateway, id_: str) -> str | None:
+    for entry in reversed(gateway.store.history(id_, 4)):
+        if (shown := wire.preview(entry, wire.PREVIEW_CHARS)) is not None:
+            return shown["text"]
+    return None
+
+
+async def _subscribe(caller: Connection, _params: List, _id: str) -> Any:
+    caller.follows_sessions = True
+    return {"subscribed": True}
+
+
+async def _follow(caller: Connection, params: Follow, _id: str) -> Any:
+    key = _key(caller, params)
+    if len(caller.followed) >= 1_000:
+        raise invalid("too many subscriptions")
+    caller.followed.add(key)
+    return {"subscribed": True, "key": key}
+
+
+async def _unfollow(caller: Connection, params: Key, _id: str) -> Any:
+    key = _key(caller, params)
+    caller.followed.discard(key)
+    return {"subscribed": False, "key": key}
+
+
+def _key(caller: Connection, params: Key) -> str:
+    return caller.gateway.live.resolve_key(params.key, params.agent_id)
+
+
+def _stored(caller: Connection, params: Key) -> Session:
+    found = caller.gateway.shelf.find(_key(caller, params))
+    if found is None:
+        raise invalid("session not found")
+    return found
+
+
+async def _describe(caller: Connection, params: Key, _id: str) -> Any:
+    found = caller.gateway.shelf.find(_key(caller, params))
+    return {"session": None if found is None else caller.gateway.shelf.row(found)}
+
+
+async def _resolve(caller: Connection, params: Resolve, _id: str) -> Any:
+    given = [each for each in (params.key, params.session_id, params.label) if each]
+    if len(given) != 1:
+        raise invalid("exactly one of key, sessionId and label is required")
+    if params.key:
+        key = caller.gateway.live.resolve_key(params.key, params.agent_id)
+        found = caller.gateway.shelf.find(key)
+    else:
+        try:
+            found = caller.gateway.store.get(given[0], params.agent_id or "")
+        except NotFoundError:
+            found = None
+    if found is None:
+        raise invalid(f"no session found: {given[0]}")
+    return {"ok": True, "key": found.key, "agentId": found.agent}
+
+
+async def _preview(caller: Connection, params: Preview, _id: str) -> Any:
+    previews: list[dict[str, Any]] = []
+    for text in params.keys:
+        found = caller.gateway.shelf.find(caller.gateway.live.resolve_key(text))
+        if found is None:
+            previews.append({"key": text, "status": "missing", "items": []})
+            continue
+        entries = caller.gateway.store.history(found.id, params.limit * 4)
+        shown = (wire.preview(entry, params.max_chars) for entry in entries)
+        items = [each for each in shown if each is not None][-params.limit :]
+        previews.append({"key": text, "status": "ok" if items else "empty", "items": items})
+    return {"ts": now_ms(), "previews": previews}
+
+
+async def _create(caller: Connection, params: Create, _id: str) -> Any:
+    live = caller.gateway.live
+    agent = live.check_agent(params.agent_id)
+    if params.label:
+        _check_label(caller, params.label, "")
+    model = _find_model(caller, agent, params.model) if params.model else ""
+    session = live.create(agent, params.label or "", params.thinking_level or "")
+    if model:
+        session = caller.gateway.store.set_model(session.id, model)
+    if params.message:
+        await accept(caller, session.key, str(uuid.uuid4()), params.message)
+    _tell_changed(caller.gateway, session, "create")
+    provider, name = wire.split_model(model or caller.gateway.shelf.default_model(agent)[0])
+    return {
+        "ok": True,
+        "key": session.key,
+        "sessionId": session.id,
+        "entry": wire.session_entry(session),
+        "runStarted": bool(params.message),
+        "resolved": {"modelProvider": provider, "model": name},
+    }
+
+
+def _check_label(caller: Connection, label: str, id_: str) -> None:
+    taken = caller.gateway.shelf.list(Filter(label=label), 2)
+    if any(each.id != id_ for each in taken):
+        raise invalid(f"label already in use: {label}")
+
+
+def _find_model(caller: Connection, agent: str, name: str) -> str:
+    try:
+        return str(ModelSelection(caller.gateway.loaded, agent).find(name))
+    except ToolInputError as error:
+        raise invalid(f"invalid model: {error}") from None
+
+
+async def _patch(caller: Connection, params: Patch, _id: str) -> Any:
+    gateway = caller.gateway
+    session = _stored(caller, params)
+    changes: dict[str, Any] = {}
+    if params.label is not UNSET:
+        if params.label:
+            _check_label(caller, params.label, session.id)
+        changes["label"] = params.label or ""
+    if params.model is not UNSET:
+        found = _find_model(caller, session.agent, params.model) if params.model else ""
+        changes["model_override"] = found
+    if params.thinking_level is not UNSET:
+        changes["thinking"] = params.thinking_level or ""
+    there = gateway.live.find(session.key)
+    if there is not None and "model_override" in changes:
+        there.agent.use_model(changes["model_override"])
+    if there is not None and "thinking" in changes:
+        level: Any = changes["thinking"] or gateway.shelf.thinking(session.agent)
+        there.agent.use_thinking(level)
+    session = gateway.store.update(session.id, **changes)
+    _tell_changed(gateway, session, "patch")
+    row = gateway.shelf.row(session)
+    resolved = {key: row[key] for key in ("modelProvider", "model")}
+    return {
+        "ok": True,
+        "path": gateway.store.path,
+        "key": session.key,
+        "entry": wire.session_entry(session),
+        "resolved": resolved | {"thinkingLevel": session.thinking or None},
+    }
+
+
+async def _reset(caller: Connection, params: Reset, _id: str) -> Any:
+    key = _key(caller, params)
+    if params.expected_session_id:
+        found = caller.gateway.shelf.find(key)
+        if found is None or found.id != params.expected_session_id:
+            raise invalid("session changed; reload the conversation")
+    session = await caller.gateway.live.reset(key)
+    _tell_changed(caller.gateway, session, "reset")
+    return {"ok": True, "key": key, "entry": wire.session_entry(session)}
+
+
+async def _delete(caller: Connection, params: Delete, _id: str) -> Any:
+    gateway, key = caller.gateway, _key(caller, params)
+    main = gateway.loaded.config.session.main_key
+    found = gateway.shelf.find(key)
+    if key == gateway.live.resolve_key(main):
+        raise invalid("cannot delete the main session; reset it instead")
+    if found is None or (params.archived_only and not found.archived_ms):
+        return {"ok": True, "key": key, "deleted": False, "archived": []}
+    await gateway.live.close_session(key)
+    gateway.store.delete(found.id)
+    _tell_changed(gateway, found, "delete")
+    return {"ok": True, "key": key, "deleted": True, "archived": []}
+
+
+async def _send(caller: Connection, params: Send, _id: str) -> Any:
+    if not params.message.strip():
+        raise invalid("invalid sessions.send params: must have required property 'message'")
+    key = _stored(caller, params).key
+    run_id = params.idempotency_key or str(uuid.uuid4())
+    return await accept(caller, key, run_id, params.message)
+
+
+async def _abort(caller: Connection, params: Abort, _id: str) -> Any:
+    live = caller.gateway.live
+    if params.key is None and params.run_id is None:
+        raise invalid("invalid sessions.abort params: must have required property 'key'")
+    run = live.run(params.run_id) if params.run_id else None
+    if params.key is None and run is None:
+        return {"ok": True, "aborted": False, "runIds": []}
+    key = live.resolve_key(params.key) if params.key is not None else run.session if run else ""
+    stopped = await live.abort(key, params.run_id)
+    return {"ok": True, "aborted": bool(stopped), "runIds": stopped}
+
+
+async def _get(caller: Connection, params: Get, _id: str) -> Any:
+    found = caller.gateway.shelf.find(_key(caller, params))
+    entries = caller.gateway.store.history(found.id, params.limit) if found else []
+    return {"messages": [wire.message(found.id, each) for each in entries if found]}
+
+
+def _tell_changed(gateway: Gateway, session: Session, reason: str) -> None:
+    row = gateway.shelf.row(session)
+    payload = {"sessionKey": session.key, "agentId": session.agent, "reason": reason}
+    gateway.hub.broadcast(
+        "sessions.changed",
+        payload | {"ts": now_ms(), "session": row, **row},
+        lambda each: each.follows_sessions,
+    )
+
+
+def _for_delete(params: Delete) -> str:
+    return WRITE if params.archived_only else ADMIN
+
+
+METHODS = (
+    Method("sessions.list", READ, List, _list),
+    Method("sessions.subscribe", READ, List, _subscribe),
+    Method("sessions.messages.subscribe", READ, Follow, _follow),
+    Method("sessions.messages.unsubscribe", READ, Key, _unfollow),
+    Method("sessions.describe", READ, Key, _describe),
+    Method("sessions.resolve", READ, Resolve, _resolve),
+    Method("sessions.preview", READ, Preview, _preview),
+    Method("sessions.get", READ, Get, _get),
+    Method("sessions.create", WRITE, Create, _create),
+    Method("sessions.patch", WRITE, Patch, _patch),
+    Method("sessions.reset", ADMIN, Reset, _reset),
+    Method("sessions.delete", WRITE, Delete, _delete, more=_for_delete),
+    Method("sessions.send", WRITE, Send, _send),
+    Method("sessions.abort", WRITE, Abort, _abort),
+)

@@ -1,0 +1,145 @@
+"""Methods about the gateway itself: health, status, presence, logs."""
+
+from __future__ import annotations
+
+import os
+import platform
+import shutil
+import socket
+import sys
+import time
+from typing import TYPE_CHECKING, Annotated, Any
+
+from msgspec import Meta, Struct
+
+from clawkit.config.paths import home
+from clawkit.gateway.methods.method import Method
+from clawkit.gateway.protocol import Closed, NoParams, now_ms
+from clawkit.gateway.scopes import READ
+from clawkit.sessions.protocols import Filter
+from clawkit.version import __version__
+
+if TYPE_CHECKING:
+    from clawkit.gateway.connection import Connection
+    from clawkit.gateway.server import Gateway
+
+_NO_HEARTBEAT = {"enabled": False, "every": "0m", "everyMs": None}
+
+
+class Health(Struct, frozen=True):
+    """Unknown keys are ignored: old clients send some."""
+
+
+class Status(Closed, frozen=True):
+    include_channel_summary: bool = True
+
+
+class Tail(Closed, frozen=True):
+    cursor: Annotated[int, Meta(ge=0)] | None = None
+    limit: Annotated[int, Meta(ge=1, le=5_000)] = 500
+    max_bytes: Annotated[int, Meta(ge=1, le=1_000_000)] = 250_000
+
+
+def agent_ids(gateway: Gateway) -> list[str]:
+    """All agents, the default one first."""
+    agents = gateway.loaded.config.agents
+    return list(dict.fromkeys((agents.default_id(), *agents.by_id())))
+
+
+def health(gateway: Gateway) -> dict[str, Any]:
+    started = time.monotonic()
+    default = gateway.loaded.config.agents.default_id()
+    agents = [
+        {
+            "agentId": each,
+            "isDefault": each == default,
+            "heartbeat": _NO_HEARTBEAT,
+            "sessions": gateway.shelf.summary(each),
+        }
+        for each in agent_ids(gateway)
+    ]
+    return {
+        "ok": True,
+        "ts": now_ms(),
+        "plugins": {"loaded": [], "errors": []},
+        "channels": {},
+        "channelOrder": [],
+        "channelLabels": {},
+        "heartbeatSeconds": 0,
+        "defaultAgentId": default,
+        "agents": agents,
+        "sessions": gateway.shelf.summary(),
+        "durationMs": round((time.monotonic() - started) * 1000),
+    }
+
+
+async def _health(caller: Connection, _params: Health, _id: str) -> Any:
+    return health(caller.gateway)
+
+
+async def _status(caller: Connection, _params: Status, _id: str) -> Any:
+    gateway, now = caller.gateway, now_ms()
+    default = gateway.loaded.config.agents.default_id()
+    model, window, _ = gateway.shelf.default_model(default)
+    recent = []
+    for each in gateway.shelf.list(Filter(), 10):
+        row = gateway.shelf.row(each)
+        window = row["contextTokens"]
+        used = round(100 * each.context_tokens / window) if window else None
+        row |= {"age": now - each.updated_ms, "percentUsed": used, "flags": []}
+        recent.append(row)
+    by_agent = [{"agentId": each, **gateway.shelf.summary(each)} for each in agent_ids(gateway)]
+    return {
+        "runtimeVersion": __version__,
+        "heartbeat": {
+            "defaultAgentId": default,
+            "agents": [{"agentId": each, **_NO_HEARTBEAT} for each in agent_ids(gateway)],
+        },
+        "channelSummary": [],
+        "queuedSystemEvents": [],
+        "tasks": {"total": 0, "active": 0, "terminal": 0, "failures": 0},
+        "sessions": {
+            "paths": [gateway.store.path],
+            "count": gateway.shelf.count(Filter()),
+            "defaults": {"model": model or None, "contextTokens": window or None},
+            "recent": recent,
+            "byAgent": by_agent,
+        },
+    }
+
+
+async def _presence(caller: Connection, _params: NoParams, _id: str) -> Any:
+    return caller.gateway.hub.presence()
+
+
+async def _tail(caller: Connection, params: Tail, _id: str) -> Any:
+    return caller.gateway.log.tail(params.cursor, params.limit, params.max_bytes)
+
+
+async def _info(caller: Connection, _params: NoParams, _id: str) -> Any:
+    gateway, disk = caller.gateway, shutil.disk_usage(home(os.environ))
+    pages, size = os.sysconf("SC_PHYS_PAGES"), os.sysconf("SC_PAGE_SIZE")
+    rss = _resident_pages()
+    host, kernel = socket.gethostname(), platform.release()
+    system = {"hostname": host, "machineName": host, "platform": sys.platform, "release": kernel}
+    system |= {"arch": platform.machine(), "osLabel": f"{platform.system()} {kernel}"}
+    process = {"port": gateway.port, "pid": os.getpid(), "processInstanceId": gateway.boot_id}
+    process |= {"uptimeMs": gateway.uptime_ms, "pythonVersion": platform.python_version()}
+    space = {"diskPath": home(os.environ), "diskTotalBytes": disk.total}
+    space |= {"diskAvailableBytes": disk.free, "memoryTotalBytes": pages * size}
+    load = {"cpuCount": os.cpu_count(), "loadAverage": list(os.getloadavg())}
+    return {**system, **process, **space, **load, "processMemory": {"rssBytes": rss * size}}
+
+
+def _resident_pages() -> int:
+    with open("/proc/self/statm", encoding="ascii") as file:
+        return int(file.read().split()[1])
+
+
+METHODS = (
+    Method("health", READ, Health, _health),
+    Method("status", READ, Status, _status),
+    Method("system-presence", READ, NoParams, _presence),
+    Method("system.info", READ, NoParams, _info),
+    Method("logs.tail", READ, Tail, _tail),
+)

@@ -1,0 +1,281 @@
+"""Tells clients what happens in a session: agent events become events of the protocol."""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from collections.abc import Callable
+from typing import Any, Literal
+
+from clawkit.agent import events
+from clawkit.agent.events import Event, TurnEnded
+from clawkit.gateway import wire
+from clawkit.gateway.hub import Hub, send
+from clawkit.gateway.protocol import now_ms
+from clawkit.sessions.protocols import Session
+from clawkit.sessions.store import SessionStore
+
+PIECE_S = 0.05
+"""Text is sent at most this often: every event repeats all of it."""
+_COMMANDS = ("exec", "process", "code_execution")
+Status = Literal["running", "ok", "error", "aborted", "timeout"]
+
+
+class Run:
+    """One message to an agent, and what became of it."""
+
+    def __init__(self, id_: str, session: str, agent: str) -> None:
+        self.id = id_
+        self.session = session
+        self.agent = agent
+        self.started_ms, self.ended_ms = now_ms(), 0
+        self.status: Status = "running"
+        self.text = self.error = ""
+        self.model = ""
+        self.usage: dict[str, Any] = {}
+        self.seq = 0
+        self.over = asyncio.Event()
+        self.stop_reason = ""
+        """Why it was stopped from outside."""
+        self.on_text: Callable[[str], None] | None = None
+        """Called with each new piece of the answer."""
+
+
+class Narrator:
+    """The listener of one open agent."""
+
+    def __init__(
+        self, hub: Hub, store: SessionStore, session: Session, row: Callable[[Session], Any]
+    ) -> None:
+        self.run: Run | None = None
+        """The run whose turn is under way."""
+        self._hub = hub
+        self._store = store
+        self._id, self._key, self._agent = session.id, session.key, session.agent
+        self._row = row
+        self._text, self._sent, self._answer = "", 0, 0
+        self._is_replaced = False
+        self._sent_at = 0.0
+        self._timer: asyncio.TimerHandle | None = None
+        self._own: Run | None = None
+        """A turn that no client asked for, such as reading the results of sub-agents."""
+
+    def __call__(self, event: Event) -> None:
+        if isinstance(event, events.TextPiece):
+            return self._add(event.text)
+        self._flush()
+        match event:
+            case events.TurnStarted(model=model):
+                self._start(model)
+            case events.Said():
+                self._tell_message()
+            case events.Requested(model=model):
+                self._request(model)
+            case events.Voided():
+                self._text, self._sent, self._is_replaced = "", 0, True
+            case events.Answered(message=message):
+                self._tell_message()
+                self._tell("usage", {"outputTokens": message.usage.output})
+                self._text, self._sent = "", 0
+                self._answer += 1
+            case events.ToolHappened(event=details):
+                self._tell_tool(details)
+            case events.ResultStored():
+                self._tell_message()
+            case events.TurnEnded():
+                self._end(event)
+            case _:
+                pass
+        return None
+
+    def _start(self, model: str) -> None:
+        self._own = None
+        if self.run is None:
+            self.run = self._own = Run(str(uuid.uuid4()), self._key, self._agent)
+        self.run.model = model
+        self._text, self._sent, self._answer = "", 0, 0
+        self.changed(reason="agent.run.started")
+        self._tell("lifecycle", {"phase": "start", "startedAt": self.run.started_ms})
+        self.changed(phase="start", runId=self.run.id)
+
+    def _request(self, model: str) -> None:
+        provider, name = wire.split_model(model)
+        self._tell("run_status", {"phase": "starting_model"})
+        self._chat("status", {"phase": "starting_model"})
+        self._tell("lifecycle", {"phase": "model", "provider": provider, "model": name})
+
+    def _end(self, ended: TurnEnded) -> None:
+        run = self.run
+        if run is None:
+            return
+        stop = "stop" if ended.how == "done" else ended.how
+        times = {"startedAt": run.started_ms, "endedAt": now_ms()}
+        aborted = ended.how == "aborted"
+        if ended.how in ("done", "aborted"):
+            self._tell("lifecycle", {"phase": "finishing", "stopReason": stop, "aborted": aborted})
+            reply = {"disposition": "visible" if ended.text else "silent", "text": ended.text}
+            data = {"phase": "end", **times, "stopReason": stop, "aborted": aborted}
+            self._tell("lifecycle", data | {"terminalReply": reply})
+        else:
+            self._tell("lifecycle", {"phase": "error", **times, "error": ended.error or stop})
+        self.changed(phase="end", runId=run.id)
+        if self._own is not None:
+            settle(self._own, ended)
+            self.tell_end(self._own)
+        self.run = self._own = None
+
+    async def post(self, text: str) -> None:
+        """Tell people something that the agent says outside a turn of theirs."""
+        run = Run(str(uuid.uuid4()), self._key, self._agent)
+        settle(run, TurnEnded("done", text=text))
+        self.tell_end(run)
+
+    def tell_end(self, run: Run) -> None:
+        """Tell how a run ended, to those who wait for its answer."""
+        if run.status == "ok":
+            message = wire.text_message(run.text, run.ended_ms)
+            self._chat("final", {"message": message, "stopReason": "stop"}, run)
+        elif run.status == "aborted":
+            self._chat("aborted", {"stopReason": run.stop_reason or "aborted"}, run)
+        else:
+            kind = "timeout" if run.status == "timeout" else "unknown"
+            self._chat("error", {"errorMessage": run.error, "errorKind": kind}, run)
+        self.changed(reason="agent.input.settled")
+
+    def changed(self, **what: Any) -> None:
+        """Tell those who follow the list of sessions that this one has changed."""
+        clients = self._hub.wants("sessions.changed", lambda each: each.follows_sessions)
+        if clients and (session := self._store.find(self._id)) is not None:
+            row = self._row(session)
+            payload = {"sessionKey": self._key, "agentId": self._agent, "ts": now_ms(), **what}
+            send(clients, "sessions.changed", payload | {"session": row, **row}, droppable=True)
+
+    def _tell_message(self) -> None:
+        """Tell the last message, as it was stored."""
+        clients = self._hub.wants("session.message", lambda each: each.follows(self._key))
+        session = self._store.find(self._id) if clients else None
+        if session is None or not (entries := self._store.history(self._id, 1)):
+            return
+        run = self.run.id if self.run else ""
+        row, entry = self._row(session), entries[-1]
+        payload: dict[str, Any] = {"sessionKey": self._key, "sessionId": self._id}
+        payload |= {"message": wire.message(self._id, entry, run), "messageSeq": entry.number}
+        payload |= {"messageId": wire.message_id(self._id, entry.number), "session": row}
+        keys = ("hasActiveRun", "activeRunIds", "status", "updatedAt")
+        payload |= {key: row[key] for key in keys}
+        payload |= {"agentId": self._agent, "ancestorSessions": []}
+        send(clients, "session.message", payload | ({"runId": run} if run else {}))
+
+    def _add(self, text: str) -> None:
+        self._text += text
+        if self.run is not None and self.run.on_text is not None:
+            self.run.on_text(text)
+        if self._timer is None:
+            loop = asyncio.get_running_loop()
+            wait_s = max(0.0, self._sent_at + PIECE_S - loop.time())
+            self._timer = loop.call_later(wait_s, self._flush)
+
+    def _flush(self) -> None:
+        if self._timer is None:
+            return
+        self._timer.cancel()
+        self._timer = None
+        run, delta = self.run, self._text[self._sent :]
+        if run is None or not delta:
+            return
+        self._sent, self._sent_at = len(self._text), asyncio.get_running_loop().time()
+        item = f"{run.id}:{self._answer + 1}"
+        self._tell("assistant", {"text": self._text, "delta": delta, "itemId": item})
+        piece = {"deltaText": delta, "message": wire.text_message(self._text, now_ms())}
+        self._chat("delta", piece | ({"replace": True} if self._is_replaced else {}))
+        self._is_replaced = False
+
+    def _tell_tool(self, event: dict[str, Any]) -> None:
+        name, id_, at = event["tool"], event["callId"], now_ms()
+        call = {"name": name, "toolCallId": id_}
+        item = {"itemId": f"tool:{id_}", **call, "kind": "tool"}
+        command = {"itemId": f"command:{id_}", **call}
+        result = {"content": event.get("content", []), "details": event.get("details", {})}
+        match event["type"]:
+            case "start":
+                title = {"title": name, "status": "running", "startedAt": at}
+                self._tell("item", item | {"phase": "start"} | title)
+                self._tell_call({"phase": "start", **call, "args": event["params"]})
+            case "update":
+                self._tell_call({"phase": "update", **call, "partialResult": result})
+                if name in _COMMANDS:
+                    output = "".join(each.get("text", "") for each in result["content"])
+                    shown = {"phase": "delta", "output": output, "status": "running"}
+                    self._tell("command_output", command | shown)
+            case "end":
+                failed = bool(event.get("isError"))
+                data = {"phase": "result", **call, "isError": failed, "result": result}
+                self._tell_call(data)
+                status = "failed" if failed else "completed"
+                self._tell("item", item | {"phase": "end", "status": status, "endedAt": at})
+                if name in _COMMANDS:
+                    keys = ("exitCode", "durationMs", "cwd")
+                    known = {key: result["details"].get(key) for key in keys}
+                    known = {key: value for key, value in known.items() if value is not None}
+                    self._tell(
+                        "command_output", command | {"phase": "end", "status": status} | known
+                    )
+
+    def waits_for(self, approval: str, call: str) -> None:
+        data = {"phase": "waiting-approval", "approvalId": approval, "toolCallId": call}
+        self._tell("lifecycle", data)
+
+    def _tell_call(self, data: dict[str, Any]) -> None:
+        """Calls go to those who asked for them, and to those who follow the session."""
+        payload = self._payload("tool", data)
+        if payload is not None:
+            self._hub.broadcast("agent", payload, self._hears("tool-events"), droppable=True)
+            self._hub.broadcast(
+                "session.tool", payload, lambda each: each.follows(self._key), droppable=True
+            )
+
+    def _tell(self, stream: str, data: dict[str, Any]) -> None:
+        payload = self._payload(stream, data)
+        if payload is not None:
+            self._hub.broadcast("agent", payload, self._hears(), droppable=True)
+
+    def _payload(self, stream: str, data: dict[str, Any]) -> dict[str, Any] | None:
+        run = self.run
+        if run is None:
+            return None
+        run.seq += 1
+        about: dict[str, Any] = {"runId": run.id, "sessionKey": self._key}
+        about |= {"agentId": self._agent, "stream": stream, "data": data}
+        return about | {"sessionId": self._id, "seq": run.seq, "ts": now_ms()}
+
+    def _chat(self, state: str, more: dict[str, Any], run: Run | None = None) -> None:
+        run = run or self.run
+        if run is None:
+            return
+        about = {"runId": run.id, "sessionKey": self._key, "agentId": self._agent}
+        payload = about | {"seq": run.seq, "state": state} | more
+        self._hub.broadcast("chat", payload, self._hears(), droppable=state in ("status", "delta"))
+
+    def _hears(self, cap: str = "") -> Callable[[Any], bool]:
+        def hears(client: Any) -> bool:
+            is_near = "session-scoped-events" not in client.caps or client.follows(self._key)
+            return is_near and (not cap or cap in client.caps)
+
+        return hears
+
+
+def settle(run: Run, ended: TurnEnded) -> None:
+    """Record how a run ended."""
+    how: dict[str, Status] = {"done": "ok", "aborted": "aborted", "timeout": "timeout"}
+    run.status = how.get(ended.how, "error")
+    run.text, run.error = ended.text, ended.error
+    usage = ended.usage
+    run.usage = {
+        "input": usage.input,
+        "output": usage.output,
+        "cacheRead": usage.cache_read,
+        "cacheWrite": usage.cache_write,
+        "total": usage.context,
+    }
+    run.ended_ms = now_ms()
+    run.over.set()

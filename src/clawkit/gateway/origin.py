@@ -1,0 +1,142 @@
+"""Where a connection comes from: its address behind proxies, and its Host and Origin headers.
+
+A browser lets any page connect to this machine. Two checks keep pages out: the Host header must be
+an address or a name of this gateway (a page that had its own name resolved to this machine sends
+that name), and an Origin must be that same host or be allowed by name.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+import socket
+from collections.abc import Iterable, Mapping
+from urllib.parse import urlsplit
+
+from msgspec import Struct
+
+_FORWARDED = ("forwarded", "x-real-ip")
+_PREFIXES = ("x-forwarded-", "tailscale-")
+_HOST = re.compile(r"(\[[0-9a-fA-F:.]+\]|[A-Za-z0-9._-]+)(?::([0-9]{1,5}))?")
+UNTRUSTED = (
+    "forwarding headers from an untrusted address; add the proxy's address to "
+    "gateway.trustedProxies"
+)
+BAD_HOST = (
+    "unknown Host; use the address of the gateway, or add its origin to "
+    "gateway.controlUi.allowedOrigins"
+)
+BAD_ORIGIN = "origin not allowed; add it to gateway.controlUi.allowedOrigins"
+
+
+class Place(Struct, frozen=True):
+    """Where a request comes from; if `refused` is set, it must not be served."""
+
+    address: str
+    is_local: bool = False
+    """A program on this machine, not behind a proxy."""
+    is_browser: bool = False
+    refused: str = ""
+    bad_origin: bool = False
+
+
+class OriginPolicy(Struct, frozen=True):
+    """The settings that `locate` needs."""
+
+    trusted_proxies: tuple[str, ...] = ()
+    allowed_origins: tuple[str, ...] = ()
+    names: tuple[str, ...] = ()
+    """Names of this machine, beside addresses and `localhost`."""
+
+
+def own_names() -> tuple[str, ...]:
+    name = socket.gethostname().lower()
+    return (name, f"{name}.local") if name else ()
+
+
+def locate(policy: OriginPolicy, peer: str, headers: Mapping[str, list[str]]) -> Place:
+    """Judge a request by its peer address and its headers, whose names are in lower case."""
+    forwarded = any(name in _FORWARDED or name.startswith(_PREFIXES) for name in headers)
+    is_proxy = is_within(peer, policy.trusted_proxies)
+    if forwarded and not is_proxy:
+        return Place(peer, refused=UNTRUSTED)
+    address = _behind(policy, peer, headers) if is_proxy and forwarded else peer
+    is_browser = "origin" in headers
+    host = _only(headers, "host")
+    if not is_proxy and not _is_own_host(policy, host):
+        return Place(address, is_browser=is_browser, refused=BAD_HOST)
+    bad = is_browser and not _is_own_origin(policy, _only(headers, "origin"), host)
+    is_local = not forwarded and is_loopback(peer)
+    return Place(address, is_local, is_browser, bad_origin=bad)
+
+
+def is_loopback(address: str) -> bool:
+    found = _parse(address)
+    return found is not None and found.is_loopback
+
+
+def is_within(address: str, networks: Iterable[str]) -> bool:
+    found = _parse(address)
+    return found is not None and any(_holds(network, found) for network in networks)
+
+
+def _holds(network: str, address: ipaddress.IPv4Address | ipaddress.IPv6Address) -> bool:
+    try:
+        return address in ipaddress.ip_network(network, strict=False)
+    except ValueError:
+        return False
+
+
+def _parse(address: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
+    try:
+        found = ipaddress.ip_address(address.partition("%")[0])
+    except ValueError:
+        return None
+    mapped = found.ipv4_mapped if isinstance(found, ipaddress.IPv6Address) else None
+    return mapped or found
+
+
+def _behind(policy: OriginPolicy, peer: str, headers: Mapping[str, list[str]]) -> str:
+    """The last address in the chain of proxies that is not itself a trusted proxy."""
+    chain = [
+        part.strip() for line in headers.get("x-forwarded-for", ()) for part in line.split(",")
+    ]
+    for address in reversed(chain):
+        if _parse(address) is None:
+            return peer
+        if not is_within(address, policy.trusted_proxies):
+            return address
+    return peer
+
+
+def _only(headers: Mapping[str, list[str]], name: str) -> str:
+    """The value of a header that must not be repeated; empty if it is missing or repeated."""
+    found = headers.get(name, [])
+    return found[0].strip() if len(found) == 1 else ""
+
+
+def _is_own_host(policy: OriginPolicy, host: str) -> bool:
+    found = _HOST.fullmatch(host)
+    if found is None:
+        return False
+    name = found[1].lower().strip("[]")
+    allowed = {urlsplit(origin).hostname for origin in policy.allowed_origins if origin != "*"}
+    return _parse(name) is not None or name in ("localhost", *policy.names) or name in allowed
+
+
+def _is_own_origin(policy: OriginPolicy, origin: str, host: str) -> bool:
+    if origin.rstrip("/").lower() in {each.rstrip("/").lower() for each in policy.allowed_origins}:
+        return origin != ""
+    try:
+        parts = urlsplit(origin)
+        port = parts.port
+    except ValueError:
+        return False
+    if parts.scheme not in ("http", "https") or not parts.hostname or parts.path.strip("/"):
+        return False
+    usual = 443 if parts.scheme == "https" else 80
+    found = _HOST.fullmatch(host)
+    if found is None:
+        return False
+    mine = found[1].lower().strip("[]"), int(found[2] or usual)
+    return mine == (parts.hostname.lower(), port or usual)

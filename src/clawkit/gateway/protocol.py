@@ -1,0 +1,231 @@
+"""The frames of the wire protocol: limits, errors, the connect request, and their JSON.
+
+Times are in milliseconds here and nowhere else. Frames are decoded once, into closed structs.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal, TypeVar
+
+import msgspec
+from msgspec import Meta, Struct, field
+
+PROTOCOL, PROBE_PROTOCOL = 4, 3
+MAX_FRAME_BEFORE_HELLO = 64 * 1024
+MAX_FRAME = 25 * 1024**2
+MAX_BUFFERED = 50 * 1024**2
+TICK_MS, PING_S = 30_000, 25.0
+HELLO_S = 15.0
+MAX_REASON_BYTES = 120
+"""Of a close frame."""
+MAX_ATTACHMENT, MAX_IMAGE = 19_464_192, 6_291_456
+
+Code = Literal["INVALID_REQUEST", "UNAVAILABLE", "FORBIDDEN", "NOT_PAIRED", "APPROVAL_NOT_FOUND"]
+Role = Literal["operator", "node"]
+Scope = str
+_IDS = (
+    "cli gateway-client openclaw-tui openclaw-control-ui webchat webchat-ui node-host "
+    "openclaw-probe openclaw-macos openclaw-linux openclaw-ios openclaw-watchos openclaw-android "
+    "openclaw-browser-copilot openclaw-worker test fingerprint"
+)
+ClientId = Annotated[str, Meta(pattern=f"^({'|'.join(_IDS.split())})$")]
+ClientMode = Literal["cli", "ui", "webchat", "backend", "node", "probe", "worker", "test"]
+Word = Annotated[str, Meta(min_length=1, max_length=200)]
+Words = Annotated[list[Word], Meta(max_length=200)]
+
+T = TypeVar("T")
+
+
+class GatewayError(Exception):
+    """An error answer to a request."""
+
+    def __init__(
+        self,
+        code: Code,
+        message: str,
+        details: Mapping[str, Any] | None = None,
+        *,
+        retry_ms: int | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.code: Code = code
+        self.message = message
+        self.details = details
+        self.retry_ms = retry_ms
+
+    def to_json(self) -> dict[str, Any]:
+        shown: dict[str, Any] = {"code": self.code, "message": self.message}
+        if self.details is not None:
+            shown["details"] = dict(self.details)
+        if self.retry_ms is not None:
+            shown |= {"retryable": True, "retryAfterMs": self.retry_ms}
+        return shown
+
+
+def invalid(message: str, details: Mapping[str, Any] | None = None) -> GatewayError:
+    return GatewayError("INVALID_REQUEST", message, details)
+
+
+def missing_scope(scope: Scope) -> GatewayError:
+    details = {"code": "MISSING_SCOPE", "missingScope": scope, "requiredScopes": [scope]}
+    return GatewayError("FORBIDDEN", f"missing scope: {scope}", details)
+
+
+class Closed(Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
+    """Base of all parameters: an unknown key is an error."""
+
+
+class Request(
+    Struct, frozen=True, tag_field="type", tag="req", rename="camel", forbid_unknown_fields=True
+):
+    """A request frame. The parameters are decoded by the method."""
+
+    id: Annotated[str, Meta(min_length=1, max_length=256)]
+    method: Annotated[str, Meta(min_length=1, max_length=200)]
+    params: msgspec.Raw = msgspec.Raw(b"{}")
+    traceparent: Annotated[str, Meta(max_length=128)] = ""
+    expected_profile_id: Annotated[str, Meta(max_length=128)] = ""
+
+
+class Client(Closed, frozen=True):
+    """The program that connects."""
+
+    id: ClientId
+    version: Annotated[str, Meta(max_length=200)]
+    platform: Annotated[str, Meta(max_length=200)]
+    mode: ClientMode
+    display_name: Annotated[str, Meta(max_length=200)] = ""
+    build_id: Annotated[str, Meta(max_length=96)] = ""
+    device_family: Annotated[str, Meta(max_length=200)] = ""
+    model_identifier: Annotated[str, Meta(max_length=200)] = ""
+    time_zone: Annotated[str, Meta(max_length=64)] = ""
+    instance_id: Annotated[str, Meta(max_length=200)] = ""
+
+
+class Credentials(Closed, frozen=True):
+    """Secrets of a connect request; None and the empty text are no secret."""
+
+    token: str | None = None
+    password: str | None = None
+    device_token: str | None = None
+    bootstrap_token: str | None = None
+    approval_runtime_token: str | None = None
+    agent_runtime_identity_token: str | None = None
+
+
+class DeviceClaim(Closed, frozen=True):
+    """The device that a client says it is, with a signature over our nonce."""
+
+    id: str
+    public_key: str
+    signature: str
+    signed_at: int
+    nonce: str = ""
+
+
+class Connect(Closed, frozen=True):
+    """Parameters of `connect`."""
+
+    min_protocol: int
+    max_protocol: int
+    client: Client
+    role: Word = "operator"
+    scopes: Words = field(default_factory=list)
+    caps: Words = field(default_factory=list)
+    commands: Words = field(default_factory=list)
+    permissions: dict[str, bool] = field(default_factory=dict)
+    path_env: str = ""
+    computer_use: Any = None
+    worker_runs: Any = None
+    auth: Credentials = Credentials()
+    device: DeviceClaim | None = None
+    model_catalog: Any = None
+    locale: str = ""
+    user_agent: str = ""
+
+
+class NoParams(Closed, frozen=True):
+    """Parameters of a method that has none."""
+
+
+def decode_request(text: str) -> Request:
+    """Decode a frame. Raises ValueError, also for one that is nested too deeply."""
+    try:
+        return _DECODER.decode(text)
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
+
+
+_DECODER = msgspec.json.Decoder(Request)
+
+
+def decode_params(kind: type[T], method: str, raw: msgspec.Raw) -> T:
+    """Decode parameters; absent ones are an empty object. Raises `GatewayError`."""
+    data = bytes(raw)
+    try:
+        return msgspec.json.decode(b"{}" if data == b"null" else data, type=kind)
+    except RecursionError:
+        raise invalid(f"invalid {method} params: nested too deeply") from None
+    except ValueError as error:
+        raise invalid(f"invalid {method} params: {_explain(str(error))}") from None
+
+
+_AT = re.compile(r"(.*) - at `\$(.*)`", re.DOTALL)
+
+
+def _explain(problem: str) -> str:
+    """A validation error in the words of the protocol."""
+    found = _AT.fullmatch(problem)
+    problem, path = (found[1], found[2]) if found else (problem, "")
+    where = re.sub(r"\.|\[(\d+|\.\.\.)\]", lambda part: f"/{part[1] or ''}", path)
+    if key := re.fullmatch(r"Object contains unknown field `(.*)`", problem, re.DOTALL):
+        return f"at {where or 'root'}: unexpected property '{key[1]}'"
+    if key := re.fullmatch(r"Object missing required field `(.*)`", problem):
+        return f"{f'at {where}: ' if where else ''}must have required property '{key[1]}'"
+    return f"{f'at {where}: ' if where else ''}{problem[:1].lower()}{problem[1:]}"
+
+
+def encode(value: Any) -> bytes:
+    """JSON of a value; lone surrogates in it are replaced."""
+    try:
+        return msgspec.json.encode(value)
+    except UnicodeEncodeError:
+        return msgspec.json.encode(_repaired(msgspec.to_builtins(value)))
+
+
+def _repaired(value: Any) -> Any:
+    if isinstance(value, str):
+        return value.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+    if isinstance(value, list):
+        return [_repaired(each) for each in value]
+    if isinstance(value, dict):
+        return {_repaired(key): _repaired(each) for key, each in value.items()}
+    return value
+
+
+def answer(id_: str, payload: Any) -> bytes:
+    return encode({"type": "res", "id": id_, "ok": True, "payload": payload})
+
+
+def refusal(id_: str, error: GatewayError) -> bytes:
+    return encode({"type": "res", "id": id_, "ok": False, "error": error.to_json()})
+
+
+def event(name: str, payload: bytes, seq: int | None = None, state: bytes = b"") -> bytes:
+    """An event frame around a payload that is JSON already."""
+    end = b"" if seq is None else b',"seq":%d' % seq
+    if state:
+        end += b',"stateVersion":' + state
+    return b'{"type":"event","event":"%s","payload":%s%s}' % (name.encode(), payload, end)
+
+
+def close_reason(text: str) -> str:
+    """The text cut to what fits into a close frame."""
+    return text.encode()[:MAX_REASON_BYTES].decode(errors="ignore")
+
+
+def now_ms() -> int:
+    return time.time_ns() // 1_000_000

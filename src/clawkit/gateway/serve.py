@@ -1,0 +1,195 @@
+"""Serves the gateway with uvicorn: where it listens, and how a socket is limited."""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import os
+import signal
+import socket
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from typing import Any
+
+import uvicorn
+from starlette.applications import Starlette
+from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
+
+from clawkit.config.load import Loaded
+from clawkit.config.paths import home
+from clawkit.config.sections.gateway import Gateway as Settings
+from clawkit.errors import ConfigError, ConflictError, Issue
+from clawkit.gateway.protocol import MAX_FRAME, MAX_FRAME_BEFORE_HELLO, PING_S
+from clawkit.gateway.server import app, read_secret
+from clawkit.store import hold_lock
+
+STOP_S = 10
+_TAILNET = ipaddress.ip_network("100.64.0.0/10")
+
+
+class Socket(WebSocketsSansIOProtocol):
+    """A WebSocket that accepts only small frames, and sends no pings, until its client has logged
+    in."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.conn.max_message_size = MAX_FRAME_BEFORE_HELLO
+        self._is_admitted = False
+
+    def handle_connect(self, event: Any) -> None:
+        super().handle_connect(event)
+        if self.response.status_code == 101:
+            own = {"admit": self._admit, "abort": self._abort}
+            extensions: Any = self.scope["extensions"]
+            extensions["clawkit"] = own
+
+    def _admit(self) -> None:
+        self._is_admitted = True
+        self.conn.max_message_size = MAX_FRAME
+        self.start_keepalive()
+
+    def start_keepalive(self) -> None:
+        if self._is_admitted:
+            super().start_keepalive()
+
+    def keepalive_timeout(self) -> None:
+        super().keepalive_timeout()
+        self._abort()
+
+    def _abort(self) -> None:
+        """Drop the connection without waiting for the client to read what is left."""
+        if not self.disconnected:
+            self.transport.abort()
+
+
+def choose_host(settings: Settings) -> str:
+    """The address to listen on. Raises `ConfigError`."""
+    if settings.bind in ("loopback", "auto"):
+        return "127.0.0.1"
+    if settings.bind == "custom":
+        return settings.custom_bind_host or "127.0.0.1"
+    return "0.0.0.0" if settings.bind == "lan" else _tailnet_address()  # noqa: S104
+
+
+def _tailnet_address() -> str:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect(("100.100.100.100", 53))  # sends nothing
+            address = str(probe.getsockname()[0])
+        except OSError:
+            address = ""
+    if not address or ipaddress.ip_address(address) not in _TAILNET:
+        hint = "Start Tailscale, or use another bind"
+        raise ConfigError([Issue("gateway.bind", "this machine has no tailnet address", hint=hint)])
+    return address
+
+
+def check_exposure(loaded: Loaded, host: str) -> None:
+    """Refuse to listen beyond this machine without authentication. Raises `ConfigError`."""
+    try:
+        is_near = ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        is_near = host == "localhost"
+    mode, _ = read_secret(loaded)
+    if mode == "none" and not is_near:
+        message = f"{host} can be reached from other machines, and gateway.auth.mode is 'none'"
+        hint = "Set gateway.auth.mode to token or password, or gateway.bind to loopback"
+        raise ConfigError([Issue("gateway.bind", message, hint=hint)])
+
+
+def lock_file() -> str:
+    return os.path.join(home(os.environ), "gateway", "lock")
+
+
+@contextmanager
+def only_one() -> Iterator[None]:
+    """Hold the lock of this home. Raises `ConflictError` that names the gateway that has it."""
+    try:
+        with hold_lock(lock_file(), "the gateway"):
+            yield
+    except ConflictError:
+        with suppress(OSError), open(lock_file(), encoding="ascii") as file:
+            pid = file.read(20).strip()
+            where = home(os.environ)
+            raise ConflictError(
+                f"a gateway is already running for {where}: process {pid}; stop it first, or set "
+                "CLAWKIT_HOME to another directory"
+            ) from None
+        raise
+
+
+class Server(uvicorn.Server):
+    """A server that tells its clients before it closes their sockets, and leaves signals to us."""
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        await self.config.loaded_app.state.gateway.say_goodbye()
+        await super().shutdown(sockets)
+
+
+def make_server(application: Starlette, host: str, port: int) -> Server:
+    config = uvicorn.Config(
+        application,
+        host=host,
+        port=port,
+        ws=Socket,
+        http="httptools",
+        loop="asyncio",
+        lifespan="on",
+        ws_max_size=MAX_FRAME,
+        ws_per_message_deflate=False,
+        ws_ping_interval=PING_S,
+        ws_ping_timeout=PING_S,
+        log_config=None,
+        access_log=False,
+        proxy_headers=False,
+        server_header=False,
+        date_header=False,
+        timeout_graceful_shutdown=STOP_S,
+    )
+    return Server(config)
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """A listening socket; port 0 takes a free one. Raises OSError."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    sock = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        sock.bind((host, port))
+        sock.listen(2048)
+    except OSError:
+        sock.close()
+        raise
+    return sock
+
+
+def run(loaded: Loaded, port: int | None, on_ready: Callable[[str, int], None]) -> None:
+    """Serve until SIGTERM or Ctrl-C. Raises `ConfigError`, `ConflictError` and OSError."""
+    settings = loaded.config.gateway or Settings()
+    host = choose_host(settings)
+    check_exposure(loaded, host)
+    with only_one():
+        sock = listen(host, settings.port if port is None else port)
+        application = app(loaded)
+        gateway = application.state.gateway
+        gateway.port = sock.getsockname()[1]
+        server = make_server(application, host, gateway.port)
+        gateway.on_started = lambda: on_ready(host, gateway.port)
+        with sock:
+            asyncio.run(_serve(server, sock))
+
+
+async def _serve(server: Server, sock: socket.socket) -> None:
+    loop = asyncio.get_running_loop()
+
+    def stop() -> None:
+        server.force_exit = server.should_exit  # the second signal does not wait
+        server.should_exit = True
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, stop)
+    await server.serve([sock])

@@ -1,0 +1,229 @@
+"""`clawkit gateway` as a person runs it: real processes, signals, and a second gateway."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+from clawkit.config.load import loads
+from clawkit.config.sections.gateway import Gateway as Settings
+from clawkit.errors import ConfigError
+from clawkit.gateway.client import find_target
+from clawkit.gateway.serve import check_exposure, choose_host
+from clawkit.gateway.server import Gateway, read_secret
+
+BASE = [sys.executable, "-m", "clawkit", "gateway"]
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def clawkit(*args: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([*BASE, *args], capture_output=True, text=True, timeout=60, check=False)
+
+
+@contextmanager
+def running(*args: str) -> Iterator[subprocess.Popen[str]]:
+    """A gateway that is ready."""
+    process = subprocess.Popen(
+        [*BASE, "run", *args], stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True
+    )
+    try:
+        assert process.stderr is not None
+        first = process.stderr.readline()
+        assert "clawkit gateway: ws://" in first, first + process.stderr.read()
+        yield process
+    finally:
+        if process.poll() is None:
+            process.kill()
+        process.wait()
+        assert process.stderr is not None
+        process.stderr.close()
+
+
+@pytest.fixture
+def port() -> int:
+    number = free_port()
+    path = os.path.join(os.environ["CLAWKIT_HOME"], "clawkit.json5")
+    with open(path, "w", encoding="utf-8") as file:
+        file.write(f"{{ gateway: {{ port: {number} }} }}")
+    os.chmod(path, 0o600)
+    return number
+
+
+def test_a_gateway_runs_answers_and_stops(port: int) -> None:
+    with running() as process:
+        status = json.loads(clawkit("status", "--json").stdout)
+        assert status["running"] is True
+        assert status["url"] == f"ws://127.0.0.1:{port}/"
+        assert clawkit("health").stdout.startswith("ok, answered in ")
+        found = json.loads(clawkit("call", "agents.list").stdout)
+        assert found["defaultId"] == "main"
+        params = '{"message": "list", "idempotencyKey": "k"}'
+        turn = json.loads(clawkit("call", "agent", "--params", params).stdout)
+        assert turn["status"] == "ok"
+        unknown = clawkit("call", "nope.x")
+        assert (unknown.returncode, unknown.stderr) == (1, "clawkit: unknown method: nope.x\n")
+        wrong = clawkit("call", "health", "--url", status["url"], "--token", "wrong")
+        assert wrong.returncode == 1
+        assert "gateway token mismatch" in wrong.stderr
+        second = clawkit("run", "--port", "0")
+        assert second.returncode == 1
+        assert f"a gateway is already running for {os.environ['CLAWKIT_HOME']}" in second.stderr
+        assert f"process {process.pid}" in second.stderr
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(15) == 0
+        assert process.stderr is not None
+        assert "clawkit gateway: stopped" in process.stderr.read()
+    stopped = clawkit("status", "--json")
+    assert stopped.returncode == 1
+    assert json.loads(stopped.stdout)["running"] is False
+    assert "clawkit gateway run" in clawkit("health").stderr
+
+
+def test_ctrl_c_stops_it_and_a_new_one_can_start(port: int) -> None:
+    for _ in range(2):
+        with running() as process:
+            process.send_signal(signal.SIGINT)
+            assert process.wait(15) == 0
+
+
+def test_a_killed_gateway_leaves_no_lock(port: int) -> None:
+    with running() as process:
+        process.kill()
+        process.wait()
+    with running() as process:
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(15) == 0
+
+
+def test_a_taken_port_is_reported(port: int) -> None:
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", port))
+        other.listen()
+        found = clawkit("run")
+    assert found.returncode == 1
+    assert "in use" in found.stderr
+
+
+def test_the_token_is_made_once_and_private() -> None:
+    first = clawkit("token")
+    token = first.stdout.strip()
+    assert len(token) >= 40
+    assert clawkit("token").stdout.strip() == token
+    assert json.loads(clawkit("token", "--json").stdout) == {"token": token}
+    path = os.path.join(os.environ["CLAWKIT_HOME"], "gateway", "token")
+    assert os.stat(path).st_mode & 0o777 == 0o600
+
+
+def test_other_commands_do_not_import_the_gateway() -> None:
+    code = (
+        "import sys; import clawkit.cli.main, clawkit.cli.agent, clawkit.cli.tools, clawkit;"
+        "clawkit.Agent; names = ('starlette', 'uvicorn', 'websockets', 'cryptography',"
+        " 'clawkit.gateway');"
+        "print([name for name in names if name in sys.modules])"
+    )
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert found.stdout.strip() == "[]"
+
+
+def loaded(gateway: dict[str, Any]) -> Any:
+    return loads(json.dumps({"gateway": gateway}))
+
+
+@pytest.mark.parametrize(
+    ("settings", "host"),
+    [
+        ({}, "127.0.0.1"),
+        ({"bind": "auto"}, "127.0.0.1"),
+        ({"bind": "lan"}, "0.0.0.0"),
+        ({"bind": "custom", "customBindHost": "10.0.0.5"}, "10.0.0.5"),
+    ],
+)
+def test_where_it_listens(settings: dict[str, Any], host: str) -> None:
+    found = loaded(settings).config.gateway or Settings()
+    assert choose_host(found) == host
+
+
+@pytest.mark.parametrize(
+    ("host", "mode", "good"),
+    [
+        ("127.0.0.1", "none", True),
+        ("::1", "none", True),
+        ("localhost", "none", True),
+        ("0.0.0.0", "none", False),
+        ("10.0.0.5", "none", False),
+        ("example.org", "none", False),
+        ("0.0.0.0", "token", True),
+    ],
+)
+def test_no_one_else_can_connect_without_authentication(host: str, mode: str, good: bool) -> None:
+    given = loaded({"auth": {"mode": mode}})
+    if good:
+        check_exposure(given, host)
+    else:
+        with pytest.raises(ConfigError, match=r"Set gateway\.auth\.mode to token or password"):
+            check_exposure(given, host)
+
+
+def test_a_custom_address_without_authentication_does_not_start() -> None:
+    path = os.path.join(os.environ["CLAWKIT_HOME"], "clawkit.json5")
+    text = '{gateway: {bind: "custom", customBindHost: "0.0.0.0", auth: {mode: "none"}}}'
+    with open(path, "w", encoding="utf-8") as file:
+        file.write(text)
+    found = clawkit("run", "--port", "0")
+    assert found.returncode == 2
+    assert "Set gateway.auth.mode" in found.stderr
+
+
+@pytest.mark.parametrize(
+    ("settings", "problem"),
+    [
+        ({"tls": {"enabled": True}}, "gateway.tls"),
+        (
+            {"auth": {"mode": "trusted-proxy", "trustedProxy": {"userHeader": "x"}}},
+            "trusted-proxy is not supported yet",
+        ),
+        ({"auth": {"mode": "password", "password": "$NOT_SET_ANYWHERE"}}, "NOT_SET_ANYWHERE"),
+    ],
+)
+def test_what_is_not_served_safely_is_not_served(settings: dict[str, Any], problem: str) -> None:
+    with pytest.raises(Exception, match=problem):
+        Gateway(loaded(settings))
+
+
+def test_secrets_come_from_the_configuration_the_environment_or_a_file(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    assert read_secret(loaded({"auth": {"mode": "none"}})) == ("none", "")
+    assert read_secret(loaded({})) == ("token", "")
+    made = read_secret(loaded({}), generate=True)
+    assert read_secret(loaded({})) == made
+    monkeypatch.setenv("CLAWKIT_GATEWAY_TOKEN", "from-the-environment")
+    assert read_secret(loaded({})) == ("token", "from-the-environment")
+    assert read_secret(loaded({"auth": {"token": "written"}})) == ("token", "written")
+    given = {"auth": {"mode": "password", "password": "pw"}}
+    assert read_secret(loaded(given)) == ("password", "pw")
+
+
+def test_a_secret_goes_only_where_the_configuration_says() -> None:
+    given = loaded({"auth": {"token": "mine"}, "port": 18999})
+    assert find_target(given).url == "ws://127.0.0.1:18999/"
+    assert find_target(given).secret == "mine"
+    assert find_target(given, "ws://elsewhere.test").secret == ""
+    remote = loaded({"mode": "remote", "remote": {"url": "wss://far.test", "password": "pw"}})
+    target = find_target(remote)
+    assert (target.url, target.secret, target.is_password) == ("wss://far.test", "pw", True)

@@ -1,0 +1,190 @@
+"""Reading and changing the configuration over the gateway."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.gateway.conftest import TOKEN, Ground, serve
+
+from clawkit.errors import EditError
+from clawkit.gateway.config_text import MARKER, changed_paths, hide, restore, restore_text
+
+SECRET = "sk-very-secret-value-123456"
+TEXT = f"""// my settings; key={SECRET}
+{{
+  gateway: {{ auth: {{ token: "{TOKEN}" }} }}, // keep
+  models: {{ providers: {{ lab: {{ baseUrl: "http://127.0.0.1:9/v1", apiKey: "{SECRET}" }} }} }},
+  tools: {{ deny: ["write"] }},
+}}
+"""
+
+
+@pytest.fixture
+def file() -> Path:
+    path = Path(os.environ["CLAWKIT_HOME"]) / "clawkit.json5"
+    path.write_text(TEXT, encoding="utf-8")
+    path.chmod(0o600)
+    return path
+
+
+@pytest.fixture
+async def ground(file: Path) -> AsyncIterator[Ground]:
+    async with serve(str(file)) as made:
+        yield made
+
+
+async def test_no_secret_leaves_the_gateway(ground: Ground, file: Path) -> None:
+    peer = await ground.join()
+    found = await peer.call("config.get", {})
+    assert found["path"] == str(file)
+    assert found["valid"] is True
+    assert found["config"]["gateway"]["auth"]["token"] == MARKER
+    assert "// keep" in found["raw"]
+    assert MARKER in found["raw"]
+    for secret in (SECRET, TOKEN):
+        assert secret not in json.dumps(found)
+
+
+async def test_a_text_that_is_sent_back_changes_nothing(ground: Ground, file: Path) -> None:
+    peer = await ground.join()
+    found = await peer.call("config.get", {})
+    params = {"raw": found["raw"], "baseHash": found["hash"]}
+    done = await peer.call("config.set", params)
+    assert done["ok"] is True
+    after = file.read_text(encoding="utf-8")
+    assert after.partition("\n")[2] == TEXT.partition("\n")[2]
+
+
+async def test_a_patch_keeps_comments_and_is_taken_up(ground: Ground, file: Path) -> None:
+    peer, other = await ground.join(), await ground.join()
+    found = await peer.call("config.get", {})
+    raw = '{tools: {deny: ["edit"], exec: {timeoutSec: 60}}}'
+    done = await peer.call("config.patch", {"raw": raw, "baseHash": found["hash"]})
+    assert set(done["changedPaths"]) == {"tools.deny", "tools.exec"}
+    assert done["sentinel"]["payload"]["stats"]["requiresRestart"] is False
+    assert done["hash"] != found["hash"]
+    assert "// keep" in file.read_text(encoding="utf-8")
+    event = await other.until(lambda each: each.get("event") == "config.changed")
+    assert event["payload"]["hash"] == done["hash"]
+    shown = await peer.call("tools.effective", {"sessionKey": "main"})
+    tools = {each["id"] for each in shown["groups"][0]["tools"]}
+    assert "write" in tools
+    assert "edit" not in tools
+    again = await peer.call("config.get", {})
+    assert again["hash"] == done["hash"] == again["appliedConfigHash"]
+
+
+async def test_settings_of_the_gateway_need_a_restart(ground: Ground) -> None:
+    peer = await ground.join()
+    found = await peer.call("config.get", {})
+    raw = "{gateway: {port: 18800}}"
+    done = await peer.call("config.patch", {"raw": raw, "baseHash": found["hash"]})
+    assert done["sentinel"]["payload"]["stats"]["requiresRestart"] is True
+    assert done["config"]["gateway"]["auth"]["token"] == MARKER
+
+
+@pytest.mark.parametrize("method", ["config.set", "config.apply", "config.patch"])
+@pytest.mark.parametrize(
+    ("raw", "hash_", "problem"),
+    [
+        ("{}", None, "config base hash required; re-run config.get and retry"),
+        ("{}", "stale", "config changed since last load; re-run config.get and retry"),
+        ("{bad", "right", "SyntaxError: JSON5: "),
+        ('{"nope": 1}', "right", "invalid config: nope: "),
+        ('{"__proto__": {"tools": {}}}', "right", "SyntaxError: JSON5: "),
+        ('{"tools": {"exec": {"security": "everything"}}}', "right", "invalid config: tools.exec"),
+        ('{"$include": "../../../etc/passwd"}', "right", ""),
+        (f'{{"gateway": {{"remote": {{"token": "{MARKER}"}}}}}}', "right", "gateway.remote.token"),
+    ],
+)
+async def test_what_cannot_be_written_changes_nothing(
+    ground: Ground, file: Path, method: str, raw: str, hash_: str | None, problem: str
+) -> None:
+    peer = await ground.join()
+    found = await peer.call("config.get", {})
+    given: dict[str, Any] = {"raw": raw}
+    if hash_ is not None:
+        given["baseHash"] = found["hash"] if hash_ == "right" else hash_
+    error = await peer.refused(method, given)
+    assert error["code"] == "INVALID_REQUEST"
+    assert error["message"].startswith(problem)
+    assert file.read_text(encoding="utf-8") == TEXT
+    if problem.startswith("invalid config"):
+        assert error["details"]["issues"][0]["message"]
+
+
+async def test_two_writers_do_not_overwrite_each_other(ground: Ground, file: Path) -> None:
+    peer, other = await ground.join(), await ground.join()
+    base = (await peer.call("config.get", {}))["hash"]
+    ids = [
+        (client, await client.send("config.patch", {"raw": raw, "baseHash": base}))
+        for client, raw in ((peer, "{tools: {deny: ['a']}}"), (other, "{tools: {deny: ['b']}}"))
+    ]
+    answers = [await client.answer(id_) for client, id_ in ids]
+    assert sorted(each["ok"] for each in answers) == [False, True]
+
+
+async def test_a_broken_file_is_reported_and_the_gateway_goes_on(
+    ground: Ground, file: Path
+) -> None:
+    file.write_text("{ tools: ", encoding="utf-8")
+    peer = await ground.join()
+    found = await peer.call("config.get", {})
+    assert found["valid"] is False
+    assert found["issues"]
+    assert found["raw"] is None
+    assert (await peer.call("health"))["ok"]
+
+
+async def test_settings_can_be_looked_up(ground: Ground) -> None:
+    peer = await ground.join()
+    found = await peer.call("config.schema.lookup", {"path": "gateway.auth"})
+    assert found["reloadKind"] == "restart"
+    assert {"mode", "token"} <= {each["key"] for each in found["children"]}
+    leaf = await peer.call("config.schema.lookup", {"path": "gateway.auth.mode"})
+    assert "token" in leaf["schema"]["enum"]
+    for path in ("nope.x", "gateway.nope", "", "a[", "gateway.auth.mode.x"):
+        error = await peer.refused("config.schema.lookup", {"path": path})
+        assert error["message"] == "config schema path not found"
+    schema = await peer.call("config.schema", {})
+    assert "Gateway" in schema["schema"]["$defs"]
+
+
+async def test_a_configuration_without_a_file_can_be_read_and_not_written() -> None:
+    async with serve({"tools": {"deny": ["write"]}}) as ground:
+        peer = await ground.join()
+        found = await peer.call("config.get", {})
+        assert found["config"]["tools"] == {"deny": ["write"]}
+        error = await peer.refused("config.patch", {"raw": "{}", "baseHash": found["hash"]})
+        assert error["code"] == "UNAVAILABLE"
+
+
+def test_markers_stand_for_the_secret_at_their_place() -> None:
+    old = {"list": [{"id": "a", "key": "1"}, {"id": "b", "key": "2"}], "plain": ["x", "y"]}
+    new = {"list": [{"id": "b", "key": MARKER}, {"id": "a", "key": MARKER}], "plain": [MARKER]}
+    restored = restore(new, old)
+    assert restored == {
+        "list": [{"id": "b", "key": "2"}, {"id": "a", "key": "1"}],
+        "plain": ["x"],
+    }
+    for wrong in ({"list": [{"id": "c", "key": MARKER}]}, {"other": MARKER}, {"list": MARKER}):
+        with pytest.raises(EditError, match="no stored value"):
+            restore(wrong, old)
+
+
+def test_hiding_and_restoring_keeps_the_rest_of_a_text() -> None:
+    hidden = hide(TEXT)
+    assert SECRET not in hidden
+    assert restore_text(hidden, TEXT).partition("\n")[2] == TEXT.partition("\n")[2]
+    assert hide("") == ""
+    assert hide("// only words\n") == "// only words\n"
+
+
+def test_changed_settings_are_named() -> None:
+    old, new = {"a": {"b": 1, "c": 2}, "d": [1]}, {"a": {"b": 1, "c": 3}, "e": True}
+    assert list(changed_paths(old, new)) == ["a.c", "d", "e"]

@@ -1,0 +1,78 @@
+"""Limits on logins, calls and connections, with a clock of the test's own."""
+
+from __future__ import annotations
+
+from clawkit.gateway.limits import CallLimiter, LoginLimiter, Waiting
+
+FAR, NEAR = "203.0.113.5", "127.0.0.1"
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 1_000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def test_an_address_is_locked_out_and_let_in_again() -> None:
+    clock = Clock()
+    limiter = LoginLimiter(3, 60, 300, clock=clock)
+    for _ in range(2):
+        assert limiter.fail(FAR) == 0
+    assert limiter.locked_s(FAR) == 0
+    limiter.fail(FAR)
+    assert limiter.locked_s(FAR) == 300
+    assert limiter.locked_s("203.0.113.6") == 0
+    clock.now += 300
+    assert limiter.locked_s(FAR) == 0
+
+
+def test_old_failures_are_forgotten() -> None:
+    clock = Clock()
+    limiter = LoginLimiter(3, 60, 300, clock=clock)
+    for _ in range(10):
+        limiter.fail(FAR)
+        clock.now += 31
+    assert limiter.locked_s(FAR) == 0
+    limiter.fail(FAR)
+    limiter.succeed(FAR)
+    limiter.fail(FAR)
+    assert limiter.locked_s(FAR) == 0
+
+
+def test_this_machine_waits_longer_each_time() -> None:
+    limiter = LoginLimiter(10, 60, 300, clock=Clock())
+    delays = [limiter.fail(NEAR) for _ in range(12)]
+    assert delays[:5] == [0.25, 0.5, 1, 2, 4]
+    assert set(delays[5:]) == {5}
+    assert limiter.locked_s(NEAR) == 0
+    strict = LoginLimiter(1, 60, 300, exempt_loopback=False, clock=Clock())
+    strict.fail(NEAR)
+    assert strict.locked_s(NEAR) > 0
+
+
+def test_many_addresses_do_not_fill_the_memory() -> None:
+    limiter = LoginLimiter(1, 60, 300, clock=Clock())
+    for number in range(10_100):
+        limiter.fail(f"2001:db8::{number:x}")
+    assert len(limiter._failures) <= 10_000
+    assert len(limiter._locked) <= 10_000
+
+
+def test_calls_are_counted_for_each_client_and_method() -> None:
+    clock = Clock()
+    limiter = CallLimiter(2, 60, clock)
+    assert [limiter.take("a", "m") for _ in range(2)] == [0, 0]
+    assert limiter.take("a", "m") == 60
+    assert limiter.take("a", "n") == limiter.take("b", "m") == 0
+    clock.now += 60
+    assert limiter.take("a", "m") == 0
+
+
+def test_connections_without_login_are_counted_by_address() -> None:
+    waiting = Waiting(2)
+    assert [waiting.enter("a") for _ in range(3)] == [True, True, False]
+    assert waiting.enter("b")
+    waiting.leave("a")
+    assert waiting.enter("a")
