@@ -8,6 +8,9 @@ their names. A comment above a block says what is special about it:
     <!-- fails: words -->     the configuration is refused, and these words say why
     <!-- file: name -->       the block is written to that file for the shell
     <!-- prints: -->          the text is what the Python block before it prints
+
+A page whose examples change anything begins them with `SCRATCH`, so that whoever types it keeps
+their own files and settings.
 """
 
 from __future__ import annotations
@@ -43,6 +46,7 @@ from clawkit.errors import ConfigError
 
 LANGUAGES = {"python", "console", "sh", "json5", "json", "text"}
 END = "\x1e"
+SCRATCH = 'cd "$(mktemp -d)" && export CLAWKIT_HOME="$(mktemp -d)" CLAWKIT_CONFIG='
 
 _NOTE = re.compile(r"<!-- ([a-z ]+):(.*) -->\n")
 _FENCE = re.compile(rf"^((?:{_NOTE.pattern})*)```(\w*)\n((?:(?!```).*\n)*)```$", re.M)
@@ -181,6 +185,9 @@ def test_python_examples_run(page: Path, tmp_path: Path, monkeypatch: pytest.Mon
                 printed = run_python(each, page, names, runner)
             if "prints" in each.notes:
                 assert_output(each.text, printed, f"{name(page)}:{each.line}")
+    if any(os.listdir(each) for each in (tmp_path, os.environ["CLAWKIT_HOME"])):
+        before, _, _ = page.read_text(encoding="utf-8").partition("```python")
+        assert SCRATCH in before, "the examples change files or settings of whoever types them"
 
 
 def run_python(fence: Fence, page: Path, names: dict[str, Any], runner: asyncio.Runner) -> str:
@@ -220,7 +227,11 @@ def test_shell_examples_print_what_is_shown(
     script.write_text("".join(map(spell, typed)), encoding="utf-8")
     work, home = tmp_path / "work", tmp_path / "home"
     work.mkdir()
+    home.mkdir()
+    config = home / "mine.json5"
+    config.write_text("{}\n", encoding="utf-8")
     own = {"HOME": home, "TMPDIR": tmp_path, "CLAWKIT_HOME": home / ".clawkit"}
+    own["CLAWKIT_CONFIG"] = config
     env = plain | {key: str(value) for key, value in own.items()}
     if name(page) != "README.md":  # what is read first is typed just as it is
         env["PATH"] = f"{bin_}:{env['PATH']}"
@@ -236,6 +247,9 @@ def test_shell_examples_print_what_is_shown(
             assert after.startswith("0"), f"{where}\n{shown}"
         else:
             assert_output(step.expected, shown, where)
+    left = {path for place in (work, home) for path in place.rglob("*")}
+    assert left == {config}, f"the examples leave files of their own: begin with `{SCRATCH}`"
+    assert config.read_text(encoding="utf-8") == "{}\n"
 
 
 class Step(NamedTuple):
