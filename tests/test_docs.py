@@ -33,6 +33,7 @@ import click
 import pytest
 from scripts.gendocs import ROOT, pages, renewed, slug
 from tests.forked import ready_clawkit
+from tests.test_layers import LAYER
 
 import clawkit
 import clawkit.testing
@@ -75,6 +76,10 @@ def fences(page: Path) -> list[Fence]:
         )
         for found in _FENCE.finditer(text)
     ]
+
+
+def read(page: str) -> str:
+    return (ROOT / page).read_text(encoding="utf-8")
 
 
 def prose(page: Path) -> str:
@@ -121,11 +126,32 @@ def test_every_link_leads_somewhere(page: Path) -> None:
 
 
 def test_every_module_that_architecture_names_is_there() -> None:
-    text = (ROOT / "docs/architecture.md").read_text(encoding="utf-8")
+    text = read("docs/architecture.md")
     named = set(re.findall(r"`((?:\w+/)+(?:\w+\.py)?)`", text))
     assert len(named) > 50
     lost = {path for path in named if not any((ROOT / up / path).exists() for up in ("", PACKAGE))}
     assert lost == set()
+
+
+def test_every_class_that_architecture_names_is_there() -> None:
+    text = re.sub(r"^```.*?^```$", "", read("docs/architecture.md"), flags=re.M | re.S)
+    named = set(re.findall(r"`((?:[a-z_]+\.)*[A-Z]\w*[a-z]\w*)[`.]", text))
+    assert len(named) > 30
+    classes = {
+        f"{path.relative_to(ROOT / PACKAGE).with_suffix('')}.{each}".replace("/", ".")
+        for path in (ROOT / PACKAGE).rglob("*.py")
+        for each in re.findall(r"^class (\w+)", path.read_text(encoding="utf-8"), re.M)
+    }
+    lost = {each for each in named if not any(f".{full}".endswith(f".{each}") for full in classes)}
+    assert lost == set()
+
+
+def test_architecture_has_every_package_in_its_layer() -> None:
+    rows = re.findall(r"^\| (\d) \| ([^|]+) \|", read("docs/architecture.md"), re.M)
+    named = {each: int(layer) for layer, names in rows for each in re.findall(r"\w+", names)}
+    found = {path.stem for path in (ROOT / PACKAGE).iterdir()} - {"README", "py", "__init__"}
+    found -= {"__main__", "__pycache__"}
+    assert named == {each: LAYER[each] for each in found}
 
 
 def test_every_package_lists_its_modules_in_a_readme() -> None:
