@@ -48,7 +48,7 @@ BUDGETS = {
     # their events and deadlines, and what they are handed: files, and worktrees that hostile
     # contents cannot make run anything; one lane of turns for all who speak, and messages between
     # sessions with the sender's rights.
-    "top level": 3_390,
+    "top level": 3_400,
     # Sub-agents in both chats: their progress, their results, /subagents and /stop.
     "ui": 2_480,
 }
