@@ -8,6 +8,9 @@ their names. A comment above a block says what is special about it:
     <!-- fails: words -->     the configuration is refused, and these words say why
     <!-- file: name -->       the block is written to that file for the shell
     <!-- prints: -->          the text is what the Python block before it prints
+
+A page whose examples change anything begins them with `SCRATCH`, so that whoever types it keeps
+their own files and settings.
 """
 
 from __future__ import annotations
@@ -30,6 +33,7 @@ import click
 import pytest
 from scripts.gendocs import ROOT, pages, renewed, slug
 from tests.forked import ready_clawkit
+from tests.test_layers import LAYER
 
 import clawkit
 import clawkit.testing
@@ -43,6 +47,7 @@ from clawkit.errors import ConfigError
 
 LANGUAGES = {"python", "console", "sh", "json5", "json", "text"}
 END = "\x1e"
+SCRATCH = 'cd "$(mktemp -d)" && export CLAWKIT_HOME="$(mktemp -d)" CLAWKIT_CONFIG='
 
 _NOTE = re.compile(r"<!-- ([a-z ]+):(.*) -->\n")
 _FENCE = re.compile(rf"^((?:{_NOTE.pattern})*)```(\w*)\n((?:(?!```).*\n)*)```$", re.M)
@@ -71,6 +76,10 @@ def fences(page: Path) -> list[Fence]:
         )
         for found in _FENCE.finditer(text)
     ]
+
+
+def read(page: str) -> str:
+    return (ROOT / page).read_text(encoding="utf-8")
 
 
 def prose(page: Path) -> str:
@@ -117,22 +126,44 @@ def test_every_link_leads_somewhere(page: Path) -> None:
 
 
 def test_every_module_that_architecture_names_is_there() -> None:
-    text = (ROOT / "docs/architecture.md").read_text(encoding="utf-8")
+    text = read("docs/architecture.md")
     named = set(re.findall(r"`((?:\w+/)+(?:\w+\.py)?)`", text))
     assert len(named) > 50
     lost = {path for path in named if not any((ROOT / up / path).exists() for up in ("", PACKAGE))}
     assert lost == set()
 
 
+def test_every_class_that_architecture_names_is_there() -> None:
+    text = re.sub(r"^```.*?^```$", "", read("docs/architecture.md"), flags=re.M | re.S)
+    named = set(re.findall(r"`((?:[a-z_]+\.)*[A-Z]\w*[a-z]\w*)[`.]", text))
+    assert len(named) > 30
+    classes = {
+        f"{path.relative_to(ROOT / PACKAGE).with_suffix('')}.{each}".replace("/", ".")
+        for path in (ROOT / PACKAGE).rglob("*.py")
+        for each in re.findall(r"^class (\w+)", path.read_text(encoding="utf-8"), re.M)
+    }
+    lost = {each for each in named if not any(f".{full}".endswith(f".{each}") for full in classes)}
+    assert lost == set()
+
+
+def test_architecture_has_every_package_in_its_layer() -> None:
+    rows = re.findall(r"^\| (\d) \| ([^|]+) \|", read("docs/architecture.md"), re.M)
+    named = {each: int(layer) for layer, names in rows for each in re.findall(r"\w+", names)}
+    found = {path.stem for path in (ROOT / PACKAGE).iterdir()} - {"README", "py", "__init__"}
+    found -= {"__main__", "__pycache__"}
+    assert named == {each: LAYER[each] for each in found}
+
+
 def test_every_package_lists_its_modules_in_a_readme() -> None:
     lost = []
-    for folder in sorted(path for path in (ROOT / PACKAGE).iterdir() if list(path.glob("*.py"))):
+    packages = {path.parent for path in (ROOT / PACKAGE).glob("*/*.py")}
+    for folder in sorted({ROOT / PACKAGE, *packages}):
         text = (folder / "README.md").read_text(encoding="utf-8")
-        modules = {path.stem for path in folder.glob("*.py")} - {"__init__"}
-        lost += [
-            f"{folder.name}/{each}.py" for each in modules if not re.search(rf"\b{each}\b", text)
-        ]
-    assert lost == []
+        named = {path.stem for path in folder.glob("*.py")} - {"__init__"}
+        named |= {path.name for path in packages if path.parent == folder}
+        lost += [f"{folder.name}/{each}" for each in named if not re.search(rf"\b{each}\b", text)]
+        lost += [f"{folder.name}: {each}" for each in re.findall(r"`\w+\.py`[.;]", text)]
+    assert lost == [], "not in the README, or there without a word about it"
 
 
 def test_every_page_can_be_reached_from_the_readme() -> None:
@@ -181,6 +212,9 @@ def test_python_examples_run(page: Path, tmp_path: Path, monkeypatch: pytest.Mon
                 printed = run_python(each, page, names, runner)
             if "prints" in each.notes:
                 assert_output(each.text, printed, f"{name(page)}:{each.line}")
+    if any(os.listdir(each) for each in (tmp_path, os.environ["CLAWKIT_HOME"])):
+        before, _, _ = page.read_text(encoding="utf-8").partition("```python")
+        assert SCRATCH in before, "the examples change files or settings of whoever types them"
 
 
 def run_python(fence: Fence, page: Path, names: dict[str, Any], runner: asyncio.Runner) -> str:
@@ -220,7 +254,11 @@ def test_shell_examples_print_what_is_shown(
     script.write_text("".join(map(spell, typed)), encoding="utf-8")
     work, home = tmp_path / "work", tmp_path / "home"
     work.mkdir()
+    home.mkdir()
+    config = home / "mine.json5"
+    config.write_text("{}\n", encoding="utf-8")
     own = {"HOME": home, "TMPDIR": tmp_path, "CLAWKIT_HOME": home / ".clawkit"}
+    own["CLAWKIT_CONFIG"] = config
     env = plain | {key: str(value) for key, value in own.items()}
     if name(page) != "README.md":  # what is read first is typed just as it is
         env["PATH"] = f"{bin_}:{env['PATH']}"
@@ -236,6 +274,9 @@ def test_shell_examples_print_what_is_shown(
             assert after.startswith("0"), f"{where}\n{shown}"
         else:
             assert_output(step.expected, shown, where)
+    left = {path for place in (work, home) for path in place.rglob("*")}
+    assert left == {config}, f"the examples leave files of their own: begin with `{SCRATCH}`"
+    assert config.read_text(encoding="utf-8") == "{}\n"
 
 
 class Step(NamedTuple):

@@ -281,7 +281,7 @@ def logs(id_: str, lines: int | None, follow: bool, raw: bool, screen: bool) -> 
     """Show the output of a command, standard output and errors interleaved.
 
     ID is the sessionId, the longer key that `clawkit ps --json` shows, or a prefix of either.
-    Colours and other terminal sequences are left out unless --raw is given.
+    Colors and other terminal sequences are left out unless --raw is given.
 
     \b
     clawkit logs calm-otter -f

@@ -21,7 +21,7 @@ class Messages(Section):
 
     response_prefix: str | None = None  #: Text in front of every reply.
     ack_reaction: str | None = None  #: Reaction that shows a message was seen.
-    group_chat: GroupChat = GroupChat()  #: Behaviour in groups.
+    group_chat: GroupChat = GroupChat()  #: Behavior in groups.
     queue: Queue = Queue()  #: Messages that arrive while the agent works.
     tts: "Override[Tts] | None" = None  #: Changes to `tts`, in the older place.
 

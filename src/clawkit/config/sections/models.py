@@ -109,7 +109,8 @@ class Models(Section):
 
 class AuthProfile(Section):
     provider: Name  #: Provider it is for.
-    mode: Literal["api-key", "api_key", "token", "oauth", "aws-sdk"] | None = None  #: Credential.
+    mode: Literal["api-key", "api_key", "token", "oauth", "aws-sdk"] | None = None
+    """Kind of credential."""
     email: str | None = None  #: Account it belongs to.
     display_name: str | None = None  #: Display name.
 

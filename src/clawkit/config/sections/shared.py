@@ -50,7 +50,7 @@ class SsrfPolicy(Section):
 class ScopeMatch(Section):
     channel: str | None = None  #: Channel id, for example `telegram`.
     chat_type: Literal["direct", "dm", "group", "channel", "thread"] | None = None  #: Kind of chat.
-    key_prefix: str | None = None  #: Start of the normalised session key.
+    key_prefix: str | None = None  #: Start of the normalized session key.
     raw_key_prefix: str | None = None  #: Start of the full session key.
 
 
@@ -95,7 +95,7 @@ class RequestProxy(Section):
 
     mode: Literal["env-proxy", "explicit-proxy"]  #: From HTTP_PROXY and HTTPS_PROXY, or `url`.
     url: str | None = None  #: Address of the proxy for mode `explicit-proxy`.
-    tls: TlsSettings | None = None  #: TLS settings towards the proxy.
+    tls: TlsSettings | None = None  #: TLS settings for the proxy itself.
 
 
 class RequestSettings(Section):

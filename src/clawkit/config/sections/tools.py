@@ -22,7 +22,7 @@ class ToolPolicy(Section):
     EXCLUSIVE = {"alsoAllow": "allow"}
 
     allow: list[str] | None = None
-    """Only these tools are kept; empty is all. So is unset, except for sandbox and sub-agent."""
+    """Keep only these tools; empty keeps all. So does unset, except for sandbox and sub-agents."""
     also_allow: list[str] | None = None  #: Tools to add to profile or defaults; not with `allow`.
     deny: list[str] | None = None  #: Tools to remove; wins over every allow.
 
@@ -131,8 +131,8 @@ class Exec(Section):
     safe_bin_trusted_dirs: list[str] = []  #: Directories of safe programs besides /bin, /usr/bin.
     safe_bin_profiles: dict[str, SafeBinProfile] = {}  #: Harmless arguments of other programs.
     strict_inline_eval: bool = False  #: Always ask for inline code, such as `python -c`.
-    unconfined: Literal["ask", "allow"] = "ask"  #: Allowed commands that cannot be confined.
-    redirects: Literal["ask", "workspace"] = "ask"  #: Files written with `>`.
+    unconfined: Literal["ask", "allow"] = "ask"  #: Listed programs that cannot be confined.
+    redirects: Literal["ask", "workspace"] = "ask"  #: Writing files with `>`.
     grant_expiry_days: Annotated[int, Meta(ge=1, le=3650)] | None = None
     """Days until a lasting approval of a scheduled job ends; unset means never."""
     reviewer: Reviewer = Reviewer()  #: The reviewing model of mode `auto`.
@@ -174,7 +174,8 @@ class ApprovalSettings(Section):
 
 class Elevated(Section):
     enabled: bool = True  #: Offer elevated mode at all.
-    allow_from: dict[str, People] | None = None  #: Senders by channel, `*` any; an agent narrows.
+    allow_from: dict[str, People] | None = None
+    """Senders by channel, `*` for any; an agent can only narrow it."""
 
 
 class Detectors(Section):
@@ -194,7 +195,7 @@ class LoopDetection(Section):
     """Guard against calls that repeat without progress."""
 
     enabled: bool | None = None  #: On or off; unset only ends loops after a compaction.
-    history_size: Positive = 30  #: Calls to look back on.
+    history_size: Positive = 30  #: Past calls to check.
     warning_threshold: Positive = 10  #: Repeats after which the model is warned.
     critical_threshold: Positive = 20  #: Repeats after which the call is blocked.
     global_circuit_breaker_threshold: Positive = 30  #: Repeats after which every call is blocked.

@@ -79,7 +79,7 @@ class BrowserProfile(Section):
     headless: bool | None = None  #: Run without a window.
     mcp_command: str | None = None  #: Program that attaches to an existing session.
     mcp_args: list[str] = []  #: Arguments of that program.
-    color: str | None = None  #: Colour of the window, as #rrggbb.
+    color: str | None = None  #: Color of the window, as #rrggbb.
 
 
 class SnapshotDefaults(Section):
@@ -104,7 +104,7 @@ class Browser(Section):
     ssrf_policy: SsrfPolicy = SsrfPolicy()  #: Which pages may be opened.
     snapshot_defaults: SnapshotDefaults = SnapshotDefaults()  #: How pages are described by default.
     tab_cleanup: Switch = Switch()  #: Closing unused tabs.
-    color: str | None = None  #: Colour of the window, as #rrggbb.
+    color: str | None = None  #: Color of the window, as #rrggbb.
 
     @classmethod
     def conflicts(cls, raw: dict[str, Any]) -> Iterable[Conflict]:
