@@ -96,7 +96,7 @@ def _row(
     row: dict[str, Any] = {
         "sessionId": record.id,
         "key": record.key,
-        "pid": record.pid,
+        **({"pid": record.pid} if record.pid else {}),
         "owner": record.owner,
         "command": record.text,
         "cwd": record.cwd,
@@ -133,7 +133,7 @@ def _cells(seen: _Seen, ids: Sequence[str]) -> tuple[str, ...]:
         status = "exited, code unknown" if is_lost else how.signal or f"exit {how.code}"
     return (
         record.id if ids.count(record.id) == 1 else record.key,
-        str(record.pid),
+        str(record.pid or ""),
         time_,
         truncate(_plain(record.owner), _MAX_OWNER),
         f"{status}, {len(seen.left)} left running" if seen.left else status,
