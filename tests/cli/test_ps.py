@@ -146,7 +146,7 @@ def test_ps_all_shows_how_detached_commands_ended(
     clawkit: Clawkit, folder: Path, said: str, status: str, time_: str, facts: dict[str, Any]
 ) -> None:
     finish(folder, KEY, said)
-    assert "No command is running." in clawkit("ps").out
+    assert "No command is running on this machine." in clawkit("ps").out
     row = clawkit("ps", "--all").out.splitlines()[1]
     assert status in row
     assert f" {time_} " in row

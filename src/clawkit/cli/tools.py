@@ -236,8 +236,9 @@ def _in_force(name: str, assembly: Assembly) -> Any:
 def call(name: str, params: str, text: bool, **options: Any) -> None:
     """Call a tool and print its result as JSON: {"content": […], "details": {…}}.
 
-    JSON is an object with the parameters; `-` reads it from standard input. The exit code is 0 for
-    success, 1 if the tool failed, 3 if policy or a person refused.
+    JSON is an object with the parameters; `-` reads it from standard input. A command runs to its
+    end, unless the call has background or yieldMs. The exit code is 0 for success, 1 if the tool
+    failed, 3 if policy or a person refused.
 
     \b
     clawkit tools call read '{"path": "README.md", "limit": 5}' --text
