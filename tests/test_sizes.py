@@ -18,8 +18,8 @@ BUDGETS = {
     "agent": 1_440,
     "approvals": 7_140,
     # The tree and the search of sessions, messages to them, and the commands for agents; whom
-    # bindings choose.
-    "cli": 6_060,
+    # bindings choose; what is stopped at the end of a turn.
+    "cli": 6_070,
     "code": 650,
     "config": 3_910,
     "core": 1_640,
@@ -33,7 +33,8 @@ BUDGETS = {
     "net": 1_640,
     # Which agent answers, by bindings.
     "policy": 770,
-    "process": 4_400,
+    # Commands in a sandbox have records, too: their processes as seen from outside.
+    "process": 4_450,
     "redact": 475,
     # Files for a sub-agent are mounted read-only.
     "sandbox": 3_420,

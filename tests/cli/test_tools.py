@@ -406,3 +406,25 @@ def test_a_workspace_that_is_not_there_is_wrong_configuration(cli: Cli) -> None:
     done = cli("tools", "call", "ls", "--workspace", "/surely/not/there")
     assert done.returncode == 2
     assert "is not a directory" in done.stderr
+
+
+def test_a_command_is_waited_for_unless_the_call_says_otherwise(
+    cli: Cli, config: Callable[[str], str]
+) -> None:
+    """After the call, no one could come back to it."""
+    file = config(
+        '{tools: {exec: {mode: "full", backgroundMs: 10}}, '
+        'agents: {defaults: {sandbox: {mode: "off"}}}}'
+    )
+    command = {"command": "sleep 0.5; echo done"}
+    args = ("--config", file)
+    done = cli("tools", "call", "exec", json.dumps(command), "--text", *args)
+    assert (done.stdout, done.stderr) == ("done\n", "")
+    line = json.dumps({"tool": "exec", "params": command})
+    done = cli("tools", "run", "-", *args, stdin=f"{line}\n")
+    assert (json.loads(done.stdout)["details"]["aggregated"], done.stderr) == ("done", "")
+    for more in ({"yieldMs": 10}, {"background": True}):
+        done = cli("tools", "call", "exec", json.dumps({**command, **more}), *args)
+        details = json.loads(done.stdout)["details"]
+        assert details["status"] == "running"
+        assert done.stderr.startswith(f"clawkit: stopping {details['sessionId']} (")

@@ -168,6 +168,7 @@ async def _one_turn(
             finally:
                 # The last event is the end of the turn, even if more is stopped after it.
                 opened.on_subagent_event = no_listener
+                cli.tell_ending(opened.kit.run)
 
 
 def _read_message(text: str | None) -> str:
@@ -237,6 +238,4 @@ class _Doors:
         return open_agent({**self._options, **changes}, tell, approver)
 
     def ending(self, agent: Agent) -> None:
-        from clawkit.cli.tools import tell_ending
-
-        tell_ending(agent.kit.run)
+        cli.tell_ending(agent.kit.run)

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     import asyncio
 
     from clawkit.config.load import Loaded
+    from clawkit.core.call import Run
     from clawkit.core.context import Scope
     from clawkit.policy.selectors import Origin
 
@@ -305,6 +306,23 @@ def refuse_commands(what: str = "change what clawkit allows") -> None:
             "terminal",
             reason="approval",
         )
+
+
+def tell_ending(run: Run) -> None:
+    """Print which background commands are about to be stopped, because clawkit exits."""
+    from clawkit.process.protocols import Commands
+    from clawkit.services import Services
+    from clawkit.tools._commands import owner_of
+
+    if isinstance(run.services, Services) and run.services.is_made(Commands):
+        mine = run.services[Commands].all(owner_of(run.scope))
+        running = [each for each in mine if each.exit is None or each.left]
+        names = [each.id for each in running if not each.launch.detach]
+        if names:
+            click.echo(
+                f"clawkit: stopping {', '.join(names)} (commands started with detach keep running)",
+                err=True,
+            )
 
 
 def columns() -> int | None:
