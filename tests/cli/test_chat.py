@@ -104,6 +104,19 @@ async def test_without_a_command_the_chat_opens(workspace: Path) -> None:
         screen.close()
 
 
+async def test_warnings_at_the_start_are_shown_above_the_line(
+    chat: Open, tmp_path: Path, workspace: Path
+) -> None:
+    file = tmp_path / "typo.json5"
+    file.write_text('{tools: {deny: ["group:runtme"]}}', encoding="utf-8")
+    screen = chat("--config", str(file), HOME=str(workspace), size=(60, 40))
+    await screen.until(READY)
+    assert "warning: tools.deny" in screen.text
+    # In one piece, without words that the edge of the screen cuts.
+    assert "warning: the workspace is your home" in screen.text
+    assert "or add --workspace DIR" in " ".join(screen.text.split())
+
+
 async def test_the_sandbox_is_named_above_and_below(chat: Open) -> None:
     screen = chat()
     await screen.until("sandbox: ", 2)

@@ -45,6 +45,7 @@ from prompt_toolkit.styles import Style
 from prompt_toolkit.widgets import SearchToolbar
 
 from clawkit.core.tasks import in_thread
+from clawkit.terminal_text import wrap
 from clawkit.ui.line_input import InputHistory, LineCompleter, history_file
 from clawkit.ui.paint import RENDER_ERRORS, Paint
 from clawkit.ui.questions import AskedQuestion, Questions, by_key
@@ -144,9 +145,13 @@ class _Above(io.TextIOBase):
         self._part = ""
 
     def write(self, text: str) -> int:
+        if not isinstance(text, str):
+            # click tries bytes, and takes a stream that accepts them for a binary one.
+            raise TypeError(f"a string is needed, not {type(text).__name__}")
         *lines, self._part = f"{self._part}{text}".split("\n")
         for line in lines:
-            self._prompt.print(self._prompt.paint(line, "dim") + "\n")
+            for row in wrap(line, self._prompt.columns):
+                self._prompt.print(self._prompt.paint(row, "dim") + "\n")
         return len(text)
 
     def isatty(self) -> bool:
