@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import sys
 from collections.abc import Callable
 from typing import Any
@@ -64,7 +65,7 @@ def _report_unset(path: str, found: settings.FoundSetting, as_json: bool) -> Non
         return
     default, about = settings.explain(found.path)
     default = {} if isinstance(default, Section) else msgspec.to_builtins(default)
-    unset = f" and has no default. {about}".rstrip()
+    unset = f". {about or 'It has no default.'}"
     applies = unset if default is None else f"; the default is {json.dumps(default)}"
     if as_json:
         cli.print_json({"path": format_path(found.path), "set": False, "default": default})
@@ -145,11 +146,13 @@ def schema() -> None:
     cli.print_json(settings.json_schema())
 
 
-@click.command()
+@click.command(context_settings={"allow_extra_args": True})
 @cli.json_option
 @cli.config_option
 def validate(as_json: bool, config_file: str | None) -> None:
     """Check the configuration. Prints all errors; exit code 2 if there are any."""
+    if words := click.get_current_context().args:
+        raise click.UsageError(f"to check another file: --config {shlex.quote(words[0])}")
     file = _file(config_file)
     issues: list[Issue] = []
     warnings: list[Issue] = []

@@ -23,7 +23,7 @@ from clawkit.config.load import Loaded, load
 from clawkit.config.modelref import OPERATOR, ModelRef, normalize_provider
 from clawkit.config.schema import Path, spelled, value_at
 from clawkit.config.sections.models import Cost
-from clawkit.errors import ConfigError, ToolInputError
+from clawkit.errors import ConfigError
 from clawkit.models.catalog import Catalog, ListedModel
 from clawkit.models.credentials import Credential
 from clawkit.models.discover import find_local, found_model
@@ -61,8 +61,8 @@ def list_models(
         wanted = normalize_provider(provider) if provider else ""
         known = [*catalog.services, OPERATOR.provider]
         if wanted and wanted not in known:
-            hint = cli.suggest(wanted, known)
-            raise ToolInputError(f"unknown provider {one_line(wanted, 60)!r}{hint}")
+            hint = cli.suggest(wanted, known) or f". Providers: {', '.join(known)}"
+            raise click.UsageError(f"unknown provider {one_line(wanted, 60)!r}{hint}")
         _, choices = models_in_use(catalog)
         rows = make_rows(catalog, choices)
     rows = [row for row in rows if not wanted or row["provider"] == wanted]
@@ -149,7 +149,8 @@ def set_model(
     path = _model_setting(loaded, agent)
     with listening():
         selection = ModelSelection(loaded, agent or loaded.config.agents.default_id())
-        refs = [selection.find(each) for each in (name, *fallbacks)]
+        with cli.wrong_usage():
+            refs = [selection.find(each) for each in (name, *fallbacks)]
         remarks = _model_warnings(selection.catalog, refs)
     agents = loaded.config.agents
     own = agents.default_id()
@@ -196,7 +197,7 @@ def _model_setting(loaded: Loaded, agent: str | None) -> Path:
     path = agent_path(agents, agent)
     if path is None:
         hint = cli.suggest(agent, agents.by_id()) or "."
-        raise ToolInputError(
+        raise click.UsageError(
             f"unknown agent {one_line(agent, 60)!r}{hint} Without --agent, this sets the model of "
             "all agents"
         )

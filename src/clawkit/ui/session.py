@@ -200,7 +200,7 @@ class ChatSession(ABC):
         if self.is_operator:
             yield PaintedRow(
                 "This is the built-in operator, not a language model. To use a real one, type "
-                "`clawkit onboard`, or set a key such as ANTHROPIC_API_KEY or OPENAI_API_KEY.",
+                "`clawkit onboard` in a shell, or set a key such as ANTHROPIC_API_KEY.",
                 "warning",
             )
 
