@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from clawkit.cli import options as cli
-from clawkit.errors import ClawkitError
+from clawkit.errors import ClawkitError, ToolError
 from clawkit.text import one_line
 
 if TYPE_CHECKING:
@@ -104,16 +104,22 @@ def open_agent(options: dict[str, Any], tell: Any, approver: Any = None) -> Agen
         raise click.UsageError("--continue and --session cannot be combined")
     session = _choose_session(options)
     same = ("workspace", "agent", "model", "thinking", "max_turns", "max_cost")
-    with cli.wrong_usage():
-        opened = Agent.open(
-            options["config_file"],
-            **{name: options[name] for name in (*same, "sandboxed", "depth")},
-            session=session,
-            keep=not options["no_session"],
-            **asdict(cli.origin_of(options)),
-            approver=approver,
-            tell=tell,
-        )
+    try:
+        with cli.wrong_usage():
+            opened = Agent.open(
+                options["config_file"],
+                **{name: options[name] for name in (*same, "sandboxed", "depth")},
+                session=session,
+                keep=not options["no_session"],
+                **asdict(cli.origin_of(options)),
+                approver=approver,
+                tell=tell,
+            )
+    except ToolError as error:
+        if isinstance(error.__cause__, OSError):  # of the store of sessions
+            how = "`clawkit doctor` says how to fix it; with --no-session nothing is saved"
+            raise ToolError(f"{error}. {how}") from error
+        raise
     cli.warn(filter(None, (*opened.warnings, cli.workspace_warning(opened.kit.workspace))))
     return opened
 

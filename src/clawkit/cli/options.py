@@ -32,14 +32,15 @@ config_option = click.option(
     help="Configuration file. Default: CLAWKIT_CONFIG, else clawkit.json5 in ~/.clawkit.",
 )
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+workspace_option = click.option(
+    "--workspace", metavar="DIR", help="Workspace. Default: as configured, else this directory."
+)
 _MODEL = click.option(
     "--model", metavar="PROVIDER/ID", help="Model whose settings apply. Default: the agent's."
 )
 _SCOPE = (
     config_option,
-    click.option(
-        "--workspace", metavar="DIR", help="Workspace. Default: as configured, else this directory."
-    ),
+    workspace_option,
     click.option("--agent", help="Agent to use. Default: by bindings, else the default one."),
     _MODEL,
     click.option("--channel", default="", help="Channel the message came through."),

@@ -455,7 +455,7 @@ async def _status(chat: ChatSession, _rest: str) -> None:
         "thinking": conversation.thinking,
         "fast": _how_fast(chat),
         "commands": f"host={chat.exec.host} security={security} ask={ask}",
-        "place": chat.describe_commands(),
+        "place": chat.describe_commands(why=True),
         "tools": f"{len(agent.kit.tools)} in force",
         "waiting": f"{queued} messages" if (queued := chat.agent.turns.queued) else "nothing",
     }
