@@ -74,7 +74,8 @@ def _repeat(messages: Sequence[Any]) -> list[Text | ToolCall]:
         head = f"{result.tool} failed: " if result.is_error else ""
         error = result.details.get("error")
         if head and isinstance(error, str) and texts and texts[0].startswith("{"):
-            texts[0] = error  # only the message, without the JSON that is meant for models
+            # Only the message, without the JSON that is meant for models.
+            texts[0] = error.removeprefix(f"{result.tool}: ")
         # The end of a command's output matters most.
         shorten = cut_start if result.tool == "exec" else cut
         shown.append(head + (shorten("\n".join(texts).rstrip(), _MAX_SHOWN) or "(no output)"))
