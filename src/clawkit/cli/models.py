@@ -151,7 +151,7 @@ def set_model(
         selection = ModelSelection(loaded, agent or loaded.config.agents.default_id())
         with cli.wrong_usage():
             refs = [selection.find(each) for each in (name, *fallbacks)]
-        remarks = _model_warnings(selection.catalog, refs)
+        remarks = model_warnings(selection.catalog, refs)
     agents = loaded.config.agents
     own = agents.default_id()
     if agent is None and agents.get(own).model is not None:
@@ -204,7 +204,7 @@ def _model_setting(loaded: Loaded, agent: str | None) -> Path:
     return (*path, "model")
 
 
-def _model_warnings(catalog: Catalog, refs: Sequence[ModelRef]) -> list[str]:
+def model_warnings(catalog: Catalog, refs: Sequence[ModelRef]) -> list[str]:
     said: dict[str, None] = {}
     for ref in refs:
         service = catalog.services.get(ref.provider)
