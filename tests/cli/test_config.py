@@ -166,6 +166,21 @@ def test_get_warns_of_an_include_that_is_not_there(config: Config, file: Path) -
     assert "cannot include" in done.err
 
 
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [("agents.defaults.model", "foo"), ("agents.defaults.model.fallbacks", '["foo"]')],
+)
+def test_a_model_that_does_not_exist_is_a_warning(config: Config, path: str, value: str) -> None:
+    words = f"{path}{'[0]' * value.startswith('[')}: unknown model or alias 'foo'. Write it as"
+    assert words in config("set", path, value).err
+    done = config("validate")
+    assert (done.code, words in done.err) == (0, True)
+    shown = config("set", path, value, "--json").json["warnings"]
+    assert [each["message"] for each in shown] == ["unknown model or alias 'foo'"]
+    assert "unknown model" not in config("set", "tools.profile", "coding").err
+    assert "unknown model" not in config("unset", path).err
+
+
 def test_a_file_to_validate_is_an_option(config: Config) -> None:
     done = config("validate", "my file.json5")
     assert done.code == 2

@@ -98,7 +98,7 @@ def check(
         if sys.stdin is None:
             raise click.UsageError("--jsonl needs standard input, which is closed")
         sys.exit(check_lines(checker, sys.stdin.buffer))
-    if not (command or "").strip():
+    if command is None or not command.strip():
         raise click.UsageError("name a command: clawkit approvals check 'git status'")
     if case["cwd"] is not None and not os.path.isdir(case["cwd"]):
         raise click.UsageError(f"--cwd: {case['cwd']!r} is not a directory")

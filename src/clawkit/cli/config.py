@@ -16,7 +16,7 @@ from clawkit.cli import options as cli
 from clawkit.config import file_edit as edits
 from clawkit.config import schema as settings
 from clawkit.config.json5 import Json5Error, PathError, format_path, parse, parse_path
-from clawkit.config.load import load
+from clawkit.config.load import load, loads
 from clawkit.config.masking import masked
 from clawkit.config.no_effect import find as no_effect
 from clawkit.config.paths import config_file as usual_file
@@ -160,7 +160,9 @@ def validate(as_json: bool, config_file: str | None) -> None:
     try:
         loaded = load(config_file)
         unused = [Issue(section, message, file) for section, message in no_effect(loaded.config)]
-        warnings, files = [*loaded.warnings, *unused], loaded.files
+        from clawkit.cli.models import unknown_models
+
+        warnings, files = [*loaded.warnings, *unused, *unknown_models(loaded)], loaded.files
     except ConfigError as error:
         issues = list(error.issues)
     if as_json:
@@ -281,17 +283,22 @@ def make_change(
     done = edits.change(
         _file(config_file), edit, paths=paths, allow_shrink=allow_shrink, dry_run=dry_run
     )
+    warnings = list(done.warnings)
+    if not done.issues and any("model" in str(step).lower() for path in paths for step in path):
+        from clawkit.cli.models import unknown_models
+
+        warnings += unknown_models(loads(done.after, file=done.file))
     if as_json:
         issues = [each._asdict() for each in done.issues]
-        warnings = [each._asdict() for each in done.warnings]
-        cli.print_json({**change_to_json(done), "issues": issues, "warnings": warnings})
+        said = [each._asdict() for each in warnings]
+        cli.print_json({**change_to_json(done), "issues": issues, "warnings": said})
         return
     print_diff(done)
     would = dry_run and done.before != done.after
     draft = f"This would change {done.file}; nothing was written."
     click.echo(draft if would else say_written(done), err=True)
     cli.warn(f"still invalid: {issue}" for issue in map(str, done.issues))
-    cli.warn(map(str, done.warnings))
+    cli.warn(map(str, warnings))
 
 
 def change_to_json(done: edits.ConfigChange) -> dict[str, Any]:

@@ -295,7 +295,8 @@ def run(argv: list[str] | None = None) -> None:
         _end(code if isinstance(code, int) else 0)
     except click.ClickException as error:
         if isinstance(error, click.NoSuchOption):
-            error.message += _advise(error.option_name, error.ctx)
+            said = error.message + _advise(error.option_name, error.ctx)
+            error = click.NoSuchOption(error.option_name, said, error.possibilities, error.ctx)
         error.show()
         _end(error.exit_code)
     except (KeyboardInterrupt, click.Abort):

@@ -6,7 +6,7 @@ import asyncio
 import logging
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cache
 from typing import Any, Literal, NamedTuple
 from urllib.parse import urlsplit
@@ -23,7 +23,7 @@ from clawkit.config.load import Loaded, load
 from clawkit.config.modelref import OPERATOR, ModelRef, normalize_provider
 from clawkit.config.schema import Path, spelled, value_at
 from clawkit.config.sections.models import Cost
-from clawkit.errors import ConfigError
+from clawkit.errors import ConfigError, Issue
 from clawkit.models.catalog import Catalog, ListedModel
 from clawkit.models.credentials import Credential
 from clawkit.models.discover import find_local, found_model
@@ -359,6 +359,22 @@ def models_in_use(
     if local := find_local(catalog, look):
         return "local", [ChosenModel(str(local), "", local)]
     return "built-in", [ChosenModel(str(OPERATOR), "", OPERATOR)]
+
+
+def unknown_models(loaded: Loaded) -> list[Issue]:
+    """The models of all agents that do not exist, or cannot be used by that name."""
+    agents, found = loaded.config.agents, dict[Issue, None]()
+    with listening():
+        for agent in (agents.default_id(), *agents.by_id()):
+            with suppress(ConfigError):  # `clawkit doctor` reports invalid files of an agent
+                catalog = Catalog.of(loaded, agent)
+                for setting, name in catalog.chosen():
+                    try:
+                        catalog.find(name)
+                    except ConfigError as error:
+                        for each in error.issues:
+                            found[each._replace(path=setting, file=loaded.file or "")] = None
+    return list(found)
 
 
 class CredentialAccess(NamedTuple):
