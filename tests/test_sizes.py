@@ -18,10 +18,12 @@ BUDGETS = {
     "agent": 1_440,
     "approvals": 7_130,
     # The tree and the search of sessions, messages to them, and the commands for agents; whom
-    # bindings choose.
-    "cli": 6_060,
+    # bindings choose; advice for command lines that are almost right, completion of names, warnings
+    # about configured models.
+    "cli": 6_180,
     "code": 650,
-    "config": 3_910,
+    # The whole path of a misspelt setting is suggested; a mapping has no lines.
+    "config": 3_920,
     "core": 1_640,
     "fs": 4_730,
     "guard": 460,
@@ -47,10 +49,11 @@ BUDGETS = {
     # Access to a database without generators; sub-agents: opening them, their results as messages,
     # their events and deadlines, and what they are handed: files, and worktrees that hostile
     # contents cannot make run anything; one lane of turns for all who speak, and messages between
-    # sessions with the sender's rights.
-    "top level": 3_390,
-    # Sub-agents in both chats: their progress, their results, /subagents and /stop.
-    "ui": 2_480,
+    # sessions with the sender's rights; the prompt of a turn is built once.
+    "top level": 3_395,
+    # Sub-agents in both chats: their progress, their results, /subagents and /stop. Why there is no
+    # sandbox, and warnings in whole words.
+    "ui": 2_500,
 }
 # What the packages of the next steps may have.
 PLANNED = {

@@ -402,6 +402,7 @@ def list_(as_json: bool) -> None:
     "--args",
     "rule",
     metavar="PRESET|any|JSON",
+    shell_complete=cli.completed_from(lambda: ("any", *PRESETS)),
     help="Allowed arguments: a preset such as git, a rule such as "
     '\'{"subcommand": ["status"]}\', or any. Default: all except those that run code or send '
     "data.",

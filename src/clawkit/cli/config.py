@@ -21,7 +21,7 @@ from clawkit.config.masking import masked
 from clawkit.config.no_effect import find as no_effect
 from clawkit.config.paths import config_file as usual_file
 from clawkit.config.paths import expand, include_roots
-from clawkit.config.section import Section, Shape
+from clawkit.config.section import Section, Shape, layout_of
 from clawkit.config.sources import ConfigFile, ConfigTree, ReadError, read_text
 from clawkit.errors import ConfigError, EditError, Issue
 from clawkit.text import printable
@@ -29,12 +29,29 @@ from clawkit.text import printable
 MAX_PATCH_FILE = 8 * 1024 * 1024
 MAX_PATCH_STDIN = 1024 * 1024
 
-_PATH = click.argument("path", metavar="PATH")
+
+def _settings_at(path: str) -> list[str]:
+    """The settings of a section; empty for anything else."""
+    try:
+        shape = settings.find(parse_path(path) if path else ()).shape
+    except PathError:
+        return []
+    names = layout_of(shape.sections[0]).shapes if shape and shape.sections else ()
+    return [f"{path}.{name}" if path else name for name in names]
+
+
+def _complete_path(_context: click.Context, _parameter: click.Parameter, typed: str) -> list[str]:
+    found = [each for each in _settings_at(typed.rpartition(".")[0]) if each.startswith(typed)]
+    # A shell ends a single completion with a space, which nothing can follow.
+    return (_settings_at(found[0]) or found) if len(found) == 1 else found
+
+
+_PATH = click.argument("path", metavar="PATH", shell_complete=_complete_path)
 _REPLACE = click.option("--replace", is_flag=True, help="Allow the change to remove settings.")
 
 
 @click.command()
-@click.argument("path", metavar="[PATH]", default="")
+@click.argument("path", metavar="[PATH]", default="", shell_complete=_complete_path)
 @cli.json_option
 @cli.config_option
 def get(path: str, as_json: bool, config_file: str | None) -> None:

@@ -120,12 +120,13 @@ def status(probe: bool, as_json: bool, agent: str | None, config_file: str | Non
 
 
 @click.command("set")
-@click.argument("name", metavar="MODEL")
+@click.argument("name", metavar="MODEL", shell_complete=cli.complete_model)
 @click.option(
     "--fallback",
     "fallbacks",
     multiple=True,
     metavar="MODEL",
+    shell_complete=cli.complete_model,
     help="Model to use if MODEL fails; repeatable, in order.",
 )
 @click.option("--no-fallback", is_flag=True, help="Use no other model if MODEL fails.")
