@@ -83,6 +83,8 @@ async def test_a_message_is_answered_and_the_terminal_is_left_as_it_was(chat: Op
     assert "To continue later: clawkit chat --session" in screen.text.splitlines()[-1]
     assert b"\x1b[?1049h" not in screen.raw
     assert b"\x1b[6n" not in screen.raw
+    # tmux keeps in its scrollback what is erased from the top left corner on.
+    assert not re.search(rb"(?<!\x1b\[C)\x1b\[J", screen.raw)
     file = Path(os.environ["CLAWKIT_HOME"]) / "history"
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
     again = chat(NO_COLOR="1")

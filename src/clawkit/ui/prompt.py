@@ -189,6 +189,11 @@ class _BufferedOutput(Vt100_Output):
 
     is_held = False
 
+    def erase_down(self) -> None:
+        # One column to the right: erasing all from the top left corner, tmux would keep it in its
+        # scrollback.
+        self.write_raw("\x1b[C\x1b[J\x1b[D\x1b[K")
+
     def flush(self) -> None:
         # If the terminal is gone, SIGHUP reports it.
         with suppress(OSError):
