@@ -35,6 +35,7 @@ from clawkit.text import human_size, one_line, printable
 T = TypeVar("T")
 
 MAX_LINE = 16 * 1024 * 1024
+_complete = cli.completed_from(lambda: CATALOG)
 
 
 def _open(options: dict[str, Any]) -> tuple[cli.ResolvedOptions, Assembly, list[str]]:
@@ -118,7 +119,7 @@ def _state(row: dict[str, Any]) -> str:
 
 
 @click.command()
-@click.argument("names", nargs=-1, metavar="[NAME]...")
+@click.argument("names", nargs=-1, metavar="[NAME]...", shell_complete=_complete)
 @cli.json_option
 @cli.scope_options
 def explain(names: tuple[str, ...], as_json: bool, **options: Any) -> None:
@@ -198,7 +199,7 @@ def _print_explanation(row: dict[str, Any]) -> None:
 
 
 @click.command()
-@click.argument("names", nargs=-1, metavar="[NAME]...")
+@click.argument("names", nargs=-1, metavar="[NAME]...", shell_complete=_complete)
 @click.option(
     "--provider",
     type=click.Choice(PROVIDERS),
@@ -228,7 +229,7 @@ def _in_force(name: str, assembly: Assembly) -> Any:
 
 
 @click.command()
-@click.argument("name")
+@click.argument("name", shell_complete=_complete)
 @click.argument("params", default="", metavar="[JSON]")
 @click.option("--text", is_flag=True, help="Print only the text of the result.")
 @cli.always_json
