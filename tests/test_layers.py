@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import tomllib
 from functools import cache
 from pathlib import Path
@@ -209,3 +210,18 @@ def test_every_public_name_can_be_imported() -> None:
 
     for name in clawkit.__all__:
         assert getattr(clawkit, name) is not None
+
+
+def test_no_expression_repeats_a_group_possessively() -> None:
+    """Python before 3.11.5 goes on after a group that failed as if it had matched: `(?:ab)?+`
+    becomes `(?>(?:ab)?)`, which all versions match alike."""
+    possessive = re.compile(r"\)(?:[?*+]|\{[0-9,{}]+\})\+")
+    found = [
+        f"{path.relative_to(SRC)}: {node.value[at.start() - 20 : at.end()]!r}"
+        for path in SRC.rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Constant) and isinstance(node.value, str)
+        for at in [possessive.search(node.value)]
+        if at
+    ]
+    assert found == []

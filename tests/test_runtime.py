@@ -151,6 +151,11 @@ def test_settings_that_cannot_be_used_are_a_configuration_error(
     assert words in str(caught.value)
 
 
+def test_a_mistake_in_a_mapping_has_no_line(workspace: Path) -> None:
+    with pytest.raises(ConfigError, match=r"^<mapping>: tols: unknown setting"):
+        Toolkit.open({"tols": {}}, workspace=workspace)
+
+
 def test_a_mapping_that_holds_itself_is_a_configuration_error(workspace: Path) -> None:
     loop: dict[str, Any] = {}
     loop["tools"] = loop

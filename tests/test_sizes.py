@@ -16,11 +16,12 @@ BUDGETS = {
     # here from the top level; what ends a turn, and what is unread; events of sub-agents, and what
     # is said of them after compaction.
     "agent": 1_440,
-    "approvals": 7_140,
+    "approvals": 7_150,
     # The tree and the search of sessions, messages to them, and the commands for agents; whom
-    # bindings choose.
-    "cli": 6_220,
+    # bindings choose; what is stopped at the end of a turn.
+    "cli": 6_190,
     "code": 650,
+    # The whole path of a misspelt setting is suggested; a mapping has no lines.
     "config": 3_920,
     "core": 1_640,
     "fs": 4_730,
@@ -33,7 +34,8 @@ BUDGETS = {
     "net": 1_640,
     # Which agent answers, by bindings.
     "policy": 770,
-    "process": 4_400,
+    # Commands in a sandbox have records, too: their processes as seen from outside.
+    "process": 4_450,
     "redact": 475,
     # Files for a sub-agent are mounted read-only.
     "sandbox": 3_420,
@@ -50,7 +52,7 @@ BUDGETS = {
     # sessions with the sender's rights.
     "top level": 3_400,
     # Sub-agents in both chats: their progress, their results, /subagents and /stop.
-    "ui": 2_480,
+    "ui": 2_500,
 }
 # What the packages of the next steps may have.
 PLANNED = {

@@ -16,7 +16,7 @@ from clawkit.approvals.protocols import Approvals, Confines
 from clawkit.config.load import Loaded, load, loads
 from clawkit.config.model import Config
 from clawkit.config.modelref import ModelRef, parse_ref
-from clawkit.config.sources import environment
+from clawkit.config.sources import MAPPING, environment
 from clawkit.core.approval import Answer, Approver, Question, no_approver
 from clawkit.core.call import CallGuard, CallRequest, OnEvent, Run, call, call_all
 from clawkit.core.context import InForce, Scope, Sender
@@ -233,8 +233,8 @@ def load_config(
     try:
         text = json.dumps(dict(config))
     except (TypeError, ValueError, RecursionError) as error:
-        raise ConfigError([Issue("", f"is not plain JSON: {error}", "<mapping>")]) from None
-    return loads(text, file="<mapping>")
+        raise ConfigError([Issue("", f"is not plain JSON: {error}", MAPPING)]) from None
+    return loads(text, file=MAPPING)
 
 
 def resolve_workspace(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import subprocess
 from collections.abc import Sequence
 from pathlib import Path
@@ -98,6 +99,22 @@ async def test_git_runs_no_hooks_in_what_an_entry_allows(tmp_path: Path) -> None
 async def test_the_gate_knows_what_the_file_tools_may_read(tmp_path: Path) -> None:
     gate = make(tmp_path)
     assert not gate.may_read(str(tmp_path / "x"))
+
+
+async def test_a_refusal_is_a_sentence_also_when_it_ends_with_a_question(tmp_path: Path) -> None:
+    document = tmp_path / "document.json"
+    document.write_text('{"version": 1, "defaults": {"Security": "deny"}}', encoding="utf-8")
+    document.chmod(0o600)
+    with pytest.raises(ToolAuthorizationError, match=r"did you mean 'security'\?(?!\.)"):
+        await admit(make(tmp_path), "make", tmp_path)
+
+
+async def test_without_anyone_to_ask_it_says_how_to_be_asked(tmp_path: Path) -> None:
+    said = (
+        "no one here to ask. To be asked, run clawkit or `clawkit approvals watch` in a terminal."
+    )
+    with pytest.raises(ToolAuthorizationError, match=re.escape(said)):
+        await admit(make(tmp_path), "make", tmp_path)
 
 
 async def test_refusals_are_forgotten_after_a_while_and_do_not_pile_up(

@@ -50,6 +50,20 @@ def type_in(capsys: pytest.CaptureFixture[str], *args: str) -> tuple[int, str, s
     return int(end.value.code or 0), shown.out, shown.err
 
 
+def test_a_command_that_is_stopped_because_the_turn_is_over_is_told(
+    capsys: pytest.CaptureFixture[str], offline: Path
+) -> None:
+    file = offline / "own.json5"
+    exec_ = '{mode: "full", backgroundMs: 10}'
+    sandbox = '{mode: "off"}'
+    file.write_text(f"{{tools: {{exec: {exec_}}}, agents: {{defaults: {{sandbox: {sandbox}}}}}}}")
+    args = ("--model", "clawkit/operator", "--config", str(file))
+    code, out, err = type_in(capsys, "-m", "!sleep 300", *args)
+    assert (code, out[:22]) == (0, "Command still running ")
+    id_ = out.partition("sessionId ")[2].partition(",")[0]
+    assert err.endswith(f"clawkit: stopping {id_} (commands started with detach keep running)\n")
+
+
 @pytest.mark.parametrize(
     ("args", "code", "said"),
     [

@@ -133,7 +133,7 @@ def test_what_is_added_for_one_agent_is_for_that_one(allowlist: Clawkit) -> None
         (["ls", "--args", "whatever"], "unknown preset 'whatever'; use one of git,"),
         (["ls", "--args", "{"], "--args is not JSON"),
         (["ls", "--args", "{" * 50_000], "--args is not JSON"),
-        (["ls", "--args", '{"sub": []}'], "args: object contains unknown field `sub`"),
+        (["ls", "--args", '{"sub": []}'], "args: unknown key 'sub'; known: subcommand, "),
         (["ls", "--arg-pattern", "("], "--arg-pattern: '(' is invalid"),
         (["ls", "--arg-pattern", ""], "--arg-pattern: '' is invalid"),
         (["ls", "--children", "some"], "'some' is not one of"),

@@ -128,7 +128,7 @@ def test_what_runs_is_shown_as_it_runs(check: Check, workspace: Path) -> None:
                 "No allowlist entry can allow it as written; a person can, each time. Without",
             ],
         ),
-        ("", ["nothing to run", "No allowlist entry can allow it as written;"]),
+        ("#", ["nothing to run", "No allowlist entry can allow it as written;"]),
         (
             "rm -rf /",
             [
@@ -153,6 +153,20 @@ def test_what_no_rule_helps_with_is_explained_too(
     assert done.code == 3
     assert [words for words in said if words not in done.out] == []
     assert "\u202e" not in done.out
+
+
+def test_an_entry_that_would_help_but_is_not_suggested_is_not_denied(
+    check: Check, workspace: Path
+) -> None:
+    script = workspace / "release"
+    script.write_text("#!/bin/sh\n", encoding="utf-8")
+    script.chmod(0o755)
+    done = check("./release", "--allow", "**/release")
+    assert "so only an entry with its own path allows it" in done.out
+    assert done.out.endswith(
+        "No allowlist entry is suggested for this; a person can allow it each time.\n"
+    )
+    assert check("./release", "--allow", str(script)).code == 0
 
 
 @pytest.mark.parametrize(
@@ -190,6 +204,7 @@ def test_options_replace_what_is_listed(check: Check) -> None:
     ("args", "said"),
     [
         ([], "name a command"),
+        ([" "], "name a command"),
         (["git", "push"], "quote the command: clawkit approvals check 'git push'"),
         (["ls", "--jsonl"], "options come from the input"),
         (["--jsonl", "--ask", "off"], "options come from the input"),

@@ -83,6 +83,8 @@ async def test_a_message_is_answered_and_the_terminal_is_left_as_it_was(chat: Op
     assert "To continue later: clawkit chat --session" in screen.text.splitlines()[-1]
     assert b"\x1b[?1049h" not in screen.raw
     assert b"\x1b[6n" not in screen.raw
+    # tmux keeps in its scrollback what is erased from the top left corner on.
+    assert not re.search(rb"(?<!\x1b\[C)\x1b\[J", screen.raw)
     file = Path(os.environ["CLAWKIT_HOME"]) / "history"
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
     again = chat(NO_COLOR="1")
@@ -102,6 +104,19 @@ async def test_without_a_command_the_chat_opens(workspace: Path) -> None:
         assert await screen.end() == 0
     finally:
         screen.close()
+
+
+async def test_warnings_at_the_start_are_shown_above_the_line(
+    chat: Open, tmp_path: Path, workspace: Path
+) -> None:
+    file = tmp_path / "typo.json5"
+    file.write_text('{tools: {deny: ["group:runtme"]}}', encoding="utf-8")
+    screen = chat("--config", str(file), HOME=str(workspace), size=(60, 40))
+    await screen.until(READY)
+    assert "warning: tools.deny" in screen.text
+    # In one piece, without words that the edge of the screen cuts.
+    assert "warning: the workspace is your home" in screen.text
+    assert "or add --workspace DIR" in " ".join(screen.text.split())
 
 
 async def test_the_sandbox_is_named_above_and_below(chat: Open) -> None:

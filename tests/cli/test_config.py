@@ -99,13 +99,16 @@ def test_get_as_json_quotes_text(config: Config) -> None:
     [
         ("tools.exec.host", """is not set; the default is "auto"\n"""),
         ("gateway.port", "is not set; the default is 18789\n"),
-        ("tools.exec.node", "'tools.exec.node' is not set and has no default. "),
+        ("tools.exec.node", "'tools.exec.node' is not set. "),
         ("tools.exec.security", ". What may run; unset is allowlist outside the sandbox.\n"),
         ("browser", "'browser' is not set; the default is {}\n"),
-        ("env.vars.NAME", "'env.vars.NAME' is not set and has no default.\n"),
+        ("env.vars.NAME", "'env.vars.NAME' is not set. It has no default.\n"),
         ("tools.exec.hots", "unknown setting 'tools.exec.hots'. Did you mean"),
-        ("agents.list[3].name", "'agents.list[3].name' is not set and has no default. "),
-        ("agents.list[3].sandbox", "'agents.list[3].sandbox' is not set and has no default. "),
+        ("tols.profile", "unknown setting 'tols.profile'. Did you mean 'tools.profile'?\n"),
+        ("tols.exec.hots", "Did you mean 'tools.exec.host'?\n"),
+        ("tols.zzzzzz", "unknown setting 'tols.zzzzzz'. Settings in 'tools': "),
+        ("agents.list[3].name", "'agents.list[3].name' is not set. "),
+        ("agents.list[3].sandbox", "'agents.list[3].sandbox' is not set. "),
     ],
 )
 def test_get_tells_what_is_not_set_from_what_does_not_exist(
@@ -161,6 +164,27 @@ def test_get_warns_of_an_include_that_is_not_there(config: Config, file: Path) -
     done = config("get", "tools.profile")
     assert (done.code, done.out) == (0, "full\n")
     assert "cannot include" in done.err
+
+
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [("agents.defaults.model", "foo"), ("agents.defaults.model.fallbacks", '["foo"]')],
+)
+def test_a_model_that_does_not_exist_is_a_warning(config: Config, path: str, value: str) -> None:
+    words = f"{path}{'[0]' * value.startswith('[')}: unknown model or alias 'foo'. Write it as"
+    assert words in config("set", path, value).err
+    done = config("validate")
+    assert (done.code, words in done.err) == (0, True)
+    shown = config("set", path, value, "--json").json["warnings"]
+    assert [each["message"] for each in shown] == ["unknown model or alias 'foo'"]
+    assert "unknown model" not in config("set", "tools.profile", "coding").err
+    assert "unknown model" not in config("unset", path).err
+
+
+def test_a_file_to_validate_is_an_option(config: Config) -> None:
+    done = config("validate", "my file.json5")
+    assert done.code == 2
+    assert "to check another file: --config 'my file.json5'" in done.err
 
 
 def test_a_path_that_is_none_is_wrong_usage(config: Config) -> None:

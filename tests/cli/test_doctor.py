@@ -129,6 +129,7 @@ def test_a_named_file_that_is_not_there_is_an_error(doctor: Doctor, tmp_path: Pa
     done = doctor("--config", str(tmp_path / "none.json5"))
     assert done.code == 2
     assert "does not exist" in done.out
+    assert "→ name an existing file with --config or CLAWKIT_CONFIG" in done.out
 
 
 def test_sections_without_effect_are_named_once(doctor: Doctor, file: Path) -> None:
@@ -475,6 +476,8 @@ def test_a_workspace_that_holds_everything_is_a_warning(
     write(file, json.dumps({"agents": {"defaults": {"workspace": place}}}))
     found = doctor("--json").found("workspace", "warn")
     assert found[0]["what"].startswith("agents.defaults: the workspace is")
+    found = doctor("--workspace", "/tmp", "--json").found("workspace", "ok")
+    assert [each["what"] for each in found] == ["every agent works in /tmp"]
     monkeypatch.chdir("/proc")
     write(file, "{}")
     assert doctor("--json").found("workspace", "warn") == []

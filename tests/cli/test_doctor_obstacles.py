@@ -66,6 +66,21 @@ def test_what_a_disk_says_about_itself(
     assert found == ((why, do) if why else None)
 
 
+@pytest.mark.parametrize("home", ["/proc/nope", "/sys"])
+def test_a_home_that_the_kernel_does_not_keep(
+    home: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("CLAWKIT_HOME", home)
+    for args, code in ((["doctor"], 1), (["agent", "-m", "list"], 1)):
+        with pytest.raises(SystemExit) as ended:
+            run(args)
+        assert ended.value.code == code
+    done = capsys.readouterr()
+    assert "the kernel keeps no files there" in done.out
+    assert ELSEWHERE in done.out
+    assert "`clawkit doctor` says how to fix it; with --no-session nothing is saved" in done.err
+
+
 def test_a_place_that_cannot_even_be_looked_at(tmp_path: Path) -> None:
     (tmp_path / "loop").symlink_to("loop")
     found = obstacle_at(str(tmp_path / "loop"), "X")

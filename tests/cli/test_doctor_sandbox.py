@@ -57,6 +57,18 @@ def test_a_sandbox_that_is_configured_and_cannot_be_had_is_an_error() -> None:
     assert "cannot filter by host" in found[0][1]
 
 
+@pytest.mark.skipif(bool(probe_bwrap()), reason="no bwrap")
+def test_where_there_is_no_sandbox_another_directory_is_advised(
+    monkeypatch: pytest.MonkeyPatch, workspace: Path
+) -> None:
+    monkeypatch.chdir("/")
+    [(level, words)] = say({})
+    assert level == "warn"
+    assert "the workspace is '/', where commands could change the system → start clawkit" in words
+    [finding] = check_sandbox(loads("{}"), str(workspace))
+    assert finding.level == "ok"
+
+
 def test_no_sandbox_by_choice_is_a_warning() -> None:
     assert say({"mode": "off"}) == [
         (

@@ -79,6 +79,23 @@ def test_the_help_of_a_group_imports_no_command_of_it() -> None:
         ("bash", "clawkit to", "1", "plain,tools"),
         ("zsh", "clawkit models se", "2", "plain\nset\n"),
         ("fish", "clawkit models set --fa", "--fa", "plain,--fallback\t"),
+        ("bash", "clawkit tools explain gr", "3", "plain,grep\n"),
+        ("bash", "clawkit config set tools.pro", "3", "plain,tools.profile\n"),
+        ("bash", "clawkit config get tool", "3", "plain,tools.allow\n"),
+        (
+            "bash",
+            "clawkit config unset agents.defaults.model.p",
+            "3",
+            "plain,agents.defaults.model.",
+        ),
+        ("bash", "clawkit config set a[.b", "3", ""),
+        ("bash", "clawkit chat --model anthropic/claude-o", "3", "plain,anthropic/claude-opus-5\n"),
+        (
+            "bash",
+            "clawkit approvals allowlist add git --args g",
+            "6",
+            "plain,git\nplain,git-read\n",
+        ),
     ],
 )
 def test_a_shell_completes_commands_and_options(shell: str, words: str, at: str, said: str) -> None:

@@ -191,8 +191,10 @@ class TestList:
 
     def test_a_provider_that_does_not_exist(self, models: Models) -> None:
         done = models("list", "--provider", "anthropc")
-        assert done.code == 1
+        assert done.code == 2
         assert "unknown provider 'anthropc'; did you mean 'anthropic'?" in done.err
+        done = models("list", "--provider", "zzzzzz")
+        assert "unknown provider 'zzzzzz'. Providers: anthropic, " in done.err
 
     def test_names_that_mean_nothing_are_told_and_the_rest_is_listed(
         self, models: Models, file: Path
@@ -602,7 +604,7 @@ class TestSet:
         self, models: Models, file: Path, args: tuple[str, ...], words: str
     ) -> None:
         done = models("set", *args)
-        assert done.code == 1
+        assert done.code == 2
         assert words in done.err
         assert "\x1b[2J" not in done.err
         assert not file.exists()
@@ -651,7 +653,7 @@ class TestSet:
     def test_an_agent_that_does_not_exist(self, models: Models, file: Path) -> None:
         file.write_text('{agents: {list: [{id: "ada"}]}}', encoding="utf-8")
         done = models("set", "gpt-5.4", "--agent", "adda")
-        assert done.code == 1
+        assert done.code == 2
         assert "unknown agent 'adda'; did you mean 'ada'? Without --agent" in done.err
 
     def test_an_agent_with_a_model_of_its_own_is_told(self, models: Models, file: Path) -> None:

@@ -676,7 +676,9 @@ async def test_a_few_questions_lead_to_a_model_that_answers(
 
         def talk() -> Terminal:
             screen = terminal("onboard")
-            answer(screen, (PROVIDER, "cerebraz"), ("Did you mean 'cerebras", "cerebras"))
+            answer(screen, (PROVIDER, "zzzzzz"), ("Type a number; 'another provider'", "cerebraz"))
+            answer(screen, ("Did you mean 'cerebras'?", "another provider"))
+            answer(screen, ("Which one?", "cerebras"))
             answer(screen, (TYPE_KEY, KEY), (MODEL, ""), (WRITE, ""))
             assert screen.end() == 0
             return screen
@@ -686,6 +688,9 @@ async def test_a_few_questions_lead_to_a_model_that_answers(
     assert "no API key in the environment and no Ollama" in screen.shown
     assert "cerebras/zai-glm-4.7 answered in" in screen.shown
     assert "zai-glm-4.7: GLM 4.7" in screen.shown
+    listed = screen.shown.partition("Providers: ")[2].partition("Which one?")[0]
+    assert ", lmstudio," in listed.replace("\r\n", "")
+    assert max(map(len, listed.splitlines())) < 80
     assert 'primary: "cerebras/zai-glm-4.7"' in screen.shown
     assert KEY not in screen.shown
     assert screen.is_as_before()
@@ -771,6 +776,9 @@ def test_a_key_can_be_set_later(terminal: Open, file: Path, keys: Path) -> None:
     answer(screen, (TYPE_KEY, ""), (MODEL, "my/own-model"))
     answer(screen, ("GROQ_API_KEY is not set, so the model cannot be tested", ""))
     assert screen.end() == 0
+    assert "clawkit does not know groq/my/own-model" in screen.shown
+    assert "groq needs a credential: set GROQ_API_KEY" in screen.shown
+    assert "First: export GROQ_API_KEY=YOUR_KEY" in screen.shown
     assert content(file)["agents"]["defaults"]["model"]["primary"] == "groq/my/own-model"
     assert not keys.exists()
 

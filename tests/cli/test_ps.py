@@ -146,7 +146,7 @@ def test_ps_all_shows_how_detached_commands_ended(
     clawkit: Clawkit, folder: Path, said: str, status: str, time_: str, facts: dict[str, Any]
 ) -> None:
     finish(folder, KEY, said)
-    assert "No command is running." in clawkit("ps").out
+    assert "No command is running on this machine." in clawkit("ps").out
     row = clawkit("ps", "--all").out.splitlines()[1]
     assert status in row
     assert f" {time_} " in row
@@ -479,10 +479,18 @@ async def test_commands_of_a_clawkit_that_runs_are_seen_and_ended(folder: Path) 
         await commands.close()
 
 
+@pytest.mark.parametrize(
+    "settings",
+    [
+        '{agents: {defaults: {sandbox: {mode: "off"}}}, tools: {exec: {mode: "full"}}}',
+        '{agents: {defaults: {sandbox: {backend: "landlock"}}}}',
+        '{agents: {defaults: {sandbox: {backend: "bwrap"}}}}',
+    ],
+)
 def test_what_the_exec_tool_runs_is_seen_read_and_ended(
-    clawkit: Clawkit, folder: Path, workspace: Path
+    clawkit: Clawkit, folder: Path, workspace: Path, settings: str
 ) -> None:
-    (folder.parent / "clawkit.json5").write_text('{tools: {exec: {mode: "full"}}}', "utf-8")
+    (folder.parent / "clawkit.json5").write_text(settings, "utf-8")
     other = subprocess.Popen(
         [*PROGRAM, "tools", "run", "-"],
         stdin=subprocess.PIPE,
@@ -497,9 +505,12 @@ def test_what_the_exec_tool_runs_is_seen_read_and_ended(
         params = {"command": "echo ready; sleep 300", "background": True}
         other.stdin.write(json.dumps({"tool": "exec", "params": params}) + "\n")
         other.stdin.flush()
-        id_ = json.loads(other.stdout.readline())["details"]["sessionId"]
+        details = json.loads(other.stdout.readline())["details"]
+        id_ = details["sessionId"]
         until(lambda: "ready" in clawkit("logs", id_).out)
         (row,) = clawkit("ps", "--json").json
+        assert row["pid"] == details["pid"]
+        assert process_table.is_tagged(row["pid"], row["key"])
         assert (row["sessionId"], row["owner"], row["cwd"]) == (id_, "main", str(workspace))
         assert clawkit("kill", id_).out.startswith(f"stopped {id_}: ")
         assert "No command is running" in clawkit("ps").out

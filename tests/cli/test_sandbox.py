@@ -123,6 +123,12 @@ def test_explain_says_that_security_full_means_no_sandbox(sandbox: Sandbox) -> N
     assert sandbox("explain").out.startswith("Commands run on the host, unconfined")
 
 
+def test_explain_warns_about_an_unknown_agent(sandbox: Sandbox) -> None:
+    done = sandbox("explain", "--agent", "foo", "--json")
+    assert done.json["warnings"]
+    assert f"warning: {done.json['warnings'][0]}" in done.err
+
+
 def test_explain_leaves_nothing_running(sandbox: Sandbox) -> None:
     sandbox("explain")
     assert [each["running"] for each in sandbox("list", "--json").json] in ([], [False])

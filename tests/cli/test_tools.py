@@ -315,13 +315,18 @@ def test_line_numbers_count_empty_lines_and_a_line_too_long_ends_it(cli: Cli) ->
         ("tools run - <&-", 2, ""),
         ("explain exec", 2, "Did you mean 'clawkit tools explain'?"),
         ("tolls list", 2, "Did you mean 'clawkit tools'?"),
-        ("zzzzzz", 2, "Unknown command 'zzzzzz'."),
+        ("zzzzzz", 2, "Unknown command 'zzzzzz'. To send it as a message: clawkit chat zzzzzz\n"),
+        ("'What is here?'", 2, "as a message: clawkit chat 'What is here?'"),
+        ("--continue", 2, "It is an option of the chat: clawkit chat --continue"),
+        ("--zzzzzz", 2, "No such option '--zzzzzz'.\n"),
+        ("chat What is here", 2, "quote the message: clawkit chat 'What is here'"),
+        ("config set tools.exec.timeoutSec -1", 2, "Before a negative number, type --, as in: --"),
         ("tools lst", 2, "Unknown command 'lst'. Did you mean 'clawkit tools list'?"),
         ("config vlidate", 2, "Did you mean 'clawkit config validate'?"),
         ("sessions lst", 2, "Did you mean 'clawkit sessions list'?"),
         ("approvals pendng", 2, "Did you mean 'clawkit approvals pending'?"),
         ("approvals allowlist ad", 2, "Did you mean 'clawkit approvals allowlist add'?"),
-        ("tools zzzzzz", 2, "Unknown command 'zzzzzz'."),
+        ("tools zzzzzz", 2, "Unknown command 'zzzzzz'.\n"),
         ("tools call read notes.txt", 2, "Pass an object"),
     ],
 )
@@ -406,3 +411,25 @@ def test_a_workspace_that_is_not_there_is_wrong_configuration(cli: Cli) -> None:
     done = cli("tools", "call", "ls", "--workspace", "/surely/not/there")
     assert done.returncode == 2
     assert "is not a directory" in done.stderr
+
+
+def test_a_command_is_waited_for_unless_the_call_says_otherwise(
+    cli: Cli, config: Callable[[str], str]
+) -> None:
+    """After the call, no one could come back to it."""
+    file = config(
+        '{tools: {exec: {mode: "full", backgroundMs: 10}}, '
+        'agents: {defaults: {sandbox: {mode: "off"}}}}'
+    )
+    command = {"command": "sleep 0.5; echo done"}
+    args = ("--config", file)
+    done = cli("tools", "call", "exec", json.dumps(command), "--text", *args)
+    assert (done.stdout, done.stderr) == ("done\n", "")
+    line = json.dumps({"tool": "exec", "params": command})
+    done = cli("tools", "run", "-", *args, stdin=f"{line}\n")
+    assert (json.loads(done.stdout)["details"]["aggregated"], done.stderr) == ("done", "")
+    for more in ({"yieldMs": 10}, {"background": True}):
+        done = cli("tools", "call", "exec", json.dumps({**command, **more}), *args)
+        details = json.loads(done.stdout)["details"]
+        assert details["status"] == "running"
+        assert done.stderr.startswith(f"clawkit: stopping {details['sessionId']} (")

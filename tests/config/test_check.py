@@ -177,7 +177,7 @@ def test_a_wrong_value_says_what_was_expected_and_found(subtests: pytest.Subtest
             '{tools: {deny: "exec"}}',
             "tools.deny",
             "expected a list of strings, found 'exec'",
-            "Put it in square brackets",
+            """Put it in quotes and square brackets: ["…"], in a shell '["…"]'""",
         ),
         (
             "{tools: {deny: [true]}}",

@@ -112,7 +112,7 @@ def test_a_dry_run_makes_no_directory(tmp_path: Path) -> None:
         ("gateway.port", 0, "from 1 to 65535"),
         ("tools.loopDetection", {"warningThreshold": 40}, "must be smaller than"),
         ("tools.exec.mode", "ask", "cannot be combined with 'mode'"),
-        ("tools.exce.ask", "off", "Did you mean 'tools.exec'?"),
+        ("tools.exce.ask", "off", "Did you mean 'tools.exec.ask'?"),
         ("tools.exec.ask.deeper", 1, "tools.exec.ask takes one of"),
         ("agents.list", [{"name": "no id"}], "has no id"),
         ("tools.media", {"concurrency": None}, "found null"),

@@ -16,12 +16,15 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Protocol
 
+import msgspec
 import pytest
+from tests.process.started import make
 from tests.process.watching import new_marker, until
 
 from clawkit.errors import ToolError, ToolInputError
-from clawkit.process import landlock
+from clawkit.process import landlock, process_table, records
 from clawkit.process.protocols import ExecHost, Exit, Launch, Running
+from clawkit.process.records import CommandRecord
 from clawkit.process.spool import Spool
 
 _numbers = itertools.count(1)
@@ -82,6 +85,14 @@ async def wrote(running: Running, pattern: bytes) -> bytes:
     """Wait until a command has written something; all it wrote so far."""
     await until(lambda: re.search(pattern, running.output.tail(100_000)), f"output {pattern!r}")
     return await read(running.output)
+
+
+def record_of(running: Running) -> CommandRecord:
+    """What is known elsewhere of a command, but for its tag."""
+    pid, since = running.server
+    return make(
+        pid=running.pid, since=running.since or since, mark=running.mark, server=(pid, since)
+    )
 
 
 def peak_memory() -> int:
@@ -476,9 +487,7 @@ class ExecHostContract:
             assert await read(running.output) == b"done\n"
             if ground.shares_pids:
                 await until(lambda: [each.name for each in running.left] == ["sleep"])
-                await until(
-                    lambda: [each.pid for each in running.left] == list(ground.alive(marker))
-                )
+            await until(lambda: [each.pid for each in running.left] == list(ground.alive(marker)))
             assert len(running.left) == 1
             await running.end(GRACE_S)
             assert not ground.alive(marker)
@@ -486,6 +495,47 @@ class ExecHostContract:
 
         await check("")
         await check("env -i ")  # without a tag
+
+    async def test_another_process_finds_a_command_and_ends_all_it_started_and_nothing_else(
+        self, hand: Hand, ground: Ground, marker: str
+    ) -> None:
+        # Neither the session, nor the parents, nor a tag lead to one of the two that sleep.
+        text = f"(env -i setsid sleep {marker} &); sleep {marker} & echo ready; wait"
+        running, other = [await hand.start(text) for _ in range(2)]
+        for each in (running, other):
+            await wrote(each, b"ready")
+        await until(lambda: len(ground.alive(marker)) == 6)
+        record = record_of(running)
+        assert record.runs
+        (outcome,) = await asyncio.to_thread(records.end, [record], grace_s=GRACE_S)
+        assert outcome.left == ()
+        assert sorted(each.name for each in outcome.reached) == ["bash", "sleep", "sleep"]
+        assert (await running.wait()).signal == "SIGTERM"
+        assert not running.left
+        assert len(ground.alive(marker)) == 3
+        assert record_of(other).runs
+        # A process with another start time is another one, even if it has the same pid.
+        reused = msgspec.structs.replace(record_of(other), since=record.since - 1)
+        assert not reused.runs
+        await other.end(0)
+
+    async def test_another_process_finds_what_a_command_left_running(
+        self, hand: Hand, ground: Ground, marker: str
+    ) -> None:
+        running = await hand.start(f"setsid -f env -i $(type -p sleep) {marker}")
+        await running.wait()
+        await until(lambda: running.left)
+        record = record_of(running)
+        found = records.living(record, process_table.table())
+        assert list(found) == list(ground.alive(marker))
+        pid, since = record.server
+        unseen = msgspec.structs.replace(record, server=(pid, since + 1))
+        assert records.living(unseen, process_table.table()) == {}
+        gone = msgspec.structs.replace(record, pid=0, since=since)
+        assert records.living(gone, process_table.table()) == found
+        (outcome,) = await asyncio.to_thread(records.end, [record], grace_s=GRACE_S)
+        assert [each.pid for each in outcome.reached] == list(found)
+        await until(lambda: not running.left)
 
     async def test_what_is_left_running_may_go_on_writing(
         self, hand: Hand, ground: Ground, marker: str, monkeypatch: pytest.MonkeyPatch

@@ -117,7 +117,7 @@ async def test_the_time_to_answer_is_bounded(wanted: float, given: float) -> Non
 async def test_where_nobody_can_be_asked_the_call_is_refused_with_what_would_allow_it() -> None:
     result = await once(echo, rules=always(QUESTION))
     assert result.details["deniedReason"] == "approval-unavailable"
-    assert "there is no one here to ask. To allow it: clawkit config set x" in result.as_text()
+    assert "in a terminal. To allow it: clawkit config set x" in result.as_text()
     assert "To allow" not in (await once(echo, rules=always(Ask("May it?")))).as_text()
 
 

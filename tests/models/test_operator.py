@@ -42,6 +42,7 @@ def test_what_is_not_understood_is_explained(subtests: pytest.Subtests) -> None:
         ("/tool ls []", "must be an object"),
         ("read", "read FILE"),
         ("write a.txt", "write FILE TEXT"),
+        ("clawkit onboard", "Type `clawkit onboard` in a shell; Ctrl-D ends this chat."),
         ("please help me", "not a language model"),
     ]
     for line, said in cases:

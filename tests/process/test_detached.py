@@ -476,8 +476,13 @@ async def test_records_of_a_supervisor_can_be_read(folder: Path) -> None:
             detached=False,
             terminal=(100, 40),
             keeper=os.getpid(),
+            mark=session.running.mark,
+            server=session.running.server,
         )
         assert record == expected
+        server = process_table.look(record.server[0])
+        assert server is not None
+        assert (server.name, server.started) == ("clawkit-spawn", record.server[1])
         assert record.runs
     finally:
         await commands.close()

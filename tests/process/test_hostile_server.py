@@ -5,6 +5,7 @@ from __future__ import annotations
 import array
 import asyncio
 import os
+import signal
 import socket
 import struct
 import subprocess
@@ -17,6 +18,7 @@ import pytest
 from tests.process.watching import until
 
 from clawkit.errors import ToolError
+from clawkit.process import process_table
 from clawkit.process.protocols import LOST
 from clawkit.process.spawn_client import (
     ServerLostError,
@@ -31,11 +33,12 @@ from clawkit.process.spawn_server import Unpacker, pack
 class Hostile:
     """The other end of the socket, and whether it was killed."""
 
-    def __init__(self) -> None:
+    def __init__(self, pid: int = 0) -> None:
+        """`pid` is its process."""
         ours, self.socket = socket.socketpair()
         self.was_killed = False
         self._unpacker = Unpacker()
-        self.keeping = SpawnClient(ServerProcess(ours, self._kill, self._wait))
+        self.keeping = SpawnClient(ServerProcess(ours, self._kill, self._wait, find=lambda: pid))
 
     def _kill(self) -> None:
         self.was_killed = True
@@ -124,6 +127,38 @@ async def test_its_numbers_of_processes_are_not_believed(server: Hostile) -> Non
     # Ending the command asks the server: nothing on this machine is signalled.
     await server.send(pack("a-command", "gone", [1]))
     assert await server.keeping.end(child, 0) == (1,)
+
+
+async def test_of_the_processes_that_it_names_only_its_own_children_are_believed() -> None:
+    child, other = [
+        subprocess.Popen(["/bin/sh", "-c", "sleep 300 & wait"], start_new_session=True)
+        for _ in range(2)
+    ]
+    try:
+        await until(lambda: process_table.children_of(child.pid))
+        (pid,) = process_table.children_of(child.pid)
+        found = process_table.look(pid)
+        assert found is not None
+        server = Hostile(child.pid)
+        claims: list[tuple[Any, Any]] = [
+            (pid, found.started),
+            (pid, found.started + 1),
+            (os.getpid(), None),
+            (other.pid, 1),
+        ]
+        for number, claim in enumerate((*claims, ("1", {}), (1e400, []))):
+            task = await server.start(f"command-{number}")
+            await server.send(pack(f"command-{number}", "pid", *claim))
+            seen = await task
+            right = (pid, found.started) if not number else (0, 0)
+            assert (seen.pid, seen.since) == right
+            assert seen.server[0] == child.pid
+        server.socket.close()
+        await server.keeping.close()
+    finally:
+        for each in (child, other):
+            os.killpg(each.pid, signal.SIGKILL)
+            each.wait()
 
 
 async def test_commands_that_were_not_asked_for_are_ignored(server: Hostile) -> None:

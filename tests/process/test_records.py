@@ -97,7 +97,10 @@ WRONG: dict[str, list[Any]] = {
     "id": ["", "../x", "A", "a b", "a\n", "é", None, "a" * 81],
     "key": ["", "other", "../calm-otter-ab1", None, 5],
     "place": [None, 5],
+    "mark": [-1, "1", None, 1.5],
+    "server": [None, 5, [], [1], [1, 2, 3], ["1", 2]],
 }
+NEW = ("place", "mark", "server")  # what an older clawkit does not write
 
 
 DAMAGED: list[Any] = [
@@ -110,7 +113,7 @@ DAMAGED: list[Any] = [
     '{"key": ' + "9" * 10_000 + "}",
     "\x00" * 100,
     *(raw(**{name: wrong}) for name, wrongs in WRONG.items() for wrong in wrongs),
-    *({k: v for k, v in raw().items() if k != missing} for missing in raw() if missing != "place"),
+    *({k: v for k, v in raw().items() if k != missing} for missing in raw() if missing not in NEW),
 ]
 
 

@@ -225,25 +225,47 @@ async def test_files_are_in_step_while_a_command_runs(make: Make, workspace: Pat
     assert start.place == str(workspace)
 
 
-@pytest.mark.parametrize("access", ["rw", "ro", "none"])
-async def test_all_tools_of_a_session_work_in_the_same_place(
-    sshd: Server, workspace: Path, access: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    monkeypatch.setenv("CLAWKIT_HOME", str(tmp_path / "home"))
-    (workspace / "sub").mkdir()
+def config_for(sshd: Server, access: str, root: Path) -> dict[str, Any]:
     sandbox = {
         "mode": "all",
         "backend": "ssh",
         "workspaceAccess": access,
         "ssh": {
             "target": sshd.target,
-            "workspaceRoot": str(tmp_path / "root"),
+            "workspaceRoot": str(root),
             "identityFile": str(sshd.folder / "key"),
             "knownHostsData": sshd.known_hosts,
             "updateHostKeys": False,
         },
     }
-    config = {"agents": {"defaults": {"sandbox": sandbox}}, "tools": {"sandbox": {"tools": {}}}}
+    return {"agents": {"defaults": {"sandbox": sandbox}}, "tools": {"sandbox": {"tools": {}}}}
+
+
+async def test_a_command_has_no_pid_here_and_no_record(
+    sshd: Server, workspace: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("CLAWKIT_HOME", str(tmp_path / "home"))
+    config = config_for(sshd, "none", tmp_path / "root")
+    async with open_patient_kit(workspace, config=config) as kit:
+        started = await kit.call("exec", {"command": "sleep 300", "background": True})
+        id_ = started.details["sessionId"]
+        assert started.as_text().startswith(f"Command still running (sessionId {id_}). ")
+        listed = await kit.call("process", {"action": "list"})
+        (row,) = listed.details["sessions"]
+        assert "pid" not in started.details
+        assert "pid" not in row
+        folder = tmp_path / "home" / "commands"
+        await until(lambda: list(folder.glob(f"{id_}-*.log")))
+        assert not list(folder.glob("*.json*"))
+
+
+@pytest.mark.parametrize("access", ["rw", "ro", "none"])
+async def test_all_tools_of_a_session_work_in_the_same_place(
+    sshd: Server, workspace: Path, access: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("CLAWKIT_HOME", str(tmp_path / "home"))
+    (workspace / "sub").mkdir()
+    config = config_for(sshd, access, tmp_path / "root")
     async with open_patient_kit(workspace, config=config) as kit:
 
         async def call(tool: str, **params: str) -> str:

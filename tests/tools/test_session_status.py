@@ -126,7 +126,7 @@ async def test_another_session_of_the_agent_is_told_about(store: SessionStore) -
             "session work of agent main: about work",
             "model a/b",
             "context 1,500 tokens",
-            "used 1 turns, 1,300 tokens sent, 200 received, $0.1250",
+            "used 1 turn, 1,300 tokens sent, 200 received, $0.1250",
             "workspace /work",
         ]
         assert result.details["sessionKey"] == "agent:main:work"
@@ -345,7 +345,7 @@ async def test_a_running_agent_tells_more(talking: dict[type, object]) -> None:
         "model a/b",
         "auth API key from A_KEY",
         "context 50,000 tokens of 200,000 (25%)",
-        "used 1 turns, 1,300 tokens sent, 200 received, $0.1250",
+        "used 1 turn, 1,300 tokens sent, 200 received, $0.1250",
         "queue 2 waiting",
         "workspace /ws",
         "tools read, ls (30 removed by policy)",

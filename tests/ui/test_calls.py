@@ -49,6 +49,7 @@ def test_a_call_is_told_by_what_it_is_about(params: Any, words: str) -> None:
     ("event", "words", "failed"),
     [
         ({"isError": True, "error": "no such file"}, "no such file", True),
+        ({"isError": True, "tool": "read", "error": "read: no path"}, "no path", True),
         ({"details": {"exitCode": 2}}, "exit code 2", True),
         ({"details": {"exitCode": 0}}, "", False),
         ({"details": {"status": "running"}}, "running in the background as ", False),

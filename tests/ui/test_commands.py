@@ -165,7 +165,7 @@ async def test_a_command_says_what_it_did(made: Made, line: str, shown: str) -> 
         ("/exec ask=never", "use one of off, on-miss, always"),
         ("/model nowhere/none", "nowhere"),
         ("/policy exce", "did you mean 'exec'"),
-        ("/resume nowhere", "nowhere"),
+        ("/resume nowhere", "there is no session 'nowhere'. /resume lists them"),
         ("/new first", "continue it with /resume"),
         ("/approve abcd allow", "abcd"),
         ("/approve abcd maybe", "type /approve ID allow"),

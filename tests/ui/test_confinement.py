@@ -32,23 +32,24 @@ async def test_the_sandbox_is_named_once_it_is_known(workspace: Path, backend: s
 
 
 @pytest.mark.parametrize(
-    ("sandbox", "execution", "words"),
+    ("sandbox", "execution", "words", "reason"),
     [
-        ({"mode": "off"}, {}, "no sandbox: commands ask"),
-        ({"mode": "off"}, {"ask": "off"}, "no sandbox: allowlist only"),
-        ({}, {"host": "gateway"}, "no sandbox: commands ask"),
-        ({}, {"mode": "full"}, "no sandbox: all commands run"),
-        ({}, {"security": "full", "ask": "always"}, "asks always"),
-        ({}, {"mode": "deny"}, "no commands"),
+        ({"mode": "off"}, {}, "no sandbox: commands ask", "sandbox.mode is 'off'"),
+        ({"mode": "off"}, {"ask": "off"}, "no sandbox: allowlist only", "sandbox.mode is 'off'"),
+        ({}, {"host": "gateway"}, "no sandbox: commands ask", ""),
+        ({}, {"mode": "full"}, "no sandbox: all commands run", ""),
+        ({}, {"security": "full", "ask": "always"}, "asks always", ""),
+        ({}, {"mode": "deny"}, "no commands", ""),
     ],
 )
 async def test_no_sandbox_is_said_as_plainly(
-    workspace: Path, sandbox: dict[str, str], execution: dict[str, str], words: str
+    workspace: Path, sandbox: dict[str, str], execution: dict[str, str], words: str, reason: str
 ) -> None:
     config = {"agents": {"defaults": {"sandbox": sandbox}}, "tools": {"exec": execution}}
     talk = open_talk(workspace, config)
     await talk.look()
     assert talk.describe_commands() == words
+    assert talk.describe_commands(why=True).startswith(f"{words} ({reason}" if reason else words)
     await talk.agent.close()
 
 

@@ -138,7 +138,7 @@ class ModelSelection:
     def auth(self, ref: ModelRef) -> str:
         """Kind and source of the credential of a model; never the credential itself."""
         if ref == OPERATOR:
-            return "none needed"
+            return "no credential needed"
         found = self.catalog.credentials.for_provider(ref.provider)
         return str(found[0].id) if found else "no credential"
 

@@ -30,7 +30,7 @@ from clawkit.approvals.binding import (
     why_invalid,
 )
 from clawkit.approvals.types import Pending
-from clawkit.core.approval import MAX_WAIT_S, Answer, Approver, Question
+from clawkit.core.approval import MAX_WAIT_S, NO_ONE, Answer, Approver, Question
 from clawkit.errors import (
     ConflictError,
     NotFoundError,
@@ -309,7 +309,7 @@ class Broker:
     async def ask(self, request: Question, binding: Mapping[str, Any] | None = None) -> Answer:
         try:
             if self.route() == "none":
-                return Answer("deny", "there is no one here to ask", silent=True)
+                return Answer("deny", NO_ONE, silent=True)
             pending = self.submit(request, binding)
         except ToolError as error:
             return Answer("deny", str(error))

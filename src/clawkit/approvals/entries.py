@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 import msgspec
 from msgspec import structs
 
-from clawkit.approvals.types import AllowlistEntry, Arg, ArgRule, Program
+from clawkit.approvals.types import AllowlistEntry, Arg, ArgRule, Flags, Program
 from clawkit.globs import Glob
 from clawkit.net.host_rules import PACKAGES
 from clawkit.process.protocols import NO_GRANTS, Grants
@@ -266,6 +266,10 @@ class _Granted(msgspec.Struct):
     grants: _GrantFields
 
 
+_UNKNOWN_FIELD = re.compile("Object contains unknown field `(.*)`", re.DOTALL)
+_FIELDS_OF: dict[str, Any] = {"args": ArgRule, "args.flags": Flags, "grants": _GrantFields}
+
+
 def read_entry(value: object) -> AllowlistEntry:
     """Parse an entry of the document: an object, or just the pattern. Raises ValueError."""
     if isinstance(value, str):
@@ -287,7 +291,11 @@ def read_entry(value: object) -> AllowlistEntry:
         granted = None if grants is None else msgspec.convert({"grants": grants}, _Granted).grants
     except msgspec.ValidationError as error:
         message, _, place = str(error).partition(" - at `$.")
-        raise ValueError(f"{place.rstrip('`')}: {message[0].lower()}{message[1:]}") from None
+        place = place.rstrip("`")
+        if unknown := _UNKNOWN_FIELD.fullmatch(message):
+            known = (field.encode_name for field in structs.fields(_FIELDS_OF[place]))
+            message = f"unknown key {unknown[1]!r}; known: {', '.join(known)}"
+        raise ValueError(f"{place}: {message[0].lower()}{message[1:]}") from None
     if granted is not None:
         _check_grants(granted)
         entry = structs.replace(entry, grants=Grants(*structs.astuple(granted)))

@@ -28,7 +28,7 @@ from clawkit.approvals.protocols import (
     Waiting,
 )
 from clawkit.approvals.types import Decision, Match
-from clawkit.core.approval import FINAL, Answer
+from clawkit.core.approval import FINAL, NO_ONE, TO_BE_ASKED, Answer
 from clawkit.core.tasks import in_thread
 from clawkit.errors import ToolAuthorizationError
 from clawkit.process.protocols import NO_GRANTS, Grants
@@ -116,7 +116,7 @@ class LocalGate:
             return self._admit(request, decision)._replace(asked=True)
         route = self._approvals().route()
         if route == "none":
-            return self._unanswered(request, decision, "there is no one here to ask")
+            return self._unanswered(request, decision, NO_ONE, f". {TO_BE_ASKED}")
         from clawkit.approvals.prompt import make_question  # most commands need no approval
 
         question = make_question(request, decision, self._redactor, timeout_s=self._timeout_s)
@@ -208,13 +208,15 @@ class LocalGate:
         del self._bindings[_key(request)]
         return False
 
-    def _unanswered(self, request: ExecRequest, decision: Decision, why: str) -> Admitted:
+    def _unanswered(
+        self, request: ExecRequest, decision: Decision, why: str, hint: str = ""
+    ) -> Admitted:
         from clawkit.approvals.decide import as_listed, fallback_verdict
 
         if fallback_verdict(decision) == "allow":
             self._write(request, decision, "allow", by=f"{FALLBACK}, because {why}")
             return self._admit(request, as_listed(decision))
-        said = f"{decision.reason}. This needs a person's approval, and {why}"
+        said = f"{decision.reason}. This needs a person's approval, and {why}{hint}"
         raise self._refuse(request, decision, said, "approval-unavailable")
 
     def _admit(self, request: ExecRequest, decision: Decision) -> Admitted:
@@ -232,7 +234,7 @@ class LocalGate:
         self, request: ExecRequest, decision: Decision, said: str, reason: str, *, by: str = ""
     ) -> ToolAuthorizationError:
         self._write(request, decision, "deny", by=by, why=said)
-        text = f"{said}." if not said.endswith(".") else said
+        text = said if said.endswith((".", "?")) else f"{said}."
         if self._count(request, decision) >= BREAKER:
             text += _STOP
         if decision.to_allow and reason != "approval":

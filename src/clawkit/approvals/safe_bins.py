@@ -136,13 +136,13 @@ _WORDS = words_of(
     then to_entries tojson tonumber tostring true type unique unique_by values with_entries"""
 )
 _FILTER = re.compile(
-    rf"""(?:[ \t\r\n]+
-    |"(?:[^"\\]|\\["\\/bfnrt]|\\u[0-9a-fA-F]{{4}})*+"
+    rf"""(?>(?:[ \t\r\n]+
+    |"(?>(?:[^"\\]|\\["\\/bfnrt]|\\u[0-9a-fA-F]{{4}})*)"
     |[0-9]+(?:\.[0-9]+)?
     |\.[A-Za-z_][A-Za-z0-9_]*
     |[A-Za-z_][A-Za-z0-9_]*(?=\s*:)    # a key
     |(?:{"|".join(_WORDS)})(?![A-Za-z0-9_])
-    |(?:\.(?!\.)|==|!=|<=|>=|//|[][(){{}}:;,|?<>+-]))*+""",
+    |(?:\.(?!\.)|==|!=|<=|>=|//|[][(){{}}:;,|?<>+-]))*)""",
     re.VERBOSE,
 )
 _MAX_FILTER = 4_096

@@ -43,19 +43,19 @@ MAX_HERE_DOCUMENTS = 16
 _PLAIN_WORD = r"([A-Za-z0-9_./,:@%+=^-]++(?=[ \t\n;&|<>()]|\Z)|)"
 """A word of literal characters, or nothing."""
 # A comment that ends in a backslash is not skipped: not every shell ends it there.
-_NEXT = re.compile(r"(?:[ \t]++|\\\n)*+(?:#[^\n]*+(?<!\\))?+" + _PLAIN_WORD)
-_NEXT_LINE = re.compile(r"(?:[ \t\n]++|\\\n|#[^\n]*+(?<!\\))*+" + _PLAIN_WORD)
+_NEXT = re.compile(r"(?>(?:[ \t]++|\\\n)*)(?>(?:#[^\n]*+(?<!\\))?)" + _PLAIN_WORD)
+_NEXT_LINE = re.compile(r"(?>(?:[ \t\n]++|\\\n|#[^\n]*+(?<!\\))*)" + _PLAIN_WORD)
 # Both always match, because every part is optional.
 _match_next = cast("Callable[[str, int], re.Match[str]]", _NEXT.match)
 _match_line = cast("Callable[[str, int], re.Match[str]]", _NEXT_LINE.match)
 _QUOTED = re.compile(r"""(?:'([^']*+)'|"([^"\\$`]*+)")(?=[ \t\n;&|<>()]|\Z)""")
-_REDIRECT = re.compile(r"(?:([0-9]++)(?=[<>]))?+(<<<|<<-?|<[&>(]?|>[>&|(]?|&>>?)")
+_REDIRECT = re.compile(r"(?>(?:([0-9]++)(?=[<>]))?)(<<<|<<-?|<[&>(]?|>[>&|(]?|&>>?)")
 _HANDLE = re.compile(r"[0-9-](?=[ \t\n;&|<>)]|\Z)")
 _DELIMITER = re.compile(
     r"""(?:'([A-Za-z0-9_.!@%+=:,-]++)'|"([A-Za-z0-9_.@%+=:,-]++)"|\\([A-Za-z0-9_.@%+=:,-]++))"""
     r"(?=[ \t\n;&|<>)]|\Z)"
 )
-_GROWS = re.compile(r"(?:\\\n)++[&|;<>(-]")
+_GROWS = re.compile(r"(?>(?:\\\n)+)[&|;<>(-]")
 _NON_ASCII_DIGIT = re.compile(r"[^\x00-\x7f][0-9]")
 _NO_WORD = frozenset(("", *"\n;&|<>()"))
 _TABS = re.compile(r"^\t++", re.MULTILINE)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from clawkit.cli import options as cli
-from clawkit.errors import ClawkitError
+from clawkit.errors import ClawkitError, ToolError
 from clawkit.text import one_line
 
 if TYPE_CHECKING:
@@ -49,12 +49,7 @@ def agent(**options: Any) -> int:
 
     watcher: TurnOutput = JsonOutput() if options["as_json"] else PlainOutput()
     try:
-        if words := click.get_current_context().args:
-            # The message was given without `-m`, or without quotes.
-            import shlex
-
-            said = shlex.quote(one_line(" ".join(filter(None, (options["message"], *words))), 60))
-            raise click.UsageError(f"quote the message after -m: clawkit agent -m {said}")
+        _refuse_more_words("quote the message after -m: clawkit agent -m", options["message"])
         if options["print_prompt"]:
             return asyncio.run(_print_prompt(open_agent(options, watcher)))
         said = _read_message(options["message"])
@@ -68,6 +63,15 @@ def agent(**options: Any) -> int:
         raise
     watcher.finish(ended)
     return 0 if ended.how == "done" else 1
+
+
+def _refuse_more_words(what: str, message: str | None) -> None:
+    """Raise if the message was given without its option, or without quotes."""
+    if words := click.get_current_context().args:
+        import shlex
+
+        said = shlex.quote(one_line(" ".join(filter(None, (message, *words))), 60))
+        raise click.UsageError(f"{what} {said}")
 
 
 def _approver_beside_pipe(options: dict[str, Any]) -> Any:
@@ -100,16 +104,22 @@ def open_agent(options: dict[str, Any], tell: Any, approver: Any = None) -> Agen
         raise click.UsageError("--continue and --session cannot be combined")
     session = _choose_session(options)
     same = ("workspace", "agent", "model", "thinking", "max_turns", "max_cost")
-    with cli.wrong_usage():
-        opened = Agent.open(
-            options["config_file"],
-            **{name: options[name] for name in (*same, "sandboxed", "depth")},
-            session=session,
-            keep=not options["no_session"],
-            **asdict(cli.origin_of(options)),
-            approver=approver,
-            tell=tell,
-        )
+    try:
+        with cli.wrong_usage():
+            opened = Agent.open(
+                options["config_file"],
+                **{name: options[name] for name in (*same, "sandboxed", "depth")},
+                session=session,
+                keep=not options["no_session"],
+                **asdict(cli.origin_of(options)),
+                approver=approver,
+                tell=tell,
+            )
+    except ToolError as error:
+        if isinstance(error.__cause__, OSError):  # of the store of sessions
+            how = "`clawkit doctor` says how to fix it; with --no-session nothing is saved"
+            raise ToolError(f"{error}. {how}") from error
+        raise
     cli.warn(filter(None, (*opened.warnings, cli.workspace_warning(opened.kit.workspace))))
     return opened
 
@@ -168,6 +178,7 @@ async def _one_turn(
             finally:
                 # The last event is the end of the turn, even if more is stopped after it.
                 opened.on_subagent_event = no_listener
+                cli.tell_ending(opened.kit.run)
 
 
 def _read_message(text: str | None) -> str:
@@ -185,7 +196,7 @@ def _read_message(text: str | None) -> str:
     return text
 
 
-@click.command()
+@click.command(context_settings={"allow_extra_args": True})
 @click.argument("message", required=False, default="")
 @cli.conversation_options
 def chat(message: str, **options: Any) -> int:
@@ -202,6 +213,7 @@ def chat(message: str, **options: Any) -> int:
     clawkit chat --continue
     printf 'list src\\n/cost\\n' | clawkit chat
     """
+    _refuse_more_words("quote the message: clawkit chat", message)
     pictures = options.pop("images")
     doors = _Doors(options)
     has_cursor = (os.environ.get("TERM") or "dumb") not in ("dumb", "unknown")
@@ -237,6 +249,4 @@ class _Doors:
         return open_agent({**self._options, **changes}, tell, approver)
 
     def ending(self, agent: Agent) -> None:
-        from clawkit.cli.tools import tell_ending
-
-        tell_ending(agent.kit.run)
+        cli.tell_ending(agent.kit.run)

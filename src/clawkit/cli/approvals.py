@@ -98,7 +98,7 @@ def check(
         if sys.stdin is None:
             raise click.UsageError("--jsonl needs standard input, which is closed")
         sys.exit(check_lines(checker, sys.stdin.buffer))
-    if command is None:
+    if command is None or not command.strip():
         raise click.UsageError("name a command: clawkit approvals check 'git status'")
     if case["cwd"] is not None and not os.path.isdir(case["cwd"]):
         raise click.UsageError(f"--cwd: {case['cwd']!r} is not a directory")
@@ -402,6 +402,7 @@ def list_(as_json: bool) -> None:
     "--args",
     "rule",
     metavar="PRESET|any|JSON",
+    shell_complete=cli.completed_from(lambda: ("any", *PRESETS)),
     help="Allowed arguments: a preset such as git, a rule such as "
     '\'{"subcommand": ["status"]}\', or any. Default: all except those that run code or send '
     "data.",

@@ -289,6 +289,9 @@ def _advise(decision: Decision) -> str:
         return ""
     if decision.policy.ask == "always" and not decision.human_only:
         return "No allowlist entry changes that while every command needs approval."
+    if decision.doubt is None and not decision.human_only:
+        # An entry for a program that the agent can change is not suggested, but would help.
+        return "No allowlist entry is suggested for this; a person can allow it each time."
     said = "No allowlist entry can allow it as written; a person can, each time."
     if decision.doubt is not None and decision.doubt.code != "empty":
         said += " Without the part marked above, each of its commands is checked separately."

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import sys
 from collections.abc import Callable
 from typing import Any
@@ -15,12 +16,12 @@ from clawkit.cli import options as cli
 from clawkit.config import file_edit as edits
 from clawkit.config import schema as settings
 from clawkit.config.json5 import Json5Error, PathError, format_path, parse, parse_path
-from clawkit.config.load import load
+from clawkit.config.load import load, loads
 from clawkit.config.masking import masked
 from clawkit.config.no_effect import find as no_effect
 from clawkit.config.paths import config_file as usual_file
 from clawkit.config.paths import expand, include_roots
-from clawkit.config.section import Section, Shape
+from clawkit.config.section import Section, Shape, layout_of
 from clawkit.config.sources import ConfigFile, ConfigTree, ReadError, read_text
 from clawkit.errors import ConfigError, EditError, Issue
 from clawkit.text import printable
@@ -28,12 +29,29 @@ from clawkit.text import printable
 MAX_PATCH_FILE = 8 * 1024 * 1024
 MAX_PATCH_STDIN = 1024 * 1024
 
-_PATH = click.argument("path", metavar="PATH")
+
+def _settings_at(path: str) -> list[str]:
+    """The settings of a section; empty for anything else."""
+    try:
+        shape = settings.find(parse_path(path) if path else ()).shape
+    except PathError:
+        return []
+    names = layout_of(shape.sections[0]).shapes if shape and shape.sections else ()
+    return [f"{path}.{name}" if path else name for name in names]
+
+
+def _complete_path(_context: click.Context, _parameter: click.Parameter, typed: str) -> list[str]:
+    found = [each for each in _settings_at(typed.rpartition(".")[0]) if each.startswith(typed)]
+    # A shell ends a single completion with a space, which nothing can follow.
+    return (_settings_at(found[0]) or found) if len(found) == 1 else found
+
+
+_PATH = click.argument("path", metavar="PATH", shell_complete=_complete_path)
 _REPLACE = click.option("--replace", is_flag=True, help="Allow the change to remove settings.")
 
 
 @click.command()
-@click.argument("path", metavar="[PATH]", default="")
+@click.argument("path", metavar="[PATH]", default="", shell_complete=_complete_path)
 @cli.json_option
 @cli.config_option
 def get(path: str, as_json: bool, config_file: str | None) -> None:
@@ -64,7 +82,7 @@ def _report_unset(path: str, found: settings.FoundSetting, as_json: bool) -> Non
         return
     default, about = settings.explain(found.path)
     default = {} if isinstance(default, Section) else msgspec.to_builtins(default)
-    unset = f" and has no default. {about}".rstrip()
+    unset = f". {about or 'It has no default.'}"
     applies = unset if default is None else f"; the default is {json.dumps(default)}"
     if as_json:
         cli.print_json({"path": format_path(found.path), "set": False, "default": default})
@@ -145,11 +163,13 @@ def schema() -> None:
     cli.print_json(settings.json_schema())
 
 
-@click.command()
+@click.command(context_settings={"allow_extra_args": True})
 @cli.json_option
 @cli.config_option
 def validate(as_json: bool, config_file: str | None) -> None:
     """Check the configuration. Prints all errors; exit code 2 if there are any."""
+    if words := click.get_current_context().args:
+        raise click.UsageError(f"to check another file: --config {shlex.quote(words[0])}")
     file = _file(config_file)
     issues: list[Issue] = []
     warnings: list[Issue] = []
@@ -157,7 +177,9 @@ def validate(as_json: bool, config_file: str | None) -> None:
     try:
         loaded = load(config_file)
         unused = [Issue(section, message, file) for section, message in no_effect(loaded.config)]
-        warnings, files = [*loaded.warnings, *unused], loaded.files
+        from clawkit.cli.models import unknown_models
+
+        warnings, files = [*loaded.warnings, *unused, *unknown_models(loaded)], loaded.files
     except ConfigError as error:
         issues = list(error.issues)
     if as_json:
@@ -278,17 +300,22 @@ def make_change(
     done = edits.change(
         _file(config_file), edit, paths=paths, allow_shrink=allow_shrink, dry_run=dry_run
     )
+    warnings = list(done.warnings)
+    if not done.issues and any("model" in str(step).lower() for path in paths for step in path):
+        from clawkit.cli.models import unknown_models
+
+        warnings += unknown_models(loads(done.after, file=done.file))
     if as_json:
         issues = [each._asdict() for each in done.issues]
-        warnings = [each._asdict() for each in done.warnings]
-        cli.print_json({**change_to_json(done), "issues": issues, "warnings": warnings})
+        said = [each._asdict() for each in warnings]
+        cli.print_json({**change_to_json(done), "issues": issues, "warnings": said})
         return
     print_diff(done)
     would = dry_run and done.before != done.after
     draft = f"This would change {done.file}; nothing was written."
     click.echo(draft if would else say_written(done), err=True)
     cli.warn(f"still invalid: {issue}" for issue in map(str, done.issues))
-    cli.warn(map(str, done.warnings))
+    cli.warn(map(str, warnings))
 
 
 def change_to_json(done: edits.ConfigChange) -> dict[str, Any]:

@@ -11,7 +11,14 @@ from typing import TYPE_CHECKING
 
 import click
 
-from clawkit.cli.options import config_option, counted, json_option, print_json, refuse_commands
+from clawkit.cli.options import (
+    config_option,
+    counted,
+    json_option,
+    print_json,
+    refuse_commands,
+    workspace_option,
+)
 from clawkit.config.paths import config_file as usual_file
 from clawkit.config.paths import expand, home
 from clawkit.errors import ConfigError, EditError
@@ -29,8 +36,14 @@ _COLOURS = {"ok": "green", "warn": "yellow", "error": "red"}
 @click.option("--allow-exec", is_flag=True, help="Also check secrets that a command provides.")
 @json_option
 @config_option
+@workspace_option
 def doctor(
-    fix: bool, dry_run: bool, allow_exec: bool, as_json: bool, config_file: str | None
+    fix: bool,
+    dry_run: bool,
+    allow_exec: bool,
+    as_json: bool,
+    config_file: str | None,
+    workspace: str | None,
 ) -> None:
     """Check this installation, and report how to fix problems.
 
@@ -46,7 +59,9 @@ def doctor(
     fixes: dict[str, list[str]] = {"fixed": [], "notFixed": [], "diff": []}
     if fix or dry_run:
         _repair(file, env, fixes, dry_run=dry_run, quiet=as_json)
-    findings, is_valid = _diagnose(file, config_file, env, allow_exec=allow_exec)
+    findings, is_valid = _diagnose(
+        file, config_file, env, workspace=workspace, allow_exec=allow_exec
+    )
     levels = [each.level for _, each in findings]
     code = int("error" in levels) if is_valid else 2
     if as_json:
@@ -68,7 +83,12 @@ def doctor(
 
 
 def _diagnose(
-    file: str, named: str | None, env: Mapping[str, str], *, allow_exec: bool
+    file: str,
+    named: str | None,
+    env: Mapping[str, str],
+    *,
+    workspace: str | None,
+    allow_exec: bool,
 ) -> tuple[list[tuple[str, Finding]], bool]:
     """All findings, each with its section, and whether the configuration is valid. `named` is the
     file from the command line, if any; `file` is the one in use."""
@@ -93,11 +113,11 @@ def _diagnose(
     check("config", checks.check_config(loaded, file), old_spellings)
     check("policy", checks.check_policy(loaded.config))
     check("secrets", checks.check_secrets(loaded, allow_exec=allow_exec))
-    check("workspace", checks.check_workspaces(loaded.config))
+    check("workspace", checks.check_workspaces(loaded.config, workspace))
     check("chat", checks.check_extra("tui", has_tui(), "the chat shows plain lines"))
     check("files", checks.check_files(loaded.config))
     check("commands", checks.check_commands(loaded.config))
-    check("sandbox", services.check_sandbox(loaded))
+    check("sandbox", services.check_sandbox(loaded, workspace))
     check("models", services.check_models(loaded))
     check("sessions", services.check_sessions(loaded, env))
     return found, True

@@ -172,6 +172,8 @@ def check_open_files(file: str, env: Mapping[str, str]) -> Findings:
 def config_errors(error: ConfigError) -> Findings:
     for issue in error.issues:
         place = f"edit {issue.file}" + (f", line {issue.line}" if issue.line else "")
+        if issue.file and not os.path.lexists(issue.file):
+            place = "name an existing file with --config or CLAWKIT_CONFIG"
         yield fault(str(issue), place if issue.file else "")
 
 
@@ -299,12 +301,15 @@ def _secret_references(value: Any, shape: Shape, path: Path) -> Iterator[tuple[P
             yield from _secret_references(item, below(shape, index)[1], (*path, index))
 
 
-def check_workspaces(config: Config) -> Findings:
-    if config.agents.defaults.workspace is None and (problem := workspace_warning(os.getcwd())):
+def check_workspaces(config: Config, given: str | None = None) -> Findings:
+    """Check the configured workspaces, or only the `given` one."""
+    is_here = given is None and config.agents.defaults.workspace is None
+    if is_here and (problem := workspace_warning(os.getcwd())):
         what, _, do = problem.partition(". ")
         yield warn(what, do)
     places = {"agents.defaults": config.agents.defaults.workspace}
     places |= {f"agent {name!r}": agent.workspace for name, agent in config.agents.by_id().items()}
+    places = places if given is None else {"every agent": given}
     for who, place in islice(places.items(), MAX_AGENTS):
         if place is None:
             continue
@@ -446,6 +451,8 @@ def obstacle_at(folder: str, setting: str) -> tuple[str, str] | None:
         may_write = os.access(place, os.W_OK | os.X_OK, effective_ids=True)
     except OSError as error:
         return error.strerror or str(error), move
+    if f"{os.path.realpath(place)}/".startswith(("/proc/", "/sys/")):
+        return "the kernel keeps no files there", move
     if disk.f_flag & os.ST_RDONLY:
         return os.strerror(errno.EROFS), move
     if not may_write:

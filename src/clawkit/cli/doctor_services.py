@@ -215,16 +215,16 @@ _USED_BY |= dict.fromkeys((*_LOCAL, "limits"), ("bwrap", "landlock"))
 """Settings that only these backends use."""
 
 
-def check_sandbox(loaded: Loaded) -> Findings:
+def check_sandbox(loaded: Loaded, workspace: str | None = None) -> Findings:
     """The sandbox of every agent; findings that several agents share are reported once."""
     seen: dict[Finding, None] = {}
     agents = loaded.config.agents
     for agent in [agents.default_id(), *agents.by_id()][: checks.MAX_AGENTS]:
-        seen |= dict.fromkeys(_check_sandbox_of(loaded, agent))
+        seen |= dict.fromkeys(_check_sandbox_of(loaded, agent, workspace))
     yield from seen
 
 
-def _check_sandbox_of(loaded: Loaded, agent: str) -> Findings:
+def _check_sandbox_of(loaded: Loaded, agent: str, given: str | None) -> Findings:
     config, agents = loaded.config, loaded.config.agents
     settings, own = agents.sandbox_of(agent), agents.get(agent).sandbox
     key = f"{agents.key_of(agent)}.sandbox" if own is not None else "agents.defaults.sandbox"
@@ -239,7 +239,7 @@ def _check_sandbox_of(loaded: Loaded, agent: str) -> Findings:
         yield warn(what, "clawkit config set tools.exec.security allowlist")
         return
     try:
-        workspace = resolve_workspace(config, agent)
+        workspace = resolve_workspace(config, agent, given)
         rules = assemble(config, Scope(agent=agent, sender=Sender(owner=True)))
     except ConfigError:
         return  # reported in the sections workspace and policy
@@ -268,8 +268,11 @@ def _check_backend(settings: SandboxSettings, choice: BackendChoice, key: str) -
     if choice.backend is None:
         problem = why_unusable(settings, choice)
         what = problem or f"no sandbox is available, so commands need approval: {choice.reason}"
-        found = list(advise(why_no_bwrap(""))) if settings.backend == "auto" else []
-        do = found[0][1] if found else f"clawkit config set {key}.backend auto"
+        do = f"clawkit config set {key}.backend auto"
+        if settings.backend == "auto":
+            # If this machine lacks nothing, the workspace is the problem.
+            elsewhere = ("", "start clawkit in a project directory, or add --workspace DIR")
+            do = next(advise(why_no_bwrap("")), elsewhere)[1]
         yield (fault if problem else warn)(what, do)
         return
     what = f"commands run in the sandbox {choice.backend}"

@@ -45,7 +45,7 @@ COMMANDS = {
     ),
     "agents": ("clawkit.cli.agents:", "List, add and remove agents."),
     "models": ("clawkit.cli.models:", "List models, choose one, check that it answers."),
-    "tools": ("clawkit.cli.tools:", "List, explain, describe and call tools."),
+    "tools": ("clawkit.cli.tools:", "List, explain and call tools; print their schemas."),
     "approvals": ("clawkit.cli.approvals:", "Answer approval requests; manage the allowlist."),
     "sandbox": (
         "clawkit.cli.sandbox:",
@@ -235,11 +235,16 @@ class LazyGroup(click.Group):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         # During shell completion the word is still being typed.
         if not ctx.resilient_parsing and args[0] not in self._table:
-            from clawkit.text import nearest
+            import shlex
+
+            from clawkit.text import nearest, one_line
 
             known = self._known_words(ctx.command_path)
             close = nearest(args[0], known, 1)
             hint = f" Did you mean '{known[close[0]]}'?" if close else ""
+            if not hint and ctx.parent is None:
+                said = shlex.quote(one_line(" ".join(args), 60))
+                hint = f" To send it as a message: clawkit chat {said}"
             ctx.fail(f"Unknown command {args[0]!r}.{hint}")
         return super().resolve_command(ctx, args)
 
@@ -307,6 +312,9 @@ def run(argv: list[str] | None = None) -> None:
         code = main.main(args, prog_name="clawkit", standalone_mode=False, color=color)
         _end(code if isinstance(code, int) else 0)
     except click.ClickException as error:
+        if isinstance(error, click.NoSuchOption):
+            said = error.message + _advise(error.option_name, error.ctx)
+            error = click.NoSuchOption(error.option_name, said, error.possibilities, error.ctx)
         error.show()
         _end(error.exit_code)
     except (KeyboardInterrupt, click.Abort):
@@ -319,6 +327,18 @@ def run(argv: list[str] | None = None) -> None:
         if debug:
             raise
         _end(_report(error))
+
+
+def _advise(option: str, context: click.Context | None) -> str:
+    """What to type instead of an option that the command does not have."""
+    if option[1:].isdecimal():
+        return f" Before a negative number, type --, as in: -- {option}"
+    if context is None or context.parent is not None:
+        return ""
+    from clawkit.cli.agent import chat
+
+    is_known = any(option in each.opts for each in chat.params)
+    return f" It is an option of the chat: clawkit chat {option}" if is_known else ""
 
 
 def _report(error: Exception) -> int:

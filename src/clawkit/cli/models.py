@@ -6,7 +6,7 @@ import asyncio
 import logging
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cache
 from typing import Any, Literal, NamedTuple
 from urllib.parse import urlsplit
@@ -23,7 +23,7 @@ from clawkit.config.load import Loaded, load
 from clawkit.config.modelref import OPERATOR, ModelRef, normalize_provider
 from clawkit.config.schema import Path, spelled, value_at
 from clawkit.config.sections.models import Cost
-from clawkit.errors import ConfigError, ToolInputError
+from clawkit.errors import ConfigError, Issue
 from clawkit.models.catalog import Catalog, ListedModel
 from clawkit.models.credentials import Credential
 from clawkit.models.discover import find_local, found_model
@@ -61,8 +61,8 @@ def list_models(
         wanted = normalize_provider(provider) if provider else ""
         known = [*catalog.services, OPERATOR.provider]
         if wanted and wanted not in known:
-            hint = cli.suggest(wanted, known)
-            raise ToolInputError(f"unknown provider {one_line(wanted, 60)!r}{hint}")
+            hint = cli.suggest(wanted, known) or f". Providers: {', '.join(known)}"
+            raise click.UsageError(f"unknown provider {one_line(wanted, 60)!r}{hint}")
         _, choices = models_in_use(catalog)
         rows = make_rows(catalog, choices)
     rows = [row for row in rows if not wanted or row["provider"] == wanted]
@@ -120,12 +120,13 @@ def status(probe: bool, as_json: bool, agent: str | None, config_file: str | Non
 
 
 @click.command("set")
-@click.argument("name", metavar="MODEL")
+@click.argument("name", metavar="MODEL", shell_complete=cli.complete_model)
 @click.option(
     "--fallback",
     "fallbacks",
     multiple=True,
     metavar="MODEL",
+    shell_complete=cli.complete_model,
     help="Model to use if MODEL fails; repeatable, in order.",
 )
 @click.option("--no-fallback", is_flag=True, help="Use no other model if MODEL fails.")
@@ -149,8 +150,9 @@ def set_model(
     path = _model_setting(loaded, agent)
     with listening():
         selection = ModelSelection(loaded, agent or loaded.config.agents.default_id())
-        refs = [selection.find(each) for each in (name, *fallbacks)]
-        remarks = _model_warnings(selection.catalog, refs)
+        with cli.wrong_usage():
+            refs = [selection.find(each) for each in (name, *fallbacks)]
+        remarks = model_warnings(selection.catalog, refs)
     agents = loaded.config.agents
     own = agents.default_id()
     if agent is None and agents.get(own).model is not None:
@@ -196,14 +198,14 @@ def _model_setting(loaded: Loaded, agent: str | None) -> Path:
     path = agent_path(agents, agent)
     if path is None:
         hint = cli.suggest(agent, agents.by_id()) or "."
-        raise ToolInputError(
+        raise click.UsageError(
             f"unknown agent {one_line(agent, 60)!r}{hint} Without --agent, this sets the model of "
             "all agents"
         )
     return (*path, "model")
 
 
-def _model_warnings(catalog: Catalog, refs: Sequence[ModelRef]) -> list[str]:
+def model_warnings(catalog: Catalog, refs: Sequence[ModelRef]) -> list[str]:
     said: dict[str, None] = {}
     for ref in refs:
         service = catalog.services.get(ref.provider)
@@ -358,6 +360,22 @@ def models_in_use(
     if local := find_local(catalog, look):
         return "local", [ChosenModel(str(local), "", local)]
     return "built-in", [ChosenModel(str(OPERATOR), "", OPERATOR)]
+
+
+def unknown_models(loaded: Loaded) -> list[Issue]:
+    """The models of all agents that do not exist, or cannot be used by that name."""
+    agents, found = loaded.config.agents, dict[Issue, None]()
+    with listening():
+        for agent in (agents.default_id(), *agents.by_id()):
+            with suppress(ConfigError):  # `clawkit doctor` reports invalid files of an agent
+                catalog = Catalog.of(loaded, agent)
+                for setting, name in catalog.chosen():
+                    try:
+                        catalog.find(name)
+                    except ConfigError as error:
+                        for each in error.issues:
+                            found[each._replace(path=setting, file=loaded.file or "")] = None
+    return list(found)
 
 
 class CredentialAccess(NamedTuple):

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     import asyncio
 
     from clawkit.config.load import Loaded
+    from clawkit.core.call import Run
     from clawkit.core.context import Scope
     from clawkit.policy.selectors import Origin
 
@@ -32,14 +33,35 @@ config_option = click.option(
     help="Configuration file. Default: CLAWKIT_CONFIG, else clawkit.json5 in ~/.clawkit.",
 )
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+
+
+def completed_from(
+    words: Callable[[], Iterable[str]],
+) -> Callable[[click.Context, click.Parameter, str], list[str]]:
+    """For `shell_complete`: the words that begin with what is typed."""
+    return lambda _context, _parameter, typed: [each for each in words() if each.startswith(typed)]
+
+
+def _known_models() -> Iterator[str]:
+    from clawkit.models.known import PROVIDERS
+
+    for provider in PROVIDERS.values():
+        yield from (f"{provider.id}/{row.id}" for row in provider.models)
+
+
+complete_model = completed_from(_known_models)
+workspace_option = click.option(
+    "--workspace", metavar="DIR", help="Workspace. Default: as configured, else this directory."
+)
 _MODEL = click.option(
-    "--model", metavar="PROVIDER/ID", help="Model whose settings apply. Default: the agent's."
+    "--model",
+    metavar="PROVIDER/ID",
+    help="Model whose settings apply. Default: the agent's.",
+    shell_complete=complete_model,
 )
 _SCOPE = (
     config_option,
-    click.option(
-        "--workspace", metavar="DIR", help="Workspace. Default: as configured, else this directory."
-    ),
+    workspace_option,
     click.option("--agent", help="Agent to use. Default: by bindings, else the default one."),
     _MODEL,
     click.option("--channel", default="", help="Channel the message came through."),
@@ -88,6 +110,7 @@ _USE_MODEL = click.option(
     "--model",
     metavar="MODEL",
     help="Model to use: provider/model, a model id or an alias. Default: the agent's.",
+    shell_complete=complete_model,
 )
 
 
@@ -305,6 +328,23 @@ def refuse_commands(what: str = "change what clawkit allows") -> None:
             "terminal",
             reason="approval",
         )
+
+
+def tell_ending(run: Run) -> None:
+    """Print which background commands are about to be stopped, because clawkit exits."""
+    from clawkit.process.protocols import Commands
+    from clawkit.services import Services
+    from clawkit.tools._commands import owner_of
+
+    if isinstance(run.services, Services) and run.services.is_made(Commands):
+        mine = run.services[Commands].all(owner_of(run.scope))
+        running = [each for each in mine if each.exit is None or each.left]
+        names = [each.id for each in running if not each.launch.detach]
+        if names:
+            click.echo(
+                f"clawkit: stopping {', '.join(names)} (commands started with detach keep running)",
+                err=True,
+            )
 
 
 def columns() -> int | None:

@@ -37,7 +37,8 @@ def ps(everything: bool, as_json: bool) -> None:
     """List the running commands of all your clawkit processes.
 
     A command is listed after one second, or when it goes to the background. Commands started with
-    detach outlive clawkit; --all lists them for a while after they exit.
+    detach outlive clawkit; --all lists them for a while after they exit. Commands in an ssh sandbox
+    are not listed: they run on another machine.
 
     \b
     clawkit ps --all
@@ -53,7 +54,7 @@ def ps(everything: bool, as_json: bool) -> None:
         print_table(_HEAD, [_cells(each, ids) for each in rows], min_last=_MIN_COMMAND)
     else:
         more = ", and no detached command has exited recently" if everything else ""
-        click.echo(f"No command is running{more}.")
+        click.echo(f"No command is running on this machine{more}.")
 
 
 class _Seen(NamedTuple):
@@ -96,7 +97,7 @@ def _row(
     row: dict[str, Any] = {
         "sessionId": record.id,
         "key": record.key,
-        "pid": record.pid,
+        **({"pid": record.pid} if record.pid else {}),
         "owner": record.owner,
         "command": record.text,
         "cwd": record.cwd,
@@ -133,7 +134,7 @@ def _cells(seen: _Seen, ids: Sequence[str]) -> tuple[str, ...]:
         status = "exited, code unknown" if is_lost else how.signal or f"exit {how.code}"
     return (
         record.id if ids.count(record.id) == 1 else record.key,
-        str(record.pid),
+        str(record.pid or ""),
         time_,
         truncate(_plain(record.owner), _MAX_OWNER),
         f"{status}, {len(seen.left)} left running" if seen.left else status,
@@ -205,7 +206,7 @@ def kill(ids: tuple[str, ...], everything: bool, now: bool, name: str | None) ->
         raise click.UsageError(str(error)) from None
     chosen, is_missing = _chosen(open_folder(), ids)
     if everything and not chosen:
-        click.echo("No command is running.")
+        click.echo("No command is running on this machine.")
     begun, verb = time.monotonic(), ""
 
     def tell(left: Sequence[Left], is_asked: bool) -> None:

@@ -69,6 +69,7 @@ def explain(command: tuple[str, ...], session: str, as_json: bool, **options: An
 
     settings = _open(options, session)
     found = sandbox_explain.explain(settings, _join(command) if command else "")
+    cli.warn(found["warnings"])
     if as_json:
         cli.print_json(found)
     else:

@@ -67,6 +67,7 @@ def explain(settings: ResolvedOptions, command: str) -> dict[str, Any]:
             "problem": problem,
             "unconfined": is_full and not scope.sandboxed,
             "fixIt": [*about.get("hints", ()), *advice],
+            "warnings": list(assembly.warnings),
         }
     finally:
         asyncio.run(services.close())

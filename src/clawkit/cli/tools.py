@@ -11,7 +11,7 @@ from collections.abc import Coroutine
 from typing import Any, TypeVar
 
 import click
-from msgspec.structs import asdict
+from msgspec.structs import asdict, replace
 
 from clawkit.agent.assemble import SETTINGS, Assembly, assemble
 from clawkit.agent.model import target_of
@@ -22,20 +22,20 @@ from clawkit.core.approval import Approver
 from clawkit.core.call import CallRequest, Event, OnEvent, Run
 from clawkit.core.call import call as call_tool
 from clawkit.core.catalog import CATALOG, canonical
+from clawkit.core.context import InForce
 from clawkit.core.result import Result
 from clawkit.errors import ToolAuthorizationError, UnknownToolError
 from clawkit.line_reader import LineReader
 from clawkit.process.process_table import hide_memory
-from clawkit.process.protocols import Commands
 from clawkit.runtime import close_run, make_run, resolve_workspace
 from clawkit.schema.choose import PROVIDERS, Provider, declare, token_cost
 from clawkit.services import Services
 from clawkit.text import human_size, one_line, printable
-from clawkit.tools._commands import owner_of
 
 T = TypeVar("T")
 
 MAX_LINE = 16 * 1024 * 1024
+_complete = cli.completed_from(lambda: CATALOG)
 
 
 def _open(options: dict[str, Any]) -> tuple[cli.ResolvedOptions, Assembly, list[str]]:
@@ -119,7 +119,7 @@ def _state(row: dict[str, Any]) -> str:
 
 
 @click.command()
-@click.argument("names", nargs=-1, metavar="[NAME]...")
+@click.argument("names", nargs=-1, metavar="[NAME]...", shell_complete=_complete)
 @cli.json_option
 @cli.scope_options
 def explain(names: tuple[str, ...], as_json: bool, **options: Any) -> None:
@@ -199,7 +199,7 @@ def _print_explanation(row: dict[str, Any]) -> None:
 
 
 @click.command()
-@click.argument("names", nargs=-1, metavar="[NAME]...")
+@click.argument("names", nargs=-1, metavar="[NAME]...", shell_complete=_complete)
 @click.option(
     "--provider",
     type=click.Choice(PROVIDERS),
@@ -229,7 +229,7 @@ def _in_force(name: str, assembly: Assembly) -> Any:
 
 
 @click.command()
-@click.argument("name")
+@click.argument("name", shell_complete=_complete)
 @click.argument("params", default="", metavar="[JSON]")
 @click.option("--text", is_flag=True, help="Print only the text of the result.")
 @cli.always_json
@@ -237,8 +237,9 @@ def _in_force(name: str, assembly: Assembly) -> Any:
 def call(name: str, params: str, text: bool, **options: Any) -> None:
     """Call a tool and print its result as JSON: {"content": […], "details": {…}}.
 
-    JSON is an object with the parameters; `-` reads it from standard input. The exit code is 0 for
-    success, 1 if the tool failed, 3 if policy or a person refused.
+    JSON is an object with the parameters; `-` reads it from standard input. A command runs to its
+    end, unless the call has background or yieldMs. The exit code is 0 for success, 1 if the tool
+    failed, 3 if policy or a person refused.
 
     \b
     clawkit tools call read '{"path": "README.md", "limit": 5}' --text
@@ -289,21 +290,8 @@ async def _closing(run: Run, work: Coroutine[Any, Any, T]) -> T:
     try:
         return await work
     finally:
-        tell_ending(run)
+        cli.tell_ending(run)
         await close_run(run)
-
-
-def tell_ending(run: Run) -> None:
-    """Print which background commands are about to be stopped."""
-    if isinstance(run.services, Services) and run.services.is_made(Commands):
-        mine = run.services[Commands].all(owner_of(run.scope))
-        running = [each for each in mine if each.exit is None or each.left]
-        names = [each.id for each in running if not each.launch.detach]
-        if names:
-            click.echo(
-                f"clawkit: stopping {', '.join(names)} (commands started with detach keep running)",
-                err=True,
-            )
 
 
 async def _answer_all(run: Run, lines: LineReader, *, later: bool) -> int:
@@ -385,7 +373,10 @@ def _prepare(options: dict[str, Any], *, later: bool = False) -> Run:
         hide_memory()
     is_person = cli.can_ask() and not cli.is_command()
     approver: Approver | None = TerminalApprover() if is_person else None
-    return make_run(loaded, assembly, scope, workspace, approver=approver, later=later)
+    run = make_run(loaded, assembly, scope, workspace, approver=approver, later=later)
+    if isinstance(run.services, Services):
+        run.services.fill(InForce, lambda: replace(assembly.in_force, is_one_shot=True))
+    return run
 
 
 async def _interruptible(run: Run, request: CallRequest, watch: OnEvent | None = None) -> Result:

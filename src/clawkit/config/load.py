@@ -429,5 +429,5 @@ def _advise(shape: Shape, value: Any) -> str:
     if shape.words and not shape.text:
         return suggest(value, shape.words)
     if shape.items is not None and shape.items.text:
-        return "Put it in square brackets"
+        return """Put it in quotes and square brackets: ["…"], in a shell '["…"]'"""
     return ""

@@ -25,6 +25,7 @@ from clawkit.config.section import (
     suggest,
 )
 from clawkit.config.sources import INCLUDE, read_text
+from clawkit.text import nearest
 
 _KEYS_FILE = os.path.join(os.path.dirname(__file__), "reference-keys.txt")
 
@@ -88,7 +89,8 @@ def find(path: Sequence[str | int]) -> FoundSetting:
     for step in path:
         name, below = _below(shape, step, above)
         if below is None:
-            return FoundSetting((*above, name), None, _hint(shape, str(step), above))
+            rest = path[len(above) + 1 :]
+            return FoundSetting((*above, name), None, _hint(shape, str(step), above, rest))
         above, shape = (*above, name), below
     return FoundSetting(above, shape)
 
@@ -116,10 +118,13 @@ def _below(shape: Shape, step: str | int, above: Path) -> tuple[str | int, Shape
     return step, None
 
 
-def _hint(shape: Shape, step: str, above: Path) -> str:
+def _hint(shape: Shape, step: str, above: Path, rest: Sequence[str | int]) -> str:
     if not shape.sections:
         return f"{format_path(above)} takes {describe(shape)}"
     names = tuple(layout_of(shape.sections[0]).shapes)
+    if rest and (close := nearest(step, names, 1)):
+        meant = find((*above, close[0], *rest))
+        return f"Did you mean {format_path(meant.path)!r}?" if meant.shape else meant.hint
     where = format_path(above)
     listing = f"Settings in {where!r}" if above else "Settings at the top"
     return suggest(step, names, listing, prefix=f"{where}." if above else "")

@@ -22,6 +22,9 @@ INCLUDE = "$include"
 
 Path = tuple[str | int, ...]
 
+MAPPING = "<mapping>"
+"""The file name of a configuration that is a Python mapping."""
+
 
 class ReadError(ValueError):
     """A file cannot be read as configuration text; the message says why."""
@@ -104,7 +107,8 @@ class ConfigTree:
             else:
                 break
             source = node.source
-        return source.file, line_of(source.text, offset)
+        # A mapping has no lines.
+        return source.file, 0 if source.file == MAPPING else line_of(source.text, offset)
 
     def _join(self, node: Node, path: Path, chain: tuple[str, ...]) -> Node:
         """`node` with all includes below it merged in; `node` itself if there are none. `path` is

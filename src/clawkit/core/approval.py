@@ -92,10 +92,14 @@ class Deny(Struct, frozen=True):
     reason: str
 
 
+NO_ONE = "there is no one here to ask"
+TO_BE_ASKED = "To be asked, run clawkit or `clawkit approvals watch` in a terminal"
+
+
 def no_approver(title: str, to_allow: str) -> ToolAuthorizationError:
     """The refusal of something that needs approval when no one can be asked."""
     return ToolAuthorizationError(
-        f"{title}: this needs a person's approval and there is no one here to ask"
+        f"{title}: this needs a person's approval and {NO_ONE}. {TO_BE_ASKED}"
         + (f". To allow it: {to_allow}" if to_allow else ""),
         reason="approval-unavailable",
     )

@@ -60,6 +60,7 @@ class InForce(Struct, frozen=True):
     tools: tuple[str, ...]
     removed: int  # how many tools policy removed
     off: int = 0  # how many more are disabled by settings
+    is_one_shot: bool = False  # the run ends with its calls: no one can come back to a command
 
 
 async def _drop(_update: Result) -> None:

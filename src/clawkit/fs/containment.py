@@ -56,7 +56,7 @@ def relative_path(path: str, root: str) -> str:
 def outside(path: str, root: str) -> ToolAuthorizationError:
     return ToolAuthorizationError(
         f"{path!r} is outside the workspace {root!r}; use a path below it. To open more, the "
-        "operator can add directories to tools.fs.readRoots or writeRoots",
+        "user can add directories to tools.fs.readRoots or writeRoots",
         reason="outside-workspace",
     )
 

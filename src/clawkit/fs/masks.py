@@ -22,7 +22,7 @@ _LOOK = 64
 
 # `***`, or both ends of a long secret around an ellipsis.
 _MASK = r"(?<!\*)\*{3}(?!\*)|.{6}…(?:\*{3}|.{4})"
-_KEY = r"(-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----)([^-]*+(?:-(?!----)[^-]*+)*+)"
+_KEY = r"(-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----)([^-]*+(?>(?:-(?!----)[^-]*+)*))"
 _ENV_NAME = (
     r"\.(?:env|envrc|flaskenv)(?:\d*|[._~-].*)"
     r"|.+\.(?:env|envrc)(?:~|\.(?:bak|old|orig|save|local))?"

@@ -29,7 +29,7 @@ HELP = """I am not a language model: I am the built-in operator, for trying claw
   write FILE TEXT        write a file
   status                 show the state of this session
 To use a real model, set a key such as ANTHROPIC_API_KEY, OPENAI_API_KEY or GEMINI_API_KEY, start
-Ollama, or type `clawkit onboard`."""
+Ollama, or type `clawkit onboard` in a shell."""
 
 
 class Operator:
@@ -74,7 +74,8 @@ def _repeat(messages: Sequence[Any]) -> list[Text | ToolCall]:
         head = f"{result.tool} failed: " if result.is_error else ""
         error = result.details.get("error")
         if head and isinstance(error, str) and texts and texts[0].startswith("{"):
-            texts[0] = error  # only the message, without the JSON that is meant for models
+            # Only the message, without the JSON that is meant for models.
+            texts[0] = error.removeprefix(f"{result.tool}: ")
         # The end of a command's output matters most.
         shorten = cut_start if result.tool == "exec" else cut
         shown.append(head + (shorten("\n".join(texts).rstrip(), _MAX_SHOWN) or "(no output)"))
@@ -109,6 +110,8 @@ def read_line(line: str) -> tuple[str, dict[str, Any]]:
         return _read_tool(line.removeprefix("/tool").strip())
     verb, _, rest = line.partition(" ")
     verb, rest = verb.lower(), rest.strip()
+    if verb == "clawkit":
+        raise ValueError(f"Type `{line}` in a shell; Ctrl-D ends this chat.")
     if verb == "run":
         return read_line(f"!{rest}")
     if verb == "write":

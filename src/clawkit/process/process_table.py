@@ -86,6 +86,17 @@ def children_of(pid: int) -> list[int]:
         return [each.pid for each in table().values() if each.parent == pid]
 
 
+def children_inside(pid: int) -> Iterator[tuple[int, Process]]:
+    """The direct children of a process, the newest first, each with the pid that it has in its own
+    pid namespace."""
+    for child in reversed(children_of(pid)):
+        found = look(child)
+        with suppress(OSError, LookupError):
+            ids = read_small(f"/proc/{child}/status").split(b"\nNSpid:", 1)[1].split(b"\n", 1)[0]
+            if found is not None:
+                yield int(ids.split()[-1]), found
+
+
 def family(roots: Iterable[int], processes: Table) -> set[int]:
     """The roots and their descendants, except orphans."""
     below: dict[int, list[int]] = {}

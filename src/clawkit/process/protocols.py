@@ -174,9 +174,15 @@ class Running(Protocol):
     """A command on its host, until none of its processes is left."""
 
     pid: int
-    """Its process on this machine; 0 if it runs elsewhere."""
+    """Its process on this machine; 0 if it cannot be seen from here."""
     since: int
     """Start time of its process, in the kernel's unit."""
+    mark: int
+    """See `process_table.MARK`; 0 for none."""
+
+    @property
+    def server(self) -> tuple[int, int]:
+        """Pid and start time of its spawn server; zeros if that cannot be seen from here."""
 
     @property
     def output(self) -> "Spool": ...

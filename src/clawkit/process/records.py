@@ -64,7 +64,8 @@ class CommandRecord(msgspec.Struct, frozen=True):
     owner: str
     text: str
     cwd: str
-    pid: Annotated[int, Meta(gt=1, lt=2**31)]
+    pid: Annotated[int, Meta(ge=0, lt=2**31)]
+    """0 in a sandbox if its process ended before it could be seen from here."""
     since: Annotated[int, Meta(gt=0)]
     """Start time of its process in the kernel's unit: the pid may have been reused."""
     started: Annotated[float, Meta(ge=0, le=1e11)]
@@ -73,6 +74,9 @@ class CommandRecord(msgspec.Struct, frozen=True):
     keeper: Annotated[int, Meta(gt=0, lt=2**31)]
     """The clawkit process that observes its end."""
     place: str = msgspec.field(default_factory=here)
+    mark: Annotated[int, Meta(ge=0)] = 0
+    server: tuple[int, int] = (0, 0)
+    """Pid and start time of its spawn server, the parent of its orphans."""
 
     @property
     def is_here(self) -> bool:
@@ -170,7 +174,8 @@ def _read(folder: str, key: str) -> CommandRecord | None:
         record = msgspec.convert(raw, CommandRecord)
     except (OSError, ValueError, RecursionError, msgspec.ValidationError):
         return None
-    return record if record.key == key else None
+    is_known = record.pid > 1 or (record.pid == 0 and record.server[0] > 1)
+    return record if record.key == key and is_known else None
 
 
 def _load(folder: str, key: str, kind: str, most: int) -> bytes:
@@ -316,10 +321,11 @@ class _Ending(process_table.Escalation):
 
         If its first process exists, or did at an earlier look, its session belongs to the command.
         If it never did, the session id may have been reused by unrelated processes: then only
-        tagged processes count.
+        tagged processes count, and children of its spawn server that have its mark. The marks of
+        one server's commands differ; those of two servers may not.
         """
         record = self.record
-        if record.pid <= 1 or record.since <= 0 or not record.is_here:
+        if record.pid == 1 or record.pid < 0 or record.since <= 0 or not record.is_here:
             return {}
         leader = processes.get(record.pid)
         self._saw_leader |= leader is not None and leader.started == record.since
@@ -330,13 +336,19 @@ class _Ending(process_table.Escalation):
             )
         known = ((processes.get(pid), each) for pid, each in self._known.items())
         roots = {each.pid for now, each in known if now and now.started == each.started}
+        server = processes.get(record.server[0])
+        has_server = server is not None and server.started == record.server[1]
         roots |= {
             pid
             for pid, each in processes.items()
             if pid > 1
             and pid not in found
             and each.started >= record.since
-            and process_table.is_tagged(pid, record.key)
+            and process_table.is_ours(
+                pid,
+                record.key,
+                record.mark if has_server and each.parent == record.server[0] else 0,
+            )
         }
         found |= process_table.family(roots, processes)
         self._now = {pid: processes[pid] for pid in sorted(found) if not processes[pid].gone}
@@ -395,6 +407,7 @@ class DetachedRunning:
         self._folder, self._record = folder, record
         self._left: dict[int, process_table.Process] | None = None
         self.pid, self.since = record.pid, record.since
+        self.mark, self.server = record.mark, record.server
         path = place_of(folder, record.key, "log")
         try:
             os.close(open_file(folder, record.key, "log"))

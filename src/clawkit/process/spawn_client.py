@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import array
 import asyncio
+import functools
 import os
 import socket
 import subprocess
 import sys
 import threading
 from collections import deque
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
@@ -65,6 +66,8 @@ class ServerProcess(NamedTuple):
     """Its process if it runs unconfined on this machine, and so is trusted. One in a sandbox could
     be controlled by its commands: its messages are checked, and it gets no file descriptor that
     leads outside."""
+    find: Callable[[], int] = int
+    """Its pid on this machine if it runs in a sandbox; 0 if it cannot be seen from here."""
 
 
 class SpawnedChild:
@@ -76,7 +79,7 @@ class SpawnedChild:
         self.id = id_
         self.detached = detached
         self.mark = 0
-        # 0 in a sandbox, whose processes cannot be seen from here.
+        # 0 if its process cannot be seen from here.
         self.pid = self.since = 0
         self.started: asyncio.Future[int] = client.loop.create_future()
         self.ended: asyncio.Future[Exit] = client.loop.create_future()
@@ -88,6 +91,10 @@ class SpawnedChild:
         """Whether the server was lost before it reported that nothing is left."""
         self.crowd = 0
         """Number of processes when it was killed for having too many."""
+
+    @property
+    def server(self) -> tuple[int, int]:
+        return self.client.server
 
     def members(self, processes: process_table.Table, orphans: Collection[int]) -> set[int]:
         return process_table.members(self.pid or -1, self.id, self.mark, processes, orphans)
@@ -124,6 +131,25 @@ class SpawnClient:
         """Whether its commands are processes of this machine, outside of any sandbox. Only then
         the server is trusted."""
         return self._server.pid > 0
+
+    @functools.cached_property
+    def server(self) -> tuple[int, int]:
+        """Pid and start time of the server; zeros if it cannot be seen from here."""
+        found = process_table.look(self._server.pid or self._server.find())
+        return (found.pid, found.started) if found is not None else (0, 0)
+
+    def _children_outside(self) -> Iterator[tuple[int, process_table.Process]]:
+        """The processes that a server in a sandbox can name, with the pids that they have there.
+        Whatever it claims, these are all in its sandbox."""
+        pid, _ = self.server
+        return process_table.children_inside(pid) if pid else iter(())
+
+    def _find_outside(self, pid: int, since: int) -> tuple[int, int]:
+        """Pid and start time on this machine of a process in a sandbox; zeros if there is none."""
+        for id_, found in self._children_outside():
+            if (id_, found.started) == (pid, since):
+                return found.pid, found.started
+        return 0, 0
 
     @property
     def is_busy(self) -> bool:
@@ -301,8 +327,11 @@ class SpawnClient:
 
     def _handle(self, child: SpawnedChild, kind: str, rest: list[Any]) -> None:
         if kind == "pid":
-            child.since = rest[1] if self.is_local else 0
-            _settle(child.started, rest[0] if self.is_local else 0)
+            pid, since = rest
+            if not self.is_local:
+                pid, since = self._find_outside(pid, since)
+            child.since = since
+            _settle(child.started, pid)
         elif kind in ("error", "nowhere", "refused"):
             self._refuses |= kind == "refused"
             del self._children[child.id]
@@ -313,6 +342,9 @@ class SpawnClient:
         elif kind == "exit":
             exit_, left = _read_exit(rest[0])
             if not child.ended.done():
+                if left and not self.is_local:
+                    known = {id_: found.pid for id_, found in self._children_outside()}
+                    left = tuple(each._replace(pid=known.get(each.pid, each.pid)) for each in left)
                 child.behind = left
                 child.ended.set_result(exit_)
             if not left:
@@ -378,8 +410,8 @@ class SpawnClient:
 def start_server(
     argv: Sequence[str], *, trusted: bool = False, pass_fds: Sequence[int] = ()
 ) -> ServerProcess:
-    """Start a server, with its socket as standard input. Killing it must also kill everything it
-    started. Raises OSError."""
+    """Start a server, with its socket as standard input; unless it is trusted, as the only child of
+    a sandbox. Killing that must also kill everything it started. Raises OSError."""
     ours, theirs = socket.socketpair()
     try:
         with theirs:
@@ -396,7 +428,11 @@ def start_server(
     except OSError:
         ours.close()
         raise
-    return ServerProcess(ours, process.kill, process.wait, process.pid if trusted else 0)
+
+    def find() -> int:
+        return next(iter(process_table.children_of(process.pid)), 0)
+
+    return ServerProcess(ours, process.kill, process.wait, process.pid if trusted else 0, find)
 
 
 def _read_exit(facts: dict[str, Any]) -> tuple[Exit, tuple[Left, ...]]:

@@ -242,7 +242,9 @@ class Supervisor:
         records.remove(self._folder, session.key, "json", "log", "exit")
 
     def _publish(self, session: Command) -> None:
-        """Write the record of a running command, and its output to a file, for other processes."""
+        """Write the record of a command, if its processes can be seen from here, and its output to
+        a file, for other processes."""
+        running = session.running
         record = records.CommandRecord(
             key=session.key,
             id=session.id,
@@ -250,15 +252,18 @@ class Supervisor:
             text=session.launch.shown,
             cwd=session.launch.cwd,
             pid=session.pid,
-            since=session.running.since,
+            since=running.since or running.server[1],
             started=session.started,
             detached=session.launch.detach,
             terminal=session.launch.size,
             keeper=os.getpid(),
+            mark=running.mark,
+            server=running.server,
         )
         with suppress(OSError):
-            records.write(self._folder, record)
-            session.is_published = True
+            if session.pid or running.server[0]:
+                records.write(self._folder, record)
+                session.is_published = True
         if session.exit is None:
             session.output.to_file()
 

@@ -449,7 +449,9 @@ class ContainerHost(SandboxHost):
         own = {"HOME": "/tmp", **sandbox.settings.env}  # noqa: S108  # it belongs to the container
         self._env = {"PATH": DEFAULT_PATH, **hello.env, **own}
         self._shell = ("/bin/bash", "--noprofile", "--norc") if hello.bash else ("/bin/sh",)
-        return ServerProcess(connection, self._on_lost, _make_wait(connection))
+        raw = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
+        pid: int = struct.unpack("3i", raw)[0]  # 0 if it cannot be seen from here
+        return ServerProcess(connection, self._on_lost, _make_wait(pid), find=lambda: pid)
 
     def _on_lost(self) -> None:
         if not self._is_closing and self._ending is None:
@@ -480,10 +482,8 @@ async def _meet(
     return hello, connection
 
 
-def _make_wait(connection: socket.socket) -> Callable[[float], None]:
-    """A function that waits for the end of the peer process, if it can be seen from here."""
-    raw = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
-    pid: int = struct.unpack("3i", raw)[0]
+def _make_wait(pid: int) -> Callable[[float], None]:
+    """A function that waits for the end of a process, if it can be seen from here."""
     first = look(pid)
 
     def wait(seconds: float) -> None:

@@ -55,7 +55,8 @@ _Instance = tuple[str, str, float, float, str]  # name, scope, created, last use
 class SshRunning:
     """A command on the other machine; see `Running`."""
 
-    pid = since = 0
+    pid = since = mark = 0
+    server = (0, 0)
 
     def __init__(self, link: SshLink, id_: str, launch: Launch, output: Spool) -> None:
         self._link, self._id = link, id_

@@ -167,13 +167,14 @@ def say_running(command: Command, ctx: Context, warnings: list[str]) -> Result:
     tail = tail_text(command.output.tail(4 * PENDING), min(TAIL, cap_of(ctx, PENDING)))
     how = "`process poll` shows new output and how it ended, `log` all output; `kill` stops it"
     lives = " It keeps running when clawkit exits." if command.launch.detach else ""
-    said = f"Command still running (sessionId {command.id}, pid {command.pid}).{lives} {how}."
+    pid = f", pid {command.pid}" if command.pid else ""
+    said = f"Command still running (sessionId {command.id}{pid}).{lives} {how}."
     text = "\n\n".join((*warnings, said, *([f"So far:\n{tail}"] if tail else [])))
     return Result.text(
         text,
         status="running",
         sessionId=command.id,
-        pid=command.pid,
+        **({"pid": command.pid} if command.pid else {}),
         startedAt=round(command.started * 1000),
         cwd=command.launch.cwd,
         tail=tail,

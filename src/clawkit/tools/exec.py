@@ -168,7 +168,8 @@ class Params(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="ca
 
 async def execute(params: Params, ctx: Context, config: Config, settings: Exec) -> Result:
     _check(params)
-    can_wait = "process" in ctx.use(InForce).tools
+    in_force = ctx.use(InForce)
+    can_wait = "process" in in_force.tools
     warnings = [] if can_wait else _warn_ignored(params)
     background = params.background and can_wait
     target = _find_target(params, ctx, config, settings)
@@ -191,7 +192,8 @@ async def execute(params: Params, ctx: Context, config: Config, settings: Exec) 
         return _c.say_running(command, ctx, warnings)
     yield_ms = settings.background_ms if params.yield_ms is None else params.yield_ms
     yield_s = min(max(yield_ms, MIN_YIELD_MS), MAX_YIELD_MS) / 1000
-    exit_ = await _watch(command, ctx, yield_s if can_wait else None)
+    stays = not can_wait or (in_force.is_one_shot and params.yield_ms is None)
+    exit_ = await _watch(command, ctx, None if stays else yield_s)
     if exit_ is None:
         command.background = True
         return _c.say_running(command, ctx, warnings)

@@ -335,7 +335,8 @@ def _describe(command: "Command") -> dict[str, Any]:
         "truncated": is_cut or len(tail) == _c.TAIL,
     }
     if exit_ is None:
-        return details | {"pid": command.pid} | _describe_running(command)
+        pid = {"pid": command.pid} if command.pid else {}
+        return details | pid | _describe_running(command)
     details["endedAt"] = round((command.started + exit_.seconds) * 1000)
     details["timedOut"] = exit_.reason in _c.TIMEOUTS
     return details | _outcome(exit_)

@@ -134,7 +134,8 @@ def _card(
         yield f"context {tokens:,} tokens{part}"
     if session.turns:
         sent = usage.input + usage.cache_read + usage.cache_write
-        counts = f"{session.turns} turns, {sent:,} tokens sent, {usage.output:,} received"
+        turns = "1 turn" if session.turns == 1 else f"{session.turns} turns"
+        counts = f"{turns}, {sent:,} tokens sent, {usage.output:,} received"
         yield f"used {counts}, ${usage.cost:.4f}"
     if live:
         yield f"queue {live.queued} waiting"

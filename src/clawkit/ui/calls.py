@@ -21,7 +21,8 @@ def outcome(event: Mapping[str, Any]) -> str:
     details = _details(event)
     if event.get("isError"):
         # The last sentence of a refusal is meant for the model.
-        return one_line(str(event.get("error", "")).removesuffix(FINAL).rstrip(" ."), 200)
+        error = str(event.get("error", "")).removeprefix(f"{event.get('tool')}: ")
+        return one_line(error.removesuffix(FINAL).rstrip(" ."), 200)
     if details.get("status") == "running":
         return f"running in the background as {one_line(str(details.get('sessionId', '')), 40)}"
     code = details.get("exitCode")

@@ -16,7 +16,13 @@ from clawkit.config.sections.shared import Thinking
 from clawkit.config.sections.tools import Ask, Host, Mode, Security
 from clawkit.content import Summary, Text, User
 from clawkit.core.catalog import CATALOG, canonical
-from clawkit.errors import ConfigError, ToolAuthorizationError, ToolInputError, UnknownToolError
+from clawkit.errors import (
+    ConfigError,
+    NotFoundError,
+    ToolAuthorizationError,
+    ToolInputError,
+    UnknownToolError,
+)
 from clawkit.models.protocols import Request
 from clawkit.services import Services
 from clawkit.sessions.protocols import Plan
@@ -455,7 +461,7 @@ async def _status(chat: ChatSession, _rest: str) -> None:
         "thinking": conversation.thinking,
         "fast": _how_fast(chat),
         "commands": f"host={chat.exec.host} security={security} ask={ask}",
-        "place": chat.describe_commands(),
+        "place": chat.describe_commands(why=True),
         "tools": f"{len(agent.kit.tools)} in force",
         "waiting": f"{queued} messages" if (queued := chat.agent.turns.queued) else "nothing",
     }
@@ -549,7 +555,11 @@ async def _resume(chat: ChatSession, rest: str) -> None:
     if store is None or session is None:
         raise ToolInputError("with --no-session, nothing is saved, so there is nothing to resume")
     if rest:
-        wanted = store.get(rest, session.agent)
+        try:
+            wanted = store.get(rest, session.agent)
+        except NotFoundError as error:
+            hint = "" if str(error).endswith("?") else ". /resume lists them"
+            raise NotFoundError(f"{error}{hint}") from None
         if wanted.id == session.id:
             chat.say("You are already in this conversation.")
         else:

@@ -83,7 +83,7 @@ class LineChat(ChatSession):
         self.rows(list(self.greeting()), err=True)
         if self._is_interactive:
             await self.look()
-            self.rows([PaintedRow(self.describe_commands(), "dim")], err=True)
+            self.rows([PaintedRow(self.describe_commands(why=True), "dim")], err=True)
         for path in pictures:
             self.images.append(await self.agent.attach(path))
         if message:

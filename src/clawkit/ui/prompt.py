@@ -45,6 +45,7 @@ from prompt_toolkit.styles import Style
 from prompt_toolkit.widgets import SearchToolbar
 
 from clawkit.core.tasks import in_thread
+from clawkit.terminal_text import wrap
 from clawkit.ui.line_input import InputHistory, LineCompleter, history_file
 from clawkit.ui.paint import RENDER_ERRORS, Paint
 from clawkit.ui.questions import AskedQuestion, Questions, by_key
@@ -144,9 +145,13 @@ class _Above(io.TextIOBase):
         self._part = ""
 
     def write(self, text: str) -> int:
+        if not isinstance(text, str):
+            # click tries bytes, and takes a stream that accepts them for a binary one.
+            raise TypeError(f"a string is needed, not {type(text).__name__}")
         *lines, self._part = f"{self._part}{text}".split("\n")
         for line in lines:
-            self._prompt.print(self._prompt.paint(line, "dim") + "\n")
+            for row in wrap(line, self._prompt.columns):
+                self._prompt.print(self._prompt.paint(row, "dim") + "\n")
         return len(text)
 
     def isatty(self) -> bool:
@@ -183,6 +188,11 @@ class _BufferedOutput(Vt100_Output):
     """Can hold back output, so that a change of the screen is a single write."""
 
     is_held = False
+
+    def erase_down(self) -> None:
+        # One column to the right: erasing all from the top left corner, tmux would keep it in its
+        # scrollback.
+        self.write_raw("\x1b[C\x1b[J\x1b[D\x1b[K")
 
     def flush(self) -> None:
         # If the terminal is gone, SIGHUP reports it.

@@ -92,6 +92,7 @@ class ChatSession(ABC):
         self.exec_changes: dict[str, Any] = {}
         self.chosen_model = ""
         self.is_over = False
+        self.why_no_sandbox = ""
         self.sandbox: str | None = None
         """A short description of the sandbox; empty if there is none, None until known."""
         self.given = ""
@@ -200,7 +201,7 @@ class ChatSession(ABC):
         if self.is_operator:
             yield PaintedRow(
                 "This is the built-in operator, not a language model. To use a real one, type "
-                "`clawkit onboard`, or set a key such as ANTHROPIC_API_KEY or OPENAI_API_KEY.",
+                "`clawkit onboard` in a shell, or set a key such as ANTHROPIC_API_KEY.",
                 "warning",
             )
 
@@ -216,9 +217,11 @@ class ChatSession(ABC):
         network = confines.settings.network if choice.backend in ("bwrap", "landlock") else ""
         self.sandbox = ", ".join(filter(None, (choice.backend, _NETWORKS.get(network))))
         self.has_no_commands = bool(confines.problem)
+        self.why_no_sandbox = "" if choice.backend else f" ({choice.reason})"
 
-    def describe_commands(self) -> str:
-        """Where commands run, such as `sandbox: bwrap, no network`."""
+    def describe_commands(self, *, why: bool = False) -> str:
+        """Where commands run, such as `sandbox: bwrap, no network`; with `why`, also why there is
+        no sandbox."""
         settings = self.exec
         security, ask = settings.policy()
         if security == "deny" or self.has_no_commands:
@@ -230,4 +233,5 @@ class ChatSession(ABC):
             return f"sandbox: {self.sandbox}{', asks always' if ask == 'always' else ''}"
         if self.sandbox is None and is_inside:
             return "allowlist only" if ask == "off" else f"asks {ask}"
-        return f"no sandbox: {'allowlist only' if ask == 'off' else 'commands ask'}"
+        how = "allowlist only" if ask == "off" else "commands ask"
+        return f"no sandbox: {how}{self.why_no_sandbox if why and is_inside else ''}"

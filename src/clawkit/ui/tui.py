@@ -57,7 +57,7 @@ class TuiChat(ChatSession, InputHandler):
 
     async def _look(self) -> None:
         await self.look()
-        self.say(self.describe_commands(), "dim")
+        self.say(self.describe_commands(why=True), "dim")
 
     async def stop(self) -> None:
         tasks = {each for each in (self._work, *self._tasks) if each is not None}

@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 import click
 
 from clawkit.cli.config import change_to_json, print_diff, say_written
+from clawkit.cli.models import model_warnings
 from clawkit.cli.onboarding import APIS, SECTIONS, probe, write
 from clawkit.cli.onboarding import questions as person
 from clawkit.cli.onboarding.write import (
@@ -25,7 +26,7 @@ from clawkit.cli.onboarding.write import (
     Setup,
     find_choice,
 )
-from clawkit.cli.options import can_ask, counted, print_json, refuse_commands, warn
+from clawkit.cli.options import can_ask, columns, counted, print_json, refuse_commands, warn
 from clawkit.config.file_edit import ConfigChange, change
 from clawkit.config.modelref import ModelRef, parse_ref
 from clawkit.errors import ConfigError
@@ -34,6 +35,7 @@ from clawkit.models.catalog import Catalog
 from clawkit.models.known import PROVIDERS
 from clawkit.net.addresses import env_proxy
 from clawkit.net.route import Route
+from clawkit.terminal_text import wrap
 
 T = TypeVar("T")
 Options = Mapping[str, Any]
@@ -156,8 +158,16 @@ class _Script:
         setup = self._ask_until_settled(choice)
         code = self.confirm(write.plan(setup, self.place.loaded, self.place.agent), setup)
         if not code and setup:
-            person.say(_NEXT)
+            if is_untested := self._lacks_key(setup):
+                written = write.find_place(self.place.file)
+                warn(model_warnings(Catalog.of(written.loaded, written.agent), [setup.ref]))
+            first = f"First: export {setup.key.name}=YOUR_KEY\n" if is_untested else ""
+            person.say(f"{first}{_NEXT}")
         return code
+
+    def _lacks_key(self, setup: Setup) -> bool:
+        """Whether the key is in a variable that is not set yet."""
+        return setup.key.source == "env" and not self.place.is_set(setup.key.name)
 
     def confirm(self, settings: list[Setting], setup: Setup | None) -> int:
         """Show the change, and write it if the user agrees; returns the exit code."""
@@ -254,7 +264,7 @@ class _Script:
     def _try(self, setup: Setup) -> str:
         """The kind of failure of a test request; empty if it works or cannot be tested."""
         draft = write.preview(self.place, write.plan(setup, self.place.loaded, self.place.agent))
-        if setup.key.source == "env" and not self.place.is_set(setup.key.name):
+        if self._lacks_key(setup):
             person.say(f"{setup.key.name} is not set, so the model cannot be tested now.")
             return ""
         person.say(f"\nAsking {setup.ref} for one word …")
@@ -278,9 +288,11 @@ class _Script:
         options["none"] = "no model for now"
         current, question = self._current(), "Which provider? (number or name)"
         usual = current.provider if current else ""
-        answer = person.choose(question, options, usual, other=lambda text: find_choice(text).id)
+        answer = person.choose(question, options, usual, other=lambda text: _read_choice(text).id)
         if answer == "another provider":
-            person.say(f"\nProviders: {', '.join(PROVIDERS)}")
+            person.say()
+            for row in wrap(f"Providers: {', '.join(PROVIDERS)}", columns() or 80):
+                person.say(row)
             return person.ask("Which one? (name)", find_choice)
         return find_choice(answer)
 
@@ -460,6 +472,14 @@ class _Script:
         if by_name is None:
             return person.confirm(f"Does {model} accept images?", default=False)
         return by_name
+
+
+def _read_choice(text: str) -> AuthChoice:
+    try:
+        return find_choice(text)
+    except ValueError as error:
+        hint = "" if str(error).endswith("?") else " Type a number; 'another provider' lists all."
+        raise ValueError(f"{error}{hint}") from None
 
 
 def _ask_model(rows: Mapping[str, str], provider: str, current: str = "") -> str:

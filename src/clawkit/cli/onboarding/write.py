@@ -91,7 +91,7 @@ def find_choice(text: str) -> AuthChoice:
     for each in (name, provider, f"{provider}-api-key", short):
         if each in CHOICES:
             return CHOICES[each]
-    close = nearest(name, CHOICES)
+    close = nearest(name, (*CHOICES, *PROVIDERS))
     if not close and (meant := nearest(name.partition("-")[0], PROVIDERS)):
         close = [each.id for each in CHOICES.values() if each.provider in meant]
     hint = f" Did you mean {' or '.join(map(repr, close[:3]))}?" if close else ""

@@ -33,7 +33,7 @@ _STAR, _SLASH, _OPEN, _COMMA, _CLOSE = "*", "/", "{", ",", "}"
 _ANY = "[^/]"
 _CLASS = "(?!/)["
 # An escaped character, a class (whose first character may be a bracket), or any character.
-_TOKEN = re.compile(r"\\.|\[[!^]?+(?:\\.|[^\\])(?:\\.|[^\\\]])*+\]|.", re.DOTALL)
+_TOKEN = re.compile(r"\\.|\[[!^]?+(?:\\.|[^\\])(?>(?:\\.|[^\\\]])*)\]|.", re.DOTALL)
 _ITEM = re.compile(r"(\\?.)(?:-(\\?.))?", re.DOTALL)
 
 Tokens = tuple[str, ...]
@@ -59,7 +59,7 @@ def compile_glob(pattern: str) -> re.Pattern[str]:
 def _expression(alternatives: Sequence[Tokens], whole: bool) -> str:
     if whole:
         return rf"(?:{'|'.join(map(_path, alternatives))})\Z"
-    return rf"(?s:.*/)?+(?:{'|'.join(map(_component, alternatives))})\Z"
+    return rf"(?>(?s:.*/)?)(?:{'|'.join(map(_component, alternatives))})\Z"
 
 
 def base_glob(pattern: str) -> str:
@@ -74,7 +74,7 @@ def _alternatives(pattern: str, braces: bool) -> tuple[list[Tokens], bool]:
         raise ToolInputError(
             f"the glob is {len(pattern):,} characters long; at most {MAX_LENGTH:,} are allowed"
         )
-    if re.fullmatch(r"(?:\.?/)*+", pattern):
+    if re.fullmatch(r"(?>(?:\.?/)*)", pattern):
         raise ToolInputError(f"the glob {pattern!r} is empty; '**' matches every file")
     tokens = _read(pattern, braces)
     return _expand(tokens), _SLASH in tokens
@@ -188,7 +188,7 @@ def _path(tokens: Tokens) -> str:
     if not tail:
         return rf"{text}(?s:.+)"
     if len(tail) == 1:
-        return rf"{text}(?s:.*/)?+{tail[0]}"
+        return rf"{text}(?>(?s:.*/)?){tail[0]}"
     rest = rf"[^/]++(?:/[^/]++){{{len(tail) - 1}}}\Z"
     return rf"{text}(?>(?:[^/]++/)*(?={rest})){'/'.join(tail)}"
 

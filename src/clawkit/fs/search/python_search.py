@@ -49,7 +49,7 @@ IGNORE_FILES = (".gitignore", ".ignore", ".rgignore")
 """The last matching rule wins, in the innermost directory that has one."""
 
 # A line break in an expression, outside of a character class: `[^\n]` matches within a line.
-_LINE_BREAK = re.compile(r"(?:\\[^n]|\[(?:\\.|[^\\\]])*+\]|[^\\\n])*+(?:\\n|\n)", re.DOTALL)
+_LINE_BREAK = re.compile(r"(?>(?:\\[^n]|\[(?>(?:\\.|[^\\\]])*)\]|[^\\\n])*)(?:\\n|\n)", re.DOTALL)
 _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 _SWAPPED = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENXIO})
 
