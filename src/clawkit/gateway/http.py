@@ -176,6 +176,10 @@ def _guarded(gateway: Gateway, handler: Handler, method: str, path: str) -> Hand
         try:
             if why := gateway.place_of(request.scope).refused:
                 raise HttpError(403, "forbidden", why)
+            if {"transfer-encoding", "content-length"} <= set(request.headers):
+                # A proxy in front could take the end of the body for another request.
+                close = {"Connection": "close"}
+                raise HttpError(400, "invalid_request_error", "two lengths", close)
             allowed = ("GET", "HEAD") if method == "GET" else (method,)
             if method != "*" and request.method not in allowed:
                 headers = {"Allow": ", ".join(allowed)}

@@ -136,7 +136,7 @@ def make_server(application: Starlette, host: str, port: int) -> Server:
         host=host,
         port=port,
         ws=Socket,
-        http="httptools",
+        http="h11",  # limits the size of headers, unlike httptools
         loop="asyncio",
         lifespan="on",
         ws_max_size=MAX_FRAME,
