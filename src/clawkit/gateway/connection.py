@@ -134,6 +134,10 @@ class Connection:
         except TimeoutError:
             await self._socket.close(1008, "handshake timeout")
             return False
+        except ClawkitError as error:
+            log.error("a login failed: %s", error)
+            await self._socket.close(1011, "the gateway cannot check logins; see its log")
+            return False
         finally:
             gateway.waiting.leave(self.place.address)
         return True

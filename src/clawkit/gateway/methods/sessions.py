@@ -134,18 +134,11 @@ async def _list(caller: Connection, params: List, _id: str) -> Any:
         for row in rows:
             row["lastMessagePreview"] = _last_words(caller.gateway, row["sessionId"])
     agent = params.agent_id or config.agents.default_id()
-    return {
-        "ts": now_ms(),
-        "path": caller.gateway.store.path,
-        "count": len(rows),
-        "totalCount": total,
-        "limitApplied": params.limit,
-        "nextOffset": end if end < total else None,
-        "hasMore": end < total,
-        "owners": [],
-        "defaults": shelf.defaults(agent),
-        "sessions": rows,
-    }
+    counts: dict[str, Any] = {"count": len(rows), "totalCount": total}
+    counts |= {"limitApplied": params.limit}
+    counts |= {"nextOffset": end if end < total else None, "hasMore": end < total}
+    about = {"ts": now_ms(), "path": caller.gateway.store.path, "owners": []}
+    return {**about, **counts, "defaults": shelf.defaults(agent), "sessions": rows}
 
 
 def _last_words(gateway: Gateway, id_: str) -> str | None:
