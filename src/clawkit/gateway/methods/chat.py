@@ -188,8 +188,8 @@ async def _agent(caller: Connection, params: AgentParams, id_: str) -> Any:
     if key is None and params.session_id:
         key = f"agent:{live.check_agent(params.agent_id)}:explicit:{params.session_id}"
     key = live.resolve_key(key or "main", params.agent_id)
-    if params.extra_system_prompt:
-        raise invalid("extraSystemPrompt is not supported")
+    if params.extra_system_prompt or (params.deliver and (params.channel or params.to)):
+        raise invalid("extraSystemPrompt and delivery to channels are not supported")
     await accept(
         caller,
         key,
