@@ -45,6 +45,8 @@ _GATEWAY = """Share agents, sessions and approvals with other programs and devic
 
 \b
 clawkit gateway run                      serve until Ctrl-C
+clawkit gateway start                    serve in the background
+clawkit gateway install                  start it at every login
 clawkit gateway status                   is one running, and for whom?
 clawkit gateway call sessions.list       call any method
 clawkit gateway token                    what other programs log in with
@@ -53,8 +55,8 @@ _CONFIG = """Read, change and check the configuration.
 
 A PATH is written as a.b.c, a list entry as a.b[0], and a key that contains dots as a["b.c"].
 """
-# Per command: the name of its function and its short help. When a word is missing its group,
-# `_Main.known_words` suggests the last group here that has it.
+# Per command: the name of its function, with its module if that is another, and its short help.
+# When a word is missing its group, `_Main.known_words` suggests the last group here that has it.
 SUBCOMMANDS = {
     "sessions": {
         "delete": ("delete", "Delete sessions permanently."),
@@ -97,9 +99,24 @@ SUBCOMMANDS = {
     "gateway": {
         "call": ("call", "Call a method and print its answer as JSON."),
         "health": ("health", "Ask the running gateway for its health."),
+        "install": (
+            "clawkit.cli.gateway_service:install",
+            "Install a service that starts the gateway when you log in.",
+        ),
+        "logs": ("clawkit.cli.gateway_logs:logs", "Show the log of the gateway."),
+        "restart": (
+            "clawkit.cli.gateway_service:restart",
+            "Stop the gateway gracefully and start it again.",
+        ),
         "run": ("run", "Run the gateway until Ctrl-C or SIGTERM."),
+        "start": ("clawkit.cli.gateway_service:start", "Start the gateway in the background."),
+        "stop": ("clawkit.cli.gateway_service:stop", "Stop the gateway of this home."),
         "status": ("status", "Show whether a gateway is running, and who is connected."),
         "token": ("token", "Print the token that clients log in with."),
+        "uninstall": (
+            "clawkit.cli.gateway_service:uninstall",
+            "Stop the service and remove its file.",
+        ),
     },
     "tools": {
         "call": ("call", "Call a tool and print its result as JSON."),
@@ -123,7 +140,7 @@ _HELP = {
 def make_group(name: str, module: str) -> LazyGroup:
     """The group whose commands are functions of a module."""
     table = {
-        command: (f"{module}:{function}", about)
+        command: (function if ":" in function else f"{module}:{function}", about)
         for command, (function, about) in SUBCOMMANDS[name].items()
     }
     return LazyGroup(name, table=table, help=_HELP[name])
