@@ -110,8 +110,8 @@ SUBCOMMANDS = {
         ),
         "run": ("run", "Run the gateway until Ctrl-C or SIGTERM."),
         "start": ("clawkit.cli.gateway_service:start", "Start the gateway in the background."),
-        "stop": ("clawkit.cli.gateway_service:stop", "Stop the gateway of this home."),
         "status": ("status", "Show whether a gateway is running, and who is connected."),
+        "stop": ("clawkit.cli.gateway_service:stop", "Stop the gateway of this home."),
         "token": ("token", "Print the token that clients log in with."),
         "uninstall": (
             "clawkit.cli.gateway_service:uninstall",
