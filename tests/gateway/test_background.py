@@ -218,15 +218,18 @@ def test_an_invalid_configuration_is_explained(text: str, problem: str) -> None:
 
 def test_a_home_that_cannot_be_written_is_explained(monkeypatch: pytest.MonkeyPatch) -> None:
     (home() / "file").write_text("", encoding="utf-8")
-    monkeypatch.setenv("CLAWKIT_HOME", str(home() / "file"))
-    done = clawkit("start")
-    assert done.returncode == 1
-    assert "is not a directory" in done.stderr or "Not a directory" in done.stderr
-    assert "CLAWKIT_HOME" in done.stderr
-    monkeypatch.setenv("CLAWKIT_HOME", "/proc/nowhere")
-    done = clawkit("start")
-    assert done.returncode == 1
-    assert "/proc/nowhere" in done.stderr
+    places = {home() / "file": "Not a directory", Path("/proc/nowhere"): "No such file"}
+    if os.geteuid():
+        (home() / "closed").mkdir(mode=0o500)
+        places[home() / "closed"] = "Permission denied"
+    for place, why in places.items():
+        monkeypatch.setenv("CLAWKIT_HOME", str(place))
+        for command in ("start", "run"):
+            done = clawkit(command)
+            assert done.returncode == 1
+            assert f"cannot write to {place}" in done.stderr
+            assert why in done.stderr
+            assert "set CLAWKIT_HOME to a directory that you can write to" in done.stderr
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])

@@ -104,7 +104,9 @@ def test_a_follower_loses_no_line_at_a_rotation() -> None:
     write(entry("c"))
     assert [json.loads(line)["message"] for line in follower.read()] == ["b", "c"]
     os.truncate(path, 0)
+    assert list(follower.read()) == []
     write(entry("d"))
+    assert [json.loads(line)["message"] for line in follower.read()] == ["d"]
     follower.close()
 
 

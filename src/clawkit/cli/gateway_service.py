@@ -273,7 +273,7 @@ def _say_installed(made: ServiceFile, is_started: bool, no_start: bool, as_json:
         said.append(f"To enable and start it, type: {' && '.join(todo)}")
     else:
         said.append(
-            "Another gateway is running for this home. To change over, type: "
+            "A gateway is already running for this home. To replace it with the service, type: "
             f"clawkit gateway stop && {todo[0]}"
         )
     if made.kind == "systemd" and not _lingers():

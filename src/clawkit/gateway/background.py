@@ -62,7 +62,7 @@ def start(config: str | None, port: int | None, wait_s: float) -> RunningGateway
     interrupted or fails, no gateway is left.
     """
     refuse_second(look())
-    _check_home()
+    check_home()
     with _only_start(), _noting_signals() as signals, ExitStack() as undo:
         child = _spawn(run_argv("start", config, port))
         undo.callback(_end, child)
@@ -84,7 +84,7 @@ def start(config: str | None, port: int | None, wait_s: float) -> RunningGateway
         raise _failure(child.returncode)
 
 
-def _check_home() -> None:
+def check_home() -> None:
     """Create the directories of the gateway. Raises `ToolError` if they cannot be written."""
     for folder in (os.path.join(home(os.environ), "gateway"), os.path.dirname(output_file())):
         try:
@@ -102,11 +102,16 @@ def _check_home() -> None:
 def _only_start() -> Iterator[None]:
     """Only one process at a time starts a gateway: the file with its output is theirs."""
     path = os.path.join(home(os.environ), "gateway", "start.lock")
-    with hold_lock(path, "the start of the gateway"):
+    with ExitStack() as held:
         try:
-            yield
-        finally:
-            remove_lock(path)
+            held.enter_context(hold_lock(path, "the start of the gateway"))
+        except ConflictError:
+            raise ConflictError(
+                f"another process is starting a gateway for {home(os.environ)}; see: clawkit "
+                "gateway status"
+            ) from None
+        held.callback(remove_lock, path)
+        yield
 
 
 @contextmanager

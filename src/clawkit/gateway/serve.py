@@ -20,6 +20,7 @@ from clawkit.config.load import Loaded
 from clawkit.config.paths import home
 from clawkit.config.sections.gateway import Gateway as Settings
 from clawkit.errors import ConfigError, ConflictError, Issue, ToolError
+from clawkit.gateway.background import check_home
 from clawkit.gateway.protocol import MAX_FRAME, MAX_FRAME_BEFORE_HELLO, PING_S
 from clawkit.gateway.record import StartedBy, lock_file, without_record, write_record
 from clawkit.gateway.server import app, read_secret
@@ -191,6 +192,7 @@ def run(
     """Serve until SIGTERM or Ctrl-C. Raises `ConfigError`, `ToolError` and OSError."""
     settings = loaded.config.gateway or Settings()
     host = choose_host(settings)
+    check_home()
     check_exposure(loaded, host)
     with only_one(), without_record():
         sock = _listen(host, settings.port if port is None else port)
