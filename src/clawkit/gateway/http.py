@@ -36,6 +36,8 @@ DENIED_TOOLS = frozenset(
 """Tools that run commands, change files, speak for the owner or change the gateway: over HTTP only
 if `gateway.tools.allow` names them."""
 
+SAFE_HEADERS = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"}
+
 log = logging.getLogger(__name__)
 Handler = Callable[[Request], Awaitable[Response]]
 T = TypeVar("T")
@@ -65,9 +67,8 @@ class Invoke(Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
 
 
 def answer(payload: Any, status: int = 200, headers: dict[str, str] | None = None) -> Response:
-    safe = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"}
     kind = "application/json"
-    return Response(encode(payload), status, {**safe, **(headers or {})}, media_type=kind)
+    return Response(encode(payload), status, {**SAFE_HEADERS, **(headers or {})}, media_type=kind)
 
 
 def refusal(error: HttpError, *, is_tool: bool = False) -> Response:
