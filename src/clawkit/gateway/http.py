@@ -129,6 +129,7 @@ async def read_body(request: Request, kind: type[T], max_bytes: int) -> T:
 def routes(gateway: Gateway) -> list[Route]:
     """All routes. Paths match exactly; a wrong method is answered with 405."""
     from clawkit.gateway.openai import ChatCompletions
+    from clawkit.gateway.responses import Responses
 
     async def live(_request: Request) -> Response:
         return answer({"ok": True, "status": "live"})
@@ -155,6 +156,7 @@ def routes(gateway: Gateway) -> list[Route]:
         (("/v1/models",), chat.models, "GET"),
         (("/v1/models/{model:path}",), chat.model, "GET"),
         (("/v1/chat/completions",), chat.complete, "POST"),
+        (("/v1/responses",), Responses(gateway).respond, "POST"),
     ]
     found = [
         Route(path, _guarded(gateway, handler, method, path))

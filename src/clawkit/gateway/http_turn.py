@@ -122,15 +122,16 @@ class HttpTurn:
         return self.run
 
     async def pieces(self) -> AsyncIterator[str]:
-        """The text as it is written, until the run is over."""
+        """The text as it is written, until the run is over. Answers are separate paragraphs."""
         waiting = asyncio.ensure_future(self.run.over.wait())
         waiting.add_done_callback(lambda _: self._pieces.put_nowait(None))
-        is_silent = True
+        said, gap = False, ""
         try:
             while (piece := await self._pieces.get()) is not None:
-                is_silent = False
-                yield piece
-            if is_silent and self.run.text and not self.failure:
+                if piece:
+                    yield gap + piece
+                said, gap = True, "" if piece else "\n\n"
+            if not said and self.run.text and not self.failure:
                 yield self.run.text  # the gateway itself has answered
         finally:
             waiting.cancel()
@@ -149,7 +150,7 @@ class HttpTurn:
                 await self._gateway.live.abort(self.run.session, self.run.id)
 
 
-def _text(content: Any) -> str:
+def read_text(content: Any) -> str:
     """The text of a message. Raises `HttpError` for anything else, such as images."""
     if content is None or isinstance(content, str):
         return content or ""
@@ -164,13 +165,13 @@ def _text(content: Any) -> str:
 
 
 def _system(messages: list[Message]) -> list[str]:
-    return [_text(each.content) for each in messages if each.role in _SYSTEM]
+    return [read_text(each.content) for each in messages if each.role in _SYSTEM]
 
 
 def _last_words(messages: list[Message]) -> str:
     """What is new in a conversation that the gateway keeps."""
     said = [each for each in messages if each.role == "user"]
-    return "\n\n".join([*_system(messages), *(_text(each.content) for each in said[-1:])])
+    return "\n\n".join([*_system(messages), *(read_text(each.content) for each in said[-1:])])
 
 
 def _conversation(messages: list[Message]) -> str:
@@ -178,5 +179,5 @@ def _conversation(messages: list[Message]) -> str:
     said = [each for each in messages if each.role in _ROLES]
     if len(said) == 1:
         return _last_words(messages)
-    lines = [f"{_ROLES[each.role]}: {_text(each.content)}" for each in said]
+    lines = [f"{_ROLES[each.role]}: {read_text(each.content)}" for each in said]
     return "\n\n".join([*_system(messages), *lines])
