@@ -27,8 +27,9 @@ BUDGETS = {
     # The catalog has more tools; relative paths may begin elsewhere than in the workspace.
     "core": 1_690,
     "fs": 4_780,
-    # More than planned: the protocol of other clients has many fields, in parameters and answers.
-    "gateway": 4_370,
+    # More than planned: the protocol of other clients has many fields, in parameters and answers;
+    # one more API of others over HTTP, histories, metrics.
+    "gateway": 4_840,
     "guard": 460,
     "lsp": 1_300,
     "media": 420,
