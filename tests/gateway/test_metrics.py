@@ -12,6 +12,7 @@ from tests.gateway.raw_http import send
 
 from clawkit.content import Assistant, Text, Usage
 from clawkit.gateway.metrics import MAX_SERIES, MetricCounter, MetricHistogram, Metrics
+from clawkit.models.protocols import Request
 from clawkit.testing import Gate, ScriptedModel, call
 
 _NAME = r"[a-zA-Z_:][a-zA-Z0-9_:]*"
@@ -151,6 +152,33 @@ async def test_turns_tokens_and_cost_are_counted_by_model() -> None:
         everything = (await send(ground, "GET", "/metrics")).body.decode()
         assert "my words" not in everything
         assert "agent:main" not in everything
+
+
+async def test_what_sub_agents_use_is_counted_once() -> None:
+    def answer(request: Request) -> Assistant:
+        text = str(request.messages)
+        if "there are three" in text:
+            return Assistant((Text("It says three."),), "stop", usage=Usage(output=1))
+        if "text='count the files'" in text:
+            return Assistant((Text("there are three"),), "stop", usage=Usage(output=1_000))
+        if len(request.messages) == 1:
+            spawn = call("sessions_spawn", {"task": "count the files"})
+            return Assistant((spawn,), "tool_calls", usage=Usage(output=1))
+        return Assistant((Text("started one"),), "stop", usage=Usage(output=1))
+
+    async with serve({}, ScriptedModel(then=answer)) as ground:
+        peer = await ground.join()
+        await peer.call("agent", {"message": "go", "idempotencyKey": "1"})
+        await peer.until(
+            lambda each: (
+                each.get("event") == "chat"
+                and each["payload"]["state"] == "final"
+                and "It says three." in str(each["payload"])
+            )
+        )
+        seen = await scrape(ground)
+        output = seen.value("tokens_total", model="scripted/model", kind="output")
+        assert output // 1_000 == 1
 
 
 async def test_http_requests_and_lockouts_are_counted() -> None:
