@@ -9,7 +9,7 @@ import pytest
 from tests.gateway.conftest import TOKEN, Device, Ground, serve
 from tests.gateway.raw_http import send
 
-from clawkit.gateway.methods.chat import MAX_BYTES
+from clawkit.gateway.history import PAGE_BYTES
 from clawkit.models.protocols import Facts
 from clawkit.testing import ScriptedModel, call
 from clawkit.version import __version__
@@ -58,6 +58,16 @@ async def test_pages_have_every_message_once(limit: int) -> None:
         assert numbers == sorted(set(numbers))
 
 
+@pytest.mark.parametrize("limit", [19, 20, 21, 40, 50])
+async def test_long_pages_have_every_message_once_too(limit: int) -> None:
+    async with serve({}) as ground:
+        await say(ground, *map(str, range(21)))
+        pages = await walk(ground, "main", limit)
+        assert [len(page) for page in pages[:-1]] == [limit] * (len(pages) - 1)
+        numbers = [each["__openclaw"]["seq"] for page in reversed(pages) for each in page]
+        assert numbers == list(range(1, 43))
+
+
 async def test_a_cursor_stays_where_it_is_when_more_is_said() -> None:
     async with serve({}) as ground:
         await say(ground, "one", "two", session="talk")
@@ -80,7 +90,7 @@ async def test_a_page_is_not_larger_than_an_answer_may_be() -> None:
         await say(ground, *"1234567")
         older, newer = (await walk(ground, "main", 1000))[::-1]
         assert len(older) + len(newer) == 14
-        assert 900_000 * len(newer) // 2 < MAX_BYTES
+        assert 900_000 * len(newer) // 2 < PAGE_BYTES
 
 
 @pytest.mark.parametrize(

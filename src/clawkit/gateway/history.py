@@ -11,15 +11,18 @@ from starlette.responses import Response
 
 from clawkit.gateway import wire
 from clawkit.gateway.http import HttpError, answer, check_login
-from clawkit.gateway.methods.chat import DEFAULT_LIMIT, MAX_BYTES
 from clawkit.gateway.protocol import encode
 
 if TYPE_CHECKING:
     from clawkit.gateway.server import Gateway
 
+PAGE_BYTES = 6 * 1024**2
+_AT_ONCE = 20
+"""Messages that are read at once: most pages are full long before their limit."""
+
 
 class HistoryQuery(Struct, frozen=True):
-    limit: Annotated[int, Meta(ge=1, le=1_000)] = DEFAULT_LIMIT
+    limit: Annotated[int, Meta(ge=1, le=1_000)] = 200
     cursor: Annotated[int, Meta(ge=1, le=2**31)] | None = None
     """Only messages before this number."""
 
@@ -39,19 +42,28 @@ class SessionHistory:
         session = gateway.shelf.find(key)
         if session is None:
             raise HttpError(404, "not_found", f"Session not found: {key[:300]}")
-        upto = None if query.cursor is None else query.cursor - 1
-        page = gateway.store.page(session.id, query.limit, upto=upto, tools=True)
-        left, messages = MAX_BYTES, list[dict[str, Any]]()
-        for entry in reversed(page.entries):
-            message = wire.message(session.id, entry)
-            left -= len(encode(message))
-            if left < 0 and messages:
-                break
-            messages.insert(0, message)
-        has_more = page.total - page.newer > len(messages)
-        cursor = str(messages[0]["__openclaw"]["seq"]) if has_more and messages else None
+        messages, has_more = self._read_page(session.id, query)
+        cursor = str(messages[0]["__openclaw"]["seq"]) if has_more else None
         shown: dict[str, Any] = {"sessionKey": key, "items": messages, "messages": messages}
         return answer(shown | {"hasMore": has_more, "nextCursor": cursor})
+
+    def _read_page(self, session: str, query: HistoryQuery) -> tuple[list[dict[str, Any]], bool]:
+        """The latest messages that fit, oldest first, and whether there are older ones."""
+        found, left = list[dict[str, Any]](), PAGE_BYTES
+        upto = None if query.cursor is None else query.cursor - 1
+        while len(found) < query.limit:
+            count = min(_AT_ONCE, query.limit - len(found))
+            page = self._gateway.store.page(session, count, upto=upto, tools=True)
+            for entry in reversed(page.entries):
+                message = wire.message(session, entry)
+                left -= len(encode(message))
+                if left < 0 and found:
+                    return found[::-1], True
+                found.append(message)
+                upto = entry.number - 1
+            if page.total - page.newer <= len(page.entries):
+                return found[::-1], False
+        return found[::-1], True
 
 
 def _read_query(request: Request) -> HistoryQuery:
