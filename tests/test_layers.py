@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from clawkit.cli.main import COMMANDS
+from clawkit.cli.main import COMMANDS, SUBCOMMANDS
 from clawkit.core.catalog import CATALOG
 from clawkit.models.client import _WIRES
 
@@ -71,6 +71,12 @@ BY_NAME = {path.partition(":")[0] for path, _ in COMMANDS.values()} | {
     entry.module for entry in CATALOG.values() if entry.module
 }
 BY_NAME |= {f"clawkit.models.wire.{module}" for module, _ in _WIRES.values()}
+BY_NAME |= {
+    function.partition(":")[0]
+    for group in SUBCOMMANDS.values()
+    for function, _ in group.values()
+    if ":" in function
+}
 # Programs of their own, started by path or by name.
 BY_NAME |= {
     "clawkit.fs.search.python_search",
@@ -153,7 +159,7 @@ def test_only_the_command_line_uses_the_gateway() -> None:
         if any(each.startswith("clawkit.gateway") for each in imports_of(path))
         and not name.startswith("clawkit.gateway")
     }
-    assert users == {"clawkit.cli.gateway"}
+    assert users == {f"clawkit.cli.gateway{part}" for part in ("", "_service", "_status")}
 
 
 def test_both_distributions_have_the_same_version() -> None:

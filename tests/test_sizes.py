@@ -19,10 +19,10 @@ BUDGETS = {
     "approvals": 7_150,
     # The tree and the search of sessions, messages to them, and the commands for agents; whom
     # bindings choose; what is stopped at the end of a turn.
-    "cli": 6_190,
+    "cli": 6_810,
     "code": 650,
     # The whole path of a misspelt setting is suggested; a mapping has no lines.
-    "config": 3_920,
+    "config": 3_930,
     "core": 1_640,
     "fs": 4_730,
     "guard": 460,

@@ -91,7 +91,7 @@ def test_a_gateway_runs_answers_and_stops(port: int) -> None:
     stopped = clawkit("status", "--json")
     assert stopped.returncode == 1
     assert json.loads(stopped.stdout)["running"] is False
-    assert "clawkit gateway run" in clawkit("health").stderr
+    assert "clawkit gateway start" in clawkit("health").stderr
 
 
 def test_ctrl_c_stops_it_and_a_new_one_can_start(port: int) -> None:

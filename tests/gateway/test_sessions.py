@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from tests.gateway.conftest import Device, Ground, Peer, serve
 
+from clawkit.content import Text, User
 from clawkit.testing import Gate, ScriptedModel
 
 
@@ -161,6 +162,7 @@ async def test_history_comes_in_pages_and_within_a_size(ground: Ground) -> None:
     assert [each["__openclaw"]["seq"] for each in more["messages"]] == [1, 2, 3, 4]
     small = await peer.call("chat.history", {"sessionKey": "main", "maxBytes": 1_024})
     assert 1 <= len(small["messages"]) < 6
+    assert small["nextOffset"] == len(small["messages"])
     cut = await peer.call("chat.history", {"sessionKey": "main", "maxChars": 10})
     assert cut["messages"][2]["content"] == "two two tw\n[… cut]"
     reset = await peer.call("chat.history", {"sessionKey": "main", "cursor": "x"})
@@ -168,6 +170,20 @@ async def test_history_comes_in_pages_and_within_a_size(ground: Ground) -> None:
     empty = await peer.call("chat.startup", {"sessionKey": "never-used"})
     assert (empty["sessionId"], empty["messages"], empty["sessionInfo"]) == (None, [], None)
     assert {"models", "commands"} <= set(empty["metadata"])
+
+
+async def test_a_long_history_is_read_a_few_messages_at_a_time(ground: Ground) -> None:
+    store = ground.gateway.store
+    made = store.create("main", workspace="/tmp", name="long")
+    for number in range(130):
+        store.append(made.id, User((Text(f"message {number}"),)))
+    peer = await ground.join()
+    found = await peer.call("chat.history", {"sessionKey": "long", "limit": 120, "offset": 5})
+    assert [each["content"] for each in found["messages"]] == [
+        f"message {n}" for n in range(5, 125)
+    ]
+    assert (found["nextOffset"], found["totalMessages"]) == (125, 130)
+    assert len((await peer.call("sessions.get", {"key": "long", "limit": 1000}))["messages"]) == 130
 
 
 async def test_names_of_sessions_are_those_of_the_terminal(ground: Ground) -> None:

@@ -140,6 +140,15 @@ async def test_a_session_of_its_own_by_id() -> None:
         assert accepted["sessionKey"] == "agent:main:explicit:s-1"
 
 
+@pytest.mark.parametrize(
+    "more", [{"extraSystemPrompt": "x"}, {"deliver": True, "channel": "telegram"}]
+)
+async def test_what_would_be_ignored_is_refused(ground: Ground, more: dict[str, Any]) -> None:
+    peer = await ground.join()
+    params = {"message": "go", "idempotencyKey": "a", **more}
+    assert "not supported" in (await peer.refused("agent", params))["message"]
+
+
 @pytest.mark.parametrize("named", [True, False])
 async def test_a_run_can_be_stopped(named: bool) -> None:
     gate = Gate("never")

@@ -28,7 +28,7 @@ from clawkit.content import (
 from clawkit.errors import ConfigError, ConflictError, NotFoundError, ToolError, ToolInputError
 from clawkit.redact import Redactor
 from clawkit.sessions.encode import encode
-from clawkit.sessions.protocols import Changes, Session, locate_store
+from clawkit.sessions.protocols import Changes, Filter, Session, Visible, locate_store
 from clawkit.sessions.repair import INTERRUPTED
 from clawkit.sessions.store import KEEP_CHANGES, SessionStore
 from clawkit.sessions.tables import APPLICATION, MIGRATIONS
@@ -896,3 +896,17 @@ def test_what_a_summary_took_counts(store: SessionStore) -> None:
     after = store.get(made.id)
     assert (after.usage.input, after.usage.output, after.usage.cost) == (7, 3, 0.5)
     assert after.context_tokens == 0
+
+
+def test_a_label_can_be_changed_and_sessions_counted(tmp_path: Path) -> None:
+    store = SessionStore(str(tmp_path / "sessions.sqlite"))
+    everyone = Visible("", agents=("main", "other"))
+    assert store.count(everyone, Filter()) == 0
+    made = [store.create("main", workspace="/", name=name) for name in ("a", "b")]
+    store.create("other", workspace="/", name="c")
+    assert store.count(everyone, Filter()) == 3
+    assert store.count(everyone, Filter(agent="main")) == 2
+    assert store.update(made[0].id, label="one").label == "one"
+    assert store.count(everyone, Filter(label="one")) == 1
+    assert store.update(made[0].id, label="").label == ""
+    store.close()

@@ -8,7 +8,9 @@ import logging
 from typing import TYPE_CHECKING, Any
 
 import click
+import msgspec
 
+from clawkit.cli.gateway_status import describe_state, explain_silence, how_started
 from clawkit.cli.options import (
     config_option,
     json_option,
@@ -23,6 +25,7 @@ from clawkit.text import human_time, one_line, printable
 
 if TYPE_CHECKING:
     from clawkit.gateway.client import Target
+    from clawkit.gateway.record import GatewayState, StartedBy
 
 _NEEDED = ("starlette", "uvicorn", "websockets", "cryptography")
 _TIMEOUT = click.option(
@@ -41,7 +44,8 @@ def _url_options(command: Any) -> Any:
     return url(token(_TIMEOUT(command)))
 
 
-def _check_installed() -> None:
+def check_installed() -> None:
+    """Raises `ToolInputError` if the libraries of the gateway are missing."""
     missing = [name for name in _NEEDED if importlib.util.find_spec(name) is None]
     if missing:
         raise ToolInputError(
@@ -49,24 +53,44 @@ def _check_installed() -> None:
         )
 
 
-def _target(config_file: str | None, url: str | None, token: str | None) -> Target:
-    _check_installed()
+def _locate(
+    config_file: str | None, url: str | None, token: str | None
+) -> tuple[Target, GatewayState]:
+    """The gateway to call, and what the home says about it: nothing if it is another one."""
+    check_installed()
     from clawkit.gateway.client import find_target
+    from clawkit.gateway.record import GatewayState, look
 
-    return find_target(load(config_file), url, token)
+    loaded = load(config_file)
+    target = find_target(loaded, url, token)
+    settings = loaded.config.gateway
+    if url is not None or (settings is not None and settings.mode == "remote"):
+        return target, GatewayState(0, None)
+    state = look()
+    if state.is_ready and state.record is not None:
+        # It may use another port or address than the configuration now says.
+        target = msgspec.structs.replace(target, url=state.record.url)
+    return target, state
+
+
+def _target(config_file: str | None, url: str | None, token: str | None) -> Target:
+    return _locate(config_file, url, token)[0]
 
 
 @click.command()
 @click.option("--port", type=click.IntRange(0, 65_535), help="Port; 0 takes a free one.")
+@click.option(
+    "--started-by", type=click.Choice(("run", "start", "service")), default="run", hidden=True
+)
 @config_option
-def run(port: int | None, config_file: str | None) -> None:
+def run(port: int | None, started_by: StartedBy, config_file: str | None) -> None:
     """Run the gateway until Ctrl-C or SIGTERM.
 
     It listens on this machine only, unless gateway.bind says otherwise, and never beyond it without
     authentication.
     """
     refuse_commands("run a gateway")
-    _check_installed()
+    check_installed()
     from clawkit.gateway import serve
 
     loaded = load(config_file)
@@ -78,7 +102,7 @@ def run(port: int | None, config_file: str | None) -> None:
         click.echo(f"clawkit gateway: ws://{shown}:{at}, http://{shown}:{at}", err=True)
         click.echo("Clients log in with: clawkit gateway token. Ctrl-C stops it.", err=True)
 
-    serve.run(loaded, port, say)
+    serve.run(loaded, port, say, started_by)
     click.echo("clawkit gateway: stopped", err=True)
 
 
@@ -108,8 +132,6 @@ def call(
     \b
     clawkit gateway call sessions.list --params '{"limit": 5}'
     """
-    import msgspec
-
     refuse_commands("use the gateway")
     try:
         given = msgspec.json.decode(params, type=dict[str, Any])
@@ -146,22 +168,26 @@ def status(
 ) -> None:
     """Show whether a gateway is running, and who is connected. The exit code is 1 if none is."""
     refuse_commands("use the gateway")
-    target = _target(config_file, url, token)
+    target, state = _locate(config_file, url, token)
+    local = describe_state(state)
     try:
         hello = asyncio.run(_say_hello(target, timeout_s))
     except ToolError as error:
+        why = "\n".join(filter(None, (str(error), explain_silence(state))))
         if not as_json:
-            raise
-        print_json({"running": False, "url": target.url, "error": str(error)})
+            raise ToolError(why) from None
+        print_json({**local, "running": False, "url": target.url, "error": why})
         raise click.exceptions.Exit(1) from None
     snapshot, server = hello["snapshot"], hello["server"]
     if as_json:
-        shown = {"running": True, "url": target.url, "version": server["version"]}
+        shown = {**local, "running": True, "url": target.url, "version": server["version"]}
         shown |= {key: snapshot[key] for key in ("uptimeMs", "presence")}
         print_json(shown | {"auth": hello["auth"]["method"]})
         return
     uptime = human_time(snapshot["uptimeMs"] / 1000)
     click.echo(printable(f"{target.url}: clawkit {server['version']}, running for {uptime}"))
+    if state.is_ready and state.record is not None:
+        click.echo(printable(how_started(state.record)))
     keys = ("host", "mode", "version", "platform", "reason")
     rows = [[str(each.get(key, "")) for key in keys] for each in snapshot["presence"]]
     head = ("NAME", "MODE", "VERSION", "PLATFORM", "REASON")
@@ -181,7 +207,7 @@ async def _say_hello(target: Target, timeout_s: float) -> Any:
 def token(as_json: bool, config_file: str | None) -> None:
     """Print the token that clients log in with; it is generated if none is configured."""
     refuse_commands("read the token of the gateway")
-    _check_installed()
+    check_installed()
     from clawkit.gateway.server import read_secret
 
     mode, secret = read_secret(load(config_file), generate=True)

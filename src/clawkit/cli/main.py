@@ -112,6 +112,8 @@ clawkit sandbox recreate --all                 remove them; the next use creates
     "gateway": """
 \b
 clawkit gateway run                      serve until Ctrl-C
+clawkit gateway start                    serve in the background
+clawkit gateway install                  start it at every login
 clawkit gateway status                   is one running, and for whom?
 clawkit gateway call sessions.list       call any method
 clawkit gateway token                    what other programs log in with
@@ -121,8 +123,8 @@ A PATH is written as a.b.c, a list entry as a.b[0], and a key that contains dots
 """,
 }
 """What follows the short help of a group."""
-# Per command: the name of its function (a group has none) and its short help. When a word is
-# missing its group, the last group here that has it is suggested.
+# Per command: the name of its function (a group has none), with its module if that is another, and
+# its short help. When a word is missing its group, the last group here that has it is suggested.
 SUBCOMMANDS = {
     "approvals": {
         "allowlist": ("", "Manage the programs that run on the host without asking."),
@@ -181,9 +183,24 @@ SUBCOMMANDS = {
     "gateway": {
         "call": ("call", "Call a method and print its answer as JSON."),
         "health": ("health", "Ask the running gateway for its health."),
+        "install": (
+            "clawkit.cli.gateway_service:install",
+            "Install a service that starts the gateway when you log in.",
+        ),
+        "logs": ("clawkit.cli.gateway_logs:logs", "Show the log of the gateway."),
+        "restart": (
+            "clawkit.cli.gateway_service:restart",
+            "Stop the gateway gracefully and start it again.",
+        ),
         "run": ("run", "Run the gateway until Ctrl-C or SIGTERM."),
+        "start": ("clawkit.cli.gateway_service:start", "Start the gateway in the background."),
         "status": ("status", "Show whether a gateway is running, and who is connected."),
+        "stop": ("clawkit.cli.gateway_service:stop", "Stop the gateway of this home."),
         "token": ("token", "Print the token that clients log in with."),
+        "uninstall": (
+            "clawkit.cli.gateway_service:uninstall",
+            "Stop the service and remove its file.",
+        ),
     },
     "tools": {
         "call": ("call", "Call a tool and print its result as JSON."),
@@ -222,7 +239,7 @@ class LazyGroup(click.Group):
         module, _, function = path.partition(":")
         if not function:
             below = {
-                name: (f"{module}:{function}", text)
+                name: (function if ":" in function else f"{module}:{function}", text)
                 for name, (function, text) in SUBCOMMANDS[cmd_name].items()
             }
             help_ = f"{about}\n{_HELP.get(cmd_name, '')}"

@@ -111,7 +111,7 @@ async def open_client(
     except (OSError, WebSocketException) as error:
         raise ToolError(
             f"{target.url}: no gateway can be reached there ({error}); start one with: "
-            "clawkit gateway run"
+            "clawkit gateway start"
         ) from None
 
 

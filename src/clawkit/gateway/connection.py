@@ -6,6 +6,7 @@ import asyncio
 import logging
 import uuid
 from collections import deque
+from collections.abc import Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
@@ -134,6 +135,10 @@ class Connection:
         except TimeoutError:
             await self._socket.close(1008, "handshake timeout")
             return False
+        except ClawkitError as error:
+            log.error("a login failed: %s", error)
+            await self._socket.close(1011, "the gateway cannot check logins; see its log")
+            return False
         finally:
             gateway.waiting.leave(self.place.address)
         return True
@@ -257,21 +262,28 @@ class Connection:
 
     async def _answer(self, request: Request) -> None:
         """Run one method. The root of its task: whatever goes wrong is its answer."""
-        try:
-            method, params = find_method(self, request)
-            payload = await method.run(self, params, request.id)
-        except GatewayError as error:
-            self.send(protocol.refusal(request.id, error))
-            self._count_roles(error)
-        except ClawkitError as error:
-            self.send(protocol.refusal(request.id, _explain(error)))
-        except Exception:
-            log.exception("%s failed", request.method)
-            bug = GatewayError("UNAVAILABLE", f"{request.method} failed; see the gateway's log")
-            self.send(protocol.refusal(request.id, bug))
-        else:
-            self._wrong_roles = 0
-            self.send(protocol.answer(request.id, payload))
+        with self.gateway.metrics.request(request.method) as ends:
+            try:
+                method, params = find_method(self, request)
+                payload = await method.run(self, params, request.id)
+            except GatewayError as error:
+                self._refuse(request, error, ends)
+                self._count_roles(error)
+            except ClawkitError as error:
+                self._refuse(request, _explain(error), ends)
+            except Exception:
+                log.exception("%s failed", request.method)
+                text = f"{request.method} failed; see the gateway's log"
+                self._refuse(request, GatewayError("UNAVAILABLE", text), ends)
+                ends("crashed")
+            else:
+                self._wrong_roles = 0
+                self.send(protocol.answer(request.id, payload))
+                ends("ok")
+
+    def _refuse(self, request: Request, error: GatewayError, ends: Callable[[str], None]) -> None:
+        self.send(protocol.refusal(request.id, error))
+        ends(error.code)
 
     def _count_roles(self, error: GatewayError) -> None:
         is_wrong = error.message.startswith("unauthorized role: ")

@@ -18,7 +18,7 @@ import msgspec
 from msgspec import Struct
 
 from clawkit.errors import NotFoundError
-from clawkit.gateway.auth import Grant, KnownDevice, hash_token
+from clawkit.gateway.auth import Grant, KnownDevice, hash_token, same
 from clawkit.gateway.protocol import Connect, Role
 from clawkit.store import Database, private_dir, write_atomic
 
@@ -152,6 +152,12 @@ class Devices:
         with self._database.using() as db:
             rows: Any = db.execute("SELECT body FROM device ORDER BY rowid").fetchall()
         return [msgspec.json.decode(body, type=Paired) for (body,) in rows]
+
+    def has_token(self, token: str, role: Role) -> bool:
+        """Whether it is the token of a paired device in that role."""
+        hashed = hash_token(token)
+        held = (each.tokens.get(role) for each in self.paired())
+        return any(each is not None and same(hashed, each.hash) for each in held)
 
     def request(self, about: About, role: Role, scopes: Sequence[str], now: int) -> Pending:
         """Store a request for approval; the same one again is not stored twice."""

@@ -17,6 +17,7 @@ from clawkit.core.catalog import canonical
 from clawkit.core.result import Result
 from clawkit.errors import ClawkitError
 from clawkit.gateway.auth import same
+from clawkit.gateway.metrics import CONTENT_TYPE, OTHER
 from clawkit.gateway.protocol import GatewayError, encode
 from clawkit.version import __version__
 
@@ -35,6 +36,9 @@ DENIED_TOOLS = frozenset(
 )
 """Tools that run commands, change files, speak for the owner or change the gateway: over HTTP only
 if `gateway.tools.allow` names them."""
+
+_ANYTHING = "/{path:path}"
+SAFE_HEADERS = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"}
 
 log = logging.getLogger(__name__)
 Handler = Callable[[Request], Awaitable[Response]]
@@ -65,9 +69,8 @@ class Invoke(Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
 
 
 def answer(payload: Any, status: int = 200, headers: dict[str, str] | None = None) -> Response:
-    safe = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"}
     kind = "application/json"
-    return Response(encode(payload), status, {**safe, **(headers or {})}, media_type=kind)
+    return Response(encode(payload), status, {**SAFE_HEADERS, **(headers or {})}, media_type=kind)
 
 
 def refusal(error: HttpError, *, is_tool: bool = False) -> Response:
@@ -75,8 +78,9 @@ def refusal(error: HttpError, *, is_tool: bool = False) -> Response:
     return answer({"ok": False, **shown} if is_tool else shown, error.status, error.headers)
 
 
-async def check_login(gateway: Gateway, request: Request) -> None:
-    """Refuse a request without the secret of the gateway. Raises `HttpError`."""
+async def check_login(gateway: Gateway, request: Request, *, device_tokens: bool = False) -> None:
+    """Refuse a request without the secret of the gateway, or with `device_tokens` the token of a
+    paired device. Raises `HttpError`."""
     place = gateway.place_of(request.scope)
     if place.bad_origin:
         raise HttpError(403, "forbidden", "Origin not allowed")
@@ -89,7 +93,11 @@ async def check_login(gateway: Gateway, request: Request) -> None:
         wait = {"Retry-After": str(round(locked_s) + 1)}
         raise HttpError(429, "rate_limited", "Too many failed attempts; retry later", wait)
     scheme, _, secret = request.headers.get("authorization", "").partition(" ")
-    if scheme.lower() != "bearer" or not same(secret.strip(), gateway.auth.secret):
+    secret = secret.strip()
+    is_known = same(secret, gateway.auth.secret)
+    if device_tokens and not is_known:
+        is_known = gateway.devices.has_token(secret, "operator")
+    if scheme.lower() != "bearer" or not is_known:
         if secret:
             log.warning("wrong secret over HTTP from %s", address)
             await asyncio.sleep(gateway.logins.fail(address))
@@ -127,7 +135,10 @@ async def read_body(request: Request, kind: type[T], max_bytes: int) -> T:
 
 def routes(gateway: Gateway) -> list[Route]:
     """All routes. Paths match exactly; a wrong method is answered with 405."""
+    from clawkit.gateway.control_config import ControlConfig
+    from clawkit.gateway.history import SessionHistory
     from clawkit.gateway.openai import ChatCompletions
+    from clawkit.gateway.responses import Responses
 
     async def live(_request: Request) -> Response:
         return answer({"ok": True, "status": "live"})
@@ -145,19 +156,35 @@ def routes(gateway: Gateway) -> list[Route]:
         await check_login(gateway, request)
         return await _invoke(gateway, await read_body(request, Invoke, MAX_INVOKE_BYTES))
 
+    async def metrics(request: Request) -> Response:
+        await check_login(gateway, request)
+        shown = gateway.metrics.render(
+            {
+                "clients": ("Clients that are connected.", len(gateway.hub.clients)),
+                "sessions_open": ("Sessions that are open.", gateway.live.opened),
+                "turns_running": ("Turns that are under way.", gateway.live.running),
+                "uptime_seconds": ("Time since the start.", gateway.uptime_ms / 1000),
+            }
+        )
+        return Response(shown, headers={**SAFE_HEADERS, "Content-Type": CONTENT_TYPE})
+
     chat = ChatCompletions(gateway)
     table: list[tuple[tuple[str, ...], Handler, str]] = [
         (("/health", "/healthz"), live, "GET"),
         (("/ready", "/readyz"), ready, "GET"),
         (("/startup", "/startupz"), started, "GET"),
+        (("/metrics",), metrics, "GET"),
+        (("/control-ui-config.json",), ControlConfig(gateway).read, "GET"),
+        (("/sessions/{key:path}/history",), SessionHistory(gateway).read, "GET"),
         (("/tools/invoke",), invoke, "POST"),
         (("/v1/models",), chat.models, "GET"),
         (("/v1/models/{model:path}",), chat.model, "GET"),
         (("/v1/chat/completions",), chat.complete, "POST"),
+        (("/v1/responses",), Responses(gateway).respond, "POST"),
     ]
     found = [
         Route(path, _guarded(gateway, handler, method, path))
-        for paths, handler, method in (*table, (("/{path:path}",), _nothing, "*"))
+        for paths, handler, method in (*table, ((_ANYTHING,), _nothing, "*"))
         for path in paths
     ]
     for route in found:
@@ -172,10 +199,25 @@ async def _nothing(_request: Request) -> Response:
 def _guarded(gateway: Gateway, handler: Handler, method: str, path: str) -> Handler:
     """A handler behind the checks that every request has to pass."""
 
+    route = OTHER if path == _ANYTHING else path
+
     async def guarded(request: Request) -> Response:
+        status = 500
+        try:
+            found = await checked(request)
+            status = found.status_code
+        finally:
+            gateway.metrics.http_request(route, request.method, status)
+        return found
+
+    async def checked(request: Request) -> Response:
         try:
             if why := gateway.place_of(request.scope).refused:
                 raise HttpError(403, "forbidden", why)
+            if {"transfer-encoding", "content-length"} <= set(request.headers):
+                # A proxy in front could take the end of the body for another request.
+                close = {"Connection": "close"}
+                raise HttpError(400, "invalid_request_error", "two lengths", close)
             allowed = ("GET", "HEAD") if method == "GET" else (method,)
             if method != "*" and request.method not in allowed:
                 headers = {"Allow": ", ".join(allowed)}

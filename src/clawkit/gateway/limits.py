@@ -27,12 +27,14 @@ class LoginLimiter:
         *,
         exempt_loopback: bool = True,
         clock: Clock = time.monotonic,
+        on_lockout: Callable[[], None] = lambda: None,
     ) -> None:
         self._max_attempts = max_attempts
         self._window_s = window_s
         self._lockout_s = lockout_s
         self._exempt_loopback = exempt_loopback
         self._clock = clock
+        self._on_lockout = on_lockout
         self._failures: OrderedDict[str, deque[float]] = OrderedDict()
         self._locked: OrderedDict[str, float] = OrderedDict()
 
@@ -58,6 +60,7 @@ class LoginLimiter:
             return min(doubled, _MAX_DELAY_S)
         if len(failures) >= self._max_attempts:
             self._locked[address] = now + self._lockout_s
+            self._on_lockout()
             if len(self._locked) > _MAX_ADDRESSES:
                 self._locked.popitem(last=False)
         return 0.0

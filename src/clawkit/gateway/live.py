@@ -24,6 +24,7 @@ from clawkit.content import Block, Text
 from clawkit.core.approval import Approver
 from clawkit.errors import ClawkitError, ConflictError, ToolError, ToolInputError
 from clawkit.gateway.hub import Hub
+from clawkit.gateway.metrics import Metrics, TurnMeter
 from clawkit.gateway.narrator import Narrator, Run, settle
 from clawkit.gateway.protocol import GatewayError, invalid, now_ms
 from clawkit.models.protocols import Model
@@ -98,6 +99,7 @@ class LiveSessions:
         hub: Hub,
         approver: Approver,
         row: Callable[[Session], dict[str, Any]],
+        metrics: Metrics,
         *,
         model: Model | None = None,
     ) -> None:
@@ -107,6 +109,7 @@ class LiveSessions:
         self._hub = hub
         self._approver = approver
         self._row = row
+        self._metrics = metrics
         self._model = model
         self._open: dict[str, Open] = {}
         self._locks: dict[str, asyncio.Lock] = {}
@@ -139,6 +142,16 @@ class LiveSessions:
         if name != agents.default_id() and name not in agents.by_id():
             raise invalid(f"unknown agent id '{name}'")
         return name
+
+    @property
+    def opened(self) -> int:
+        """How many sessions are open."""
+        return len(self._open)
+
+    @property
+    def running(self) -> int:
+        """How many turns are under way."""
+        return sum(each.agent.turns.lane.is_busy for each in self._open.values())
 
     def find(self, key: str) -> Open | None:
         return self._open.get(key)
@@ -193,13 +206,15 @@ class LiveSessions:
         if session is None:
             raise ToolError("the session could not be stored")
         narrator = Narrator(self._hub, self._store, session, self._row)
-        heard = agent.conversation.tell
+        heard, meter = agent.conversation.tell, TurnMeter(self._metrics)
 
         def tell(event: Event) -> None:
+            meter(event)
             narrator(event)
             heard(event)
 
         agent.conversation.tell = tell
+        agent.on_subagent_event = meter
         agent.on_results = lambda: self._spawn(agent.report())
         agent.deliver = narrator.post
         await agent.__aenter__()

@@ -38,7 +38,7 @@ class Run:
         self.stop_reason = ""
         """Why it was stopped from outside."""
         self.on_text: Callable[[str], None] | None = None
-        """Called with each new piece of the answer."""
+        """Called with each new piece of an answer, and with the empty text after its last one."""
 
 
 class Narrator:
@@ -72,10 +72,12 @@ class Narrator:
             case events.Requested(model=model):
                 self._request(model)
             case events.Voided():
+                self._end_text()
                 self._text, self._sent, self._is_replaced = "", 0, True
             case events.Answered(message=message):
                 self._tell_message()
                 self._tell("usage", {"outputTokens": message.usage.output})
+                self._end_text()
                 self._text, self._sent = "", 0
                 self._answer += 1
             case events.ToolHappened(event=details):
@@ -174,6 +176,10 @@ class Narrator:
             loop = asyncio.get_running_loop()
             wait_s = max(0.0, self._sent_at + PIECE_S - loop.time())
             self._timer = loop.call_later(wait_s, self._flush)
+
+    def _end_text(self) -> None:
+        if self._text and self.run is not None and self.run.on_text is not None:
+            self.run.on_text("")
 
     def _flush(self) -> None:
         if self._timer is None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import ipaddress
 import os
 import signal
@@ -18,8 +19,10 @@ from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIO
 from clawkit.config.load import Loaded
 from clawkit.config.paths import home
 from clawkit.config.sections.gateway import Gateway as Settings
-from clawkit.errors import ConfigError, ConflictError, Issue
+from clawkit.errors import ConfigError, ConflictError, Issue, ToolError
+from clawkit.gateway.background import check_home
 from clawkit.gateway.protocol import MAX_FRAME, MAX_FRAME_BEFORE_HELLO, PING_S
+from clawkit.gateway.record import StartedBy, lock_file, without_record, write_record
 from clawkit.gateway.server import app, read_secret
 from clawkit.store import hold_lock
 
@@ -97,10 +100,6 @@ def check_exposure(loaded: Loaded, host: str) -> None:
         raise ConfigError([Issue("gateway.bind", message, hint=hint)])
 
 
-def lock_file() -> str:
-    return os.path.join(home(os.environ), "gateway", "lock")
-
-
 @contextmanager
 def only_one() -> Iterator[None]:
     """Hold the lock of this home. Raises `ConflictError` that names the gateway that has it."""
@@ -112,8 +111,8 @@ def only_one() -> Iterator[None]:
             pid = file.read(20).strip()
             where = home(os.environ)
             raise ConflictError(
-                f"a gateway is already running for {where}: process {pid}; stop it first, or set "
-                "CLAWKIT_HOME to another directory"
+                f"a gateway is already running for {where}: process {pid}; stop it with: "
+                "clawkit gateway stop, or set CLAWKIT_HOME to another directory"
             ) from None
         raise
 
@@ -136,7 +135,7 @@ def make_server(application: Starlette, host: str, port: int) -> Server:
         host=host,
         port=port,
         ws=Socket,
-        http="httptools",
+        http="h11",  # limits the size of headers, unlike httptools
         loop="asyncio",
         lifespan="on",
         ws_max_size=MAX_FRAME,
@@ -167,18 +166,46 @@ def listen(host: str, port: int) -> socket.socket:
     return sock
 
 
-def run(loaded: Loaded, port: int | None, on_ready: Callable[[str, int], None]) -> None:
-    """Serve until SIGTERM or Ctrl-C. Raises `ConfigError`, `ConflictError` and OSError."""
+def _listen(host: str, port: int) -> socket.socket:
+    """As `listen`, with an error that says what to do. Raises `ToolError`."""
+    try:
+        return listen(host, port)
+    except OSError as error:
+        shown = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        advice = {
+            errno.EADDRINUSE: "stop the program that uses it, or choose another port with --port "
+            "or: clawkit config set gateway.port PORT",
+            errno.EADDRNOTAVAIL: "set gateway.bind to an address of this machine",
+            errno.EACCES: "choose a port above 1023 with --port or gateway.port",
+        }
+        hint = advice.get(error.errno or 0, "check gateway.bind and gateway.port")
+        why = "is in use" if error.errno == errno.EADDRINUSE else error.strerror or str(error)
+        raise ToolError(f"cannot listen on {shown}: {why}; {hint}") from None
+
+
+def run(
+    loaded: Loaded,
+    port: int | None,
+    on_ready: Callable[[str, int], None],
+    started_by: StartedBy = "run",
+) -> None:
+    """Serve until SIGTERM or Ctrl-C. Raises `ConfigError`, `ToolError` and OSError."""
     settings = loaded.config.gateway or Settings()
     host = choose_host(settings)
+    check_home()
     check_exposure(loaded, host)
-    with only_one():
-        sock = listen(host, settings.port if port is None else port)
+    with only_one(), without_record():
+        sock = _listen(host, settings.port if port is None else port)
         application = app(loaded)
         gateway = application.state.gateway
         gateway.port = sock.getsockname()[1]
         server = make_server(application, host, gateway.port)
-        gateway.on_started = lambda: on_ready(host, gateway.port)
+
+        def ready() -> None:
+            write_record(host, gateway.port, started_by, loaded.file, port)
+            on_ready(host, gateway.port)
+
+        gateway.on_started = ready
         with sock:
             asyncio.run(_serve(server, sock))
 

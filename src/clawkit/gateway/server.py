@@ -34,6 +34,7 @@ from clawkit.gateway.live import LiveSessions
 from clawkit.gateway.log import GatewayLog
 from clawkit.gateway.methods import METHODS
 from clawkit.gateway.methods.status import health
+from clawkit.gateway.metrics import Metrics
 from clawkit.gateway.origin import OriginPolicy, Place, is_within, locate, own_names
 from clawkit.gateway.protocol import (
     MAX_ATTACHMENT,
@@ -117,12 +118,14 @@ class Gateway:
         place = os.path.join(home(os.environ), "gateway")
         self.key = load_key(os.path.join(place, "key"))
         self.devices = Devices(os.path.join(place, "devices.sqlite"), self.key)
+        self.metrics = Metrics(METHODS.__contains__)
         limit = settings.auth.rate_limit
         self.logins = LoginLimiter(
             limit.max_attempts,
             limit.window_ms / 1000,
             limit.lockout_ms / 1000,
             exempt_loopback=limit.exempt_loopback,
+            on_lockout=self.metrics.lockouts.add,
         )
         self.calls, self.waiting = CallLimiter(), Waiting()
         self.boot_id = str(uuid.uuid4())
@@ -137,7 +140,13 @@ class Gateway:
         pending = PendingStore(waiting_file(os.environ))
         self.desk = ApprovalDesk(pending, self.hub, self._note_question)
         self.live = LiveSessions(
-            lambda: self.loaded, self.store, self.hub, self.desk, self.shelf.row, model=model
+            lambda: self.loaded,
+            self.store,
+            self.hub,
+            self.desk,
+            self.shelf.row,
+            self.metrics,
+            model=model,
         )
         self._started_at = time.monotonic()
         self._tasks: list[asyncio.Task[None]] = []

@@ -4,16 +4,35 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from msgspec import Struct
+
 from clawkit.agent.model_selection import ModelSelection
 from clawkit.config.modelref import OPERATOR
 from clawkit.errors import ClawkitError
 from clawkit.gateway import wire
-from clawkit.gateway.protocol import now_ms
+from clawkit.gateway.protocol import encode, now_ms
 from clawkit.sessions.protocols import Filter, Session, Visible
 
 if TYPE_CHECKING:
     from clawkit.gateway.server import Gateway
     from clawkit.models.protocols import Model
+
+
+MAX_BYTES = 6 * 1024**2
+"""Of the messages in one answer."""
+_AT_ONCE = 50
+_CUT = "\n[… cut]"
+
+
+class Messages(Struct, frozen=True):
+    """Some messages of a session, oldest first."""
+
+    messages: list[dict[str, Any]]
+    total: int
+    next_offset: int | None
+
+
+NO_MESSAGES = Messages([], 0, None)
 
 
 class Shelf:
@@ -82,6 +101,34 @@ class Shelf:
     def count(self, wanted: Filter) -> int:
         return self._gateway.store.count(self.visible(), wanted)
 
+    def messages(
+        self,
+        session: Session,
+        limit: int,
+        offset: int = 0,
+        max_bytes: int = MAX_BYTES,
+        max_chars: int | None = None,
+    ) -> Messages:
+        """The latest messages that fit, without those that `offset` skips."""
+        left, shown, total = min(max_bytes, MAX_BYTES), list[dict[str, Any]](), 0
+        # A few at a time: messages can be long.
+        for start in range(offset, offset + limit, _AT_ONCE):
+            some = min(_AT_ONCE, offset + limit - start)
+            found = self._gateway.store.page(session.id, some, start, tools=True)
+            total = found.total
+            for entry in reversed(found.entries):
+                message = wire.message(session.id, entry)
+                if max_chars is not None:
+                    message["content"] = _cut(message["content"], max_chars)
+                left -= len(encode(message))
+                if left < 0 and shown:
+                    return Messages(shown[::-1], total, offset + len(shown))
+                shown.append(message)
+            if len(found.entries) < some:
+                break
+        end = offset + len(shown)
+        return Messages(shown[::-1], total, end if end < total else None)
+
     def summary(self, agent: str = "", limit: int = 5) -> dict[str, Any]:
         """How many sessions there are, and the last ones."""
         wanted, now = Filter(agent=agent), now_ms()
@@ -90,3 +137,11 @@ class Shelf:
             for each in self.list(wanted, limit)
         ]
         return {"path": self._gateway.store.path, "count": self.count(wanted), "recent": recent}
+
+
+def _cut(content: Any, most: int) -> Any:
+    if isinstance(content, str):
+        return content if len(content) <= most else content[:most] + _CUT
+    return [
+        each | {"text": _cut(each["text"], most)} if "text" in each else each for each in content
+    ]

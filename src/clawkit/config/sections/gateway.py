@@ -104,6 +104,7 @@ class HttpEndpoint(Section):
 class HttpEndpoints(Section):
     chat_completions: HttpEndpoint = HttpEndpoint()
     """`/v1/chat/completions` and `/v1/models`, with agents as models."""
+    responses: HttpEndpoint = HttpEndpoint()  #: `/v1/responses`, with agents as models.
 
 
 class GatewayHttp(Section):

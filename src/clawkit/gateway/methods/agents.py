@@ -110,15 +110,11 @@ def list_models(gateway: Gateway, agent: str, *, everything: bool = False) -> li
         usable = entry.has_credential and not entry.problem
         if not (everything or is_default or entry.source != "known" or usable):
             continue
-        row: dict[str, Any] = {
-            "id": entry.ref.id,
-            "name": entry.facts.name or entry.ref.id,
-            "provider": entry.ref.provider,
-            "contextWindow": entry.facts.context_window,
-            "reasoning": entry.facts.reasoning,
-            "thinkingLevels": wire.levels(entry.facts.reasoning),
-            "available": usable,
-        }
+        facts = entry.facts
+        row: dict[str, Any] = {"id": entry.ref.id, "name": facts.name or entry.ref.id}
+        row |= {"provider": entry.ref.provider, "contextWindow": facts.context_window}
+        row |= {"reasoning": facts.reasoning, "thinkingLevels": wire.levels(facts.reasoning)}
+        row |= {"available": usable}
         rows.append(row | ({"tags": ["default"]} if is_default else {}))
     return rows
 
@@ -129,18 +125,11 @@ async def _commands(_caller: Connection, _params: Commands, _id: str) -> Any:
 
 def list_commands() -> list[dict[str, Any]]:
     """What the gateway itself does with a message that starts with a slash."""
+    fixed = {"category": "session", "source": "native", "scope": "both", "acceptsArgs": False}
     return [
-        {
-            "name": word.removeprefix("/"),
-            "nativeName": word.removeprefix("/"),
-            "textAliases": [word],
-            "description": about,
-            "category": "session",
-            "source": "native",
-            "scope": "both",
-            "acceptsArgs": False,
-        }
+        {"name": name, "nativeName": name, "textAliases": [word], "description": about, **fixed}
         for word, about in _ABOUT.items()
+        for name in [word.removeprefix("/")]
     ]
 
 

@@ -5,25 +5,24 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Annotated, Any
 
-from msgspec import Meta, Struct, field
+from msgspec import Meta, field
 
 from clawkit.config.sections.shared import Thinking
-from clawkit.gateway import protocol, wire
+from clawkit.gateway import protocol
 from clawkit.gateway.live import RESETS
 from clawkit.gateway.methods.agents import list_commands, list_models
 from clawkit.gateway.methods.method import Method
 from clawkit.gateway.methods.runs import Attachment, IdempotencyKey, accept, outcome
-from clawkit.gateway.protocol import Closed, encode, invalid, now_ms
+from clawkit.gateway.protocol import Closed, invalid, now_ms
 from clawkit.gateway.scopes import ADMIN, READ, WRITE
+from clawkit.gateway.shelf import MAX_BYTES, NO_MESSAGES
 from clawkit.sessions.lanes import Mode
-from clawkit.sessions.protocols import Session
 
 if TYPE_CHECKING:
     from clawkit.gateway.connection import Connection
 
-DEFAULT_LIMIT, MAX_BYTES = 200, 6 * 1024**2
+DEFAULT_LIMIT = 200
 WAIT_MS = 30_000
-_CUT = "\n[… cut]"
 
 
 class History(Closed, frozen=True):
@@ -82,12 +81,6 @@ class Wait(Closed, frozen=True):
     timeout_ms: Annotated[int, Meta(ge=0, le=3_600_000)] = WAIT_MS
 
 
-class _Page(Struct, frozen=True):
-    messages: list[dict[str, Any]]
-    total: int
-    next_offset: int | None
-
-
 async def _history(caller: Connection, params: History, _id: str) -> Any:
     gateway = caller.gateway
     key = gateway.live.resolve_key(params.session_key, params.agent_id)
@@ -96,7 +89,10 @@ async def _history(caller: Connection, params: History, _id: str) -> Any:
         return {"kind": "reset"}
     session = gateway.shelf.find(key)
     agent = key.split(":")[1]
-    page = _page(caller, session, params) if session else _Page([], 0, None)
+    page = NO_MESSAGES
+    if session is not None:
+        wanted = (params.limit, params.offset, params.max_bytes, params.max_chars)
+        page = gateway.shelf.messages(session, *wanted)
     last = page.messages[-1]["__openclaw"]["seq"] if page.messages else 0
     shown: dict[str, Any] = {
         "sessionKey": key,
@@ -112,30 +108,6 @@ async def _history(caller: Connection, params: History, _id: str) -> Any:
         "thinkingLevel": (session.thinking if session else "") or gateway.shelf.thinking(agent),
     }
     return shown | ({} if page.next_offset is None else {"nextOffset": page.next_offset})
-
-
-def _page(caller: Connection, session: Session, params: History) -> _Page:
-    """The latest messages that fit, oldest first."""
-    found = caller.gateway.store.page(session.id, params.limit, params.offset, tools=True)
-    left, shown = min(params.max_bytes, MAX_BYTES), list[dict[str, Any]]()
-    for entry in reversed(found.entries):
-        message = wire.message(session.id, entry)
-        if params.max_chars is not None:
-            message["content"] = _cut(message["content"], params.max_chars)
-        left -= len(encode(message))
-        if left < 0 and shown:
-            break
-        shown.append(message)
-    end = params.offset + len(shown)
-    return _Page(shown[::-1], found.total, end if end < found.total else None)
-
-
-def _cut(content: Any, most: int) -> Any:
-    if isinstance(content, str):
-        return content if len(content) <= most else content[:most] + _CUT
-    return [
-        each | {"text": _cut(each["text"], most)} if "text" in each else each for each in content
-    ]
 
 
 async def _startup(caller: Connection, params: History, id_: str) -> Any:
@@ -188,8 +160,8 @@ async def _agent(caller: Connection, params: AgentParams, id_: str) -> Any:
     if key is None and params.session_id:
         key = f"agent:{live.check_agent(params.agent_id)}:explicit:{params.session_id}"
     key = live.resolve_key(key or "main", params.agent_id)
-    if params.extra_system_prompt:
-        raise invalid("extraSystemPrompt is not supported")
+    if params.extra_system_prompt or (params.deliver and (params.channel or params.to)):
+        raise invalid("extraSystemPrompt and delivery to channels are not supported")
     await accept(
         caller,
         key,

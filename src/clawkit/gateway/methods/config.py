@@ -6,9 +6,10 @@ import base64
 import hmac
 import os
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
+from msgspec import Meta
 
 from clawkit.config.file_edit import change, content, patch_settings, patched_paths
 from clawkit.config.json5 import Json5Error, PathError, format_path, parse_path
@@ -16,6 +17,7 @@ from clawkit.config.load import loads
 from clawkit.config.paths import config_file
 from clawkit.config.schema import Path, explain, find, json_schema
 from clawkit.config.section import Shape, describe, layout_of
+from clawkit.config.sources import MAX_FILE_BYTES
 from clawkit.core.tasks import in_thread
 from clawkit.errors import ConfigError, EditError
 from clawkit.gateway.config_text import changed_paths, hide, hide_values, restore, restore_text
@@ -39,7 +41,7 @@ class Lookup(Closed, frozen=True):
 
 
 class Write(Closed, frozen=True):
-    raw: str
+    raw: Annotated[str, Meta(max_length=MAX_FILE_BYTES)]
     base_hash: str | None = None
     replace_paths: list[str] = msgspec.field(default_factory=list)
 

@@ -16,6 +16,7 @@ from clawkit.gateway.methods.method import Method
 from clawkit.gateway.methods.runs import IdempotencyKey, accept
 from clawkit.gateway.protocol import Closed, invalid, now_ms
 from clawkit.gateway.scopes import ADMIN, READ, WRITE
+from clawkit.gateway.shelf import NO_MESSAGES
 from clawkit.sessions.protocols import Filter, Session
 
 if TYPE_CHECKING:
@@ -67,7 +68,7 @@ class Resolve(Closed, frozen=True):
 
 class Preview(Closed, frozen=True):
     keys: Annotated[list[str], Meta(min_length=1, max_length=_PREVIEWS)]
-    limit: Limit = 12
+    limit: Annotated[int, Meta(ge=1, le=50)] = 12
     max_chars: Annotated[int, Meta(ge=20, le=2_000)] = wire.PREVIEW_CHARS
 
 
@@ -134,18 +135,11 @@ async def _list(caller: Connection, params: List, _id: str) -> Any:
         for row in rows:
             row["lastMessagePreview"] = _last_words(caller.gateway, row["sessionId"])
     agent = params.agent_id or config.agents.default_id()
-    return {
-        "ts": now_ms(),
-        "path": caller.gateway.store.path,
-        "count": len(rows),
-        "totalCount": total,
-        "limitApplied": params.limit,
-        "nextOffset": end if end < total else None,
-        "hasMore": end < total,
-        "owners": [],
-        "defaults": shelf.defaults(agent),
-        "sessions": rows,
-    }
+    counts: dict[str, Any] = {"count": len(rows), "totalCount": total}
+    counts |= {"limitApplied": params.limit}
+    counts |= {"nextOffset": end if end < total else None, "hasMore": end < total}
+    about = {"ts": now_ms(), "path": caller.gateway.store.path, "owners": []}
+    return {**about, **counts, "defaults": shelf.defaults(agent), "sessions": rows}
 
 
 def _last_words(gateway: Gateway, id_: str) -> str | None:
@@ -336,8 +330,8 @@ async def _abort(caller: Connection, params: Abort, _id: str) -> Any:
 
 async def _get(caller: Connection, params: Get, _id: str) -> Any:
     found = caller.gateway.shelf.find(_key(caller, params))
-    entries = caller.gateway.store.history(found.id, params.limit) if found else []
-    return {"messages": [wire.message(found.id, each) for each in entries if found]}
+    page = caller.gateway.shelf.messages(found, params.limit) if found else NO_MESSAGES
+    return {"messages": page.messages}
 
 
 def _tell_changed(gateway: Gateway, session: Session, reason: str) -> None:

@@ -33,14 +33,9 @@ async def _catalog(caller: Connection, params: CatalogParams, _id: str) -> Any:
     agent = caller.gateway.live.check_agent(params.agent_id)
     groups: dict[str, list[dict[str, Any]]] = {}
     for entry in CATALOG.values():
-        tool = {
-            "id": entry.id,
-            "label": entry.id,
-            "description": entry.description,
-            "source": "core",
-            "available": entry.available,
-            "defaultProfiles": list(entry.profiles),
-        }
+        tool: dict[str, Any] = {"id": entry.id, "label": entry.id, "source": "core"}
+        tool |= {"description": entry.description, "available": entry.available}
+        tool |= {"defaultProfiles": list(entry.profiles)}
         groups.setdefault(entry.section, []).append(tool)
     return {
         "agentId": agent,

@@ -1,0 +1,329 @@
+"""`clawkit gateway start`, `stop`, `restart`, `install` and `uninstall`."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+import click
+
+from clawkit.cli.gateway import check_installed
+from clawkit.cli.gateway_logs import log_file
+from clawkit.cli.gateway_status import describe
+from clawkit.cli.options import (
+    F,
+    can_ask,
+    config_option,
+    json_option,
+    print_json,
+    refuse_commands,
+    warn,
+)
+from clawkit.config.load import load
+from clawkit.config.paths import abbreviate_home, home
+from clawkit.config.paths import config_file as usual_config
+from clawkit.errors import ConflictError, ToolAuthorizationError, ToolError, ToolInputError
+from clawkit.text import printable
+
+if TYPE_CHECKING:
+    from clawkit.gateway.record import GatewayState, RunningGateway
+    from clawkit.gateway.service_file import ServiceFile
+
+_MAX_FILE = 64 * 1024
+_CONTROL_S = 90.0
+_PORT = click.option(
+    "--port", type=click.IntRange(0, 65_535), help="Port; 0 takes a free one. Default: configured."
+)
+_YES = click.option("-y", "--yes", is_flag=True, help="Do not ask for confirmation.")
+
+
+def _timeout(about: str) -> Callable[[F], F]:
+    kind = click.FloatRange(0.1, 3_600)
+    return click.option(
+        "--timeout", "timeout_s", type=kind, default=30.0, show_default=True, help=about
+    )
+
+
+def _say_started(record: RunningGateway, how: str, as_json: bool) -> None:
+    if as_json:
+        print_json({how: True, **describe(record)})
+        return
+    log = abbreviate_home(log_file())
+    click.echo(
+        printable(f"clawkit gateway: {how}, process {record.pid}, {record.url}\nLog: {log}"),
+        err=True,
+    )
+
+
+@click.command()
+@_PORT
+@_timeout("Seconds to wait until it is ready.")
+@json_option
+@config_option
+def start(port: int | None, timeout_s: float, as_json: bool, config_file: str | None) -> None:
+    """Start the gateway in the background, and wait until it is ready.
+
+    It keeps running when the terminal is closed. Its log is in logs/gateway.jsonl in the home
+    directory.
+    """
+    refuse_commands("start a gateway")
+    check_installed()
+    from clawkit.gateway import background
+
+    warn(map(str, load(config_file).warnings))
+    _say_started(background.start(config_file, port, timeout_s), "started", as_json)
+
+
+@click.command()
+@_timeout("Seconds to wait until it has stopped.")
+@click.option("--force", is_flag=True, help="Kill it if it has not stopped by then.")
+@json_option
+def stop(timeout_s: float, force: bool, as_json: bool) -> None:
+    """Stop the gateway of this home gracefully, however it was started."""
+    refuse_commands("stop the gateway")
+    from clawkit.gateway import background
+    from clawkit.gateway.record import look
+
+    state = look()
+    if not state.pid:
+        background.clean_up()
+        raise ToolError(_why_none(state))
+    is_killed = background.stop(state.pid, timeout_s, force=force)
+    if as_json:
+        print_json({"stopped": True, "pid": state.pid, "killed": is_killed})
+        return
+    how = "killed" if is_killed else "stopped"
+    click.echo(f"clawkit gateway: {how}, process {state.pid}", err=True)
+
+
+def _why_none(state: GatewayState) -> str:
+    message = f"no gateway is running for {home(os.environ)}"
+    if state.stale is not None:
+        message += f" (process {state.stale.pid} was killed or has crashed)"
+    return f"{message}; start one with: clawkit gateway start"
+
+
+@click.command()
+@_PORT
+@_timeout("Seconds to wait until the old one has stopped, and the new one is ready.")
+@json_option
+@config_option
+def restart(port: int | None, timeout_s: float, as_json: bool, config_file: str | None) -> None:
+    """Stop the gateway gracefully and start it again, with the same options.
+
+    If none is running, it is started. An invalid configuration leaves the running one alone.
+    """
+    refuse_commands("restart the gateway")
+    check_installed()
+    from clawkit.gateway import background
+    from clawkit.gateway.record import look
+
+    state = look()
+    before = state.record if state.pid else None
+    if before is not None:
+        config_file = config_file or _named_config(before)
+        port = before.asked_port if port is None else port
+    warn(map(str, load(config_file).warnings))
+    if before is not None and before.started_by == "service":
+        _restart_service(timeout_s, as_json)
+        return
+    if state.pid:
+        _refuse_foreground(state)
+        background.stop(state.pid, timeout_s)
+    record = background.start(config_file, port, timeout_s)
+    _say_started(record, "restarted" if state.pid else "started", as_json)
+
+
+def _named_config(record: RunningGateway) -> str | None:
+    """The configuration file it was started with; None for the usual one, which may be removed."""
+    return None if record.config == usual_config(os.environ) else record.config
+
+
+def _refuse_foreground(state: GatewayState) -> None:
+    if state.record is None:
+        raise ConflictError(
+            f"the gateway (process {state.pid}) is starting or stopping; try again in a moment"
+        )
+    if state.record.started_by == "run":
+        raise ConflictError(
+            f"process {state.pid} runs in the foreground (clawkit gateway run); press Ctrl-C there "
+            "and run it again, or move it to the background with: clawkit gateway stop && clawkit "
+            "gateway start"
+        )
+
+
+def _restart_service(timeout_s: float, as_json: bool) -> None:
+    from clawkit.gateway import background
+    from clawkit.gateway.record import look
+    from clawkit.gateway.service_file import make_service_file
+
+    before = look().pid
+    _control([make_service_file(os.environ).restart])
+    _say_started(background.await_ready(before, timeout_s), "restarted", as_json)
+
+
+def _control(commands: Sequence[Sequence[str]]) -> None:
+    """Run commands of the service manager. Raises `ToolError` that says what to type."""
+    for at, argv in enumerate(commands):
+        try:
+            done = subprocess.run(
+                argv,
+                capture_output=True,
+                text=True,
+                errors="replace",
+                timeout=_CONTROL_S,
+                check=False,
+                stdin=subprocess.DEVNULL,
+            )
+            why = (done.stderr.strip() or f"exit code {done.returncode}") if done.returncode else ""
+        except FileNotFoundError:
+            why = "it is not installed"
+        except subprocess.TimeoutExpired:
+            why = f"it did not end within {_CONTROL_S:g} seconds"
+        if why:
+            left = " && ".join(" ".join(each) for each in commands[at:])
+            raise ToolError(f"{argv[0]} failed: {why}\nFix that, and type: {left}")
+
+
+def _read_file(path: str) -> str | None:
+    try:
+        with open(path, encoding="utf-8", errors="replace") as file:
+            return file.read(_MAX_FILE)
+    except FileNotFoundError:
+        return None
+
+
+def _check_ours(made: ServiceFile, existing: str) -> None:
+    from clawkit.gateway.service_file import MARK
+
+    if MARK not in existing:
+        raise ToolInputError(f"{made.path} was not written by clawkit; move it away first")
+
+
+def _confirm(question: str, refused: str) -> None:
+    if not can_ask():
+        raise click.UsageError("there is no terminal to confirm on; add --yes")
+    if not click.confirm(question, err=True):
+        raise ToolAuthorizationError(refused, reason="person")
+
+
+@click.command()
+@_PORT
+@_YES
+@click.option("--no-start", is_flag=True, help="Only write the file.")
+@json_option
+@config_option
+def install(
+    port: int | None, yes: bool, no_start: bool, as_json: bool, config_file: str | None
+) -> None:
+    """Install a service that starts the gateway when you log in.
+
+    Shows the file, a systemd user unit or a launchd agent, and asks before it is written. The file
+    contains no secrets: the service reads them from the configuration, and from .env in the home
+    directory.
+    """
+    refuse_commands("install a service")
+    check_installed()
+    from clawkit.gateway.service_file import make_service_file
+    from clawkit.store import write_atomic
+
+    warn(map(str, load(config_file).warnings))
+    made = make_service_file(os.environ, config_file, port)
+    existing = _read_file(made.path)
+    if existing is not None:
+        _check_ours(made, existing)
+    is_same = existing == made.text
+    click.echo(printable(f"{made.path}:\n\n{made.text}"), err=True)
+    if not yes and not is_same:
+        verb = "Replace" if existing is not None else "Write"
+        _confirm(f"{verb} this file?", "nothing was written")
+    if not is_same:
+        os.makedirs(os.path.dirname(made.path), exist_ok=True)
+        write_atomic(made.path, made.text.encode(), mode=0o644)
+    is_started = False if no_start else _enable(made)
+    _say_installed(made, is_started, no_start, as_json)
+
+
+def _enable(made: ServiceFile) -> bool:
+    """Enable the service; start it unless a gateway is running. Returns whether it was started."""
+    from clawkit.gateway.record import look
+
+    is_free = not look().pid
+    try:
+        _control([*made.enable, made.start] if is_free else made.enable)
+    except ToolError as error:
+        raise ToolError(f"{made.path} was written, but {error}") from None
+    return is_free
+
+
+def _say_installed(made: ServiceFile, is_started: bool, no_start: bool, as_json: bool) -> None:
+    start = [made.start] if not is_started else []
+    todo = [" ".join(each) for each in ((*made.enable, *start) if no_start else start)]
+    if as_json:
+        shown = {"installed": made.path, "service": made.name, "started": is_started}
+        print_json({**shown, "commands": todo})
+        return
+    said = [f"Wrote {made.path}."]
+    if is_started:
+        said.append("It is running; see: clawkit gateway status")
+    elif no_start:
+        said.append(f"To enable and start it, type: {' && '.join(todo)}")
+    else:
+        said.append(
+            "A gateway is already running for this home. To replace it with the service, type: "
+            f"clawkit gateway stop && {todo[0]}"
+        )
+    if made.kind == "systemd" and not _lingers():
+        said.append(
+            "It stops when you log out. To start it at boot and keep it, type: loginctl "
+            "enable-linger"
+        )
+    click.echo(printable("\n".join(said)), err=True)
+
+
+def _lingers() -> bool:
+    import pwd
+
+    with suppress(KeyError):
+        name = pwd.getpwuid(os.getuid()).pw_name
+        return os.path.exists(os.path.join("/var/lib/systemd/linger", name))
+    return False
+
+
+@click.command()
+@_YES
+@json_option
+def uninstall(yes: bool, as_json: bool) -> None:
+    """Stop the service and remove its file. Sessions, settings and the log are kept."""
+    refuse_commands("remove a service")
+    from clawkit.gateway.service_file import make_service_file
+
+    made = make_service_file(os.environ)
+    existing = _read_file(made.path)
+    if existing is None:
+        raise ToolError(
+            f"no service is installed for {home(os.environ)}: there is no {made.path}; to stop a "
+            "gateway, type: clawkit gateway stop"
+        )
+    _check_ours(made, existing)
+    steps = [*(" ".join(each) for each in made.disable), f"rm {made.path}"]
+    click.echo(printable("This runs:\n  " + "\n  ".join(steps)), err=True)
+    if not yes:
+        _confirm("Remove the service?", "nothing was removed")
+    problem = ""
+    try:
+        _control(made.disable)
+    except ToolError as error:
+        problem = str(error).partition("\n")[0]
+    os.unlink(made.path)
+    with suppress(ToolError):
+        _control(made.forget)
+    if as_json:
+        print_json({"removed": made.path, "warning": problem or None})
+        return
+    if problem:
+        warn([f"{problem}; if the gateway is still running, type: clawkit gateway stop"])
+    click.echo(printable(f"Removed {made.path}."), err=True)
