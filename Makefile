@@ -5,6 +5,13 @@
 # With another Python (make test PYTHON=/usr/bin/python3) the environment is another one, too.
 VENV := .venv$(if $(PYTHON),-$(shell $(PYTHON) -c 'import platform; print(platform.python_version())'))
 export PYTHON
+ifdef PYTHON
+# Its compiler differs in the branches that coverage counts, so it neither shares compiled files nor
+# is measured.
+export PYTHONPYCACHEPREFIX := $(CURDIR)/$(VENV)/pycache
+else
+COVERAGE := --cov --cov-report=term
+endif
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 TESTS := $(VENV)/.tests
@@ -36,7 +43,7 @@ types: $(TESTS)  ## types only
 
 unit: $(TESTS)  ## tests, and the coverage of what decides about safety
 	@failed=0; \
-	$(BIN)/python scripts/run_tests.py --part=traced --cov --cov-report=term || failed=1; \
+	$(BIN)/python scripts/run_tests.py --part=traced $(COVERAGE) || failed=1; \
 	$(BIN)/python scripts/run_tests.py --part=untraced || failed=1; \
 	exit $$failed
 
