@@ -8,7 +8,7 @@ from contextlib import suppress
 from typing import Any
 
 import pytest
-from tests.gateway.conftest import TOKEN, Device, Ground, Peer, hello_params, serve
+from tests.gateway.conftest import PROXY, TOKEN, Device, Ground, Peer, hello_params, serve
 from websockets.exceptions import ConnectionClosed
 
 from clawkit.gateway import protocol
@@ -211,7 +211,7 @@ async def test_a_stale_or_foreign_signature_is_refused(
 
 
 async def test_a_device_from_elsewhere_waits_for_approval(device: Device) -> None:
-    settings = {"trustedProxies": ["127.0.0.1"]}
+    settings = {"trustedProxies": [PROXY]}
     async with serve({"gateway": settings}) as ground:
         owner, headers = Device(), {"X-Forwarded-For": "203.0.113.5"}
         desk = await ground.join(device=owner)
@@ -246,7 +246,7 @@ async def test_a_device_from_elsewhere_waits_for_approval(device: Device) -> Non
 
 
 async def test_a_client_behind_a_proxy_is_not_local() -> None:
-    async with serve({"gateway": {"trustedProxies": ["127.0.0.1"]}}) as ground:
+    async with serve({"gateway": {"trustedProxies": [PROXY]}}) as ground:
         headers = {"X-Forwarded-For": "127.0.0.1"}
         _, frame = await ground.shake(hello_params(), headers=headers)
         assert frame["payload"]["auth"]["scopes"] == []

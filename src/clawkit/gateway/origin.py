@@ -34,7 +34,7 @@ class Place(Struct, frozen=True):
 
     address: str
     is_local: bool = False
-    """A program on this machine, not behind a proxy."""
+    """A program on this machine, not behind a proxy: nothing from the address of a proxy is."""
     is_browser: bool = False
     refused: str = ""
     bad_origin: bool = False
@@ -60,13 +60,13 @@ def locate(policy: OriginPolicy, peer: str, headers: Mapping[str, list[str]]) ->
     is_proxy = is_within(peer, policy.trusted_proxies)
     if forwarded and not is_proxy:
         return Place(peer, refused=UNTRUSTED)
-    address = _behind(policy, peer, headers) if is_proxy and forwarded else peer
+    address = _behind(policy, peer, headers) if forwarded else peer
     is_browser = "origin" in headers
     host = _only(headers, "host")
-    if not is_proxy and not _is_own_host(policy, host):
+    if not forwarded and not _is_own_host(policy, host):
         return Place(address, is_browser=is_browser, refused=BAD_HOST)
     bad = is_browser and not _is_own_origin(policy, _only(headers, "origin"), host)
-    is_local = not forwarded and is_loopback(peer)
+    is_local = not is_proxy and is_loopback(peer)
     return Place(address, is_local, is_browser, bad_origin=bad)
 
 

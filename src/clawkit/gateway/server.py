@@ -149,6 +149,10 @@ class Gateway:
         if settings.tls.enabled:
             hint = "Put a proxy with TLS in front, and name it in gateway.trustedProxies"
             raise ConfigError([Issue("gateway.tls", "is not supported yet", hint=hint)])
+        if settings.auth.mode == "none" and settings.trusted_proxies:
+            message = "clients of a proxy could connect, and gateway.auth.mode is 'none'"
+            hint = "Set gateway.auth.mode to token or password"
+            raise ConfigError([Issue("gateway.trustedProxies", message, hint=hint)])
         hooks, token = self.loaded.config.hooks, settings.auth.token
         if hooks is not None and hooks.token is not None and hooks.token == token:
             message = "is the token of the gateway, too"
