@@ -34,7 +34,7 @@ from clawkit.gateway.live import LiveSessions
 from clawkit.gateway.log import GatewayLog
 from clawkit.gateway.methods import METHODS
 from clawkit.gateway.methods.status import health
-from clawkit.gateway.origin import OriginPolicy, Place, is_within, locate, own_names
+from clawkit.gateway.origin import BAD_ORIGIN, OriginPolicy, Place, is_within, locate, own_names
 from clawkit.gateway.protocol import (
     MAX_ATTACHMENT,
     MAX_BUFFERED,
@@ -266,8 +266,9 @@ class Gateway:
     async def serve(self, socket: WebSocket) -> None:
         """Serve one WebSocket client."""
         place = self.place_of(socket.scope)
-        if place.refused:
-            log.warning("refused a connection from %s: %s", place.address, place.refused)
+        # A page of others gets no socket: those are counted, and it could use up all of them.
+        if why := place.refused or (BAD_ORIGIN if place.bad_origin else ""):
+            log.warning("refused a connection from %s: %s", place.address, why)
             return await socket.close()
         await socket.accept()
         if not self.is_ready:
