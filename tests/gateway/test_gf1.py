@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
+import base64
+import os
+import socket
 from typing import Any
 
 import pytest
-from tests.gateway.conftest import hello_params, serve
+from tests.gateway.conftest import Ground, hello_params, serve
 from tests.gateway.raw_http import send
+from websockets.exceptions import InvalidStatus
 
 from clawkit.errors import ConfigError
+from clawkit.gateway import connection, protocol
+from clawkit.gateway import serve as serving
 from clawkit.gateway.origin import OriginPolicy, locate
 from clawkit.gateway.server import app
 
@@ -35,3 +42,58 @@ async def test_nothing_from_the_address_of_a_proxy_is_local() -> None:
 def test_without_authentication_there_may_be_no_proxy() -> None:
     with pytest.raises(ConfigError, match="trustedProxies"):
         app({"gateway": {"auth": {"mode": "none"}, "trustedProxies": ["10.0.0.1"]}})
+
+
+PING = b"\x89\xfd\0\0\0\0" + b"x" * 125
+
+
+async def deaf(ground: Ground) -> socket.socket:
+    """A client that has finished the upgrade, and reads nothing."""
+    loop, client = asyncio.get_running_loop(), socket.socket()
+    client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
+    client.setblocking(False)
+    await loop.sock_connect(client, ("127.0.0.1", ground.port))
+    key = base64.b64encode(os.urandom(16)).decode()
+    head = f"GET / HTTP/1.1\r\nHost: 127.0.0.1:{ground.port}\r\nUpgrade: websocket\r\n"
+    head += f"Connection: Upgrade\r\nSec-WebSocket-Key: {key}\r\nSec-WebSocket-Version: 13\r\n\r\n"
+    await loop.sock_sendall(client, head.encode())
+    await asyncio.wait_for(loop.sock_recv(client, 1), 5)
+    return client
+
+
+async def pings(client: socket.socket, size: int) -> None:
+    """Send so many bytes of pings."""
+    loop, blob = asyncio.get_running_loop(), PING * 1_000
+    for _ in range(size // len(blob)):
+        await asyncio.wait_for(loop.sock_sendall(client, blob), 5)
+
+
+async def test_a_client_that_reads_no_pongs_is_dropped(ground: Ground) -> None:
+    client = await deaf(ground)
+    with client, pytest.raises((ConnectionError, TimeoutError)) as ended:
+        await pings(client, 32_000_000)
+    assert isinstance(ended.value, ConnectionError)
+
+
+async def test_a_client_that_reads_nothing_keeps_no_place(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(protocol, "HELLO_S", 3.0)
+    monkeypatch.setattr(connection, "_CLOSE_S", 0.5)
+    monkeypatch.setattr(serving, "MAX_PONGS", 2**30)
+    async with serve({}) as ground:
+        with await deaf(ground) as client:
+            waiting = ground.gateway.waiting._count
+            assert sum(waiting.values()) == 1
+            await pings(client, 7_000_000)
+            async with asyncio.timeout(8):
+                while waiting:
+                    await asyncio.sleep(0.05)
+            with pytest.raises(ConnectionError):
+                await pings(client, 100_000_000)
+
+
+async def test_a_foreign_page_takes_no_place(ground: Ground) -> None:
+    entered: list[str] = []
+    ground.gateway.waiting.enter = entered.append  # type: ignore[assignment,method-assign]
+    with pytest.raises(InvalidStatus, match="403"):
+        await ground.open({"Origin": "http://evil.test"})
+    assert entered == []

@@ -24,6 +24,8 @@ from clawkit.gateway.server import app, read_secret
 from clawkit.store import hold_lock
 
 STOP_S = 10
+MAX_PONGS = 1024**2
+"""Bytes of answers to pings that a client may leave unread."""
 _TAILNET = ipaddress.ip_network("100.64.0.0/10")
 
 
@@ -35,6 +37,7 @@ class Socket(WebSocketsSansIOProtocol):
         super().__init__(*args, **kwargs)
         self.conn.max_message_size = MAX_FRAME_BEFORE_HELLO
         self._is_admitted = False
+        self._pongs = 0
 
     def handle_connect(self, event: Any) -> None:
         super().handle_connect(event)
@@ -51,6 +54,17 @@ class Socket(WebSocketsSansIOProtocol):
     def start_keepalive(self) -> None:
         if self._is_admitted:
             super().start_keepalive()
+
+    def handle_ping(self) -> None:
+        """Answer a ping, unless the client reads no answers: they wait for no one."""
+        if self.transport.is_closing():
+            return
+        before = self.transport.get_write_buffer_size()
+        super().handle_ping()
+        added = self.transport.get_write_buffer_size() - before
+        self._pongs = 0 if self.writable.is_set() else self._pongs + added
+        if self._pongs > MAX_PONGS:
+            self._abort()
 
     def keepalive_timeout(self) -> None:
         super().keepalive_timeout()
