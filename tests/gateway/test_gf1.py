@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import os
+import resource
 import socket
 from typing import Any
 
@@ -97,3 +98,65 @@ async def test_a_foreign_page_takes_no_place(ground: Ground) -> None:
     with pytest.raises(InvalidStatus, match="403"):
         await ground.open({"Origin": "http://evil.test"})
     assert entered == []
+
+
+HEAD = b"GET /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\n"
+
+
+@pytest.mark.parametrize(
+    "data",
+    [b"", HEAD, HEAD + b"\r\n" + HEAD, HEAD + b"Content-Length: 1000\r\n\r\n"],
+    ids=["nothing", "half a head", "half a second head", "no body"],
+)
+async def test_a_client_that_sends_no_request_is_dropped(
+    monkeypatch: pytest.MonkeyPatch, data: bytes
+) -> None:
+    monkeypatch.setattr(serving, "HEAD_S", 0.3)
+    async with serve({}) as ground:
+        _, writer = await asyncio.open_connection("127.0.0.1", ground.port)
+        writer.write(data)
+        with pytest.raises(ConnectionError):
+            await drip(writer)
+        writer.close()
+
+
+async def drip(writer: asyncio.StreamWriter) -> None:
+    async with asyncio.timeout(3):
+        while True:
+            writer.write(b"x")
+            await writer.drain()
+            await asyncio.sleep(0.05)
+
+
+async def test_whoever_has_sent_a_request_has_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(serving, "HEAD_S", 0.2)
+    async with serve({}) as ground:
+        peer = await ground.join()
+        wrong = {"Authorization": "Bearer wrong"}  # is answered after a while
+        assert (await send(ground, "GET", "/tools/invoke")).status == 405
+        assert (await send(ground, "POST", "/tools/invoke", {}, wrong)).status == 401
+        assert await peer.call("health")
+
+
+async def test_too_many_connections_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(serving, "max_connections", lambda: 3)
+    async with serve({}) as ground:
+        peer = await ground.join()
+        idle = [await asyncio.open_connection("127.0.0.1", ground.port) for _ in range(4)]
+        for reader, _ in idle[2:]:
+            assert await asyncio.wait_for(reader.read(), 2) == b""
+        assert await peer.call("health")
+        for _, writer in idle:
+            writer.close()
+        await asyncio.sleep(0.1)
+        assert (await send(ground, "GET", "/healthz")).status == 200
+
+
+def test_connections_leave_files_for_the_gateway(monkeypatch: pytest.MonkeyPatch) -> None:
+    limits = (1_024, resource.RLIM_INFINITY)
+    changed: list[tuple[int, int]] = []
+    monkeypatch.setattr(resource, "getrlimit", lambda _kind: limits)
+    monkeypatch.setattr(resource, "setrlimit", lambda _kind, new: changed.append(new))
+    assert serving.max_connections() + serving.BACKLOG < 700
+    serving.raise_file_limit()
+    assert changed == [(serving.MAX_FILES, resource.RLIM_INFINITY)]
