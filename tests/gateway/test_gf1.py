@@ -7,17 +7,19 @@ import base64
 import os
 import resource
 import socket
+from contextlib import AsyncExitStack
 from typing import Any
 
 import pytest
-from tests.gateway.conftest import Ground, hello_params, serve
+from tests.gateway.conftest import TOKEN, Ground, hello_params, serve
 from tests.gateway.raw_http import send
 from websockets.exceptions import InvalidStatus
 
 from clawkit.errors import ConfigError
 from clawkit.gateway import connection, protocol
 from clawkit.gateway import serve as serving
-from clawkit.gateway.origin import OriginPolicy, locate
+from clawkit.gateway.limits import LoginLimiter
+from clawkit.gateway.origin import OriginPolicy, Place, locate
 from clawkit.gateway.server import app
 
 NEAR_PROXY: dict[str, Any] = {"gateway": {"trustedProxies": ["127.0.0.1"]}}
@@ -160,3 +162,74 @@ def test_connections_leave_files_for_the_gateway(monkeypatch: pytest.MonkeyPatch
     assert serving.max_connections() + serving.BACKLOG < 700
     serving.raise_file_limit()
     assert changed == [(serving.MAX_FILES, resource.RLIM_INFINITY)]
+
+
+@pytest.mark.parametrize(
+    ("headers", "address"),
+    [
+        ({"x-real-ip": "6.6.6.6"}, "6.6.6.6"),
+        ({"x-forwarded-for": "6.6.6.6:1234"}, "6.6.6.6"),
+        ({"x-forwarded-for": "[2001:db8::6]:1234"}, "2001:db8::6"),
+        ({"x-forwarded-for": "2001:db8::6"}, "2001:db8::6"),
+        ({"forwarded": "for=6.6.6.6;proto=https, for=10.0.0.5"}, "6.6.6.6"),
+        ({"forwarded": 'proto=https;For="[2001:db8::6]:47"'}, "2001:db8::6"),
+        ({"forwarded": "proto=https"}, "10.1.1.1"),
+        ({"forwarded": "for=_hidden"}, "10.1.1.1"),
+        ({"x-forwarded-for": "6.6.6.6", "x-real-ip": "6.6.6.6"}, "6.6.6.6"),
+        ({"x-forwarded-for": "6.6.6.6", "x-real-ip": "10.0.0.5"}, "6.6.6.6"),
+        ({"x-forwarded-for": "1.2.3.4", "x-real-ip": "6.6.6.6"}, "10.1.1.1"),
+        ({"x-forwarded-for": "nonsense", "x-real-ip": "6.6.6.6"}, "10.1.1.1"),
+        ({"x-forwarded-for": "10.0.0.4, 10.0.0.5"}, "10.1.1.1"),
+        ({"x-forwarded-proto": "https"}, "10.1.1.1"),
+    ],
+)
+def test_the_client_of_a_proxy_is_named_in_many_ways(headers: dict[str, str], address: str) -> None:
+    policy = OriginPolicy(trusted_proxies=("10.0.0.0/8",))
+    given = {name: [value] for name, value in headers.items()}
+    assert locate(policy, "10.1.1.1", given) == Place(address)
+
+
+def test_only_a_program_on_this_machine_is_not_locked_out() -> None:
+    limiter = LoginLimiter(2, 60, 300)
+    behind, here = Place("127.0.0.1"), Place("127.0.0.1", is_local=True)
+    for _ in range(2):
+        limiter.fail(behind)
+    assert limiter.locked_s(behind) > 0
+    assert limiter.locked_s(here) == 0
+
+
+async def test_a_login_that_succeeds_does_not_make_guesses_free() -> None:
+    limit = {"maxAttempts": 2, "exemptLoopback": False}
+    async with serve({"gateway": {"auth": {"token": TOKEN, "rateLimit": limit}}}) as ground:
+        wrong = {"Authorization": "Bearer guess"}
+        found = []
+        for headers in (wrong, {}, wrong, {}):
+            found.append((await send(ground, "POST", "/tools/invoke", {}, headers)).status)
+        assert found == [401, 400, 401, 429]
+
+
+async def test_guesses_wait_for_each_other(ground: Ground) -> None:
+    loop = asyncio.get_running_loop()
+    before, wrong = loop.time(), {"Authorization": "Bearer guess"}
+    guesses = [
+        asyncio.create_task(send(ground, "POST", "/tools/invoke", {}, wrong)) for _ in range(2)
+    ]
+    await asyncio.sleep(0.1)
+    assert (await send(ground, "POST", "/tools/invoke", {"tool": "ls"})).status == 200
+    assert loop.time() - before >= 0.7
+    assert {(await each).status for each in guesses} == {401}
+    assert ground.gateway.logins._turns == {}
+
+
+async def test_only_a_few_guesses_wait(ground: Ground) -> None:
+    async with AsyncExitStack() as stack:
+        await stack.enter_async_context(ground.gateway.logins.turn(Place("", is_local=True)))
+        wrong = {"Authorization": "Bearer guess"}
+        guesses = [
+            asyncio.create_task(send(ground, "POST", "/tools/invoke", {}, wrong)) for _ in range(9)
+        ]
+        done, waiting = await asyncio.wait(guesses, timeout=1)
+        assert [each.result().status for each in done] == [429] * 2
+        for each in waiting:
+            each.cancel()
+        ground.gateway.logins.fail = lambda place: 0.0  # type: ignore[method-assign]

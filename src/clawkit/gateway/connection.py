@@ -116,19 +116,19 @@ class Connection:
                 task.cancel()
 
     async def _log_in(self) -> bool:
-        waiting, address = self.gateway.waiting, self.place.address
-        if not waiting.enter(address):
+        waiting, who = self.gateway.waiting, self.place.who
+        if not waiting.enter(who):
             await self._end(1008, "too many unauthenticated connections")
             return False
         # The place is given back before anything else is written: that can take a while.
         try:
             refused = await self._greet()
         finally:
-            waiting.leave(address)
+            waiting.leave(who)
         if refused is None:
             return True
         if refused.error is not None:
-            log.warning("refused a client from %s: %s", address, refused.reason)
+            log.warning("refused a client from %s: %s", self.place.address, refused.reason)
             self._abort_soon()
             await self._write(protocol.refusal(refused.id, refused.error))
         await self._end(refused.code, protocol.close_reason(refused.reason))
@@ -159,18 +159,19 @@ class Connection:
         except GatewayError as error:
             raise HandshakeError(1008, error, request.id) from None
         gateway, address = self.gateway, self.place.address
-        if locked_s := gateway.logins.locked_s(address):
-            raise HandshakeError(1008, rate_limited(round(locked_s * 1000)), request.id)
         device = self.connect.device
-        known = gateway.devices.known(device.id) if device else None
         near = gateway.is_auto_network(address)
-        now = protocol.now_ms()
-        attempt = Attempt(self.connect, self.place, nonce, now, known, near)
-        decision = decide(gateway.auth, attempt)
-        if isinstance(decision, Refuse):
-            if decision.is_guess:
-                await asyncio.sleep(gateway.logins.fail(address))
-            raise HandshakeError(decision.close, decision.error, request.id)
+        async with gateway.logins.turn(self.place) as locked_s:
+            if locked_s:
+                raise HandshakeError(1008, rate_limited(round(locked_s * 1000)), request.id)
+            known = gateway.devices.known(device.id) if device else None
+            now = protocol.now_ms()
+            attempt = Attempt(self.connect, self.place, nonce, now, known, near)
+            decision = decide(gateway.auth, attempt)
+            if isinstance(decision, Refuse):
+                if decision.is_guess:
+                    await asyncio.sleep(gateway.logins.fail(self.place))
+                raise HandshakeError(decision.close, decision.error, request.id)
         if isinstance(decision, Pair):
             about = describe(self.connect, address)
             scopes = self.connect.scopes
@@ -178,7 +179,6 @@ class Connection:
             gateway.hub.broadcast("device.pair.requested", pending.to_json())
             needed = pairing_required(decision, self.connect, pending.id, known)
             raise HandshakeError(1008, needed, request.id)
-        gateway.logins.succeed(address)
         return protocol.answer(request.id, self._admit(decision, now))
 
     def _first(self, text: str) -> Request:

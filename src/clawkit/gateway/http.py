@@ -84,17 +84,18 @@ async def check_login(gateway: Gateway, request: Request) -> None:
         if not place.is_local:
             raise HttpError(401, "unauthorized", "Unauthorized")
         return
-    address = place.address
-    if locked_s := gateway.logins.locked_s(address):
-        wait = {"Retry-After": str(round(locked_s) + 1)}
-        raise HttpError(429, "rate_limited", "Too many failed attempts; retry later", wait)
+    unauthorized = HttpError(401, "unauthorized", "Unauthorized", {"WWW-Authenticate": "Bearer"})
     scheme, _, secret = request.headers.get("authorization", "").partition(" ")
-    if scheme.lower() != "bearer" or not same(secret.strip(), gateway.auth.secret):
-        if secret:
-            log.warning("wrong secret over HTTP from %s", address)
-            await asyncio.sleep(gateway.logins.fail(address))
-        raise HttpError(401, "unauthorized", "Unauthorized", {"WWW-Authenticate": "Bearer"})
-    gateway.logins.succeed(address)
+    if scheme.lower() != "bearer" or not secret.strip():
+        raise unauthorized
+    async with gateway.logins.turn(place) as locked_s:
+        if locked_s:
+            wait = {"Retry-After": str(round(locked_s) + 1)}
+            raise HttpError(429, "rate_limited", "Too many failed attempts; retry later", wait)
+        if not same(secret.strip(), gateway.auth.secret):
+            log.warning("wrong secret over HTTP from %s", place.address)
+            await asyncio.sleep(gateway.logins.fail(place))
+            raise unauthorized
 
 
 async def read_body(request: Request, kind: type[T], max_bytes: int) -> T:

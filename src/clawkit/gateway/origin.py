@@ -18,6 +18,7 @@ from msgspec import Struct
 _FORWARDED = ("forwarded", "x-real-ip")
 _PREFIXES = ("x-forwarded-", "tailscale-")
 _HOST = re.compile(r"(\[[0-9a-fA-F:.]+\]|[A-Za-z0-9._-]+)(?::([0-9]{1,5}))?")
+_WITH_PORT = re.compile(r"(?:\[([0-9a-fA-F:.]+)\]|([0-9.]+))(?::[0-9]{1,5})?")
 UNTRUSTED = (
     "forwarding headers from an untrusted address; add the proxy's address to "
     "gateway.trustedProxies"
@@ -38,6 +39,11 @@ class Place(Struct, frozen=True):
     is_browser: bool = False
     refused: str = ""
     bad_origin: bool = False
+
+    @property
+    def who(self) -> str:
+        """Whom limits count. This machine is not what a proxy says has a loopback address."""
+        return "local" if self.is_local else self.address
 
 
 class OriginPolicy(Struct, frozen=True):
@@ -97,16 +103,37 @@ def _parse(address: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None
 
 
 def _behind(policy: OriginPolicy, peer: str, headers: Mapping[str, list[str]]) -> str:
-    """The last address in the chain of proxies that is not itself a trusted proxy."""
-    chain = [
-        part.strip() for line in headers.get("x-forwarded-for", ()) for part in line.split(",")
-    ]
-    for address in reversed(chain):
-        if _parse(address) is None:
-            return peer
-        if not is_within(address, policy.trusted_proxies):
-            return address
-    return peer
+    """The client of the proxies, if all headers agree; else the proxy stands for its clients. A
+    header that the proxy does not set itself may be the client's own."""
+    named = {_client(policy, _parts(headers, name)) for name in ("x-forwarded-for", "x-real-ip")}
+    named.add(_client(policy, [_for(part) for part in _parts(headers, "forwarded")]))
+    named.discard(None)
+    only = named.pop() if len(named) == 1 else ""
+    return only or peer
+
+
+def _parts(headers: Mapping[str, list[str]], name: str) -> list[str]:
+    return [part.strip() for line in headers.get(name, ()) for part in line.split(",")]
+
+
+def _for(part: str) -> str:
+    """The client in a part of `Forwarded`; empty if there is not exactly one."""
+    pairs = [pair.strip().partition("=") for pair in part.split(";")]
+    found = [value.strip('"') for name, _, value in pairs if name.lower() == "for"]
+    return found[0] if len(found) == 1 else ""
+
+
+def _client(policy: OriginPolicy, chain: list[str]) -> str | None:
+    """The last address that is not itself a trusted proxy; None if there is none, and empty if
+    what is there is no address."""
+    for each in reversed(chain):
+        with_port = _WITH_PORT.fullmatch(each)
+        address = _parse((with_port[1] or with_port[2]) if with_port else each)
+        if address is None:
+            return ""
+        if not is_within(str(address), policy.trusted_proxies):
+            return str(address)
+    return None
 
 
 def _only(headers: Mapping[str, list[str]], name: str) -> str:
