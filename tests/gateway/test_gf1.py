@@ -10,6 +10,7 @@ import socket
 from contextlib import AsyncExitStack
 from typing import Any
 
+import msgspec
 import pytest
 from tests.gateway.conftest import TOKEN, Ground, hello_params, serve
 from tests.gateway.raw_http import send
@@ -18,7 +19,10 @@ from websockets.exceptions import InvalidStatus
 from clawkit.errors import ConfigError
 from clawkit.gateway import connection, protocol
 from clawkit.gateway import serve as serving
+from clawkit.gateway.http import Invoke
 from clawkit.gateway.limits import LoginLimiter
+from clawkit.gateway.methods import METHODS
+from clawkit.gateway.openai import Completion
 from clawkit.gateway.origin import OriginPolicy, Place, locate
 from clawkit.gateway.server import app
 
@@ -233,3 +237,43 @@ async def test_only_a_few_guesses_wait(ground: Ground) -> None:
         for each in waiting:
             each.cancel()
         ground.gateway.logins.fail = lambda place: 0.0  # type: ignore[method-assign]
+
+
+LONG = {"message", "content", "extraSystemPrompt", "note"}
+"""Texts that may be as long as a frame."""
+
+
+def unbounded(kind: Any) -> set[str]:
+    """Names of the texts and lists in a type that may have any length."""
+    found: set[str] = set()
+
+    def look(name: str, shape: Any) -> None:
+        if isinstance(shape, msgspec.inspect.UnionType):
+            for option in shape.types:
+                look(name, option)
+        elif isinstance(shape, msgspec.inspect.ListType):
+            look(name, shape.item_type)
+            if shape.max_length is None:
+                found.add(name)
+        elif isinstance(shape, msgspec.inspect.StructType):
+            for each in shape.fields:
+                look(each.encode_name, each.type)
+        elif isinstance(shape, msgspec.inspect.StrType) and shape.max_length is None:
+            found.add(name)
+
+    look("", msgspec.inspect.type_info(kind))
+    return found
+
+
+KINDS: list[Any] = [*(each.params for each in METHODS.values()), Invoke, Completion]
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
+def test_keys_and_names_are_short(kind: Any) -> None:
+    assert unbounded(kind) <= LONG
+
+
+async def test_a_long_path_is_refused_at_once(ground: Ground) -> None:
+    peer = await ground.join(["operator.read"])
+    error = await peer.refused("config.schema.lookup", {"path": "a." * 1_000_000})
+    assert error["message"].startswith("invalid config.schema.lookup params: at /path: ")

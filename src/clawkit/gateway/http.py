@@ -17,7 +17,7 @@ from clawkit.core.catalog import canonical
 from clawkit.core.result import Result
 from clawkit.errors import ClawkitError
 from clawkit.gateway.auth import same
-from clawkit.gateway.protocol import GatewayError, encode
+from clawkit.gateway.protocol import GatewayError, Short, encode
 from clawkit.version import __version__
 
 if TYPE_CHECKING:
@@ -54,13 +54,13 @@ class HttpError(Exception):
 class Invoke(Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
     """The body of `/tools/invoke`."""
 
-    tool: str = ""
-    name: str = ""
-    action: str | None = None
+    tool: Short = ""
+    name: Short = ""
+    action: Short | None = None
     args: dict[str, Any] = msgspec.field(default_factory=dict)
-    session_key: str = "main"
-    agent_id: str | None = None
-    idempotency_key: str | None = None
+    session_key: Short = "main"
+    agent_id: Short | None = None
+    idempotency_key: Short | None = None
     dry_run: bool = False
 
 

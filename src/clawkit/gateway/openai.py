@@ -15,7 +15,7 @@ from clawkit.errors import ClawkitError
 from clawkit.gateway.http import HttpError, answer, check_login, read_body
 from clawkit.gateway.methods.status import agent_ids
 from clawkit.gateway.narrator import Run
-from clawkit.gateway.protocol import encode, now_ms
+from clawkit.gateway.protocol import Short, encode, now_ms
 
 if TYPE_CHECKING:
     from clawkit.gateway.server import Gateway
@@ -27,7 +27,7 @@ _ROLES = {"user": "User", "assistant": "Assistant", "tool": "Tool", "function": 
 
 
 class Message(Struct, frozen=True):
-    role: str
+    role: Short
     content: Any = None
 
 
@@ -38,11 +38,11 @@ class StreamOptions(Struct, frozen=True):
 class Completion(Struct, frozen=True):
     """The body of a request. Fields that clawkit has no use for are ignored: programs send many."""
 
-    model: str
+    model: Short
     messages: Annotated[list[Message], Meta(min_length=1, max_length=2_000)]
     stream: bool = False
     stream_options: StreamOptions | None = None
-    user: str = ""
+    user: Short = ""
 
 
 class ChatCompletions:
