@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import logging
 import os
 import resource
 import socket
+import stat
 from contextlib import AsyncExitStack
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -18,13 +21,15 @@ from websockets.exceptions import InvalidStatus
 
 from clawkit.errors import ConfigError
 from clawkit.gateway import connection, protocol
+from clawkit.gateway import log as logs
 from clawkit.gateway import serve as serving
 from clawkit.gateway.http import Invoke
 from clawkit.gateway.limits import LoginLimiter
 from clawkit.gateway.methods import METHODS
 from clawkit.gateway.openai import Completion
-from clawkit.gateway.origin import OriginPolicy, Place, locate
+from clawkit.gateway.origin import OriginPolicy, Place, check_policy, locate
 from clawkit.gateway.server import app
+from clawkit.redact import Redactor
 
 NEAR_PROXY: dict[str, Any] = {"gateway": {"trustedProxies": ["127.0.0.1"]}}
 
@@ -277,3 +282,51 @@ async def test_a_long_path_is_refused_at_once(ground: Ground) -> None:
     peer = await ground.join(["operator.read"])
     error = await peer.refused("config.schema.lookup", {"path": "a." * 1_000_000})
     assert error["message"].startswith("invalid config.schema.lookup params: at /path: ")
+
+
+@pytest.mark.parametrize(
+    "origin",
+    [
+        *("http://[bad", "null", "*", "", "claw.example.org", "https://", "https://a.test/path"),
+        *("https://*.a.test", "https://a.test:99999", "https://u@a.test", "https://a.test?b"),
+    ],
+)
+def test_an_origin_that_is_none_is_a_mistake(origin: str) -> None:
+    with pytest.raises(ConfigError, match=r"gateway\.controlUi\.allowedOrigins"):
+        app({"gateway": {"controlUi": {"allowedOrigins": [origin]}}})
+
+
+@pytest.mark.parametrize("proxy", ["nonsense", "", "10.0.0.0/99", "proxy.test", "10.0.0.1:80"])
+def test_a_proxy_without_an_address_is_a_mistake(proxy: str) -> None:
+    with pytest.raises(ConfigError, match=r"gateway\.trustedProxies"):
+        app({"gateway": {"trustedProxies": ["10.0.0.1", proxy]}})
+
+
+def test_proxies_and_origins_have_many_forms() -> None:
+    origins = ("https://a.test", "http://[::1]:5173", "HTTPS://A.test:8443/", "tauri://localhost")
+    proxies = ("10.0.0.1", "10.0.0.1/8", "::1", "fd00::/8")
+    check_policy(OriginPolicy(proxies, origins))
+
+
+async def test_a_gateway_that_stops_calls_no_tools(ground: Ground) -> None:
+    ground.gateway.live.is_closed = True
+    found = await send(ground, "POST", "/tools/invoke", {"tool": "ls"})
+    assert (found.status, found.json["ok"]) == (503, False)
+    assert int(found.headers["retry-after"]) > 0
+
+
+def test_the_log_is_private_after_it_was_rotated(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(logs, "MAX_BYTES", 500)
+    before = os.umask(0o022)
+    log = logs.GatewayLog(str(tmp_path / "logs"), Redactor())
+    try:
+        for _ in range(10):
+            logging.getLogger("clawkit.gateway").warning("x" * 200)
+    finally:
+        log.close()
+        os.umask(before)
+    files = list((tmp_path / "logs").iterdir())
+    assert len(files) == 1 + logs.KEEP
+    assert {stat.S_IMODE(each.stat().st_mode) for each in files} == {0o600}

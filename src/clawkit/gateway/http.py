@@ -191,7 +191,11 @@ def _guarded(gateway: Gateway, handler: Handler, method: str, path: str) -> Hand
                 error, is_tool=path == "/tools/invoke" and error.status not in (401, 405)
             )
         except GatewayError as error:
-            return refusal(HttpError(400, "invalid_request_error", error.message))
+            found = HttpError(400, "invalid_request_error", error.message)
+            if error.code == "UNAVAILABLE":
+                wait = {"Retry-After": str((error.retry_ms or 0) // 1000 + 1)}
+                found = HttpError(503, "unavailable", error.message, wait)
+            return refusal(found, is_tool=path == "/tools/invoke")
         except ClientDisconnect:
             return Response(status_code=499)
 

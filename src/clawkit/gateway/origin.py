@@ -15,6 +15,8 @@ from urllib.parse import urlsplit
 
 from msgspec import Struct
 
+from clawkit.errors import ConfigError, Issue
+
 _FORWARDED = ("forwarded", "x-real-ip")
 _PREFIXES = ("x-forwarded-", "tailscale-")
 _HOST = re.compile(r"(\[[0-9a-fA-F:.]+\]|[A-Za-z0-9._-]+)(?::([0-9]{1,5}))?")
@@ -55,6 +57,42 @@ class OriginPolicy(Struct, frozen=True):
     """Names of this machine, beside addresses and `localhost`."""
 
 
+def check_policy(policy: OriginPolicy) -> None:
+    """Refuse settings that no address or page can match. Raises `ConfigError`."""
+    proxy = "Use an address such as 10.0.0.1, or a network such as 10.0.0.0/8"
+    page = "Use the origin of a page, such as https://claw.example.org; there is no wildcard"
+    issues = [
+        Issue("gateway.trustedProxies", f"{each[:80]!r} is not an address or a network", hint=proxy)
+        for each in policy.trusted_proxies
+        if not _is_network(each)
+    ]
+    issues += [
+        Issue("gateway.controlUi.allowedOrigins", f"{each[:80]!r} is not an origin", hint=page)
+        for each in policy.allowed_origins
+        if not _is_origin(each)
+    ]
+    if issues:
+        raise ConfigError(issues)
+
+
+def _is_network(text: str) -> bool:
+    try:
+        ipaddress.ip_network(text, strict=False)
+    except ValueError:
+        return False
+    return True
+
+
+def _is_origin(text: str) -> bool:
+    try:
+        parts = urlsplit(text.rstrip("/"))
+        is_port = parts.port != 0  # a bad one raises
+    except ValueError:
+        return False
+    is_exact = text.rstrip("/").lower() == f"{parts.scheme}://{parts.netloc}".lower()
+    return is_port and is_exact and bool(parts.scheme) and bool(_HOST.fullmatch(parts.netloc))
+
+
 def own_names() -> tuple[str, ...]:
     name = socket.gethostname().lower()
     return (name, f"{name}.local") if name else ()
@@ -87,10 +125,7 @@ def is_within(address: str, networks: Iterable[str]) -> bool:
 
 
 def _holds(network: str, address: ipaddress.IPv4Address | ipaddress.IPv6Address) -> bool:
-    try:
-        return address in ipaddress.ip_network(network, strict=False)
-    except ValueError:
-        return False
+    return _is_network(network) and address in ipaddress.ip_network(network, strict=False)
 
 
 def _parse(address: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:

@@ -34,7 +34,15 @@ from clawkit.gateway.live import LiveSessions
 from clawkit.gateway.log import GatewayLog
 from clawkit.gateway.methods import METHODS
 from clawkit.gateway.methods.status import health
-from clawkit.gateway.origin import BAD_ORIGIN, OriginPolicy, Place, is_within, locate, own_names
+from clawkit.gateway.origin import (
+    BAD_ORIGIN,
+    OriginPolicy,
+    Place,
+    check_policy,
+    is_within,
+    locate,
+    own_names,
+)
 from clawkit.gateway.protocol import (
     MAX_ATTACHMENT,
     MAX_BUFFERED,
@@ -114,6 +122,7 @@ class Gateway:
         self.origin = OriginPolicy(
             tuple(settings.trusted_proxies), tuple(settings.control_ui.allowed_origins), own_names()
         )
+        check_policy(self.origin)
         place = os.path.join(home(os.environ), "gateway")
         self.key = load_key(os.path.join(place, "key"))
         self.devices = Devices(os.path.join(place, "devices.sqlite"), self.key)
