@@ -8,7 +8,7 @@ from contextlib import suppress
 from typing import Any
 
 import pytest
-from tests.gateway.conftest import Device, Ground, Peer, hello_params, serve
+from tests.gateway.conftest import PROXY, Device, Ground, Peer, hello_params, serve
 from websockets.exceptions import ConnectionClosed
 
 from clawkit.errors import NotFoundError
@@ -16,7 +16,7 @@ from clawkit.gateway.auth import hash_token
 from clawkit.gateway.devices import MAX_PENDING, PENDING_MS, About, Devices, load_key
 
 FAR = {"X-Forwarded-For": "203.0.113.5"}
-PROXIED: dict[str, Any] = {"gateway": {"trustedProxies": ["127.0.0.1"]}}
+PROXIED: dict[str, Any] = {"gateway": {"trustedProxies": [PROXY]}}
 
 
 async def request(ground: Ground, device: Device, scopes: list[str]) -> str:

@@ -34,6 +34,8 @@ _IDS = (
 ClientId = Annotated[str, Meta(pattern=f"^({'|'.join(_IDS.split())})$")]
 ClientMode = Literal["cli", "ui", "webchat", "backend", "node", "probe", "worker", "test"]
 Word = Annotated[str, Meta(min_length=1, max_length=200)]
+Short = Annotated[str, Meta(max_length=1_000)]
+"""A key, id, path or name: none of them is so long that looking at it takes time."""
 Words = Annotated[list[Word], Meta(max_length=200)]
 
 T = TypeVar("T")

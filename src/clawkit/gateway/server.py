@@ -35,7 +35,15 @@ from clawkit.gateway.log import GatewayLog
 from clawkit.gateway.methods import METHODS
 from clawkit.gateway.methods.status import health
 from clawkit.gateway.metrics import Metrics
-from clawkit.gateway.origin import OriginPolicy, Place, is_within, locate, own_names
+from clawkit.gateway.origin import (
+    BAD_ORIGIN,
+    OriginPolicy,
+    Place,
+    check_policy,
+    is_within,
+    locate,
+    own_names,
+)
 from clawkit.gateway.protocol import (
     MAX_ATTACHMENT,
     MAX_BUFFERED,
@@ -115,6 +123,7 @@ class Gateway:
         self.origin = OriginPolicy(
             tuple(settings.trusted_proxies), tuple(settings.control_ui.allowed_origins), own_names()
         )
+        check_policy(self.origin)
         place = os.path.join(home(os.environ), "gateway")
         self.key = load_key(os.path.join(place, "key"))
         self.devices = Devices(os.path.join(place, "devices.sqlite"), self.key)
@@ -158,6 +167,10 @@ class Gateway:
         if settings.tls.enabled:
             hint = "Put a proxy with TLS in front, and name it in gateway.trustedProxies"
             raise ConfigError([Issue("gateway.tls", "is not supported yet", hint=hint)])
+        if settings.auth.mode == "none" and settings.trusted_proxies:
+            message = "clients of a proxy could connect, and gateway.auth.mode is 'none'"
+            hint = "Set gateway.auth.mode to token or password"
+            raise ConfigError([Issue("gateway.trustedProxies", message, hint=hint)])
         hooks, token = self.loaded.config.hooks, settings.auth.token
         if hooks is not None and hooks.token is not None and hooks.token == token:
             message = "is the token of the gateway, too"
@@ -271,8 +284,9 @@ class Gateway:
     async def serve(self, socket: WebSocket) -> None:
         """Serve one WebSocket client."""
         place = self.place_of(socket.scope)
-        if place.refused:
-            log.warning("refused a connection from %s: %s", place.address, place.refused)
+        # A page of others gets no socket: those are counted, and it could use up all of them.
+        if why := place.refused or (BAD_ORIGIN if place.bad_origin else ""):
+            log.warning("refused a connection from %s: %s", place.address, why)
             return await socket.close()
         await socket.accept()
         if not self.is_ready:

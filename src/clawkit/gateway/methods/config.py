@@ -22,7 +22,7 @@ from clawkit.core.tasks import in_thread
 from clawkit.errors import ConfigError, EditError
 from clawkit.gateway.config_text import changed_paths, hide, hide_values, restore, restore_text
 from clawkit.gateway.methods.method import Method
-from clawkit.gateway.protocol import Closed, GatewayError, NoParams, invalid, now_ms
+from clawkit.gateway.protocol import Closed, GatewayError, NoParams, Short, invalid, now_ms
 from clawkit.gateway.scopes import ADMIN, READ
 from clawkit.version import __version__
 
@@ -37,17 +37,19 @@ RESTART = ("gateway", "session.store", "logging")
 
 
 class Lookup(Closed, frozen=True):
-    path: str
+    path: Short
 
 
 class Write(Closed, frozen=True):
     raw: Annotated[str, Meta(max_length=MAX_FILE_BYTES)]
-    base_hash: str | None = None
-    replace_paths: list[str] = msgspec.field(default_factory=list)
+    base_hash: Short | None = None
+    replace_paths: Annotated[list[Short], Meta(max_length=1_000)] = msgspec.field(
+        default_factory=list
+    )
 
 
 class Apply(Write, frozen=True):
-    session_key: str | None = None
+    session_key: Short | None = None
     note: str | None = None
     restart_delay_ms: int | None = None
     delivery_context: Any = None

@@ -8,7 +8,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from clawkit.gateway.methods.method import Method
-from clawkit.gateway.protocol import Closed, NoParams, Role, invalid, missing_scope, now_ms
+from clawkit.gateway.protocol import (
+    Closed,
+    NoParams,
+    Role,
+    Short,
+    Words,
+    invalid,
+    missing_scope,
+    now_ms,
+)
 from clawkit.gateway.scopes import ADMIN, PAIRING, lacking
 
 if TYPE_CHECKING:
@@ -18,21 +27,21 @@ _REVOKED = "device access changed"
 
 
 class RequestId(Closed, frozen=True):
-    request_id: str
+    request_id: Short
 
 
 class DeviceId(Closed, frozen=True):
-    device_id: str
+    device_id: Short
 
 
 class Token(Closed, frozen=True):
-    device_id: str
+    device_id: Short
     role: Role = "operator"
-    scopes: list[str] | None = None
+    scopes: Words | None = None
 
 
 class Revoke(Closed, frozen=True):
-    device_id: str
+    device_id: Short
     role: Role = "operator"
 
 

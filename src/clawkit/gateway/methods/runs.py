@@ -19,6 +19,7 @@ from clawkit.gateway.protocol import (
     MAX_IMAGE,
     Closed,
     GatewayError,
+    Short,
     invalid,
     missing_scope,
 )
@@ -36,9 +37,9 @@ _MAX_PICTURE = 5 * 1024 * 1024
 
 class Attachment(Closed, frozen=True):
     content: str
-    mime_type: str = ""
-    file_name: str = ""
-    type: str = ""
+    mime_type: Short = ""
+    file_name: Short = ""
+    type: Short = ""
 
 
 async def accept(

@@ -9,7 +9,7 @@ from clawkit.agent.model import context_window_of, default_model
 from clawkit.core.catalog import CATALOG, PROFILES
 from clawkit.core.context import Scope, Sender
 from clawkit.gateway.methods.method import Method
-from clawkit.gateway.protocol import Closed
+from clawkit.gateway.protocol import Closed, Short
 from clawkit.gateway.scopes import ADMIN, READ
 from clawkit.sessions.keys import parse_key
 
@@ -18,13 +18,13 @@ if TYPE_CHECKING:
 
 
 class CatalogParams(Closed, frozen=True):
-    agent_id: str | None = None
+    agent_id: Short | None = None
     include_plugins: bool = True
 
 
 class Effective(Closed, frozen=True):
-    session_key: str
-    agent_id: str | None = None
+    session_key: Short
+    agent_id: Short | None = None
 
 
 async def _catalog(caller: Connection, params: CatalogParams, _id: str) -> Any:
