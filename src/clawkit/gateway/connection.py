@@ -245,6 +245,8 @@ class Connection:
                 self.close(refused.code, refused.error.message if refused.error else "too big")
                 await asyncio.Event().wait()  # until everything is written
                 return
+            if self._closing is not None:
+                continue  # it may have lost its rights, and gets no answer anyway
             try:
                 request = protocol.decode_request(text)
             except ValueError as error:
@@ -305,13 +307,17 @@ class Connection:
         self._has_frames.set()
 
     def close(self, code: int, reason: str) -> None:
-        """Disconnect the client after what is queued."""
+        """Disconnect the client after what is queued. What it asks from now on is not done; if its
+        access has changed, neither is what is under way."""
         if self._closing is None:
             self._closing = code, protocol.close_reason(reason)
             self._has_frames.set()
             abort = self._extension("abort")
             if abort is not None:
                 asyncio.get_running_loop().call_later(_CLOSE_S, abort)
+        if code == protocol.ACCESS_CHANGED:
+            for task in self._tasks:
+                task.cancel()
 
     async def _write_frames(self) -> None:
         while True:

@@ -5,11 +5,20 @@ No one can grant, or take away, what they do not have themselves.
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING, Any
 
 from clawkit.gateway.methods.method import Method
-from clawkit.gateway.protocol import Closed, NoParams, Role, invalid, missing_scope, now_ms
-from clawkit.gateway.scopes import ADMIN, PAIRING, lacking
+from clawkit.gateway.protocol import (
+    ACCESS_CHANGED,
+    Closed,
+    NoParams,
+    Role,
+    invalid,
+    missing_scope,
+    now_ms,
+)
+from clawkit.gateway.scopes import ADMIN, PAIRING, lacking, satisfies
 
 if TYPE_CHECKING:
     from clawkit.gateway.connection import Connection
@@ -88,7 +97,10 @@ async def _rotate(caller: Connection, params: Token, _id: str) -> Any:
     if params.scopes is not None and (more := [each for each in params.scopes if each not in held]):
         raise missing_scope(more[0])
     token, scopes = devices.rotate(params.device_id, params.role, params.scopes, now)
+    _disconnect(caller, params.device_id, params.role, but=caller)
     is_own = params.device_id == caller.device
+    if is_own and params.role == caller.role:
+        caller.scopes = tuple(each for each in caller.scopes if satisfies(scopes, each))
     shown = {
         "deviceId": params.device_id,
         "role": params.role,
@@ -116,11 +128,17 @@ def _scopes_of(caller: Connection, device: str, role: Role) -> tuple[str, ...]:
     return grant.scopes
 
 
-def _disconnect(caller: Connection, device: str, role: str = "") -> None:
+def _disconnect(
+    caller: Connection, device: str, role: str = "", *, but: Connection | None = None
+) -> None:
     """What a device may do has changed, so it has to log in again."""
     for client in caller.gateway.hub.of_device(device):
-        if client is not caller and role in ("", client.role):
-            client.close(4001, _REVOKED)
+        if client is but or role not in ("", client.role):
+            continue
+        if client is caller:  # it gets its answer first
+            asyncio.get_running_loop().call_soon(client.close, ACCESS_CHANGED, _REVOKED)
+        else:
+            client.close(ACCESS_CHANGED, _REVOKED)
 
 
 def _tell(caller: Connection, request: str, device: str, decision: str) -> None:
