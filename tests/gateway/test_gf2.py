@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+import pytest
 from tests.gateway.conftest import Device, Ground, Peer, serve
 from websockets.exceptions import ConnectionClosed
 
+from clawkit.errors import ToolError
 from clawkit.testing import Gate, ScriptedModel
 
 READ_WRITE = ["operator.read", "operator.write"]
@@ -84,3 +86,74 @@ async def test_a_device_that_removes_itself_is_disconnected(ground: Ground, devi
     peer = await ground.join(["operator.pairing"], device)
     await peer.call("device.pair.remove", {"deviceId": device.id})
     assert await ended(peer) == 4001
+
+
+async def test_a_session_is_not_opened_under_its_id(ground: Ground) -> None:
+    peer, live = await ground.join(), ground.gateway.live
+    await peer.call("chat.send", message("x", session="agent:main:subagent:u1"))
+    await peer.until_chat("final")
+    there = live.find("agent:main:subagent:u1")
+    assert there is not None
+    id_, tools = there.agent.session_id, there.agent.kit.run.tools.keys()
+    await live.close_session("agent:main:subagent:u1")
+    for index, name in enumerate((id_, f"agent:main:{id_}", f"agent:main:{id_.upper()}")):
+        await peer.call("chat.send", message("x", f"run-by-id-{index}", name))
+        await peer.until_chat("final", f"run-by-id-{index}")
+        there = live.find("agent:main:subagent:u1")
+        assert there is not None
+        assert there.agent.kit.run.scope.depth == 1
+        assert there.agent.kit.run.tools.keys() == tools
+        assert list(live._open) == ["agent:main:subagent:u1"]
+
+
+async def test_an_id_is_not_the_key_of_another_agent() -> None:
+    agents = {"list": [{"id": "main", "default": True}, {"id": "other"}]}
+    async with serve({"agents": agents}) as ground:
+        peer = await ground.join()
+        made = await peer.call("sessions.create", {"agentId": "other"})
+        for name in (made["sessionId"], made["key"]):
+            error = await peer.refused("chat.send", message("x", session=f"agent:main:{name}"))
+            assert error["code"] == "INVALID_REQUEST"
+        assert not ground.gateway.live._open
+
+
+async def test_an_agent_opens_no_other_session_than_that_of_the_key(ground: Ground) -> None:
+    peer, live = await ground.join(), ground.gateway.live
+    made = await peer.call("sessions.create", {})
+    with pytest.raises(ToolError, match="under its key"):
+        await live.open(f"agent:main:{made['sessionId']}", owner=True)
+    await peer.call("chat.send", message("x", session=made["key"]))
+
+
+async def test_who_waits_for_a_turn_does_not_keep_others_from_steering(device: Device) -> None:
+    gate = Gate("done")
+    async with serve({}, ScriptedModel(gate, then="ok")) as ground:
+        owner, other = await ground.join(), await ground.join(READ_WRITE, device)
+        await owner.call("chat.send", message("long"))
+        await gate.reached.wait()
+        waiting = await other.send("chat.send", message("me, too", "other"))
+        async with asyncio.timeout(5):
+            while ground.gateway.live.run("other") is None:
+                await asyncio.sleep(0.01)
+            await owner.call("chat.send", message("faster", "steer"))
+        gate.release()
+        assert (await other.answer(waiting))["payload"]["status"] == "started"
+        await other.until_chat("final", "other")
+        run = ground.gateway.live.run("steer")
+        assert run is not None
+        assert run.status == "ok"
+
+
+async def test_the_session_of_a_group_has_the_rights_of_the_group() -> None:
+    deny = {"groups": {"-100": {"tools": {"deny": ["exec"]}}}}
+    key = "agent:main:telegram:group:-100"
+    async with serve({"channels": {"telegram": deny}}) as ground:
+        peer = await ground.join()
+        trace = await peer.call("tools.effective", {"sessionKey": key})
+        await peer.call("chat.send", message("x", session=key))
+        there = ground.gateway.live.find(key)
+        assert there is not None
+        scope = there.agent.kit.run.scope
+        assert (scope.channel, scope.group, scope.sender.owner) == ("telegram", "-100", False)
+        assert "exec" not in there.agent.kit.run.tools
+        assert "exec" not in {each["id"] for each in trace["groups"][0]["tools"]}
