@@ -264,13 +264,14 @@ class LiveSessions:
         said: str | Sequence[Block],
         *,
         owner: bool,
+        client: str = "",
         mode: Mode | None = None,
         timeout_s: float | None = None,
         prepare: Callable[[Agent], Any] | None = None,
         on_text: Callable[[str], None] | None = None,
     ) -> Run:
-        """Say something in a session. The run is accepted once this returns."""
-        run = Run(run_id, key, parse_key(key).agent)
+        """Say something in a session, for a client. The run is accepted once this returns."""
+        run = Run(run_id, key, parse_key(key).agent, client)
         run.on_text = on_text
         self._remember(run)
         try:
@@ -338,9 +339,13 @@ class LiveSessions:
 
     def _remember(self, run: Run) -> None:
         limit = now_ms() - KEEP_RUNS_S * 1000
+        # Counted for each client, so that none can make the gateway forget the runs of others.
+        own = sum(each.client == run.client for each in self._runs.values())
         for each in [each for each in self._runs.values() if each.over.is_set()]:
-            if each.ended_ms < limit or len(self._runs) >= KEEP_RUNS:
+            is_own = each.client == run.client
+            if each.ended_ms < limit or (is_own and own >= KEEP_RUNS):
                 del self._runs[each.id]
+                own -= is_own
         self._runs[run.id] = run
 
     async def abort(self, key: str, run_id: str | None = None, reason: str = "rpc") -> list[str]:
