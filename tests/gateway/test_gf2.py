@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import threading
+from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.gateway.conftest import Device, Ground, Peer, serve
+from tests.gateway.conftest import TOKEN, Device, Ground, Peer, serve
 from websockets.exceptions import ConnectionClosed
 
-from clawkit.errors import ToolError
+from clawkit.config.file_edit import change
+from clawkit.errors import EditError, ToolError
+from clawkit.gateway.config_text import MARKER, hide, restore, restore_text
+from clawkit.redact import Redactor
 from clawkit.testing import Gate, ScriptedModel
 
 READ_WRITE = ["operator.read", "operator.write"]
@@ -171,3 +177,79 @@ async def test_a_client_cannot_make_the_gateway_forget_the_runs_of_others(
     assert (await owner.call("chat.send", message("pay the bill", "pay")))["status"] == "ok"
     kept = [each for each in ground.gateway.live._runs if each.startswith("stop")]
     assert kept == [f"stop-{index}" for index in range(5, 10)]
+
+
+TEXT = f"""{{
+  gateway: {{ auth: {{ token: "{TOKEN}" }} }}, // the token is {TOKEN}, and nothing else
+}}
+"""
+
+
+@pytest.fixture
+def file() -> Path:
+    path = Path(os.environ["CLAWKIT_HOME"]) / "clawkit.json5"
+    path.write_text(TEXT, encoding="utf-8")
+    return path
+
+
+async def test_settings_of_a_client_that_leaves_are_taken_up(
+    file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written, go_on = threading.Event(), threading.Event()
+
+    def slow(*given: Any, **more: Any) -> Any:
+        done = change(*given, **more)
+        written.set()
+        go_on.wait(10)
+        return done
+
+    monkeypatch.setattr("clawkit.gateway.methods.config.change", slow)
+    async with serve(str(file)) as ground:
+        peer = await ground.join()
+        found = await peer.call("config.get")
+        raw = TEXT.replace("{\n", '{\n  session: { mainKey: "other" },\n', 1)
+        await peer.send("config.set", {"raw": raw, "baseHash": found["hash"]})
+        await asyncio.to_thread(written.wait, 10)
+        peer.socket.transport.abort()
+        await asyncio.wait_for(ground.gateway.hub.empty.wait(), 10)
+        go_on.set()
+        async with asyncio.timeout(10):
+            while ground.gateway.loaded.config.session.main_key != "other":
+                await asyncio.sleep(0.01)
+
+
+async def test_a_new_token_is_not_logged_and_comments_keep_theirs(file: Path) -> None:
+    async with serve(str(file)) as ground:
+        peer = await ground.join()
+        found = await peer.call("config.get")
+        assert TOKEN not in found["raw"]
+        await peer.call("config.set", {"raw": found["raw"], "baseHash": found["hash"]})
+        assert file.read_text(encoding="utf-8") == TEXT
+        raw = TEXT.replace(TOKEN, "BRAND-NEW-token")
+        await peer.call("config.set", {"raw": raw, "baseHash": found["hash"]})
+        assert "BRAND-NEW-token" not in ground.gateway.redactor.text("it is BRAND-NEW-token")
+        assert "BRAND-NEW-token" not in (await peer.call("config.get"))["raw"]
+
+
+def test_a_masked_comment_that_stands_for_several_is_refused() -> None:
+    redactor = Redactor(["first-secret-1", "other-secret-2"])
+    old = "// it is first-secret-1\n// it is other-secret-2\n{}"
+    with pytest.raises(EditError, match="stands for several"):
+        restore_text(hide(old, redactor), old, redactor)
+
+
+def test_a_marker_in_a_list_that_has_changed_is_refused() -> None:
+    old = {"args": ["--api-key", "one", "--token", "two"], "list": [{"url": "a", "key": "s"}]}
+    same = {"args": ["--api-key", MARKER, "--token", MARKER], "list": [{"url": "a", "key": MARKER}]}
+    assert restore(same, old) == old
+    assert restore({"args": ["new"]}, old) == {"args": ["new"]}
+    changed: list[Any] = [
+        {"args": ["--token", MARKER]},
+        {"args": ["--token", MARKER, "--api-key", MARKER]},
+        {"args": ["--url", MARKER, "--token", MARKER]},
+        {"list": [{"url": "b", "key": MARKER}]},
+        {"list": [{"url": "b", "key": "t"}, {"url": "a", "key": MARKER}]},
+    ]
+    for each in changed:
+        with pytest.raises(EditError, match="the list has changed"):
+            restore(each, old)

@@ -46,6 +46,7 @@ from clawkit.gateway.protocol import (
 )
 from clawkit.gateway.shelf import Shelf
 from clawkit.runtime import load_config, make_redactor
+from clawkit.services import known_secrets
 from clawkit.sessions.protocols import locate_store
 from clawkit.sessions.store import SessionStore
 from clawkit.store import private_dir, write_atomic
@@ -213,6 +214,7 @@ class Gateway:
     async def reload(self) -> None:
         """Take up a changed configuration file. Raises `ConfigError` if it is invalid."""
         self.loaded = load(self.loaded.file)
+        self.redactor.learn(known_secrets(self.loaded))
         self.shelf.forget()
         await self.live.renew()
 
