@@ -13,8 +13,10 @@ from tests.gateway.conftest import TOKEN, Device, Ground, Peer, serve
 from websockets.exceptions import ConnectionClosed
 
 from clawkit.config.file_edit import change
-from clawkit.errors import EditError, ToolError
+from clawkit.errors import ConfigError, EditError, ToolError
 from clawkit.gateway.config_text import MARKER, hide, restore, restore_text
+from clawkit.gateway.devices import About, Devices
+from clawkit.gateway.server import app
 from clawkit.redact import Redactor
 from clawkit.testing import Gate, ScriptedModel
 
@@ -253,3 +255,61 @@ def test_a_marker_in_a_list_that_has_changed_is_refused() -> None:
     for each in changed:
         with pytest.raises(EditError, match="the list has changed"):
             restore(each, old)
+
+
+async def test_the_hello_tells_nothing_to_clients_that_may_not_read(ground: Ground) -> None:
+    owner = await ground.join()
+    await owner.call("sessions.create", {"label": "private"})
+    peer = await ground.join(["operator.approvals"], Device())
+    snapshot = peer.hello["snapshot"]
+    assert snapshot["presence"] == []
+    assert snapshot["health"]["sessions"] == {"path": "", "count": 0, "recent": []}
+    assert "dashboard:" not in str(peer.hello)
+    assert os.environ["CLAWKIT_HOME"] not in str(peer.hello)
+    reader = await ground.join(["operator.read"], Device())
+    assert reader.hello["snapshot"]["health"]["sessions"]["count"] == 1
+    assert reader.hello["snapshot"]["presence"]
+
+
+@pytest.mark.parametrize(
+    "auth", [{"mode": "token"}, {"mode": "password", "password": "one-secret-for-all"}]
+)
+def test_the_token_of_hooks_is_not_the_secret_of_the_gateway(
+    auth: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CLAWKIT_GATEWAY_TOKEN", "one-secret-for-all")
+    monkeypatch.setenv("HOOKS", "one-secret-for-all")
+    config = {"gateway": {"auth": auth}}
+    for token in ("one-secret-for-all", "$HOOKS"):
+        with pytest.raises(ConfigError, match="is the secret of the gateway, too"):
+            app({**config, "hooks": {"enabled": True, "token": token}})
+    app({**config, "hooks": {"enabled": True, "token": "another-secret"}})
+
+
+def test_requests_from_one_address_do_not_push_out_others(tmp_path: Path) -> None:
+    store = Devices(str(tmp_path / "devices.sqlite"), bytes(32))
+    victim = store.request(About("victim", "k", remote_ip="10.0.0.1"), "operator", [], 1_000)
+    for index in range(150):
+        about = About(f"d{index}", "k", remote_ip="10.0.0.2")
+        store.request(about, "operator", [], 1_001 + index)
+    waiting = store.pending(2_000)
+    assert [each.about.device_id for each in waiting] == [
+        "victim",
+        *(f"d{index}" for index in range(140, 150)),
+    ]
+    assert store.get_pending(victim.id, 2_000) == victim
+    store.close()
+
+
+async def test_only_the_owner_can_touch_nodes(ground: Ground, device: Device) -> None:
+    about = About(device.id, device.public_key)
+    ground.gateway.devices.approve(about, "node", [], 1_000, "owner")
+    helper = await ground.join(["operator.pairing"], Device())
+    given = {"deviceId": device.id}
+    for method in ("device.token.rotate", "device.token.revoke"):
+        error = await helper.refused(method, {**given, "role": "node"})
+        assert error["message"] == "missing scope: operator.admin"
+    error = await helper.refused("device.pair.remove", given)
+    assert error["message"] == "missing scope: operator.admin"
+    owner = await ground.join()
+    await owner.call("device.pair.remove", given)

@@ -133,8 +133,8 @@ def restore_text(text: str, old: str, redactor: Redactor) -> str:
         root, stored = parse(text), content(old)
         text = apply(text, list(_restored(root, restore(root.value, stored))))
     originals: dict[str, set[str]] = {}
-    for found in _TOKENS.finditer(old):
-        originals.setdefault(redactor.strict(found[0]), set()).add(found[0])
+    for comment in (found for found in _TOKENS.findall(old) if found.startswith("/")):
+        originals.setdefault(redactor.strict(comment), set()).add(comment)
 
     def original(comment: str) -> str:
         known = originals.get(comment, {comment})
