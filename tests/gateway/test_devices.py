@@ -143,7 +143,7 @@ async def test_roles_of_a_device_have_tokens_of_their_own(ground: Ground, device
 
 
 def about(name: str) -> About:
-    return About(name, "key")
+    return About(name, "key", remote_ip=f"address of {name}")
 
 
 def make(tmp_path: Any, key: bytes = b"k" * 32) -> Devices:

@@ -255,6 +255,8 @@ class Connection:
                 self.close(refused.code, refused.error.message if refused.error else "too big")
                 await asyncio.Event().wait()  # until everything is written
                 return
+            if self._closing is not None:
+                continue  # it may have lost its rights, and gets no answer anyway
             try:
                 request = protocol.decode_request(text)
             except ValueError as error:
@@ -322,11 +324,15 @@ class Connection:
         self._has_frames.set()
 
     def close(self, code: int, reason: str) -> None:
-        """Disconnect the client after what is queued."""
+        """Disconnect the client after what is queued. What it asks from now on is not done; if its
+        access has changed, neither is what is under way."""
         if self._closing is None:
             self._closing = code, protocol.close_reason(reason)
             self._has_frames.set()
             self._abort_soon()
+        if code == protocol.ACCESS_CHANGED:
+            for task in self._tasks:
+                task.cancel()
 
     async def _end(self, code: int, reason: str) -> None:
         """Disconnect a client for which nothing is queued."""

@@ -22,7 +22,7 @@ from clawkit.config.load import Loaded, load
 from clawkit.config.paths import home, waiting_file
 from clawkit.config.secrets import resolve
 from clawkit.config.sections.gateway import Gateway as Settings
-from clawkit.errors import ConfigError, Issue, ToolError
+from clawkit.errors import ConfigError, Issue, SecretError, ToolError
 from clawkit.gateway.approvals import ApprovalDesk
 from clawkit.gateway.auth import AuthPolicy, Mode
 from clawkit.gateway.connection import Connection
@@ -53,8 +53,10 @@ from clawkit.gateway.protocol import (
     TICK_MS,
     now_ms,
 )
+from clawkit.gateway.scopes import READ
 from clawkit.gateway.shelf import Shelf
 from clawkit.runtime import load_config, make_redactor
+from clawkit.services import known_secrets
 from clawkit.sessions.protocols import locate_store
 from clawkit.sessions.store import SessionStore
 from clawkit.store import private_dir, write_atomic
@@ -119,6 +121,7 @@ class Gateway:
         self._check(settings)
         self.settings = settings
         mode, secret = read_secret(loaded, generate=True)
+        self._check_hooks(secret)
         self.auth = AuthPolicy(mode, secret, settings.nodes.pairing.auto_approve_local)
         self.origin = OriginPolicy(
             tuple(settings.trusted_proxies), tuple(settings.control_ui.allowed_origins), own_names()
@@ -171,9 +174,16 @@ class Gateway:
             message = "clients of a proxy could connect, and gateway.auth.mode is 'none'"
             hint = "Set gateway.auth.mode to token or password"
             raise ConfigError([Issue("gateway.trustedProxies", message, hint=hint)])
-        hooks, token = self.loaded.config.hooks, settings.auth.token
-        if hooks is not None and hooks.token is not None and hooks.token == token:
-            message = "is the token of the gateway, too"
+
+    def _check_hooks(self, secret: str) -> None:
+        """Who may call hooks must not be able to log in."""
+        hooks, env = self.loaded.config.hooks, {**os.environ, **self.loaded.env}
+        given = hooks.token if hooks is not None else None
+        token = ""
+        with suppress(SecretError):  # one that is not available lets no one in
+            token = resolve(given, self.loaded.config, env) if given else ""
+        if token and token == secret:
+            message = "is the secret of the gateway, too"
             raise ConfigError([Issue("hooks.token", message, hint="Use another one")])
 
     @property
@@ -194,7 +204,7 @@ class Gateway:
     def hello(self, client: Connection, auth: dict[str, Any]) -> dict[str, Any]:
         """The answer to a client that has logged in."""
         agents, session = self.loaded.config.agents, self.loaded.config.session
-        default = agents.default_id()
+        default, may_read = agents.default_id(), client.may(READ)
         return {
             "type": "hello-ok",
             "protocol": PROTOCOL,
@@ -205,8 +215,8 @@ class Gateway:
                 "capabilities": [],
             },
             "snapshot": {
-                "presence": self.hub.presence(),
-                "health": health(self),
+                "presence": self.hub.presence() if may_read else [],
+                "health": health(self, details=may_read),
                 "stateVersion": self.hub.state(),
                 "uptimeMs": self.uptime_ms,
                 "sessionDefaults": {
@@ -235,6 +245,7 @@ class Gateway:
     async def reload(self) -> None:
         """Take up a changed configuration file. Raises `ConfigError` if it is invalid."""
         self.loaded = load(self.loaded.file)
+        self.redactor.learn(known_secrets(self.loaded))
         self.shelf.forget()
         await self.live.renew()
 

@@ -76,7 +76,14 @@ async def accept(
         if (run := live.run(run_id)) is not None:  # sent again in the meantime
             return {"runId": run.id, "status": "in_flight"}
     run = await live.start(
-        key, run_id, said, owner=caller.may(ADMIN), mode=mode, timeout_s=timeout_s, prepare=prepare
+        key,
+        run_id,
+        said,
+        owner=caller.may(ADMIN),
+        client=caller.name,
+        mode=mode,
+        timeout_s=timeout_s,
+        prepare=prepare,
     )
     return {"runId": run.id, "status": "started"}
 

@@ -8,6 +8,7 @@ from clawkit.agent.assemble import Assembly, assemble
 from clawkit.agent.model import context_window_of, default_model
 from clawkit.core.catalog import CATALOG, PROFILES
 from clawkit.core.context import Scope, Sender
+from clawkit.gateway.live import is_shared
 from clawkit.gateway.methods.method import Method
 from clawkit.gateway.protocol import Closed, Short
 from clawkit.gateway.scopes import ADMIN, READ
@@ -48,7 +49,7 @@ async def _catalog(caller: Connection, params: CatalogParams, _id: str) -> Any:
 async def _effective(caller: Connection, params: Effective, _id: str) -> Any:
     key = caller.gateway.live.resolve_key(params.session_key, params.agent_id)
     there = caller.gateway.live.find(key)
-    is_owner = caller.may(ADMIN)
+    is_owner = caller.may(ADMIN) and not is_shared(key)
     if there is not None and there.owner == is_owner:
         assembly = there.agent.kit.assembly
     else:
@@ -84,6 +85,8 @@ def _assemble(caller: Connection, key: str, *, owner: bool) -> Assembly:
         session=key,
         model=model,
         context_window=context_window_of(config, model),
+        channel=parsed.channel,
+        group=parsed.peer if parsed.kind == "group" else "",
         sender=Sender(owner=owner),
         sandboxed=config.agents.sandbox_of(parsed.agent).covers(key),
         depth=parsed.depth,
