@@ -24,6 +24,8 @@ from clawkit.testing import ScriptedModel
 
 TOKEN = "T0KEN-for-tests"
 WAIT_S = 10.0
+PROXY = "127.0.0.2"
+"""Where clients with a forwarding header connect from."""
 
 
 def b64(data: bytes) -> str:
@@ -154,6 +156,7 @@ class Ground:
 
     async def open(self, headers: dict[str, str] | None = None, path: str = "") -> Peer:
         """A connection that has not logged in; its challenge is the first event."""
+        is_forwarded = "X-Forwarded-For" in (headers or {})
         socket = await self._stack.enter_async_context(
             connect(
                 self.url + path,
@@ -162,6 +165,7 @@ class Ground:
                 max_size=2**26,
                 proxy=None,
                 close_timeout=0.5,
+                local_addr=(PROXY, 0) if is_forwarded else None,
             )
         )
         peer = Peer(socket)

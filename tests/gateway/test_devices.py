@@ -8,7 +8,7 @@ from contextlib import suppress
 from typing import Any
 
 import pytest
-from tests.gateway.conftest import Device, Ground, Peer, hello_params, serve
+from tests.gateway.conftest import PROXY, Device, Ground, Peer, hello_params, serve
 from websockets.exceptions import ConnectionClosed
 
 from clawkit.errors import NotFoundError
@@ -16,7 +16,7 @@ from clawkit.gateway.auth import hash_token
 from clawkit.gateway.devices import MAX_PENDING, PENDING_MS, About, Devices, load_key
 
 FAR = {"X-Forwarded-For": "203.0.113.5"}
-PROXIED: dict[str, Any] = {"gateway": {"trustedProxies": ["127.0.0.1"]}}
+PROXIED: dict[str, Any] = {"gateway": {"trustedProxies": [PROXY]}}
 
 
 async def request(ground: Ground, device: Device, scopes: list[str]) -> str:
@@ -143,7 +143,7 @@ async def test_roles_of_a_device_have_tokens_of_their_own(ground: Ground, device
 
 
 def about(name: str) -> About:
-    return About(name, "key")
+    return About(name, "key", remote_ip=f"address of {name}")
 
 
 def make(tmp_path: Any, key: bytes = b"k" * 32) -> Devices:

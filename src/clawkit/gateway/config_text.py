@@ -7,7 +7,7 @@ for the secret that is stored at the same place.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from clawkit.config.file_edit import content
@@ -16,6 +16,7 @@ from clawkit.config.masking import masked
 from clawkit.config.text_edit import Edit, apply
 from clawkit.errors import EditError
 from clawkit.redact import Redactor
+from clawkit.text import one_line
 
 MARKER = "__OPENCLAW_REDACTED__"
 Path = tuple[str | int, ...]
@@ -24,14 +25,18 @@ _TOKENS = re.compile(rf"{_STRINGS}|//[^\r\n]*|/\*.*?\*/", re.DOTALL)
 """Strings, which may contain slashes, and comments."""
 
 
-def hide(text: str) -> str:
-    """The text with a marker for every secret; what looks like one in a comment is masked."""
-    if skip_gap(text, 0) >= len(text):
-        return text
-    root, redactor = parse(text), Redactor()
-    hidden = apply(text, list(_marks(root, masked(root.value))))
+def hide(text: str, redactor: Redactor) -> str:
+    """The text with a marker for every secret; one that is known or looks like one is masked in a
+    comment."""
+    if skip_gap(text, 0) < len(text):
+        root = parse(text)
+        text = apply(text, list(_marks(root, masked(root.value))))
+    return _change_comments(text, redactor.strict)
+
+
+def _change_comments(text: str, change: Callable[[str], str]) -> str:
     return _TOKENS.sub(
-        lambda found: redactor.strict(found[0]) if found[0].startswith("/") else found[0], hidden
+        lambda found: change(found[0]) if found[0].startswith("/") else found[0], text
     )
 
 
@@ -59,12 +64,15 @@ def _replace(value: Any, shown: Any) -> Any:
 
 def restore(value: Any, old: Any, path: Path = ()) -> Any:
     """A value with the stored secrets in the place of markers. Raises `EditError` for a marker
-    where nothing is stored."""
+    where nothing is stored, or in a list that has changed: it could stand for another one."""
     if isinstance(value, dict):
         below = old if isinstance(old, dict) else {}
         return {key: restore(each, below.get(key), (*path, key)) for key, each in value.items()}
     if isinstance(value, list):
         found = _by_id(old)
+        if _is_marked(value) and not _is_in_place(value, old):
+            what = f"the list has changed, so it is unclear what {MARKER} stands for"
+            raise EditError(f"{format_path(path)}: {what}; write the secrets out")
         return [
             restore(each, _counterpart(each, index, old, found), (*path, index))
             for index, each in enumerate(value)
@@ -76,24 +84,66 @@ def restore(value: Any, old: Any, path: Path = ()) -> Any:
     return old
 
 
+def _is_marked(value: Any) -> bool:
+    """Whether there is a marker in a value whose place is all that says what it stands for."""
+    if isinstance(value, dict):
+        return any(map(_is_marked, value.values()))
+    if isinstance(value, list):
+        return any(_is_marked(each) for each in value if not _has_id(each))
+    return bool(value == MARKER)
+
+
+def _is_in_place(value: list[Any], old: Any) -> bool:
+    """Whether the entries without an id are where they were."""
+    is_alike = isinstance(old, list) and len(old) == len(value)
+    return is_alike and all(
+        _has_id(each) or _fits(each, before) for each, before in zip(value, old, strict=True)
+    )
+
+
+def _has_id(entry: Any) -> bool:
+    return isinstance(entry, dict) and "id" in entry
+
+
+def _fits(value: Any, old: Any) -> bool:
+    """Whether a value is the stored one, apart from its markers."""
+    if isinstance(value, dict) and isinstance(old, dict):
+        return value.keys() == old.keys() and all(_fits(value[key], old[key]) for key in value)
+    if isinstance(value, list) and isinstance(old, list):
+        return len(value) == len(old) and all(map(_fits, value, old))
+    return bool(value in (MARKER, old))
+
+
 def _by_id(entries: Any) -> dict[str, Any]:
     entries = entries if isinstance(entries, list) else []
-    return {each["id"]: each for each in entries if isinstance(each, dict) and "id" in each}
+    return {each["id"]: each for each in entries if _has_id(each)}
 
 
 def _counterpart(entry: Any, index: int, old: Any, by_id: dict[str, Any]) -> Any:
     """The stored entry that an entry of a list stands for: by id if it has one."""
-    if isinstance(entry, dict) and "id" in entry:
+    if _has_id(entry):
         return by_id.get(entry["id"])
     return old[index] if isinstance(old, list) and index < len(old) else None
 
 
-def restore_text(text: str, old: str) -> str:
-    """The same for a whole text; comments stay."""
-    if MARKER not in text:
-        return text
-    root, stored = parse(text), content(old)
-    return apply(text, list(_restored(root, restore(root.value, stored))))
+def restore_text(text: str, old: str, redactor: Redactor) -> str:
+    """The same for a whole text; comments that were masked are restored, too. Raises `EditError`
+    for one that stands for several."""
+    if MARKER in text:
+        root, stored = parse(text), content(old)
+        text = apply(text, list(_restored(root, restore(root.value, stored))))
+    originals: dict[str, set[str]] = {}
+    for comment in (found for found in _TOKENS.findall(old) if found.startswith("/")):
+        originals.setdefault(redactor.strict(comment), set()).add(comment)
+
+    def original(comment: str) -> str:
+        known = originals.get(comment, {comment})
+        if len(known) > 1:
+            what = "stands for several comments that differ in their secrets"
+            raise EditError(f"the comment {one_line(comment, 60)!r} {what}; write them out")
+        return next(iter(known))
+
+    return _change_comments(text, original)
 
 
 def _restored(node: Node, value: Any) -> Iterator[Edit]:

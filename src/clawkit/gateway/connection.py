@@ -45,9 +45,12 @@ log = logging.getLogger(__name__)
 class HandshakeError(Exception):
     """Ends a connection that has not logged in."""
 
-    def __init__(self, code: int, error: GatewayError | None = None, id_: str = "") -> None:
+    def __init__(
+        self, code: int, error: GatewayError | None = None, id_: str = "", *, reason: str = ""
+    ) -> None:
         super().__init__(code)
         self.code, self.error, self.id = code, error, id_
+        self.reason = error.message if error is not None else reason
 
 
 class Connection:
@@ -114,34 +117,40 @@ class Connection:
                 task.cancel()
 
     async def _log_in(self) -> bool:
-        gateway, nonce = self.gateway, str(uuid.uuid4())
-        if not gateway.waiting.enter(self.place.address):
-            await self._socket.close(1008, "too many unauthenticated connections")
+        waiting, who = self.gateway.waiting, self.place.who
+        if not waiting.enter(who):
+            await self._end(1008, "too many unauthenticated connections")
             return False
+        # The place is given back before anything else is written: that can take a while.
         try:
-            challenge = {"nonce": nonce, "ts": protocol.now_ms()}
-            await self._write(protocol.event("connect.challenge", protocol.encode(challenge)))
+            refused = await self._greet()
+        finally:
+            waiting.leave(who)
+        if refused is None:
+            return True
+        if refused.error is not None:
+            log.warning("refused a client from %s: %s", self.place.address, refused.reason)
+            self._abort_soon()
+            await self._write(protocol.refusal(refused.id, refused.error))
+        await self._end(refused.code, protocol.close_reason(refused.reason))
+        return False
+
+    async def _greet(self) -> HandshakeError | None:
+        """Challenge the client and say hello; returns why it was refused, if it was."""
+        nonce = str(uuid.uuid4())
+        try:
             async with asyncio.timeout(protocol.HELLO_S):
-                hello = await self._shake_hands(nonce)
-            await self._write(hello)
+                challenge = {"nonce": nonce, "ts": protocol.now_ms()}
+                await self._write(protocol.event("connect.challenge", protocol.encode(challenge)))
+                await self._write(await self._shake_hands(nonce))
         except HandshakeError as refused:
-            reason = ""
-            if refused.error is not None:
-                reason = refused.error.message
-                log.warning("refused a client from %s: %s", self.place.address, reason)
-                await self._write(protocol.refusal(refused.id, refused.error))
-            await self._socket.close(refused.code, protocol.close_reason(reason))
-            return False
+            return refused
         except TimeoutError:
-            await self._socket.close(1008, "handshake timeout")
-            return False
+            return HandshakeError(1008, reason="handshake timeout")
         except ClawkitError as error:
             log.error("a login failed: %s", error)
-            await self._socket.close(1011, "the gateway cannot check logins; see its log")
-            return False
-        finally:
-            gateway.waiting.leave(self.place.address)
-        return True
+            return HandshakeError(1011, reason="the gateway cannot check logins; see its log")
+        return None
 
     async def _shake_hands(self, nonce: str) -> bytes:
         """Read the connect request and decide; returns the hello. Raises `HandshakeError`."""
@@ -151,18 +160,19 @@ class Connection:
         except GatewayError as error:
             raise HandshakeError(1008, error, request.id) from None
         gateway, address = self.gateway, self.place.address
-        if locked_s := gateway.logins.locked_s(address):
-            raise HandshakeError(1008, rate_limited(round(locked_s * 1000)), request.id)
         device = self.connect.device
-        known = gateway.devices.known(device.id) if device else None
         near = gateway.is_auto_network(address)
-        now = protocol.now_ms()
-        attempt = Attempt(self.connect, self.place, nonce, now, known, near)
-        decision = decide(gateway.auth, attempt)
-        if isinstance(decision, Refuse):
-            if decision.is_guess:
-                await asyncio.sleep(gateway.logins.fail(address))
-            raise HandshakeError(decision.close, decision.error, request.id)
+        async with gateway.logins.turn(self.place) as locked_s:
+            if locked_s:
+                raise HandshakeError(1008, rate_limited(round(locked_s * 1000)), request.id)
+            known = gateway.devices.known(device.id) if device else None
+            now = protocol.now_ms()
+            attempt = Attempt(self.connect, self.place, nonce, now, known, near)
+            decision = decide(gateway.auth, attempt)
+            if isinstance(decision, Refuse):
+                if decision.is_guess:
+                    await asyncio.sleep(gateway.logins.fail(self.place))
+                raise HandshakeError(decision.close, decision.error, request.id)
         if isinstance(decision, Pair):
             about = describe(self.connect, address)
             scopes = self.connect.scopes
@@ -170,7 +180,6 @@ class Connection:
             gateway.hub.broadcast("device.pair.requested", pending.to_json())
             needed = pairing_required(decision, self.connect, pending.id, known)
             raise HandshakeError(1008, needed, request.id)
-        gateway.logins.succeed(address)
         return protocol.answer(request.id, self._admit(decision, now))
 
     def _first(self, text: str) -> Request:
@@ -246,6 +255,8 @@ class Connection:
                 self.close(refused.code, refused.error.message if refused.error else "too big")
                 await asyncio.Event().wait()  # until everything is written
                 return
+            if self._closing is not None:
+                continue  # it may have lost its rights, and gets no answer anyway
             try:
                 request = protocol.decode_request(text)
             except ValueError as error:
@@ -313,13 +324,26 @@ class Connection:
         self._has_frames.set()
 
     def close(self, code: int, reason: str) -> None:
-        """Disconnect the client after what is queued."""
+        """Disconnect the client after what is queued. What it asks from now on is not done; if its
+        access has changed, neither is what is under way."""
         if self._closing is None:
             self._closing = code, protocol.close_reason(reason)
             self._has_frames.set()
-            abort = self._extension("abort")
-            if abort is not None:
-                asyncio.get_running_loop().call_later(_CLOSE_S, abort)
+            self._abort_soon()
+        if code == protocol.ACCESS_CHANGED:
+            for task in self._tasks:
+                task.cancel()
+
+    async def _end(self, code: int, reason: str) -> None:
+        """Disconnect a client for which nothing is queued."""
+        self._abort_soon()
+        await self._socket.close(code, reason)
+
+    def _abort_soon(self) -> None:
+        """Do not wait for a client that does not read."""
+        abort = self._extension("abort")
+        if abort is not None:
+            asyncio.get_running_loop().call_later(_CLOSE_S, abort)
 
     async def _write_frames(self) -> None:
         while True:

@@ -26,7 +26,8 @@ if TYPE_CHECKING:
     from apsw import Connection
 
 PENDING_MS = 5 * 60 * 1000
-MAX_PENDING = 100
+MAX_PENDING, MAX_PENDING_AT = 100, 10
+"""Requests that wait, in all and from one address."""
 Via = Literal["silent", "owner"]
 _APPLICATION = 0x636C6764
 _SCHEMA = """
@@ -167,8 +168,12 @@ class Devices:
                 return each
         is_repair = self.known(about.device_id) is not None
         made = Pending(str(uuid.uuid4()), about, role, tuple(scopes), now, is_repair)
+        same = [each.id for each in self.pending(now) if each.about.remote_ip == about.remote_ip]
         with self._database.writing() as db:
-            # The oldest make room: strangers must not keep out whoever comes next.
+            # The oldest make room, first those of the same address: strangers must neither keep out
+            # whoever comes next nor push out who waits.
+            for id_ in same[: 1 - MAX_PENDING_AT]:
+                db.execute("DELETE FROM pending WHERE id = ?", (id_,))
             db.execute(
                 "DELETE FROM pending WHERE at_ms <= ? OR id IN"
                 " (SELECT id FROM pending ORDER BY at_ms DESC LIMIT -1 OFFSET ?)",

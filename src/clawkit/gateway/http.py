@@ -18,7 +18,7 @@ from clawkit.core.result import Result
 from clawkit.errors import ClawkitError
 from clawkit.gateway.auth import same
 from clawkit.gateway.metrics import CONTENT_TYPE, OTHER
-from clawkit.gateway.protocol import GatewayError, encode
+from clawkit.gateway.protocol import GatewayError, Short, encode
 from clawkit.version import __version__
 
 if TYPE_CHECKING:
@@ -58,13 +58,13 @@ class HttpError(Exception):
 class Invoke(Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
     """The body of `/tools/invoke`."""
 
-    tool: str = ""
-    name: str = ""
-    action: str | None = None
+    tool: Short = ""
+    name: Short = ""
+    action: Short | None = None
     args: dict[str, Any] = msgspec.field(default_factory=dict)
-    session_key: str = "main"
-    agent_id: str | None = None
-    idempotency_key: str | None = None
+    session_key: Short = "main"
+    agent_id: Short | None = None
+    idempotency_key: Short | None = None
     dry_run: bool = False
 
 
@@ -88,21 +88,22 @@ async def check_login(gateway: Gateway, request: Request, *, device_tokens: bool
         if not place.is_local:
             raise HttpError(401, "unauthorized", "Unauthorized")
         return
-    address = place.address
-    if locked_s := gateway.logins.locked_s(address):
-        wait = {"Retry-After": str(round(locked_s) + 1)}
-        raise HttpError(429, "rate_limited", "Too many failed attempts; retry later", wait)
+    unauthorized = HttpError(401, "unauthorized", "Unauthorized", {"WWW-Authenticate": "Bearer"})
     scheme, _, secret = request.headers.get("authorization", "").partition(" ")
     secret = secret.strip()
-    is_known = same(secret, gateway.auth.secret)
-    if device_tokens and not is_known:
-        is_known = gateway.devices.has_token(secret, "operator")
-    if scheme.lower() != "bearer" or not is_known:
-        if secret:
-            log.warning("wrong secret over HTTP from %s", address)
-            await asyncio.sleep(gateway.logins.fail(address))
-        raise HttpError(401, "unauthorized", "Unauthorized", {"WWW-Authenticate": "Bearer"})
-    gateway.logins.succeed(address)
+    if scheme.lower() != "bearer" or not secret:
+        raise unauthorized
+    async with gateway.logins.turn(place) as locked_s:
+        if locked_s:
+            wait = {"Retry-After": str(round(locked_s) + 1)}
+            raise HttpError(429, "rate_limited", "Too many failed attempts; retry later", wait)
+        is_known = same(secret, gateway.auth.secret)
+        if device_tokens and not is_known:
+            is_known = gateway.devices.has_token(secret, "operator")
+        if not is_known:
+            log.warning("wrong secret over HTTP from %s", place.address)
+            await asyncio.sleep(gateway.logins.fail(place))
+            raise unauthorized
 
 
 async def read_body(request: Request, kind: type[T], max_bytes: int) -> T:
@@ -228,7 +229,11 @@ def _guarded(gateway: Gateway, handler: Handler, method: str, path: str) -> Hand
                 error, is_tool=path == "/tools/invoke" and error.status not in (401, 405)
             )
         except GatewayError as error:
-            return refusal(HttpError(400, "invalid_request_error", error.message))
+            found = HttpError(400, "invalid_request_error", error.message)
+            if error.code == "UNAVAILABLE":
+                wait = {"Retry-After": str((error.retry_ms or 0) // 1000 + 1)}
+                found = HttpError(503, "unavailable", error.message, wait)
+            return refusal(found, is_tool=path == "/tools/invoke")
         except ClientDisconnect:
             return Response(status_code=499)
 

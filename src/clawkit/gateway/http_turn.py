@@ -16,6 +16,7 @@ from clawkit.errors import ClawkitError
 from clawkit.gateway.http import SAFE_HEADERS, HttpError
 from clawkit.gateway.methods.status import agent_ids
 from clawkit.gateway.narrator import Run
+from clawkit.gateway.protocol import Short
 
 if TYPE_CHECKING:
     from clawkit.gateway.server import Gateway
@@ -29,7 +30,7 @@ _TEXTS = ("text", "input_text", "output_text")
 
 
 class Message(Struct, frozen=True):
-    role: str
+    role: Short
     content: Any = None
 
 

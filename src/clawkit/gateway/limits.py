@@ -2,18 +2,30 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections import Counter, OrderedDict, deque
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 
-from clawkit.gateway.origin import is_loopback
+from clawkit.gateway.origin import Place
 
 MAX_UNAUTHENTICATED = 32
 """Connections per address."""
 WRITES, WRITES_S = 30, 60.0
 _FIRST_DELAY_S, _MAX_DELAY_S = 0.25, 5.0
 _MAX_ADDRESSES = 10_000
+_MAX_TURNS = 8
+"""Logins of one address that may wait for each other."""
 Clock = Callable[[], float]
+
+
+class _Turns:
+    """The logins of one address."""
+
+    def __init__(self) -> None:
+        self.lock = asyncio.Lock()
+        self.count = 0
 
 
 class LoginLimiter:
@@ -37,36 +49,51 @@ class LoginLimiter:
         self._on_lockout = on_lockout
         self._failures: OrderedDict[str, deque[float]] = OrderedDict()
         self._locked: OrderedDict[str, float] = OrderedDict()
+        self._turns: dict[str, _Turns] = {}
 
-    def locked_s(self, address: str) -> float:
+    @asynccontextmanager
+    async def turn(self, place: Place) -> AsyncIterator[float]:
+        """Check a secret in here: one login of an address waits for the one before, with its delay.
+        Gives the seconds until it may try again; 0 if it may now."""
+        turns = self._turns.setdefault(place.who, _Turns())
+        if turns.count >= _MAX_TURNS:
+            yield _MAX_DELAY_S
+            return
+        turns.count += 1
+        try:
+            async with turns.lock:
+                yield self.locked_s(place)
+        finally:
+            turns.count -= 1
+            if not turns.count:
+                del self._turns[place.who]
+
+    def locked_s(self, place: Place) -> float:
         """Seconds until the address may try again; 0 if it may now."""
-        left = self._locked.get(address, 0.0) - self._clock()
+        left = self._locked.get(place.who, 0.0) - self._clock()
         if left <= 0:
-            self._locked.pop(address, None)
+            self._locked.pop(place.who, None)
         return max(0.0, left)
 
-    def fail(self, address: str) -> float:
+    def fail(self, place: Place) -> float:
         """Count a wrong secret; returns the seconds to wait before answering."""
-        now = self._clock()
-        failures = self._failures.setdefault(address, deque(maxlen=self._max_attempts))
-        self._failures.move_to_end(address)
+        now, who = self._clock(), place.who
+        failures = self._failures.setdefault(who, deque(maxlen=self._max_attempts))
+        self._failures.move_to_end(who)
         while failures and failures[0] <= now - self._window_s:
             failures.popleft()
         failures.append(now)
         if len(self._failures) > _MAX_ADDRESSES:
             self._failures.popitem(last=False)
-        if self._exempt_loopback and is_loopback(address):
+        if self._exempt_loopback and place.is_local:
             doubled: float = _FIRST_DELAY_S * 2 ** (len(failures) - 1)
             return min(doubled, _MAX_DELAY_S)
         if len(failures) >= self._max_attempts:
-            self._locked[address] = now + self._lockout_s
+            self._locked[who] = now + self._lockout_s
             self._on_lockout()
             if len(self._locked) > _MAX_ADDRESSES:
                 self._locked.popitem(last=False)
         return 0.0
-
-    def succeed(self, address: str) -> None:
-        self._failures.pop(address, None)
 
 
 class CallLimiter:

@@ -12,8 +12,8 @@ import os
 import time
 import uuid
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager, suppress
 from typing import Any
 
 from clawkit.agent.events import Event, TurnEnded, TurnStarted
@@ -46,6 +46,13 @@ STOPPED = "Stopped."
 NOTHING_TO_STOP = "There is nothing to stop."
 
 log = logging.getLogger(__name__)
+
+
+def is_shared(key: str) -> bool:
+    """Whether other people read and write in a session: what they said must not act for the
+    owner."""
+    parsed = parse_key(key)
+    return bool(parsed.channel) or parsed.kind == "group"
 
 
 class Open:
@@ -118,19 +125,24 @@ class LiveSessions:
         self.is_closed = False
 
     def resolve_key(self, text: str, agent: str | None = None) -> str:
-        """The key of a session given by its key or name. Raises `GatewayError`."""
+        """The key of a session given by its key or name, or by its id in the place of the name: no
+        session has two keys. Raises `GatewayError`."""
         main, given = self._loaded().config.session.main_key, text.strip()
         if not given.lower().startswith("agent:"):
             name = main if given.lower() in ("", "main") else given
             given = session_key(self.check_agent(agent), name)
-        stored = self._store.find(given)
-        given = stored.key if stored else given.lower()
+        if self._store.find(given) is None:
+            given = given.lower()
         try:
             key = parse_key(given, main)
             check_name(key.name)
         except ToolInputError as error:
             raise invalid(str(error)) from None
         self.check_agent(key.agent)
+        if stored := self._store.find(given) or self._store.find(key.name):
+            if stored.agent != key.agent:
+                raise invalid(f"session key '{given}' does not belong to agent '{key.agent}'")
+            given = stored.key
         if agent and agent.strip().lower() != key.agent:
             raise invalid(f"session key '{given}' does not belong to agent '{agent}'")
         return given
@@ -166,11 +178,26 @@ class LiveSessions:
 
     async def open(self, key: str, *, owner: bool) -> Open:
         """The agent of a session, opened if needed, with the rights of the owner or without."""
-        async with self._lock(key):
-            return await self._enter(key, owner=owner)
+        async with self._entered(key, owner=owner) as there:
+            return there
 
     def _lock(self, key: str) -> asyncio.Lock:
         return self._locks.setdefault(key, asyncio.Lock())
+
+    @asynccontextmanager
+    async def _entered(self, key: str, *, owner: bool) -> AsyncIterator[Open]:
+        """Open the agent of a session, and hold the lock of the session inside the `with` block."""
+        owner = owner and not is_shared(key)
+        while True:
+            there = self._open.get(key)
+            if there is not None and there.owner != owner:
+                # Outside the lock: those whom the agent works for can still talk to it.
+                await there.agent.turns.lane.idle()
+            async with self._lock(key):
+                there = self._open.get(key)
+                if there is None or there.owner == owner or not there.agent.turns.lane.is_busy:
+                    yield await self._enter(key, owner=owner)
+                    return
 
     async def _enter(self, key: str, *, owner: bool) -> Open:
         if self.is_closed:
@@ -178,7 +205,6 @@ class LiveSessions:
         there = self._open.get(key)
         if there is not None and there.owner != owner:
             # The tools of an agent are those of the person it was opened for.
-            await there.agent.turns.lane.idle()
             if there.works_in_background:
                 message = "the session is busy with background work of another client"
                 raise GatewayError("UNAVAILABLE", message, retry_ms=5000)
@@ -199,12 +225,16 @@ class LiveSessions:
             session=stored.id if stored else key.removeprefix(f"agent:{parsed.agent}:"),
             owner=owner,
             depth=parsed.depth,
+            channel=parsed.channel,
+            group=parsed.peer if parsed.kind == "group" else "",
             model=self._model,
             approver=self._approver,
         )
         session = agent.session
-        if session is None:
-            raise ToolError("the session could not be stored")
+        if session is None or session.key != key:
+            # Its rights and its lock are those of the key.
+            await agent.close()
+            raise ToolError("the session could not be stored under its key")
         narrator = Narrator(self._hub, self._store, session, self._row)
         heard, meter = agent.conversation.tell, TurnMeter(self._metrics)
 
@@ -249,13 +279,14 @@ class LiveSessions:
         said: str | Sequence[Block],
         *,
         owner: bool,
+        client: str = "",
         mode: Mode | None = None,
         timeout_s: float | None = None,
         prepare: Callable[[Agent], Any] | None = None,
         on_text: Callable[[str], None] | None = None,
     ) -> Run:
-        """Say something in a session. The run is accepted once this returns."""
-        run = Run(run_id, key, parse_key(key).agent)
+        """Say something in a session, for a client. The run is accepted once this returns."""
+        run = Run(run_id, key, parse_key(key).agent, client)
         run.on_text = on_text
         self._remember(run)
         try:
@@ -266,8 +297,7 @@ class LiveSessions:
             if word in STOPS:
                 stopped = await self.abort(key)
                 return self._end_at_once(run, STOPPED if stopped else NOTHING_TO_STOP)
-            async with self._lock(key):
-                there = await self._enter(key, owner=owner)
+            async with self._entered(key, owner=owner) as there:
                 if prepare is not None:
                     prepare(there.agent)
                 self._post(there, run, said, mode, timeout_s)
@@ -324,9 +354,13 @@ class LiveSessions:
 
     def _remember(self, run: Run) -> None:
         limit = now_ms() - KEEP_RUNS_S * 1000
+        # Counted for each client, so that none can make the gateway forget the runs of others.
+        own = sum(each.client == run.client for each in self._runs.values())
         for each in [each for each in self._runs.values() if each.over.is_set()]:
-            if each.ended_ms < limit or len(self._runs) >= KEEP_RUNS:
+            is_own = each.client == run.client
+            if each.ended_ms < limit or (is_own and own >= KEEP_RUNS):
                 del self._runs[each.id]
+                own -= is_own
         self._runs[run.id] = run
 
     async def abort(self, key: str, run_id: str | None = None, reason: str = "rpc") -> list[str]:

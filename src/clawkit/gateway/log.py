@@ -6,6 +6,7 @@ import logging
 import os
 from collections.abc import Callable
 from datetime import UTC, datetime
+from io import TextIOWrapper
 from logging.handlers import RotatingFileHandler
 from typing import Any
 
@@ -41,16 +42,24 @@ class _Format(logging.Formatter):
         return msgspec.json.encode(line).decode()
 
 
+class _File(RotatingFileHandler):
+    """A file that no one else can read, also after it was rotated."""
+
+    def _open(self) -> TextIOWrapper:
+        return open(self.baseFilename, "a", encoding="utf-8", opener=_open_private)
+
+
+def _open_private(path: str, flags: int) -> int:
+    return os.open(path, flags, 0o600)
+
+
 class GatewayLog:
     """Writes what this package and the rest of clawkit logs into a file of ours."""
 
     def __init__(self, folder: str, redactor: Redactor) -> None:
         private_dir(folder)
         self.path = os.path.join(folder, NAME)
-        os.close(os.open(self.path, os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600))
-        self._handler = RotatingFileHandler(
-            self.path, maxBytes=MAX_BYTES, backupCount=KEEP, encoding="utf-8"
-        )
+        self._handler = _File(self.path, maxBytes=MAX_BYTES, backupCount=KEEP, encoding="utf-8")
         self._handler.setFormatter(_Format(redactor.strict))
         self._logger = logging.getLogger("clawkit")
         self._logger.addHandler(self._handler)

@@ -24,10 +24,11 @@ Status = Literal["running", "ok", "error", "aborted", "timeout"]
 class Run:
     """One message to an agent, and what became of it."""
 
-    def __init__(self, id_: str, session: str, agent: str) -> None:
+    def __init__(self, id_: str, session: str, agent: str, client: str = "") -> None:
         self.id = id_
         self.session = session
         self.agent = agent
+        self.client = client
         self.started_ms, self.ended_ms = now_ms(), 0
         self.status: Status = "running"
         self.text = self.error = ""

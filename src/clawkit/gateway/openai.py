@@ -11,7 +11,7 @@ from starlette.responses import Response
 
 from clawkit.gateway.http import HttpError, answer, check_login, read_body
 from clawkit.gateway.http_turn import MAX_BODY_BYTES, HttpTurn, Message, find_agent, model_ids
-from clawkit.gateway.protocol import encode, now_ms
+from clawkit.gateway.protocol import Short, encode, now_ms
 
 if TYPE_CHECKING:
     from clawkit.gateway.server import Gateway
@@ -24,11 +24,11 @@ class StreamOptions(Struct, frozen=True):
 class Completion(Struct, frozen=True):
     """The body of a request. Fields that clawkit has no use for are ignored: programs send many."""
 
-    model: str
+    model: Short
     messages: Annotated[list[Message], Meta(min_length=1, max_length=2_000)]
     stream: bool = False
     stream_options: StreamOptions | None = None
-    user: str = ""
+    user: Short = ""
 
 
 class ChatCompletions:

@@ -15,9 +15,12 @@ from urllib.parse import urlsplit
 
 from msgspec import Struct
 
+from clawkit.errors import ConfigError, Issue
+
 _FORWARDED = ("forwarded", "x-real-ip")
 _PREFIXES = ("x-forwarded-", "tailscale-")
 _HOST = re.compile(r"(\[[0-9a-fA-F:.]+\]|[A-Za-z0-9._-]+)(?::([0-9]{1,5}))?")
+_WITH_PORT = re.compile(r"(?:\[([0-9a-fA-F:.]+)\]|([0-9.]+))(?::[0-9]{1,5})?")
 UNTRUSTED = (
     "forwarding headers from an untrusted address; add the proxy's address to "
     "gateway.trustedProxies"
@@ -34,10 +37,15 @@ class Place(Struct, frozen=True):
 
     address: str
     is_local: bool = False
-    """A program on this machine, not behind a proxy."""
+    """A program on this machine, not behind a proxy: nothing from the address of a proxy is."""
     is_browser: bool = False
     refused: str = ""
     bad_origin: bool = False
+
+    @property
+    def who(self) -> str:
+        """Whom limits count. This machine is not what a proxy says has a loopback address."""
+        return "local" if self.is_local else self.address
 
 
 class OriginPolicy(Struct, frozen=True):
@@ -47,6 +55,42 @@ class OriginPolicy(Struct, frozen=True):
     allowed_origins: tuple[str, ...] = ()
     names: tuple[str, ...] = ()
     """Names of this machine, beside addresses and `localhost`."""
+
+
+def check_policy(policy: OriginPolicy) -> None:
+    """Refuse settings that no address or page can match. Raises `ConfigError`."""
+    proxy = "Use an address such as 10.0.0.1, or a network such as 10.0.0.0/8"
+    page = "Use the origin of a page, such as https://claw.example.org; there is no wildcard"
+    issues = [
+        Issue("gateway.trustedProxies", f"{each[:80]!r} is not an address or a network", hint=proxy)
+        for each in policy.trusted_proxies
+        if not _is_network(each)
+    ]
+    issues += [
+        Issue("gateway.controlUi.allowedOrigins", f"{each[:80]!r} is not an origin", hint=page)
+        for each in policy.allowed_origins
+        if not _is_origin(each)
+    ]
+    if issues:
+        raise ConfigError(issues)
+
+
+def _is_network(text: str) -> bool:
+    try:
+        ipaddress.ip_network(text, strict=False)
+    except ValueError:
+        return False
+    return True
+
+
+def _is_origin(text: str) -> bool:
+    try:
+        parts = urlsplit(text.rstrip("/"))
+        is_port = parts.port != 0  # a bad one raises
+    except ValueError:
+        return False
+    is_exact = text.rstrip("/").lower() == f"{parts.scheme}://{parts.netloc}".lower()
+    return is_port and is_exact and bool(parts.scheme) and bool(_HOST.fullmatch(parts.netloc))
 
 
 def own_names() -> tuple[str, ...]:
@@ -60,13 +104,13 @@ def locate(policy: OriginPolicy, peer: str, headers: Mapping[str, list[str]]) ->
     is_proxy = is_within(peer, policy.trusted_proxies)
     if forwarded and not is_proxy:
         return Place(peer, refused=UNTRUSTED)
-    address = _behind(policy, peer, headers) if is_proxy and forwarded else peer
+    address = _behind(policy, peer, headers) if forwarded else peer
     is_browser = "origin" in headers
     host = _only(headers, "host")
-    if not is_proxy and not _is_own_host(policy, host):
+    if not forwarded and not _is_own_host(policy, host):
         return Place(address, is_browser=is_browser, refused=BAD_HOST)
     bad = is_browser and not _is_own_origin(policy, _only(headers, "origin"), host)
-    is_local = not forwarded and is_loopback(peer)
+    is_local = not is_proxy and is_loopback(peer)
     return Place(address, is_local, is_browser, bad_origin=bad)
 
 
@@ -81,10 +125,7 @@ def is_within(address: str, networks: Iterable[str]) -> bool:
 
 
 def _holds(network: str, address: ipaddress.IPv4Address | ipaddress.IPv6Address) -> bool:
-    try:
-        return address in ipaddress.ip_network(network, strict=False)
-    except ValueError:
-        return False
+    return _is_network(network) and address in ipaddress.ip_network(network, strict=False)
 
 
 def _parse(address: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
@@ -97,16 +138,37 @@ def _parse(address: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None
 
 
 def _behind(policy: OriginPolicy, peer: str, headers: Mapping[str, list[str]]) -> str:
-    """The last address in the chain of proxies that is not itself a trusted proxy."""
-    chain = [
-        part.strip() for line in headers.get("x-forwarded-for", ()) for part in line.split(",")
-    ]
-    for address in reversed(chain):
-        if _parse(address) is None:
-            return peer
-        if not is_within(address, policy.trusted_proxies):
-            return address
-    return peer
+    """The client of the proxies, if all headers agree; else the proxy stands for its clients. A
+    header that the proxy does not set itself may be the client's own."""
+    named = {_client(policy, _parts(headers, name)) for name in ("x-forwarded-for", "x-real-ip")}
+    named.add(_client(policy, [_for(part) for part in _parts(headers, "forwarded")]))
+    named.discard(None)
+    only = named.pop() if len(named) == 1 else ""
+    return only or peer
+
+
+def _parts(headers: Mapping[str, list[str]], name: str) -> list[str]:
+    return [part.strip() for line in headers.get(name, ()) for part in line.split(",")]
+
+
+def _for(part: str) -> str:
+    """The client in a part of `Forwarded`; empty if there is not exactly one."""
+    pairs = [pair.strip().partition("=") for pair in part.split(";")]
+    found = [value.strip('"') for name, _, value in pairs if name.lower() == "for"]
+    return found[0] if len(found) == 1 else ""
+
+
+def _client(policy: OriginPolicy, chain: list[str]) -> str | None:
+    """The last address that is not itself a trusted proxy; None if there is none, and empty if
+    what is there is no address."""
+    for each in reversed(chain):
+        with_port = _WITH_PORT.fullmatch(each)
+        address = _parse((with_port[1] or with_port[2]) if with_port else each)
+        if address is None:
+            return ""
+        if not is_within(str(address), policy.trusted_proxies):
+            return str(address)
+    return None
 
 
 def _only(headers: Mapping[str, list[str]], name: str) -> str:

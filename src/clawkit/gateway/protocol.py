@@ -21,6 +21,8 @@ TICK_MS, PING_S = 30_000, 25.0
 HELLO_S = 15.0
 MAX_REASON_BYTES = 120
 """Of a close frame."""
+ACCESS_CHANGED = 4001
+"""Closes a connection whose device may no longer do what it was admitted for."""
 MAX_ATTACHMENT, MAX_IMAGE = 19_464_192, 6_291_456
 
 Code = Literal["INVALID_REQUEST", "UNAVAILABLE", "FORBIDDEN", "NOT_PAIRED", "APPROVAL_NOT_FOUND"]
@@ -34,6 +36,8 @@ _IDS = (
 ClientId = Annotated[str, Meta(pattern=f"^({'|'.join(_IDS.split())})$")]
 ClientMode = Literal["cli", "ui", "webchat", "backend", "node", "probe", "worker", "test"]
 Word = Annotated[str, Meta(min_length=1, max_length=200)]
+Short = Annotated[str, Meta(max_length=1_000)]
+"""A key, id, path or name: none of them is so long that looking at it takes time."""
 Words = Annotated[list[Word], Meta(max_length=200)]
 
 T = TypeVar("T")

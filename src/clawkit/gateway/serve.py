@@ -6,6 +6,7 @@ import asyncio
 import errno
 import ipaddress
 import os
+import resource
 import signal
 import socket
 from collections.abc import Callable, Iterator
@@ -14,6 +15,7 @@ from typing import Any
 
 import uvicorn
 from starlette.applications import Starlette
+from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 
 from clawkit.config.load import Loaded
@@ -27,7 +29,52 @@ from clawkit.gateway.server import app, read_secret
 from clawkit.store import hold_lock
 
 STOP_S = 10
+HEAD_S = 15.0
+"""How long a client may take to send the head of a request."""
+BACKLOG = 128
+"""Connections that are accepted at once, before one of them can be refused."""
+MAX_FILES = 4_096
+MAX_PONGS = 1024**2
+"""Bytes of answers to pings that a client may leave unread."""
 _TAILNET = ipaddress.ip_network("100.64.0.0/10")
+
+
+class Http(H11Protocol):
+    """An HTTP connection that ends if its client takes too long to send a request, and at once if
+    there are too many."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._deadline: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        if len(self.connections) > max_connections():
+            transport.abort()
+        self._watch()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        super().connection_lost(exc)
+        self._watch()
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        self._watch()
+
+    def on_response_complete(self) -> None:
+        super().on_response_complete()
+        self._watch()
+
+    def _watch(self) -> None:
+        """Time the client while no request of it is being answered. One that has become a
+        WebSocket is no longer among the connections of this kind."""
+        is_answered = self.cycle is None or self.cycle.response_complete
+        if is_answered and self in self.connections:
+            if self._deadline is None:
+                self._deadline = self.loop.call_later(HEAD_S, self.transport.abort)
+        elif self._deadline is not None:
+            self._deadline.cancel()
+            self._deadline = None
 
 
 class Socket(WebSocketsSansIOProtocol):
@@ -38,6 +85,7 @@ class Socket(WebSocketsSansIOProtocol):
         super().__init__(*args, **kwargs)
         self.conn.max_message_size = MAX_FRAME_BEFORE_HELLO
         self._is_admitted = False
+        self._pongs = 0
 
     def handle_connect(self, event: Any) -> None:
         super().handle_connect(event)
@@ -55,6 +103,17 @@ class Socket(WebSocketsSansIOProtocol):
         if self._is_admitted:
             super().start_keepalive()
 
+    def handle_ping(self) -> None:
+        """Answer a ping, unless the client reads no answers: they wait for no one."""
+        if self.transport.is_closing():
+            return
+        before = self.transport.get_write_buffer_size()
+        super().handle_ping()
+        added = self.transport.get_write_buffer_size() - before
+        self._pongs = 0 if self.writable.is_set() else self._pongs + added
+        if self._pongs > MAX_PONGS:
+            self._abort()
+
     def keepalive_timeout(self) -> None:
         super().keepalive_timeout()
         self._abort()
@@ -63,6 +122,19 @@ class Socket(WebSocketsSansIOProtocol):
         """Drop the connection without waiting for the client to read what is left."""
         if not self.disconnected:
             self.transport.abort()
+
+
+def max_connections() -> int:
+    """Half of the files that may be open; the rest is for what the gateway does itself."""
+    return min(resource.getrlimit(resource.RLIMIT_NOFILE)[0], MAX_FILES) // 2
+
+
+def raise_file_limit() -> None:
+    """Allow more open files, as far as this user may."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    most = MAX_FILES if hard == resource.RLIM_INFINITY else min(hard, MAX_FILES)
+    if soft < most:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
 
 
 def choose_host(settings: Settings) -> str:
@@ -135,8 +207,9 @@ def make_server(application: Starlette, host: str, port: int) -> Server:
         host=host,
         port=port,
         ws=Socket,
-        http="h11",  # limits the size of headers, unlike httptools
+        http=Http,  # h11 limits the size of headers, unlike httptools
         loop="asyncio",
+        backlog=BACKLOG,
         lifespan="on",
         ws_max_size=MAX_FRAME,
         ws_per_message_deflate=False,
@@ -159,7 +232,7 @@ def listen(host: str, port: int) -> socket.socket:
     try:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         sock.bind((host, port))
-        sock.listen(2048)
+        sock.listen(BACKLOG)
     except OSError:
         sock.close()
         raise
@@ -194,6 +267,7 @@ def run(
     host = choose_host(settings)
     check_home()
     check_exposure(loaded, host)
+    raise_file_limit()
     with only_one(), without_record():
         sock = _listen(host, settings.port if port is None else port)
         application = app(loaded)

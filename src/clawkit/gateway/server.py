@@ -22,7 +22,7 @@ from clawkit.config.load import Loaded, load
 from clawkit.config.paths import home, waiting_file
 from clawkit.config.secrets import resolve
 from clawkit.config.sections.gateway import Gateway as Settings
-from clawkit.errors import ConfigError, Issue, ToolError
+from clawkit.errors import ConfigError, Issue, SecretError, ToolError
 from clawkit.gateway.approvals import ApprovalDesk
 from clawkit.gateway.auth import AuthPolicy, Mode
 from clawkit.gateway.connection import Connection
@@ -35,7 +35,15 @@ from clawkit.gateway.log import GatewayLog
 from clawkit.gateway.methods import METHODS
 from clawkit.gateway.methods.status import health
 from clawkit.gateway.metrics import Metrics
-from clawkit.gateway.origin import OriginPolicy, Place, is_within, locate, own_names
+from clawkit.gateway.origin import (
+    BAD_ORIGIN,
+    OriginPolicy,
+    Place,
+    check_policy,
+    is_within,
+    locate,
+    own_names,
+)
 from clawkit.gateway.protocol import (
     MAX_ATTACHMENT,
     MAX_BUFFERED,
@@ -45,8 +53,10 @@ from clawkit.gateway.protocol import (
     TICK_MS,
     now_ms,
 )
+from clawkit.gateway.scopes import READ
 from clawkit.gateway.shelf import Shelf
 from clawkit.runtime import load_config, make_redactor
+from clawkit.services import known_secrets
 from clawkit.sessions.protocols import locate_store
 from clawkit.sessions.store import SessionStore
 from clawkit.store import private_dir, write_atomic
@@ -111,10 +121,12 @@ class Gateway:
         self._check(settings)
         self.settings = settings
         mode, secret = read_secret(loaded, generate=True)
+        self._check_hooks(secret)
         self.auth = AuthPolicy(mode, secret, settings.nodes.pairing.auto_approve_local)
         self.origin = OriginPolicy(
             tuple(settings.trusted_proxies), tuple(settings.control_ui.allowed_origins), own_names()
         )
+        check_policy(self.origin)
         place = os.path.join(home(os.environ), "gateway")
         self.key = load_key(os.path.join(place, "key"))
         self.devices = Devices(os.path.join(place, "devices.sqlite"), self.key)
@@ -158,9 +170,20 @@ class Gateway:
         if settings.tls.enabled:
             hint = "Put a proxy with TLS in front, and name it in gateway.trustedProxies"
             raise ConfigError([Issue("gateway.tls", "is not supported yet", hint=hint)])
-        hooks, token = self.loaded.config.hooks, settings.auth.token
-        if hooks is not None and hooks.token is not None and hooks.token == token:
-            message = "is the token of the gateway, too"
+        if settings.auth.mode == "none" and settings.trusted_proxies:
+            message = "clients of a proxy could connect, and gateway.auth.mode is 'none'"
+            hint = "Set gateway.auth.mode to token or password"
+            raise ConfigError([Issue("gateway.trustedProxies", message, hint=hint)])
+
+    def _check_hooks(self, secret: str) -> None:
+        """Who may call hooks must not be able to log in."""
+        hooks, env = self.loaded.config.hooks, {**os.environ, **self.loaded.env}
+        given = hooks.token if hooks is not None else None
+        token = ""
+        with suppress(SecretError):  # one that is not available lets no one in
+            token = resolve(given, self.loaded.config, env) if given else ""
+        if token and token == secret:
+            message = "is the secret of the gateway, too"
             raise ConfigError([Issue("hooks.token", message, hint="Use another one")])
 
     @property
@@ -181,7 +204,7 @@ class Gateway:
     def hello(self, client: Connection, auth: dict[str, Any]) -> dict[str, Any]:
         """The answer to a client that has logged in."""
         agents, session = self.loaded.config.agents, self.loaded.config.session
-        default = agents.default_id()
+        default, may_read = agents.default_id(), client.may(READ)
         return {
             "type": "hello-ok",
             "protocol": PROTOCOL,
@@ -192,8 +215,8 @@ class Gateway:
                 "capabilities": [],
             },
             "snapshot": {
-                "presence": self.hub.presence(),
-                "health": health(self),
+                "presence": self.hub.presence() if may_read else [],
+                "health": health(self, details=may_read),
                 "stateVersion": self.hub.state(),
                 "uptimeMs": self.uptime_ms,
                 "sessionDefaults": {
@@ -222,6 +245,7 @@ class Gateway:
     async def reload(self) -> None:
         """Take up a changed configuration file. Raises `ConfigError` if it is invalid."""
         self.loaded = load(self.loaded.file)
+        self.redactor.learn(known_secrets(self.loaded))
         self.shelf.forget()
         await self.live.renew()
 
@@ -271,8 +295,9 @@ class Gateway:
     async def serve(self, socket: WebSocket) -> None:
         """Serve one WebSocket client."""
         place = self.place_of(socket.scope)
-        if place.refused:
-            log.warning("refused a connection from %s: %s", place.address, place.refused)
+        # A page of others gets no socket: those are counted, and it could use up all of them.
+        if why := place.refused or (BAD_ORIGIN if place.bad_origin else ""):
+            log.warning("refused a connection from %s: %s", place.address, why)
             return await socket.close()
         await socket.accept()
         if not self.is_ready:

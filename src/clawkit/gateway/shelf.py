@@ -33,6 +33,7 @@ class Messages(Struct, frozen=True):
 
 
 NO_MESSAGES = Messages([], 0, None)
+NO_SUMMARY: dict[str, Any] = {"path": "", "count": 0, "recent": []}
 
 
 class Shelf:

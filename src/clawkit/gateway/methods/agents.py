@@ -9,7 +9,7 @@ from clawkit.gateway import wire
 from clawkit.gateway.live import RESETS, STOPS
 from clawkit.gateway.methods.method import Method
 from clawkit.gateway.methods.status import agent_ids
-from clawkit.gateway.protocol import Closed, NoParams
+from clawkit.gateway.protocol import Closed, NoParams, Short
 from clawkit.gateway.scopes import READ
 from clawkit.models.catalog import Catalog
 
@@ -24,23 +24,23 @@ _ABOUT = {
 
 
 class Identity(Closed, frozen=True):
-    agent_id: str | None = None
-    session_key: str | None = None
+    agent_id: Short | None = None
+    session_key: Short | None = None
 
 
 class Models(Closed, frozen=True):
-    view: str = "configured"
-    session_key: str | None = None
-    agent_id: str | None = None
-    provider: str | None = None
+    view: Short = "configured"
+    session_key: Short | None = None
+    agent_id: Short | None = None
+    provider: Short | None = None
     refresh: bool = False
 
 
 class Commands(Closed, frozen=True):
-    agent_id: str | None = None
-    scope: str | None = None
+    agent_id: Short | None = None
+    scope: Short | None = None
     include_args: bool = False
-    provider: str | None = None
+    provider: Short | None = None
 
 
 async def _list(caller: Connection, _params: NoParams, _id: str) -> Any:

@@ -12,7 +12,7 @@ from clawkit.core.tasks import in_thread
 from clawkit.errors import ConflictError, NotFoundError, ToolInputError
 from clawkit.gateway.approvals import to_json
 from clawkit.gateway.methods.method import Method
-from clawkit.gateway.protocol import Closed, NoParams, encode, invalid
+from clawkit.gateway.protocol import Closed, NoParams, Short, encode, invalid
 from clawkit.gateway.scopes import ADMIN, APPROVALS
 
 if TYPE_CHECKING:
@@ -23,17 +23,17 @@ _NO_HASH = "exec approvals base hash required; re-run exec.approvals.get and ret
 
 
 class Id(Closed, frozen=True):
-    id: str
+    id: Short
 
 
 class Resolve(Closed, frozen=True):
-    id: str
+    id: Short
     decision: Literal["allow-once", "allow-always", "deny"]
 
 
 class Set(Closed, frozen=True):
     file: dict[str, Any]
-    base_hash: str | None = None
+    base_hash: Short | None = None
 
 
 async def _list(caller: Connection, _params: NoParams, _id: str) -> Any:

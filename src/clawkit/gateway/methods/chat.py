@@ -13,7 +13,7 @@ from clawkit.gateway.live import RESETS
 from clawkit.gateway.methods.agents import list_commands, list_models
 from clawkit.gateway.methods.method import Method
 from clawkit.gateway.methods.runs import Attachment, IdempotencyKey, accept, outcome
-from clawkit.gateway.protocol import Closed, invalid, now_ms
+from clawkit.gateway.protocol import Closed, Short, invalid, now_ms
 from clawkit.gateway.scopes import ADMIN, READ, WRITE
 from clawkit.gateway.shelf import MAX_BYTES, NO_MESSAGES
 from clawkit.sessions.lanes import Mode
@@ -26,58 +26,58 @@ WAIT_MS = 30_000
 
 
 class History(Closed, frozen=True):
-    session_key: str
-    agent_id: str | None = None
+    session_key: Short
+    agent_id: Short | None = None
     limit: Annotated[int, Meta(ge=1, le=1_000)] = DEFAULT_LIMIT
     max_bytes: Annotated[int, Meta(ge=1_024)] = MAX_BYTES
     max_chars: Annotated[int, Meta(ge=1)] | None = None
     offset: Annotated[int, Meta(ge=0)] = 0
-    cursor: str | None = None
+    cursor: Short | None = None
 
 
 class Metadata(Closed, frozen=True):
-    agent_id: str | None = None
-    session_key: str | None = None
+    agent_id: Short | None = None
+    session_key: Short | None = None
 
 
 class Send(Closed, frozen=True):
-    session_key: str
+    session_key: Short
     message: str
     idempotency_key: IdempotencyKey
-    agent_id: str | None = None
-    session_id: str = ""
+    agent_id: Short | None = None
+    session_id: Short = ""
     deliver: bool = False
     thinking: Thinking | None = None
     attachments: Annotated[list[Attachment], Meta(max_length=10)] = field(default_factory=list)
     queue_mode: Mode | None = None
-    expected_leaf_entry_id: str | None = None
+    expected_leaf_entry_id: Short | None = None
     timeout_ms: Annotated[int, Meta(ge=0)] = 0
 
 
 class Abort(Closed, frozen=True):
-    session_key: str
-    agent_id: str | None = None
-    run_id: str | None = None
+    session_key: Short
+    agent_id: Short | None = None
+    run_id: Short | None = None
 
 
 class AgentParams(Closed, frozen=True):
     message: Annotated[str, Meta(min_length=1)]
     idempotency_key: IdempotencyKey
-    agent_id: str | None = None
-    session_key: str | None = None
-    session_id: str | None = None
+    agent_id: Short | None = None
+    session_key: Short | None = None
+    session_id: Short | None = None
     deliver: bool = False
-    channel: str | None = None
-    to: str | None = None
+    channel: Short | None = None
+    to: Short | None = None
     timeout: Annotated[float, Meta(ge=0)] = 0
     thinking: Thinking | None = None
-    model: str | None = None
-    lane: str | None = None
+    model: Short | None = None
+    lane: Short | None = None
     extra_system_prompt: str | None = None
 
 
 class Wait(Closed, frozen=True):
-    run_id: str
+    run_id: Short
     timeout_ms: Annotated[int, Meta(ge=0, le=3_600_000)] = WAIT_MS
 
 

@@ -18,12 +18,13 @@ from clawkit.config.paths import config_file
 from clawkit.config.schema import Path, explain, find, json_schema
 from clawkit.config.section import Shape, describe, layout_of
 from clawkit.config.sources import MAX_FILE_BYTES
-from clawkit.core.tasks import in_thread
+from clawkit.core.tasks import in_thread, unbroken
 from clawkit.errors import ConfigError, EditError
 from clawkit.gateway.config_text import changed_paths, hide, hide_values, restore, restore_text
 from clawkit.gateway.methods.method import Method
-from clawkit.gateway.protocol import Closed, GatewayError, NoParams, invalid, now_ms
+from clawkit.gateway.protocol import Closed, GatewayError, NoParams, Short, invalid, now_ms
 from clawkit.gateway.scopes import ADMIN, READ
+from clawkit.services import known_secrets
 from clawkit.version import __version__
 
 if TYPE_CHECKING:
@@ -37,17 +38,19 @@ RESTART = ("gateway", "session.store", "logging")
 
 
 class Lookup(Closed, frozen=True):
-    path: str
+    path: Short
 
 
 class Write(Closed, frozen=True):
     raw: Annotated[str, Meta(max_length=MAX_FILE_BYTES)]
-    base_hash: str | None = None
-    replace_paths: list[str] = msgspec.field(default_factory=list)
+    base_hash: Short | None = None
+    replace_paths: Annotated[list[Short], Meta(max_length=1_000)] = msgspec.field(
+        default_factory=list
+    )
 
 
 class Apply(Write, frozen=True):
-    session_key: str | None = None
+    session_key: Short | None = None
     note: str | None = None
     restart_delay_ms: int | None = None
     delivery_context: Any = None
@@ -82,6 +85,7 @@ async def _get(caller: Connection, _params: NoParams, _id: str) -> Any:
     included: list[str] = []
     try:
         found = loads(text or "{}", file=file)
+        gateway.redactor.learn(known_secrets(found))
         parsed, warnings = found.raw, [_issue(each) for each in found.warnings]
         included = [each for each in found.files if each != file]
     except ConfigError as error:
@@ -92,7 +96,7 @@ async def _get(caller: Connection, _params: NoParams, _id: str) -> Any:
     return {
         "path": file,
         "exists": text is not None,
-        "raw": hide(text) if text is not None and not issues else None,
+        "raw": hide(text, gateway.redactor) if text is not None and not issues else None,
         **dict.fromkeys(("parsed", "sourceConfig", "resolved", "config"), shown),
         "runtimeConfig": hide_values(gateway.loaded.raw),
         **hashes,
@@ -165,9 +169,9 @@ def _reload_kind(path: str) -> str:
 
 async def _set(caller: Connection, params: Write, _id: str) -> Any:
     def edit(text: str) -> str:
-        return restore_text(params.raw, text)
+        return restore_text(params.raw, text, caller.gateway.redactor)
 
-    return await _write(caller, params, edit, (), "config-set")
+    return await unbroken(_write(caller, params, edit, (), "config-set"))
 
 
 async def _patch(caller: Connection, params: Apply, _id: str) -> Any:
@@ -179,7 +183,8 @@ async def _patch(caller: Connection, params: Apply, _id: str) -> Any:
         restored = restore(patch, content(text))
         return patch_settings(text, restored, replace=bool(params.replace_paths))
 
-    return await _write(caller, params, edit, list(patched_paths(patch)), "config-patch")
+    paths = list(patched_paths(patch))
+    return await unbroken(_write(caller, params, edit, paths, "config-patch"))
 
 
 def _parse(raw: str) -> Any:
@@ -192,6 +197,7 @@ def _parse(raw: str) -> Any:
 async def _write(
     caller: Connection, params: Write, edit: Callable[[str], str], paths: Iterable[Path], kind: str
 ) -> Any:
+    """Write the file and take it up. Must not be stopped in between when the client leaves."""
     gateway = caller.gateway
     file = _file(gateway)
     if file.startswith("<"):

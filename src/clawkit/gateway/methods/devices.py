@@ -5,11 +5,23 @@ No one can grant, or take away, what they do not have themselves.
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from clawkit.gateway.methods.method import Method
-from clawkit.gateway.protocol import Closed, NoParams, Role, invalid, missing_scope, now_ms
-from clawkit.gateway.scopes import ADMIN, PAIRING, lacking
+from clawkit.gateway.protocol import (
+    ACCESS_CHANGED,
+    Closed,
+    NoParams,
+    Role,
+    Short,
+    Words,
+    invalid,
+    missing_scope,
+    now_ms,
+)
+from clawkit.gateway.scopes import ADMIN, PAIRING, lacking, satisfies
 
 if TYPE_CHECKING:
     from clawkit.gateway.connection import Connection
@@ -18,21 +30,21 @@ _REVOKED = "device access changed"
 
 
 class RequestId(Closed, frozen=True):
-    request_id: str
+    request_id: Short
 
 
 class DeviceId(Closed, frozen=True):
-    device_id: str
+    device_id: Short
 
 
 class Token(Closed, frozen=True):
-    device_id: str
+    device_id: Short
     role: Role = "operator"
-    scopes: list[str] | None = None
+    scopes: Words | None = None
 
 
 class Revoke(Closed, frozen=True):
-    device_id: str
+    device_id: Short
     role: Role = "operator"
 
 
@@ -48,17 +60,22 @@ async def _list(caller: Connection, _params: NoParams, _id: str) -> Any:
     }
 
 
-def _check_rights(caller: Connection, scopes: list[str] | tuple[str, ...]) -> None:
-    if not caller.may(ADMIN) and (missing := lacking(caller.scopes, scopes)):
+def _check_rights(
+    caller: Connection, roles: Iterable[str], scopes: list[str] | tuple[str, ...]
+) -> None:
+    """Nodes need the owner: they have no scopes that could be compared."""
+    if caller.may(ADMIN):
+        return
+    if "node" in roles:
+        raise missing_scope(ADMIN)
+    if missing := lacking(caller.scopes, scopes):
         raise missing_scope(missing[0])
 
 
 async def _approve(caller: Connection, params: RequestId, _id: str) -> Any:
     devices, now = caller.gateway.devices, now_ms()
     pending = devices.get_pending(params.request_id, now)
-    if pending.role == "node" and not caller.may(ADMIN):
-        raise missing_scope(ADMIN)
-    _check_rights(caller, pending.scopes)
+    _check_rights(caller, [pending.role], pending.scopes)
     device = devices.approve(pending.about, pending.role, pending.scopes, now, "owner")
     _tell(caller, pending.id, pending.about.device_id, "approved")
     return {"requestId": pending.id, "device": device.to_json()}
@@ -74,7 +91,8 @@ async def _reject(caller: Connection, params: RequestId, _id: str) -> Any:
 async def _remove(caller: Connection, params: DeviceId, _id: str) -> Any:
     devices = caller.gateway.devices
     if params.device_id != caller.device:
-        _check_rights(caller, devices.get(params.device_id).scopes)
+        device = devices.get(params.device_id)
+        _check_rights(caller, device.tokens, device.scopes)
     devices.remove(params.device_id)
     _tell(caller, "", params.device_id, "removed")
     _disconnect(caller, params.device_id)
@@ -84,11 +102,14 @@ async def _remove(caller: Connection, params: DeviceId, _id: str) -> Any:
 async def _rotate(caller: Connection, params: Token, _id: str) -> Any:
     devices, now = caller.gateway.devices, now_ms()
     held = _scopes_of(caller, params.device_id, params.role)
-    _check_rights(caller, held)
+    _check_rights(caller, [params.role], held)
     if params.scopes is not None and (more := [each for each in params.scopes if each not in held]):
         raise missing_scope(more[0])
     token, scopes = devices.rotate(params.device_id, params.role, params.scopes, now)
+    _disconnect(caller, params.device_id, params.role, but=caller)
     is_own = params.device_id == caller.device
+    if is_own and params.role == caller.role:
+        caller.scopes = tuple(each for each in caller.scopes if satisfies(scopes, each))
     shown = {
         "deviceId": params.device_id,
         "role": params.role,
@@ -102,7 +123,8 @@ async def _rotate(caller: Connection, params: Token, _id: str) -> Any:
 async def _revoke(caller: Connection, params: Revoke, _id: str) -> Any:
     now = now_ms()
     if params.device_id != caller.device:
-        _check_rights(caller, _scopes_of(caller, params.device_id, params.role))
+        held = _scopes_of(caller, params.device_id, params.role)
+        _check_rights(caller, [params.role], held)
     caller.gateway.devices.revoke(params.device_id, params.role, now)
     _disconnect(caller, params.device_id, params.role)
     return {"deviceId": params.device_id, "role": params.role, "revokedAtMs": now}
@@ -116,11 +138,17 @@ def _scopes_of(caller: Connection, device: str, role: Role) -> tuple[str, ...]:
     return grant.scopes
 
 
-def _disconnect(caller: Connection, device: str, role: str = "") -> None:
+def _disconnect(
+    caller: Connection, device: str, role: str = "", *, but: Connection | None = None
+) -> None:
     """What a device may do has changed, so it has to log in again."""
     for client in caller.gateway.hub.of_device(device):
-        if client is not caller and role in ("", client.role):
-            client.close(4001, _REVOKED)
+        if client is but or role not in ("", client.role):
+            continue
+        if client is caller:  # it gets its answer first
+            asyncio.get_running_loop().call_soon(client.close, ACCESS_CHANGED, _REVOKED)
+        else:
+            client.close(ACCESS_CHANGED, _REVOKED)
 
 
 def _tell(caller: Connection, request: str, device: str, decision: str) -> None:

@@ -19,6 +19,7 @@ from clawkit.gateway.protocol import (
     MAX_IMAGE,
     Closed,
     GatewayError,
+    Short,
     invalid,
     missing_scope,
 )
@@ -36,9 +37,9 @@ _MAX_PICTURE = 5 * 1024 * 1024
 
 class Attachment(Closed, frozen=True):
     content: str
-    mime_type: str = ""
-    file_name: str = ""
-    type: str = ""
+    mime_type: Short = ""
+    file_name: Short = ""
+    type: Short = ""
 
 
 async def accept(
@@ -75,7 +76,14 @@ async def accept(
         if (run := live.run(run_id)) is not None:  # sent again in the meantime
             return {"runId": run.id, "status": "in_flight"}
     run = await live.start(
-        key, run_id, said, owner=caller.may(ADMIN), mode=mode, timeout_s=timeout_s, prepare=prepare
+        key,
+        run_id,
+        said,
+        owner=caller.may(ADMIN),
+        client=caller.name,
+        mode=mode,
+        timeout_s=timeout_s,
+        prepare=prepare,
     )
     return {"runId": run.id, "status": "started"}
 

@@ -14,7 +14,7 @@ from clawkit.errors import NotFoundError, ToolInputError
 from clawkit.gateway import wire
 from clawkit.gateway.methods.method import Method
 from clawkit.gateway.methods.runs import IdempotencyKey, accept
-from clawkit.gateway.protocol import Closed, invalid, now_ms
+from clawkit.gateway.protocol import Closed, Short, invalid, now_ms
 from clawkit.gateway.scopes import ADMIN, READ, WRITE
 from clawkit.gateway.shelf import NO_MESSAGES
 from clawkit.sessions.protocols import Filter, Session
@@ -34,10 +34,10 @@ class List(Closed, frozen=True):
 
     limit: Limit = 100
     offset: Offset = 0
-    agent_id: str = ""
-    search: str = ""
-    label: str = ""
-    spawned_by: str = ""
+    agent_id: Short = ""
+    search: Short = ""
+    label: Short = ""
+    spawned_by: Short = ""
     active_minutes: Annotated[int, Meta(ge=1)] | None = None
     active_only: bool = False
     archived: bool | None = False
@@ -47,12 +47,12 @@ class List(Closed, frozen=True):
     include_unknown: bool = True
     configured_agents_only: bool = False
     owner_first: bool = False
-    sort_by: str = ""
+    sort_by: Short = ""
 
 
 class Key(Closed, frozen=True):
-    key: str
-    agent_id: str | None = None
+    key: Short
+    agent_id: Short | None = None
 
 
 class Follow(Key, frozen=True):
@@ -60,38 +60,38 @@ class Follow(Key, frozen=True):
 
 
 class Resolve(Closed, frozen=True):
-    key: str = ""
-    session_id: str = ""
-    label: str = ""
-    agent_id: str | None = None
+    key: Short = ""
+    session_id: Short = ""
+    label: Short = ""
+    agent_id: Short | None = None
 
 
 class Preview(Closed, frozen=True):
-    keys: Annotated[list[str], Meta(min_length=1, max_length=_PREVIEWS)]
+    keys: Annotated[list[Short], Meta(min_length=1, max_length=_PREVIEWS)]
     limit: Annotated[int, Meta(ge=1, le=50)] = 12
     max_chars: Annotated[int, Meta(ge=20, le=2_000)] = wire.PREVIEW_CHARS
 
 
 class Create(Closed, frozen=True):
-    agent_id: str | None = None
+    agent_id: Short | None = None
     label: Label | None = None
     message: str | None = None
     thinking_level: Thinking | None = None
-    model: str | None = None
-    parent_session_key: str | None = None
+    model: Short | None = None
+    parent_session_key: Short | None = None
 
 
 class Patch(Key, frozen=True):
     """Null clears a field."""
 
     label: Label | UnsetType | None = UNSET
-    model: str | UnsetType | None = UNSET
+    model: Short | UnsetType | None = UNSET
     thinking_level: Thinking | UnsetType | None = UNSET
 
 
 class Reset(Key, frozen=True):
-    reason: str = ""
-    expected_session_id: str = ""
+    reason: Short = ""
+    expected_session_id: Short = ""
 
 
 class Delete(Key, frozen=True):
@@ -105,8 +105,8 @@ class Send(Key, frozen=True):
 
 
 class Abort(Closed, frozen=True):
-    key: str | None = None
-    run_id: str | None = None
+    key: Short | None = None
+    run_id: Short | None = None
 
 
 class Get(Key, frozen=True):

@@ -16,6 +16,7 @@ from clawkit.config.paths import home
 from clawkit.gateway.methods.method import Method
 from clawkit.gateway.protocol import Closed, NoParams, now_ms
 from clawkit.gateway.scopes import READ
+from clawkit.gateway.shelf import NO_SUMMARY
 from clawkit.sessions.protocols import Filter
 from clawkit.version import __version__
 
@@ -46,7 +47,8 @@ def agent_ids(gateway: Gateway) -> list[str]:
     return list(dict.fromkeys((agents.default_id(), *agents.by_id())))
 
 
-def health(gateway: Gateway) -> dict[str, Any]:
+def health(gateway: Gateway, *, details: bool = True) -> dict[str, Any]:
+    """Without details, nothing about sessions."""
     started = time.monotonic()
     default = gateway.loaded.config.agents.default_id()
     agents = [
@@ -54,7 +56,7 @@ def health(gateway: Gateway) -> dict[str, Any]:
             "agentId": each,
             "isDefault": each == default,
             "heartbeat": _NO_HEARTBEAT,
-            "sessions": gateway.shelf.summary(each),
+            "sessions": gateway.shelf.summary(each) if details else NO_SUMMARY,
         }
         for each in agent_ids(gateway)
     ]
@@ -68,7 +70,7 @@ def health(gateway: Gateway) -> dict[str, Any]:
         "heartbeatSeconds": 0,
         "defaultAgentId": default,
         "agents": agents,
-        "sessions": gateway.shelf.summary(),
+        "sessions": gateway.shelf.summary() if details else NO_SUMMARY,
         "durationMs": round((time.monotonic() - started) * 1000),
     }
 

@@ -10,8 +10,9 @@ from clawkit.agent.assemble import Assembly, assemble
 from clawkit.agent.model import context_window_of, default_model
 from clawkit.core.catalog import CATALOG, PROFILES
 from clawkit.core.context import Scope, Sender
+from clawkit.gateway.live import is_shared
 from clawkit.gateway.methods.method import Method
-from clawkit.gateway.protocol import Closed
+from clawkit.gateway.protocol import Closed, Short
 from clawkit.gateway.scopes import ADMIN, READ
 from clawkit.sessions.keys import parse_key
 
@@ -20,13 +21,13 @@ if TYPE_CHECKING:
 
 
 class CatalogParams(Closed, frozen=True):
-    agent_id: str | None = None
+    agent_id: Short | None = None
     include_plugins: bool = True
 
 
 class Effective(Closed, frozen=True):
-    session_key: str
-    agent_id: str | None = None
+    session_key: Short
+    agent_id: Short | None = None
 
 
 async def _catalog(caller: Connection, params: CatalogParams, _id: str) -> Any:
@@ -50,7 +51,7 @@ async def _catalog(caller: Connection, params: CatalogParams, _id: str) -> Any:
 async def _effective(caller: Connection, params: Effective, _id: str) -> Any:
     key = caller.gateway.live.resolve_key(params.session_key, params.agent_id)
     there = caller.gateway.live.find(key)
-    is_owner = caller.may(ADMIN)
+    is_owner = caller.may(ADMIN) and not is_shared(key)
     if there is not None and there.owner == is_owner:
         assembly = there.agent.kit.assembly
     else:
@@ -86,6 +87,8 @@ def _assemble(caller: Connection, key: str, *, owner: bool) -> Assembly:
         session=key,
         model=model,
         context_window=context_window_of(config, model),
+        channel=parsed.channel,
+        group=parsed.peer if parsed.kind == "group" else "",
         sender=Sender(owner=owner),
         sandboxed=config.agents.sandbox_of(parsed.agent).covers(key),
         depth=parsed.depth,
