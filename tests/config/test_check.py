@@ -7,7 +7,7 @@ import pytest
 
 from clawkit.config.load import check, loads
 from clawkit.config.model import Config
-from clawkit.config.sections.gateway import Gateway
+from clawkit.config.sections.gateway import GatewaySettings
 from clawkit.config.sections.web import Browser
 from clawkit.config.sources import substitute
 from clawkit.errors import ConfigError, Issue
@@ -420,7 +420,7 @@ class TestVariables:
         return checked(substitute(raw, {**env, "BAD": "hunter2"}))
 
     def test_they_may_stand_for_numbers_booleans_and_words(self) -> None:
-        assert self.check({"gateway": {"port": "${PORT}"}}).gateway == Gateway(port=8080)
+        assert self.check({"gateway": {"port": "${PORT}"}}).gateway == GatewaySettings(port=8080)
         assert self.check({"browser": {"enabled": "${ON}"}}).browser == Browser(enabled=True)
         assert self.check({"browser": {"enabled": "${OFF}"}}).browser == Browser(enabled=False)
         assert self.check({"tools": {"exec": {"ask": "${WORD}"}}}).tools.exec.ask == "off"

@@ -15,7 +15,7 @@ from clawkit.config.model import Config
 from clawkit.config.section import Override, SecretRef, Section
 from clawkit.config.sections.agents import Agents, AgentSettings
 from clawkit.config.sections.environment import Env, SecretProvider
-from clawkit.config.sections.gateway import Cron, Gateway, GatewayAuth, WebhookSettings
+from clawkit.config.sections.gateway import Cron, GatewayAuth, GatewaySettings, WebhookSettings
 from clawkit.config.sections.messaging import Forwarding, MessageTool
 from clawkit.config.sections.plugins import McpServer, MemorySearch
 from clawkit.config.sections.sandbox import Docker
@@ -73,8 +73,8 @@ CONFLICTS: list[tuple[type[Section], dict[str, Any], list[str]]] = [
     (Cron, {"sessionRetention": False}, []),
     (WebhookSettings, {"enabled": True}, ["token"]),
     (Browser, {"profiles": {"work-1": {}, "My Work": {}}}, ["profiles"]),
-    (Gateway, {"bind": "lan", "auth": {"mode": "none"}}, ["bind"]),
-    (Gateway, {"bind": "custom"}, ["customBindHost"]),
+    (GatewaySettings, {"bind": "lan", "auth": {"mode": "none"}}, ["bind"]),
+    (GatewaySettings, {"bind": "custom"}, ["customBindHost"]),
     (GatewayAuth, {"mode": "password"}, ["password"]),
     (GatewayAuth, {"mode": "trusted-proxy", "trustedProxy": {}}, ["trustedProxy"]),
     (Docker, {"network": "host"}, ["network"]),

@@ -15,7 +15,7 @@ import pytest
 
 from clawkit.config.model import Config
 from clawkit.config.section import Section
-from clawkit.config.sections.gateway import CommandSettings, Gateway
+from clawkit.config.sections.gateway import CommandSettings, GatewaySettings
 
 
 def inside(hint: Any) -> Iterator[type[Section]]:
@@ -265,8 +265,8 @@ def test_safe_defaults() -> None:
     assert defaults.tools.agent_to_agent.enabled is False
     assert defaults.tools.sessions.visibility == "tree"
     assert (defaults.commands or CommandSettings()).restart is False
-    assert (defaults.gateway or Gateway()).bind == "loopback"
-    assert (defaults.gateway or Gateway()).auth.mode == "token"
+    assert (defaults.gateway or GatewaySettings()).bind == "loopback"
+    assert (defaults.gateway or GatewaySettings()).auth.mode == "token"
 
 
 def test_sections_that_a_file_does_not_have_are_not_loaded() -> None:

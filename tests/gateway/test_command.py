@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from clawkit.config.load import loads
-from clawkit.config.sections.gateway import Gateway as Settings
+from clawkit.config.sections.gateway import GatewaySettings as Settings
 from clawkit.errors import ConfigError
 from clawkit.gateway.client import find_target
 from clawkit.gateway.serve import check_exposure, choose_host

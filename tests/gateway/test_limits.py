@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from clawkit.gateway.limits import CallLimiter, LoginLimiter, Waiting
+from clawkit.gateway.limits import CallLimiter, LoginLimiter, PendingLogins
 from clawkit.gateway.origin import Place
 
 FAR, NEAR = Place("203.0.113.5"), Place("127.0.0.1", is_local=True)
@@ -68,7 +68,7 @@ def test_calls_are_counted_for_each_client_and_method() -> None:
 
 
 def test_connections_without_login_are_counted_by_address() -> None:
-    waiting = Waiting(2)
+    waiting = PendingLogins(2)
     assert [waiting.enter("a") for _ in range(3)] == [True, True, False]
     assert waiting.enter("b")
     waiting.leave("a")

@@ -13,7 +13,12 @@ from clawkit.config.sections.tools import ApprovalSettings, LoopDetection, Tools
 from clawkit.text import one_line
 
 if TYPE_CHECKING:
-    from clawkit.config.sections.gateway import CommandSettings, Cron, Gateway, WebhookSettings
+    from clawkit.config.sections.gateway import (
+        CommandSettings,
+        Cron,
+        GatewaySettings,
+        WebhookSettings,
+    )
     from clawkit.config.sections.messaging import Binding, Channel, Messages
     from clawkit.config.sections.plugins import Mcp, Memory, Plugins
     from clawkit.config.sections.web import Browser, Tts
@@ -33,7 +38,9 @@ class Config(Section):
     plugins: "Plugins | None" = None
     mcp: "Mcp | None" = None  #: MCP servers whose tools are offered.
     approvals: ApprovalSettings = ApprovalSettings()
-    gateway: "Gateway | None" = None  #: The server that other programs and devices connect to.
+    gateway: "GatewaySettings | None" = (
+        None  #: The server that other programs and devices connect to.
+    )
     browser: "Browser | None" = None
     cron: "Cron | None" = None
     hooks: "WebhookSettings | None" = None

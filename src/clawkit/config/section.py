@@ -288,7 +288,7 @@ _NO_LIMITS = Meta()
 _DEFERRED = {
     name: module
     for module, names in {
-        "gateway": ("CommandSettings", "Cron", "Gateway", "Heartbeat", "WebhookSettings"),
+        "gateway": ("CommandSettings", "Cron", "GatewaySettings", "Heartbeat", "WebhookSettings"),
         "messaging": ("Binding", "Channel", "Forwarding", "GroupChat", "Messages", "MessageTool"),
         "plugins": ("AgentMemory", "Mcp", "Memory", "MemorySearch", "Plugins"),
         "web": ("Browser", "MediaSettings", "Tts", "Web"),

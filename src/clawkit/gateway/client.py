@@ -16,7 +16,7 @@ from websockets.exceptions import ConnectionClosed, WebSocketException
 
 from clawkit.config.load import Loaded
 from clawkit.config.secrets import resolve
-from clawkit.config.sections.gateway import Gateway as Settings
+from clawkit.config.sections.gateway import GatewaySettings as Settings
 from clawkit.errors import ToolError
 from clawkit.gateway.protocol import MAX_FRAME, PROTOCOL
 from clawkit.gateway.scopes import OWNER

@@ -27,7 +27,7 @@ from clawkit.gateway.auth import (
 from clawkit.gateway.devices import describe
 from clawkit.gateway.methods import find_method
 from clawkit.gateway.origin import Place
-from clawkit.gateway.protocol import Connect, GatewayError, Request, invalid
+from clawkit.gateway.protocol import Connect, GatewayError, RequestFrame, invalid
 from clawkit.gateway.scopes import satisfies
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ class HandshakeError(Exception):
         self.reason = error.message if error is not None else reason
 
 
-class Connection:
+class GatewayConnection:
     """A client, from its first frame to its last."""
 
     def __init__(self, gateway: Gateway, socket: WebSocket, place: Place) -> None:
@@ -182,7 +182,7 @@ class Connection:
             raise HandshakeError(1008, needed, request.id)
         return protocol.answer(request.id, self._admit(decision, now))
 
-    def _first(self, text: str) -> Request:
+    def _first(self, text: str) -> RequestFrame:
         try:
             request = protocol.decode_request(text)
         except ValueError as error:
@@ -271,7 +271,7 @@ class Connection:
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
 
-    async def _answer(self, request: Request) -> None:
+    async def _answer(self, request: RequestFrame) -> None:
         """Run one method. The root of its task: whatever goes wrong is its answer."""
         with self.gateway.metrics.request(request.method) as ends:
             try:
@@ -292,7 +292,9 @@ class Connection:
                 self.send(protocol.answer(request.id, payload))
                 ends("ok")
 
-    def _refuse(self, request: Request, error: GatewayError, ends: Callable[[str], None]) -> None:
+    def _refuse(
+        self, request: RequestFrame, error: GatewayError, ends: Callable[[str], None]
+    ) -> None:
         self.send(protocol.refusal(request.id, error))
         ends(error.code)
 

@@ -49,7 +49,7 @@ class About(Struct, frozen=True, rename="camel", omit_defaults=True):
     remote_ip: str = ""
 
 
-class Pending(Struct, frozen=True):
+class PendingDevice(Struct, frozen=True):
     """A request for approval."""
 
     id: str
@@ -66,7 +66,7 @@ class Pending(Struct, frozen=True):
         return {"requestId": self.id, **shown, **role, **more}
 
 
-class Token(Struct):
+class DeviceToken(Struct):
     """What a device may do in one role. Without a generation, its token is revoked."""
 
     scopes: tuple[str, ...]
@@ -83,7 +83,7 @@ class Paired(Struct):
     approved_ms: int
     seen_ms: int
     via: Via
-    tokens: dict[str, Token] = msgspec.field(default_factory=dict)
+    tokens: dict[str, DeviceToken] = msgspec.field(default_factory=dict)
 
     @property
     def scopes(self) -> list[str]:
@@ -160,14 +160,14 @@ class Devices:
         held = (each.tokens.get(role) for each in self.paired())
         return any(each is not None and same(hashed, each.hash) for each in held)
 
-    def request(self, about: About, role: Role, scopes: Sequence[str], now: int) -> Pending:
+    def request(self, about: About, role: Role, scopes: Sequence[str], now: int) -> PendingDevice:
         """Store a request for approval; the same one again is not stored twice."""
         wanted = (about.device_id, role, tuple(scopes))
         for each in self.pending(now):
             if (each.about.device_id, each.role, each.scopes) == wanted:
                 return each
         is_repair = self.known(about.device_id) is not None
-        made = Pending(str(uuid.uuid4()), about, role, tuple(scopes), now, is_repair)
+        made = PendingDevice(str(uuid.uuid4()), about, role, tuple(scopes), now, is_repair)
         same = [each.id for each in self.pending(now) if each.about.remote_ip == about.remote_ip]
         with self._database.writing() as db:
             # The oldest make room, first those of the same address: strangers must neither keep out
@@ -183,13 +183,13 @@ class Devices:
             db.execute("INSERT INTO pending VALUES (?, ?, ?)", row)
         return made
 
-    def pending(self, now: int) -> list[Pending]:
+    def pending(self, now: int) -> list[PendingDevice]:
         query = "SELECT body FROM pending WHERE at_ms > ? ORDER BY at_ms"
         with self._database.using() as db:
             rows: Any = db.execute(query, (now - PENDING_MS,)).fetchall()
-        return [msgspec.json.decode(body, type=Pending) for (body,) in rows]
+        return [msgspec.json.decode(body, type=PendingDevice) for (body,) in rows]
 
-    def get_pending(self, request_id: str, now: int) -> Pending:
+    def get_pending(self, request_id: str, now: int) -> PendingDevice:
         for each in self.pending(now):
             if each.id == request_id:
                 return each
@@ -209,7 +209,7 @@ class Devices:
             except NotFoundError:
                 device = Paired(about, now, now, now, via)
             device.about, device.approved_ms, device.via = about, now, via
-            old = device.tokens.get(role) or Token((), "", "", now)
+            old = device.tokens.get(role) or DeviceToken((), "", "", now)
             wider = tuple(dict.fromkeys((*old.scopes, *scopes)))
             generation = old.generation or uuid.uuid4().hex
             device.tokens[role] = self._token(about.device_id, role, wider, generation, now)
@@ -221,9 +221,9 @@ class Devices:
 
     def _token(
         self, device: str, role: str, scopes: tuple[str, ...], generation: str, now: int
-    ) -> Token:
+    ) -> DeviceToken:
         hashed = hash_token(self._derive(device, role, generation)) if generation else ""
-        return Token(scopes, generation, hashed, now)
+        return DeviceToken(scopes, generation, hashed, now)
 
     def _derive(self, device: str, role: str, generation: str) -> str:
         digest = hmac.digest(self._key, f"{device}|{role}|{generation}".encode(), "sha256")

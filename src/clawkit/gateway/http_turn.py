@@ -15,7 +15,7 @@ from starlette.responses import StreamingResponse
 from clawkit.errors import ClawkitError
 from clawkit.gateway.http import SAFE_HEADERS, HttpError
 from clawkit.gateway.methods.status import agent_ids
-from clawkit.gateway.narrator import Run
+from clawkit.gateway.narrator import GatewayRun
 from clawkit.gateway.protocol import Short
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ class HttpTurn:
     def __init__(self, gateway: Gateway) -> None:
         self._gateway = gateway
         self._pieces: asyncio.Queue[str | None] = asyncio.Queue()
-        self.run: Run
+        self.run: GatewayRun
 
     @classmethod
     async def start(
@@ -111,7 +111,7 @@ class HttpTurn:
         kinds = ("input", "cacheRead", "cacheWrite")
         return Tokens(sum(used.get(kind, 0) for kind in kinds), used.get("output", 0))
 
-    async def finish(self) -> Run:
+    async def finish(self) -> GatewayRun:
         """The run, once it has succeeded. Raises `HttpError` if it failed."""
         try:
             await self.run.over.wait()

@@ -13,7 +13,7 @@ from clawkit.gateway.scopes import APPROVALS, PAIRING, READ
 from clawkit.version import __version__
 
 if TYPE_CHECKING:
-    from clawkit.gateway.connection import Connection
+    from clawkit.gateway.connection import GatewayConnection
 
 EVENTS: dict[str, str] = {
     **dict.fromkeys(("tick", "health", "shutdown"), ""),
@@ -25,31 +25,31 @@ EVENTS: dict[str, str] = {
 """The scope that each event needs; empty for none. Events that are not listed go to no one."""
 _SHOWN_MODES = ("ui", "webchat", "node")
 """Clients whose coming and going others are told about."""
-Wanted = Callable[["Connection"], bool]
+Wanted = Callable[["GatewayConnection"], bool]
 
 
 class Hub:
     """All clients that have logged in."""
 
     def __init__(self, instance: str) -> None:
-        self.clients: dict[str, Connection] = {}
+        self.clients: dict[str, GatewayConnection] = {}
         self.presence_version = self.health_version = 1
         self._instance = instance
         self.empty = asyncio.Event()
         self.empty.set()
 
-    def join(self, client: Connection) -> None:
+    def join(self, client: GatewayConnection) -> None:
         self.clients[client.id] = client
         self.empty.clear()
         self._note(client)
 
-    def leave(self, client: Connection) -> None:
+    def leave(self, client: GatewayConnection) -> None:
         if self.clients.pop(client.id, None) is not None:
             self._note(client)
         if not self.clients:
             self.empty.set()
 
-    def _note(self, client: Connection) -> None:
+    def _note(self, client: GatewayConnection) -> None:
         if client.connect.client.mode in _SHOWN_MODES:
             self.presence_version += 1
             state = encode(self.state())
@@ -73,10 +73,10 @@ class Hub:
         }
         return [own, *(each.presence() for each in self.clients.values())]
 
-    def of_device(self, device: str) -> list[Connection]:
+    def of_device(self, device: str) -> list[GatewayConnection]:
         return [each for each in self.clients.values() if each.device == device]
 
-    def wants(self, name: str, wanted: Wanted | None = None) -> list[Connection]:
+    def wants(self, name: str, wanted: Wanted | None = None) -> list[GatewayConnection]:
         """The clients that an event is for."""
         scope = EVENTS.get(name)
         if scope is None:
@@ -102,7 +102,7 @@ class Hub:
 
 
 def send(
-    clients: Iterable[Connection],
+    clients: Iterable[GatewayConnection],
     name: str,
     payload: Any,
     *,

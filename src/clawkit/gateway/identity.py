@@ -10,7 +10,7 @@ from typing import Literal
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
-from clawkit.gateway.protocol import Connect, Credentials, DeviceClaim
+from clawkit.gateway.protocol import Connect, ConnectAuth, DeviceClaim
 
 MAX_SKEW_MS = 120_000
 Problem = Literal[
@@ -62,7 +62,7 @@ def signed_text(connect: Connect, claim: DeviceClaim, version: Literal["v2", "v3
     return "|".join(parts)
 
 
-def signed_token(auth: Credentials) -> str:
+def signed_token(auth: ConnectAuth) -> str:
     return auth.token or auth.device_token or auth.bootstrap_token or ""
 
 

@@ -120,7 +120,7 @@ class CallLimiter:
         return 0.0
 
 
-class Waiting:
+class PendingLogins:
     """Counts the connections of each address that have not logged in."""
 
     def __init__(self, most: int = MAX_UNAUTHENTICATED) -> None:

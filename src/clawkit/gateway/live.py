@@ -25,7 +25,7 @@ from clawkit.core.approval import Approver
 from clawkit.errors import ClawkitError, ConflictError, ToolError, ToolInputError
 from clawkit.gateway.hub import Hub
 from clawkit.gateway.metrics import Metrics, TurnMeter
-from clawkit.gateway.narrator import Narrator, Run, settle
+from clawkit.gateway.narrator import GatewayRun, Narrator, settle
 from clawkit.gateway.protocol import GatewayError, invalid, now_ms
 from clawkit.models.protocols import Model
 from clawkit.process.protocols import Commands
@@ -63,7 +63,7 @@ class Open:
         self.narrator = narrator
         self.owner = owner
         self.used_at = time.monotonic()
-        self.runs: dict[str, tuple[Run, asyncio.Future[TurnEnded]]] = {}
+        self.runs: dict[str, tuple[GatewayRun, asyncio.Future[TurnEnded]]] = {}
         self._users = 0
 
     @contextmanager
@@ -120,7 +120,7 @@ class LiveSessions:
         self._model = model
         self._open: dict[str, Open] = {}
         self._locks: dict[str, asyncio.Lock] = {}
-        self._runs: OrderedDict[str, Run] = OrderedDict()
+        self._runs: OrderedDict[str, GatewayRun] = OrderedDict()
         self._tasks: set[asyncio.Task[Any]] = set()
         self.is_closed = False
 
@@ -168,7 +168,7 @@ class LiveSessions:
     def find(self, key: str) -> Open | None:
         return self._open.get(key)
 
-    def run(self, id_: str) -> Run | None:
+    def run(self, id_: str) -> GatewayRun | None:
         return self._runs.get(id_)
 
     def active(self, key: str) -> list[str]:
@@ -284,9 +284,9 @@ class LiveSessions:
         timeout_s: float | None = None,
         prepare: Callable[[Agent], Any] | None = None,
         on_text: Callable[[str], None] | None = None,
-    ) -> Run:
+    ) -> GatewayRun:
         """Say something in a session, for a client. The run is accepted once this returns."""
-        run = Run(run_id, key, parse_key(key).agent, client)
+        run = GatewayRun(run_id, key, parse_key(key).agent, client)
         run.on_text = on_text
         self._remember(run)
         try:
@@ -306,7 +306,7 @@ class LiveSessions:
             raise
         return run
 
-    def _end_at_once(self, run: Run, text: str) -> Run:
+    def _end_at_once(self, run: GatewayRun, text: str) -> GatewayRun:
         settle(run, TurnEnded("done", text=text))
         if (there := self._open.get(run.session)) is not None:
             there.narrator.tell_end(run)
@@ -315,7 +315,7 @@ class LiveSessions:
     def _post(
         self,
         there: Open,
-        run: Run,
+        run: GatewayRun,
         said: str | Sequence[Block],
         mode: Mode | None,
         timeout_s: float | None,
@@ -331,7 +331,11 @@ class LiveSessions:
         self._spawn(self._finish(there, run, future, timeout_s))
 
     async def _finish(
-        self, there: Open, run: Run, future: asyncio.Future[TurnEnded], timeout_s: float | None
+        self,
+        there: Open,
+        run: GatewayRun,
+        future: asyncio.Future[TurnEnded],
+        timeout_s: float | None,
     ) -> None:
         """Wait for the end of a run, and tell it."""
         await asyncio.wait({future}, timeout=timeout_s)
@@ -352,7 +356,7 @@ class LiveSessions:
         settle(run, ended)
         there.narrator.tell_end(run)
 
-    def _remember(self, run: Run) -> None:
+    def _remember(self, run: GatewayRun) -> None:
         limit = now_ms() - KEEP_RUNS_S * 1000
         # Counted for each client, so that none can make the gateway forget the runs of others.
         own = sum(each.client == run.client for each in self._runs.values())

@@ -21,7 +21,7 @@ _COMMANDS = ("exec", "process", "code_execution")
 Status = Literal["running", "ok", "error", "aborted", "timeout"]
 
 
-class Run:
+class GatewayRun:
     """One message to an agent, and what became of it."""
 
     def __init__(self, id_: str, session: str, agent: str, client: str = "") -> None:
@@ -48,7 +48,7 @@ class Narrator:
     def __init__(
         self, hub: Hub, store: SessionStore, session: Session, row: Callable[[Session], Any]
     ) -> None:
-        self.run: Run | None = None
+        self.run: GatewayRun | None = None
         """The run whose turn is under way."""
         self._hub = hub
         self._store = store
@@ -58,7 +58,7 @@ class Narrator:
         self._is_replaced = False
         self._sent_at = 0.0
         self._timer: asyncio.TimerHandle | None = None
-        self._own: Run | None = None
+        self._own: GatewayRun | None = None
         """A turn that no client asked for, such as reading the results of sub-agents."""
 
     def __call__(self, event: Event) -> None:
@@ -94,7 +94,7 @@ class Narrator:
     def _start(self, model: str) -> None:
         self._own = None
         if self.run is None:
-            self.run = self._own = Run(str(uuid.uuid4()), self._key, self._agent)
+            self.run = self._own = GatewayRun(str(uuid.uuid4()), self._key, self._agent)
         self.run.model = model
         self._text, self._sent, self._answer = "", 0, 0
         self.changed(reason="agent.run.started")
@@ -129,11 +129,11 @@ class Narrator:
 
     async def post(self, text: str) -> None:
         """Tell people something that the agent says outside a turn of theirs."""
-        run = Run(str(uuid.uuid4()), self._key, self._agent)
+        run = GatewayRun(str(uuid.uuid4()), self._key, self._agent)
         settle(run, TurnEnded("done", text=text))
         self.tell_end(run)
 
-    def tell_end(self, run: Run) -> None:
+    def tell_end(self, run: GatewayRun) -> None:
         """Tell how a run ended, to those who wait for its answer."""
         if run.status == "ok":
             message = wire.text_message(run.text, run.ended_ms)
@@ -255,7 +255,7 @@ class Narrator:
         about |= {"agentId": self._agent, "stream": stream, "data": data}
         return about | {"sessionId": self._id, "seq": run.seq, "ts": now_ms()}
 
-    def _chat(self, state: str, more: dict[str, Any], run: Run | None = None) -> None:
+    def _chat(self, state: str, more: dict[str, Any], run: GatewayRun | None = None) -> None:
         run = run or self.run
         if run is None:
             return
@@ -271,7 +271,7 @@ class Narrator:
         return hears
 
 
-def settle(run: Run, ended: TurnEnded) -> None:
+def settle(run: GatewayRun, ended: TurnEnded) -> None:
     """Record how a run ended."""
     how: dict[str, Status] = {"done": "ok", "aborted": "aborted", "timeout": "timeout"}
     run.status = how.get(ended.how, "error")

@@ -82,7 +82,7 @@ class Closed(Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
     """Base of all parameters: an unknown key is an error."""
 
 
-class Request(
+class RequestFrame(
     Struct, frozen=True, tag_field="type", tag="req", rename="camel", forbid_unknown_fields=True
 ):
     """A request frame. The parameters are decoded by the method."""
@@ -94,7 +94,7 @@ class Request(
     expected_profile_id: Annotated[str, Meta(max_length=128)] = ""
 
 
-class Client(Closed, frozen=True):
+class ClientInfo(Closed, frozen=True):
     """The program that connects."""
 
     id: ClientId
@@ -109,7 +109,7 @@ class Client(Closed, frozen=True):
     instance_id: Annotated[str, Meta(max_length=200)] = ""
 
 
-class Credentials(Closed, frozen=True):
+class ConnectAuth(Closed, frozen=True):
     """Secrets of a connect request; None and the empty text are no secret."""
 
     token: str | None = None
@@ -135,7 +135,7 @@ class Connect(Closed, frozen=True):
 
     min_protocol: int
     max_protocol: int
-    client: Client
+    client: ClientInfo
     role: Word = "operator"
     scopes: Words = field(default_factory=list)
     caps: Words = field(default_factory=list)
@@ -144,7 +144,7 @@ class Connect(Closed, frozen=True):
     path_env: str = ""
     computer_use: Any = None
     worker_runs: Any = None
-    auth: Credentials = Credentials()
+    auth: ConnectAuth = ConnectAuth()
     device: DeviceClaim | None = None
     model_catalog: Any = None
     locale: str = ""
@@ -155,7 +155,7 @@ class NoParams(Closed, frozen=True):
     """Parameters of a method that has none."""
 
 
-def decode_request(text: str) -> Request:
+def decode_request(text: str) -> RequestFrame:
     """Decode a frame. Raises ValueError, also for one that is nested too deeply."""
     try:
         return _DECODER.decode(text)
@@ -163,7 +163,7 @@ def decode_request(text: str) -> Request:
         raise ValueError("it is nested too deeply") from None
 
 
-_DECODER = msgspec.json.Decoder(Request)
+_DECODER = msgspec.json.Decoder(RequestFrame)
 
 
 def decode_params(kind: type[T], method: str, raw: msgspec.Raw) -> T:

@@ -20,7 +20,7 @@ from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIO
 
 from clawkit.config.load import Loaded
 from clawkit.config.paths import home
-from clawkit.config.sections.gateway import Gateway as Settings
+from clawkit.config.sections.gateway import GatewaySettings as Settings
 from clawkit.errors import ConfigError, ConflictError, Issue, ToolError
 from clawkit.gateway.background import check_home
 from clawkit.gateway.protocol import MAX_FRAME, MAX_FRAME_BEFORE_HELLO, PING_S

@@ -21,15 +21,15 @@ from clawkit.approvals.broker import PendingStore
 from clawkit.config.load import Loaded, load
 from clawkit.config.paths import home, waiting_file
 from clawkit.config.secrets import resolve
-from clawkit.config.sections.gateway import Gateway as Settings
+from clawkit.config.sections.gateway import GatewaySettings as Settings
 from clawkit.errors import ConfigError, Issue, SecretError, ToolError
 from clawkit.gateway.approvals import ApprovalDesk
 from clawkit.gateway.auth import AuthPolicy, Mode
-from clawkit.gateway.connection import Connection
+from clawkit.gateway.connection import GatewayConnection
 from clawkit.gateway.devices import Devices, load_key
 from clawkit.gateway.http import routes
 from clawkit.gateway.hub import EVENTS, Hub
-from clawkit.gateway.limits import CallLimiter, LoginLimiter, Waiting
+from clawkit.gateway.limits import CallLimiter, LoginLimiter, PendingLogins
 from clawkit.gateway.live import LiveSessions
 from clawkit.gateway.log import GatewayLog
 from clawkit.gateway.methods import METHODS
@@ -139,7 +139,7 @@ class Gateway:
             exempt_loopback=limit.exempt_loopback,
             on_lockout=self.metrics.lockouts.add,
         )
-        self.calls, self.waiting = CallLimiter(), Waiting()
+        self.calls, self.waiting = CallLimiter(), PendingLogins()
         self.boot_id = str(uuid.uuid4())
         self.port = settings.port
         self.hub = Hub(self.boot_id)
@@ -201,7 +201,7 @@ class Gateway:
         peer = scope.get("client")
         return locate(self.origin, peer[0] if peer else "", headers)
 
-    def hello(self, client: Connection, auth: dict[str, Any]) -> dict[str, Any]:
+    def hello(self, client: GatewayConnection, auth: dict[str, Any]) -> dict[str, Any]:
         """The answer to a client that has logged in."""
         agents, session = self.loaded.config.agents, self.loaded.config.session
         default, may_read = agents.default_id(), client.may(READ)
@@ -302,7 +302,7 @@ class Gateway:
         await socket.accept()
         if not self.is_ready:
             return await socket.close(1013, "the gateway is not ready")
-        return await Connection(self, socket, place).serve()
+        return await GatewayConnection(self, socket, place).serve()
 
 
 def app(config: ConfigInput = None, *, model: Model | None = None) -> Starlette:

@@ -24,7 +24,7 @@ _AT_ONCE = 50
 _CUT = "\n[… cut]"
 
 
-class Messages(Struct, frozen=True):
+class ShelvedMessages(Struct, frozen=True):
     """Some messages of a session, oldest first."""
 
     messages: list[dict[str, Any]]
@@ -32,7 +32,7 @@ class Messages(Struct, frozen=True):
     next_offset: int | None
 
 
-NO_MESSAGES = Messages([], 0, None)
+NO_MESSAGES = ShelvedMessages([], 0, None)
 NO_SUMMARY: dict[str, Any] = {"path": "", "count": 0, "recent": []}
 
 
@@ -109,7 +109,7 @@ class Shelf:
         offset: int = 0,
         max_bytes: int = MAX_BYTES,
         max_chars: int | None = None,
-    ) -> Messages:
+    ) -> ShelvedMessages:
         """The latest messages that fit, without those that `offset` skips."""
         left, shown, total = min(max_bytes, MAX_BYTES), list[dict[str, Any]](), 0
         # A few at a time: messages can be long.
@@ -123,12 +123,12 @@ class Shelf:
                     message["content"] = _cut(message["content"], max_chars)
                 left -= len(encode(message))
                 if left < 0 and shown:
-                    return Messages(shown[::-1], total, offset + len(shown))
+                    return ShelvedMessages(shown[::-1], total, offset + len(shown))
                 shown.append(message)
             if len(found.entries) < some:
                 break
         end = offset + len(shown)
-        return Messages(shown[::-1], total, end if end < total else None)
+        return ShelvedMessages(shown[::-1], total, end if end < total else None)
 
     def summary(self, agent: str = "", limit: int = 5) -> dict[str, Any]:
         """How many sessions there are, and the last ones."""

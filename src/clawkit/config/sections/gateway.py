@@ -111,7 +111,7 @@ class GatewayHttp(Section):
     endpoints: HttpEndpoints = HttpEndpoints()  #: Endpoints that are off unless turned on.
 
 
-class Gateway(Section):
+class GatewaySettings(Section):
     """The server that other programs and devices connect to."""
 
     NEEDED = {"customBindHost": ("bind", "custom")}

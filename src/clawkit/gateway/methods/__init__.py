@@ -15,11 +15,17 @@ from clawkit.gateway.methods import (
     tools,
 )
 from clawkit.gateway.methods.method import Method
-from clawkit.gateway.protocol import GatewayError, Request, decode_params, invalid, missing_scope
+from clawkit.gateway.protocol import (
+    GatewayError,
+    RequestFrame,
+    decode_params,
+    invalid,
+    missing_scope,
+)
 from clawkit.gateway.scopes import ADMIN
 
 if TYPE_CHECKING:
-    from clawkit.gateway.connection import Connection
+    from clawkit.gateway.connection import GatewayConnection
 
 _MODULES = (status, config, sessions, chat, agents, tools, approvals, devices)
 METHODS: dict[str, Method] = {
@@ -36,7 +42,7 @@ NODE_METHODS = frozenset(
 """Methods that only nodes may call; clawkit has none of them yet."""
 
 
-def find_method(caller: Connection, request: Request) -> tuple[Method, Any]:
+def find_method(caller: GatewayConnection, request: RequestFrame) -> tuple[Method, Any]:
     """The method of a request and its parameters, if the caller may use it. Raises
     `GatewayError`."""
     name = request.method

@@ -14,7 +14,7 @@ from clawkit.gateway.scopes import READ
 from clawkit.models.catalog import Catalog
 
 if TYPE_CHECKING:
-    from clawkit.gateway.connection import Connection
+    from clawkit.gateway.connection import GatewayConnection
     from clawkit.gateway.server import Gateway
 
 _ABOUT = {
@@ -23,12 +23,12 @@ _ABOUT = {
 }
 
 
-class Identity(Closed, frozen=True):
+class IdentityGet(Closed, frozen=True):
     agent_id: Short | None = None
     session_key: Short | None = None
 
 
-class Models(Closed, frozen=True):
+class ModelsList(Closed, frozen=True):
     view: Short = "configured"
     session_key: Short | None = None
     agent_id: Short | None = None
@@ -36,14 +36,14 @@ class Models(Closed, frozen=True):
     refresh: bool = False
 
 
-class Commands(Closed, frozen=True):
+class CommandsList(Closed, frozen=True):
     agent_id: Short | None = None
     scope: Short | None = None
     include_args: bool = False
     provider: Short | None = None
 
 
-async def _list(caller: Connection, _params: NoParams, _id: str) -> Any:
+async def _list(caller: GatewayConnection, _params: NoParams, _id: str) -> Any:
     gateway = caller.gateway
     config = gateway.loaded.config
     return {
@@ -72,7 +72,7 @@ def _row(gateway: Gateway, id_: str) -> dict[str, Any]:
     return row | ({"name": agent.name} if agent.name else {})
 
 
-async def _identity(caller: Connection, params: Identity, _id: str) -> Any:
+async def _identity(caller: GatewayConnection, params: IdentityGet, _id: str) -> Any:
     live = caller.gateway.live
     if params.session_key is not None:
         id_ = live.resolve_key(params.session_key, params.agent_id).split(":")[1]
@@ -89,7 +89,7 @@ async def _identity(caller: Connection, params: Identity, _id: str) -> Any:
     }
 
 
-async def _models(caller: Connection, params: Models, _id: str) -> Any:
+async def _models(caller: GatewayConnection, params: ModelsList, _id: str) -> Any:
     live = caller.gateway.live
     if params.session_key is not None:
         agent = live.resolve_key(params.session_key, params.agent_id).split(":")[1]
@@ -119,7 +119,7 @@ def list_models(gateway: Gateway, agent: str, *, everything: bool = False) -> li
     return rows
 
 
-async def _commands(_caller: Connection, _params: Commands, _id: str) -> Any:
+async def _commands(_caller: GatewayConnection, _params: CommandsList, _id: str) -> Any:
     return {"commands": list_commands()}
 
 
@@ -135,7 +135,7 @@ def list_commands() -> list[dict[str, Any]]:
 
 METHODS = (
     Method("agents.list", READ, NoParams, _list),
-    Method("agent.identity.get", READ, Identity, _identity),
-    Method("models.list", READ, Models, _models),
-    Method("commands.list", READ, Commands, _commands),
+    Method("agent.identity.get", READ, IdentityGet, _identity),
+    Method("models.list", READ, ModelsList, _models),
+    Method("commands.list", READ, CommandsList, _commands),
 )

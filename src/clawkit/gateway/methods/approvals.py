@@ -16,7 +16,7 @@ from clawkit.gateway.protocol import Closed, NoParams, Short, encode, invalid
 from clawkit.gateway.scopes import ADMIN, APPROVALS
 
 if TYPE_CHECKING:
-    from clawkit.gateway.connection import Connection
+    from clawkit.gateway.connection import GatewayConnection
 
 _AGAIN = "exec approvals changed since last load; re-run exec.approvals.get and retry"
 _NO_HASH = "exec approvals base hash required; re-run exec.approvals.get and retry"
@@ -26,7 +26,7 @@ class Id(Closed, frozen=True):
     id: Short
 
 
-class Resolve(Closed, frozen=True):
+class ApprovalResolve(Closed, frozen=True):
     id: Short
     decision: Literal["allow-once", "allow-always", "deny"]
 
@@ -36,11 +36,11 @@ class Set(Closed, frozen=True):
     base_hash: Short | None = None
 
 
-async def _list(caller: Connection, _params: NoParams, _id: str) -> Any:
+async def _list(caller: GatewayConnection, _params: NoParams, _id: str) -> Any:
     return [to_json(each) for each in caller.gateway.desk.pending()]
 
 
-def _find(caller: Connection, id_: str) -> StoredQuestion:
+def _find(caller: GatewayConnection, id_: str) -> StoredQuestion:
     """A question by its whole id: a prefix may mean another one tomorrow."""
     try:
         found = caller.gateway.desk.store.get(id_)
@@ -61,7 +61,7 @@ def _unknown() -> Exception:
     )
 
 
-async def _get(caller: Connection, params: Id, _id: str) -> Any:
+async def _get(caller: GatewayConnection, params: Id, _id: str) -> Any:
     asked = _find(caller, params.id)
     if asked.state != "pending":
         raise _unknown()
@@ -72,7 +72,7 @@ async def _get(caller: Connection, params: Id, _id: str) -> Any:
     return about | {"expiresAtMs": asked.expires_ms}
 
 
-async def _resolve(caller: Connection, params: Resolve, _id: str) -> Any:
+async def _resolve(caller: GatewayConnection, params: ApprovalResolve, _id: str) -> Any:
     asked = _find(caller, params.id)
     desk = caller.gateway.desk
     try:
@@ -103,11 +103,11 @@ def _show(document: ApprovalsDocument) -> dict[str, Any]:
     }
 
 
-async def _get_file(_caller: Connection, _params: NoParams, _id: str) -> Any:
+async def _get_file(_caller: GatewayConnection, _params: NoParams, _id: str) -> Any:
     return _show(read_document(approvals_file(os.environ)))
 
 
-async def _set_file(_caller: Connection, params: Set, _id: str) -> Any:
+async def _set_file(_caller: GatewayConnection, params: Set, _id: str) -> Any:
     path = approvals_file(os.environ)
     if params.base_hash is None and read_document(path).exists:
         raise invalid(_NO_HASH)
@@ -122,7 +122,7 @@ async def _set_file(_caller: Connection, params: Set, _id: str) -> Any:
 METHODS = (
     Method("exec.approval.list", APPROVALS, NoParams, _list),
     Method("exec.approval.get", APPROVALS, Id, _get),
-    Method("exec.approval.resolve", APPROVALS, Resolve, _resolve),
+    Method("exec.approval.resolve", APPROVALS, ApprovalResolve, _resolve),
     Method("exec.approvals.get", ADMIN, NoParams, _get_file),
     Method("exec.approvals.set", ADMIN, Set, _set_file),
 )

@@ -12,14 +12,14 @@ from clawkit.gateway import protocol
 from clawkit.gateway.live import RESETS
 from clawkit.gateway.methods.agents import list_commands, list_models
 from clawkit.gateway.methods.method import Method
-from clawkit.gateway.methods.runs import Attachment, IdempotencyKey, accept, outcome
+from clawkit.gateway.methods.runs import GivenAttachment, IdempotencyKey, accept, outcome
 from clawkit.gateway.protocol import Closed, Short, invalid, now_ms
 from clawkit.gateway.scopes import ADMIN, READ, WRITE
 from clawkit.gateway.shelf import MAX_BYTES, NO_MESSAGES
 from clawkit.sessions.lanes import Mode
 
 if TYPE_CHECKING:
-    from clawkit.gateway.connection import Connection
+    from clawkit.gateway.connection import GatewayConnection
 
 DEFAULT_LIMIT = 200
 WAIT_MS = 30_000
@@ -40,7 +40,7 @@ class Metadata(Closed, frozen=True):
     session_key: Short | None = None
 
 
-class Send(Closed, frozen=True):
+class ChatSend(Closed, frozen=True):
     session_key: Short
     message: str
     idempotency_key: IdempotencyKey
@@ -48,13 +48,13 @@ class Send(Closed, frozen=True):
     session_id: Short = ""
     deliver: bool = False
     thinking: Thinking | None = None
-    attachments: Annotated[list[Attachment], Meta(max_length=10)] = field(default_factory=list)
+    attachments: Annotated[list[GivenAttachment], Meta(max_length=10)] = field(default_factory=list)
     queue_mode: Mode | None = None
     expected_leaf_entry_id: Short | None = None
     timeout_ms: Annotated[int, Meta(ge=0)] = 0
 
 
-class Abort(Closed, frozen=True):
+class ChatAbort(Closed, frozen=True):
     session_key: Short
     agent_id: Short | None = None
     run_id: Short | None = None
@@ -81,7 +81,7 @@ class Wait(Closed, frozen=True):
     timeout_ms: Annotated[int, Meta(ge=0, le=3_600_000)] = WAIT_MS
 
 
-async def _history(caller: Connection, params: History, _id: str) -> Any:
+async def _history(caller: GatewayConnection, params: History, _id: str) -> Any:
     gateway = caller.gateway
     key = gateway.live.resolve_key(params.session_key, params.agent_id)
     if params.cursor is not None:
@@ -110,7 +110,7 @@ async def _history(caller: Connection, params: History, _id: str) -> Any:
     return shown | ({} if page.next_offset is None else {"nextOffset": page.next_offset})
 
 
-async def _startup(caller: Connection, params: History, id_: str) -> Any:
+async def _startup(caller: GatewayConnection, params: History, id_: str) -> Any:
     shown: dict[str, Any] = await _history(caller, params, id_)
     if "kind" in shown:
         return shown
@@ -118,7 +118,7 @@ async def _startup(caller: Connection, params: History, id_: str) -> Any:
     return shown | {"metadata": _about(caller, agent)}
 
 
-async def _metadata(caller: Connection, params: Metadata, _id: str) -> Any:
+async def _metadata(caller: GatewayConnection, params: Metadata, _id: str) -> Any:
     live = caller.gateway.live
     if params.session_key is not None:
         agent = live.resolve_key(params.session_key, params.agent_id).split(":")[1]
@@ -127,11 +127,11 @@ async def _metadata(caller: Connection, params: Metadata, _id: str) -> Any:
     return _about(caller, agent)
 
 
-def _about(caller: Connection, agent: str) -> dict[str, Any]:
+def _about(caller: GatewayConnection, agent: str) -> dict[str, Any]:
     return {"models": list_models(caller.gateway, agent), "commands": list_commands()}
 
 
-async def _send(caller: Connection, params: Send, _id: str) -> Any:
+async def _send(caller: GatewayConnection, params: ChatSend, _id: str) -> Any:
     if not params.message.strip() and not params.attachments:
         raise invalid("message or attachment required")
     key = caller.gateway.live.resolve_key(params.session_key, params.agent_id)
@@ -147,13 +147,13 @@ async def _send(caller: Connection, params: Send, _id: str) -> Any:
     )
 
 
-async def _abort(caller: Connection, params: Abort, _id: str) -> Any:
+async def _abort(caller: GatewayConnection, params: ChatAbort, _id: str) -> Any:
     key = caller.gateway.live.resolve_key(params.session_key, params.agent_id)
     stopped = await caller.gateway.live.abort(key, params.run_id)
     return {"ok": True, "aborted": bool(stopped), "runIds": stopped}
 
 
-async def _agent(caller: Connection, params: AgentParams, id_: str) -> Any:
+async def _agent(caller: GatewayConnection, params: AgentParams, id_: str) -> Any:
     """Answers twice: when the message is accepted, and when the agent is done."""
     live = caller.gateway.live
     key = params.session_key
@@ -187,7 +187,7 @@ async def _agent(caller: Connection, params: AgentParams, id_: str) -> Any:
     return outcome(run, session.id if session else "")
 
 
-async def _wait(caller: Connection, params: Wait, _id: str) -> Any:
+async def _wait(caller: GatewayConnection, params: Wait, _id: str) -> Any:
     run = caller.gateway.live.run(params.run_id)
     if run is None:
         return {"runId": params.run_id, "status": "timeout"}
@@ -213,8 +213,8 @@ METHODS = (
     Method("chat.history", READ, History, _history),
     Method("chat.startup", READ, History, _startup),
     Method("chat.metadata", READ, Metadata, _metadata),
-    Method("chat.send", WRITE, Send, _send),
-    Method("chat.abort", WRITE, Abort, _abort),
+    Method("chat.send", WRITE, ChatSend, _send),
+    Method("chat.abort", WRITE, ChatAbort, _abort),
     Method("agent", WRITE, AgentParams, _agent, more=_for_agent),
     Method("agent.wait", WRITE, Wait, _wait),
 )

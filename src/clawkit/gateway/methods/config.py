@@ -28,7 +28,7 @@ from clawkit.services import known_secrets
 from clawkit.version import __version__
 
 if TYPE_CHECKING:
-    from clawkit.gateway.connection import Connection
+    from clawkit.gateway.connection import GatewayConnection
     from clawkit.gateway.server import Gateway
 
 _AGAIN = "config changed since last load; re-run config.get and retry"
@@ -77,7 +77,7 @@ def _hash(gateway: Gateway, text: str | None) -> str:
     return f"hmac-sha256:v1:{base64.urlsafe_b64encode(digest).decode().rstrip('=')}"
 
 
-async def _get(caller: Connection, _params: NoParams, _id: str) -> Any:
+async def _get(caller: GatewayConnection, _params: NoParams, _id: str) -> Any:
     gateway = caller.gateway
     file = _file(gateway)
     text = _read(gateway, file)
@@ -112,12 +112,12 @@ def _issue(issue: Any) -> dict[str, str]:
     return {"path": issue.path, "message": issue.message}
 
 
-async def _schema(_caller: Connection, _params: NoParams, _id: str) -> Any:
+async def _schema(_caller: GatewayConnection, _params: NoParams, _id: str) -> Any:
     schema = await in_thread(json_schema)
     return {"schema": schema, "uiHints": {}, "version": __version__, "generatedAt": ""}
 
 
-async def _lookup(_caller: Connection, params: Lookup, _id: str) -> Any:
+async def _lookup(_caller: GatewayConnection, params: Lookup, _id: str) -> Any:
     try:
         path = parse_path(params.path)
     except PathError:
@@ -167,14 +167,14 @@ def _reload_kind(path: str) -> str:
     return "restart" if is_fixed else "hot"
 
 
-async def _set(caller: Connection, params: Write, _id: str) -> Any:
+async def _set(caller: GatewayConnection, params: Write, _id: str) -> Any:
     def edit(text: str) -> str:
         return restore_text(params.raw, text, caller.gateway.redactor)
 
     return await unbroken(_write(caller, params, edit, (), "config-set"))
 
 
-async def _patch(caller: Connection, params: Apply, _id: str) -> Any:
+async def _patch(caller: GatewayConnection, params: Apply, _id: str) -> Any:
     patch = _parse(params.raw)
     if not isinstance(patch, dict):
         raise invalid("config.patch raw must be an object")
@@ -195,7 +195,11 @@ def _parse(raw: str) -> Any:
 
 
 async def _write(
-    caller: Connection, params: Write, edit: Callable[[str], str], paths: Iterable[Path], kind: str
+    caller: GatewayConnection,
+    params: Write,
+    edit: Callable[[str], str],
+    paths: Iterable[Path],
+    kind: str,
 ) -> Any:
     """Write the file and take it up. Must not be stopped in between when the client leaves."""
     gateway = caller.gateway

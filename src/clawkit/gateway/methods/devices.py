@@ -24,7 +24,7 @@ from clawkit.gateway.protocol import (
 from clawkit.gateway.scopes import ADMIN, PAIRING, lacking, satisfies
 
 if TYPE_CHECKING:
-    from clawkit.gateway.connection import Connection
+    from clawkit.gateway.connection import GatewayConnection
 
 _REVOKED = "device access changed"
 
@@ -37,7 +37,7 @@ class DeviceId(Closed, frozen=True):
     device_id: Short
 
 
-class Token(Closed, frozen=True):
+class TokenParams(Closed, frozen=True):
     device_id: Short
     role: Role = "operator"
     scopes: Words | None = None
@@ -48,7 +48,7 @@ class Revoke(Closed, frozen=True):
     role: Role = "operator"
 
 
-async def _list(caller: Connection, _params: NoParams, _id: str) -> Any:
+async def _list(caller: GatewayConnection, _params: NoParams, _id: str) -> Any:
     gateway = caller.gateway
     paired = [
         each.to_json() | {"connected": bool(gateway.hub.of_device(each.about.device_id))}
@@ -61,7 +61,7 @@ async def _list(caller: Connection, _params: NoParams, _id: str) -> Any:
 
 
 def _check_rights(
-    caller: Connection, roles: Iterable[str], scopes: list[str] | tuple[str, ...]
+    caller: GatewayConnection, roles: Iterable[str], scopes: list[str] | tuple[str, ...]
 ) -> None:
     """Nodes need the owner: they have no scopes that could be compared."""
     if caller.may(ADMIN):
@@ -72,7 +72,7 @@ def _check_rights(
         raise missing_scope(missing[0])
 
 
-async def _approve(caller: Connection, params: RequestId, _id: str) -> Any:
+async def _approve(caller: GatewayConnection, params: RequestId, _id: str) -> Any:
     devices, now = caller.gateway.devices, now_ms()
     pending = devices.get_pending(params.request_id, now)
     _check_rights(caller, [pending.role], pending.scopes)
@@ -81,14 +81,14 @@ async def _approve(caller: Connection, params: RequestId, _id: str) -> Any:
     return {"requestId": pending.id, "device": device.to_json()}
 
 
-async def _reject(caller: Connection, params: RequestId, _id: str) -> Any:
+async def _reject(caller: GatewayConnection, params: RequestId, _id: str) -> Any:
     pending = caller.gateway.devices.get_pending(params.request_id, now_ms())
     caller.gateway.devices.drop_pending(pending.id)
     _tell(caller, pending.id, pending.about.device_id, "rejected")
     return {"requestId": pending.id, "deviceId": pending.about.device_id}
 
 
-async def _remove(caller: Connection, params: DeviceId, _id: str) -> Any:
+async def _remove(caller: GatewayConnection, params: DeviceId, _id: str) -> Any:
     devices = caller.gateway.devices
     if params.device_id != caller.device:
         device = devices.get(params.device_id)
@@ -99,7 +99,7 @@ async def _remove(caller: Connection, params: DeviceId, _id: str) -> Any:
     return {"deviceId": params.device_id}
 
 
-async def _rotate(caller: Connection, params: Token, _id: str) -> Any:
+async def _rotate(caller: GatewayConnection, params: TokenParams, _id: str) -> Any:
     devices, now = caller.gateway.devices, now_ms()
     held = _scopes_of(caller, params.device_id, params.role)
     _check_rights(caller, [params.role], held)
@@ -120,7 +120,7 @@ async def _rotate(caller: Connection, params: Token, _id: str) -> Any:
     return shown | ({"token": token} if is_own else {})
 
 
-async def _revoke(caller: Connection, params: Revoke, _id: str) -> Any:
+async def _revoke(caller: GatewayConnection, params: Revoke, _id: str) -> Any:
     now = now_ms()
     if params.device_id != caller.device:
         held = _scopes_of(caller, params.device_id, params.role)
@@ -130,7 +130,7 @@ async def _revoke(caller: Connection, params: Revoke, _id: str) -> Any:
     return {"deviceId": params.device_id, "role": params.role, "revokedAtMs": now}
 
 
-def _scopes_of(caller: Connection, device: str, role: Role) -> tuple[str, ...]:
+def _scopes_of(caller: GatewayConnection, device: str, role: Role) -> tuple[str, ...]:
     known = caller.gateway.devices.known(device)
     grant = known.grants.get(role) if known else None
     if grant is None:
@@ -139,7 +139,7 @@ def _scopes_of(caller: Connection, device: str, role: Role) -> tuple[str, ...]:
 
 
 def _disconnect(
-    caller: Connection, device: str, role: str = "", *, but: Connection | None = None
+    caller: GatewayConnection, device: str, role: str = "", *, but: GatewayConnection | None = None
 ) -> None:
     """What a device may do has changed, so it has to log in again."""
     for client in caller.gateway.hub.of_device(device):
@@ -151,7 +151,7 @@ def _disconnect(
             client.close(ACCESS_CHANGED, _REVOKED)
 
 
-def _tell(caller: Connection, request: str, device: str, decision: str) -> None:
+def _tell(caller: GatewayConnection, request: str, device: str, decision: str) -> None:
     payload = {"requestId": request, "deviceId": device, "decision": decision, "ts": now_ms()}
     caller.gateway.hub.broadcast("device.pair.resolved", payload)
 
@@ -161,6 +161,6 @@ METHODS = (
     Method("device.pair.approve", PAIRING, RequestId, _approve),
     Method("device.pair.reject", PAIRING, RequestId, _reject),
     Method("device.pair.remove", PAIRING, DeviceId, _remove),
-    Method("device.token.rotate", PAIRING, Token, _rotate),
+    Method("device.token.rotate", PAIRING, TokenParams, _rotate),
     Method("device.token.revoke", PAIRING, Revoke, _revoke),
 )

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 from msgspec import Struct
 
 if TYPE_CHECKING:
-    from clawkit.gateway.connection import Connection
+    from clawkit.gateway.connection import GatewayConnection
 
-Run = Callable[["Connection", Any, str], Awaitable[Any]]
+Run = Callable[["GatewayConnection", Any, str], Awaitable[Any]]
 """Is given the caller, the decoded parameters and the id of the request; returns the payload."""
 
 

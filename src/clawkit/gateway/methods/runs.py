@@ -13,7 +13,7 @@ from clawkit.config.sections.shared import Thinking
 from clawkit.content import Block, Image, Text
 from clawkit.errors import ToolInputError
 from clawkit.gateway.live import RESETS
-from clawkit.gateway.narrator import Run
+from clawkit.gateway.narrator import GatewayRun
 from clawkit.gateway.protocol import (
     MAX_ATTACHMENT,
     MAX_IMAGE,
@@ -28,14 +28,14 @@ from clawkit.media.protocols import Media
 from clawkit.sessions.lanes import Mode
 
 if TYPE_CHECKING:
-    from clawkit.gateway.connection import Connection
+    from clawkit.gateway.connection import GatewayConnection
 
 IdempotencyKey = Annotated[str, Meta(min_length=1, max_length=256)]
 _MAX_SIDE = 1200
 _MAX_PICTURE = 5 * 1024 * 1024
 
 
-class Attachment(Closed, frozen=True):
+class GivenAttachment(Closed, frozen=True):
     content: str
     mime_type: Short = ""
     file_name: Short = ""
@@ -43,7 +43,7 @@ class Attachment(Closed, frozen=True):
 
 
 async def accept(
-    caller: Connection,
+    caller: GatewayConnection,
     key: str,
     run_id: str,
     message: str,
@@ -52,7 +52,7 @@ async def accept(
     timeout_s: float | None = None,
     thinking: Thinking | None = None,
     model: str | None = None,
-    attachments: Sequence[Attachment] = (),
+    attachments: Sequence[GivenAttachment] = (),
 ) -> dict[str, Any]:
     """Start a run, or say what became of it if it was started before."""
     live = caller.gateway.live
@@ -88,7 +88,7 @@ async def accept(
     return {"runId": run.id, "status": "started"}
 
 
-async def _image(agent: Agent, given: Attachment) -> Image:
+async def _image(agent: Agent, given: GivenAttachment) -> Image:
     name = given.file_name[:80] or "attachment"
     if len(given.content) > MAX_ATTACHMENT * 4 // 3 + 4:
         raise invalid(f"{name}: larger than {MAX_ATTACHMENT} bytes")
@@ -106,7 +106,7 @@ async def _image(agent: Agent, given: Attachment) -> Image:
     return Image(base64.b64encode(picture.data).decode(), picture.mime_type)
 
 
-def outcome(run: Run, session_id: str) -> dict[str, Any]:
+def outcome(run: GatewayRun, session_id: str) -> dict[str, Any]:
     """The final answer to the method `agent`. Raises `GatewayError` for a run that failed."""
     provider, _, model = run.model.partition("/")
     if run.status in ("error", "timeout"):

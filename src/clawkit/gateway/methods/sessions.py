@@ -20,7 +20,7 @@ from clawkit.gateway.shelf import NO_MESSAGES
 from clawkit.sessions.protocols import Filter, Session
 
 if TYPE_CHECKING:
-    from clawkit.gateway.connection import Connection
+    from clawkit.gateway.connection import GatewayConnection
     from clawkit.gateway.server import Gateway
 
 Limit = Annotated[int, Meta(ge=1, le=1_000)]
@@ -59,7 +59,7 @@ class Follow(Key, frozen=True):
     include_approvals: bool = False
 
 
-class Resolve(Closed, frozen=True):
+class SessionResolve(Closed, frozen=True):
     key: Short = ""
     session_id: Short = ""
     label: Short = ""
@@ -89,7 +89,7 @@ class Patch(Key, frozen=True):
     thinking_level: Thinking | UnsetType | None = UNSET
 
 
-class Reset(Key, frozen=True):
+class SessionReset(Key, frozen=True):
     reason: Short = ""
     expected_session_id: Short = ""
 
@@ -99,12 +99,12 @@ class Delete(Key, frozen=True):
     archived_only: bool = False
 
 
-class Send(Key, frozen=True):
+class SessionSend(Key, frozen=True):
     message: str = msgspec.field(default="")
     idempotency_key: IdempotencyKey | None = None
 
 
-class Abort(Closed, frozen=True):
+class SessionAbort(Closed, frozen=True):
     key: Short | None = None
     run_id: Short | None = None
 
@@ -113,7 +113,7 @@ class Get(Key, frozen=True):
     limit: Limit = 200
 
 
-async def _list(caller: Connection, params: List, _id: str) -> Any:
+async def _list(caller: GatewayConnection, params: List, _id: str) -> Any:
     shelf, config = caller.gateway.shelf, caller.gateway.loaded.config
     since = now_ms() - params.active_minutes * 60_000 if params.active_minutes else 0
     wanted = Filter(
@@ -149,12 +149,12 @@ def _last_words(gateway: Gateway, id_: str) -> str | None:
     return None
 
 
-async def _subscribe(caller: Connection, _params: List, _id: str) -> Any:
+async def _subscribe(caller: GatewayConnection, _params: List, _id: str) -> Any:
     caller.follows_sessions = True
     return {"subscribed": True}
 
 
-async def _follow(caller: Connection, params: Follow, _id: str) -> Any:
+async def _follow(caller: GatewayConnection, params: Follow, _id: str) -> Any:
     key = _key(caller, params)
     if len(caller.followed) >= 1_000:
         raise invalid("too many subscriptions")
@@ -162,29 +162,29 @@ async def _follow(caller: Connection, params: Follow, _id: str) -> Any:
     return {"subscribed": True, "key": key}
 
 
-async def _unfollow(caller: Connection, params: Key, _id: str) -> Any:
+async def _unfollow(caller: GatewayConnection, params: Key, _id: str) -> Any:
     key = _key(caller, params)
     caller.followed.discard(key)
     return {"subscribed": False, "key": key}
 
 
-def _key(caller: Connection, params: Key) -> str:
+def _key(caller: GatewayConnection, params: Key) -> str:
     return caller.gateway.live.resolve_key(params.key, params.agent_id)
 
 
-def _stored(caller: Connection, params: Key) -> Session:
+def _stored(caller: GatewayConnection, params: Key) -> Session:
     found = caller.gateway.shelf.find(_key(caller, params))
     if found is None:
         raise invalid("session not found")
     return found
 
 
-async def _describe(caller: Connection, params: Key, _id: str) -> Any:
+async def _describe(caller: GatewayConnection, params: Key, _id: str) -> Any:
     found = caller.gateway.shelf.find(_key(caller, params))
     return {"session": None if found is None else caller.gateway.shelf.row(found)}
 
 
-async def _resolve(caller: Connection, params: Resolve, _id: str) -> Any:
+async def _resolve(caller: GatewayConnection, params: SessionResolve, _id: str) -> Any:
     given = [each for each in (params.key, params.session_id, params.label) if each]
     if len(given) != 1:
         raise invalid("exactly one of key, sessionId and label is required")
@@ -201,7 +201,7 @@ async def _resolve(caller: Connection, params: Resolve, _id: str) -> Any:
     return {"ok": True, "key": found.key, "agentId": found.agent}
 
 
-async def _preview(caller: Connection, params: Preview, _id: str) -> Any:
+async def _preview(caller: GatewayConnection, params: Preview, _id: str) -> Any:
     previews: list[dict[str, Any]] = []
     for text in params.keys:
         found = caller.gateway.shelf.find(caller.gateway.live.resolve_key(text))
@@ -215,7 +215,7 @@ async def _preview(caller: Connection, params: Preview, _id: str) -> Any:
     return {"ts": now_ms(), "previews": previews}
 
 
-async def _create(caller: Connection, params: Create, _id: str) -> Any:
+async def _create(caller: GatewayConnection, params: Create, _id: str) -> Any:
     live = caller.gateway.live
     agent = live.check_agent(params.agent_id)
     if params.label:
@@ -238,20 +238,20 @@ async def _create(caller: Connection, params: Create, _id: str) -> Any:
     }
 
 
-def _check_label(caller: Connection, label: str, id_: str) -> None:
+def _check_label(caller: GatewayConnection, label: str, id_: str) -> None:
     taken = caller.gateway.shelf.list(Filter(label=label), 2)
     if any(each.id != id_ for each in taken):
         raise invalid(f"label already in use: {label}")
 
 
-def _find_model(caller: Connection, agent: str, name: str) -> str:
+def _find_model(caller: GatewayConnection, agent: str, name: str) -> str:
     try:
         return str(ModelSelection(caller.gateway.loaded, agent).find(name))
     except ToolInputError as error:
         raise invalid(f"invalid model: {error}") from None
 
 
-async def _patch(caller: Connection, params: Patch, _id: str) -> Any:
+async def _patch(caller: GatewayConnection, params: Patch, _id: str) -> Any:
     gateway = caller.gateway
     session = _stored(caller, params)
     changes: dict[str, Any] = {}
@@ -283,7 +283,7 @@ async def _patch(caller: Connection, params: Patch, _id: str) -> Any:
     }
 
 
-async def _reset(caller: Connection, params: Reset, _id: str) -> Any:
+async def _reset(caller: GatewayConnection, params: SessionReset, _id: str) -> Any:
     key = _key(caller, params)
     if params.expected_session_id:
         found = caller.gateway.shelf.find(key)
@@ -294,7 +294,7 @@ async def _reset(caller: Connection, params: Reset, _id: str) -> Any:
     return {"ok": True, "key": key, "entry": wire.session_entry(session)}
 
 
-async def _delete(caller: Connection, params: Delete, _id: str) -> Any:
+async def _delete(caller: GatewayConnection, params: Delete, _id: str) -> Any:
     gateway, key = caller.gateway, _key(caller, params)
     main = gateway.loaded.config.session.main_key
     found = gateway.shelf.find(key)
@@ -308,7 +308,7 @@ async def _delete(caller: Connection, params: Delete, _id: str) -> Any:
     return {"ok": True, "key": key, "deleted": True, "archived": []}
 
 
-async def _send(caller: Connection, params: Send, _id: str) -> Any:
+async def _send(caller: GatewayConnection, params: SessionSend, _id: str) -> Any:
     if not params.message.strip():
         raise invalid("invalid sessions.send params: must have required property 'message'")
     key = _stored(caller, params).key
@@ -316,7 +316,7 @@ async def _send(caller: Connection, params: Send, _id: str) -> Any:
     return await accept(caller, key, run_id, params.message)
 
 
-async def _abort(caller: Connection, params: Abort, _id: str) -> Any:
+async def _abort(caller: GatewayConnection, params: SessionAbort, _id: str) -> Any:
     live = caller.gateway.live
     if params.key is None and params.run_id is None:
         raise invalid("invalid sessions.abort params: must have required property 'key'")
@@ -328,7 +328,7 @@ async def _abort(caller: Connection, params: Abort, _id: str) -> Any:
     return {"ok": True, "aborted": bool(stopped), "runIds": stopped}
 
 
-async def _get(caller: Connection, params: Get, _id: str) -> Any:
+async def _get(caller: GatewayConnection, params: Get, _id: str) -> Any:
     found = caller.gateway.shelf.find(_key(caller, params))
     page = caller.gateway.shelf.messages(found, params.limit) if found else NO_MESSAGES
     return {"messages": page.messages}
@@ -354,13 +354,13 @@ METHODS = (
     Method("sessions.messages.subscribe", READ, Follow, _follow),
     Method("sessions.messages.unsubscribe", READ, Key, _unfollow),
     Method("sessions.describe", READ, Key, _describe),
-    Method("sessions.resolve", READ, Resolve, _resolve),
+    Method("sessions.resolve", READ, SessionResolve, _resolve),
     Method("sessions.preview", READ, Preview, _preview),
     Method("sessions.get", READ, Get, _get),
     Method("sessions.create", WRITE, Create, _create),
     Method("sessions.patch", WRITE, Patch, _patch),
-    Method("sessions.reset", ADMIN, Reset, _reset),
+    Method("sessions.reset", ADMIN, SessionReset, _reset),
     Method("sessions.delete", WRITE, Delete, _delete, more=_for_delete),
-    Method("sessions.send", WRITE, Send, _send),
-    Method("sessions.abort", WRITE, Abort, _abort),
+    Method("sessions.send", WRITE, SessionSend, _send),
+    Method("sessions.abort", WRITE, SessionAbort, _abort),
 )

@@ -21,7 +21,7 @@ from clawkit.sessions.protocols import Filter
 from clawkit.version import __version__
 
 if TYPE_CHECKING:
-    from clawkit.gateway.connection import Connection
+    from clawkit.gateway.connection import GatewayConnection
     from clawkit.gateway.server import Gateway
 
 _NO_HEARTBEAT = {"enabled": False, "every": "0m", "everyMs": None}
@@ -75,11 +75,11 @@ def health(gateway: Gateway, *, details: bool = True) -> dict[str, Any]:
     }
 
 
-async def _health(caller: Connection, _params: Health, _id: str) -> Any:
+async def _health(caller: GatewayConnection, _params: Health, _id: str) -> Any:
     return health(caller.gateway)
 
 
-async def _status(caller: Connection, _params: Status, _id: str) -> Any:
+async def _status(caller: GatewayConnection, _params: Status, _id: str) -> Any:
     gateway, now = caller.gateway, now_ms()
     default = gateway.loaded.config.agents.default_id()
     model, window, _ = gateway.shelf.default_model(default)
@@ -110,15 +110,15 @@ async def _status(caller: Connection, _params: Status, _id: str) -> Any:
     }
 
 
-async def _presence(caller: Connection, _params: NoParams, _id: str) -> Any:
+async def _presence(caller: GatewayConnection, _params: NoParams, _id: str) -> Any:
     return caller.gateway.hub.presence()
 
 
-async def _tail(caller: Connection, params: Tail, _id: str) -> Any:
+async def _tail(caller: GatewayConnection, params: Tail, _id: str) -> Any:
     return caller.gateway.log.tail(params.cursor, params.limit, params.max_bytes)
 
 
-async def _info(caller: Connection, _params: NoParams, _id: str) -> Any:
+async def _info(caller: GatewayConnection, _params: NoParams, _id: str) -> Any:
     gateway, disk = caller.gateway, shutil.disk_usage(home(os.environ))
     pages, size = os.sysconf("SC_PHYS_PAGES"), os.sysconf("SC_PAGE_SIZE")
     rss = _resident_pages()

@@ -17,7 +17,7 @@ from clawkit.gateway.scopes import ADMIN, READ
 from clawkit.sessions.keys import parse_key
 
 if TYPE_CHECKING:
-    from clawkit.gateway.connection import Connection
+    from clawkit.gateway.connection import GatewayConnection
 
 
 class CatalogParams(Closed, frozen=True):
@@ -30,7 +30,7 @@ class Effective(Closed, frozen=True):
     agent_id: Short | None = None
 
 
-async def _catalog(caller: Connection, params: CatalogParams, _id: str) -> Any:
+async def _catalog(caller: GatewayConnection, params: CatalogParams, _id: str) -> Any:
     agent = caller.gateway.live.check_agent(params.agent_id)
     groups: dict[str, list[dict[str, Any]]] = {}
     for entry in CATALOG.values():
@@ -48,7 +48,7 @@ async def _catalog(caller: Connection, params: CatalogParams, _id: str) -> Any:
     }
 
 
-async def _effective(caller: Connection, params: Effective, _id: str) -> Any:
+async def _effective(caller: GatewayConnection, params: Effective, _id: str) -> Any:
     key = caller.gateway.live.resolve_key(params.session_key, params.agent_id)
     there = caller.gateway.live.find(key)
     is_owner = caller.may(ADMIN) and not is_shared(key)
@@ -79,7 +79,7 @@ async def _effective(caller: Connection, params: Effective, _id: str) -> Any:
     return {"agentId": agent, "profile": profile, "groups": groups, "trace": _trace(assembly)}
 
 
-def _assemble(caller: Connection, key: str, *, owner: bool) -> Assembly:
+def _assemble(caller: GatewayConnection, key: str, *, owner: bool) -> Assembly:
     config, parsed = caller.gateway.loaded.config, parse_key(key)
     model = default_model(config, parsed.agent)
     scope = Scope(
