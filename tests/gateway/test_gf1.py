@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import json
 import logging
 import os
 import resource
 import socket
 import stat
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from pathlib import Path
 from typing import Any
 
@@ -147,6 +148,39 @@ async def test_whoever_has_sent_a_request_has_time(monkeypatch: pytest.MonkeyPat
         assert (await send(ground, "GET", "/tools/invoke")).status == 405
         assert (await send(ground, "POST", "/tools/invoke", {}, wrong)).status == 401
         assert await peer.call("health")
+
+
+def listen_with_small_buffers(host: str, port: int) -> socket.socket:
+    sock = serving.listen(host, port)
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 8_192)
+    return sock
+
+
+@pytest.mark.parametrize("is_slow", [True, False], ids=["slow", "deaf"])
+async def test_whoever_reads_an_answer_has_time(
+    monkeypatch: pytest.MonkeyPatch, is_slow: bool
+) -> None:
+    monkeypatch.setattr(serving, "HEAD_S", 0.3)
+    monkeypatch.setattr("tests.gateway.conftest.listen", listen_with_small_buffers)
+    loop, size = asyncio.get_running_loop(), 1_500_000
+    body = json.dumps({"tool": "ls", "args": {"path": "x" * size}, "dryRun": True}).encode()
+    async with serve({}) as ground:
+        with socket.socket() as client:
+            client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 8_192)
+            client.setblocking(False)
+            await loop.sock_connect(client, ("127.0.0.1", ground.port))
+            head = (
+                f"POST /tools/invoke HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer {TOKEN}"
+            )
+            head += f"\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
+            await loop.sock_sendall(client, head.encode() + body)
+            await asyncio.sleep(0 if is_slow else 1.5)
+            got, until = 0, loop.time() + 1.5
+            with suppress(ConnectionError):
+                while piece := await asyncio.wait_for(loop.sock_recv(client, 8_192), 5):
+                    got += len(piece)
+                    await asyncio.sleep(0.01 if is_slow and loop.time() < until else 0)
+            assert (got > size) is is_slow
 
 
 async def test_too_many_connections_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:

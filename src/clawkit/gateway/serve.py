@@ -46,6 +46,7 @@ class Http(H11Protocol):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._deadline: asyncio.TimerHandle | None = None
+        self._unread = 0
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
@@ -71,10 +72,19 @@ class Http(H11Protocol):
         is_answered = self.cycle is None or self.cycle.response_complete
         if is_answered and self in self.connections:
             if self._deadline is None:
-                self._deadline = self.loop.call_later(HEAD_S, self.transport.abort)
+                self._unread = self.transport.get_write_buffer_size()
+                self._deadline = self.loop.call_later(HEAD_S, self._expire)
         elif self._deadline is not None:
             self._deadline.cancel()
             self._deadline = None
+
+    def _expire(self) -> None:
+        """End the connection, unless the client has read more of the answer since."""
+        self._deadline = None
+        if self.transport.get_write_buffer_size() < self._unread:
+            self._watch()
+        else:
+            self.transport.abort()
 
 
 class Socket(WebSocketsSansIOProtocol):
