@@ -28,7 +28,7 @@ BUDGETS = {
     # More than the 4,000 planned: the protocol of other clients has many fields, in parameters and
     # answers; a gateway in the background, its service file, and its metrics; what one client may
     # do to others, and what it may not see. To be brought back as the rest is built.
-    "gateway": 5_540,
+    "gateway": 5_550,
     "guard": 460,
     "lsp": 1_260,
     "media": 420,
