@@ -153,7 +153,7 @@ async def test_settings_can_be_looked_up(ground: Ground) -> None:
         error = await peer.refused("config.schema.lookup", {"path": path})
         assert error["message"] == "config schema path not found"
     schema = await peer.call("config.schema", {})
-    assert "Gateway" in schema["schema"]["$defs"]
+    assert "GatewaySettings" in schema["schema"]["$defs"]
 
 
 async def test_a_configuration_without_a_file_can_be_read_and_not_written() -> None:

@@ -214,11 +214,11 @@ async def test_others_are_kept_out(ground: Ground) -> None:
 
 
 async def test_without_login_programs_on_this_machine_read_it() -> None:
-    config = {"gateway": {"auth": {"mode": "none"}, "trustedProxies": ["127.0.0.1"]}}
+    config = {"gateway": {"auth": {"mode": "none"}}}
     async with serve(config) as ground:
         assert (await send(ground, "GET", "/metrics", login=False)).status == 200
         far = {"X-Forwarded-For": "203.0.113.5"}
-        assert (await send(ground, "GET", "/metrics", headers=far, login=False)).status == 401
+        assert (await send(ground, "GET", "/metrics", headers=far, login=False)).status == 403
 
 
 @pytest.mark.parametrize("model", ['a"b', "a\\b", "a\nb", "a\\nb", "ä{}=,", "\\", '"', "\ud800"])
