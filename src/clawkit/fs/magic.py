@@ -84,6 +84,7 @@ _ZIPS = (
 )
 _PYC_FLAGS = frozenset(bytes((flag, 0, 0, 0)) for flag in (0, 1, 3))
 _ELFS = {1: "ELF object file", 2: "ELF program", 3: "ELF program or shared library", 4: "core dump"}
+_FIRST_BYTES = frozenset(magic[:1] for _, *magics in _MAGICS for magic in magics)
 
 
 def _is_word(magic: bytes) -> bool:
@@ -93,6 +94,8 @@ def _is_word(magic: bytes) -> bool:
 def identify(head: bytes) -> FileKind | None:
     """The type of a file that starts with these bytes; None for text and unknown types."""
     has_nul = b"\0" in head[:_WORD_LOOK]
+    if not has_nul and head[:1] not in _FIRST_BYTES:
+        return None
     fitting = (
         name
         for name, *magics in _MAGICS
