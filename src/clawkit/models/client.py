@@ -246,6 +246,8 @@ class HttpModel:
 
 async def _drain(response: Response) -> None:
     """Read the rest of the body, so that the connection can be reused."""
+    if response.has_come:  # the usual case, without a timer for every answer
+        return
     with suppress(TimeoutError, NetError):
         async with asyncio.timeout(_DRAIN_S):
             async for _ in response:

@@ -213,6 +213,11 @@ class Response:
             left -= len(piece)
         return b"".join(pieces)
 
+    @property
+    def has_come(self) -> bool:
+        """Whether the whole body has arrived, read or not."""
+        return self._is_over or self._connection.is_complete
+
     def leave(self, *, keep: bool) -> None:
         """Release the connection; with `keep`, it is reused if the rest of the body is here."""
         if self._is_over:

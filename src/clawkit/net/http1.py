@@ -257,6 +257,10 @@ class HttpConnection:
         return self._was_silent and self._stream.is_over and not self._stream.has_data
 
     @property
+    def is_complete(self) -> bool:
+        return self._answer.is_complete
+
+    @property
     def can_be_kept(self) -> bool:
         """Whether the answer is complete, and another request can follow."""
         answer = self._answer
