@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterable
+from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
 
@@ -189,3 +190,9 @@ def test_every_json_value_becomes_a_result_that_can_be_printed(value: Any) -> No
     assert json.loads(json.dumps(result.to_json())) == result.to_json()
     if value is not None:
         assert json.loads(result.as_text()) == value
+
+
+def test_a_result_is_changed_as_a_dataclass() -> None:
+    """After-hooks that mask results do so; one that raised would leave the result as it is."""
+    masked = replace(Result.text("private", code=7), content=(Text("[hidden]"),))
+    assert (masked.as_text(), masked.details) == ("[hidden]", {"code": 7})

@@ -87,6 +87,9 @@ async def test_a_session_is_created_changed_reset_and_deleted(ground: Ground) ->
     assert (await peer.call("sessions.get", {"key": key}))["messages"] == []
     stale = {"key": key, "expectedSessionId": made["sessionId"]}
     assert "reload" in (await peer.refused("sessions.reset", stale))["message"]
+    keeping = {"key": key, "deleteTranscript": False}
+    assert "export" in (await peer.refused("sessions.delete", keeping))["message"]
+    assert (await peer.call("sessions.describe", {"key": key}))["session"] is not None
     deleted = await peer.call("sessions.delete", {"key": key})
     assert deleted["deleted"] is True
     assert (await peer.call("sessions.describe", {"key": key})) == {"session": None}

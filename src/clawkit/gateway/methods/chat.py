@@ -50,7 +50,6 @@ class ChatSend(Closed, frozen=True):
     thinking: Thinking | None = None
     attachments: Annotated[list[GivenAttachment], Meta(max_length=10)] = field(default_factory=list)
     queue_mode: Mode | None = None
-    expected_leaf_entry_id: Short | None = None
     timeout_ms: Annotated[int, Meta(ge=0)] = 0
 
 

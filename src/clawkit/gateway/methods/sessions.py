@@ -78,7 +78,6 @@ class Create(Closed, frozen=True):
     message: str | None = None
     thinking_level: Thinking | None = None
     model: Short | None = None
-    parent_session_key: Short | None = None
 
 
 class Patch(Key, frozen=True):
@@ -295,6 +294,10 @@ async def _reset(caller: GatewayConnection, params: SessionReset, _id: str) -> A
 
 
 async def _delete(caller: GatewayConnection, params: Delete, _id: str) -> Any:
+    if not params.delete_transcript:
+        raise invalid(
+            "deleteTranscript cannot be false: export the session first (clawkit sessions export)"
+        )
     gateway, key = caller.gateway, _key(caller, params)
     main = gateway.loaded.config.session.main_key
     found = gateway.shelf.find(key)
