@@ -167,11 +167,12 @@ async def test_older_pages_follow_the_last_one(place: Ground) -> None:
     peer = await place.join()
     for run in "123":
         await say(peer, run)
-    pages, offset = list[list[int]](), 0
+    pages: list[list[int]] = []
+    offset: int | None = 0
     while offset is not None:
         page = await peer.call("chat.history", {"sessionKey": "s", "limit": 4, "offset": offset})
         pages.append([each["__openclaw"]["seq"] for each in page["messages"]])
-        assert (page["deltaCursor"] is None) == (offset > 0)
+        assert (page["deltaCursor"] is None) == (offset != 0)
         assert page["hasMore"] == ("nextOffset" in page)
         offset = page.get("nextOffset")
     assert pages == [[3, 4, 5, 6], [1, 2]]

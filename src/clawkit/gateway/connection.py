@@ -113,6 +113,7 @@ class GatewayConnection:
             pass  # the client left, or the server is going down
         finally:
             self.gateway.hub.leave(self)
+            self.gateway.nodes.leave(self)
             for task in self._tasks:
                 task.cancel()
 
@@ -212,6 +213,8 @@ class GatewayConnection:
             token, issued = self.gateway.devices.token(self.device, admit.role, now)
             auth |= {"deviceToken": token, "issuedAtMs": issued}
         self.gateway.hub.join(self)
+        if self.role == "node":
+            self.gateway.nodes.join(self)
         return self.gateway.hello(self, auth)
 
     async def _work(self) -> None:
