@@ -16,7 +16,7 @@ from clawkit.gateway.methods.method import Method
 from clawkit.gateway.methods.runs import IdempotencyKey, accept
 from clawkit.gateway.methods.status import agent_ids
 from clawkit.gateway.protocol import Closed, Ignored, Short, ignored, invalid, now_ms
-from clawkit.gateway.scopes import ADMIN, READ, WRITE
+from clawkit.gateway.scopes import ADMIN, APPROVALS, READ, WRITE
 from clawkit.gateway.shelf import NO_MESSAGES
 from clawkit.sessions.protocols import Filter, Session
 
@@ -186,12 +186,19 @@ async def _follow(caller: GatewayConnection, params: Follow, _id: str) -> Any:
     if len(caller.followed) >= 1_000:
         raise invalid("too many subscriptions")
     caller.followed.add(key)
-    return {"subscribed": True, "key": key}
+    if not params.include_approvals:
+        return {"subscribed": True, "key": key}
+    caller.watched.add(key)
+    desk = caller.gateway.desk
+    asked = [desk.snapshot(each) for each in desk.pending() if each.question.session == key]
+    replay = {"sessionKey": key, "updatedAtMs": now_ms(), "approvals": asked, "truncated": False}
+    return {"subscribed": True, "key": key, "approvalReplay": replay}
 
 
 async def _unfollow(caller: GatewayConnection, params: Key, _id: str) -> Any:
     key = _key(caller, params)
     caller.followed.discard(key)
+    caller.watched.discard(key)
     return {"subscribed": False, "key": key}
 
 
@@ -375,6 +382,10 @@ def _tell_changed(gateway: Gateway, session: Session, reason: str) -> None:
     )
 
 
+def _for_follow(params: Follow) -> str:
+    return APPROVALS if params.include_approvals else READ
+
+
 def _for_delete(params: Delete) -> str:
     return WRITE if params.archived_only else ADMIN
 
@@ -382,7 +393,7 @@ def _for_delete(params: Delete) -> str:
 METHODS = (
     Method("sessions.list", READ, List, _list),
     Method("sessions.subscribe", READ, List, _subscribe),
-    Method("sessions.messages.subscribe", READ, Follow, _follow),
+    Method("sessions.messages.subscribe", READ, Follow, _follow, more=_for_follow),
     Method("sessions.messages.unsubscribe", READ, Key, _unfollow),
     Method("sessions.describe", READ, Key, _describe),
     Method("sessions.resolve", READ, SessionResolve, _resolve),
