@@ -68,6 +68,8 @@ class GatewayConnection:
         self.follows_sessions = False
         self.followed: set[str] = set()
         """Keys of the sessions whose messages it wants."""
+        self.watched: set[str] = set()
+        """Keys of the sessions whose approvals it wants."""
         self._socket = socket
         self._seq = 0
         self._frames: deque[bytes] = deque()
@@ -113,6 +115,7 @@ class GatewayConnection:
             pass  # the client left, or the server is going down
         finally:
             self.gateway.hub.leave(self)
+            self.gateway.nodes.leave(self)
             for task in self._tasks:
                 task.cancel()
 
@@ -212,6 +215,8 @@ class GatewayConnection:
             token, issued = self.gateway.devices.token(self.device, admit.role, now)
             auth |= {"deviceToken": token, "issuedAtMs": issued}
         self.gateway.hub.join(self)
+        if self.role == "node":
+            self.gateway.nodes.join(self)
         return self.gateway.hello(self, auth)
 
     async def _work(self) -> None:

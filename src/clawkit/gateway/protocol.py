@@ -39,6 +39,8 @@ Word = Annotated[str, Meta(min_length=1, max_length=200)]
 Short = Annotated[str, Meta(max_length=1_000)]
 """A key, id, path or name: none of them is so long that looking at it takes time."""
 Words = Annotated[list[Word], Meta(max_length=200)]
+Ignored = bool | msgspec.UnsetType
+"""A flag that clients send and that means nothing here: the answer lists it as `ignored`."""
 
 T = TypeVar("T")
 
@@ -153,6 +155,13 @@ class Connect(Closed, frozen=True):
 
 class NoParams(Closed, frozen=True):
     """Parameters of a method that has none."""
+
+
+def ignored(params: Struct) -> dict[str, list[str]]:
+    """The flags of a request that have no effect, for its answer."""
+    flags = [each for each in msgspec.structs.fields(params) if each.type == Ignored]
+    names = [e.encode_name for e in flags if getattr(params, e.name) is not msgspec.UNSET]
+    return {"ignored": names} if names else {}
 
 
 def decode_request(text: str) -> RequestFrame:

@@ -35,6 +35,7 @@ from clawkit.gateway.log import GatewayLog
 from clawkit.gateway.methods import METHODS
 from clawkit.gateway.methods.status import health
 from clawkit.gateway.metrics import Metrics
+from clawkit.gateway.nodes import Nodes
 from clawkit.gateway.origin import (
     BAD_ORIGIN,
     OriginPolicy,
@@ -143,6 +144,7 @@ class Gateway:
         self.boot_id = str(uuid.uuid4())
         self.port = settings.port
         self.hub = Hub(self.boot_id)
+        self.nodes = Nodes(self)
         self.redactor = make_redactor(loaded)
         self.redactor.learn([secret] if len(secret) >= MIN_SECRET else [])
         self.log = GatewayLog(os.path.join(home(os.environ), "logs"), self.redactor)

@@ -60,7 +60,7 @@ async def _list(caller: GatewayConnection, _params: NoParams, _id: str) -> Any:
     }
 
 
-def _check_rights(
+def check_rights(
     caller: GatewayConnection, roles: Iterable[str], scopes: list[str] | tuple[str, ...]
 ) -> None:
     """Nodes need the owner: they have no scopes that could be compared."""
@@ -75,7 +75,7 @@ def _check_rights(
 async def _approve(caller: GatewayConnection, params: RequestId, _id: str) -> Any:
     devices, now = caller.gateway.devices, now_ms()
     pending = devices.get_pending(params.request_id, now)
-    _check_rights(caller, [pending.role], pending.scopes)
+    check_rights(caller, [pending.role], pending.scopes)
     device = devices.approve(pending.about, pending.role, pending.scopes, now, "owner")
     _tell(caller, pending.id, pending.about.device_id, "approved")
     return {"requestId": pending.id, "device": device.to_json()}
@@ -92,21 +92,21 @@ async def _remove(caller: GatewayConnection, params: DeviceId, _id: str) -> Any:
     devices = caller.gateway.devices
     if params.device_id != caller.device:
         device = devices.get(params.device_id)
-        _check_rights(caller, device.tokens, device.scopes)
+        check_rights(caller, device.tokens, device.scopes)
     devices.remove(params.device_id)
     _tell(caller, "", params.device_id, "removed")
-    _disconnect(caller, params.device_id)
+    disconnect(caller, params.device_id)
     return {"deviceId": params.device_id}
 
 
 async def _rotate(caller: GatewayConnection, params: TokenParams, _id: str) -> Any:
     devices, now = caller.gateway.devices, now_ms()
     held = _scopes_of(caller, params.device_id, params.role)
-    _check_rights(caller, [params.role], held)
+    check_rights(caller, [params.role], held)
     if params.scopes is not None and (more := [each for each in params.scopes if each not in held]):
         raise missing_scope(more[0])
     token, scopes = devices.rotate(params.device_id, params.role, params.scopes, now)
-    _disconnect(caller, params.device_id, params.role, but=caller)
+    disconnect(caller, params.device_id, params.role, but=caller)
     is_own = params.device_id == caller.device
     if is_own and params.role == caller.role:
         caller.scopes = tuple(each for each in caller.scopes if satisfies(scopes, each))
@@ -124,9 +124,9 @@ async def _revoke(caller: GatewayConnection, params: Revoke, _id: str) -> Any:
     now = now_ms()
     if params.device_id != caller.device:
         held = _scopes_of(caller, params.device_id, params.role)
-        _check_rights(caller, [params.role], held)
+        check_rights(caller, [params.role], held)
     caller.gateway.devices.revoke(params.device_id, params.role, now)
-    _disconnect(caller, params.device_id, params.role)
+    disconnect(caller, params.device_id, params.role)
     return {"deviceId": params.device_id, "role": params.role, "revokedAtMs": now}
 
 
@@ -138,7 +138,7 @@ def _scopes_of(caller: GatewayConnection, device: str, role: Role) -> tuple[str,
     return grant.scopes
 
 
-def _disconnect(
+def disconnect(
     caller: GatewayConnection, device: str, role: str = "", *, but: GatewayConnection | None = None
 ) -> None:
     """What a device may do has changed, so it has to log in again."""

@@ -79,7 +79,7 @@ async def _health(caller: GatewayConnection, _params: Health, _id: str) -> Any:
     return health(caller.gateway)
 
 
-async def _status(caller: GatewayConnection, _params: Status, _id: str) -> Any:
+async def _status(caller: GatewayConnection, params: Status, _id: str) -> Any:
     gateway, now = caller.gateway, now_ms()
     default = gateway.loaded.config.agents.default_id()
     model, window, _ = gateway.shelf.default_model(default)
@@ -97,7 +97,7 @@ async def _status(caller: GatewayConnection, _params: Status, _id: str) -> Any:
             "defaultAgentId": default,
             "agents": [{"agentId": each, **_NO_HEARTBEAT} for each in agent_ids(gateway)],
         },
-        "channelSummary": [],
+        **({"channelSummary": []} if params.include_channel_summary else {}),
         "queuedSystemEvents": [],
         "tasks": {"total": 0, "active": 0, "terminal": 0, "failures": 0},
         "sessions": {
