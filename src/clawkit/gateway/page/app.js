@@ -2,17 +2,20 @@
 // The page: login, navigation, and the view that the address names. A view is loaded when opened.
 
 import { gateway } from './client.js';
-import { Button, Component, html, link, Notice, render, useCall, useEffect, useGateway, useState } from './parts.js';
 import { Login } from './login.js';
+import {
+  Button, Component, html, Icon, link, Notice, render, useCall, useEffect, useGateway, useState,
+} from './parts.js';
 
 /**
  * The views, in the order of the navigation. `load` imports a module whose default export is a
- * component; it gets `path`, the parts of the address after the name. `scope` is what it needs.
+ * component; it gets `path`, the parts of the address after the name. `scope` is what it needs, `icon`
+ * the lines of an SVG of 24 by 24.
  */
 const VIEWS = [
-  { name: 'chat', title: 'Chat', icon: '💬', scope: 'read', load: () => import('./views/chat.js') },
-  { name: 'sessions', title: 'Sessions', icon: '🗂', scope: 'read', load: () => import('./views/sessions.js') },
-  { name: 'approvals', title: 'Approvals', icon: '🛡', scope: 'approvals', load: () => import('./views/approvals.js') },
+  { name: 'chat', title: 'Chat', icon: 'M4 5h16v11H9l-5 4z', scope: 'read', load: () => import('./views/chat.js') },
+  { name: 'sessions', title: 'Sessions', icon: 'M4 6h5l2 2h9v10H4z', scope: 'read', load: () => import('./views/sessions.js') },
+  { name: 'approvals', title: 'Approvals', icon: 'M12 3l7 3v5c0 5-3 8-7 10-4-2-7-5-7-10V6zM9 12l2 2 4-4', scope: 'approvals', load: () => import('./views/approvals.js') },
 ];
 
 /** The address as a list: `#/chat/main` is `['chat', 'main']`. */
@@ -74,7 +77,7 @@ function Navigation({ views, current }) {
       <a class="brand" href="#/chat"><img src="icon.svg" alt="" width="24" height="24" />clawkit</a>
       ${views.map((view) => html`
         <a key=${view.name} href=${link(view.name)} aria-current=${view === current ? 'page' : null}>
-          <span aria-hidden="true">${view.icon}</span>${view.title}
+          <${Icon} d=${view.icon} />${view.title}
           ${view.name === 'approvals' && pending.length > 0 && html`
             <span class="badge warn" aria-label="${pending.length} pending">${pending.length}</span>`}
         </a>`)}

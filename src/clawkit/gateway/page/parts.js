@@ -132,6 +132,9 @@ export function Empty({ data, children }) {
   return html`<p class="empty">${data === null ? 'Loading…' : children}</p>`;
 }
 
+/** A line drawing of 24 by 24. @param {{d: string}} props */
+export const Icon = ({ d }) => html`<svg class="lines" viewBox="0 0 24 24" aria-hidden="true"><path d=${d} /></svg>`;
+
 /** @param {{kind?: string, children?: any}} props */
 export const Badge = ({ kind = '', children }) => html`<span class="badge ${kind}">${children}</span>`;
 
