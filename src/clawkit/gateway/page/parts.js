@@ -62,16 +62,18 @@ export function announce(text) {
 
 const HIDDEN = /[\u0000-\u0009\u000b-\u001f\u007f-\u00a0\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2000-\u200f\u2028-\u202f\u205f-\u206f\u3000\u3164\ufe00-\ufe0f\ufeff\uffa0\ufff0-\uffff]|[\u{e0000}-\u{e0fff}]/gu;
 
-/**
- * Text to decide about: characters that are invisible, or that reorder others, appear as codes.
- * @param {{text: string}} props
- */
+/** The name of a character, such as U+202E. @param {string} character */
+const codeOf = (character) => `U+${character.codePointAt(0).toString(16).toUpperCase().padStart(4, '0')}`;
+
+/** Text in one line, with codes for characters that are invisible or reorder others. @param {string} text */
+export const oneLine = (text) => text.replace(/\s+/g, ' ').replace(HIDDEN, codeOf);
+
+/** The same for text to decide about, as written. @param {{text: string}} props */
 export function Exact({ text }) {
   const parts = [];
   let end = 0;
   for (const found of text.matchAll(HIDDEN)) {
-    const code = found[0].codePointAt(0).toString(16).toUpperCase().padStart(4, '0');
-    parts.push(text.slice(end, found.index), html`<mark title="hidden character">U+${code}</mark>`);
+    parts.push(text.slice(end, found.index), html`<mark title="hidden character">${codeOf(found[0])}</mark>`);
     end = found.index + found[0].length;
   }
   return html`<pre class="exact" dir="ltr" tabindex="0">${parts}${text.slice(end)}</pre>`;
