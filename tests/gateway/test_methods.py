@@ -43,6 +43,7 @@ PARAMS: dict[str, Any] = {
     "exec.approval.waitDecision": {"id": "none"},
     "approval.get": {"id": "none"},
     "approval.resolve": {"id": "none", "decision": "deny"},
+    "exec.approvals.check": {"command": "ls"},
     "exec.approvals.set": {"file": {"version": 1}},
     "device.pair.approve": {"requestId": "none"},
     "device.pair.reject": {"requestId": "none"},
