@@ -10,9 +10,11 @@ from clawkit.gateway.methods import (
     chat,
     config,
     devices,
+    doctor,
     sessions,
     status,
     tools,
+    usage,
 )
 from clawkit.gateway.methods.method import Method
 from clawkit.gateway.protocol import (
@@ -27,7 +29,7 @@ from clawkit.gateway.scopes import ADMIN
 if TYPE_CHECKING:
     from clawkit.gateway.connection import GatewayConnection
 
-_MODULES = (status, config, sessions, chat, agents, tools, approvals, devices)
+_MODULES = (status, config, sessions, chat, agents, tools, approvals, devices, usage, doctor)
 METHODS: dict[str, Method] = {
     method.name: method for module in _MODULES for method in module.METHODS
 }
