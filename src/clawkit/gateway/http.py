@@ -140,6 +140,7 @@ def routes(gateway: Gateway) -> list[Route]:
     from clawkit.gateway.history import SessionHistory
     from clawkit.gateway.openai import ChatCompletions
     from clawkit.gateway.responses import Responses
+    from clawkit.gateway.static import page_routes
 
     async def live(_request: Request) -> Response:
         return answer({"ok": True, "status": "live"})
@@ -183,6 +184,9 @@ def routes(gateway: Gateway) -> list[Route]:
         (("/v1/chat/completions",), chat.complete, "POST"),
         (("/v1/responses",), Responses(gateway).respond, "POST"),
     ]
+    ui = gateway.settings.control_ui
+    if ui.enabled:
+        table += page_routes((ui.base_path or "").rstrip("/"))
     found = [
         Route(path, _guarded(gateway, handler, method, path))
         for paths, handler, method in (*table, ((_ANYTHING,), _nothing, "*"))

@@ -1,0 +1,116 @@
+// @ts-check
+// The page: login, navigation, and the view that the address names. A view is loaded when opened.
+
+import { gateway } from './client.js';
+import { Login } from './login.js';
+import {
+  Button, Component, html, Icon, link, Notice, render, useCall, useEffect, useGateway, useState,
+} from './parts.js';
+
+/**
+ * The views, in the order of the navigation. `load` imports a module whose default export is a
+ * component; it gets `path`, the parts of the address after the name. `scope` is what it needs, `icon`
+ * the lines of an SVG of 24 by 24.
+ */
+const VIEWS = [
+  { name: 'chat', title: 'Chat', icon: 'M4 5h16v11H9l-5 4z', scope: 'read', load: () => import('./views/chat.js') },
+  { name: 'sessions', title: 'Sessions', icon: 'M4 6h5l2 2h9v10H4z', scope: 'read', load: () => import('./views/sessions.js') },
+  { name: 'approvals', title: 'Approvals', icon: 'M12 3l7 3v5c0 5-3 8-7 10-4-2-7-5-7-10V6zM9 12l2 2 4-4', scope: 'approvals', load: () => import('./views/approvals.js') },
+];
+
+/** The address as a list: `#/chat/main` is `['chat', 'main']`. */
+function usePath() {
+  const read = () => location.hash.replace(/^#\/?/, '').split('/').map(decode);
+  const [path, setPath] = useState(read);
+  useEffect(() => {
+    const change = () => setPath(read());
+    addEventListener('hashchange', change);
+    return () => removeEventListener('hashchange', change);
+  }, []);
+  return path;
+}
+
+function decode(/** @type {string} */ part) {
+  try {
+    return decodeURIComponent(part);
+  } catch {
+    return part;
+  }
+}
+
+/** Shows an error of a view in its place, so that the rest of the page goes on. */
+class Boundary extends Component {
+  state = { error: null };
+
+  componentDidCatch(/** @type {Error} */ error) {
+    this.setState({ error });
+  }
+
+  render() {
+    const { error } = this.state;
+    if (!error) return this.props.children;
+    return html`<div class="content"><${Notice} error=${error} />
+      <${Button} onClick=${() => this.setState({ error: null })}>Try again<//></div>`;
+  }
+}
+
+function Opened({ view, path }) {
+  const [loaded, setLoaded] = useState({ name: '', Shown: null, error: null });
+  useEffect(() => {
+    let wanted = true;
+    view.load().then(
+      (module) => wanted && setLoaded({ name: view.name, Shown: module.default, error: null }),
+      (error) => wanted && setLoaded({ name: view.name, Shown: null, error }),
+    );
+    return () => { wanted = false; };
+  }, [view]);
+  if (loaded.name !== view.name) return html`<p class="empty">Loading…</p>`;
+  if (loaded.error) return html`<div class="content"><${Notice} error=${loaded.error} /></div>`;
+  return html`<${Boundary} key=${view.name}><${loaded.Shown} path=${path} /><//>`;
+}
+
+function Navigation({ views, current }) {
+  const events = ['exec.approval.requested', 'exec.approval.resolved'];
+  const pending = useCall(gateway.may('approvals') ? 'exec.approval.list' : null, {}, events).data ?? [];
+  return html`
+    <nav aria-label="Views">
+      <a class="brand" href="#/chat"><img src="icon.svg" alt="" width="24" height="24" />clawkit</a>
+      ${views.map((view) => html`
+        <a key=${view.name} href=${link(view.name)} aria-current=${view === current ? 'page' : null}>
+          <${Icon} d=${view.icon} />${view.title}
+          ${view.name === 'approvals' && pending.length > 0 && html`
+            <span class="badge warn" aria-label="${pending.length} pending">${pending.length}</span>`}
+        </a>`)}
+      <div class="grow"></div>
+      <${Button} kind="plain" onClick=${() => gateway.logout()}>Log out<//>
+    </nav>`;
+}
+
+function App() {
+  const { state } = useGateway();
+  const [name, ...path] = usePath();
+  const [entered, setEntered] = useState(false);
+  useEffect(() => {
+    if (state === 'ready') setEntered(true);
+    if (['login', 'pairing', 'insecure'].includes(state)) setEntered(false);
+  }, [state]);
+  if (!entered) return html`<${Login} />`;
+  const views = VIEWS.filter((view) => gateway.may(view.scope));
+  const current = views.find((view) => view.name === name) ?? views[0];
+  return html`
+    <a class="skip" href="#main" onClick=${skip}>Skip to content</a>
+    <${Navigation} views=${views} current=${current} />
+    <main id="main" tabindex="-1">
+      ${state !== 'ready' && html`<div class="notice warn" role="status">Connection lost. Reconnecting…</div>`}
+      ${current ? html`<${Opened} view=${current} path=${path} />`
+        : html`<div class="content"><${Notice} kind="warn">This browser may not see anything.<//></div>`}
+    </main>`;
+}
+
+function skip(/** @type {Event} */ event) {
+  event.preventDefault();
+  document.getElementById('main')?.focus();
+}
+
+render(html`<${App} />`, document.getElementById('app'));
+gateway.start();

@@ -1,0 +1,221 @@
+// @ts-check
+// The messages of one session. The gateway is the truth: a message is known by its sequence number,
+// so that nothing appears twice, and after a reconnect the latest ones are loaded again.
+
+import { gateway } from './client.js';
+
+const PAGE = 50;
+const MAX_CHARS = 8_000;
+const CUT = '\n[… cut]';
+
+/** What this page has sent and not yet seen in a session, by key. @type {Map<string, any[]>} */
+const unseen = new Map();
+
+/** The text of a message. @param {any} message @returns {string} */
+export function textOf(message) {
+  if (typeof message.content === 'string') return message.content;
+  return message.content.filter((part) => part.type === 'text').map((part) => part.text).join('\n');
+}
+
+/** Whether a text was cut by the gateway, and can be fetched whole. @param {any} message */
+export const isCut = (message) => textOf(message).includes(CUT);
+
+export class Conversation {
+  /** @type {Map<number, any>} */
+  #bySeq = new Map();
+  #ends = /** @type {(() => void)[]} */ ([]);
+  #changed;
+  #loading = false;
+  /** In the order of the session. @type {any[]} */
+  messages = [];
+  /** Results by the id of their call. @type {Map<string, any>} */
+  results = new Map();
+  /** Output so far, of calls without a result. @type {Map<string, string>} */
+  output = new Map();
+  /** The answer that is being written. */
+  streaming = '';
+  /** @type {any} */
+  row = null;
+  /** @type {any} */
+  about = null;
+  sessionId = '';
+  hasMore = false;
+  isLoaded = false;
+  isRunning = false;
+  problem = '';
+
+  /** @param {string} key @param {() => void} changed Called after every change. */
+  constructor(key, changed) {
+    this.key = key;
+    this.#changed = changed;
+    const here = (/** @type {(payload: any) => void} */ take) => (/** @type {any} */ payload) => {
+      if (payload.sessionKey === this.key) take(payload);
+    };
+    this.#ends = [
+      gateway.on('session.message', here((payload) => this.#takeMessage(payload))),
+      gateway.on('session.tool', here((payload) => this.#takeTool(payload.data))),
+      gateway.on('chat', here((payload) => this.#takeChat(payload))),
+      gateway.on('sessions.changed', here((payload) => this.#takeChange(payload))),
+      gateway.watch(() => gateway.state === 'ready' && this.load()),
+    ];
+    this.load();
+  }
+
+  close() {
+    this.#ends.forEach((end) => end());
+    this.#changed = () => {};
+  }
+
+  /** What was sent and is not in the session yet. */
+  get pending() {
+    return unseen.get(this.key) ?? [];
+  }
+
+  /** Load the latest messages. */
+  async load() {
+    try {
+      const params = { sessionKey: this.key, limit: PAGE, maxChars: MAX_CHARS };
+      const found = await gateway.call('chat.startup', params);
+      this.key = found.sessionKey;
+      const first = found.messages[0]?.__openclaw.seq ?? 0;
+      const last = this.messages.at(-1)?.__openclaw.seq ?? 0;
+      // Older ones are kept if they are of this conversation, and nothing is missing in between.
+      if (found.sessionId !== this.sessionId || first > last + 1) this.#bySeq.clear();
+      this.sessionId = found.sessionId;
+      this.about = found;
+      this.isLoaded = true;
+      this.#takeRow(found.sessionInfo);
+      this.#add(found.messages);
+      this.hasMore = this.#bySeq.size < found.totalMessages;
+      this.streaming = '';
+      for (const each of this.pending) this.#submit(each);
+    } catch (error) {
+      if (error.code !== 'OFFLINE') this.problem = error.message;
+    }
+    this.#changed();
+  }
+
+  /** Load older messages. */
+  async loadOlder() {
+    if (this.#loading || !this.hasMore) return;
+    this.#loading = true;
+    try {
+      const params = { sessionKey: this.key, limit: PAGE, maxChars: MAX_CHARS, offset: this.#bySeq.size };
+      const found = await gateway.call('chat.history', params);
+      if (found.sessionId === this.sessionId) {
+        this.#add(found.messages);
+        this.hasMore = found.hasMore;
+      }
+    } catch (error) {
+      if (error.code !== 'OFFLINE') this.problem = error.message;
+    }
+    this.#loading = false;
+    this.#changed();
+  }
+
+  /** Replace a message that was cut by the whole one. @param {any} message */
+  async loadWhole(message) {
+    const { id, seq } = message.__openclaw;
+    const newer = this.messages.filter((each) => each.__openclaw.seq > seq).length;
+    const found = await gateway.call('chat.history', { sessionKey: this.key, limit: 3, offset: Math.max(0, newer - 1) });
+    this.#add(found.messages.filter((each) => each.__openclaw.id === id));
+    this.#changed();
+  }
+
+  /** @param {string} text @param {any[]} attachments */
+  send(text, attachments) {
+    const sent = { id: crypto.randomUUID(), text, attachments, at: Date.now(), problem: '' };
+    unseen.set(this.key, [...this.pending, sent]);
+    this.problem = '';
+    this.#submit(sent);
+    this.#changed();
+  }
+
+  /** Send it, again if needed: the id keeps it from being taken twice. @param {any} sent */
+  async #submit(sent) {
+    const attachments = sent.attachments.map(({ mimeType, fileName, content }) => ({ mimeType, fileName, content }));
+    const steer = this.isRunning ? { queueMode: 'steer' } : {};
+    const params = { sessionKey: this.key, message: sent.text, idempotencyKey: sent.id, attachments, ...steer };
+    try {
+      const { status } = await gateway.call('chat.send', params);
+      if (status !== 'started' && status !== 'in_flight') this.drop(sent);
+    } catch (error) {
+      if (error.code !== 'OFFLINE') sent.problem = error.message;
+    }
+    this.#changed();
+  }
+
+  /** Forget what was sent. @param {any} sent */
+  drop(sent) {
+    unseen.set(this.key, this.pending.filter((each) => each !== sent));
+    this.#changed();
+  }
+
+  stop() {
+    return gateway.call('chat.abort', { sessionKey: this.key });
+  }
+
+  #add(/** @type {any[]} */ messages) {
+    for (const message of messages) {
+      this.#bySeq.set(message.__openclaw.seq, message);
+      if (message.role === 'user') this.#settle(message);
+      if (message.role === 'toolResult') this.output.delete(message.toolCallId);
+    }
+    this.messages = [...this.#bySeq.values()].sort((a, b) => a.__openclaw.seq - b.__openclaw.seq);
+    const results = this.messages.filter((each) => each.role === 'toolResult');
+    this.results = new Map(results.map((each) => [each.toolCallId, each]));
+  }
+
+  /** A message of a person is stored: it is no longer pending. */
+  #settle(/** @type {any} */ message) {
+    const isSent = (/** @type {any} */ each) =>
+      message.idempotencyKey === `${each.id}:user`
+      || (textOf(message).trim() === each.text.trim() && message.timestamp > each.at - 60_000);
+    const index = this.pending.findIndex(isSent);
+    if (index >= 0) unseen.set(this.key, this.pending.toSpliced(index, 1));
+  }
+
+  /** @param {any} row @param {boolean} isRunning Whether a turn runs that no client asked for. */
+  #takeRow(row, isRunning = false) {
+    this.row = row;
+    this.isRunning = isRunning || (row?.hasActiveRun ?? false);
+    if (!this.isRunning) this.output.clear();
+  }
+
+  #takeMessage(/** @type {any} */ payload) {
+    const last = this.messages.at(-1)?.__openclaw.seq ?? 0;
+    if (payload.sessionId !== this.sessionId || payload.messageSeq > last + 1) {
+      this.load();
+      return;
+    }
+    if (payload.message.role === 'assistant') this.streaming = '';
+    this.#takeRow(payload.session, this.isRunning);
+    this.#add([payload.message]);
+    this.#changed();
+  }
+
+  #takeTool(/** @type {any} */ { phase, toolCallId, partialResult, result }) {
+    const content = (partialResult ?? result)?.content ?? [];
+    const text = content.map((part) => part.text ?? '').join('');
+    if (phase !== 'start') this.output.set(toolCallId, text.slice(-MAX_CHARS));
+    this.#changed();
+  }
+
+  #takeChat(/** @type {any} */ { state, runId, message, errorMessage }) {
+    this.isRunning = state === 'status' || state === 'delta';
+    this.streaming = state === 'delta' ? textOf(message) : state === 'status' ? this.streaming : '';
+    if (state === 'error') this.problem = errorMessage || 'The turn failed.';
+    if (state === 'aborted') this.problem = 'Stopped.';
+    if (!this.isRunning) unseen.set(this.key, this.pending.filter((each) => each.id !== runId));
+    this.#changed();
+  }
+
+  #takeChange(/** @type {any} */ { session, reason, phase }) {
+    if (reason === 'reset' || reason === 'delete') {
+      this.load();
+      return;
+    }
+    this.#takeRow(session, phase === 'start' || reason === 'agent.run.started');
+    this.#changed();
+  }
+}

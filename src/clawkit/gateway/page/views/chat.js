@@ -1,0 +1,225 @@
+// @ts-check
+// Chat: one session, its messages as they come, and what you say.
+
+import { Approval, EVENTS } from '../approval.js';
+import { Conversation, isCut, textOf } from '../conversation.js';
+import { Markdown } from '../markdown.js';
+import {
+  announce, Button, compact, Component, Empty, Field, gateway, html, Icon, link, Notice, Time, useCall, useEffect, useRef,
+  useState, View,
+} from '../parts.js';
+import { Images, ToolCall } from '../tool_call.js';
+
+const IMAGES = ['image/png', 'image/jpeg', 'image/gif', 'image/webp'];
+/** What is typed but not sent, by session. @type {Map<string, string>} */
+const drafts = new Map();
+
+export default function Chat({ path }) {
+  const key = path[0] || gateway.hello.snapshot.sessionDefaults.mainSessionKey;
+  return html`<${Session} key=${key} wanted=${key} />`;
+}
+
+/** The conversation of a session; renders again whenever it changes. */
+function useConversation(/** @type {string} */ key) {
+  const [, update] = useState(0);
+  const held = useRef(/** @type {Conversation | null} */ (null));
+  useEffect(() => {
+    // Several changes at once are shown together.
+    let frame = 0;
+    const changed = () => {
+      cancelAnimationFrame(frame);
+      frame = requestAnimationFrame(() => update((count) => count + 1));
+    };
+    const made = new Conversation(key, changed);
+    held.current = made;
+    return () => { cancelAnimationFrame(frame); made.close(); };
+  }, [key]);
+  return held.current;
+}
+
+function Session({ wanted }) {
+  const chat = useConversation(wanted);
+  const approvals = useCall(gateway.may('approvals') ? 'exec.approval.list' : null, {}, EVENTS).data ?? [];
+  if (!chat?.isLoaded) {
+    return html`<${View} title="Chat"><${Notice} kind="bad">${chat?.problem}<//><${Empty} data=${null} /><//>`;
+  }
+  const asked = approvals.filter((each) => each.request.sessionKey === chat.key);
+  const title = chat.row?.displayName || chat.key;
+  return html`
+    <header class="bar"><h1>${title}</h1><${Controls} chat=${chat} /></header>
+    <${Messages} chat=${chat} asked=${asked} />
+    <${Composer} chat=${chat} />`;
+}
+
+function Controls({ chat }) {
+  const { row, about } = chat;
+  const patch = (field) => (value) =>
+    gateway.call('sessions.patch', { key: chat.key, [field]: value || null })
+      .catch((error) => announce(error.message));
+  const create = async () => {
+    const made = await gateway.call('sessions.create', {});
+    location.hash = link('chat', made.key);
+  };
+  const current = row ? `${row.modelProvider}/${row.model}` : '';
+  const models = about.metadata.models.map((each) => `${each.provider}/${each.id}`);
+  const names = current && !models.includes(current) ? [current, ...models] : models;
+  const levels = about.defaults.thinkingLevels.map((each) => each.id);
+  const why = row ? '' : 'After the first message';
+  return html`
+    <div class="row">
+      ${row && html`<small>${compact(row.totalTokens)} tokens</small>`}
+      <${Field} as="select" label="Model" hideLabel title=${why || 'Model'} disabled=${!row} value=${current} onInput=${patch('model')}>
+        ${names.map((each) => html`<option key=${each} value=${each} selected=${each === current}>${each}</option>`)}<//>
+      <${Field} as="select" label="Thinking" hideLabel title=${why || 'Thinking'} disabled=${!row} onInput=${patch('thinkingLevel')}>
+        ${levels.map((each) => html`<option key=${each} value=${each} selected=${each === (row?.thinkingLevel ?? about.thinkingLevel)}>
+          thinking ${each}</option>`)}<//>
+      <${Button} onClick=${create}>New chat<//>
+    </div>`;
+}
+
+function Messages({ chat, asked }) {
+  const top = useRef(null);
+  useEffect(() => {
+    const look = new IntersectionObserver(
+      ([entry]) => entry.isIntersecting && chat.loadOlder(), { rootMargin: '400px' },
+    );
+    look.observe(top.current);
+    return () => look.disconnect();
+  }, [chat, chat.messages.length]);
+  useEffect(() => { if (asked.length) announce('An approval is needed.'); }, [asked.length]);
+  const shown = chat.messages.filter((each) => each.role !== 'toolResult');
+  const isEmpty = !shown.length && !chat.pending.length && !chat.streaming;
+  return html`
+    <div class="scroll" tabindex="0" role="region" aria-label="Messages">
+      <div class="messages">
+        <div ref=${top}>${chat.hasMore && html`<p class="empty">Loading older messages…</p>`}</div>
+        ${isEmpty && html`<${Empty}>Nothing has been said here yet.<//>`}
+        ${shown.map((each) => html`<${Message} key=${each.__openclaw.id} message=${each} chat=${chat}
+          state=${stateOf(each, chat)} />`)}
+        ${chat.streaming && html`<article class="message assistant" aria-label="Answer, being written">
+          <${Markdown} text=${chat.streaming} /></article>`}
+        ${chat.pending.map((each) => html`<${Pending} key=${each.id} sent=${each} chat=${chat} />`)}
+        ${asked.map((each) => html`<${Approval} key=${each.id} approval=${each} />`)}
+        ${chat.problem && html`<${Notice} kind="warn">${chat.problem}<//>`}
+        ${chat.isRunning && !chat.streaming && !asked.length && html`<p class="working" role="status">Working…</p>`}
+      </div>
+    </div>`;
+}
+
+/** What else a message depends on, as text: it is rendered again only if this changes. */
+function stateOf(message, chat) {
+  if (message.role !== 'assistant') return '';
+  const calls = message.content.filter((part) => part.type === 'toolCall');
+  if (!calls.length) return '';
+  const ids = calls.map((call) => {
+    const result = chat.results.get(call.id);
+    return `${result?.__openclaw.id ?? ''}:${result ? textOf(result).length : chat.output.get(call.id) ?? ''}`;
+  });
+  return `${chat.isRunning}|${ids.join('|')}`;
+}
+
+class Message extends Component {
+  shouldComponentUpdate(next) {
+    return next.message !== this.props.message || next.state !== this.props.state;
+  }
+
+  render({ message, chat }) {
+    const parts = Array.isArray(message.content) ? message.content : [{ type: 'text', text: message.content }];
+    const name = { user: 'You', assistant: 'Answer', system: 'Note' }[message.role] ?? message.role;
+    return html`
+      <article class="message ${message.role}" aria-label=${name}>
+        ${parts.map((part, index) => html`<${Part} key=${index} part=${part} chat=${chat} role=${message.role} />`)}
+        <${Images} content=${message.content} />
+        ${message.errorMessage && html`<${Notice} kind="bad">${message.errorMessage}<//>`}
+        ${isCut(message) && html`<${Button} onClick=${() => chat.loadWhole(message)}>Show all<//>`}
+        <footer><${Time} at=${message.timestamp} /></footer>
+      </article>`;
+  }
+}
+
+function Part({ part, chat, role }) {
+  if (part.type === 'text' && part.text.trim()) {
+    return role === 'assistant' ? html`<${Markdown} text=${part.text} />` : html`<div class="plain">${part.text}</div>`;
+  }
+  if (part.type === 'thinking') {
+    return html`<details class="thinking"><summary>Thinking</summary><div class="plain">${part.thinking}</div></details>`;
+  }
+  if (part.type === 'toolCall') {
+    const result = chat.results.get(part.id);
+    const open = () => { if (result && isCut(result)) chat.loadWhole(result); };
+    return html`<${ToolCall} call=${part} result=${result} output=${chat.output.get(part.id)}
+      isActive=${chat.isRunning} onOpen=${open} />`;
+  }
+  return null;
+}
+
+function Pending({ sent, chat }) {
+  return html`
+    <article class="message user pending" aria-label="You, being sent">
+      <div class="plain">${sent.text}</div>
+      ${sent.problem && html`<${Notice} kind="bad">${sent.problem}<//>
+        <${Button} onClick=${() => chat.drop(sent)}>Discard<//>`}
+    </article>`;
+}
+
+/** A file as an attachment. Rejects what cannot be attached. @param {File} file */
+async function readFile(file) {
+  const { maxImageBytes } = gateway.hello.policy.attachments;
+  if (!IMAGES.includes(file.type)) throw new Error(`${file.name}: only images can be attached (PNG, JPEG, GIF, WebP).`);
+  if (file.size > maxImageBytes) throw new Error(`${file.name}: larger than ${compact(maxImageBytes)} bytes.`);
+  const url = await new Promise((resolve, reject) => {
+    const reader = new FileReader();
+    reader.onload = () => resolve(String(reader.result));
+    reader.onerror = () => reject(new Error(`${file.name}: cannot be read.`));
+    reader.readAsDataURL(file);
+  });
+  return { fileName: file.name.slice(0, 200), mimeType: file.type, content: url.split(',')[1], url };
+}
+
+function Composer({ chat }) {
+  const [text, setText] = useState(drafts.get(chat.key) ?? '');
+  const [files, setFiles] = useState([]);
+  const [problem, setProblem] = useState('');
+  const input = useRef(null);
+  useEffect(() => { drafts.set(chat.key, text); }, [text]);
+  const attach = async (/** @type {Iterable<File>} */ given) => {
+    setProblem('');
+    for (const file of given) {
+      await readFile(file).then((read) => setFiles((held) => [...held, read].slice(0, 10)), (error) => setProblem(error.message));
+    }
+  };
+  const send = () => {
+    if (!text.trim() && !files.length) return;
+    chat.send(text, files);
+    setText('');
+    setFiles([]);
+    input.current.focus();
+  };
+  const press = (event) => {
+    if (event.key === 'Enter' && !event.shiftKey && !event.isComposing) {
+      event.preventDefault();
+      send();
+    }
+  };
+  const drop = (event) => { event.preventDefault(); attach(event.dataTransfer.files); };
+  const paste = (event) => {
+    if (event.clipboardData.files.length) { event.preventDefault(); attach(event.clipboardData.files); }
+  };
+  return html`
+    <form class="composer" onSubmit=${(event) => event.preventDefault()} onDrop=${drop} onDragOver=${(event) => event.preventDefault()}>
+      <${Notice} kind="bad">${problem}<//>
+      ${files.length > 0 && html`<div class="row">${files.map((each) => html`
+        <span class="attached" key=${each.url}><img src=${each.url} alt=${each.fileName} />
+          <${Button} kind="icon" label="Remove ${each.fileName}" onClick=${() => setFiles(files.filter((one) => one !== each))}>✕<//></span>`)}</div>`}
+      <div class="row">
+        <label class="button" title="Attach images"><${Icon} d="M12 5v14M5 12h14" /><span class="unseen">Attach images</span>
+          <input class="unseen" type="file" accept=${IMAGES.join(',')} multiple
+            onChange=${(event) => { attach([...event.target.files]); event.target.value = ''; }} /></label>
+        <textarea ref=${input} class="grow" rows="2" aria-label="Message" value=${text} autofocus
+          placeholder=${chat.isRunning ? 'Say something to the running turn…' : 'Message… (Enter sends, Shift+Enter for a new line)'}
+          onInput=${(event) => setText(event.target.value)} onKeyDown=${press} onPaste=${paste}></textarea>
+        ${chat.isRunning && html`<${Button} kind="danger" onClick=${() => chat.stop()}>Stop<//>`}
+        <${Button} kind="primary" disabled=${!gateway.may('write')} onClick=${send}>${chat.isRunning ? 'Steer' : 'Send'}<//>
+      </div>
+    </form>`;
+}

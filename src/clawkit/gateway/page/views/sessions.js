@@ -1,0 +1,2 @@
+import { html, View } from '../parts.js';
+export default () => html`<${View} title="Sessions"><//>`;
