@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any
 
 from msgspec.structs import asdict
 
@@ -10,10 +10,6 @@ from clawkit.agent.assemble import SETTINGS, Assembly
 from clawkit.config.model import Config
 from clawkit.core.catalog import CATALOG
 from clawkit.schema.choose import Provider, token_cost
-
-ToolState = Literal[
-    "in force", "removed by policy", "off by settings", "not available in this build"
-]
 
 
 def tool_row(name: str, assembly: Assembly, provider: Provider) -> dict[str, Any]:
@@ -32,16 +28,13 @@ def tool_row(name: str, assembly: Assembly, provider: Provider) -> dict[str, Any
     }
     if tool is not None:
         row["tokens"] = token_cost(tool.name, tool.description, tool.offered, provider)
-    if verdict.removed_by is not None:
-        row["removedBy"] = asdict(verdict.removed_by)
-    return row
-
-
-def state_of(row: dict[str, Any]) -> ToolState:
-    if not row["allowed"]:
-        is_off = row["removedBy"]["step"] == SETTINGS
-        return "off by settings" if is_off else "removed by policy"
-    return "in force" if row["available"] else "not available in this build"
+    removed_by = verdict.removed_by
+    if removed_by is not None:
+        row["removedBy"] = asdict(removed_by)
+        state = "off by settings" if removed_by.step == SETTINGS else "removed by policy"
+    else:
+        state = "in force" if available else "not available in this build"
+    return row | {"state": state}
 
 
 def explain_tool(

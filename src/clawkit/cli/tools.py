@@ -14,7 +14,7 @@ import click
 from msgspec.structs import replace
 
 from clawkit.agent.assemble import Assembly, assemble
-from clawkit.agent.explanation import ToolState, explain_tool, state_of, tool_row
+from clawkit.agent.explanation import explain_tool, tool_row
 from clawkit.agent.model import target_of
 from clawkit.approvals.protocols import ExecGate
 from clawkit.cli import options as cli
@@ -66,7 +66,7 @@ def list_tools(everything: bool, as_json: bool, **options: Any) -> None:
         return
     section = ""
     for row in shown:
-        state = state_of(row)
+        state = row["state"]
         if row["section"] != section:
             section = row["section"]
             click.secho(section, bold=True)
@@ -75,7 +75,7 @@ def list_tools(everything: bool, as_json: bool, **options: Any) -> None:
             note = printable(f"{state.partition(' ')[0]}: {row['removedBy']['why']}")
         note = note if row["inForce"] else click.style(note, fg="yellow")
         click.echo(f"  {row['tool']:<18} {row['description']:<46} {note}")
-    count = Counter(map(state_of, rows))
+    count = Counter(row["state"] for row in rows)
     click.echo(", ".join(f"{count[state]} {state}" for state in _STATES) + ".")
     if not everything:
         click.echo(
@@ -84,7 +84,7 @@ def list_tools(everything: bool, as_json: bool, **options: Any) -> None:
     cli.warn(remarks)
 
 
-_STATES: dict[ToolState, str] = {
+_STATES = {
     "in force": "green",
     "removed by policy": "red",
     "off by settings": "yellow",
@@ -129,7 +129,7 @@ def _known(name: str, assembly: Assembly) -> str:
 
 
 def _print_explanation(row: dict[str, Any]) -> None:
-    state = state_of(row)
+    state = row["state"]
     head = click.style(
         state if row["available"] or not row["allowed"] else f"allowed, but {state}",
         fg=_STATES[state],
