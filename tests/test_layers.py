@@ -37,7 +37,7 @@ LAYERS = {
     4: "tools",
     5: "agent",
     6: "runtime services telemetry agent_session session_state delegation handover worktrees "
-    "turns messenger gateway",
+    "turns messenger command_check gateway",
     7: "cli mcp ui testing",
     8: "__main__",
 }
@@ -56,7 +56,11 @@ SIDEWAYS = {
         *((one, "agent_session") for one in ("turns", "messenger")),
         ("turns", "services"),
         *(("messenger", other) for other in ("delegation", "turns")),
-        *(("gateway", other) for other in ("runtime", "services", "agent_session")),
+        *(("command_check", other) for other in ("runtime", "services")),
+        *(
+            ("gateway", other)
+            for other in ("runtime", "services", "agent_session", "command_check")
+        ),
     },
     7: {("cli", "ui")},
     3: {

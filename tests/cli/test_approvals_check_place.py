@@ -11,7 +11,8 @@ from tests.cli.test_approvals_check import Check, Done, check, feed
 from tests.cli.test_sandbox import BACKENDS, configure
 
 from clawkit.approvals.types import Decision, Policy
-from clawkit.cli.approvals_check import show, to_json
+from clawkit.cli.approvals_check import show
+from clawkit.command_check import to_json
 from clawkit.process.protocols import Grants
 
 __all__ = ["check", "feed"]

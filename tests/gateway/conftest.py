@@ -45,7 +45,8 @@ class Device:
 
     def claim(self, params: dict[str, Any], nonce: str, ts: int, version: str = "v3") -> Any:
         client, auth = params["client"], params.get("auth", {})
-        token = auth.get("token") or auth.get("deviceToken") or ""
+        names = ("token", "deviceToken", "bootstrapToken")
+        token = next((auth[name] for name in names if auth.get(name)), "")
         parts = [
             *(version, self.id, client["id"], client["mode"], params.get("role", "operator")),
             *(",".join(params.get("scopes", [])), str(ts), token, nonce),

@@ -49,6 +49,7 @@ def judge(
     known_as: KnownDevice | None = None,
     auto: bool = True,
     near: bool = False,
+    code: bool = False,
     **more: Any,
 ) -> Decision:
     params = hello_params(list(scopes), client=client, auth=auth, **more)
@@ -56,7 +57,7 @@ def judge(
         params["device"] = DEVICE.claim(params, "n", NOW)
     connect = msgspec.convert(params, Connect)
     policy = AuthPolicy(mode, "" if mode == "none" else SECRET, auto)
-    return decide(policy, Attempt(connect, place, "n", NOW, known_as, near))
+    return decide(policy, Attempt(connect, place, "n", NOW, known_as, near, code))
 
 
 def shown(decision: Decision) -> Any:
@@ -71,6 +72,7 @@ def shown(decision: Decision) -> Any:
 
 
 T, P, DT = {"token": SECRET}, {"password": SECRET}, {"deviceToken": "dt"}
+CODE = {"bootstrapToken": "c"}
 OK_READ = ("admitted", "token", (READ,))
 CASES: list[tuple[str, dict[str, Any], dict[str, Any], Any]] = [
     # Without a device: the secret in either field, scopes only for trusted programs nearby.
@@ -96,6 +98,28 @@ CASES: list[tuple[str, dict[str, Any], dict[str, Any], Any]] = [
     ("empty", {"token": ""}, {}, "DEVICE_IDENTITY_REQUIRED"),
     ("device token without a device", DT, {}, "DEVICE_IDENTITY_REQUIRED"),
     ("node without a device", T, {"role": "node", "scopes": ()}, "DEVICE_IDENTITY_REQUIRED"),
+    # A one-time code approves a device, wherever it is, as an operator.
+    ("code", CODE, {"device": True, "code": True}, ("approved", "bootstrap-token", (READ,))),
+    (
+        "code from afar, without automatic approval",
+        CODE,
+        {"device": True, "code": True, "place": FAR, "auto": False},
+        ("approved", "bootstrap-token", (READ,)),
+    ),
+    ("code of a stranger", CODE, {"device": True}, "AUTH_BOOTSTRAP_TOKEN_INVALID"),
+    ("code without a device", CODE, {"code": True}, "DEVICE_IDENTITY_REQUIRED"),
+    (
+        "code for a node",
+        CODE,
+        {"device": True, "code": True, "role": "node", "scopes": ()},
+        "AUTH_BOOTSTRAP_TOKEN_INVALID",
+    ),
+    (
+        "code beside a wrong token",
+        {**CODE, "token": "no"},
+        {"device": True},
+        "AUTH_BOOTSTRAP_TOKEN_INVALID",
+    ),
     # Mode none: a device, or a backend on this machine.
     ("none, cli", {}, {"mode": "none"}, "DEVICE_IDENTITY_REQUIRED"),
     (

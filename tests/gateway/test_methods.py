@@ -38,6 +38,7 @@ PARAMS: dict[str, Any] = {
     "tools.effective": {"sessionKey": "main"},
     "exec.approval.get": {"id": "none"},
     "exec.approval.resolve": {"id": "none", "decision": "deny"},
+    "exec.approvals.check": {"command": "ls"},
     "exec.approvals.set": {"file": {"version": 1}},
     "device.pair.approve": {"requestId": "none"},
     "device.pair.reject": {"requestId": "none"},

@@ -81,7 +81,8 @@ def check(
     Exit code 0 if it would run without asking, 3 if not. With --jsonl, 0, or 1 if a line is
     invalid.
     """
-    from clawkit.cli.approvals_check import Checker, check_lines, show, to_json
+    from clawkit.cli.approvals_check import check_lines, show
+    from clawkit.command_check import Checker, to_json
 
     if more := click.get_current_context().args:
         whole = shlex.quote(one_line(" ".join((command or "", *more)), 60))
@@ -91,7 +92,7 @@ def check(
     case: dict[str, Any] = {key: options[key] for key in ("cwd", "security", "ask", "place")}
     case |= {"command": command, "allowlist": list(allow) or None}
     case |= {"safeBins": list(safe_bins) or None}
-    checker = Checker(settings)
+    checker = Checker(settings.loaded, settings.scope, settings.workspace)
     if jsonl:
         if any(value is not None for value in case.values()):
             raise click.UsageError("with --jsonl, commands and their options come from the input")
@@ -265,13 +266,13 @@ def log(limit: int, as_json: bool) -> None:
 def suggest(limit: int, as_json: bool, config_file: str | None) -> None:
     """Suggest allowlist entries that would have avoided approval requests."""
     from clawkit.approvals.allow_always import suggest as make
-    from clawkit.cli.approvals_check import Checker
+    from clawkit.command_check import Checker
     from clawkit.config.load import load
     from clawkit.core.context import Scope
 
     loaded = load(config_file)
-    settings = cli.ResolvedOptions(loaded, Scope(agent=loaded.config.agents.default_id()), None)
-    found = make(read_log(audit_file(os.environ), limit), Checker(settings).rules_for)
+    checker = Checker(loaded, Scope(agent=loaded.config.agents.default_id()))
+    found = make(read_log(audit_file(os.environ), limit), checker.rules_for)
     if as_json:
         cli.print_json([each._asdict() for each in found])
         return

@@ -2,231 +2,21 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
-import os
 import sys
-from collections.abc import Iterator, Mapping
-from dataclasses import replace
-from itertools import chain, repeat
-from typing import Any, BinaryIO, Literal, get_args
+from typing import Any, BinaryIO
 
 import click
-import msgspec
 
-from clawkit.agent.assemble import assemble
-from clawkit.approvals.effective_policy import resolve_host
-from clawkit.approvals.entries import describe_grants, read_entry
-from clawkit.approvals.judge import Judge
+from clawkit.approvals.entries import describe_grants
 from clawkit.approvals.prompt import show_command, warnings_about
-from clawkit.approvals.protocols import Confines, ExecRequest
-from clawkit.approvals.types import AllowlistEntry, Decision, Judged, Match, Miss, Policy, Program
-from clawkit.cli.options import ResolvedOptions, suggest
-from clawkit.config.sections.tools import Ask, Security
-from clawkit.errors import ToolAuthorizationError
-from clawkit.process.protocols import NO_GRANTS, BaseEnvironment
-from clawkit.runtime import resolve_workspace
-from clawkit.services import Services
+from clawkit.approvals.types import Decision, Match, Miss, Program
+from clawkit.command_check import NOT_ANALYSED, Checker, pair_results, to_json
+from clawkit.process.protocols import NO_GRANTS
 from clawkit.text import one_line
 
 MAX_LINE = 16 * 1024 * 1024
-_LONG = 32 * 1024
-Wanted = Literal["auto", "sandbox", "host"]
-_NOT_ANALYSED = ("full", "deny", "document", "host")
 _COLOURS = {"allow": "green", "ask": "yellow", "deny": "red"}
-
-
-class Checker:
-    """Judges commands by the settings in force, or by settings given with a case."""
-
-    def __init__(self, settings: ResolvedOptions) -> None:
-        self._settings = settings
-        config, scope = settings.loaded.config, settings.scope
-        self._here = resolve_workspace(config, scope.agent, settings.workspace)
-        self._env: dict[str, str] = {}
-        self._rules = assemble(config, scope)
-        self.backend = ""
-        """The sandbox backend the last case was judged with; empty for none."""
-
-    def check(self, case: object) -> Decision:
-        """The decision about a case. Raises ValueError for an invalid case."""
-        try:
-            judge, request = self._prepare(case)
-        except ToolAuthorizationError as error:
-            return Decision("deny", Policy("deny", "off"), str(error), code=error.reason)
-        return judge.judge(request)
-
-    def _prepare(self, case: object) -> tuple[Judge, ExecRequest]:
-        given = _read_case(case)
-        cwd = os.path.normpath(os.path.join(self._here, given.cwd or ""))
-        # A directory given with the case is the workspace, unless that was given as well.
-        place = self._here if self._settings.workspace else cwd
-        scope = self._settings.scope
-        services = Services(self._settings.loaded, scope, place, rules=self._rules)
-        wanted = self._find_place(given, services)
-        if given.env is None and not self._env:
-            around: Any = services[BaseEnvironment]
-            self._env = dict(asyncio.run(around.variables()))
-        env = self._env if given.env is None else given.env
-        request = ExecRequest(given.command, cwd, env, agent=scope.agent, wanted=wanted)
-        return _override(services.judge(), given), request
-
-    def _find_place(self, case: _Case, services: Services) -> Wanted:
-        """The place to judge the case for. Raises `ToolAuthorizationError` if none is usable."""
-        place = case.place
-        if place is None and (case.allowlist is not None or case.safe_bins is not None):
-            # The question is what that list allows; in the sandbox no list is needed.
-            place = "host"
-        self.backend = ""
-        if place == "host":
-            return place
-        confines: Any = services[Confines]
-        self.backend = confines.choice.backend or ""
-        if place == "sandbox":
-            return place
-        if problem := confines.problem:
-            raise ToolAuthorizationError(problem, reason="sandbox")
-        config, scope = self._settings.loaded.config, self._settings.scope
-        override = config.agents.get(scope.agent).tools.exec
-        return resolve_host(
-            config.tools.exec.merged(override).host,
-            None,
-            sandboxed=scope.sandboxed,
-            elevated=False,
-            available=("gateway", "sandbox") if self.backend else ("gateway",),
-            node=None,
-        ).wanted
-
-    def rules_for(self, record: Mapping[str, Any]) -> list[AllowlistEntry | None]:
-        """The entries that would allow a command from the log, if it still needs approval."""
-        case = {"command": record.get("command"), "cwd": record.get("cwd"), "place": "host"}
-        try:
-            judge, request = self._prepare({**case, "security": "allowlist", "ask": "on-miss"})
-        except (ValueError, ToolAuthorizationError):
-            return []
-        return judge.find_rules(request)
-
-
-class _Case(msgspec.Struct, rename="camel"):
-    """A command to judge; None stands for the setting in force."""
-
-    command: str
-    cwd: str | None = None
-    env: dict[str, str] | None = None
-    allowlist: list[Any] | None = None
-    safe_bins: list[str] | None = None
-    security: Security | None = None
-    ask: Ask | None = None
-    strict_inline_eval: bool | None = None
-    place: Wanted | None = None
-    id: str | int | None = None
-
-
-_CHOICES = {"security": get_args(Security), "ask": get_args(Ask), "place": get_args(Wanted)}
-_KEYS = tuple(field.encode_name for field in msgspec.structs.fields(_Case))
-
-
-def _read_case(case: object) -> _Case:
-    """Raises ValueError, with a message to be read after `line N`."""
-    if not isinstance(case, dict) or "command" not in case:
-        raise ValueError('must be an object like {"command": "ls -la"}')
-    for key in case:
-        if key not in _KEYS:
-            hint = suggest(key, _KEYS) or f"; known: {', '.join(_KEYS)}"
-            raise ValueError(f"has the unknown key {one_line(key, 40)!r}{hint}")
-    try:
-        given = msgspec.convert(case, _Case)
-    except msgspec.ValidationError as error:
-        what, _, where = str(error).partition(" - at ")
-        key = where.strip("`$.")
-        hint = f"; use one of {', '.join(_CHOICES[key])}" if key in _CHOICES else ""
-        raise ValueError(f"{key}: {what}{hint}") from None
-    texts = {"command": given.command, "cwd": given.cwd or "", **(given.env or {})}
-    for key, text in texts.items():
-        _check_text(key, text)
-    return given
-
-
-def _check_text(key: str, text: str) -> None:
-    if "\0" in text:
-        raise ValueError(f"{key}: contains a NUL character")
-    try:
-        size = len(os.fsencode(text))
-    except UnicodeEncodeError as error:
-        raise ValueError(f"{key}: has a lone surrogate at position {error.start}") from None
-    if key == "command" and size > _LONG:
-        from clawkit.tools.exec import MAX_COMMAND
-
-        if size >= MAX_COMMAND:
-            raise ValueError(f"{key}: is {size:,} bytes; the limit of exec is {MAX_COMMAND - 1:,}")
-
-
-def _override(judge: Judge, case: _Case) -> Judge:
-    """The judge with the settings of the case instead of the configured ones."""
-    changes: dict[str, Any] = {}
-    if case.security or case.ask:
-        security, ask = judge.settings.policy()
-        changes = {"mode": None, "security": case.security or security, "ask": case.ask or ask}
-    for name in ("safe_bins", "strict_inline_eval"):
-        if (value := getattr(case, name)) is not None:
-            changes[name] = value
-    settings = msgspec.structs.replace(judge.settings, **changes)
-    judge = replace(judge, settings=settings, ignore_floor="security" in changes)
-    if case.allowlist is not None:
-        judge = replace(judge, more=tuple(map(read_entry, case.allowlist)), only_more=True)
-    return judge
-
-
-def to_json(decision: Decision) -> dict[str, Any]:
-    given = decision.grants._asdict().items()
-    granted = {key: value if value is True else list(value) for key, value in given if value}
-    return {
-        "verdict": decision.verdict,
-        "reason": decision.reason,
-        "code": decision.code,
-        "toAllow": decision.to_allow,
-        "security": decision.policy.security,
-        "ask": decision.policy.ask,
-        "sources": list(decision.policy.sources),
-        "analysis": _analysis(decision),
-        "segments": [part for judged in decision.segments for part in _parts(judged)],
-        "programs": None if decision.programs is None else list(decision.programs),
-        "always": [{"extent": each.extent, "rule": each.words} for each in decision.offers],
-        "place": None if decision.verdict == "deny" else decision.place,
-        **({"grants": granted} if granted else {}),
-    }
-
-
-def _analysis(decision: Decision) -> dict[str, Any] | None:
-    is_seen = decision.segments or decision.doubt is not None
-    if decision.code in _NOT_ANALYSED or (decision.code == "sandbox" and not is_seen):
-        return None
-    if (doubt := decision.doubt) is not None:
-        return {"ok": False, "reason": doubt.reason, "code": doubt.code, "position": doubt.at}
-    # In the sandbox the command is not rebuilt: the shell gets it as written.
-    return {"ok": True} if decision.place == "sandbox" else {"ok": True, "rebuilt": decision.run}
-
-
-def _parts(judged: Judged) -> Iterator[dict[str, Any]]:
-    segment = judged.segment
-    for program, result in _pairs(judged):
-        part: dict[str, Any] = {"text": segment.text, "argv": [], "resolved": ""}
-        if program is not None:
-            part["argv"] = [arg.text for arg in program.argv]
-            part |= {"resolved": program.resolved, "real": program.real, "cwd": program.cwd}
-        elif segment.builtin:
-            part |= {"argv": [segment.builtin], "builtin": segment.builtin}
-        if isinstance(result, Match):
-            part |= {"by": result.by, "reason": result.rule, "children": result.children}
-        else:
-            part |= {"by": None, "reason": result.reason, "code": result.code}
-            part["toAllow"] = result.to_allow
-        yield part
-
-
-def _pairs(judged: Judged) -> Iterator[tuple[Program | None, Match | Miss]]:
-    """Each result with the program it is about, if it is about one."""
-    return zip(chain(judged.segment.programs, repeat(None)), judged.results, strict=False)
 
 
 def say_place(decision: Decision, backend: str) -> str:
@@ -252,7 +42,7 @@ def show(decision: Decision, command: str, backend: str = "") -> None:
     is_inside = decision.place == "sandbox"
     for judged in () if is_inside else decision.segments:
         click.echo(f"  {_short(judged.segment.text, 100)}")
-        for program, result in _pairs(judged):
+        for program, result in pair_results(judged):
             _show_result(program, result, decision)
     if decision.doubt is not None and decision.doubt.code != "empty" and not is_inside:
         _point(command, decision.doubt.at)
@@ -285,7 +75,7 @@ def _show_result(program: Program | None, result: Match | Miss, decision: Decisi
 def _advise(decision: Decision) -> str:
     if decision.to_allow:
         return f"To allow it from now on: {decision.to_allow}"
-    if decision.verdict == "allow" or decision.code in (*_NOT_ANALYSED, "sandbox"):
+    if decision.verdict == "allow" or decision.code in (*NOT_ANALYSED, "sandbox"):
         return ""
     if decision.policy.ask == "always" and not decision.human_only:
         return "No allowlist entry changes that while every command needs approval."

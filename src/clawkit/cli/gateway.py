@@ -6,6 +6,7 @@ import asyncio
 import importlib.util
 import logging
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 import click
 import msgspec
@@ -100,7 +101,7 @@ def run(port: int | None, started_by: StartedBy, config_file: str | None) -> Non
     def say(host: str, at: int) -> None:
         shown = f"[{host}]" if ":" in host else host
         click.echo(f"clawkit gateway: ws://{shown}:{at}, http://{shown}:{at}", err=True)
-        click.echo("Clients log in with: clawkit gateway token. Ctrl-C stops it.", err=True)
+        click.echo("Control page: clawkit gateway url. Token: clawkit gateway token.", err=True)
 
     serve.run(loaded, port, say, started_by)
     click.echo("clawkit gateway: stopped", err=True)
@@ -199,6 +200,27 @@ async def _say_hello(target: Target, timeout_s: float) -> Any:
 
     async with open_client(target, timeout_s=timeout_s) as client:
         return client.hello
+
+
+@click.command()
+@json_option
+@_url_options
+@config_option
+def url(
+    as_json: bool, url: str | None, token: str | None, timeout_s: float, config_file: str | None
+) -> None:
+    """Print an address that opens the control page logged in: once, within ten minutes."""
+    refuse_commands("use the gateway")
+    target = _target(config_file, url, token)
+    made = asyncio.run(_call(target, "device.pair.loginCode", {}, timeout_s))
+    parts = urlsplit(target.url)
+    scheme = {"ws": "http", "wss": "https"}[parts.scheme]
+    # What follows the # is not sent to servers and proxies, so it is in no log.
+    address = f"{scheme}://{parts.netloc}{made['path']}#code={made['code']}"
+    if as_json:
+        print_json({"url": address, "expiresAtMs": made["expiresAtMs"]})
+    else:
+        click.echo(printable(address))
 
 
 @click.command()

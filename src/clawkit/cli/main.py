@@ -115,6 +115,7 @@ clawkit gateway run                      serve until Ctrl-C
 clawkit gateway start                    serve in the background
 clawkit gateway install                  start it at every login
 clawkit gateway status                   is one running, and for whom?
+clawkit gateway url                      open the control page
 clawkit gateway call sessions.list       call any method
 clawkit gateway token                    what other programs log in with
 """,
@@ -201,6 +202,7 @@ SUBCOMMANDS = {
             "clawkit.cli.gateway_service:uninstall",
             "Stop the service and remove its file.",
         ),
+        "url": ("url", "Print a one-time address that opens the control page."),
     },
     "tools": {
         "call": ("call", "Call a tool and print its result as JSON."),

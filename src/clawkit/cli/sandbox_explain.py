@@ -18,8 +18,9 @@ from msgspec.structs import replace
 from clawkit.agent.assemble import Assembly, assemble
 from clawkit.approvals.effective_policy import check_elevated
 from clawkit.approvals.protocols import Confines
-from clawkit.cli.approvals_check import Checker, say_place, to_json
+from clawkit.cli.approvals_check import say_place
 from clawkit.cli.options import ResolvedOptions, counted
+from clawkit.command_check import Checker, to_json
 from clawkit.config.paths import home
 from clawkit.config.sections.sandbox import SandboxSettings
 from clawkit.core.context import Scope
@@ -178,7 +179,7 @@ def _describe_tools(settings: ResolvedOptions, assembly: Assembly) -> dict[str, 
 
 
 def _judge(settings: ResolvedOptions, command: str) -> dict[str, Any]:
-    checker = Checker(settings)
+    checker = Checker(settings.loaded, settings.scope, settings.workspace)
     try:
         decision = checker.check({"command": command})
     except ValueError as error:

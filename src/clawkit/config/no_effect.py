@@ -27,7 +27,7 @@ _KEYS = {
     "agents.entries.*.": _ONE_AGENT,
     "approvals.": "exec plugin",
     "env.": "shellEnv",
-    "gateway.": """auth.allowTailscale auth.trustedProxy controlUi.basePath
+    "gateway.": """auth.allowTailscale auth.trustedProxy
         nodes.allowCommands nodes.browser nodes.commands nodes.denyCommands reload
         remote.tlsFingerprint tls""",
     "logging.": "audit consoleLevel consoleStyle file level maxFileBytes",

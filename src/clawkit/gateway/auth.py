@@ -17,7 +17,7 @@ from clawkit.gateway.protocol import PROBE_PROTOCOL, PROTOCOL, Connect, GatewayE
 from clawkit.gateway.scopes import ALL, lacking
 
 Mode = Literal["none", "token", "password"]
-Method = Literal["none", "token", "password", "device-token"]
+Method = Literal["none", "token", "password", "device-token", "bootstrap-token"]
 Reason = Literal["not-paired", "role-upgrade", "scope-upgrade", "metadata-upgrade"]
 _TRUSTED_LOCAL = (("cli", "cli"), ("gateway-client", "backend"))
 """Programs on this machine that need no device of their own."""
@@ -64,6 +64,8 @@ class Attempt(Struct, frozen=True):
     known: KnownDevice | None = None
     """The paired device of that id."""
     in_auto_network: bool = False
+    has_code: bool = False
+    """Whether its `bootstrapToken` was a code of ours, which is used up now."""
 
 
 class Admit(Struct, frozen=True):
@@ -161,6 +163,9 @@ def _authenticate(policy: AuthPolicy, attempt: Attempt, role: Role) -> Method | 
         return policy.mode
     if device is None:
         return _mismatch(policy.mode) if given else _needs_device()
+    if auth.bootstrap_token:
+        is_valid = attempt.has_code and role == "operator"
+        return "bootstrap-token" if is_valid else _wrong_code()
     token = auth.device_token or auth.token or ""
     if not token:
         return _mismatch(policy.mode) if given else _missing(policy.mode)
@@ -187,6 +192,8 @@ def _admit_device(policy: AuthPolicy, attempt: Attempt, role: Role, method: Meth
     if reason is None:
         return Admit(role, scopes, method)
     # A device token speaks for what was approved, and for nothing else.
+    if method == "bootstrap-token":  # who made the code has approved
+        return Admit(role, scopes, method, approve=True)
     is_near = attempt.place.is_local or (role == "node" and attempt.in_auto_network)
     if policy.auto_approve and is_near and method != "device-token":
         return Admit(role, scopes, method, approve=True)
@@ -227,6 +234,11 @@ def _missing(mode: Mode) -> Refuse:
 def _wrong_device_token() -> Refuse:
     message = "unauthorized: device token mismatch"
     return _refuse("AUTH_DEVICE_TOKEN_MISMATCH", message, "device_token_mismatch", guess=True)
+
+
+def _wrong_code() -> Refuse:
+    message = "unauthorized: bootstrap token invalid or expired"
+    return _refuse("AUTH_BOOTSTRAP_TOKEN_INVALID", message, "bootstrap_token_invalid", guess=True)
 
 
 def _refuse(code: str, message: str, reason: str, *, guess: bool = False) -> Refuse:

@@ -167,7 +167,9 @@ class GatewayConnection:
                 raise HandshakeError(1008, rate_limited(round(locked_s * 1000)), request.id)
             known = gateway.devices.known(device.id) if device else None
             now = protocol.now_ms()
-            attempt = Attempt(self.connect, self.place, nonce, now, known, near)
+            code = self.connect.auth.bootstrap_token
+            has_code = bool(code) and gateway.codes.redeem(code or "")
+            attempt = Attempt(self.connect, self.place, nonce, now, known, near, has_code)
             decision = decide(gateway.auth, attempt)
             if isinstance(decision, Refuse):
                 if decision.is_guess:

@@ -30,7 +30,7 @@ class ControlConfig:
         name = agent.identity.name or agent.name or "Assistant"
         return answer(
             {
-                "basePath": (gateway.settings.control_ui.base_path or "").rstrip("/"),
+                "basePath": gateway.settings.control_ui.base,
                 "assistantName": name,
                 "assistantAvatar": agent.identity.emoji or name[:1].upper(),
                 "assistantAgentId": agents.default_id(),

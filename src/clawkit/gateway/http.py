@@ -186,7 +186,7 @@ def routes(gateway: Gateway) -> list[Route]:
     ]
     ui = gateway.settings.control_ui
     if ui.enabled:
-        table += page_routes((ui.base_path or "").rstrip("/"))
+        table += page_routes(ui.base)
     found = [
         Route(path, _guarded(gateway, handler, method, path))
         for paths, handler, method in (*table, ((_ANYTHING,), _nothing, "*"))

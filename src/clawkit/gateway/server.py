@@ -32,6 +32,7 @@ from clawkit.gateway.hub import EVENTS, Hub
 from clawkit.gateway.limits import CallLimiter, LoginLimiter, PendingLogins
 from clawkit.gateway.live import LiveSessions
 from clawkit.gateway.log import GatewayLog
+from clawkit.gateway.login_codes import LoginCodes
 from clawkit.gateway.methods import METHODS
 from clawkit.gateway.methods.status import health
 from clawkit.gateway.metrics import Metrics
@@ -140,6 +141,7 @@ class Gateway:
             on_lockout=self.metrics.lockouts.add,
         )
         self.calls, self.waiting = CallLimiter(), PendingLogins()
+        self.codes = LoginCodes()
         self.boot_id = str(uuid.uuid4())
         self.port = settings.port
         self.hub = Hub(self.boot_id)

@@ -40,6 +40,7 @@ def session_row(
     row |= {"activeRunIds": list(runs), "modelProvider": provider, "model": name}
     row |= {"contextTokens": window, "totalTokens": session.context_tokens}
     row |= {"inputTokens": session.usage.input, "outputTokens": session.usage.output}
+    row |= {"estimatedCostUsd": session.usage.cost}
     row |= {"archived": session.archived_ms > 0, "pinned": False, "unread": False}
     optional = {
         "label": session.label,

@@ -1,5 +1,6 @@
 """The gateway, and what it runs: `gateway`, `cron`, `hooks`, heartbeats, and chat `commands`."""
 
+import re
 from collections.abc import Iterable
 from typing import Any, Literal
 
@@ -95,6 +96,18 @@ class ControlUi(Section):
     enabled: bool = True  #: Serve it.
     base_path: str | None = None  #: Path it is served at.
     allowed_origins: list[str] = []  #: Web origins that may connect besides the gateway's own.
+
+    @property
+    def base(self) -> str:
+        """The path without a slash at its end."""
+        return (self.base_path or "").rstrip("/")
+
+    @classmethod
+    def conflicts(cls, raw: dict[str, Any]) -> Iterable[Conflict]:
+        yield from super().conflicts(raw)
+        path = raw.get("basePath")
+        if isinstance(path, str) and not re.fullmatch(r"(/[A-Za-z0-9_-]+)*/?", path):
+            yield "basePath", "is not a path", "Use one such as /clawkit"
 
 
 class HttpEndpoint(Section):

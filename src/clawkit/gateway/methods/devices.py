@@ -9,6 +9,7 @@ import asyncio
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
+from clawkit.gateway.login_codes import VALID_S
 from clawkit.gateway.methods.method import Method
 from clawkit.gateway.protocol import (
     ACCESS_CHANGED,
@@ -70,6 +71,15 @@ def _check_rights(
         raise missing_scope(ADMIN)
     if missing := lacking(caller.scopes, scopes):
         raise missing_scope(missing[0])
+
+
+async def _login_code(caller: GatewayConnection, _params: NoParams, _id: str) -> Any:
+    """A code that lets one browser log in as the owner, and where the control page is."""
+    page = caller.gateway.settings.control_ui
+    if not page.enabled:
+        raise invalid("the control page is turned off: gateway.controlUi.enabled is false")
+    code, expires = caller.gateway.codes.make(), now_ms() + round(VALID_S * 1000)
+    return {"code": code, "path": f"{page.base}/", "expiresAtMs": expires}
 
 
 async def _approve(caller: GatewayConnection, params: RequestId, _id: str) -> Any:
@@ -158,6 +168,7 @@ def _tell(caller: GatewayConnection, request: str, device: str, decision: str) -
 
 METHODS = (
     Method("device.pair.list", PAIRING, NoParams, _list),
+    Method("device.pair.loginCode", ADMIN, NoParams, _login_code, limited=True),
     Method("device.pair.approve", PAIRING, RequestId, _approve),
     Method("device.pair.reject", PAIRING, RequestId, _reject),
     Method("device.pair.remove", PAIRING, DeviceId, _remove),

@@ -1,7 +1,7 @@
 // @ts-check
 // A question that waits for an answer: what exactly would run, and the buttons.
 
-import { Badge, Button, Exact, gateway, html, Time } from './parts.js';
+import { Badge, Button, Exact, gateway, html, oneLine, Time } from './parts.js';
 
 const WORDS = { 'allow-once': 'Allow once', 'allow-always': 'Allow always', deny: 'Deny' };
 export const EVENTS = ['exec.approval.requested', 'exec.approval.resolved'];
@@ -14,7 +14,7 @@ export function Approval({ approval, session }) {
     <section class="card approval" aria-label="Approval">
       <div class="row"><strong>${request.title || 'May this run?'}</strong>
         <${Badge}>${request.toolName || request.host}<//>
-        ${session && html`<a href=${`#/chat/${encodeURIComponent(request.sessionKey)}`}>${request.sessionKey}</a>`}
+        ${session && html`<a href=${`#/chat/${encodeURIComponent(request.sessionKey)}`}>${oneLine(request.sessionKey)}</a>`}
         <span class="grow"></span><small>expires <${Time} at=${expiresAtMs} /></small></div>
       <${Exact} text=${request.command} />
       ${request.cwd && html`<p class="hint">in <code>${request.cwd}</code></p>`}

@@ -5,8 +5,8 @@ import { Approval, EVENTS } from '../approval.js';
 import { Conversation, isCut, textOf } from '../conversation.js';
 import { Markdown } from '../markdown.js';
 import {
-  announce, Button, compact, Component, Empty, Field, gateway, html, Icon, link, Notice, Time, useCall, useEffect, useRef,
-  useState, View,
+  announce, Button, compact, Component, Empty, Field, gateway, html, Icon, link, Notice, oneLine, Time, useCall, useEffect,
+  useRef, useState, View,
 } from '../parts.js';
 import { Images, ToolCall } from '../tool_call.js';
 
@@ -44,7 +44,7 @@ function Session({ wanted }) {
     return html`<${View} title="Chat"><${Notice} kind="bad">${chat?.problem}<//><${Empty} data=${null} /><//>`;
   }
   const asked = approvals.filter((each) => each.request.sessionKey === chat.key);
-  const title = chat.row?.displayName || chat.key;
+  const title = oneLine(chat.row?.displayName || chat.key);
   return html`
     <header class="bar"><h1>${title}</h1><${Controls} chat=${chat} /></header>
     <${Messages} chat=${chat} asked=${asked} />
