@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.gateway.conftest import TOKEN, Ground, serve
+from tests.gateway.conftest import TOKEN, Device, Ground, serve
 
 from clawkit.errors import EditError
 from clawkit.gateway.config_text import MARKER, changed_paths, hide, restore, restore_text
@@ -190,3 +190,32 @@ def test_hiding_and_restoring_keeps_the_rest_of_a_text() -> None:
 def test_changed_settings_are_named() -> None:
     old, new = {"a": {"b": 1, "c": 2}, "d": [1]}, {"a": {"b": 1, "c": 3}, "e": True}
     assert list(changed_paths(old, new)) == ["a.c", "d", "e"]
+
+
+async def test_a_change_can_be_looked_at_before_it_is_made(ground: Ground, file: Path) -> None:
+    peer = await ground.join()
+    found = await peer.call("config.get", {})
+    raw = f'{{tools: {{deny: ["edit"]}}, gateway: {{auth: {{token: "{SECRET}x"}}}}}}'
+    params = {"raw": raw, "baseHash": found["hash"], "dryRun": True}
+    shown = await peer.call("config.patch", params)
+    assert set(shown["changedPaths"]) == {"tools.deny", "gateway.auth.token"}
+    assert shown["requiresRestart"] is True
+    changed = [each for each in shown["diff"] if "deny" in each]
+    assert changed == ['-  tools: { deny: ["write"] },', '+  tools: { deny: ["edit"] },']
+    assert SECRET not in str(shown)
+    text = found["raw"].replace('["write"]', '["edit"]')
+    whole = await peer.call("config.set", {**params, "raw": text})
+    assert (whole["changedPaths"], whole["requiresRestart"]) == (["tools.deny"], False)
+    assert SECRET not in str(whole)
+    assert file.read_text(encoding="utf-8") == TEXT
+    assert (await peer.call("config.get", {}))["hash"] == found["hash"]
+    bad = {**params, "raw": '{tools: {deny: "edit", profile: "x"}}'}
+    error = await peer.refused("config.patch", bad)
+    assert [each["path"] for each in error["details"]["issues"]] == ["tools.deny", "tools.profile"]
+
+
+async def test_forms_are_told_which_settings_have_no_effect(ground: Ground) -> None:
+    peer = await ground.join(["operator.read"], Device())
+    found = await peer.call("config.schema")
+    assert found["uiHints"]["tts"]["noEffect"] is True
+    assert found["generatedAt"] > "2026"

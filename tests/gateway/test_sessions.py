@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import logging
 from typing import Any
 
 import pytest
@@ -242,6 +244,62 @@ async def test_owner_only_tools_are_traced_for_the_one_who_asks(ground: Ground) 
     assert trace["steps"][-1]["step"] == "owner-only"
 
 
+async def test_a_policy_can_be_explained_for_a_situation_that_is_assumed() -> None:
+    config = {
+        "tools": {"byProvider": {"google": {"deny": ["grep"]}}, "deny": ["nodes"]},
+        "channels": {
+            "telegram": {
+                "groups": {
+                    "-1": {"tools": {"deny": ["ls"]}, "toolsBySender": {"7": {"deny": ["find"]}}}
+                },
+                "accounts": {"two": {"groups": {"-1": {"tools": {"deny": ["read"]}}}}},
+            }
+        },
+        "agents": {
+            "list": [{"id": "main"}, {"id": "work", "tools": {"deny": ["edit"]}}],
+            "defaults": {"sandbox": {"workspaceAccess": "ro"}},
+        },
+    }
+    async with serve(config) as ground:
+        peer = await ground.join()
+
+        async def removed(**assumed: Any) -> dict[str, str]:
+            shown = await peer.call("tools.effective", {"sessionKey": "main", **assumed})
+            rows = [each for each in shown["trace"] if not each["allowed"]]
+            return {each["tool"]: each["removedBy"]["key"] for each in rows}
+
+        usual = await removed()
+        assert usual["nodes"] == "tools.deny"
+
+        async def more(**assumed: Any) -> dict[str, str]:
+            found = await removed(**assumed)
+            return {tool: found[tool] for tool in found.keys() - usual.keys()}
+
+        google = await more(model="google/gemini-3-pro")
+        assert google["grep"] == "tools.byProvider.google.deny"
+        group = {"channel": "telegram", "groupId": "-1"}
+        below = "channels.telegram"
+        assert (await more(**group))["ls"] == f"{below}.groups.-1.tools.deny"
+        assert (await more(**group, senderId="7"))["find"].startswith(f"{below}.groups.-1.toolsBy")
+        assert (await more(**group, accountId="two"))["read"].startswith(f"{below}.accounts.two")
+        assert (await more(senderIsOwner=False)).keys() >= {"gateway"}
+        assert (await more(sandboxed=True)).keys() >= {"write"}
+        assert (await more(agentId="work"))["edit"] == "agents.work.tools.deny"
+        error = await peer.refused("tools.effective", {"sessionKey": "main", "model": "/"})
+        assert error["message"].startswith("model: ")
+
+
+async def test_rules_and_costs_of_tools_are_explained() -> None:
+    rule = {"tool": "exec", "params": {"command": "rm *"}, "effect": "deny"}
+    async with serve({"tools": {"rules": [rule]}}) as ground:
+        peer = await ground.join()
+        shown = await peer.call("tools.effective", {"sessionKey": "main"})
+        rows = {each["tool"]: each for each in shown["trace"]}
+        assert rows["exec"]["rules"][0]["key"] == "tools.rules[0]"
+        assert rows["exec"]["tokens"] > 0
+        assert shown["warnings"] == []
+
+
 async def test_models_are_those_of_the_configuration() -> None:
     provider = {
         "baseUrl": "http://127.0.0.1:9/v1",
@@ -280,3 +338,25 @@ async def test_the_log_can_be_followed(ground: Ground) -> None:
     assert (await peer.call("logs.tail", {"cursor": first["cursor"]}))["lines"] == []
     reset = await peer.call("logs.tail", {"cursor": first["cursor"] + 10_000})
     assert reset["reset"] is True
+
+
+async def test_the_log_can_be_filtered(ground: Ground) -> None:
+    peer = await ground.join()
+    for line in ("one", "two", "Three <b>"):
+        logging.getLogger("clawkit.gateway.x").warning(line)
+    logging.getLogger("clawkit.gateway.y").info("three")
+    with open(ground.gateway.log.path, "a", encoding="utf-8") as file:
+        file.write("three, not JSON\n")
+
+    async def lines(**wanted: Any) -> list[str]:
+        found: list[str] = (await peer.call("logs.tail", wanted))["lines"]
+        return found
+
+    assert len(await lines(text="THREE")) == 3
+    warnings = await lines(level="warning")
+    assert [json.loads(each)["message"] for each in warnings[:-1]] == ["one", "two", "Three <b>"]
+    assert len(await lines(level="warning", text="three")) == 2
+    assert len(await lines(text="gateway.y")) == 1
+    assert await lines(level="error") == ["three, not JSON"]
+    cut = await peer.call("logs.tail", {"level": "warning", "limit": 2})
+    assert (len(cut["lines"]), cut["truncated"]) == (2, True)

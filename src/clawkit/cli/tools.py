@@ -11,9 +11,10 @@ from collections.abc import Coroutine
 from typing import Any, TypeVar
 
 import click
-from msgspec.structs import asdict, replace
+from msgspec.structs import replace
 
-from clawkit.agent.assemble import SETTINGS, Assembly, assemble
+from clawkit.agent.assemble import Assembly, assemble
+from clawkit.agent.explanation import explain_tool, tool_row
 from clawkit.agent.model import target_of
 from clawkit.approvals.protocols import ExecGate
 from clawkit.cli import options as cli
@@ -28,7 +29,7 @@ from clawkit.errors import ToolAuthorizationError, UnknownToolError
 from clawkit.line_reader import LineReader
 from clawkit.process.process_table import hide_memory
 from clawkit.runtime import close_run, make_run, resolve_workspace
-from clawkit.schema.choose import PROVIDERS, Provider, declare, token_cost
+from clawkit.schema.choose import PROVIDERS, Provider, declare
 from clawkit.services import Services
 from clawkit.text import human_size, one_line, printable
 
@@ -45,26 +46,6 @@ def _open(options: dict[str, Any]) -> tuple[cli.ResolvedOptions, Assembly, list[
     return settings, assembly, [*map(str, settings.loaded.warnings), *assembly.warnings]
 
 
-def _row(name: str, assembly: Assembly, provider: Provider) -> dict[str, Any]:
-    verdict = assembly.decision.verdicts[name]
-    entry, tool = CATALOG.get(name), assembly.tools.get(name)
-    available = tool is not None or entry is None or entry.available
-    row: dict[str, Any] = {
-        "tool": name,
-        "section": entry.section if entry else "Other",
-        "description": entry.description if entry else tool.description if tool else "",
-        "source": assembly.sources[name],
-        "available": available,
-        "allowed": verdict.kept,
-        "inForce": tool is not None,
-    }
-    if tool is not None:
-        row["tokens"] = token_cost(tool.name, tool.description, tool.offered, provider)
-    if verdict.removed_by is not None:
-        row["removedBy"] = asdict(verdict.removed_by)
-    return row
-
-
 @click.command("list")
 @click.option(
     "--all",
@@ -78,14 +59,14 @@ def list_tools(everything: bool, as_json: bool, **options: Any) -> None:
     """List the tools in force, and how many tokens each costs per request."""
     settings, assembly, remarks = _open(options)
     provider = target_of(settings.scope.model)
-    rows = [_row(name, assembly, provider) for name in assembly.sources]
+    rows = [tool_row(name, assembly, provider) for name in assembly.sources]
     shown = [row for row in rows if everything or row["inForce"]]
     if as_json:
         cli.print_json({"tools": shown, "warnings": remarks})
         return
     section = ""
     for row in shown:
-        state = _state(row)
+        state = row["state"]
         if row["section"] != section:
             section = row["section"]
             click.secho(section, bold=True)
@@ -94,7 +75,7 @@ def list_tools(everything: bool, as_json: bool, **options: Any) -> None:
             note = printable(f"{state.partition(' ')[0]}: {row['removedBy']['why']}")
         note = note if row["inForce"] else click.style(note, fg="yellow")
         click.echo(f"  {row['tool']:<18} {row['description']:<46} {note}")
-    count = Counter(map(_state, rows))
+    count = Counter(row["state"] for row in rows)
     click.echo(", ".join(f"{count[state]} {state}" for state in _STATES) + ".")
     if not everything:
         click.echo(
@@ -109,13 +90,6 @@ _STATES = {
     "off by settings": "yellow",
     "not available in this build": "yellow",
 }
-
-
-def _state(row: dict[str, Any]) -> str:
-    if not row["allowed"]:
-        is_off = row["removedBy"]["step"] == SETTINGS
-        return "off by settings" if is_off else "removed by policy"
-    return "in force" if row["available"] else "not available in this build"
 
 
 @click.command()
@@ -133,14 +107,8 @@ def explain(names: tuple[str, ...], as_json: bool, **options: Any) -> None:
     settings, assembly, remarks = _open(options)
     provider = target_of(settings.scope.model)
     wanted = [_known(name, assembly) for name in names] or list(assembly.sources)
-    rows = [
-        _row(name, assembly, provider)
-        | {
-            "steps": [asdict(trace) for trace in assembly.decision.verdicts[name].traces],
-            "rules": _rules_for(name, settings, assembly),
-        }
-        for name in wanted
-    ]
+    config = settings.loaded.config
+    rows = [explain_tool(name, assembly, provider, config) for name in wanted]
     if as_json:
         shown = rows[0] if len(names) == 1 else {"tools": rows}
         agent = {"id": settings.scope.agent, "chosenBy": settings.chosen_by or None}
@@ -160,25 +128,8 @@ def _known(name: str, assembly: Assembly) -> str:
     raise UnknownToolError(f"unknown tool {name!r}{cli.suggest(key, assembly.sources)}")
 
 
-def _rules_for(
-    name: str, settings: cli.ResolvedOptions, assembly: Assembly
-) -> list[dict[str, Any]]:
-    """The argument rules that can apply to a call of the tool."""
-    configured = settings.loaded.config.tools.rules
-    return [
-        {
-            "key": f"tools.rules[{rule.number}]",
-            "effect": rule.effect,
-            "action": configured[rule.number].action,
-            "params": configured[rule.number].params,
-        }
-        for rule in assembly.rules
-        if rule.tools.find(name) is not None
-    ]
-
-
 def _print_explanation(row: dict[str, Any]) -> None:
-    state = _state(row)
+    state = row["state"]
     head = click.style(
         state if row["available"] or not row["allowed"] else f"allowed, but {state}",
         fg=_STATES[state],

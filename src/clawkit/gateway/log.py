@@ -8,9 +8,10 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from io import TextIOWrapper
 from logging.handlers import RotatingFileHandler
-from typing import Any
+from typing import Any, Literal, get_args
 
 import msgspec
+from msgspec import Struct
 
 from clawkit.redact import Redactor
 from clawkit.store import private_dir
@@ -18,6 +19,35 @@ from clawkit.store import private_dir
 NAME = "gateway.jsonl"
 MAX_BYTES, KEEP = 10 * 1024**2, 2
 MAX_LINE = 8_000
+Level = Literal["debug", "info", "warning", "error", "critical"]
+LEVELS: tuple[str, ...] = get_args(Level)
+
+
+class LogFilter(Struct, frozen=True):
+    """Which lines are wanted: from a level on, and with a text, in any case of letters."""
+
+    level: Level = "debug"
+    text: str = ""
+
+    def keeps(self, line: str) -> bool:
+        if self == LogFilter():
+            return True
+        try:
+            found = _DECODER.decode(line)
+        except ValueError:  # cut off when the process was killed, or of another program
+            found = _Line(message=line)
+        at = LEVELS.index(found.level) if found.level in LEVELS else len(LEVELS)
+        words = f"{found.subsystem} {found.message}".casefold()
+        return at >= LEVELS.index(self.level) and self.text.casefold() in words
+
+
+class _Line(Struct, frozen=True):
+    level: str = ""
+    subsystem: str = ""
+    message: str = ""
+
+
+_DECODER = msgspec.json.Decoder(_Line)
 
 
 class _Format(logging.Formatter):
@@ -72,7 +102,9 @@ class GatewayLog:
         self._logger.setLevel(self._level)
         self._handler.close()
 
-    def tail(self, cursor: int | None, limit: int, max_bytes: int) -> dict[str, Any]:
+    def tail(
+        self, cursor: int | None, limit: int, max_bytes: int, wanted: LogFilter
+    ) -> dict[str, Any]:
         """The lines after `cursor`, a position in the file, or the last ones."""
         with open(self.path, "rb") as file:
             size = file.seek(0, os.SEEK_END)
@@ -85,7 +117,7 @@ class GatewayLog:
             data = file.read(size - start)
         if is_cut:
             data = data.partition(b"\n")[2]
-        lines = data.decode("utf-8", "replace").splitlines()
+        lines = list(filter(wanted.keeps, data.decode("utf-8", "replace").splitlines()))
         return {
             "file": self.path,
             "cursor": size,

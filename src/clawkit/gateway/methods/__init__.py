@@ -10,10 +10,12 @@ from clawkit.gateway.methods import (
     chat,
     config,
     devices,
+    doctor,
     nodes,
     sessions,
     status,
     tools,
+    usage,
 )
 from clawkit.gateway.methods.method import NODE, Method
 from clawkit.gateway.protocol import (
@@ -28,7 +30,7 @@ from clawkit.gateway.scopes import ADMIN
 if TYPE_CHECKING:
     from clawkit.gateway.connection import GatewayConnection
 
-_MODULES = (status, config, sessions, chat, agents, tools, approvals, devices, nodes)
+_MODULES = (status, config, sessions, chat, agents, tools, approvals, devices, nodes, usage, doctor)
 METHODS: dict[str, Method] = {
     method.name: method for module in _MODULES for method in module.METHODS
 }

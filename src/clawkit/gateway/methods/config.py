@@ -6,6 +6,7 @@ import base64
 import hmac
 import os
 from collections.abc import Callable, Iterable
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
@@ -14,6 +15,7 @@ from msgspec import Meta
 from clawkit.config.file_edit import change, content, patch_settings, patched_paths
 from clawkit.config.json5 import Json5Error, PathError, format_path, parse_path
 from clawkit.config.load import loads
+from clawkit.config.no_effect import NO_EFFECT
 from clawkit.config.paths import config_file
 from clawkit.config.schema import Path, explain, find, json_schema
 from clawkit.config.section import Shape, describe, layout_of
@@ -47,6 +49,8 @@ class Write(Closed, frozen=True):
     replace_paths: Annotated[list[Short], Meta(max_length=1_000)] = msgspec.field(
         default_factory=list
     )
+    dry_run: bool = False
+    """Only report what would change."""
 
 
 class Apply(Write, frozen=True):
@@ -113,8 +117,9 @@ def _issue(issue: Any) -> dict[str, str]:
 
 
 async def _schema(_caller: GatewayConnection, _params: NoParams, _id: str) -> Any:
-    schema = await in_thread(json_schema)
-    return {"schema": schema, "uiHints": {}, "version": __version__, "generatedAt": ""}
+    schema, idle = await in_thread(json_schema), {"help": "Has no effect yet.", "noEffect": True}
+    hints, at = dict.fromkeys(NO_EFFECT, idle), datetime.now(UTC).isoformat(timespec="seconds")
+    return {"schema": schema, "uiHints": hints, "version": __version__, "generatedAt": at}
 
 
 async def _lookup(_caller: GatewayConnection, params: Lookup, _id: str) -> Any:
@@ -220,17 +225,21 @@ async def _write(
         return after
 
     try:
-        done = await in_thread(change, file, checked, paths=paths, allow_shrink=True)
+        how: dict[str, Any] = {"paths": paths, "allow_shrink": True, "dry_run": params.dry_run}
+        done = await in_thread(change, file, checked, **how)
     except (EditError, ConfigError) as error:
         raise invalid(str(error)) from None
+    changed = list(changed_paths(content(done.before or ""), content(done.after)))
+    restart = any(_reload_kind(each) == "restart" for each in changed)
+    if params.dry_run:
+        shown = {"changedPaths": changed, "diff": list(map(gateway.redactor.strict, done.diff))}
+        return {"ok": True, "path": file, "dryRun": True, "requiresRestart": restart, **shown}
     if gateway.loaded.file is None:
         gateway.loaded = msgspec.structs.replace(gateway.loaded, file=file)
     await gateway.reload()
-    changed = list(changed_paths(content(done.before or ""), content(done.after)))
     hash_ = _hash(gateway, done.after)
     if done.written:
         gateway.hub.broadcast("config.changed", {"path": file, "hash": hash_, "ts": now_ms()})
-    restart = any(_reload_kind(each) == "restart" for each in changed)
     sentinel = {"kind": kind, "status": "ok", "ts": now_ms(), "stats": {"requiresRestart": restart}}
     return {
         "ok": True,

@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 from msgspec import Meta, Struct
 
 from clawkit.config.paths import home
+from clawkit.gateway.log import Level, LogFilter
 from clawkit.gateway.methods.method import Method
-from clawkit.gateway.protocol import Closed, NoParams, now_ms
+from clawkit.gateway.protocol import Closed, NoParams, Short, now_ms
 from clawkit.gateway.scopes import READ
 from clawkit.gateway.shelf import NO_SUMMARY
 from clawkit.sessions.protocols import Filter
@@ -39,6 +40,8 @@ class Tail(Closed, frozen=True):
     cursor: Annotated[int, Meta(ge=0)] | None = None
     limit: Annotated[int, Meta(ge=1, le=5_000)] = 500
     max_bytes: Annotated[int, Meta(ge=1, le=1_000_000)] = 250_000
+    level: Level = "debug"
+    text: Short = ""
 
 
 def agent_ids(gateway: Gateway) -> list[str]:
@@ -115,7 +118,8 @@ async def _presence(caller: GatewayConnection, _params: NoParams, _id: str) -> A
 
 
 async def _tail(caller: GatewayConnection, params: Tail, _id: str) -> Any:
-    return caller.gateway.log.tail(params.cursor, params.limit, params.max_bytes)
+    wanted = LogFilter(params.level, params.text)
+    return caller.gateway.log.tail(params.cursor, params.limit, params.max_bytes, wanted)
 
 
 async def _info(caller: GatewayConnection, _params: NoParams, _id: str) -> Any:

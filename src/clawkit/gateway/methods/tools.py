@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from msgspec import UNSET
-from msgspec.structs import asdict
+from msgspec import UNSET, structs
 
-from clawkit.agent.assemble import Assembly, assemble
-from clawkit.agent.model import context_window_of, default_model
+from clawkit.agent.assemble import assemble
+from clawkit.agent.explanation import explain_tool
+from clawkit.agent.model import context_window_of, default_model, target_of
+from clawkit.config.model import Config
+from clawkit.config.modelref import parse_ref
 from clawkit.core.catalog import CATALOG, PROFILES
 from clawkit.core.context import Scope, Sender
 from clawkit.gateway.live import is_shared
 from clawkit.gateway.methods.method import Method
-from clawkit.gateway.protocol import Closed, Ignored, Short, ignored
+from clawkit.gateway.protocol import Closed, Ignored, Short, ignored, invalid
 from clawkit.gateway.scopes import ADMIN, READ
 from clawkit.sessions.keys import parse_key
 
@@ -27,8 +29,21 @@ class CatalogParams(Closed, frozen=True):
 
 
 class Effective(Closed, frozen=True):
+    """A session, and what should be assumed about it instead of what is so."""
+
     session_key: Short
     agent_id: Short | None = None
+    model: Short | None = None
+    channel: Short | None = None
+    account_id: Short | None = None
+    group_id: Short | None = None
+    sender_id: Short | None = None
+    sender_is_owner: bool | None = None
+    sandboxed: bool | None = None
+
+    @property
+    def is_assumed(self) -> bool:
+        return any(each is not None for each in structs.astuple(self)[2:])
 
 
 async def _catalog(caller: GatewayConnection, params: CatalogParams, _id: str) -> Any:
@@ -52,64 +67,62 @@ async def _catalog(caller: GatewayConnection, params: CatalogParams, _id: str) -
 
 async def _effective(caller: GatewayConnection, params: Effective, _id: str) -> Any:
     key = caller.gateway.live.resolve_key(params.session_key, params.agent_id)
-    there = caller.gateway.live.find(key)
+    there, config = caller.gateway.live.find(key), caller.gateway.loaded.config
     is_owner = caller.may(ADMIN) and not is_shared(key)
-    if there is not None and there.owner == is_owner:
+    scope = _scope(config, key, params, owner=is_owner)
+    if there is not None and there.owner == is_owner and not params.is_assumed:
         assembly = there.agent.kit.assembly
     else:
-        assembly = _assemble(caller, key, owner=is_owner)
-    agent = parse_key(key).agent
-    config = caller.gateway.loaded.config
-    profile = config.agents.get(agent).tools.profile or config.tools.profile or "full"
-    groups = [
+        assembly = assemble(config, scope)
+    profile = config.agents.get(scope.agent).tools.profile or config.tools.profile or "full"
+    tools = [
         {
-            "id": "core",
-            "label": "Built-in tools",
-            "source": "core",
-            "tools": [
-                {
-                    "id": name,
-                    "label": name,
-                    "description": tool.description.partition("\n")[0],
-                    "rawDescription": tool.description,
-                    "source": assembly.sources.get(name, "core"),
-                }
-                for name, tool in assembly.tools.items()
-            ],
+            "id": name,
+            "label": name,
+            "description": tool.description.partition("\n")[0],
+            "rawDescription": tool.description,
+            "source": assembly.sources.get(name, "core"),
         }
+        for name, tool in assembly.tools.items()
     ]
-    return {"agentId": agent, "profile": profile, "groups": groups, "trace": _trace(assembly)}
+    group = {"id": "core", "label": "Built-in tools", "source": "core", "tools": tools}
+    provider = target_of(scope.model)
+    return {
+        "agentId": scope.agent,
+        "profile": profile,
+        "groups": [group],
+        "trace": [explain_tool(each, assembly, provider, config) for each in assembly.sources],
+        "warnings": list(assembly.warnings),
+    }
 
 
-def _assemble(caller: GatewayConnection, key: str, *, owner: bool) -> Assembly:
-    config, parsed = caller.gateway.loaded.config, parse_key(key)
-    model = default_model(config, parsed.agent)
-    scope = Scope(
+def _scope(config: Config, key: str, params: Effective, *, owner: bool) -> Scope:
+    """What the policy of a session depends on. Parameters replace what its key says."""
+    parsed = parse_key(key)
+    try:
+        named = parse_ref(params.model) if params.model else None
+    except ValueError as error:
+        raise invalid(f"model: {error}") from None
+    model = named or default_model(config, parsed.agent)
+    group = parsed.peer if parsed.kind == "group" else ""
+    sandboxed = params.sandboxed
+    if sandboxed is None:
+        sandboxed = config.agents.sandbox_of(parsed.agent).covers(key)
+    if params.sender_is_owner is not None:
+        owner = params.sender_is_owner
+    return Scope(
         agent=parsed.agent,
         session=key,
         model=model,
         context_window=context_window_of(config, model),
-        channel=parsed.channel,
-        group=parsed.peer if parsed.kind == "group" else "",
-        sender=Sender(owner=owner),
-        sandboxed=config.agents.sandbox_of(parsed.agent).covers(key),
+        channel=parsed.channel if params.channel is None else params.channel,
+        account=params.account_id or "",
+        group=group if params.group_id is None else params.group_id,
+        sender=Sender(owner=owner, id=params.sender_id or ""),
+        sandboxed=sandboxed,
         depth=parsed.depth,
         delegates=True,
     )
-    return assemble(config, scope)
-
-
-def _trace(assembly: Assembly) -> list[dict[str, Any]]:
-    """Which step, setting and entry kept or removed each tool."""
-    return [
-        {
-            "tool": name,
-            "inForce": name in assembly.tools,
-            "allowed": verdict.kept,
-            "steps": [asdict(each) for each in verdict.traces],
-        }
-        for name, verdict in assembly.decision.verdicts.items()
-    ]
 
 
 METHODS = (

@@ -1,0 +1,237 @@
+// @ts-check
+// Forms for settings, generated from the schema of the configuration.
+
+import { Badge, Button, Field, html, useState } from './parts.js';
+
+/** What stands for a secret that is stored; sent back, it keeps the secret. */
+export const MARKER = '__OPENCLAW_REDACTED__';
+const NAME = /^[\p{ID_Start}_][\p{ID_Continue}-]*$/u;
+
+const isObject = (value) => value !== null && typeof value === 'object' && !Array.isArray(value);
+const isSame = (one, other) => JSON.stringify(one) === JSON.stringify(other);
+
+/** The merge patch from one value to another; null removes. */
+export function patchOf(old, now) {
+  const patch = Object.create(null); // `__proto__` is a key like any other
+  for (const key of new Set([...Object.keys(old), ...Object.keys(now)])) {
+    if (isSame(old[key], now[key])) continue;
+    const goesOn = isObject(old[key]) && isObject(now[key]);
+    patch[key] = goesOn ? patchOf(old[key], now[key]) : now[key] ?? null;
+  }
+  return patch;
+}
+
+/** A value with a merge patch applied. */
+export function patched(value, patch) {
+  if (!isObject(patch)) return patch;
+  const made = Object.assign(Object.create(null), isObject(value) ? value : {});
+  for (const [key, each] of Object.entries(patch)) {
+    if (each === null) delete made[key];
+    else made[key] = patched(made[key], each);
+  }
+  return made;
+}
+
+/** Paths of the lists in a patch: they replace what is there. */
+export function listsIn(patch, path = []) {
+  return Object.entries(patch).flatMap(([key, value]) => {
+    if (Array.isArray(value)) return [formatPath([...path, key])];
+    return isObject(value) ? listsIn(value, [...path, key]) : [];
+  });
+}
+
+/** The text of a path, as the gateway writes it: `agents.list[0].name`. */
+export function formatPath(path) {
+  return path.map((step) => {
+    if (typeof step === 'number') return `[${step}]`;
+    return NAME.test(step) ? `.${step}` : `[${JSON.stringify(step)}]`;
+  }).join('').replace(/^\./, '');
+}
+
+/**
+ * One setting, or all settings of a section. `stored` is what the file has, `value` what is edited;
+ * undefined is unset. `form` has the definitions and hints of the schema, the problems by path, and
+ * whether to show settings without effect.
+ * @param {any} props
+ */
+export function Setting({ schema, name, path, form, ...more }) {
+  const full = resolve(schema, form.defs);
+  const problems = form.issues.filter((each) => each.path === formatPath(path));
+  const Kind = KINDS[kindOf(full)];
+  return html`
+    <div class="setting">
+      <${Kind} schema=${full} name=${name} path=${path} form=${form} ...${more} />
+      ${problems.map((each) => html`<div class="bad" role="alert" key=${each.message}>${each.message}</div>`)}
+    </div>`;
+}
+
+function resolve(schema, defs) {
+  if (!schema.$ref) return schema;
+  const { $ref, ...own } = schema;
+  return { ...defs[$ref.split('/').at(-1)], ...own };
+}
+
+function kindOf(schema) {
+  if (schema.anyOf?.some((each) => each.$ref?.endsWith('/SecretRef'))) return 'secret';
+  if (schema.anyOf) return schema.anyOf.every((each) => each.enum) ? 'word' : 'choice';
+  if (schema.enum) return 'word';
+  if (schema.properties) return 'section';
+  if (isObject(schema.additionalProperties)) return 'map';
+  if (schema.type === 'array') return ['string', undefined].includes(schema.items?.type) && !schema.items?.$ref && !schema.items?.anyOf ? 'lines' : 'list';
+  return schema.type in KINDS ? schema.type : 'json';
+}
+
+/** The frame of a setting with others in it; they are made when it is opened. */
+function Group({ name, schema, path, form, isChanged, isOpen = false, remove, children }) {
+  const [open, setOpen] = useState(isOpen);
+  const here = formatPath(path);
+  const wrong = form.issues.filter((each) => each.path.startsWith(here) && '.['.includes(each.path[here.length])).length;
+  return html`
+    <details class="group" open=${open || wrong > 0} onToggle=${(event) => setOpen(event.target.open)}>
+      <summary><strong>${name}</strong> ${isChanged && html`<${Badge} kind="warn">changed<//>`}
+        ${wrong > 0 && html`<${Badge} kind="bad">${wrong} wrong<//>`} <small>${schema.description}</small></summary>
+      ${(open || wrong > 0) && html`<div class="inside">${children()}
+        ${remove && html`<${Button} kind="danger" onClick=${remove}>Remove ${name}<//>`}</div>`}
+    </details>`;
+}
+
+function Section({ schema, value, stored, onChange, path, form, bare, ...more }) {
+  const has = isObject(value) ? value : {};
+  const isIdle = (key) => form.hints[patternOf([...path, key])]?.noEffect;
+  const known = Object.keys(schema.properties).filter((key) => key in has
+    || (!schema.properties[key].deprecated && !key.startsWith('$') && (form.showsIdle || !isIdle(key))));
+  const keys = [...known, ...Object.keys(has).filter((key) => !(key in schema.properties))];
+  const change = (key) => (inner) => {
+    const { [key]: _, ...rest } = has;
+    onChange(inner === undefined ? rest : { ...has, [key]: inner });
+  };
+  const inside = () => keys.map((key) => html`
+    <${Setting} key=${key} name=${key} path=${[...path, key]} schema=${schema.properties[key] ?? {}} value=${has[key]}
+      stored=${stored?.[key]} onChange=${change(key)} form=${form} />
+    ${isIdle(key) && html`<small class="warn">${form.hints[patternOf([...path, key])].help}</small>`}`);
+  if (bare) return inside();
+  return html`<${Group} schema=${schema} path=${path} form=${form} isChanged=${!isSame(value, stored)} ...${more}>${inside}<//>`;
+}
+
+/** The path as hints write it: `*` for every entry. */
+const patternOf = (path) => path.map((step, index) => (isEntry(path, index) ? '*' : step)).join('.');
+const isEntry = (path, index) => typeof path[index] === 'number'
+  || (path[0] === 'agents' && path[1] === 'entries' && index === 2) || path[index - 1] === 'models' && path[0] === 'agents';
+
+/** Entries that people name, or number. */
+function Entries({ schema, value, stored, onChange, path, form, ...more }) {
+  const [added, setAdded] = useState('');
+  const isList = schema.type === 'array';
+  const entries = isList ? (value ?? []).map((each, index) => [index, each]) : Object.entries(value ?? {});
+  const inner = isList ? schema.items : schema.additionalProperties;
+  const put = (key, each) => {
+    const rest = entries.filter(([other]) => other !== key || each !== undefined).map(([other, old]) => [other, other === key ? each : old]);
+    if (each !== undefined && !entries.some(([other]) => other === key)) rest.push([key, each]);
+    onChange(isList ? rest.map(([, kept]) => kept) : Object.fromEntries(rest));
+  };
+  const add = () => {
+    put(isList ? entries.length : added, { object: {}, array: [] }[resolve(inner, form.defs).type] ?? '');
+    setAdded('');
+  };
+  const inside = () => html`
+    ${entries.map(([key, each]) => html`
+      <${Setting} key=${key} name=${isList ? each.id ?? `${key + 1}.` : key} path=${[...path, key]} schema=${inner} value=${each}
+        stored=${stored?.[key]} onChange=${(now) => put(key, now ?? '')} remove=${() => put(key, undefined)} form=${form} />`)}
+    <div class="row">
+      ${!isList && html`<${Field} label="Name of a new entry" hideLabel placeholder="name" value=${added} onInput=${setAdded} />`}
+      <${Button} disabled=${!isList && (!added || added in (value ?? {}))} onClick=${add}>Add<//>
+    </div>`;
+  return html`<${Group} schema=${schema} path=${path} form=${form} isChanged=${!isSame(value, stored)} ...${more}>${inside}<//>`;
+}
+
+/** A field with what is common to all of them; what is empty is unset. */
+function Input({ schema, name, value, stored, onChange, remove, hint, path: _, form: __, children, ...more }) {
+  const fallback = schema.default === undefined ? 'not set' : `default: ${JSON.stringify(schema.default)}`;
+  return html`
+    <div class=${isSame(value, stored) ? '' : 'changed'}>
+      <${Field} label=${name} hint=${hint ?? schema.description} placeholder=${fallback} value=${value ?? ''}
+        onInput=${(text) => onChange(text === '' ? undefined : text)} ...${more}>${children}<//>
+      ${remove && html`<${Button} kind="plain" label=${`Remove ${name}`} onClick=${remove}>Remove<//>`}
+    </div>`;
+}
+
+function Word({ schema, value, onChange, ...more }) {
+  const words = schema.enum ?? schema.anyOf?.flatMap((each) => each.enum) ?? [true, false];
+  const fallback = schema.default === undefined ? 'not set' : `default (${schema.default})`;
+  const choose = (text) => onChange(words.find((word) => String(word) === text));
+  return html`<${Input} as="select" schema=${schema} value=${value === undefined ? '' : String(value)} ...${more} onChange=${choose}>
+    <option value="">${fallback}</option>
+    ${words.map((word) => html`<option key=${word} value=${String(word)} selected=${word === value}>${String(word)}</option>`)}<//>`;
+}
+
+function Numeric({ onChange, schema, ...more }) {
+  const limits = { min: schema.minimum, max: schema.maximum, step: schema.type === 'integer' ? 1 : 'any' };
+  return html`<${Input} type="number" schema=${schema} ...${limits} ...${more} onChange=${(text) => onChange(text === undefined ? undefined : Number(text))} />`;
+}
+
+function Words(props) {
+  return props.value === MARKER || props.stored === MARKER ? html`<${Secret} ...${props} />` : html`<${Input} ...${props} />`;
+}
+
+/** A secret is never shown. What is stored stays unless another one is typed. */
+function Secret({ value, stored, onChange, schema, ...more }) {
+  if (isObject(value)) return html`<${Json} value=${value} stored=${stored} onChange=${onChange} schema=${schema} ...${more} />`;
+  const isStored = stored === MARKER;
+  return html`
+    <${Input} type="password" autocomplete="new-password" schema=${schema} stored=${stored} ...${more}
+      value=${value === MARKER ? '' : value} placeholder=${isStored ? '•••••••• (stored)' : 'not set'}
+      onChange=${(text) => onChange(text ?? (isStored ? MARKER : undefined))} />
+    ${value !== undefined && html`<${Button} kind="plain" onClick=${() => onChange(undefined)}>Remove ${more.name}<//>`}`;
+}
+
+function Lines({ value, onChange, ...more }) {
+  const [text, setText] = useState((value ?? []).join('\n'));
+  const change = (given = '') => {
+    setText(given);
+    const lines = given.split('\n').map((line) => line.trim()).filter(Boolean);
+    onChange(given === '' ? undefined : lines);
+  };
+  return html`<${Input} as="textarea" rows=${Math.min(8, text.split('\n').length + 1)} value=${text} onChange=${change}
+    placeholder="one in each line" ...${more} />`;
+}
+
+function Json({ value, onChange, schema, ...more }) {
+  const [text, setText] = useState(value === undefined ? '' : JSON.stringify(value, null, 2));
+  const [problem, setProblem] = useState('');
+  const change = (given = '') => {
+    setText(given);
+    try {
+      onChange(given === '' ? undefined : JSON.parse(given));
+      setProblem('');
+    } catch (error) {
+      setProblem(`Not taken over: ${error.message}`);
+    }
+  };
+  return html`<${Input} as="textarea" class="mono" spellcheck="false" rows=${Math.min(12, text.split('\n').length + 1)} schema=${schema}
+      placeholder="JSON" hint=${schema.description ?? 'JSON'} value=${text} onChange=${change} ...${more} />
+    ${problem && html`<div class="bad" role="alert">${problem}</div>`}`;
+}
+
+/** A setting of several kinds: that of its value, else the one that is picked. */
+function Choice({ schema, value, onChange, ...more }) {
+  const kinds = schema.anyOf.map((each) => resolve(each, more.form.defs));
+  const own = kinds.findIndex((each) => value !== undefined && isOf(value, each));
+  const [picked, setPicked] = useState(0);
+  const at = own >= 0 ? own : picked;
+  const pick = (event) => { setPicked(Number(event.target.value)); onChange(undefined); };
+  return html`
+    <${Setting} key=${at} schema=${{ description: schema.description, default: schema.default, ...schema.anyOf[at] }} value=${value} onChange=${onChange} ...${more} />
+    <select class="kind" aria-label=${`Kind of ${more.name}`} onInput=${pick}>${kinds.map((each, index) => html`
+      <option key=${index} value=${index} selected=${index === at}>${each.enum ? 'word' : { string: 'text', array: 'list', object: 'object', boolean: 'yes or no' }[each.type] ?? 'number'}</option>`)}</select>`;
+}
+
+function isOf(value, schema) {
+  if (schema.enum) return schema.enum.includes(value);
+  const type = Array.isArray(value) ? 'array' : typeof value;
+  return schema.type === type || (type === 'number' && schema.type === 'integer');
+}
+
+const KINDS = {
+  secret: Secret, choice: Choice, word: Word, boolean: Word, integer: Numeric, number: Numeric, string: Words,
+  lines: Lines, list: Entries, map: Entries, section: Section, json: Json,
+};

@@ -1,0 +1,165 @@
+// @ts-check
+// Usage: tokens, cost and latency by day, model and agent, as plots and as tables.
+
+import { compact, Empty, Field, html, money, Notice, useCall, useEffect, useRef, useState, View } from '../parts.js';
+
+const seconds = (ms) => (ms === null ? '–' : `${(ms / 1000).toFixed(1)} s`);
+/** What is plotted: its value in a group of answers, how it is shown, and whether values add up. */
+const MEASURES = {
+  tokens: { of: ({ totals }) => totals.totalTokens, show: compact, adds: true },
+  cost: { of: ({ totals }) => totals.totalCost, show: money, adds: true },
+  latency: { of: ({ latency }) => latency?.avgMs ?? null, show: seconds, adds: false },
+};
+const GROUPS = {
+  model: { daily: 'modelDaily', all: 'byModel', name: (row) => `${row.provider}/${row.model}` },
+  agent: { daily: 'agentDaily', all: 'byAgent', name: (row) => row.agentId },
+};
+const PERIODS = { 7: '7 days', 30: '30 days', 90: '90 days', 365: 'a year' };
+const MAX_SERIES = 6;
+const HUES = [14, 210, 140, 45, 280, 330];
+const DAY_S = 86_400;
+
+export default function Usage() {
+  const [days, setDays] = useState('30');
+  const [measure, setMeasure] = useState('tokens');
+  const [by, setBy] = useState('model');
+  const timeZone = Intl.DateTimeFormat().resolvedOptions().timeZone;
+  const params = { days: Number(days), agentScope: 'all', mode: 'specific', timeZone };
+  const { data, error } = useCall('sessions.usage', params);
+  const choose = (label, value, options, set) => html`
+    <${Field} as="select" label=${label} onInput=${set}>${Object.entries(options).map(([key, shown]) => html`
+      <option key=${key} value=${key} selected=${key === value}>${shown}</option>`)}<//>`;
+  return html`
+    <${View} title="Usage">
+      <div class="picks">
+        ${choose('Period', days, PERIODS, setDays)}
+        ${choose('Show', measure, { tokens: 'tokens', cost: 'cost', latency: 'latency' }, setMeasure)}
+        ${choose('By', by, { model: 'model', agent: 'agent' }, setBy)}
+      </div>
+      <${Notice} error=${error} />
+      ${data ? html`<${Report} data=${data} measure=${measure} by=${by} />` : html`<${Empty} data=${error ? [] : null} />`}
+    <//>`;
+}
+
+function Report({ data, measure, by }) {
+  const { totals, aggregates } = data;
+  const latency = aggregates.latency;
+  const facts = [
+    ['Tokens', compact(totals.totalTokens)], ['Cost', money(totals.totalCost)],
+    ['Sessions', aggregates.sessionCount], ['Average answer', seconds(latency?.avgMs ?? null)],
+    ['95 % of answers', seconds(latency?.p95Ms ?? null)],
+  ];
+  return html`
+    <dl class="figures">${facts.map(([name, value]) => html`<div key=${name}><dt>${name}</dt><dd>${value}</dd></div>`)}</dl>
+    ${totals.missingCostEntries > 0 && html`<p class="hint">${totals.missingCostEntries} answers have no known price.</p>`}
+    ${totals.totalTokens || latency ? html`
+      <${Plot} data=${data} measure=${measure} by=${by} />
+      <${Totals} title=${`By ${by}`} rows=${aggregates[GROUPS[by].all].map((row) => [GROUPS[by].name(row), row])} />
+      <details><summary>By day and ${by}</summary><${Totals} title="By day"
+        rows=${aggregates[GROUPS[by].daily].map((row) => [`${row.date} · ${GROUPS[by].name(row)}`, row])} /></details>`
+      : html`<${Empty}>No model has been used in this period.<//>`}`;
+}
+
+function Totals({ title, rows }) {
+  return html`
+    <div class="scroll-x"><table>
+      <caption class="unseen">${title}</caption>
+      <thead><tr><th>${title}</th>${['Answers', 'Input', 'Output', 'Cached', 'Tokens', 'Cost', 'Latency'].map((each) => html`
+        <th class="number" key=${each}>${each}</th>`)}</tr></thead>
+      <tbody>${rows.map(([name, { count, totals, latency }]) => html`
+        <tr key=${name}><th scope="row">${name}</th>
+          ${[count, ...[totals.input, totals.output, totals.cacheRead, totals.totalTokens].map(compact), money(totals.totalCost),
+            seconds(latency?.avgMs ?? null)].map((each, index) => html`<td class="number" key=${index}>${each}</td>`)}</tr>`)}</tbody>
+    </table></div>`;
+}
+
+/**
+ * Days and, for each name, its value on each of them; names beyond the largest ones are one.
+ * @param {any} data @param {string} measure @param {string} by
+ */
+export function series(data, measure, by) {
+  const { of, adds } = MEASURES[measure];
+  const group = GROUPS[by];
+  const days = [];
+  const last = Date.parse(`${data.endDate}T00:00:00Z`) / 1000;
+  for (let at = Date.parse(`${data.startDate}T00:00:00Z`) / 1000; at <= last; at += DAY_S) days.push(at);
+  const ranked = data.aggregates[group.all].toSorted((a, b) => b.totals.totalTokens - a.totals.totalTokens).map(group.name);
+  const names = ranked.slice(0, adds && ranked.length > MAX_SERIES ? MAX_SERIES - 1 : MAX_SERIES);
+  const found = new Map(names.map((name) => [name, days.map(() => (adds ? 0 : null))]));
+  if (adds && ranked.length > names.length) found.set('all others', days.map(() => 0));
+  for (const row of data.aggregates[group.daily]) {
+    const values = found.get(group.name(row)) ?? found.get('all others');
+    const at = (Date.parse(`${row.date}T00:00:00Z`) / 1000 - days[0]) / DAY_S;
+    if (values) values[at] = adds ? values[at] + of(row) : of(row);
+  }
+  return { days, found };
+}
+
+function Plot({ data, measure, by }) {
+  const place = useRef(null);
+  const [problem, setProblem] = useState(null);
+  const { days, found } = series(data, measure, by);
+  const names = [...found.keys()];
+  useEffect(() => {
+    let plot = null;
+    let isWanted = true;
+    const draw = async () => {
+      const uPlot = await loadPlot();
+      if (!isWanted) return;
+      plot?.destroy();
+      plot = new uPlot(options(uPlot, measure, names, place.current.clientWidth), stacked(days, [...found.values()], measure), place.current);
+    };
+    const resize = new ResizeObserver(() => plot?.setSize({ width: place.current.clientWidth, height: plot.height }));
+    const scheme = matchMedia('(prefers-color-scheme: dark)');
+    draw().catch(setProblem);
+    resize.observe(place.current);
+    scheme.addEventListener('change', draw);
+    return () => { isWanted = false; resize.disconnect(); scheme.removeEventListener('change', draw); plot?.destroy(); };
+  }, [data, measure, by]);
+  return html`
+    <${Notice} error=${problem} />
+    <figure class="plot">
+      <div ref=${place} aria-hidden="true"></div>
+      <figcaption class="row">${names.map((name, index) => html`
+        <span key=${name}><svg viewBox="0 0 10 10" width="10" height="10" aria-hidden="true"><rect width="10" height="10" rx="2" fill=${colour(index)} /></svg> ${name}</span>`)}
+      </figcaption>
+    </figure>`;
+}
+
+async function loadPlot() {
+  if (!document.getElementById('uplot')) {
+    const sheet = Object.assign(document.createElement('link'), { id: 'uplot', rel: 'stylesheet', href: 'vendor/uplot-1.6.32.css' });
+    document.head.append(sheet);
+  }
+  return (await import('../vendor/uplot-1.6.32.js')).default;
+}
+
+const colour = (index) => `hsl(${HUES[index]} 65% 55%)`;
+
+/** What adds up is drawn from the top of the stack down, each part in front of the ones above it. */
+function stacked(days, values, measure) {
+  if (!MEASURES[measure].adds) return [days, ...values];
+  const sums = days.map(() => 0);
+  const tops = values.map((each) => each.map((value, index) => { sums[index] += value; return sums[index]; }));
+  return [days, ...tops.reverse()];
+}
+
+function options(uPlot, measure, names, width) {
+  const { show, adds } = MEASURES[measure];
+  const token = (name) => getComputedStyle(document.documentElement).getPropertyValue(name);
+  const axis = { stroke: token('--soft'), grid: { stroke: token('--line'), width: 1 }, ticks: { show: false } };
+  const paths = adds ? uPlot.paths.bars({ size: [0.7, 40] }) : uPlot.paths.linear();
+  const lines = names.map((name, index) => ({
+    label: name, paths, stroke: colour(index), fill: adds ? colour(index) : undefined, width: adds ? 0 : 2, spanGaps: true, points: { show: !adds },
+  }));
+  return {
+    width,
+    height: 260,
+    tzDate: (at) => uPlot.tzDate(new Date(at * 1000), 'UTC'),
+    legend: { show: false },
+    cursor: { show: false },
+    scales: { y: { range: (_plot, _low, high) => [0, high > 0 ? high * 1.05 : 1] } },
+    axes: [axis, { ...axis, size: 64, values: (_plot, ticks) => ticks.map(show) }],
+    series: [{}, ...(adds ? lines.reverse() : lines)],
+  };
+}
