@@ -93,8 +93,9 @@ class Usage(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
 class Source(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     """Origin of a message that no person wrote."""
 
-    kind: Literal["subagent", "session"]
-    """`subagent`: results of the session's own runs; `session`: a message from another one."""
+    kind: Literal["subagent", "session", "gateway"]
+    """`subagent`: results of the session's own runs; `session`: a message from another one;
+    `gateway`: what the gateway says about itself, such as that it was restarted."""
     runs: tuple[str, ...] = ()
     titles: tuple[str, ...] = ()
     """One line per run or message, for people."""
@@ -111,6 +112,8 @@ class User(Value, frozen=True, tag="user"):
     at_ms: int = 0
     source: Source | None = None
     """Set if the message is not from the user of this session."""
+    ids: tuple[str, ...] = ()
+    """What clients call it, so that it is known after a restart whether it was read."""
 
 
 class Assistant(Value, frozen=True, tag="assistant"):

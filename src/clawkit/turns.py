@@ -292,4 +292,5 @@ def join(messages: Sequence[User]) -> User:
             tuple(mail for each in sources for mail in each.mail),
             max((each.chain for each in sources), key=len),
         )
-    return User(tuple(content), messages[-1].at_ms, source)
+    ids = tuple(id_ for each in messages for id_ in each.ids)
+    return User(tuple(content), messages[-1].at_ms, source, ids)

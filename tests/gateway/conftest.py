@@ -225,6 +225,7 @@ async def serve(config: dict[str, Any] | str, model: Model | None = None) -> Asy
     try:
         yield ground
     finally:
+        gateway.live.hurry.set()  # what is left running has no time to end
         server.should_exit = True
         await ground.close()
         await task

@@ -65,7 +65,8 @@ async def test_a_patch_keeps_comments_and_is_taken_up(ground: Ground, file: Path
     peer, other = await ground.join(), await ground.join()
     found = await peer.call("config.get", {})
     raw = '{tools: {deny: ["edit"], exec: {timeoutSec: 60}}}'
-    done = await peer.call("config.patch", {"raw": raw, "baseHash": found["hash"]})
+    given = {"raw": raw, "baseHash": found["hash"], "replacePaths": ["tools.deny"]}
+    done = await peer.call("config.patch", given)
     assert set(done["changedPaths"]) == {"tools.deny", "tools.exec"}
     assert done["sentinel"]["payload"]["stats"]["requiresRestart"] is False
     assert done["hash"] != found["hash"]
@@ -124,7 +125,10 @@ async def test_two_writers_do_not_overwrite_each_other(ground: Ground, file: Pat
     base = (await peer.call("config.get", {}))["hash"]
     ids = [
         (client, await client.send("config.patch", {"raw": raw, "baseHash": base}))
-        for client, raw in ((peer, "{tools: {deny: ['a']}}"), (other, "{tools: {deny: ['b']}}"))
+        for client, raw in (
+            (peer, "{tools: {allow: ['read']}}"),
+            (other, "{tools: {allow: ['ls']}}"),
+        )
     ]
     answers = [await client.answer(id_) for client, id_ in ids]
     assert sorted(each["ok"] for each in answers) == [False, True]

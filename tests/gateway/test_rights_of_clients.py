@@ -170,15 +170,15 @@ async def test_the_session_of_a_group_has_the_rights_of_the_group() -> None:
 async def test_a_client_cannot_make_the_gateway_forget_the_runs_of_others(
     ground: Ground, device: Device, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("clawkit.gateway.live.KEEP_RUNS", 5)
+    monkeypatch.setattr("clawkit.gateway.ledger.KEEP_RUNS", 5)
     owner, other = await ground.join(), await ground.join(READ_WRITE, device)
     await owner.call("chat.send", message("pay the bill", "pay"))
     await owner.until_chat("final", "pay")
     for index in range(10):
         await other.call("chat.send", message("/stop", f"stop-{index}", "z"))
     assert (await owner.call("chat.send", message("pay the bill", "pay")))["status"] == "ok"
-    kept = [each for each in ground.gateway.live._runs if each.startswith("stop")]
-    assert kept == [f"stop-{index}" for index in range(5, 10)]
+    kept = [index for index in range(10) if ground.gateway.live.run(f"stop-{index}")]
+    assert kept == [5, 6, 7, 8, 9]
 
 
 TEXT = f"""{{

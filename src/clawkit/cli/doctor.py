@@ -104,6 +104,7 @@ def _diagnose(
 
     check("platform", checks.check_platform())
     check("home", checks.check_home(env), checks.check_open_files(file, env))
+    check("gateway", services.check_gateway())
     old_spellings = checks.check_old_spellings(file, env)
     try:
         loaded = load(named, env=env)

@@ -11,7 +11,12 @@ from urllib.parse import urlsplit
 import click
 import msgspec
 
-from clawkit.cli.gateway_status import describe_state, explain_silence, how_started
+from clawkit.cli.gateway_status import (
+    describe_state,
+    explain_config,
+    explain_silence,
+    how_started,
+)
 from clawkit.cli.options import (
     config_option,
     json_option,
@@ -158,6 +163,8 @@ def health(
         f"{each['agentId']} ({each['sessions']['count']} sessions)" for each in found["agents"]
     )
     click.echo(printable(f"ok, answered in {found['durationMs']} ms; agents: {agents}"))
+    for line in explain_config(found.get("config", {})):
+        click.echo(printable(line))
 
 
 @click.command()
@@ -183,12 +190,15 @@ def status(
     if as_json:
         shown = {**local, "running": True, "url": target.url, "version": server["version"]}
         shown |= {key: snapshot[key] for key in ("uptimeMs", "presence")}
+        shown["configState"] = snapshot["health"].get("config", {})
         print_json(shown | {"auth": hello["auth"]["method"]})
         return
     uptime = human_time(snapshot["uptimeMs"] / 1000)
     click.echo(printable(f"{target.url}: clawkit {server['version']}, running for {uptime}"))
     if state.is_ready and state.record is not None:
         click.echo(printable(how_started(state.record)))
+    for line in explain_config(snapshot["health"].get("config", {})):
+        click.echo(printable(line))
     keys = ("host", "mode", "version", "platform", "reason")
     rows = [[str(each.get(key, "")) for key in keys] for each in snapshot["presence"]]
     head = ("NAME", "MODE", "VERSION", "PLATFORM", "REASON")

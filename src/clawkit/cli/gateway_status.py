@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from clawkit.cli.gateway_logs import log_file
@@ -27,6 +28,8 @@ def describe(record: RunningGateway) -> dict[str, Any]:
         "version": record.version,
         "startedBy": record.started_by,
         "config": record.config,
+        "configProblem": record.config_problem,
+        "restartNeeded": list(record.restart_needed),
         "home": home(os.environ),
         "log": log_file(),
     }
@@ -44,6 +47,18 @@ def describe_state(state: GatewayState) -> dict[str, Any]:
 def how_started(record: RunningGateway) -> str:
     """`process 7, since …, in the background (clawkit gateway start)`."""
     return f"process {record.pid}, since {record.since}, {_STARTED_BY[record.started_by]}"
+
+
+def explain_config(state: dict[str, Any]) -> Iterator[str]:
+    """What of the configuration file is not in force, from the health of a gateway."""
+    for each in state.get("issues", ()):
+        where = f"{each['path']}: " if each["path"] else ""
+        yield (
+            "The configuration file is invalid, so the gateway uses what it read before: "
+            f"{where}{each['message']}"
+        )
+    if paths := state.get("restartNeeded"):
+        yield f"Restart it to apply {', '.join(paths)}: clawkit gateway restart"
 
 
 def explain_silence(state: GatewayState) -> str:

@@ -6,14 +6,16 @@ for the secret that is stored at the same place.
 
 from __future__ import annotations
 
+import base64
+import hmac
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Container, Iterator
 from typing import Any
 
 from clawkit.config.file_edit import content
 from clawkit.config.json5 import Node, format_path, parse, quote, skip_gap
 from clawkit.config.masking import masked
-from clawkit.config.text_edit import Edit, apply
+from clawkit.config.text_edit import Edit, apply, merged
 from clawkit.errors import EditError
 from clawkit.redact import Redactor
 from clawkit.text import one_line
@@ -23,6 +25,12 @@ Path = tuple[str | int, ...]
 _STRINGS = r""""(?:\\.|[^"\\])*"|'(?:\\.|[^'\\])*'"""
 _TOKENS = re.compile(rf"{_STRINGS}|//[^\r\n]*|/\*.*?\*/", re.DOTALL)
 """Strings, which may contain slashes, and comments."""
+
+
+def hash_text(key: bytes, text: str | None) -> str:
+    """Identifies a text without giving away what is in it."""
+    digest = hmac.digest(key, b"config\0" + (text or "").encode(), "sha256")
+    return f"hmac-sha256:v1:{base64.urlsafe_b64encode(digest).decode().rstrip('=')}"
 
 
 def hide(text: str, redactor: Redactor) -> str:
@@ -102,7 +110,7 @@ def _is_in_place(value: list[Any], old: Any) -> bool:
 
 
 def _has_id(entry: Any) -> bool:
-    return isinstance(entry, dict) and "id" in entry
+    return isinstance(entry, dict) and isinstance(entry.get("id"), str)
 
 
 def _fits(value: Any, old: Any) -> bool:
@@ -124,6 +132,28 @@ def _counterpart(entry: Any, index: int, old: Any, by_id: dict[str, Any]) -> Any
     if _has_id(entry):
         return by_id.get(entry["id"])
     return old[index] if isinstance(old, list) and index < len(old) else None
+
+
+def merge_lists(patch: Any, old: Any, replace: Container[str], path: Path = ()) -> Any:
+    """A merge patch in which lists of entries with ids are merged by id. Raises `EditError` for
+    another list that would lose entries, unless `replace` names it."""
+    if isinstance(patch, dict):
+        below = old if isinstance(old, dict) else {}
+        pairs = (
+            (key, merge_lists(patch[key], below.get(key), replace, (*path, key))) for key in patch
+        )
+        return dict(pairs)
+    both = isinstance(patch, list) and isinstance(old, list)
+    if not both or format_path(path) in replace:
+        return patch
+    if old and all(map(_has_id, (*old, *patch))):
+        given = _by_id(patch)
+        kept = [merged(each, given.pop(each["id"], {})) for each in old]
+        return [*kept, *given.values()]
+    if lost := sum(each not in patch for each in old):
+        what = f"{format_path(path)}: this would remove {lost} of {len(old)} entries"
+        raise EditError(f"{what}; add them, or list {format_path(path)} in replacePaths")
+    return patch
 
 
 def restore_text(text: str, old: str, redactor: Redactor) -> str:

@@ -1,7 +1,8 @@
 """The open agents, one for each session in use, and the runs of their clients.
 
 A run belongs to the gateway and not to the client that started it: it goes on when the client
-leaves. Agents that are not used for a while are closed; the next message opens them again.
+leaves, and after a restart. Agents that are not used for a while are closed; the next message opens
+them again, with the configuration of then.
 """
 
 from __future__ import annotations
@@ -11,19 +12,23 @@ import logging
 import os
 import time
 import uuid
-from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-from contextlib import asynccontextmanager, contextmanager, suppress
+from contextlib import ExitStack, asynccontextmanager, contextmanager, suppress
+from itertools import groupby
 from typing import Any
 
+import msgspec
+
 from clawkit.agent.events import Event, TurnEnded, TurnStarted, both
+from clawkit.agent.loop import Words, as_message
 from clawkit.agent_session import Agent
 from clawkit.config.load import Loaded
 from clawkit.config.paths import home
-from clawkit.content import Block, Text
+from clawkit.content import Assistant, Source, Text, User
 from clawkit.core.approval import Approver
 from clawkit.errors import ClawkitError, ConflictError, ToolError, ToolInputError
 from clawkit.gateway.hub import Hub
+from clawkit.gateway.ledger import AcceptedRun, RunLedger
 from clawkit.gateway.metrics import Metrics, TurnMeter
 from clawkit.gateway.narrator import GatewayRun, Narrator, settle
 from clawkit.gateway.protocol import GatewayError, invalid, now_ms
@@ -38,12 +43,19 @@ from clawkit.store import private_dir
 from clawkit.tools._commands import owner_of
 
 IDLE_S = 300.0
-KEEP_RUNS, KEEP_RUNS_S = 1_000, 300.0
+GRACE_S = 5.0
+"""How long turns may go on when the gateway stops."""
+MAX_TRIES = 3
+"""How often a run is resumed: it may be what ends the gateway."""
 RESETS = ("/new", "/reset")
 STOPS = ("/stop",)
 STARTED_ANEW = "A new conversation has started."
 STOPPED = "Stopped."
 NOTHING_TO_STOP = "There is nothing to stop."
+RESUMED = (
+    "The gateway was restarted while you were working. Go on where you stopped. A call without a "
+    "result may have taken effect: check that before you repeat it."
+)
 
 log = logging.getLogger(__name__)
 
@@ -58,9 +70,10 @@ def is_shared(key: str) -> bool:
 class Open:
     """An open agent."""
 
-    def __init__(self, agent: Agent, narrator: Narrator, *, owner: bool) -> None:
+    def __init__(self, agent: Agent, narrator: Narrator, loaded: Loaded, *, owner: bool) -> None:
         self.agent = agent
         self.narrator = narrator
+        self.loaded = loaded
         self.owner = owner
         self.used_at = time.monotonic()
         self.runs: dict[str, tuple[GatewayRun, asyncio.Future[TurnEnded]]] = {}
@@ -103,6 +116,7 @@ class LiveSessions:
         self,
         loaded: Callable[[], Loaded],
         store: SessionStore,
+        ledger: RunLedger,
         hub: Hub,
         approver: Approver,
         row: Callable[[Session], dict[str, Any]],
@@ -113,6 +127,7 @@ class LiveSessions:
         """`model` replaces the configured one, for tests."""
         self._loaded = loaded
         self._store = store
+        self._ledger = ledger
         self._hub = hub
         self._approver = approver
         self._row = row
@@ -120,9 +135,12 @@ class LiveSessions:
         self._model = model
         self._open: dict[str, Open] = {}
         self._locks: dict[str, asyncio.Lock] = {}
-        self._runs: OrderedDict[str, GatewayRun] = OrderedDict()
+        self._runs: dict[str, GatewayRun] = {}
         self._tasks: set[asyncio.Task[Any]] = set()
         self.is_closed = False
+        self._held = ExitStack()
+        self.hurry = asyncio.Event()
+        """Set to stop what runs without a period of grace."""
 
     def resolve_key(self, text: str, agent: str | None = None) -> str:
         """The key of a session given by its key or name, or by its id in the place of the name: no
@@ -169,7 +187,8 @@ class LiveSessions:
         return self._open.get(key)
 
     def run(self, id_: str) -> GatewayRun | None:
-        return self._runs.get(id_)
+        """A run, also one that was over before the last restart."""
+        return self._runs.get(id_) or self._ledger.get(id_)
 
     def active(self, key: str) -> list[str]:
         """Ids of the runs of a session that are not over."""
@@ -196,7 +215,8 @@ class LiveSessions:
                 await there.agent.turns.lane.idle()
             async with self._lock(key):
                 there = self._open.get(key)
-                if there is None or there.owner == owner or not there.agent.turns.lane.is_busy:
+                is_theirs = there is not None and there.owner != owner
+                if there is None or not (is_theirs and there.agent.turns.lane.is_busy):
                     yield await self._enter(key, owner=owner)
                     return
 
@@ -204,11 +224,13 @@ class LiveSessions:
         if self.is_closed:
             raise GatewayError("UNAVAILABLE", "the gateway is shutting down", retry_ms=1000)
         there = self._open.get(key)
-        if there is not None and there.owner != owner:
+        if there is not None and there.owner != owner and there.works_in_background:
             # The tools of an agent are those of the person it was opened for.
-            if there.works_in_background:
-                message = "the session is busy with background work of another client"
-                raise GatewayError("UNAVAILABLE", message, retry_ms=5000)
+            message = "the session is busy with background work of another client"
+            raise GatewayError("UNAVAILABLE", message, retry_ms=5000)
+        is_outdated = there is not None and there.loaded is not self._loaded()
+        if there is not None and not there.is_busy and (is_outdated or there.owner != owner):
+            # What runs keeps the configuration that it began with.
             await self._shut(key)
             there = None
         if there is None:
@@ -249,7 +271,7 @@ class LiveSessions:
         agent.on_results = lambda: self._spawn(agent.report())
         agent.deliver = narrator.post
         await agent.__aenter__()
-        self._open[key] = Open(agent, narrator, owner=owner)
+        self._open[key] = Open(agent, narrator, loaded, owner=owner)
         return self._open[key]
 
     def workspace(self, agent: str, stored: Session | None = None) -> str:
@@ -277,7 +299,7 @@ class LiveSessions:
         self,
         key: str,
         run_id: str,
-        said: str | Sequence[Block],
+        said: Words,
         *,
         owner: bool,
         client: str = "",
@@ -286,10 +308,11 @@ class LiveSessions:
         prepare: Callable[[Agent], Any] | None = None,
         on_text: Callable[[str], None] | None = None,
     ) -> GatewayRun:
-        """Say something in a session, for a client. The run is accepted once this returns."""
+        """Say something in a session. The run is accepted once this returns, and recorded; that of
+        a client is resumed after a restart."""
         run = GatewayRun(run_id, key, parse_key(key).agent, client)
         run.on_text = on_text
-        self._remember(run)
+        self._runs[run.id] = run
         try:
             word = said.strip() if isinstance(said, str) else ""
             if word in RESETS:
@@ -301,35 +324,110 @@ class LiveSessions:
             async with self._entered(key, owner=owner) as there:
                 if prepare is not None:
                     prepare(there.agent)
-                self._post(there, run, said, mode, timeout_s)
+                message = msgspec.structs.replace(as_message(said), ids=(run.id,))
+                kept = message if client else None
+                self._ledger.add(run, kept, owner=owner, timeout_s=timeout_s)
+                try:
+                    self._post(there, run, message, mode, timeout_s)
+                except BaseException:
+                    self._ledger.remove(run.id)
+                    raise
         except BaseException:
             self._runs.pop(run.id, None)
             raise
         return run
 
     def _end_at_once(self, run: GatewayRun, text: str) -> GatewayRun:
+        self._ledger.add(run, None, owner=False)
         settle(run, TurnEnded("done", text=text))
+        self._conclude(run)
         if (there := self._open.get(run.session)) is not None:
             there.narrator.tell_end(run)
         return run
+
+    def _conclude(self, run: GatewayRun) -> None:
+        """Record how a run ended."""
+        try:
+            self._ledger.end(run)
+        except ToolError as error:
+            # It stays in memory. After a restart, its transcript shows that it is over.
+            log.error("the end of a run could not be recorded: %s", error)
+        else:
+            self._runs.pop(run.id, None)
 
     def _post(
         self,
         there: Open,
         run: GatewayRun,
-        said: str | Sequence[Block],
+        message: User,
         mode: Mode | None,
         timeout_s: float | None,
-    ) -> None:
+    ) -> asyncio.Future[TurnEnded]:
         def begin(event: Event) -> None:
             if isinstance(event, TurnStarted):
                 there.narrator.run = run
 
-        words = (Text(said),) if isinstance(said, str) else tuple(said)
-        future = there.agent.turns.post(words, mode, tell=begin)
-        there.runs[run.id] = run, future
+        future = there.agent.turns.post(message, mode, tell=begin)
+        self._follow(there, run, future, timeout_s)
         there.narrator.changed(reason="send")
+        return future
+
+    def _follow(
+        self,
+        there: Open,
+        run: GatewayRun,
+        future: asyncio.Future[TurnEnded],
+        timeout_s: float | None,
+    ) -> None:
+        there.runs[run.id] = run, future
         self._spawn(self._finish(there, run, future, timeout_s))
+
+    def resume(self) -> None:
+        """Go on with the runs that were accepted before the gateway ended."""
+        unfinished = self._ledger.unfinished()
+        self._runs |= {each.run.id: each.run for each in unfinished}
+        unfinished.sort(key=lambda each: each.run.session)  # the order within a session stays
+        for key, runs in groupby(unfinished, lambda each: each.run.session):
+            self._spawn(self._resume(key, list(runs)))
+
+    async def _resume(self, key: str, runs: Sequence[AcceptedRun]) -> None:
+        """What the model has not read is said now; what it has read is not said again."""
+        read, answer = self._read_by_model(key)
+        going: tuple[Open, asyncio.Future[TurnEnded]] | None = None
+        for run, message, owner, timeout_s, tries in runs:
+            try:
+                if run.id in read and answer is not None:
+                    settle(run, TurnEnded("done", text=answer))
+                    self._conclude(run)
+                    continue
+                if message is None or tries >= MAX_TRIES:
+                    raise ToolError("the gateway was restarted during this run; send it again")
+                self._ledger.try_again(run.id)
+                if run.id in read and going is not None:
+                    self._follow(going[0], run, going[1], timeout_s)
+                    continue
+                if run.id in read:
+                    source = Source("gateway", titles=("The gateway was restarted.",))
+                    message = User((Text(RESUMED),), now_ms(), source, (run.id,))
+                async with self._entered(key, owner=owner) as there:
+                    future = self._post(there, run, message, "followup", timeout_s)
+                    going = (there, future) if run.id in read else going
+            except ClawkitError as error:
+                log.warning("a run could not be resumed: %s", error)
+                settle(run, TurnEnded("error", error=str(error)))
+                self._conclude(run)
+
+    def _read_by_model(self, key: str) -> tuple[set[str], str | None]:
+        """The ids of the messages in a transcript, and its last answer; None if it has none to the
+        last message."""
+        stored = self._store.find(key)
+        messages = [each.message for each in self._store.history(stored.id)] if stored else []
+        users = [each for each in messages if isinstance(each, User)]
+        read = {id_ for each in users for id_ in each.ids}
+        match messages[-1] if messages else None:
+            case Assistant(stop="stop" | "length" | "refusal") as last if not last.calls:
+                return read, last.text
+        return read, None
 
     async def _finish(
         self,
@@ -355,18 +453,9 @@ class LiveSessions:
         there.runs.pop(run.id, None)
         there.used_at = time.monotonic()
         settle(run, ended)
+        if run.status == "ok" or not self.is_closed:  # what the shutdown interrupts is resumed
+            self._conclude(run)
         there.narrator.tell_end(run)
-
-    def _remember(self, run: GatewayRun) -> None:
-        limit = now_ms() - KEEP_RUNS_S * 1000
-        # Counted for each client, so that none can make the gateway forget the runs of others.
-        own = sum(each.client == run.client for each in self._runs.values())
-        for each in [each for each in self._runs.values() if each.over.is_set()]:
-            is_own = each.client == run.client
-            if each.ended_ms < limit or (is_own and own >= KEEP_RUNS):
-                del self._runs[each.id]
-                own -= is_own
-        self._runs[run.id] = run
 
     async def abort(self, key: str, run_id: str | None = None, reason: str = "rpc") -> list[str]:
         """Stop the runs of a session, or one of them; returns which."""
@@ -422,12 +511,24 @@ class LiveSessions:
             if key not in self._open:
                 del self._locks[key]
 
-    async def renew(self) -> None:
-        """Let idle sessions take up changed settings; busy ones do when they are idle."""
-        await self.sweep(0.0)
+    async def drain(self) -> None:
+        """Accept nothing more, start no turn, and let those that run end if they soon do."""
+        self.is_closed = True
+        lanes = [each.agent.turns.lane for each in self._open.values()]
+        for lane in lanes:
+            self._held.enter_context(lane.held())
+
+        async def idle() -> None:
+            for lane in lanes:
+                await lane.idle()
+
+        waits = {asyncio.ensure_future(idle()), asyncio.ensure_future(self.hurry.wait())}
+        await asyncio.wait(waits, timeout=GRACE_S, return_when=asyncio.FIRST_COMPLETED)
+        for each in waits:
+            each.cancel()
 
     async def close(self) -> None:
-        """Stop everything."""
+        """Stop everything. Runs that are not over are resumed by the next start."""
         self.is_closed = True
         for key in list(self._open):
             with suppress(ConflictError):

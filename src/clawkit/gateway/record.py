@@ -6,7 +6,7 @@ Light, like all modules for the commands that start and stop it: no libraries of
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from typing import Literal, NamedTuple
@@ -34,6 +34,10 @@ class RunningGateway(msgspec.Struct, frozen=True, rename="camel"):
     """The configuration file; None if there was none."""
     asked_port: int | None = None
     """The port that was given on the command line."""
+    config_problem: str = ""
+    """Why the configuration file as it is now is not used."""
+    restart_needed: tuple[str, ...] = ()
+    """Settings that were changed, and apply after a restart."""
 
     @property
     def url(self) -> str:
@@ -105,6 +109,17 @@ def write_record(
         os.getpid(), since, host, port, __version__, started_by, config, asked_port
     )
     write_atomic(record_file(), msgspec.json.encode(record))
+
+
+def note_config(problem: str, restart_needed: Iterable[str]) -> None:
+    """Record what of the configuration file is not in force, if this process has a record."""
+    record = read_record()
+    if record is not None and record.pid == os.getpid():
+        changed = msgspec.structs.replace(
+            record, config_problem=problem, restart_needed=tuple(restart_needed)
+        )
+        with suppress(OSError):  # the log has it, too
+            write_atomic(record_file(), msgspec.json.encode(changed))
 
 
 def remove_record() -> None:

@@ -9,6 +9,7 @@ import os
 import resource
 import signal
 import socket
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
@@ -25,7 +26,7 @@ from clawkit.errors import ConfigError, ConflictError, Issue, ToolError
 from clawkit.gateway.background import check_home
 from clawkit.gateway.protocol import MAX_FRAME, MAX_FRAME_BEFORE_HELLO, PING_S
 from clawkit.gateway.record import StartedBy, lock_file, without_record, write_record
-from clawkit.gateway.server import app, read_secret
+from clawkit.gateway.server import Gateway, app, read_secret
 from clawkit.store import hold_lock
 
 STOP_S = 10
@@ -202,13 +203,26 @@ def only_one() -> Iterator[None]:
 class Server(uvicorn.Server):
     """A server that tells its clients before it closes their sockets, and leaves signals to us."""
 
+    @property
+    def gateway(self) -> Gateway:
+        application: Any = self.config.app
+        found: Gateway = application.state.gateway
+        return found
+
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
         yield
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        await self.config.loaded_app.state.gateway.say_goodbye()
+        await self.gateway.say_goodbye()
         await super().shutdown(sockets)
+
+    def stop(self) -> None:
+        """Stop gracefully; at once when it is called again."""
+        if self.should_exit:
+            self.force_exit = True
+            self.gateway.live.hurry.set()
+        self.should_exit = True
 
 
 def make_server(application: Starlette, host: str, port: int) -> Server:
@@ -272,7 +286,8 @@ def run(
     on_ready: Callable[[str, int], None],
     started_by: StartedBy = "run",
 ) -> None:
-    """Serve until SIGTERM or Ctrl-C. Raises `ConfigError`, `ToolError` and OSError."""
+    """Serve until SIGTERM or Ctrl-C. Raises `ConfigError`, `ToolError` and OSError. A restart
+    replaces this process with a new one of the same command line."""
     settings = loaded.config.gateway or Settings()
     host = choose_host(settings)
     check_home()
@@ -281,26 +296,37 @@ def run(
     with only_one(), without_record():
         sock = _listen(host, settings.port if port is None else port)
         application = app(loaded)
-        gateway = application.state.gateway
+        gateway: Gateway = application.state.gateway
         gateway.port = sock.getsockname()[1]
+        gateway.preflight = _preflight
         server = make_server(application, host, gateway.port)
 
         def ready() -> None:
             write_record(host, gateway.port, started_by, loaded.file, port)
             on_ready(host, gateway.port)
 
-        gateway.on_started = ready
+        gateway.on_started, gateway.on_restart = ready, server.stop
         with sock:
             asyncio.run(_serve(server, sock))
+        if gateway.is_restarting:
+            gateway.mark_restart()
+    if gateway.is_restarting:
+        os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])  # noqa: S606
+
+
+def _preflight(loaded: Loaded) -> None:
+    check_exposure(loaded, choose_host(loaded.config.gateway or Settings()))
 
 
 async def _serve(server: Server, sock: socket.socket) -> None:
     loop = asyncio.get_running_loop()
+    gateway = server.gateway
 
     def stop() -> None:
-        server.force_exit = server.should_exit  # the second signal does not wait
-        server.should_exit = True
+        gateway.forget_restart()
+        server.stop()
 
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stop)
+    loop.add_signal_handler(signal.SIGUSR1, gateway.request_restart, "SIGUSR1", 0.0)
     await server.serve([sock])

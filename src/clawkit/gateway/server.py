@@ -18,10 +18,11 @@ from starlette.websockets import WebSocket
 
 from clawkit.agent_session import ConfigInput
 from clawkit.approvals.broker import PendingStore
-from clawkit.config.load import Loaded, load
+from clawkit.config.load import Loaded
 from clawkit.config.paths import home, waiting_file
 from clawkit.config.secrets import resolve
 from clawkit.config.sections.gateway import GatewaySettings as Settings
+from clawkit.content import Source, Text, User
 from clawkit.errors import ConfigError, Issue, SecretError, ToolError
 from clawkit.gateway.approvals import ApprovalDesk
 from clawkit.gateway.auth import AuthPolicy, Mode
@@ -29,6 +30,7 @@ from clawkit.gateway.connection import GatewayConnection
 from clawkit.gateway.devices import Devices, load_key
 from clawkit.gateway.http import routes
 from clawkit.gateway.hub import EVENTS, Hub
+from clawkit.gateway.ledger import RunLedger
 from clawkit.gateway.limits import CallLimiter, LoginLimiter, PendingLogins
 from clawkit.gateway.live import LiveSessions
 from clawkit.gateway.log import GatewayLog
@@ -36,6 +38,7 @@ from clawkit.gateway.login_codes import LoginCodes
 from clawkit.gateway.methods import METHODS
 from clawkit.gateway.methods.status import health
 from clawkit.gateway.metrics import Metrics
+from clawkit.gateway.narrator import GatewayRun
 from clawkit.gateway.nodes import Nodes
 from clawkit.gateway.origin import (
     BAD_ORIGIN,
@@ -55,10 +58,11 @@ from clawkit.gateway.protocol import (
     TICK_MS,
     now_ms,
 )
+from clawkit.gateway.reload import ConfigWatch
 from clawkit.gateway.scopes import READ
 from clawkit.gateway.shelf import Shelf
 from clawkit.runtime import load_config, make_redactor
-from clawkit.services import known_secrets
+from clawkit.sessions.keys import parse_key
 from clawkit.sessions.protocols import locate_store
 from clawkit.sessions.store import SessionStore
 from clawkit.store import private_dir, write_atomic
@@ -68,6 +72,9 @@ if TYPE_CHECKING:
     from clawkit.models.protocols import Model
 
 SWEEP_S, GOODBYE_S = 30.0, 2.5
+RESTART_DELAY_S = 2.0
+COOLDOWN_S = 30.0
+"""The time between two restarts that were asked for."""
 MIN_SECRET = 8
 log = logging.getLogger(__name__)
 
@@ -113,22 +120,27 @@ def _generated_token(*, generate: bool) -> str:
     return token
 
 
+def _restart_mark() -> str:
+    return os.path.join(home(os.environ), "gateway", "restarted")
+
+
+def _origin_policy(settings: Settings) -> OriginPolicy:
+    origins = tuple(settings.control_ui.allowed_origins)
+    return OriginPolicy(tuple(settings.trusted_proxies), origins, own_names())
+
+
 class Gateway:
     """One gateway: its clients, sessions, approvals and devices."""
 
     def __init__(self, loaded: Loaded, *, model: Model | None = None) -> None:
         """`model` replaces the configured one, for tests. Raises `ConfigError`."""
         self.loaded = loaded
-        settings = loaded.config.gateway or Settings()
-        self._check(settings)
-        self.settings = settings
-        mode, secret = read_secret(loaded, generate=True)
-        self._check_hooks(secret)
+        self.settings = settings = loaded.config.gateway or Settings()
+        self.preflight: Callable[[Loaded], None] = lambda _loaded: None
+        """Raises `ConfigError` for a configuration with which a server would not start."""
+        mode, secret = self.check(loaded)
         self.auth = AuthPolicy(mode, secret, settings.nodes.pairing.auto_approve_local)
-        self.origin = OriginPolicy(
-            tuple(settings.trusted_proxies), tuple(settings.control_ui.allowed_origins), own_names()
-        )
-        check_policy(self.origin)
+        self.origin = _origin_policy(settings)
         place = os.path.join(home(os.environ), "gateway")
         self.key = load_key(os.path.join(place, "key"))
         self.devices = Devices(os.path.join(place, "devices.sqlite"), self.key)
@@ -152,12 +164,14 @@ class Gateway:
         self.log = GatewayLog(os.path.join(home(os.environ), "logs"), self.redactor)
         store = locate_store(loaded.config.session.store, os.environ)
         self.store = SessionStore(store, self.redactor.text)
+        self.ledger = RunLedger(os.path.join(place, "runs.sqlite"), self.redactor.text)
         self.shelf = Shelf(self, model)
         pending = PendingStore(waiting_file(os.environ))
         self.desk = ApprovalDesk(pending, self.hub, self._note_question)
         self.live = LiveSessions(
             lambda: self.loaded,
             self.store,
+            self.ledger,
             self.hub,
             self.desk,
             self.shelf.row,
@@ -168,9 +182,15 @@ class Gateway:
         self._tasks: list[asyncio.Task[None]] = []
         self.is_ready = False
         self.on_started: Callable[[], None] = lambda: None
+        self.on_restart: Callable[[], None] | None = None
+        """Ends the server, and starts it again; None if that is not ours."""
+        self._restart: asyncio.TimerHandle | None = None
+        self.watch = ConfigWatch(self)
 
-    def _check(self, settings: Settings) -> None:
-        """Refuse what would be served less safely than it says."""
+    def check(self, loaded: Loaded) -> tuple[Mode, str]:
+        """Refuse a configuration that would be served less safely than it says, or not at all;
+        returns how clients log in, and the secret. Raises `ConfigError` and `SecretError`."""
+        settings = loaded.config.gateway or Settings()
         if settings.tls.enabled:
             hint = "Put a proxy with TLS in front, and name it in gateway.trustedProxies"
             raise ConfigError([Issue("gateway.tls", "is not supported yet", hint=hint)])
@@ -178,17 +198,18 @@ class Gateway:
             message = "clients of a proxy could connect, and gateway.auth.mode is 'none'"
             hint = "Set gateway.auth.mode to token or password"
             raise ConfigError([Issue("gateway.trustedProxies", message, hint=hint)])
-
-    def _check_hooks(self, secret: str) -> None:
-        """Who may call hooks must not be able to log in."""
-        hooks, env = self.loaded.config.hooks, {**os.environ, **self.loaded.env}
+        mode, secret = read_secret(loaded, generate=True)
+        hooks, env = loaded.config.hooks, {**os.environ, **loaded.env}
         given = hooks.token if hooks is not None else None
         token = ""
         with suppress(SecretError):  # one that is not available lets no one in
-            token = resolve(given, self.loaded.config, env) if given else ""
-        if token and token == secret:
+            token = resolve(given, loaded.config, env) if given else ""
+        if token and token == secret:  # who may call hooks must not be able to log in
             message = "is the secret of the gateway, too"
             raise ConfigError([Issue("hooks.token", message, hint="Use another one")])
+        check_policy(_origin_policy(settings))
+        self.preflight(loaded)
+        return mode, secret
 
     @property
     def uptime_ms(self) -> int:
@@ -246,18 +267,48 @@ class Gateway:
         if (there := self.live.find(session)) is not None:
             there.narrator.waits_for(approval, call)
 
-    async def reload(self) -> None:
-        """Take up a changed configuration file. Raises `ConfigError` if it is invalid."""
-        self.loaded = load(self.loaded.file)
-        self.redactor.learn(known_secrets(self.loaded))
-        self.shelf.forget()
-        await self.live.renew()
+    def request_restart(
+        self, why: str, delay_s: float = RESTART_DELAY_S, session: str = "", note: str = ""
+    ) -> dict[str, Any]:
+        """Restart after a delay, once for all requests until then. The note is said in the session
+        after the restart, even if another program restarts the gateway."""
+        if self.on_restart is None:
+            return {"ok": False, "reason": "the program that this gateway is part of must do it"}
+        if session:
+            words = Text(f"The gateway was restarted: {why}." + (f"\n{note}" if note else ""))
+            source = Source("gateway", titles=(f"The gateway was restarted: {why}.",))
+            run = GatewayRun(f"restart-{uuid.uuid4()}", session, parse_key(session).agent)
+            self.ledger.add(run, User((words,), now_ms(), source, (run.id,)), owner=True)
+        loop, is_new = asyncio.get_running_loop(), self._restart is None
+        if self._restart is None:
+            with suppress(OSError):  # there was no restart yet
+                last = os.stat(_restart_mark()).st_mtime
+                delay_s = max(delay_s, last + COOLDOWN_S - time.time())
+            log.info("restarting in %.1f seconds: %s", delay_s, why)
+            self._restart = loop.call_later(delay_s, self.on_restart)
+        delay_ms = round((self._restart.when() - loop.time()) * 1000)
+        return {"ok": True, "coalesced": not is_new, "delayMs": max(0, delay_ms), "reason": why}
+
+    @property
+    def is_restarting(self) -> bool:
+        return self._restart is not None
+
+    def forget_restart(self) -> None:
+        """The gateway is to stop instead."""
+        if self._restart is not None:
+            self._restart.cancel()
+            self._restart = None
+
+    def mark_restart(self) -> None:
+        """Remember when the last restart was."""
+        write_atomic(_restart_mark(), b"")
 
     async def start(self) -> None:
-        work = (self._tick(), self._sweep(), self.desk.watch())
+        work = (self._tick(), self._sweep(), self.desk.watch(), self.watch.watch())
         self._tasks = [asyncio.ensure_future(each) for each in work]
         self.is_ready = True
         log.info("the gateway is ready")
+        self.live.resume()
         self.on_started()
 
     async def _tick(self) -> None:
@@ -274,9 +325,13 @@ class Gateway:
                 log.warning("an idle session could not be closed: %s", error)
 
     async def say_goodbye(self) -> None:
-        """Tell all clients that the gateway stops, and disconnect them."""
+        """Let turns end, tell all clients that the gateway stops, and disconnect them."""
         self.is_ready = False
-        self.hub.broadcast("shutdown", {"reason": "gateway stopping"})
+        await self.live.drain()
+        shown: dict[str, Any] = {"reason": "gateway stopping"}
+        if self.is_restarting:
+            shown = {"reason": "gateway restarting", "restartExpectedMs": 2_000}
+        self.hub.broadcast("shutdown", shown)
         for client in list(self.hub.clients.values()):
             client.close(1012, "service restart")
         with suppress(TimeoutError):
@@ -284,7 +339,8 @@ class Gateway:
 
     async def stop(self) -> None:
         """Tell all clients, stop what runs, and close everything."""
-        await self.say_goodbye()
+        if self.is_ready:
+            await self.say_goodbye()
         await self.live.close()
         for task in self._tasks:
             task.cancel()
@@ -293,6 +349,7 @@ class Gateway:
         self.devices.close()
         self.desk.store.close()
         self.store.close()
+        self.ledger.close()
         log.info("the gateway has stopped")
         self.log.close()
 

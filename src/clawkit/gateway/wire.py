@@ -74,7 +74,7 @@ def message(session: str, entry: StoredMessage, run: str = "") -> dict[str, Any]
     about: dict[str, Any] = {"id": message_id(session, entry.number), "seq": entry.number}
     if run:
         about["runId"] = run
-    return _body(entry.message, run) | {"__openclaw": about}
+    return _body(entry.message) | {"__openclaw": about}
 
 
 def message_event(row: dict[str, Any], message: dict[str, Any]) -> dict[str, Any]:
@@ -100,13 +100,13 @@ def message_number(session: str, id_: str | None) -> int | None:
     return int(number) if is_number and of == session else None
 
 
-def _body(said: Message, run: str) -> dict[str, Any]:
+def _body(said: Message) -> dict[str, Any]:
     if isinstance(said, User):
         words = [part.text for part in said.content if isinstance(part, Text)]
         is_plain = len(words) == len(said.content)
         content: Any = "\n".join(words) if is_plain else blocks(said.content)
         body = {"role": "user", "content": content, "timestamp": said.at_ms}
-        return body | ({"idempotencyKey": f"{run}:user"} if run else {})
+        return body | ({"idempotencyKey": f"{said.ids[0]}:user"} if said.ids else {})
     if isinstance(said, ToolResult):
         return {
             "role": "toolResult",

@@ -55,7 +55,8 @@ def encode(message: Message, redact: Redact | None = None) -> bytes:
     changes: dict[str, Any]
     match message:
         case User():
-            changes = {"content": packing.blocks(message.content)}
+            ids = tuple(map(sound, message.ids))
+            changes = {"content": packing.blocks(message.content), "ids": ids}
             if source := message.source:
                 titles = tuple(map(packing.text, source.titles))
                 changes["source"] = msgspec.structs.replace(source, titles=titles)

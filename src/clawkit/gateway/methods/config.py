@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import base64
-import hmac
 import os
 from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
@@ -16,15 +14,23 @@ from clawkit.config.file_edit import change, content, patch_settings, patched_pa
 from clawkit.config.json5 import Json5Error, PathError, format_path, parse_path
 from clawkit.config.load import loads
 from clawkit.config.no_effect import NO_EFFECT
-from clawkit.config.paths import config_file
 from clawkit.config.schema import Path, explain, find, json_schema
 from clawkit.config.section import Shape, describe, layout_of
 from clawkit.config.sources import MAX_FILE_BYTES
 from clawkit.core.tasks import in_thread, unbroken
 from clawkit.errors import ConfigError, EditError
-from clawkit.gateway.config_text import changed_paths, hide, hide_values, restore, restore_text
+from clawkit.gateway.config_text import (
+    changed_paths,
+    hash_text,
+    hide,
+    hide_values,
+    merge_lists,
+    restore,
+    restore_text,
+)
 from clawkit.gateway.methods.method import Method
 from clawkit.gateway.protocol import Closed, GatewayError, NoParams, Short, invalid, now_ms
+from clawkit.gateway.reload import kind_of
 from clawkit.gateway.scopes import ADMIN, READ
 from clawkit.services import known_secrets
 from clawkit.version import __version__
@@ -35,8 +41,10 @@ if TYPE_CHECKING:
 
 _AGAIN = "config changed since last load; re-run config.get and retry"
 _NO_HASH = "config base hash required; re-run config.get and retry"
-RESTART = ("gateway", "session.store", "logging")
-"""Settings that are read once, when the gateway starts."""
+RESTARTING_MODES = ("hybrid", "restart")
+MAX_NOTE = 2_000
+Guard = Callable[[Any, Any], None]
+"""Is given the settings before and after a change, and raises `GatewayError` to refuse it."""
 
 
 class Lookup(Closed, frozen=True):
@@ -46,26 +54,25 @@ class Lookup(Closed, frozen=True):
 class Write(Closed, frozen=True):
     raw: Annotated[str, Meta(max_length=MAX_FILE_BYTES)]
     base_hash: Short | None = None
-    replace_paths: Annotated[list[Short], Meta(max_length=1_000)] = msgspec.field(
-        default_factory=list
-    )
     dry_run: bool = False
     """Only report what would change."""
 
 
 class Apply(Write, frozen=True):
     session_key: Short | None = None
-    note: str | None = None
-    restart_delay_ms: int | None = None
+    note: Annotated[str, Meta(max_length=MAX_NOTE)] | None = None
+    restart_delay_ms: Annotated[int, Meta(ge=0, le=3_600_000)] = 2_000
     delivery_context: Any = None
 
 
-def _file(gateway: Gateway) -> str:
-    """The configuration file; a name such as `<mapping>` if the gateway was not given one."""
-    return gateway.loaded.file or config_file(os.environ)
+class Patch(Apply, frozen=True):
+    replace_paths: Annotated[list[Short], Meta(max_length=1_000)] = msgspec.field(
+        default_factory=list
+    )
 
 
-def _read(gateway: Gateway, file: str) -> str | None:
+def _read(gateway: Gateway) -> str | None:
+    file = gateway.watch.file
     if file.startswith("<"):
         return gateway.loaded.text
     try:
@@ -75,16 +82,9 @@ def _read(gateway: Gateway, file: str) -> str | None:
         return None
 
 
-def _hash(gateway: Gateway, text: str | None) -> str:
-    """Identifies a text without giving away what is in it."""
-    digest = hmac.digest(gateway.key, b"config\0" + (text or "").encode(), "sha256")
-    return f"hmac-sha256:v1:{base64.urlsafe_b64encode(digest).decode().rstrip('=')}"
-
-
-async def _get(caller: GatewayConnection, _params: NoParams, _id: str) -> Any:
-    gateway = caller.gateway
-    file = _file(gateway)
-    text = _read(gateway, file)
+def read_config(gateway: Gateway) -> dict[str, Any]:
+    """The answer to config.get."""
+    text, file = _read(gateway), gateway.watch.file
     issues, warnings, parsed = [], [], {}
     included: list[str] = []
     try:
@@ -94,22 +94,29 @@ async def _get(caller: GatewayConnection, _params: NoParams, _id: str) -> Any:
         included = [each for each in found.files if each != file]
     except ConfigError as error:
         issues = [_issue(each) for each in error.issues]
-    shown, hash_ = hide_values(parsed), _hash(gateway, text)
+    shown, hash_ = hide_values(parsed), hash_text(gateway.key, text)
     hashes = {"hash": hash_, "configRevisionHash": hash_}
-    hashes["appliedConfigHash"] = _hash(gateway, gateway.loaded.text or None)
+    hashes["appliedConfigHash"] = hash_text(gateway.key, gateway.loaded.text)
+    state = gateway.watch.describe()
+    issues = issues or state["issues"]
     return {
         "path": file,
         "exists": text is not None,
-        "raw": hide(text, gateway.redactor) if text is not None and not issues else None,
+        "raw": hide(text, gateway.redactor) if text is not None and parsed else None,
         **dict.fromkeys(("parsed", "sourceConfig", "resolved", "config"), shown),
         "runtimeConfig": hide_values(gateway.loaded.raw),
         **hashes,
         "valid": not issues,
         "issues": issues,
+        "restartNeeded": state["restartNeeded"],
         "warnings": warnings,
         "legacyIssues": [],
         "includedPaths": included,
     }
+
+
+async def _get(caller: GatewayConnection, _params: NoParams, _id: str) -> Any:
+    return read_config(caller.gateway)
 
 
 def _issue(issue: Any) -> dict[str, str]:
@@ -123,22 +130,27 @@ async def _schema(_caller: GatewayConnection, _params: NoParams, _id: str) -> An
 
 
 async def _lookup(_caller: GatewayConnection, params: Lookup, _id: str) -> Any:
+    return look_up(params.path)
+
+
+def look_up(given: str) -> dict[str, Any]:
+    """The answer to config.schema.lookup. Raises `GatewayError`."""
     try:
-        path = parse_path(params.path)
+        path = parse_path(given)
     except PathError:
         raise invalid("config schema path not found") from None
     found = find(path)
     if found.shape is None or not path:
         raise invalid("config schema path not found")
-    text = format_path(found.path)
-    return {
-        "path": text,
-        "schema": _describe(found.shape, found.path),
-        "reloadKind": _reload_kind(text),
-        "hint": {"help": explain(found.path)[1]},
-        "hintPath": text,
-        "children": list(_children(found.shape, found.path)),
-    }
+    about = _about(found.path)
+    schema = _describe(found.shape, found.path)
+    return {**about, "schema": schema, "children": list(_children(found.shape, found.path))}
+
+
+def _about(path: Path) -> dict[str, Any]:
+    text = format_path(path)
+    kind, about = kind_of(text), explain(path)[1]
+    return {"path": text, "reloadKind": kind, "hint": {"help": about}, "hintPath": text}
 
 
 def _describe(shape: Shape, path: Path) -> dict[str, Any]:
@@ -155,41 +167,25 @@ def _children(shape: Shape, path: Path) -> Iterable[dict[str, Any]]:
     if not shape.sections:
         return
     for key, inner in layout_of(shape.sections[0]).shapes.items():
-        text = format_path((*path, key))
+        has_children = bool(inner.sections or inner.values or inner.items)
         yield {
             "key": key,
-            "path": text,
             "required": False,
-            "hasChildren": bool(inner.sections or inner.values or inner.items),
-            "reloadKind": _reload_kind(text),
-            "hint": {"help": explain((*path, key))[1]},
-            "hintPath": text,
+            "hasChildren": has_children,
+            **_about((*path, key)),
         }
 
 
-def _reload_kind(path: str) -> str:
-    is_fixed = any(path == each or path.startswith(f"{each}.") for each in RESTART)
-    return "restart" if is_fixed else "hot"
-
-
 async def _set(caller: GatewayConnection, params: Write, _id: str) -> Any:
-    def edit(text: str) -> str:
-        return restore_text(params.raw, text, caller.gateway.redactor)
-
-    return await unbroken(_write(caller, params, edit, (), "config-set"))
+    return await unbroken(write_config(caller.gateway, params, "config-set"))
 
 
-async def _patch(caller: GatewayConnection, params: Apply, _id: str) -> Any:
-    patch = _parse(params.raw)
-    if not isinstance(patch, dict):
-        raise invalid("config.patch raw must be an object")
+async def _apply(caller: GatewayConnection, params: Apply, _id: str) -> Any:
+    return await unbroken(write_config(caller.gateway, params, "config-apply"))
 
-    def edit(text: str) -> str:
-        restored = restore(patch, content(text))
-        return patch_settings(text, restored, replace=bool(params.replace_paths))
 
-    paths = list(patched_paths(patch))
-    return await unbroken(_write(caller, params, edit, paths, "config-patch"))
+async def _patch(caller: GatewayConnection, params: Patch, _id: str) -> Any:
+    return await unbroken(write_config(caller.gateway, params, "config-patch"))
 
 
 def _parse(raw: str) -> Any:
@@ -199,29 +195,47 @@ def _parse(raw: str) -> Any:
         raise invalid(f"SyntaxError: JSON5: {error}") from None
 
 
-async def _write(
-    caller: GatewayConnection,
-    params: Write,
-    edit: Callable[[str], str],
-    paths: Iterable[Path],
-    kind: str,
-) -> Any:
-    """Write the file and take it up. Must not be stopped in between when the client leaves."""
-    gateway = caller.gateway
-    file = _file(gateway)
+def _editor(gateway: Gateway, params: Write) -> tuple[Callable[[str], str], list[Path]]:
+    """The edit that a request asks for, and the settings that it names."""
+    if not isinstance(params, Patch):
+        return lambda text: restore_text(params.raw, text, gateway.redactor), []
+    patch, replace = _parse(params.raw), params.replace_paths
+    if not isinstance(patch, dict):
+        raise invalid("config.patch raw must be an object")
+
+    def edit(text: str) -> str:
+        old = content(text)
+        merged = merge_lists(patch, old, frozenset(replace))
+        return patch_settings(text, restore(merged, old), replace=True)
+
+    return edit, list(patched_paths(patch))
+
+
+async def write_config(
+    gateway: Gateway, params: Write, kind: str, guard: Guard | None = None
+) -> dict[str, Any]:
+    """Write the file, take it up, and restart if that is needed. Must not be stopped in between
+    when the client leaves. Raises `GatewayError`."""
+    file, key = gateway.watch.file, gateway.key
     if file.startswith("<"):
         raise GatewayError("UNAVAILABLE", "the configuration does not come from a file")
+    if isinstance(params, Apply) and params.delivery_context:
+        raise invalid("deliveryContext: channels are not supported; name a session in sessionKey")
+    session = getattr(params, "session_key", None)
+    session = gateway.live.resolve_key(session) if session is not None else ""
     _parse(params.raw)
+    edit, paths = _editor(gateway, params)
 
     def checked(text: str) -> str:
         """The edit; the file is locked, so that the hash cannot become stale."""
-        exists = os.path.exists(file)
-        if exists and params.base_hash is None:
+        if os.path.exists(file) and params.base_hash is None:
             raise invalid(_NO_HASH)
-        if params.base_hash is not None and params.base_hash != _hash(gateway, text or None):
+        if params.base_hash is not None and params.base_hash != hash_text(key, text):
             raise invalid(_AGAIN)
         after = edit(text)
-        _validate(after, file)
+        if guard is not None:
+            guard(content(text), _parse(after))
+        _validate(gateway, after)
         return after
 
     try:
@@ -230,30 +244,40 @@ async def _write(
     except (EditError, ConfigError) as error:
         raise invalid(str(error)) from None
     changed = list(changed_paths(content(done.before or ""), content(done.after)))
-    restart = any(_reload_kind(each) == "restart" for each in changed)
     if params.dry_run:
         shown = {"changedPaths": changed, "diff": list(map(gateway.redactor.strict, done.diff))}
-        return {"ok": True, "path": file, "dryRun": True, "requiresRestart": restart, **shown}
-    if gateway.loaded.file is None:
-        gateway.loaded = msgspec.structs.replace(gateway.loaded, file=file)
-    await gateway.reload()
-    hash_ = _hash(gateway, done.after)
+        restart_needed = any(kind_of(each) == "restart" for each in changed)
+        return {
+            "ok": True,
+            "path": file,
+            "dryRun": True,
+            "requiresRestart": restart_needed,
+            **shown,
+        }
     if done.written:
-        gateway.hub.broadcast("config.changed", {"path": file, "hash": hash_, "ts": now_ms()})
-    sentinel = {"kind": kind, "status": "ok", "ts": now_ms(), "stats": {"requiresRestart": restart}}
-    return {
+        await gateway.watch.reload()
+    is_waiting = bool(gateway.watch.waiting)
+    answer = {
         "ok": True,
         "path": file,
-        "hash": hash_,
-        "config": hide_values(gateway.loaded.raw),
+        "hash": hash_text(key, done.after),
+        "config": hide_values(content(done.after)),
         "changedPaths": changed,
-        "sentinel": {"persisted": False, "payload": sentinel},
     }
+    restart: dict[str, Any] = {"ok": False}
+    if is_waiting and isinstance(params, Apply) and gateway.watch.mode in RESTARTING_MODES:
+        why = f"{kind.replace('-', '.')} changed {', '.join(gateway.watch.waiting[:5])}"
+        delay_s, note = params.restart_delay_ms / 1000, params.note or ""
+        restart = answer["restart"] = gateway.request_restart(why, delay_s, session, note)
+    stats = {"requiresRestart": is_waiting}
+    payload = {"kind": kind, "status": "ok", "ts": now_ms(), "stats": stats}
+    is_kept = bool(restart["ok"] and session)
+    return answer | {"sentinel": {"persisted": is_kept, "payload": payload}}
 
 
-def _validate(text: str, file: str) -> None:
+def _validate(gateway: Gateway, text: str) -> None:
     try:
-        loads(text, file=file, every_error=True)
+        gateway.check(loads(text, file=gateway.watch.file, every_error=True))
     except ConfigError as error:
         first = error.issues[0]
         message = f"invalid config: {first.path or '<root>'}: {first.message}"
@@ -265,6 +289,6 @@ METHODS = (
     Method("config.schema", READ, NoParams, _schema),
     Method("config.schema.lookup", READ, Lookup, _lookup),
     Method("config.set", ADMIN, Write, _set),
-    Method("config.patch", ADMIN, Apply, _patch, limited=True),
-    Method("config.apply", ADMIN, Apply, _set, limited=True),
+    Method("config.patch", ADMIN, Patch, _patch, limited=True),
+    Method("config.apply", ADMIN, Apply, _apply, limited=True),
 )

@@ -51,8 +51,8 @@ def agent_ids(gateway: Gateway) -> list[str]:
 
 
 def health(gateway: Gateway, *, details: bool = True) -> dict[str, Any]:
-    """Without details, nothing about sessions."""
-    started = time.monotonic()
+    """Without details, nothing about sessions and settings."""
+    started, config = time.monotonic(), gateway.watch.describe()
     default = gateway.loaded.config.agents.default_id()
     agents = [
         {
@@ -74,6 +74,7 @@ def health(gateway: Gateway, *, details: bool = True) -> dict[str, Any]:
         "defaultAgentId": default,
         "agents": agents,
         "sessions": gateway.shelf.summary() if details else NO_SUMMARY,
+        "config": config if details else {"valid": config["valid"]},
         "durationMs": round((time.monotonic() - started) * 1000),
     }
 

@@ -1,0 +1,136 @@
+"""The runs that were accepted, in a database: a restart neither forgets nor repeats them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any, NamedTuple, cast
+
+import msgspec
+
+from clawkit.content import User
+from clawkit.gateway.narrator import GatewayRun
+from clawkit.gateway.protocol import now_ms
+from clawkit.sessions.encode import decode, encode, sound
+from clawkit.store import Database
+
+KEEP_RUNS, KEEP_RUNS_S = 1_000, 300.0
+"""How many runs of a client are kept after their end, and for how long."""
+_APPLICATION = 0x636C6772
+_SCHEMA = """
+CREATE TABLE run (
+    id TEXT PRIMARY KEY,
+    session TEXT NOT NULL,
+    agent TEXT NOT NULL,
+    client TEXT NOT NULL,
+    started_ms INTEGER NOT NULL,
+    -- What was said, until the run is over; empty if it is not resumed.
+    message BLOB NOT NULL,
+    owner INTEGER NOT NULL,
+    timeout_s REAL NOT NULL,
+    tries INTEGER NOT NULL DEFAULT 0,
+    ended_ms INTEGER NOT NULL DEFAULT 0,
+    status TEXT NOT NULL DEFAULT 'running',
+    text TEXT NOT NULL DEFAULT '',
+    error TEXT NOT NULL DEFAULT '',
+    model TEXT NOT NULL DEFAULT '',
+    usage TEXT NOT NULL DEFAULT '{}'
+) STRICT;
+CREATE INDEX run_by_client ON run (client, ended_ms);
+"""
+_PRUNE = """
+DELETE FROM run WHERE ended_ms > 0 AND (ended_ms < ?2 OR id IN (
+    SELECT id FROM run WHERE client = ?1 AND ended_ms > 0 ORDER BY ended_ms DESC, rowid DESC
+    LIMIT -1 OFFSET ?3
+))
+"""
+_ABOUT = "id, session, agent, client, started_ms"
+_END = "ended_ms, status, text, error, model, usage"
+
+
+class AcceptedRun(NamedTuple):
+    """A run that is not over."""
+
+    run: GatewayRun
+    message: User | None
+    """What was said; None if the run must not be resumed."""
+    owner: bool
+    timeout_s: float | None
+    tries: int
+
+
+class RunLedger:
+    """Every method is atomic, and raises `ToolError` if the database cannot be used."""
+
+    def __init__(self, path: str, redact: Callable[[str], str]) -> None:
+        self._database = Database(path, "the record of runs", _APPLICATION, (_SCHEMA,))
+        self._redact = redact
+
+    def add(
+        self, run: GatewayRun, message: User | None, *, owner: bool, timeout_s: float | None = None
+    ) -> None:
+        """Record a run that is accepted; with its message, it survives a restart."""
+        body = encode(message, self._redact) if message is not None else b""
+        names = map(sound, (run.id, run.session, run.agent, run.client))
+        with self._database.writing() as db:
+            limit = now_ms() - round(KEEP_RUNS_S * 1000)
+            db.execute(_PRUNE, (sound(run.client), limit, KEEP_RUNS - 1))
+            db.execute(
+                f"INSERT INTO run ({_ABOUT}, message, owner, timeout_s)"  # noqa: S608
+                " VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+                (*names, run.started_ms, body, owner, timeout_s or 0.0),
+            )
+
+    def try_again(self, id_: str) -> None:
+        """Count an attempt to resume a run."""
+        self._change("UPDATE run SET tries = tries + 1 WHERE id = ?", id_)
+
+    def remove(self, id_: str) -> None:
+        """Forget a run that was not accepted after all."""
+        self._change("DELETE FROM run WHERE id = ?", id_)
+
+    def end(self, run: GatewayRun) -> None:
+        """Record how a run ended."""
+        words = map(sound, (run.status, self._redact(run.text), self._redact(run.error), run.model))
+        usage = msgspec.json.encode(run.usage).decode()
+        change = f"UPDATE run SET ({_END}, message) = (?, ?, ?, ?, ?, ?, x'') WHERE id = ?"  # noqa: S608
+        self._change(change, run.ended_ms, *words, usage, run.id)
+
+    def _change(self, change: str, *given: Any) -> None:
+        with self._database.writing() as db:
+            db.execute(change, (*given[:-1], sound(given[-1])))
+
+    def get(self, id_: str) -> GatewayRun | None:
+        """A run that is over."""
+        query = f"SELECT {_ABOUT}, {_END} FROM run WHERE id = ? AND ended_ms > 0"  # noqa: S608
+        with self._database.using() as db:
+            rows: list[Any] = db.execute(query, (sound(id_),)).fetchall()
+        for *about, ended_ms, status, text, error, model, usage in rows:
+            run = _run(*about)
+            run.ended_ms, run.status, run.text, run.error = ended_ms, status, text, error
+            run.model, run.usage = model, msgspec.json.decode(usage)
+            run.over.set()
+            return run
+        return None
+
+    def unfinished(self) -> list[AcceptedRun]:
+        """The runs that are not over, in the order in which they were accepted."""
+        query = f"SELECT {_ABOUT}, message, owner, timeout_s, tries FROM run"  # noqa: S608
+        with self._database.using() as db:
+            rows: list[Any] = db.execute(f"{query} WHERE ended_ms = 0 ORDER BY rowid").fetchall()
+        found = []
+        for *about, body, owner, timeout_s, tries in rows:
+            said = None
+            with suppress(ValueError):  # not resumed: it is empty, or of another version
+                said = cast("User", decode(body))
+            found.append(AcceptedRun(_run(*about), said, bool(owner), timeout_s or None, tries))
+        return found
+
+    def close(self) -> None:
+        self._database.close()
+
+
+def _run(id_: str, session: str, agent: str, client: str, started_ms: int) -> GatewayRun:
+    run = GatewayRun(id_, session, agent, client)
+    run.started_ms = started_ms
+    return run

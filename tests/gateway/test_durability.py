@@ -1,0 +1,183 @@
+"""What the gateway has accepted survives its end: gracefully stopped, restarted or killed."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from tests.gateway.conftest import Device, serve
+from tests.gateway.raw_http import send
+from tests.gateway.test_turns import READ_WRITE, message
+
+from clawkit.gateway.live import MAX_TRIES, RESUMED
+from clawkit.testing import Gate, ScriptedModel, call, hang
+
+
+async def said(peer: Any, session: str = "main") -> list[tuple[str, Any]]:
+    found = await peer.call("chat.history", {"sessionKey": session})
+    return [
+        (each["role"], each["content"] if each["role"] == "user" else None)
+        for each in found["messages"]
+    ]
+
+
+async def test_a_turn_that_a_restart_interrupts_is_resumed_once() -> None:
+    gate = Gate("never said")
+    async with serve({}, ScriptedModel(call("ls", {}), gate)) as ground:
+        peer = await ground.join(READ_WRITE, Device())
+        await peer.call("chat.send", message("work"))
+        await gate.reached.wait()
+    finish = Gate("finished")
+    model = ScriptedModel(finish)
+    async with serve({}, model) as ground:
+        peer = await ground.join(READ_WRITE, Device())
+        assert (await peer.call("chat.send", message("work")))["status"] == "in_flight"
+        finish.release()
+        found = await peer.call("agent.wait", {"runId": "run-1"})
+        assert (found["status"], found["terminalReply"]["text"]) == ("ok", "finished")
+        roles = [("user", "work"), ("assistant", None), ("toolResult", None)]
+        assert await said(peer) == [*roles, ("user", RESUMED), ("assistant", None)]
+        assert len(model.requests) == 1
+    again = ScriptedModel("too much")
+    async with serve({}, again) as ground:
+        peer = await ground.join(READ_WRITE, Device())
+        assert (await peer.call("chat.send", message("work")))["status"] == "ok"
+        await peer.call("sessions.list")
+        assert again.requests == []
+
+
+async def test_messages_that_were_not_read_are_said_in_order_after_a_restart() -> None:
+    gate = Gate("never said")
+    async with serve({}, ScriptedModel(gate)) as ground:
+        peer = await ground.join(READ_WRITE, Device())
+        await peer.call("chat.send", message("first"))
+        await gate.reached.wait()
+        for name in ("second", "third"):
+            await peer.call("chat.send", message(name, name, queueMode="followup"))
+    async with serve({}, ScriptedModel(then="ok")) as ground:
+        peer = await ground.join(READ_WRITE, Device())
+        assert (await peer.call("agent.wait", {"runId": "third"}))["status"] == "ok"
+        words = [text for role, text in await said(peer) if role == "user"]
+        assert words == ["first", RESUMED, "second", "third"]
+
+
+async def test_messages_that_were_steered_into_a_turn_are_resumed_with_it() -> None:
+    first, second = Gate(call("ls", {})), Gate("never said")
+    async with serve({}, ScriptedModel(first, second)) as ground:
+        peer = await ground.join(READ_WRITE, Device())
+        await peer.call("chat.send", message("work"))
+        await first.reached.wait()
+        await peer.call("chat.send", message("faster", "run-2", queueMode="steer"))
+        first.release()
+        await second.reached.wait()
+    model = ScriptedModel("finished")
+    async with serve({}, model) as ground:
+        peer = await ground.join(READ_WRITE, Device())
+        for run in ("run-1", "run-2"):
+            found = await peer.call("agent.wait", {"runId": run})
+            assert (found["status"], found["terminalReply"]["text"]) == ("ok", "finished")
+        words = [text for role, text in await said(peer) if role == "user"]
+        assert words == ["work", "faster", RESUMED]
+        assert len(model.requests) == 1
+
+
+async def test_an_answer_that_was_stored_and_not_recorded_is_not_asked_for_again() -> None:
+    async with serve({}, ScriptedModel("the answer")) as ground:
+        peer = await ground.join(READ_WRITE, Device())
+        ground.gateway.ledger.end = lambda _run: None  # type: ignore[method-assign]
+        await peer.call("chat.send", message("work"))
+        await peer.until_chat("final")
+    model = ScriptedModel("too much")
+    async with serve({}, model) as ground:
+        peer = await ground.join(READ_WRITE, Device())
+        found = await peer.call("agent.wait", {"runId": "run-1"})
+        assert found["terminalReply"]["text"] == "the answer"
+        assert model.requests == []
+
+
+async def test_a_run_that_ends_the_gateway_again_and_again_is_given_up() -> None:
+    for _ in range(MAX_TRIES + 1):
+        gate = Gate("never said")
+        async with serve({}, ScriptedModel(gate)) as ground:
+            peer = await ground.join(READ_WRITE, Device())
+            if ground.gateway.live.run("run-1") is None:
+                await peer.call("chat.send", message("work"))
+            await gate.reached.wait()
+    model = ScriptedModel("too much")
+    async with serve({}, model) as ground:
+        peer = await ground.join(READ_WRITE, Device())
+        found = await peer.call("agent.wait", {"runId": "run-1"})
+        assert found["status"] == "error"
+        assert "send it again" in found["error"]
+        assert model.requests == []
+
+
+async def test_the_same_answers_after_a_restart() -> None:
+    params = {"message": "hi", "idempotencyKey": "run-1"}
+    async with serve({}, ScriptedModel("the end")) as ground:
+        peer = await ground.join(READ_WRITE, Device())
+        id_ = await peer.send("agent", params)
+        await peer.answer(id_)
+        first = await peer.answer(id_)
+        stopped = await peer.call("chat.send", message("/stop", "stop"))
+        assert stopped["status"] == "started"
+    model = ScriptedModel("too much")
+    async with serve({}, model) as ground:
+        peer = await ground.join(READ_WRITE, Device())
+        id_ = await peer.send("agent", params)
+        assert (await peer.answer(id_))["payload"]["status"] == "accepted"
+        assert (await peer.answer(id_))["payload"] == first["payload"]
+        assert (await peer.call("chat.send", message("/stop", "stop")))["status"] == "ok"
+        elsewhere = await peer.refused("chat.send", message("hi", session="agent:main:x"))
+        assert "idempotencyKey" in elsewhere["message"]
+        assert model.requests == []
+
+
+async def test_a_turn_gets_time_to_end_and_its_client_hears_the_answer() -> None:
+    gate = Gate("just in time")
+    async with serve({}, ScriptedModel(gate)) as ground:
+        peer = await ground.join(READ_WRITE, Device())
+        await peer.call("chat.send", message("work"))
+        await peer.call("chat.send", message("later", "run-2", queueMode="followup"))
+        await gate.reached.wait()
+        leaving = asyncio.create_task(ground.gateway.say_goodbye())
+        while not ground.gateway.live.is_closed:
+            await asyncio.sleep(0)
+        refused = await peer.refused("chat.send", message("more", "run-3"))
+        assert (refused["code"], refused["retryable"]) == ("UNAVAILABLE", True)
+        gate.release()
+        await peer.until_chat("final", "run-1")
+        await peer.until(lambda each: each.get("event") == "shutdown")
+        await leaving
+    model = ScriptedModel("read")
+    async with serve({}, model) as ground:
+        peer = await ground.join(READ_WRITE, Device())
+        assert (await peer.call("agent.wait", {"runId": "run-2"}))["status"] == "ok"
+        words = [text for role, text in await said(peer) if role == "user"]
+        assert words == ["work", "later"]
+        assert ground.gateway.live.run("run-3") is None
+
+
+async def test_a_turn_of_an_http_request_is_not_resumed() -> None:
+    config = {"gateway": {"http": {"endpoints": {"chatCompletions": {"enabled": True}}}}}
+    gate = Gate("never said")
+    async with serve(config, ScriptedModel(gate)) as ground:
+        body = b'{"model": "openclaw", "messages": [{"role": "user", "content": "hi"}]}'
+        asked = asyncio.create_task(send(ground, "POST", "/v1/chat/completions", body))
+        await gate.reached.wait()
+        ground.gateway.live.hurry.set()
+        await ground.gateway.live.close()
+        await asyncio.wait({asked})
+    model = ScriptedModel("too much")
+    async with serve(config, model) as ground:
+        assert ground.gateway.ledger.unfinished() == []
+        assert model.requests == []
+
+
+async def test_what_a_person_stops_is_not_resumed() -> None:
+    async with serve({}, ScriptedModel(hang())) as ground:
+        peer = await ground.join(READ_WRITE, Device())
+        await peer.call("chat.send", message("work"))
+        await peer.call("chat.abort", {"sessionKey": "main"})
+        await peer.call("agent.wait", {"runId": "run-1"})
+        assert ground.gateway.ledger.unfinished() == []
