@@ -47,6 +47,7 @@ PARAMS: dict[str, Any] = {
     "device.pair.approve": {"requestId": "none"},
     "device.pair.reject": {"requestId": "none"},
     "device.pair.remove": {"deviceId": "none"},
+    "device.pair.rename": {"deviceId": "none", "label": "n"},
     "device.token.rotate": {"deviceId": "none"},
     "device.token.revoke": {"deviceId": "none"},
     "node.describe": {"nodeId": "none"},
