@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -48,6 +49,7 @@ PARAMS: dict[str, Any] = {
     "device.pair.approve": {"requestId": "none"},
     "device.pair.reject": {"requestId": "none"},
     "device.pair.remove": {"deviceId": "none"},
+    "device.pair.rename": {"deviceId": "none", "label": "n"},
     "device.token.rotate": {"deviceId": "none"},
     "device.token.revoke": {"deviceId": "none"},
     "node.describe": {"nodeId": "none"},
@@ -109,6 +111,12 @@ async def test_every_method_answers_without_parameters(ground: Ground) -> None:
             frame = await peer.ask(name, params)
             if params is not None:
                 assert frame["error"]["message"].startswith(f"invalid {name} params: ")
+
+
+def test_every_method_is_described() -> None:
+    page = Path(__file__).parents[2] / "docs" / "gateway-protocol.md"
+    text = page.read_text(encoding="utf-8")
+    assert [name for name in METHODS if f"#### `{name}`" not in text] == []
 
 
 async def test_a_missing_parameter_is_named(ground: Ground) -> None:

@@ -23,9 +23,9 @@ STATS = {
 
 async def join(ground: Ground, device: Device, commands: list[str] | None = None) -> Peer:
     given = OFFERED if commands is None else commands
-    return await ground.join(
-        [], device, role="node", client=("node-host", "node"), commands=given, caps=["system"]
-    )
+    claims: dict[str, Any] = {"caps": ["system"], "pathEnv": "/bin", "permissions": {"x": True}}
+    claims |= {"computerUse": {"on": True}, "commands": given}
+    return await ground.join([], device, role="node", client=("node-host", "node"), **claims)
 
 
 async def approved(ground: Ground, device: Device) -> tuple[Peer, Peer]:
@@ -76,7 +76,9 @@ async def test_what_a_node_offers_waits_for_approval(ground: Ground, device: Dev
         assert told["payload"]["decision"] == "approved"
     assert (await operator.refused("node.pair.approve", request))["message"] == "unknown requestId"
     assert (await operator.call("node.pair.list"))["pending"] == []
-    assert (await operator.call("node.describe", {"nodeId": device.id}))["caps"] == ["system"]
+    described = await operator.call("node.describe", {"nodeId": device.id})
+    assert (described["caps"], described["pathEnv"]) == (["system"], "/bin")
+    assert (described["permissions"], described["computerUse"]) == ({"x": True}, {"on": True})
 
 
 async def test_a_node_does_what_it_is_asked(ground: Ground, device: Device) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -66,7 +67,7 @@ async def test_flags_without_a_meaning_are_named_in_the_answer(place: Ground) ->
     assert "ignored" not in await peer.call("sessions.list", {"limit": 5})
     assert (await peer.call("tools.catalog", {"includePlugins": True}))["ignored"]
     assert (await peer.call("models.list", {"refresh": True}))["ignored"] == ["refresh"]
-    wrong = await peer.refused("sessions.list", {"includeGlobal": "yes"})
+    wrong = await peer.refused("sessions.list", {"includeGlobal": []})
     assert "includeGlobal" in wrong["message"]
 
 
@@ -94,6 +95,44 @@ async def test_status_commands_and_models_follow_their_parameters(place: Ground)
     assert "scope" in (await peer.refused("commands.list", {"scope": "x"}))["message"]
     assert "unknown agent" in (await peer.refused("commands.list", {"agentId": "x"}))["message"]
     assert "view" in (await peer.refused("models.list", {"view": "x"}))["message"]
+
+
+async def test_the_models_of_a_session_come_with_the_hello(place: Ground) -> None:
+    wish = {"sessionKey": "agent:second:x"}
+    peer = await place.join(modelCatalog=wish)
+    event = await peer.until(lambda each: each.get("event") == "models.snapshot")
+    assert event["payload"]["target"] == wish
+    assert "seq" not in event
+    listed = await peer.call("models.list", {"agentId": "second"})
+    assert event["payload"]["catalog"]["models"] == listed["models"]
+    blind = await place.join(["operator.approvals"], modelCatalog=wish)
+    gone = await place.join(modelCatalog={"sessionKey": "agent:none:x"})
+    for other in (blind, gone):
+        assert await other.call("exec.approval.list") == []
+        assert other.of("models.snapshot") == []
+
+
+async def test_what_clawkit_lacks_is_reported_as_empty(place: Ground) -> None:
+    peer = await place.join()
+    found = await peer.call("channels.status", {"probe": False, "timeoutMs": 5000})
+    assert (found["channels"], found["ignored"]) == ({}, ["probe", "timeoutMs"])
+    assert (await peer.call("skills.status", {"agentId": "second"}))["skills"] == []
+    assert "unknown agent" in (await peer.refused("skills.status", {"agentId": "x"}))["message"]
+    assert await peer.call("last-heartbeat") is None
+
+
+async def test_secrets_are_read_again(tmp_path: Path) -> None:
+    file = tmp_path / "clawkit.json"
+    auth = '{"gateway": {"auth": {"token": "T0KEN-for-tests"}}, "models": {"providers": %s}}'
+    file.write_text(auth % "{}")
+    async with serve(str(file)) as ground:
+        peer = await ground.join()
+        lab = '{"lab": {"baseUrl": "http://127.0.0.1:9/v1", "apiKey": "%s", "models": []}}'
+        file.write_text(auth % (lab % ("k" * 20)))
+        assert await peer.call("secrets.reload") == {"ok": True, "warningCount": 0}
+        assert "k" * 20 not in ground.gateway.redactor.text("key " + "k" * 20)
+        file.write_text("{ nonsense")
+        assert await peer.refused("secrets.reload")
 
 
 async def test_a_reset_tells_its_reason(place: Ground) -> None:

@@ -6,6 +6,7 @@ import asyncio
 import uuid
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 from msgspec import Struct
 
 from clawkit.config.sections.gateway import GatewaySettings
@@ -101,8 +102,10 @@ class Nodes:
         row |= {"approvalState": states[node.asked is not None][node.approved is not None]}
         row |= {"createdAtMs": paired.created_ms, "lastSeenAtMs": paired.seen_ms}
         if client is not None:
+            told = msgspec.to_builtins(client.connect)
             row |= {"version": client.connect.client.version, "connectedAtMs": client.since_ms}
-            row |= {"pathEnv": client.connect.path_env, "permissions": client.connect.permissions}
+            claims = ("pathEnv", "permissions", "computerUse", "workerRuns")
+            row |= {key: told[key] for key in claims if told.get(key)}
         optional = {
             "approvedAtMs": node.approved_ms,
             "pendingRequestId": node.asked_id,

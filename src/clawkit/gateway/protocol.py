@@ -39,8 +39,8 @@ Word = Annotated[str, Meta(min_length=1, max_length=200)]
 Short = Annotated[str, Meta(max_length=1_000)]
 """A key, id, path or name: none of them is so long that looking at it takes time."""
 Words = Annotated[list[Word], Meta(max_length=200)]
-Ignored = bool | msgspec.UnsetType
-"""A flag that clients send and that means nothing here: the answer lists it as `ignored`."""
+Ignored = bool | int | str | msgspec.UnsetType
+"""What clients send and means nothing here: the answer lists it as `ignored`."""
 
 T = TypeVar("T")
 
@@ -132,6 +132,12 @@ class DeviceClaim(Closed, frozen=True):
     nonce: str = ""
 
 
+class ModelCatalogWish(Closed, frozen=True):
+    """Asks for the models of a session together with the hello."""
+
+    session_key: Short
+
+
 class Connect(Closed, frozen=True):
     """Parameters of `connect`."""
 
@@ -148,7 +154,7 @@ class Connect(Closed, frozen=True):
     worker_runs: Any = None
     auth: ConnectAuth = ConnectAuth()
     device: DeviceClaim | None = None
-    model_catalog: Any = None
+    model_catalog: ModelCatalogWish | None = None
     locale: str = ""
     user_agent: str = ""
 
@@ -158,9 +164,9 @@ class NoParams(Closed, frozen=True):
 
 
 def ignored(params: Struct) -> dict[str, list[str]]:
-    """The flags of a request that have no effect, for its answer."""
-    flags = [each for each in msgspec.structs.fields(params) if each.type == Ignored]
-    names = [e.encode_name for e in flags if getattr(params, e.name) is not msgspec.UNSET]
+    """The parameters of a request that have no effect, for its answer."""
+    found = [each for each in msgspec.structs.fields(params) if each.type == Ignored]
+    names = [e.encode_name for e in found if getattr(params, e.name) is not msgspec.UNSET]
     return {"ignored": names} if names else {}
 
 

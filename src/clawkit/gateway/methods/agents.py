@@ -124,6 +124,13 @@ def list_models(gateway: Gateway, agent: str, *, everything: bool = False) -> li
     return rows
 
 
+def snapshot_models(gateway: Gateway, session: str) -> dict[str, Any]:
+    """The models of a session, for a client that has just connected."""
+    agent = gateway.live.resolve_key(session).split(":")[1]
+    about = {"sessionKey": session}
+    return {"target": about, "scope": about, "catalog": {"models": list_models(gateway, agent)}}
+
+
 async def _commands(caller: GatewayConnection, params: CommandsList, _id: str) -> Any:
     caller.gateway.live.check_agent(params.agent_id)
     return {"commands": list_commands(args=params.include_args)}

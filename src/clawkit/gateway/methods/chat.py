@@ -248,6 +248,7 @@ async def _wait(caller: GatewayConnection, params: Wait, _id: str) -> Any:
 
 
 def _for_agent(params: AgentParams) -> str:
+    """`operator.admin` for `/new` and `/reset`"""
     return ADMIN if params.message.strip() in RESETS else WRITE
 
 

@@ -17,6 +17,7 @@ from clawkit.gateway.protocol import (
     NoParams,
     Role,
     Short,
+    Word,
     Words,
     invalid,
     missing_scope,
@@ -36,6 +37,10 @@ class RequestId(Closed, frozen=True):
 
 class DeviceId(Closed, frozen=True):
     device_id: Short
+
+
+class DeviceRename(DeviceId, frozen=True):
+    label: Word
 
 
 class TokenParams(Closed, frozen=True):
@@ -109,6 +114,11 @@ async def _remove(caller: GatewayConnection, params: DeviceId, _id: str) -> Any:
     return {"deviceId": params.device_id}
 
 
+async def _rename(caller: GatewayConnection, params: DeviceRename, _id: str) -> Any:
+    caller.gateway.devices.rename(params.device_id, params.label)
+    return {"deviceId": params.device_id, "label": params.label}
+
+
 async def _rotate(caller: GatewayConnection, params: TokenParams, _id: str) -> Any:
     devices, now = caller.gateway.devices, now_ms()
     held = _scopes_of(caller, params.device_id, params.role)
@@ -172,6 +182,7 @@ METHODS = (
     Method("device.pair.approve", PAIRING, RequestId, _approve),
     Method("device.pair.reject", PAIRING, RequestId, _reject),
     Method("device.pair.remove", PAIRING, DeviceId, _remove),
+    Method("device.pair.rename", PAIRING, DeviceRename, _rename),
     Method("device.token.rotate", PAIRING, TokenParams, _rotate),
     Method("device.token.revoke", PAIRING, Revoke, _revoke),
 )

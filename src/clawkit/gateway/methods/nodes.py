@@ -240,6 +240,7 @@ async def _event(caller: GatewayConnection, params: NodeEvent, _id: str) -> Any:
 
 
 def _for_invoke(params: NodeInvoke) -> str:
+    """`operator.admin` for powerful commands"""
     return invoke_scope(params.command)
 
 

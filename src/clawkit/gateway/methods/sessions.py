@@ -383,10 +383,12 @@ def _tell_changed(gateway: Gateway, session: Session, reason: str) -> None:
 
 
 def _for_follow(params: Follow) -> str:
+    """`operator.approvals` with `includeApprovals`"""
     return APPROVALS if params.include_approvals else READ
 
 
 def _for_delete(params: Delete) -> str:
+    """`operator.admin` without `archivedOnly`"""
     return WRITE if params.archived_only else ADMIN
 
 
