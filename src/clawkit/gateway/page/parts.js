@@ -12,7 +12,8 @@ export { useCallback, useEffect, useLayoutEffect, useMemo, useRef, useState };
 /** Render again whenever the state of the connection changes. */
 export function useGateway() {
   const [, update] = useState(0);
-  useEffect(() => gateway.watch(() => update((count) => count + 1)), []);
+  // At once, and not after painting: a change in between would be missed.
+  useLayoutEffect(() => gateway.watch(() => update((count) => count + 1)), []);
   return gateway;
 }
 
@@ -140,26 +141,29 @@ export const Icon = ({ d }) => html`<svg class="lines" viewBox="0 0 24 24" aria-
 /** @param {{kind?: string, children?: any}} props */
 export const Badge = ({ kind = '', children }) => html`<span class="badge ${kind}">${children}</span>`;
 
+// These take long to make.
+const RELATIVE = new Intl.RelativeTimeFormat('en', { numeric: 'auto', style: 'short' });
+const DATE = new Intl.DateTimeFormat(undefined, { dateStyle: 'medium', timeStyle: 'medium' });
+const COMPACT = new Intl.NumberFormat('en', { notation: 'compact' });
+const STEPS = [['second', 60], ['minute', 60], ['hour', 24], ['day', 30], ['month', 12], ['year', 1e9]];
+
 /** A time, relative to now. @param {{at: number}} props */
 export function Time({ at }) {
-  if (!at) return null;
+  if (!at || !(Math.abs(at) < 8.64e15)) return null;
   const seconds = (at - Date.now()) / 1000;
-  const steps = [['second', 60], ['minute', 60], ['hour', 24], ['day', 30], ['month', 12], ['year', 1e9]];
   let value = seconds;
   let unit = 'second';
-  for (const [name, size] of steps) {
+  for (const [name, size] of STEPS) {
     unit = name;
     if (Math.abs(value) < size) break;
     value /= size;
   }
-  const shown = new Intl.RelativeTimeFormat('en', { numeric: 'auto', style: 'short' });
-  const date = new Date(at);
-  return html`<time datetime=${date.toISOString()} title=${date.toLocaleString()}>
-    ${shown.format(Math.round(value), unit)}</time>`;
+  return html`<time datetime=${new Date(at).toISOString()} title=${DATE.format(at)}>
+    ${RELATIVE.format(Math.round(value), unit)}</time>`;
 }
 
 /** @param {number} count */
-export const compact = (count) => new Intl.NumberFormat('en', { notation: 'compact' }).format(count);
+export const compact = (count) => COMPACT.format(count);
 
 /** @param {number} dollars */
 export const money = (dollars) => (dollars < 0.005 && dollars > 0 ? '< $0.01' : `$${dollars.toFixed(2)}`);

@@ -2,7 +2,7 @@
 // Chat: one session, its messages as they come, and what you say.
 
 import { Approval, EVENTS } from '../approval.js';
-import { Conversation, isCut, textOf } from '../conversation.js';
+import { Conversation, isCut } from '../conversation.js';
 import { Markdown } from '../markdown.js';
 import {
   announce, Button, compact, Component, Empty, Field, gateway, html, Icon, link, Notice, oneLine, Time, useCall, useEffect,
@@ -79,23 +79,22 @@ function Controls({ chat }) {
 
 function Messages({ chat, asked }) {
   const top = useRef(null);
+  const { groups } = chat;
   useEffect(() => {
     const look = new IntersectionObserver(
       ([entry]) => entry.isIntersecting && chat.loadOlder(), { rootMargin: '400px' },
     );
     look.observe(top.current);
     return () => look.disconnect();
-  }, [chat, chat.messages.length]);
+  }, [chat, groups.length]);
   useEffect(() => { if (asked.length) announce('An approval is needed.'); }, [asked.length]);
-  const shown = chat.messages.filter((each) => each.role !== 'toolResult');
-  const isEmpty = !shown.length && !chat.pending.length && !chat.streaming;
+  const isEmpty = !groups.length && !chat.pending.length && !chat.streaming;
   return html`
     <div class="scroll" tabindex="0" role="region" aria-label="Messages">
       <div class="messages">
         <div ref=${top}>${chat.hasMore && html`<p class="empty">Loading older messages…</p>`}</div>
         ${isEmpty && html`<${Empty}>Nothing has been said here yet.<//>`}
-        ${shown.map((each) => html`<${Message} key=${each.__openclaw.id} message=${each} chat=${chat}
-          state=${stateOf(each, chat)} />`)}
+        ${groups.map((each) => html`<${Group} key=${each.id} group=${each} chat=${chat} />`)}
         ${chat.streaming && html`<article class="message assistant" aria-label="Answer, being written">
           <${Markdown} text=${chat.streaming} /></article>`}
         ${chat.pending.map((each) => html`<${Pending} key=${each.id} sent=${each} chat=${chat} />`)}
@@ -106,35 +105,29 @@ function Messages({ chat, asked }) {
     </div>`;
 }
 
-/** What else a message depends on, as text: it is rendered again only if this changes. */
-function stateOf(message, chat) {
-  if (message.role !== 'assistant') return '';
-  const calls = message.content.filter((part) => part.type === 'toolCall');
-  if (!calls.length) return '';
-  const ids = calls.map((call) => {
-    const result = chat.results.get(call.id);
-    return `${result?.__openclaw.id ?? ''}:${result ? textOf(result).length : chat.output.get(call.id) ?? ''}`;
-  });
-  return `${chat.isRunning}|${ids.join('|')}`;
+/** Some messages. They are rendered again only if one of them has changed. */
+class Group extends Component {
+  shouldComponentUpdate(next) {
+    return next.group !== this.props.group;
+  }
+
+  render({ group, chat }) {
+    return html`<div class="group">
+      ${group.messages.map((each) => html`<${Message} key=${each.__openclaw.id} message=${each} chat=${chat} />`)}</div>`;
+  }
 }
 
-class Message extends Component {
-  shouldComponentUpdate(next) {
-    return next.message !== this.props.message || next.state !== this.props.state;
-  }
-
-  render({ message, chat }) {
-    const parts = Array.isArray(message.content) ? message.content : [{ type: 'text', text: message.content }];
-    const name = { user: 'You', assistant: 'Answer', system: 'Note' }[message.role] ?? message.role;
-    return html`
-      <article class="message ${message.role}" aria-label=${name}>
-        ${parts.map((part, index) => html`<${Part} key=${index} part=${part} chat=${chat} role=${message.role} />`)}
-        <${Images} content=${message.content} />
-        ${message.errorMessage && html`<${Notice} kind="bad">${message.errorMessage}<//>`}
-        ${isCut(message) && html`<${Button} onClick=${() => chat.loadWhole(message)}>Show all<//>`}
-        <footer><${Time} at=${message.timestamp} /></footer>
-      </article>`;
-  }
+function Message({ message, chat }) {
+  const parts = Array.isArray(message.content) ? message.content : [{ type: 'text', text: message.content }];
+  const name = { user: 'You', assistant: 'Answer', system: 'Note' }[message.role] ?? message.role;
+  return html`
+    <article class="message ${message.role}" aria-label=${name}>
+      ${parts.map((part, index) => html`<${Part} key=${index} part=${part} chat=${chat} role=${message.role} />`)}
+      <${Images} content=${message.content} />
+      ${message.errorMessage && html`<${Notice} kind="bad">${message.errorMessage}<//>`}
+      ${isCut(message) && html`<${Button} onClick=${() => chat.loadWhole(message)}>Show all<//>`}
+      <footer><${Time} at=${message.timestamp} /></footer>
+    </article>`;
 }
 
 function Part({ part, chat, role }) {
