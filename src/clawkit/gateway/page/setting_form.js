@@ -54,13 +54,14 @@ export function formatPath(path) {
  * whether to show settings without effect.
  * @param {any} props
  */
-export function Setting({ schema, name, path, form, ...more }) {
+export function Setting({ schema, path, form, ...more }) {
   const full = resolve(schema, form.defs);
   const problems = form.issues.filter((each) => each.path === formatPath(path));
   const Kind = KINDS[kindOf(full)];
+  const isChanged = !more.bare && !isSame(more.value, more.stored);
   return html`
-    <div class="setting">
-      <${Kind} schema=${full} name=${name} path=${path} form=${form} ...${more} />
+    <div class=${isChanged ? 'setting changed' : 'setting'}>
+      <${Kind} schema=${full} path=${path} form=${form} ...${more} />
       ${problems.map((each) => html`<div class="bad" role="alert" key=${each.message}>${each.message}</div>`)}
     </div>`;
 }
@@ -81,15 +82,18 @@ function kindOf(schema) {
   return schema.type in KINDS ? schema.type : 'json';
 }
 
+/** A description; what is in backquotes is code. */
+export const Prose = ({ text = '' }) => text.split('`').map((part, index) => (index % 2 ? html`<code>${part}</code>` : part));
+
 /** The frame of a setting with others in it; they are made when it is opened. */
-function Group({ name, schema, path, form, isChanged, isOpen = false, remove, children }) {
-  const [open, setOpen] = useState(isOpen);
+function Group({ name, schema, path, form, remove, children }) {
+  const [open, setOpen] = useState(false);
   const here = formatPath(path);
   const wrong = form.issues.filter((each) => each.path.startsWith(here) && '.['.includes(each.path[here.length])).length;
   return html`
     <details class="group" open=${open || wrong > 0} onToggle=${(event) => setOpen(event.target.open)}>
-      <summary><strong>${name}</strong> ${isChanged && html`<${Badge} kind="warn">changed<//>`}
-        ${wrong > 0 && html`<${Badge} kind="bad">${wrong} wrong<//>`} <small>${schema.description}</small></summary>
+      <summary><strong>${name}</strong> ${wrong > 0 && html`<${Badge} kind="bad">${wrong} wrong<//>`}
+        <small><${Prose} text=${schema.description} /></small></summary>
       ${(open || wrong > 0) && html`<div class="inside">${children()}
         ${remove && html`<${Button} kind="danger" onClick=${remove}>Remove ${name}<//>`}</div>`}
     </details>`;
@@ -110,7 +114,7 @@ function Section({ schema, value, stored, onChange, path, form, bare, ...more })
       stored=${stored?.[key]} onChange=${change(key)} form=${form} />
     ${isIdle(key) && html`<small class="warn">${form.hints[patternOf([...path, key])].help}</small>`}`);
   if (bare) return inside();
-  return html`<${Group} schema=${schema} path=${path} form=${form} isChanged=${!isSame(value, stored)} ...${more}>${inside}<//>`;
+  return html`<${Group} schema=${schema} path=${path} form=${form} ...${more}>${inside}<//>`;
 }
 
 /** The path as hints write it: `*` for every entry. */
@@ -141,18 +145,16 @@ function Entries({ schema, value, stored, onChange, path, form, ...more }) {
       ${!isList && html`<${Field} label="Name of a new entry" hideLabel placeholder="name" value=${added} onInput=${setAdded} />`}
       <${Button} disabled=${!isList && (!added || added in (value ?? {}))} onClick=${add}>Add<//>
     </div>`;
-  return html`<${Group} schema=${schema} path=${path} form=${form} isChanged=${!isSame(value, stored)} ...${more}>${inside}<//>`;
+  return html`<${Group} schema=${schema} path=${path} form=${form} ...${more}>${inside}<//>`;
 }
 
 /** A field with what is common to all of them; what is empty is unset. */
-function Input({ schema, name, value, stored, onChange, remove, hint, path: _, form: __, children, ...more }) {
+function Input({ schema, name, value, onChange, remove, path: _, form: __, stored: ___, children, ...more }) {
   const fallback = schema.default === undefined ? 'not set' : `default: ${JSON.stringify(schema.default)}`;
   return html`
-    <div class=${isSame(value, stored) ? '' : 'changed'}>
-      <${Field} label=${name} hint=${hint ?? schema.description} placeholder=${fallback} value=${value ?? ''}
-        onInput=${(text) => onChange(text === '' ? undefined : text)} ...${more}>${children}<//>
-      ${remove && html`<${Button} kind="plain" label=${`Remove ${name}`} onClick=${remove}>Remove<//>`}
-    </div>`;
+    <${Field} label=${name} hint=${schema.description && html`<${Prose} text=${schema.description} />`} placeholder=${fallback}
+      value=${value ?? ''} onInput=${(text) => onChange(text === '' ? undefined : text)} ...${more}>${children}<//>
+    ${remove && html`<${Button} kind="plain" onClick=${remove}>Remove ${name}<//>`}`;
 }
 
 function Word({ schema, value, onChange, ...more }) {
@@ -178,7 +180,7 @@ function Secret({ value, stored, onChange, schema, ...more }) {
   if (isObject(value)) return html`<${Json} value=${value} stored=${stored} onChange=${onChange} schema=${schema} ...${more} />`;
   const isStored = stored === MARKER;
   return html`
-    <${Input} type="password" autocomplete="new-password" schema=${schema} stored=${stored} ...${more}
+    <${Input} type="password" autocomplete="new-password" schema=${schema} ...${more}
       value=${value === MARKER ? '' : value} placeholder=${isStored ? '•••••••• (stored)' : 'not set'}
       onChange=${(text) => onChange(text ?? (isStored ? MARKER : undefined))} />
     ${value !== undefined && html`<${Button} kind="plain" onClick=${() => onChange(undefined)}>Remove ${more.name}<//>`}`;
@@ -208,7 +210,7 @@ function Json({ value, onChange, schema, ...more }) {
     }
   };
   return html`<${Input} as="textarea" class="mono" spellcheck="false" rows=${Math.min(12, text.split('\n').length + 1)} schema=${schema}
-      placeholder="JSON" hint=${schema.description ?? 'JSON'} value=${text} onChange=${change} ...${more} />
+      placeholder="JSON" value=${text} onChange=${change} ...${more} />
     ${problem && html`<div class="bad" role="alert">${problem}</div>`}`;
 }
 
