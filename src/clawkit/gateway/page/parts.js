@@ -12,7 +12,8 @@ export { useCallback, useEffect, useLayoutEffect, useMemo, useRef, useState };
 /** Render again whenever the state of the connection changes. */
 export function useGateway() {
   const [, update] = useState(0);
-  useEffect(() => gateway.watch(() => update((count) => count + 1)), []);
+  // At once, and not after painting: a change in between would be missed.
+  useLayoutEffect(() => gateway.watch(() => update((count) => count + 1)), []);
   return gateway;
 }
 

@@ -64,7 +64,7 @@ export default function Sessions() {
   };
   return html`
     <${View} title="Sessions" actions=${html`<${Button} kind="primary" onClick=${create}>New chat<//>`}>
-      <${Field} label="Search names and texts" type="search" value=${search} onInput=${setSearch} />
+      <${Field} label="Search names and keys" type="search" value=${search} onInput=${setSearch} />
       <${Notice} error=${error} />
       ${rows?.length ? html`<${Branch} below=${toTree(rows)} parent="" />`
         : html`<${Empty} data=${rows}>${search ? 'No session matches.' : 'There are no sessions yet.'}<//>`}

@@ -1,0 +1,451 @@
+"""The control page in a real browser: login, chat, sessions, approvals."""
+
+from __future__ import annotations
+
+import base64
+import os
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import pytest_asyncio
+from playwright.async_api import Browser, Page, expect
+from tests.gateway.conftest import TOKEN, Ground, serve
+from tests.gateway.page_browser import NEEDS_CHROMIUM, open_chromium, say, shoot, visit
+from tests.scale import scaled
+
+from clawkit.content import Assistant, Text, User
+from clawkit.gateway.scopes import OWNER
+from clawkit.sessions.protocols import Filter
+from clawkit.testing import Gate, ScriptedModel, call
+from clawkit.testing import say as words
+
+pytestmark = [NEEDS_CHROMIUM, pytest.mark.asyncio(loop_scope="module")]
+
+MAX_FIRST_LOAD = 60_000
+ASKS: dict[str, Any] = {
+    "tools": {"exec": {"security": "allowlist", "ask": "always", "host": "gateway"}}
+}
+PIXEL = base64.b64decode(
+    "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mP8z8BQDwAEhQGAhKmMIQAAAABJRU5ErkJggg=="
+)
+PAYLOADS = (
+    "<img src=x onerror=alert(1)>",
+    "<script>alert(1)</script>",
+    '"><svg/onload=alert(1)>',
+    "<iframe srcdoc='<script>alert(1)</script>'></iframe>",
+    "[a](javascript:alert(1))",
+    "[b](data:text/html,<script>alert(1)</script>)",
+    "![c](https://evil.example/c.png)",
+    "<a href='javascript:alert(1)' onclick=alert(1)>d</a>",
+    "<style>@import 'https://evil.example/s.css'</style>",
+    "<form action=https://evil.example><button>go</button></form>",
+    "<math><mtext><table><mglyph><style><!--</style>"
+    "<img title='--&gt;&lt;img src=x onerror=alert(1)&gt;'>",
+    "${alert(1)} {{constructor.constructor('alert(1)')()}}",
+)
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def browser() -> AsyncIterator[Browser]:
+    async with open_chromium() as made:
+        yield made
+
+
+def bubbles(page: Page, role: str) -> Any:
+    return page.locator(f".message.{role}")
+
+
+async def test_a_walk_through_the_page(browser: Browser, tmp_path: Path) -> None:
+    """What a person does on the first day; the pictures are kept for people to look at."""
+    (tmp_path / "a.txt").write_text("one\ntwo\n")
+    edit = {"path": "a.txt", "edits": [{"oldText": "two", "newText": "TWO"}]}
+    gate = Gate("A **long** answer, word by word.", after=2)
+    model = ScriptedModel(
+        [words("Let me look."), call("read", {"path": "a.txt"}), call("edit", edit)],
+        "# Done\n\n- changed `a.txt`\n\n```python\nprint(1)\n```",
+        call("exec", {"command": "printf 'a\u202eb'; echo out-put"}),
+        gate,
+        then="next",
+    )
+    config = {**ASKS, "agents": {"defaults": {"workspace": str(tmp_path)}}}
+    pictures = tmp_path / "pictures"
+    async with serve(config, model) as ground, visit(browser, ground) as page:
+        await say(page, "Please change it")
+        await expect(page.get_by_role("heading", name="Done")).to_be_visible()
+        await page.locator("details.call", has_text="edit").locator("summary").click()
+        await expect(page.locator(".diff .added")).to_have_text("+TWO\n")
+        await shoot(page, pictures, "1-chat")
+        await say(page, "Run something")
+        asked = page.get_by_role("region", name="Approval")
+        await expect(asked.locator(".exact")).to_have_text("printf 'aU+202Eb'; echo out-put")
+        await expect(page.get_by_role("navigation").get_by_label("1 pending")).to_be_visible()
+        await shoot(page, pictures, "2-approval")
+        await page.emulate_media(color_scheme="dark")
+        await asked.get_by_role("button", name="Allow once").click()
+        await gate.reached.wait()
+        await expect(bubbles(page, "assistant").last).to_contain_text("A long")
+        await shoot(page, pictures, "3-streaming-dark")
+        await page.set_viewport_size({"width": 390, "height": 780})
+        await shoot(page, pictures, "4-phone")
+        wide = await page.evaluate("document.documentElement.scrollWidth")
+        assert wide <= 390
+        await page.get_by_role("button", name="Stop").click()
+        await expect(page.get_by_text("Stopped.")).to_be_visible()
+        await page.set_viewport_size({"width": 1100, "height": 800})
+        await page.get_by_role("link", name="Sessions").click()
+        await expect(page.get_by_role("link", name="Please change it")).to_be_visible()
+        await shoot(page, pictures, "5-sessions")
+        await page.get_by_role("link", name="Approvals").click()
+        await expect(page.get_by_role("region", name="History").locator(".exact")).to_be_visible()
+        await shoot(page, pictures, "6-approvals")
+    assert len(list(pictures.iterdir())) == 6
+
+
+async def test_a_one_time_address_works_once_and_the_browser_stays_logged_in(
+    browser: Browser,
+) -> None:
+    async with serve({}) as ground:
+        code = ground.gateway.codes.make()
+        async with visit(browser, ground, f"/#code={code}", login=False) as page:
+            await page.get_by_role("navigation").wait_for()
+            assert code not in page.url
+            await page.reload()
+            await page.get_by_role("navigation").wait_for()
+            [device] = ground.gateway.devices.paired()
+            assert device.scopes == list(OWNER)
+            assert not await page.evaluate("localStorage.length + document.cookie.length")
+            await page.get_by_role("button", name="Log out").click()
+            await page.get_by_label("Token").wait_for()
+            assert ground.gateway.devices.paired() == []
+        async with visit(browser, ground, f"/#code={code}", login=False) as page:
+            await expect(page.get_by_role("alert")).to_contain_text("has been used or has expired")
+
+
+async def test_a_secret_is_typed_and_a_wrong_one_explained(browser: Browser) -> None:
+    limit = {"maxAttempts": 3, "exemptLoopback": False}
+    config = {"gateway": {"auth": {"token": TOKEN, "rateLimit": limit}}}
+    async with serve(config) as ground, visit(browser, ground, login=False) as page:
+        field = page.get_by_label("Token")
+        await field.fill(TOKEN)
+        await field.press("Enter")
+        await page.get_by_role("navigation").wait_for()
+        await page.get_by_role("button", name="Log out").click()
+        for _ in range(3):
+            await field.fill("wrong")
+            await field.press("Enter")
+            await expect(page.get_by_role("alert")).to_contain_text("That token is wrong.")
+        await field.fill(TOKEN)
+        await field.press("Enter")
+        await expect(page.get_by_role("alert")).to_contain_text("Try again in 5 min.")
+
+
+async def test_a_password_is_asked_for_by_its_name(browser: Browser) -> None:
+    config = {"gateway": {"auth": {"mode": "password", "password": TOKEN}}}
+    async with serve(config) as ground, visit(browser, ground, login=False) as page:
+        await page.get_by_label("Password").fill(TOKEN)
+        await page.get_by_role("button", name="Log in").click()
+        await page.get_by_role("navigation").wait_for()
+
+
+async def test_a_browser_waits_for_approval(browser: Browser) -> None:
+    config = {"gateway": {"nodes": {"pairing": {"autoApproveLocal": False}}}}
+    async with serve(config) as ground, visit(browser, ground, login=False) as page:
+        admin = await ground.join()
+        await page.get_by_label("Token").fill(TOKEN)
+        await page.get_by_role("button", name="Log in").click()
+        await expect(page.get_by_text("waiting for approval")).to_be_visible()
+        [pending] = (await admin.call("device.pair.list"))["pending"]
+        await expect(page.locator(".exact")).to_contain_text(pending["requestId"])
+        await admin.call("device.pair.reject", {"requestId": pending["requestId"]})
+        await expect(page.get_by_role("alert")).to_contain_text("rejected, or has expired")
+        await page.get_by_label("Token").fill(TOKEN)
+        await page.get_by_role("button", name="Log in").click()
+        await expect(page.get_by_text("waiting for approval")).to_be_visible()
+        pending = (await admin.call("device.pair.list"))["pending"][-1]
+        await admin.call("device.pair.approve", {"requestId": pending["requestId"]})
+        await page.get_by_role("navigation").wait_for()
+
+
+async def test_a_browser_that_cannot_identify_itself_is_told_what_to_do(browser: Browser) -> None:
+    async with serve({}) as ground, visit(browser, ground, login=False) as page:
+        await page.add_init_script("Object.defineProperty(crypto, 'subtle', {value: undefined})")
+        await page.reload()
+        await expect(page.get_by_text("needs HTTPS or an address of this machine")).to_be_visible()
+
+
+async def test_a_lost_connection_doubles_and_loses_nothing(browser: Browser) -> None:
+    gate = Gate("First words, and then the rest of the answer.", after=2)
+    async with (
+        serve({}, ScriptedModel(gate, then="later")) as ground,
+        visit(browser, ground) as page,
+    ):
+        await say(page, "hello")
+        await gate.reached.wait()
+        await expect(bubbles(page, "assistant")).to_contain_text("First words")
+        for client in list(ground.gateway.hub.clients.values()):
+            client.close(1012, "service restart")
+        await expect(page.get_by_text("Reconnecting")).to_be_visible()
+        # What is said in the meantime is sent when the connection is back.
+        await say(page, "are you there?")
+        await expect(page.get_by_text("Reconnecting")).to_be_hidden()
+        gate.release()
+        await expect(bubbles(page, "assistant")).to_have_count(2)
+        await expect(bubbles(page, "user")).to_have_count(2)
+        await expect(bubbles(page, "assistant").first).to_contain_text("rest of the answer")
+        stored = ground.gateway.shelf.find("agent:main:main")
+        assert stored is not None
+        assert len(ground.gateway.store.history(stored.id, 100)) == 4
+
+
+async def test_sessions_can_be_switched_while_a_turn_runs(browser: Browser) -> None:
+    gate = Gate("The first session goes on.", after=2)
+    async with (
+        serve({}, ScriptedModel(gate, "Second answer.", then="x")) as ground,
+        visit(browser, ground) as page,
+    ):
+        await say(page, "work")
+        await gate.reached.wait()
+        await page.get_by_label("Message", exact=True).fill("a draft")
+        await page.get_by_role("button", name="New chat").click()
+        await expect(page.get_by_text("Nothing has been said")).to_be_visible()
+        await say(page, "other")
+        await expect(page.get_by_text("Second answer.")).to_be_visible()
+        await page.go_back()
+        await expect(page.get_by_label("Message", exact=True)).to_have_value("a draft")
+        await expect(page.get_by_text("Working…")).to_be_visible()
+        gate.release()
+        await expect(page.get_by_text("The first session goes on.")).to_be_visible()
+        await expect(page.get_by_text("Second answer.")).to_be_hidden()
+
+
+async def test_a_turn_is_steered(browser: Browser) -> None:
+    gate = Gate([call("ls", {})], after=0)
+    model = ScriptedModel(gate, then="Both read.")
+    async with serve({}, model) as ground, visit(browser, ground) as page:
+        await say(page, "start")
+        await gate.reached.wait()
+        await expect(page.get_by_role("button", name="Steer")).to_be_visible()
+        await say(page, "rather this")
+        await expect(page.locator(".pending")).to_have_count(1)
+        gate.release()
+        await expect(page.get_by_text("Both read.")).to_have_count(1)
+        await expect(page.locator(".pending")).to_have_count(0)
+        await expect(bubbles(page, "user")).to_have_count(2)
+        assert len(model.requests) == 2
+
+
+def fill(ground: Ground, count: int) -> str:
+    """The key of a long conversation."""
+    session = ground.gateway.live.create("main", "long", "")
+    for number in range(count // 2):
+        question, answer = Text(f"question {number}"), Text(f"**answer** {number}\n\n- a\n- b")
+        for message in (User((question,)), Assistant((answer,))):
+            ground.gateway.store.append(session.id, message, is_redacted=True)
+    return session.key
+
+
+async def test_long_conversations_are_loaded_in_parts(browser: Browser) -> None:
+    count = scaled(5_000)
+    async with serve({}) as ground:
+        key = fill(ground, count)
+        async with visit(browser, ground) as page:
+            await page.goto(f"{ground.http}/#/chat/{key}")
+            await expect(page.get_by_text(f"answer {count // 2 - 1}")).to_be_visible()
+            assert await page.locator(".message").count() == 50
+            loaded = 50
+            while loaded < count:
+                await page.locator(".scroll").evaluate("each => each.scrollTo(0, -1e9)")
+                await expect(
+                    page.locator(".message").nth(min(loaded + 49, count - 1))
+                ).to_be_attached()
+                loaded = await page.locator(".message").count()
+            texts = await bubbles(page, "user").locator(".plain").all_text_contents()
+            assert texts == [f"question {number}" for number in range(count // 2)]
+            await say(page, "one more")
+            await expect(page.get_by_text("Hello there, friend.")).to_be_visible()
+
+
+async def test_long_results_are_fetched_when_opened(browser: Browser, tmp_path: Path) -> None:
+    (tmp_path / "long.txt").write_text("line\n" * 2_500 + "the end\n")
+    model = ScriptedModel(call("read", {"path": "long.txt", "limit": 3_000}), then="read")
+    config = {"agents": {"defaults": {"workspace": str(tmp_path)}}}
+    async with serve(config, model) as ground, visit(browser, ground) as page:
+        await say(page, "read it")
+        await expect(page.get_by_text("read", exact=True).first).to_be_visible()
+        await page.reload()
+        await page.locator("details.call summary").click()
+        await expect(page.locator(".call .output")).to_contain_text("the end")
+        await expect(page.locator(".call .output")).not_to_contain_text("[… cut]")
+
+
+async def test_images_are_attached_and_other_files_refused(browser: Browser) -> None:
+    async with serve({}) as ground, visit(browser, ground) as page:
+        drop = """([name, type, data]) => {
+            const bytes = Uint8Array.from(atob(data), (each) => each.charCodeAt(0));
+            const files = new DataTransfer();
+            files.items.add(new File([bytes], name, {type}));
+            document.querySelector('.composer').dispatchEvent(
+                new DragEvent('drop', {dataTransfer: files, bubbles: true, cancelable: true}));
+        }"""
+        data = base64.b64encode(PIXEL).decode()
+        await page.get_by_label("Message", exact=True).wait_for()
+        await page.evaluate(drop, ["<b>x</b>.txt", "text/plain", data])
+        await expect(page.get_by_text("<b>x</b>.txt: only images")).to_be_visible()
+        await page.evaluate(drop, ["pixel.png", "image/png", data])
+        await expect(page.get_by_role("img", name="pixel.png")).to_be_visible()
+        await say(page, "look at this")
+        await expect(bubbles(page, "user").locator("img.picture")).to_have_count(1)
+        await expect(page.locator(".attached")).to_have_count(0)
+        await expect(page.get_by_text("Hello there, friend.")).to_be_visible()
+
+
+async def test_hostile_text_stays_text(browser: Browser, tmp_path: Path) -> None:
+    """In answers, results, names of files and sessions, and questions."""
+    for number, payload in enumerate(PAYLOADS):
+        name = payload.replace("/", "_")[:200]
+        (tmp_path / f"{number}{name}").write_text(payload)
+    everything = "\n\n".join(PAYLOADS)
+    model = ScriptedModel(
+        [call("ls", {}), call("read", {"path": f"{0}{PAYLOADS[0]}"})],
+        everything,
+        call("exec", {"command": f"echo {everything}"}),
+        then="ok",
+    )
+    config = {**ASKS, "agents": {"defaults": {"workspace": str(tmp_path)}}}
+    async with serve(config, model) as ground, visit(browser, ground) as page:
+        admin = await ground.join()
+        await say(page, everything)
+        await expect(bubbles(page, "assistant").last).to_contain_text("<script>alert(1)</script>")
+        for each in await page.locator("details.call summary").all():
+            await each.click()
+        await expect(page.locator(".call .output").first).to_contain_text("onerror")
+        await say(page, "run it")
+        await expect(page.locator(".approval .exact")).to_contain_text("<iframe srcdoc")
+        for label in PAYLOADS:
+            await admin.call("sessions.create", {"label": label[:120]})
+        dangerous = (
+            "script, iframe, form:not(.composer), svg:not(.lines), style, [onerror], [onclick]"
+        )
+        inside = f"main :is({dangerous})"
+        assert await page.locator(inside).count() == 0
+        assert await page.locator(".markdown img").count() == 0
+        links = await page.locator(".markdown a").all()
+        assert links
+        for each in links:
+            assert (await each.get_attribute("href") or "https:").startswith("https:")
+            assert await each.get_attribute("rel") == "noopener noreferrer nofollow"
+        await page.get_by_role("link", name="Approvals").click()
+        await expect(page.locator(".approval .exact")).to_contain_text("<iframe srcdoc")
+        await page.get_by_role("link", name="Sessions").click()
+        await expect(page.get_by_role("link", name=PAYLOADS[0], exact=True)).to_be_visible()
+        assert await page.locator(inside).count() == 0
+
+
+async def test_trusted_types_stop_what_the_page_itself_would_do_wrong(browser: Browser) -> None:
+    async with serve({}) as ground, visit(browser, ground) as page:
+        tried = "try { document.body.innerHTML = '<b>x</b>'; 'done' } catch (e) { e.name }"
+        context = page.context
+        other = await context.new_page()  # its error messages are wanted
+        await other.goto(ground.http)
+        assert await other.evaluate(tried) == "TypeError"
+
+
+async def test_sessions_are_named_searched_reset_and_deleted(browser: Browser) -> None:
+    async with serve({}) as ground, visit(browser, ground) as page:
+        await say(page, "first words")
+        await expect(page.get_by_text("Hello there, friend.")).to_be_visible()
+        await page.get_by_role("button", name="New chat").click()
+        await page.get_by_role("link", name="Sessions").click()
+        await page.get_by_role("button", name="Rename agent:main:dashboard").click()
+        await page.get_by_role("textbox", name="Name").fill("My project")
+        await page.get_by_role("button", name="Save").click()
+        await expect(page.get_by_role("link", name="My project")).to_be_visible()
+        await page.get_by_label("Search names and keys").fill("project")
+        await expect(page.get_by_role("link", name="first words")).to_be_hidden()
+        await page.get_by_role("button", name="Delete My project").click()
+        await page.get_by_role("dialog").get_by_role("button", name="Delete").click()
+        await expect(page.get_by_text("No session matches.")).to_be_visible()
+        await page.get_by_label("Search names and keys").fill("")
+        await page.get_by_role("button", name="Reset first words").click()
+        await page.get_by_role("dialog").get_by_role("button", name="Reset").click()
+        await expect(page.get_by_role("dialog")).to_be_hidden()
+        stored = ground.gateway.shelf.find("agent:main:main")
+        assert stored is not None
+        assert ground.gateway.store.history(stored.id, 10) == []
+        assert ground.gateway.shelf.list(Filter(label="My project"), 10) == []
+
+
+async def test_the_allowlist_is_edited_and_tested_part_by_part(browser: Browser) -> None:
+    async with serve(ASKS) as ground, visit(browser, ground) as page:
+        await page.get_by_role("link", name="Approvals").click()
+        await page.get_by_label("Command").fill("uname -a | wc -c")
+        await page.get_by_role("button", name="Test").click()
+        rows = page.locator("[aria-live] tbody tr")
+        await expect(rows.first).to_contain_text("not allowed")
+        await expect(rows.last).not_to_contain_text("not allowed")  # wc is a safe filter
+        await page.get_by_role("button", name="Add an entry").click()
+        await page.get_by_label("Program").fill("/usr/bin/uname")
+        await page.get_by_role("button", name="Test").click()
+        await expect(rows.first).to_contain_text("entry")
+        admin = await ground.join()
+        assert (await admin.call("exec.approvals.get"))["exists"] is False
+        await page.get_by_role("button", name="Save").click()
+        await expect(page.get_by_role("button", name="Save")).to_be_disabled()
+        shown = await admin.call("exec.approvals.get")
+        [entry] = shown["file"]["agents"]["main"]["allowlist"]
+        assert entry["pattern"] == "/usr/bin/uname"
+        # Someone else changes the file: what was edited here must not overwrite that.
+        await page.get_by_label("Program").fill("/usr/bin/id")
+        changed = {"version": 1, "agents": {}}
+        await admin.call("exec.approvals.set", {"file": changed, "baseHash": shown["hash"]})
+        await page.get_by_role("button", name="Save").click()
+        await expect(page.get_by_role("alert")).to_contain_text("changed since last load")
+
+
+async def test_the_first_load_is_small_and_comes_from_the_gateway(browser: Browser) -> None:
+    async with serve({}) as ground, visit(browser, ground, login=False) as page:
+        sizes: list[int] = []
+
+        async def count(response: Any) -> None:
+            found = await response.request.sizes()
+            sizes.append(found["responseBodySize"])
+
+        loading: list[Any] = []
+        page.on("response", lambda response: loading.append(count(response)))
+        await page.goto("about:blank")
+        await page.goto(f"{ground.http}/#code={ground.gateway.codes.make()}")
+        await page.get_by_label("Message", exact=True).wait_for()
+        await page.wait_for_load_state("networkidle")
+        for each in loading:
+            await each
+        assert len(sizes) >= 12
+        assert sum(sizes) <= MAX_FIRST_LOAD, sum(sizes)
+
+
+async def test_the_page_works_by_keyboard_and_has_names_for_everything(browser: Browser) -> None:
+    async with serve(ASKS) as ground, visit(browser, ground, reduced_motion="reduce") as page:
+        await page.get_by_label("Message", exact=True).wait_for()
+        await page.get_by_role("link", name="Skip to content").press("Enter")
+        await expect(page.locator("main")).to_be_focused()
+        for name in ("Chat", "Sessions", "Approvals"):
+            await page.get_by_role("navigation").get_by_role("link", name=name).press("Enter")
+            await expect(page.locator("main h1")).to_be_visible()
+            unnamed = await page.evaluate(
+                """() => [...document.querySelectorAll('button, input, select, textarea, a')]
+                    .filter((each) => !(each.ariaLabel || each.innerText || each.labels?.length
+                        || each.title)).map((each) => each.outerHTML)"""
+            )
+            assert unnamed == []
+        assert await page.locator("#live[role=status]").count() == 1
+
+
+async def test_the_code_is_in_no_log(browser: Browser) -> None:
+    async with serve({}) as ground:
+        async with visit(browser, ground) as page:
+            await page.get_by_role("button", name="Log out").click()
+            await page.get_by_label("Token").wait_for()
+        logs = Path(os.environ["CLAWKIT_HOME"], "logs")
+        written = "".join(path.read_text() for path in logs.glob("*"))
+    assert "code=" not in written
