@@ -23,9 +23,9 @@ export default function Usage() {
   const [days, setDays] = useState('30');
   const [measure, setMeasure] = useState('tokens');
   const [by, setBy] = useState('model');
-  const timeZone = Intl.DateTimeFormat().resolvedOptions().timeZone;
-  const params = { days: Number(days), agentScope: 'all', mode: 'specific', timeZone };
-  const { data, error } = useCall('sessions.usage', params);
+  const [zone, setZone] = useState({ mode: 'specific', timeZone: Intl.DateTimeFormat().resolvedOptions().timeZone });
+  const { data, error } = useCall('sessions.usage', { days: Number(days), agentScope: 'all', ...zone });
+  useEffect(() => { if (error?.message.includes('time zone')) setZone({ mode: 'gateway' }); }, [error]);
   const choose = (label, value, options, set) => html`
     <${Field} as="select" label=${label} onInput=${set}>${Object.entries(options).map(([key, shown]) => html`
       <option key=${key} value=${key} selected=${key === value}>${shown}</option>`)}<//>`;
