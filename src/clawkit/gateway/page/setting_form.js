@@ -1,7 +1,7 @@
 // @ts-check
 // Forms for settings, generated from the schema of the configuration.
 
-import { Badge, Button, Field, html, useState } from './parts.js';
+import { Badge, Button, Field, html, useEffect, useRef, useState } from './parts.js';
 
 /** What stands for a secret that is stored; sent back, it keeps the secret. */
 export const MARKER = '__OPENCLAW_REDACTED__';
@@ -54,13 +54,14 @@ export function formatPath(path) {
  * whether to show settings without effect.
  * @param {any} props
  */
-export function Setting({ schema, name, path, form, ...more }) {
+export function Setting({ schema, path, form, ...more }) {
   const full = resolve(schema, form.defs);
   const problems = form.issues.filter((each) => each.path === formatPath(path));
   const Kind = KINDS[kindOf(full)];
+  const isChanged = !more.bare && !isSame(more.value, more.stored);
   return html`
-    <div class="setting">
-      <${Kind} schema=${full} name=${name} path=${path} form=${form} ...${more} />
+    <div class=${isChanged ? 'setting changed' : 'setting'}>
+      <${Kind} schema=${full} path=${path} form=${form} ...${more} />
       ${problems.map((each) => html`<div class="bad" role="alert" key=${each.message}>${each.message}</div>`)}
     </div>`;
 }
@@ -81,15 +82,18 @@ function kindOf(schema) {
   return schema.type in KINDS ? schema.type : 'json';
 }
 
+/** A description; what is in backquotes is code. */
+export const Prose = ({ text = '' }) => text.split('`').map((part, index) => (index % 2 ? html`<code>${part}</code>` : part));
+
 /** The frame of a setting with others in it; they are made when it is opened. */
-function Group({ name, schema, path, form, isChanged, isOpen = false, remove, children }) {
-  const [open, setOpen] = useState(isOpen);
+function Group({ name, schema, path, form, remove, children }) {
+  const [open, setOpen] = useState(false);
   const here = formatPath(path);
   const wrong = form.issues.filter((each) => each.path.startsWith(here) && '.['.includes(each.path[here.length])).length;
   return html`
     <details class="group" open=${open || wrong > 0} onToggle=${(event) => setOpen(event.target.open)}>
-      <summary><strong>${name}</strong> ${isChanged && html`<${Badge} kind="warn">changed<//>`}
-        ${wrong > 0 && html`<${Badge} kind="bad">${wrong} wrong<//>`} <small>${schema.description}</small></summary>
+      <summary><strong>${name}</strong> ${wrong > 0 && html`<${Badge} kind="bad">${wrong} wrong<//>`}
+        <small><${Prose} text=${schema.description} /></small></summary>
       ${(open || wrong > 0) && html`<div class="inside">${children()}
         ${remove && html`<${Button} kind="danger" onClick=${remove}>Remove ${name}<//>`}</div>`}
     </details>`;
@@ -98,19 +102,19 @@ function Group({ name, schema, path, form, isChanged, isOpen = false, remove, ch
 function Section({ schema, value, stored, onChange, path, form, bare, ...more }) {
   const has = isObject(value) ? value : {};
   const isIdle = (key) => form.hints[patternOf([...path, key])]?.noEffect;
-  const known = Object.keys(schema.properties).filter((key) => key in has
-    || (!schema.properties[key].deprecated && !key.startsWith('$') && (form.showsIdle || !isIdle(key))));
-  const keys = [...known, ...Object.keys(has).filter((key) => !(key in schema.properties))];
+  const known = Object.entries(schema.properties).filter(([key, each]) => Object.hasOwn(has, key)
+    || (!each.deprecated && !key.startsWith('$') && (form.showsIdle || !isIdle(key))));
+  const unknown = Object.keys(has).filter((key) => !Object.hasOwn(schema.properties, key)).map((key) => [key, {}]);
   const change = (key) => (inner) => {
     const { [key]: _, ...rest } = has;
     onChange(inner === undefined ? rest : { ...has, [key]: inner });
   };
-  const inside = () => keys.map((key) => html`
-    <${Setting} key=${key} name=${key} path=${[...path, key]} schema=${schema.properties[key] ?? {}} value=${has[key]}
+  const inside = () => [...known, ...unknown].map(([key, each]) => html`
+    <${Setting} key=${key} name=${key} path=${[...path, key]} schema=${each} value=${has[key]}
       stored=${stored?.[key]} onChange=${change(key)} form=${form} />
     ${isIdle(key) && html`<small class="warn">${form.hints[patternOf([...path, key])].help}</small>`}`);
   if (bare) return inside();
-  return html`<${Group} schema=${schema} path=${path} form=${form} isChanged=${!isSame(value, stored)} ...${more}>${inside}<//>`;
+  return html`<${Group} schema=${schema} path=${path} form=${form} ...${more}>${inside}<//>`;
 }
 
 /** The path as hints write it: `*` for every entry. */
@@ -139,20 +143,18 @@ function Entries({ schema, value, stored, onChange, path, form, ...more }) {
         stored=${stored?.[key]} onChange=${(now) => put(key, now ?? '')} remove=${() => put(key, undefined)} form=${form} />`)}
     <div class="row">
       ${!isList && html`<${Field} label="Name of a new entry" hideLabel placeholder="name" value=${added} onInput=${setAdded} />`}
-      <${Button} disabled=${!isList && (!added || added in (value ?? {}))} onClick=${add}>Add<//>
+      <${Button} disabled=${!isList && (!added || Object.hasOwn(value ?? {}, added))} onClick=${add}>Add<//>
     </div>`;
-  return html`<${Group} schema=${schema} path=${path} form=${form} isChanged=${!isSame(value, stored)} ...${more}>${inside}<//>`;
+  return html`<${Group} schema=${schema} path=${path} form=${form} ...${more}>${inside}<//>`;
 }
 
 /** A field with what is common to all of them; what is empty is unset. */
-function Input({ schema, name, value, stored, onChange, remove, hint, path: _, form: __, children, ...more }) {
+function Input({ schema, name, value, onChange, remove, path: _, form: __, stored: ___, children, ...more }) {
   const fallback = schema.default === undefined ? 'not set' : `default: ${JSON.stringify(schema.default)}`;
   return html`
-    <div class=${isSame(value, stored) ? '' : 'changed'}>
-      <${Field} label=${name} hint=${hint ?? schema.description} placeholder=${fallback} value=${value ?? ''}
-        onInput=${(text) => onChange(text === '' ? undefined : text)} ...${more}>${children}<//>
-      ${remove && html`<${Button} kind="plain" label=${`Remove ${name}`} onClick=${remove}>Remove<//>`}
-    </div>`;
+    <${Field} label=${name} hint=${schema.description && html`<${Prose} text=${schema.description} />`} placeholder=${fallback}
+      value=${value ?? ''} onInput=${(text) => onChange(text === '' ? undefined : text)} ...${more}>${children}<//>
+    ${remove && html`<${Button} kind="plain" onClick=${remove}>Remove ${name}<//>`}`;
 }
 
 function Word({ schema, value, onChange, ...more }) {
@@ -178,39 +180,43 @@ function Secret({ value, stored, onChange, schema, ...more }) {
   if (isObject(value)) return html`<${Json} value=${value} stored=${stored} onChange=${onChange} schema=${schema} ...${more} />`;
   const isStored = stored === MARKER;
   return html`
-    <${Input} type="password" autocomplete="new-password" schema=${schema} stored=${stored} ...${more}
+    <${Input} type="password" autocomplete="new-password" schema=${schema} ...${more}
       value=${value === MARKER ? '' : value} placeholder=${isStored ? '•••••••• (stored)' : 'not set'}
       onChange=${(text) => onChange(text ?? (isStored ? MARKER : undefined))} />
     ${value !== undefined && html`<${Button} kind="plain" onClick=${() => onChange(undefined)}>Remove ${more.name}<//>`}`;
 }
 
-function Lines({ value, onChange, ...more }) {
-  const [text, setText] = useState((value ?? []).join('\n'));
-  const change = (given = '') => {
-    setText(given);
-    const lines = given.split('\n').map((line) => line.trim()).filter(Boolean);
-    onChange(given === '' ? undefined : lines);
-  };
-  return html`<${Input} as="textarea" rows=${Math.min(8, text.split('\n').length + 1)} value=${text} onChange=${change}
-    placeholder="one in each line" ...${more} />`;
-}
-
-function Json({ value, onChange, schema, ...more }) {
-  const [text, setText] = useState(value === undefined ? '' : JSON.stringify(value, null, 2));
+/** A field for a value that is written as text. The text follows the value if that is changed elsewhere. */
+function TextFor({ value, onChange, write, read, ...more }) {
+  const [text, setText] = useState(write(value));
   const [problem, setProblem] = useState('');
+  const seen = useRef(value);
+  useEffect(() => {
+    if (isSame(value, seen.current)) return;
+    seen.current = value;
+    setText(write(value));
+    setProblem('');
+  }, [value]);
   const change = (given = '') => {
     setText(given);
     try {
-      onChange(given === '' ? undefined : JSON.parse(given));
+      seen.current = given === '' ? undefined : read(given);
+      onChange(seen.current);
       setProblem('');
     } catch (error) {
       setProblem(`Not taken over: ${error.message}`);
     }
   };
-  return html`<${Input} as="textarea" class="mono" spellcheck="false" rows=${Math.min(12, text.split('\n').length + 1)} schema=${schema}
-      placeholder="JSON" hint=${schema.description ?? 'JSON'} value=${text} onChange=${change} ...${more} />
+  return html`
+    <${Input} as="textarea" spellcheck="false" rows=${Math.min(12, text.split('\n').length + 1)} value=${text} onChange=${change} ...${more} />
     ${problem && html`<div class="bad" role="alert">${problem}</div>`}`;
 }
+
+const Lines = (props) => html`<${TextFor} placeholder="one in each line" write=${(value = []) => value.join('\n')}
+  read=${(text) => text.split('\n').map((line) => line.trim()).filter(Boolean)} ...${props} />`;
+
+const Json = (props) => html`<${TextFor} class="mono" placeholder="JSON" read=${JSON.parse}
+  write=${(value) => (value === undefined ? '' : JSON.stringify(value, null, 2))} ...${props} />`;
 
 /** A setting of several kinds: that of its value, else the one that is picked. */
 function Choice({ schema, value, onChange, ...more }) {
@@ -218,12 +224,15 @@ function Choice({ schema, value, onChange, ...more }) {
   const own = kinds.findIndex((each) => value !== undefined && isOf(value, each));
   const [picked, setPicked] = useState(0);
   const at = own >= 0 ? own : picked;
+  const Kind = KINDS[kindOf(kinds[at])];
   const pick = (event) => { setPicked(Number(event.target.value)); onChange(undefined); };
   return html`
-    <${Setting} key=${at} schema=${{ description: schema.description, default: schema.default, ...schema.anyOf[at] }} value=${value} onChange=${onChange} ...${more} />
+    <${Kind} key=${at} schema=${{ ...kinds[at], description: schema.description, default: schema.default }} value=${value} onChange=${onChange} ...${more} />
     <select class="kind" aria-label=${`Kind of ${more.name}`} onInput=${pick}>${kinds.map((each, index) => html`
-      <option key=${index} value=${index} selected=${index === at}>${each.enum ? 'word' : { string: 'text', array: 'list', object: 'object', boolean: 'yes or no' }[each.type] ?? 'number'}</option>`)}</select>`;
+      <option key=${index} value=${index} selected=${index === at}>${each.enum ? 'word' : KIND_NAMES[each.type] ?? 'number'}</option>`)}</select>`;
 }
+
+const KIND_NAMES = { string: 'text', array: 'list', object: 'object', boolean: 'yes or no' };
 
 function isOf(value, schema) {
   if (schema.enum) return schema.enum.includes(value);

@@ -9,13 +9,13 @@ export default function Agents() {
   return html`
     <${View} title="Agents">
       <${Notice} error=${error} />
-      ${data?.agents.map((agent) => html`<${Agent} key=${agent.id} agent=${agent} isDefault=${agent.id === data.defaultId}
+      ${data?.agents.map((agent) => html`<${Agent} key=${agent.id} agent=${agent} isDefault=${agent.id === data.defaultId} main=${data.mainKey}
         sessions=${health?.agents.find((each) => each.agentId === agent.id)?.sessions} />`)
         ?? html`<${Empty} data=${error ? [] : null} />`}
     <//>`;
 }
 
-function Agent({ agent, isDefault, sessions }) {
+function Agent({ agent, isDefault, main, sessions }) {
   const identity = useCall('agent.identity.get', { agentId: agent.id }, ['config.changed']).data;
   const last = sessions?.recent[0];
   return html`
@@ -31,7 +31,7 @@ function Agent({ agent, isDefault, sessions }) {
           <dt>Sessions</dt><dd>${sessions?.count ?? ''} ${last && html`<small>(last used <${Time} at=${last.updatedAt} />)</small>`}</dd>
         </dl>
         <div class="row">
-          <a href=${link('chat', `agent:${agent.id}:main`)}>Chat</a>
+          <a href=${link('chat', `agent:${agent.id}:${main}`)}>Chat</a>
           <a href=${link('policy', agent.id)}>Tools and why</a>
           <a href=${link('config', 'agents')}>Settings</a>
         </div>

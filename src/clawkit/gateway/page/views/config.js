@@ -4,7 +4,7 @@
 import {
   announce, Button, Dialog, Empty, gateway, html, link, Notice, useCall, useEffect, useState, View,
 } from '../parts.js';
-import { listsIn, patched, patchOf, Setting } from '../setting_form.js';
+import { listsIn, patched, patchOf, Prose, Setting } from '../setting_form.js';
 
 const FILE = 'file';
 
@@ -38,14 +38,16 @@ export default function Config({ path }) {
   };
   const save = async () => {
     const done = await send(false);
+    // What was saved is no change any more, so that the new file is taken up when it is there.
+    setEdit({ ...edit, base: { ...base, config: edit.values, raw: edit.text } });
+    await reload();
     setReview(null);
     announce('Saved.');
-    adopt(await gateway.call('config.get'));
     if (done.sentinel?.payload.stats.requiresRestart) setProblem({ isNote: true, message: 'Saved. The gateway has to be restarted for this to take effect.' });
   };
   const actions = gateway.may('admin') && html`
     <${Button} disabled=${!isChanged} onClick=${() => adopt(data)}>Discard<//>
-    <${Button} kind="primary" disabled=${!isChanged} onClick=${look}>Review changes<//>`;
+    <${Button} kind="primary" disabled=${!isChanged} onClick=${look}>Review<//>`;
   const props = { edit, setEdit, schema: schema.data, issues: problem?.details?.issues ?? [] };
   return html`
     <${View} title="Configuration" wide actions=${actions}>
@@ -103,10 +105,10 @@ function Form({ name, edit, setEdit, schema, issues, locked }) {
   });
   return html`
     <form class="settings" aria-label=${`Settings of ${name}`} onSubmit=${(event) => event.preventDefault()}>
-      <h2>${name}</h2><p class="hint">${found.description}</p>
+      <h2>${name}</h2><p class="hint"><${Prose} text=${found.description} /></p>
       ${schema.uiHints[name] && html`<${Notice} kind="warn">${schema.uiHints[name].help}<//>`}
       <label class="row"><input type="checkbox" checked=${showsIdle} onInput=${(event) => setShowsIdle(event.target.checked)} /> Show settings without effect</label>
-      <${Setting} bare isOpen name=${name} path=${[name]} schema=${found} value=${edit.values[name]} stored=${edit.base.config[name]} onChange=${change} form=${form} />
+      <${Setting} bare name=${name} path=${[name]} schema=${found} value=${edit.values[name]} stored=${edit.base.config[name]} onChange=${change} form=${form} />
     </form>`;
 }
 

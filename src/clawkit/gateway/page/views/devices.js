@@ -23,6 +23,8 @@ export default function Devices() {
     <//>`;
 }
 
+const nameOf = (about) => about.displayName || about.clientId || 'unnamed';
+
 /** Call a method, and then show what is there now. */
 const act = (method, params, reload) => async () => {
   const done = await gateway.call(method, params);
@@ -46,7 +48,7 @@ function Pending({ request, kind, reload }) {
 function Paired({ device, isOwn, reload }) {
   const { deviceId } = device;
   return html`
-    <section class="card" aria-label=${`Device ${device.displayName || deviceId.slice(0, 12)}`}>
+    <section class="card" aria-label=${`Device ${nameOf(device)}`}>
       <${Facts} about=${device} id=${deviceId}>
         ${isOwn && html`<${Badge}>this browser<//>`}
         <${Badge} kind=${device.connected ? 'good' : ''}>${device.connected ? 'connected' : 'not connected'}<//>
@@ -80,7 +82,7 @@ function Token({ device, token, isOwn, reload }) {
 function Facts({ about, id, children }) {
   const scopes = about.scopes ?? about.commands ?? [];
   return html`
-    <div class="row"><h3 class="name">${about.displayName || about.clientId || 'unnamed'}</h3>${children}</div>
+    <div class="row"><h3 class="name">${nameOf(about)}</h3>${children}</div>
     <dl class="facts">
       <dt>Id</dt><dd><code>${id}</code></dd>
       <dt>Runs on</dt><dd>${[about.platform, about.deviceFamily, about.version].filter(Boolean).join(' · ')}</dd>
@@ -101,7 +103,7 @@ function Nodes() {
     <${Notice} error=${error ?? pairing.error} />
     ${pairing.data?.pending.map((each) => html`<${Pending} key=${each.requestId} request=${each} kind="node" reload=${again} />`)}
     ${data?.nodes.map((node) => html`
-      <section class="card" key=${node.nodeId} aria-label=${`Node ${node.displayName || node.nodeId.slice(0, 12)}`}>
+      <section class="card" key=${node.nodeId} aria-label=${`Node ${nameOf(node)}`}>
         <${Facts} about=${node} id=${node.nodeId}>
           <${Badge} kind=${node.connected ? 'good' : ''}>${node.connected ? 'connected' : 'not connected'}<//><//>
       </section>`)}

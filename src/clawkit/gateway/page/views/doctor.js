@@ -22,6 +22,6 @@ export default function Doctor() {
               <li key=${index}><${Badge} kind=${KINDS[each.level]}>${each.level}<//>
                 <div><span class="plain">${each.what}</span>${each.do && html`<div class="plain soft">→ ${each.do}</div>`}</div></li>`)}
             </ul>
-          </section>`)}` : html`<${Empty} data=${error ? [] : null} />`}
+          </section>`)}` : !error && html`<${Empty}>Checking this installation…<//>`}
     <//>`;
 }

@@ -1,16 +1,16 @@
 // @ts-check
 // Policy explorer: every tool of an agent in a situation, with what kept or removed it.
 
-import { Badge, Empty, Field, html, Notice, useCall, useState, View } from '../parts.js';
+import { Badge, Empty, Field, html, link, Notice, useCall, useState, View } from '../parts.js';
 
 const KINDS = { 'in force': 'good', 'removed by policy': 'bad' };
 const YES_NO = [['', 'As it is'], ['true', 'Yes'], ['false', 'No']];
 
 export default function Policy({ path }) {
   const agents = useCall('agents.list').data;
-  const [picked, setPicked] = useState({ agentId: path[0] ?? '' });
+  const [picked, setPicked] = useState({});
   const [wanted, setWanted] = useState({ text: '', state: '' });
-  const agentId = picked.agentId || agents?.defaultId;
+  const agentId = path[0] || agents?.defaultId;
   const models = useCall(agentId ? 'models.list' : null, { agentId, view: 'all' }).data?.models ?? [];
   const { data, error } = useCall(agentId ? 'tools.effective' : null, situation(agentId, picked), ['config.changed']);
   const pick = (name) => (value) => setPicked({ ...picked, [name]: value });
@@ -19,7 +19,7 @@ export default function Policy({ path }) {
     <${View} title="Policy" wide>
       <p class="hint">Pick a situation to see which tools an agent has in it, and why. Nothing is changed.</p>
       <div class="picks">
-        <${Select} label="Agent" value=${agentId} options=${agents?.agents.map((each) => [each.id, each.id])} onInput=${pick('agentId')} />
+        <${Select} label="Agent" value=${agentId} options=${agents?.agents.map((each) => [each.id, each.id])} onInput=${(id) => { location.hash = link('policy', id); }} />
         <${Field} label="Model" list="policy-models" placeholder="the agent’s own" onInput=${pick('model')} />
         <datalist id="policy-models">${models.map((each) => html`<option value="${each.provider}/${each.id}" />`)}</datalist>
         <${Field} label="Channel" placeholder="none" onInput=${pick('channel')} />
@@ -48,7 +48,7 @@ function Select({ options = [], value, ...more }) {
 
 /** The parameters for what was picked; what was not picked is as it is. */
 function situation(agentId, picked) {
-  const given = Object.entries(picked).filter(([key, value]) => value && key !== 'agentId');
+  const given = Object.entries(picked).filter(([, value]) => value);
   const typed = given.map(([key, value]) => [key, { true: true, false: false }[value] ?? value]);
   return { sessionKey: 'main', agentId, ...Object.fromEntries(typed) };
 }

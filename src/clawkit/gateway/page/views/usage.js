@@ -23,9 +23,9 @@ export default function Usage() {
   const [days, setDays] = useState('30');
   const [measure, setMeasure] = useState('tokens');
   const [by, setBy] = useState('model');
-  const timeZone = Intl.DateTimeFormat().resolvedOptions().timeZone;
-  const params = { days: Number(days), agentScope: 'all', mode: 'specific', timeZone };
-  const { data, error } = useCall('sessions.usage', params);
+  const [zone, setZone] = useState({ mode: 'specific', timeZone: Intl.DateTimeFormat().resolvedOptions().timeZone });
+  const { data, error } = useCall('sessions.usage', { days: Number(days), agentScope: 'all', ...zone });
+  useEffect(() => { if (error?.message.includes('time zone')) setZone({ mode: 'gateway' }); }, [error]);
   const choose = (label, value, options, set) => html`
     <${Field} as="select" label=${label} onInput=${set}>${Object.entries(options).map(([key, shown]) => html`
       <option key=${key} value=${key} selected=${key === value}>${shown}</option>`)}<//>`;
@@ -107,7 +107,7 @@ function Plot({ data, measure, by }) {
       const uPlot = await loadPlot();
       if (!isWanted) return;
       plot?.destroy();
-      plot = new uPlot(options(uPlot, measure, names, place.current.clientWidth), stacked(days, [...found.values()], measure), place.current);
+      plot = new uPlot(options(uPlot, measure, names, place.current), stacked(days, [...found.values()], measure), place.current);
     };
     const resize = new ResizeObserver(() => plot?.setSize({ width: place.current.clientWidth, height: plot.height }));
     const scheme = matchMedia('(prefers-color-scheme: dark)');
@@ -119,7 +119,7 @@ function Plot({ data, measure, by }) {
   return html`
     <${Notice} error=${problem} />
     <figure class="plot">
-      <div ref=${place} aria-hidden="true"></div>
+      <div ref=${place} class="canvas" aria-hidden="true"></div>
       <figcaption class="row">${names.map((name, index) => html`
         <span key=${name}><svg viewBox="0 0 10 10" width="10" height="10" aria-hidden="true"><rect width="10" height="10" rx="2" fill=${colour(index)} /></svg> ${name}</span>`)}
       </figcaption>
@@ -144,21 +144,21 @@ function stacked(days, values, measure) {
   return [days, ...tops.reverse()];
 }
 
-function options(uPlot, measure, names, width) {
+function options(uPlot, measure, names, place) {
   const { show, adds } = MEASURES[measure];
-  const token = (name) => getComputedStyle(document.documentElement).getPropertyValue(name);
-  const axis = { stroke: token('--soft'), grid: { stroke: token('--line'), width: 1 }, ticks: { show: false } };
+  const { color, borderTopColor } = getComputedStyle(place);
+  const axis = { stroke: color, grid: { stroke: borderTopColor, width: 1 }, ticks: { show: false } };
   const paths = adds ? uPlot.paths.bars({ size: [0.7, 40] }) : uPlot.paths.linear();
   const lines = names.map((name, index) => ({
     label: name, paths, stroke: colour(index), fill: adds ? colour(index) : undefined, width: adds ? 0 : 2, spanGaps: true, points: { show: !adds },
   }));
   return {
-    width,
+    width: place.clientWidth,
     height: 260,
     tzDate: (at) => uPlot.tzDate(new Date(at * 1000), 'UTC'),
     legend: { show: false },
     cursor: { show: false },
-    scales: { y: { range: (_plot, _low, high) => [0, high > 0 ? high * 1.05 : 1] } },
+    scales: { x: { range: (_plot, low, high) => [low - DAY_S / 2, high + DAY_S / 2] }, y: { range: (_plot, _low, high) => [0, high > 0 ? high * 1.05 : 1] } },
     axes: [axis, { ...axis, size: 64, values: (_plot, ticks) => ticks.map(show) }],
     series: [{}, ...(adds ? lines.reverse() : lines)],
   };
