@@ -14,6 +14,7 @@ from clawkit.gateway.methods import METHODS, NODE_METHODS
 from clawkit.gateway.scopes import ALL, satisfies
 
 PARAMS: dict[str, Any] = {
+    "clawkit.turn": {"cwd": "/", "message": "hi", "idempotencyKey": "turn", "session": "own"},
     "config.schema.lookup": {"path": "gateway"},
     "config.set": {"raw": "{}"},
     "config.patch": {"raw": "{}"},

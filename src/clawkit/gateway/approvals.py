@@ -8,6 +8,8 @@ import os
 from collections.abc import Callable
 from typing import Any
 
+import msgspec
+
 from clawkit.approvals.binding import choice_of
 from clawkit.approvals.broker import PendingStore, StoredQuestion
 from clawkit.core.approval import Answer, Question
@@ -33,7 +35,8 @@ def to_json(asked: StoredQuestion) -> dict[str, Any]:
     request |= {"cwd": question.cwd or None, "toolName": question.tool, "title": question.title}
     request |= dict.fromkeys(("nodeId", "security", "ask", "resolvedPath", "runId"))
     times = {"createdAtMs": asked.created_ms, "expiresAtMs": asked.expires_ms}
-    return {"id": asked.id, "approvalKind": "exec", "request": request, **times}
+    about = {"id": asked.id, "approvalKind": "exec", "request": request, **times}
+    return about | {"clawkit": msgspec.to_builtins(question)}
 
 
 def decisions(question: Question) -> list[str]:

@@ -122,7 +122,8 @@ class Gateway:
         self.settings = settings
         mode, secret = read_secret(loaded, generate=True)
         self._check_hooks(secret)
-        self.auth = AuthPolicy(mode, secret, settings.nodes.pairing.auto_approve_local)
+        own = secrets.token_urlsafe(32)
+        self.auth = AuthPolicy(mode, secret, settings.nodes.pairing.auto_approve_local, own)
         self.origin = OriginPolicy(
             tuple(settings.trusted_proxies), tuple(settings.control_ui.allowed_origins), own_names()
         )
@@ -144,7 +145,7 @@ class Gateway:
         self.port = settings.port
         self.hub = Hub(self.boot_id)
         self.redactor = make_redactor(loaded)
-        self.redactor.learn([secret] if len(secret) >= MIN_SECRET else [])
+        self.redactor.learn([own, *([secret] if len(secret) >= MIN_SECRET else [])])
         self.log = GatewayLog(os.path.join(home(os.environ), "logs"), self.redactor)
         store = locate_store(loaded.config.session.store, os.environ)
         self.store = SessionStore(store, self.redactor.text)

@@ -12,6 +12,7 @@ from clawkit.gateway.methods import (
     devices,
     sessions,
     status,
+    terminals,
     tools,
 )
 from clawkit.gateway.methods.method import Method
@@ -27,7 +28,7 @@ from clawkit.gateway.scopes import ADMIN
 if TYPE_CHECKING:
     from clawkit.gateway.connection import GatewayConnection
 
-_MODULES = (status, config, sessions, chat, agents, tools, approvals, devices)
+_MODULES = (status, config, sessions, chat, agents, tools, approvals, devices, terminals)
 METHODS: dict[str, Method] = {
     method.name: method for module in _MODULES for method in module.METHODS
 }

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from msgspec import Meta
 
 from clawkit.approvals.broker import Broker, StoredQuestion
 from clawkit.approvals.file import ApprovalsDocument, read_document, replace
@@ -29,6 +31,10 @@ class Id(Closed, frozen=True):
 class ApprovalResolve(Closed, frozen=True):
     id: Short
     decision: Literal["allow-once", "allow-always", "deny"]
+    extent: Short | None = None
+    """What `allow-always` covers, of what the question offers; `exact` by default."""
+    reason: Annotated[str, Meta(max_length=1_000)] = ""
+    """For the model, with `deny`."""
 
 
 class Set(Closed, frozen=True):
@@ -77,7 +83,14 @@ async def _resolve(caller: GatewayConnection, params: ApprovalResolve, _id: str)
     desk = caller.gateway.desk
     try:
         broker = Broker(desk.store)
-        broker.resolve(asked.id, params.decision, actor=caller.name, authorized=True)
+        broker.resolve(
+            asked.id,
+            params.decision,
+            extent=params.extent,
+            reason=params.reason,
+            actor=caller.name,
+            authorized=True,
+        )
     except ConflictError as error:
         raise invalid(str(error), {"reason": "APPROVAL_ALREADY_RESOLVED"}) from None
     except NotFoundError:
