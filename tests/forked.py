@@ -244,7 +244,7 @@ if __name__ == "__main__":
     waiting = ForkServer(sys.argv[1])
     print("ready", flush=True)
     waiting.become()
-    from clawkit.cli.main import run
+    from clawkit.cli.start import run
 
     try:
         run()

@@ -163,7 +163,10 @@ def test_only_the_command_line_uses_the_gateway() -> None:
         if any(each.startswith("clawkit.gateway") for each in imports_of(path))
         and not name.startswith("clawkit.gateway")
     }
-    assert users == {f"clawkit.cli.gateway{part}" for part in ("", "_service", "_status")}
+    assert users == {
+        f"clawkit.cli.gateway{part}"
+        for part in ("", "_commands", "_follow", "_service", "_status", "_turn")
+    }
 
 
 def test_both_distributions_have_the_same_version() -> None:

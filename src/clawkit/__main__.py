@@ -1,6 +1,6 @@
 """`python -m clawkit`."""
 
-from clawkit.cli.main import run
+from clawkit.cli.start import run
 
 if __name__ == "__main__":
     run()

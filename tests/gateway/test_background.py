@@ -281,7 +281,7 @@ def test_the_command_line_of_a_gateway_has_no_secrets(
     ],
 )
 def test_where_clients_on_this_machine_connect(host: str, url: str) -> None:
-    assert RunningGateway(1, "", host, 7, "", "run").url == url
+    assert RunningGateway(1, "", host, 7, "", "run", None, None, "", True, {}).url == url
 
 
 def test_a_damaged_record_is_ignored() -> None:

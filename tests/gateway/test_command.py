@@ -16,7 +16,7 @@ import pytest
 
 from clawkit.config.load import loads
 from clawkit.config.sections.gateway import GatewaySettings as Settings
-from clawkit.errors import ConfigError
+from clawkit.errors import ConfigError, ToolError
 from clawkit.gateway.client import find_target
 from clawkit.gateway.serve import check_exposure, choose_host
 from clawkit.gateway.server import Gateway, read_secret
@@ -221,9 +221,11 @@ def test_secrets_come_from_the_configuration_the_environment_or_a_file(
 
 def test_a_secret_goes_only_where_the_configuration_says() -> None:
     given = loaded({"auth": {"token": "mine"}, "port": 18999})
-    assert find_target(given).url == "ws://127.0.0.1:18999/"
-    assert find_target(given).secret == "mine"
-    assert find_target(given, "ws://elsewhere.test").secret == ""
+    with pytest.raises(ToolError, match=r"no gateway is running for .*clawkit gateway start"):
+        find_target(given)  # whatever listens on that port gets nothing
+    assert find_target(given, "wss://elsewhere.test").secret == ""
     remote = loaded({"mode": "remote", "remote": {"url": "wss://far.test", "password": "pw"}})
     target = find_target(remote)
-    assert (target.url, target.secret, target.is_password) == ("wss://far.test", "pw", True)
+    assert (target.url, target.secret) == ("wss://far.test:443/", "pw")
+    assert target.is_password
+    assert find_target(remote, "wss://elsewhere.test").secret == ""

@@ -16,6 +16,7 @@ from clawkit.gateway.methods.method import NODE
 from clawkit.gateway.scopes import ALL, satisfies
 
 PARAMS: dict[str, Any] = {
+    "clawkit.turn": {"cwd": "/", "message": "hi", "idempotencyKey": "turn", "session": "own"},
     "config.schema.lookup": {"path": "gateway"},
     "config.set": {"raw": "{}"},
     "config.patch": {"raw": "{}"},

@@ -13,7 +13,8 @@ import pytest
 from tests.gateway.conftest import TOKEN, Device, Ground, serve
 
 from clawkit.content import User
-from clawkit.gateway.client import Target, open_client
+from clawkit.gateway.client import Target
+from clawkit.gateway.client import connect as connect_to
 from clawkit.gateway.live import IDLE_S
 from clawkit.models.protocols import ModelError, Request
 from clawkit.testing import Gate, ScriptedModel, call, hang, say
@@ -411,10 +412,10 @@ async def test_a_kill_in_mid_turn_loses_nothing_that_was_acknowledged() -> None:
     )
     assert process.stdout is not None
     port = int(await process.stdout.readline())
-    async with open_client(Target(f"ws://127.0.0.1:{port}/", TOKEN)) as client:
-        await client.call("chat.send", message("do not forget"))
+    with connect_to(Target("127.0.0.1", port, secret=TOKEN, is_own=True)) as link:
+        link.call("chat.send", message("do not forget"))
         async with asyncio.timeout(10):
-            while not (await client.call("sessions.get", {"key": "main"}))["messages"]:
+            while not link.call("sessions.get", {"key": "main"})["messages"]:
                 await asyncio.sleep(0.02)
         process.kill()
         await process.wait()

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import sys
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -14,6 +14,8 @@ from clawkit.errors import ClawkitError, ToolError
 from clawkit.text import one_line
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from clawkit.agent.events import Tell, TurnEnded
     from clawkit.agent_session import Agent
     from clawkit.cli.turn_output import TurnOutput
@@ -22,7 +24,7 @@ if TYPE_CHECKING:
 
 MAX_MESSAGE = 4 * 1024 * 1024
 """Bytes."""
-_BLIND = (
+BLIND = (
     "does not accept images, so it is only told that there was one. If it does accept them, put "
     'input: ["text", "image"] into its entry under models.providers'
 )
@@ -45,24 +47,45 @@ def agent(**options: Any) -> int:
     git diff | clawkit agent -m - --session review
     clawkit agent -m "Fix the failing test" --json --max-turns 30
     """
-    from clawkit.cli.turn_output import JsonOutput, PlainOutput
 
-    watcher: TurnOutput = JsonOutput() if options["as_json"] else PlainOutput()
+    @cache
+    def output() -> TurnOutput:
+        from clawkit.cli.turn_output import JsonOutput, PlainOutput
+
+        return JsonOutput() if options["as_json"] else PlainOutput()
+
     try:
         _refuse_more_words("quote the message after -m: clawkit agent -m", options["message"])
         if options["print_prompt"]:
-            return asyncio.run(_print_prompt(open_agent(options, watcher)))
-        said = _read_message(options["message"])
-        opened = open_agent(options, watcher, _approver_beside_pipe(options))
-        ended = asyncio.run(_one_turn(opened, said, options["images"], watcher))
+            import asyncio
+
+            return asyncio.run(_print_prompt(open_agent(options, output())))
+        ended = _answer(options, _read_message(options["message"]), output)
     except KeyboardInterrupt:
-        watcher.give_up("aborted")
+        output().give_up("aborted")
         raise
     except (ClawkitError, click.ClickException, OSError) as error:
-        watcher.give_up("error", getattr(error, "strerror", "") or str(error))
+        output().give_up("error", getattr(error, "strerror", "") or str(error))
         raise
-    watcher.finish(ended)
+    output().finish(ended)
     return 0 if ended.how == "done" else 1
+
+
+def _answer(options: dict[str, Any], said: str, output: Callable[[], TurnOutput]) -> TurnEnded:
+    """Run the turn in the gateway if there is one, else here."""
+    from clawkit.cli.gateway_turn import find_gateway
+
+    beside = cache(lambda: _approver_beside_pipe(options))
+    if (target := find_gateway(options)) is not None:
+        from clawkit.cli.gateway_follow import run_turn
+
+        ended = run_turn(target, options, said, output(), lambda: _approver(beside()))
+        if ended is not None:
+            return ended
+    import asyncio
+
+    opened = open_agent(options, output(), beside())
+    return asyncio.run(_one_turn(opened, said, options["images"], output()))
 
 
 def _refuse_more_words(what: str, message: str | None) -> None:
@@ -85,19 +108,26 @@ def _approver_beside_pipe(options: dict[str, Any]) -> Any:
     return None if fd is None else TerminalApprover(fd)
 
 
+def _approver(approver: Approver | None) -> Approver | None:
+    """The given approver, else one at this terminal; none for what an agent started."""
+    if cli.is_command():
+        return None
+    if approver is None and cli.can_ask():
+        from clawkit.cli.terminal import TerminalApprover
+
+        return TerminalApprover()
+    return approver
+
+
 def open_agent(options: dict[str, Any], tell: Any, approver: Any = None) -> Agent:
     from msgspec.structs import asdict
 
     from clawkit.agent_session import Agent
+    from clawkit.cli.gateway_commands import retry_released
     from clawkit.process.process_table import hide_memory
 
     hide_memory()
-    if cli.is_command():
-        approver = None
-    elif approver is None and cli.can_ask():
-        from clawkit.cli.terminal import TerminalApprover
-
-        approver = TerminalApprover()
+    approver = _approver(approver)
     if options["no_session"] and (options["session"] or options["go_on"]):
         raise click.UsageError("--no-session cannot be combined with --session or --continue")
     if options["go_on"] and options["session"]:
@@ -106,7 +136,8 @@ def open_agent(options: dict[str, Any], tell: Any, approver: Any = None) -> Agen
     same = ("workspace", "agent", "model", "thinking", "max_turns", "max_cost")
     try:
         with cli.wrong_usage():
-            opened = Agent.open(
+            opening = partial(
+                Agent.open,
                 options["config_file"],
                 **{name: options[name] for name in (*same, "sandboxed", "depth")},
                 session=session,
@@ -115,6 +146,7 @@ def open_agent(options: dict[str, Any], tell: Any, approver: Any = None) -> Agen
                 approver=approver,
                 tell=tell,
             )
+            opened = retry_released(opening, session or "")
     except ToolError as error:
         if isinstance(error.__cause__, OSError):  # of the store of sessions
             how = "`clawkit doctor` says how to fix it; with --no-session nothing is saved"
@@ -157,6 +189,8 @@ async def _one_turn(
     opened: Agent, text: str, images: tuple[str, ...], watcher: TurnOutput
 ) -> TurnEnded:
     """Run the turn; stopped cleanly by Ctrl-C, SIGTERM, or if the output cannot be written."""
+    import asyncio
+
     from clawkit.agent.events import Noticed, no_listener
     from clawkit.content import Text
 
@@ -165,7 +199,7 @@ async def _one_turn(
             said: list[Block] = [Text(text), *[await opened.attach(path) for path in images]]
         model = opened.conversation.model
         if images and not model.facts.images:
-            watcher(Noticed(f"{model.ref} {_BLIND}", "warning"))
+            watcher(Noticed(f"{model.ref} {BLIND}", "warning"))
         if watcher.shows_subagents:
             opened.on_subagent_event = watcher
         task = asyncio.ensure_future(opened.work(said))
@@ -213,6 +247,8 @@ def chat(message: str, **options: Any) -> int:
     clawkit chat --continue
     printf 'list src\\n/cost\\n' | clawkit chat
     """
+    import asyncio
+
     _refuse_more_words("quote the message: clawkit chat", message)
     pictures = options.pop("images")
     doors = _Doors(options)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import importlib.util
 import logging
 from typing import TYPE_CHECKING, Any
@@ -63,24 +62,11 @@ def _locate(
     config_file: str | None, url: str | None, token: str | None
 ) -> tuple[Target, GatewayState]:
     """The gateway to call, and what the home says about it: nothing if it is another one."""
-    check_installed()
     from clawkit.gateway.client import find_target
     from clawkit.gateway.record import GatewayState, look
 
-    loaded = load(config_file)
-    target = find_target(loaded, url, token)
-    settings = loaded.config.gateway
-    if url is not None or (settings is not None and settings.mode == "remote"):
-        return target, GatewayState(0, None)
-    state = look()
-    if state.is_ready and state.record is not None:
-        # It may use another port or address than the configuration now says.
-        target = msgspec.structs.replace(target, url=state.record.url)
-    return target, state
-
-
-def _target(config_file: str | None, url: str | None, token: str | None) -> Target:
-    return _locate(config_file, url, token)[0]
+    target = find_target(load(config_file), url, token)
+    return target, look() if target.is_own else GatewayState(0, None)
 
 
 @click.command()
@@ -112,11 +98,15 @@ def run(port: int | None, started_by: StartedBy, config_file: str | None) -> Non
     click.echo("clawkit gateway: stopped", err=True)
 
 
-async def _call(target: Target, method: str, params: Any, timeout_s: float) -> Any:
-    from clawkit.gateway.client import open_client
+def _call(
+    config_file: str | None, url: str | None, token: str | None, timeout_s: float, *request: Any
+) -> Any:
+    from clawkit.gateway.client import connect
 
-    async with open_client(target, timeout_s=timeout_s) as client:
-        return await client.call(method, params, timeout_s)
+    target, _ = _locate(config_file, url, token)
+    with connect(target, timeout_s=timeout_s) as link:
+        method, params = request
+        return link.call(method, params, timeout_s)
 
 
 @click.command()
@@ -143,7 +133,7 @@ def call(
         given = msgspec.json.decode(params, type=dict[str, Any])
     except ValueError as error:
         raise click.UsageError(f"--params: {error}") from None
-    print_json(asyncio.run(_call(_target(config_file, url, token), method, given, timeout_s)))
+    print_json(_call(config_file, url, token, timeout_s, method, given))
 
 
 @click.command()
@@ -155,7 +145,7 @@ def health(
 ) -> None:
     """Ask the running gateway for its health."""
     refuse_commands("use the gateway")
-    found = asyncio.run(_call(_target(config_file, url, token), "health", {}, timeout_s))
+    found = _call(config_file, url, token, timeout_s, "health", {})
     if as_json:
         print_json(found)
         return
@@ -176,19 +166,29 @@ def status(
 ) -> None:
     """Show whether a gateway is running, and who is connected. The exit code is 1 if none is."""
     refuse_commands("use the gateway")
-    target, state = _locate(config_file, url, token)
-    local = describe_state(state)
+    from clawkit.gateway.client import connect
+    from clawkit.gateway.record import look
+
+    state, target = look(), None
     try:
-        hello = asyncio.run(_say_hello(target, timeout_s))
+        target, state = _locate(config_file, url, token)
+        with connect(target, timeout_s=timeout_s) as link:
+            hello = link.hello
     except ToolError as error:
         why = "\n".join(filter(None, (str(error), explain_silence(state))))
         if not as_json:
             raise ToolError(why) from None
-        print_json({**local, "running": False, "url": target.url, "error": why})
+        shown = {**describe_state(state), "running": False, "error": why}
+        print_json(shown | ({"url": target.url} if target else {}))
         raise click.exceptions.Exit(1) from None
     snapshot, server = hello["snapshot"], hello["server"]
     if as_json:
-        shown = {**local, "running": True, "url": target.url, "version": server["version"]}
+        shown = {
+            **describe_state(state),
+            "running": True,
+            "url": target.url,
+            "version": server["version"],
+        }
         shown |= {key: snapshot[key] for key in ("uptimeMs", "presence")}
         shown["configState"] = snapshot["health"].get("config", {})
         print_json(shown | {"auth": hello["auth"]["method"]})
@@ -205,13 +205,6 @@ def status(
     print_table(head, [[printable(one_line(cell, 60), "") for cell in row] for row in rows])
 
 
-async def _say_hello(target: Target, timeout_s: float) -> Any:
-    from clawkit.gateway.client import open_client
-
-    async with open_client(target, timeout_s=timeout_s) as client:
-        return client.hello
-
-
 @click.command()
 @json_option
 @_url_options
@@ -221,8 +214,8 @@ def url(
 ) -> None:
     """Print an address that opens the control page logged in: once, within ten minutes."""
     refuse_commands("use the gateway")
-    target = _target(config_file, url, token)
-    made = asyncio.run(_call(target, "device.pair.loginCode", {}, timeout_s))
+    target, _ = _locate(config_file, url, token)
+    made = _call(config_file, url, token, timeout_s, "device.pair.loginCode", {})
     parts = urlsplit(target.url)
     scheme = {"ws": "http", "wss": "https"}[parts.scheme]
     # What follows the # is not sent to servers and proxies, so it is in no log.

@@ -65,6 +65,8 @@ COMMANDS = {
     "kill": ("clawkit.cli.ps:kill", "Stop commands and everything they started."),
 }
 """Per command, `module:function` and its short help; without a function it is a group."""
+HOME_COMMANDS = ("sessions", "approvals", "ps", "logs", "kill")
+"""Those about what is in the home directory, or in that of a remote gateway."""
 _HELP = {
     "sessions": """
 ID is the id of a session, a prefix of it, its name, its label or its key.
@@ -318,7 +320,7 @@ def main(context: click.Context, debug: bool) -> Any:
 
 def run(argv: list[str] | None = None) -> None:
     """Run the command line and exit. Errors have no traceback unless `--debug` is given."""
-    args = sys.argv[1:] if argv is None else argv
+    args = list(sys.argv[1:] if argv is None else argv)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             # Characters that the terminal's encoding lacks are escaped instead of raising.
@@ -328,7 +330,9 @@ def run(argv: list[str] | None = None) -> None:
     try:
         is_plain = os.environ.get("NO_COLOR") or os.environ.get("TERM") in ("dumb", "unknown")
         color = False if is_plain else None
-        code = main.main(args, prog_name="clawkit", standalone_mode=False, color=color)
+        code = _run_remotely(args, first_word)
+        if code is None:
+            code = main.main(args, prog_name="clawkit", standalone_mode=False, color=color)
         _end(code if isinstance(code, int) else 0)
     except click.ClickException as error:
         if isinstance(error, click.NoSuchOption):
@@ -346,6 +350,19 @@ def run(argv: list[str] | None = None) -> None:
         if debug:
             raise
         _end(_report(error))
+
+
+def _run_remotely(args: list[str], at: int) -> int | None:
+    """Run a command about a home in that of the remote gateway, if one is configured; `--local`
+    keeps it here."""
+    if at == len(args) or args[at] not in HOME_COMMANDS or {"-h", "--help"} & set(args):
+        return None
+    if "--local" in args:
+        args.remove("--local")
+        return None
+    from clawkit.cli.gateway_commands import run_remotely
+
+    return run_remotely(args[at:])
 
 
 def _advise(option: str, context: click.Context | None) -> str:

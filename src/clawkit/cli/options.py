@@ -89,6 +89,7 @@ _SCOPE = (
 
 _THINKING = ("off", "minimal", "low", "medium", "high", "xhigh", "max")
 _CONVERSATION = (
+    click.option("--local", is_flag=True, help="Work without the gateway, even if one is running."),
     click.option("--image", "images", metavar="FILE", multiple=True, help="Attach an image."),
     click.option(
         "--session", metavar="ID", help="Resume a session by id or name, or start one by name."

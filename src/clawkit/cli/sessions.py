@@ -9,7 +9,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import wraps
+from functools import partial, wraps
 from typing import Any, NamedTuple
 
 import click
@@ -18,6 +18,7 @@ import msgspec
 from clawkit import content
 from clawkit.call_summary import summarize_params
 from clawkit.cli import options as cli
+from clawkit.cli.gateway_commands import retry_released
 from clawkit.config.load import Loaded, load
 from clawkit.config.paths import abbreviate_home
 from clawkit.errors import ClawkitError, NotFoundError, ToolAuthorizationError
@@ -287,8 +288,12 @@ def rename(opened: _Opened, which: str, name: str, as_json: bool) -> None:
     """Rename a session to NAME, a word without spaces."""
     cli.refuse_commands("change what clawkit remembers")
     before = opened.find(which)
-    with opened.store.hold(before.id):
-        session = opened.store.rename(before.id, name)
+
+    def change() -> Session:
+        with opened.store.hold(before.id):
+            return opened.store.rename(before.id, name)
+
+    session = retry_released(change, before.id)
     said = f"{session.id} is now called {session.name}"
     cli.print_done(as_json, session_to_json(session), said)
 
@@ -311,7 +316,7 @@ def delete(opened: _Opened, which: tuple[str, ...], yes: bool, as_json: bool) ->
     failed: dict[str, str] = {}
     for session in found:
         try:
-            opened.store.delete(session.id)
+            retry_released(partial(opened.store.delete, session.id), session.id)
         except ClawkitError as error:
             failed[session.id] = str(error)
     gone = [each for each in found if each.id not in failed]

@@ -68,7 +68,7 @@ class JsonOutput(TurnOutput):
 
     def finish(self, ended: TurnEnded) -> None:
         # An exchange with another session may have followed: the last line is the answer.
-        if self._last is not ended:
+        if self._last != ended:
             self(ended)
 
     def show(self, event: Event) -> None:

@@ -8,6 +8,8 @@ import os
 from collections.abc import Callable
 from typing import Any
 
+import msgspec
+
 from clawkit.approvals.binding import choice_of
 from clawkit.approvals.broker import PendingStore, StoredQuestion
 from clawkit.core.approval import Answer, Question
@@ -35,7 +37,8 @@ def to_json(asked: StoredQuestion) -> dict[str, Any]:
     request |= {"toolCallId": question.call_id or None, "toolName": question.tool}
     request |= {"title": question.title} | dict.fromkeys(("security", "ask", "resolvedPath"))
     times = {"createdAtMs": asked.created_ms, "expiresAtMs": asked.expires_ms}
-    return {"id": asked.id, "approvalKind": "exec", "request": request, **times}
+    about = {"id": asked.id, "approvalKind": "exec", "request": request, **times}
+    return about | {"clawkit": msgspec.to_builtins(question)}
 
 
 def presentation(asked: StoredQuestion) -> dict[str, Any]:

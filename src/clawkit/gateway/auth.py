@@ -36,6 +36,8 @@ class AuthPolicy(Struct, frozen=True):
     secret: str
     auto_approve: bool = True
     """Approve new devices on this machine, and nodes in `auto_networks`, without asking."""
+    own_secret: str = ""
+    """What the commands of this home log in with, on this machine alone."""
 
 
 class Grant(Struct, frozen=True):
@@ -153,6 +155,8 @@ def _authenticate(policy: AuthPolicy, attempt: Attempt, role: Role) -> Method | 
     """By which secret the client is known."""
     auth, device = attempt.connect.auth, attempt.connect.device
     given = [each for each in (auth.token, auth.password) if each]
+    if attempt.place.is_local and any(same(each, policy.own_secret) for each in given):
+        return "token"
     if policy.mode == "none":
         client = attempt.connect.client
         is_backend = (client.id, client.mode) == ("gateway-client", "backend")

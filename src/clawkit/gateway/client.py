@@ -1,29 +1,35 @@
-"""A small client, for the command line and for programs."""
+"""The client of clawkit's own commands: which gateway they use, the login, and calls.
+
+It imports almost nothing: `clawkit agent` asks the gateway before it loads the rest.
+"""
 
 from __future__ import annotations
 
-import asyncio
+import json
 import os
 import sys
-import uuid
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
-from typing import Any
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-import msgspec
-from websockets.asyncio.client import ClientConnection, connect
-from websockets.exceptions import ConnectionClosed, WebSocketException
-
-from clawkit.config.load import Loaded
-from clawkit.config.secrets import resolve
-from clawkit.config.sections.gateway import GatewaySettings as Settings
-from clawkit.errors import ToolError
-from clawkit.gateway.protocol import MAX_FRAME, PROTOCOL
+from clawkit.config.paths import config_file, expand, home
+from clawkit.errors import ToolError, ToolInputError
+from clawkit.gateway.record import look, sign_file
 from clawkit.gateway.scopes import OWNER
-from clawkit.gateway.server import read_secret
+from clawkit.gateway.websocket import SocketClosedError, WebSocket
 from clawkit.version import __version__
 
+if TYPE_CHECKING:
+    import ssl
+
+    from clawkit.config.load import Loaded
+
 TIMEOUT_S = 30.0
+SILENCE_S = 75.0
+"""A gateway sends something at least every 30 seconds."""
+_PROTOCOL = 4
+_MAX_FILE = 4 * 1024**2
+LOOPBACK = ("localhost", "::1")
 
 
 class CallError(ToolError):
@@ -33,105 +39,280 @@ class CallError(ToolError):
         super().__init__(str(error.get("message", "the gateway refused the request")))
         self.error = error
 
+    @property
+    def code(self) -> str:
+        return str((self.error.get("details") or {}).get("code", ""))
 
-class Target(msgspec.Struct, frozen=True):
-    """Which gateway to call, and its secret."""
 
-    url: str
-    secret: str
+class Target(NamedTuple):
+    """Which gateway to use, and what to log in with."""
+
+    host: str
+    port: int
+    path: str = "/"
+    secret: str = ""
     is_password: bool = False
+    is_tls: bool = False
+    fingerprint: str = ""
+    """SHA-256 of the only certificate to accept."""
+    is_own: bool = False
+    """Whether it is the gateway of this home, which knows its commands by their secret."""
+
+    @property
+    def url(self) -> str:
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{'wss' if self.is_tls else 'ws'}://{host}:{self.port}{self.path}"
+
+
+def is_loopback(host: str) -> bool:
+    """Whether a host is this machine for certain, whatever its resolver says."""
+    if host in LOOPBACK:
+        return True
+    parts = host.split(".")
+    return len(parts) == 4 and parts[0] == "127" and all(each.isdigit() for each in parts)
+
+
+def parse_url(url: str, **login: Any) -> Target:
+    """The gateway at an address. Raises `ToolInputError`, also for one where everyone on the way
+    could read the secret and all that is said."""
+    from urllib.parse import urlsplit
+
+    try:
+        parts = urlsplit(url)
+        port, host = parts.port, parts.hostname
+    except ValueError as error:
+        raise ToolInputError(f"invalid gateway address: {error}") from None
+    is_tls = parts.scheme == "wss"
+    if parts.scheme not in ("ws", "wss") or not host or "@" in parts.netloc:
+        raise ToolInputError("the address of a gateway must be ws://HOST:PORT or wss://HOST:PORT")
+    if not is_tls and not is_loopback(host):
+        raise ToolInputError(
+            f"ws://{parts.netloc} is not encrypted: use wss://, or forward its port with: ssh -N "
+            f"-L 18789:127.0.0.1:{port or 18789} {host}, and use ws://127.0.0.1:18789"
+        )
+    path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
+    if not path.isascii() or not path.isprintable() or " " in path:
+        raise ToolInputError("the path of a gateway's address must be plain text")
+    return Target(host, port or (443 if is_tls else 18789), path, is_tls=is_tls, **login)
 
 
 def find_target(loaded: Loaded, url: str | None = None, token: str | None = None) -> Target:
-    """The gateway that the configuration names: the local one, or `gateway.remote`.
+    """The gateway at `url`, else the one that the configuration names: `gateway.remote`, or that of
+    this home. Raises `ToolError`.
 
     The secrets of the configuration are sent only to the address of the configuration.
     """
-    settings = loaded.config.gateway or Settings()
     if url is not None:
-        return Target(url, token or "")
-    env = {**os.environ, **loaded.env}
-    if settings.mode == "remote" and settings.remote.url:
+        return parse_url(url, secret=token or "")
+    settings = loaded.config.gateway
+    if settings is not None and settings.mode == "remote":
+        from clawkit.config.secrets import resolve
+
         remote = settings.remote
+        if not remote.url:
+            raise ToolInputError("gateway.mode is 'remote': set gateway.remote.url to its address")
         given = remote.token or remote.password
-        secret = resolve(given, loaded.config, env) if given else ""
-        is_password = remote.token is None and remote.password is not None
-        return Target(settings.remote.url, token or secret, is_password)
-    mode, secret = read_secret(loaded)
-    host = settings.custom_bind_host if settings.bind == "custom" else None
-    shown = f"[{host}]" if host and ":" in host else host or "127.0.0.1"
-    return Target(f"ws://{shown}:{settings.port}/", token or secret, mode == "password")
+        env = {**os.environ, **loaded.env}
+        return parse_url(
+            remote.url,
+            secret=token or (resolve(given, loaded.config, env) if given else ""),
+            is_password=not token and remote.token is None and remote.password is not None,
+            fingerprint=remote.tls_fingerprint or "",
+        )
+    found = _own()
+    if found is None:
+        raise ToolError(
+            f"no gateway is running for {home(os.environ)}; start one with: clawkit gateway start"
+        )
+    return found._replace(secret=token) if token else found
 
 
-class GatewayClient:
+def _own() -> Target | None:
+    """The gateway of this home, if it is ready."""
+    state = look()
+    if state.record is None or not state.is_ready:
+        return None
+    return Target(state.record.near, state.record.port, secret=state.record.secret, is_own=True)
+
+
+def find_for_command(given_config: str | None) -> Target | None:
+    """The gateway that commands use: the configured remote one, or that of this home if it runs
+    with the same configuration file; None to work without one. Raises `ToolError`, `ConfigError`.
+
+    The configuration is loaded only if its files have changed since the gateway read them.
+    """
+    env = os.environ
+    path = config_file(env) if given_config is None else expand(given_config, env)
+    state = look()
+    record = state.record if state.is_ready else None
+    if record is not None and all(sign_file(name) == at for name, at in record.files.items()):
+        is_same = record.config == (path if os.path.lexists(path) else None)
+        return _own() if is_same and record.serves_commands else None
+    if not _may_say_remote(path) and record is None:
+        return None
+    from clawkit.config.load import load
+
+    loaded = load(given_config)
+    settings = loaded.config.gateway
+    if settings is not None and (settings.mode == "remote" or not settings.use_for_commands):
+        return find_target(loaded) if settings.mode == "remote" else None
+    return _own() if record is not None and record.config == loaded.file else None
+
+
+def _may_say_remote(path: str) -> bool:
+    """Whether a configuration file may name a remote gateway; saves loading most of them."""
+    try:
+        with open(path, "rb") as file:
+            text = file.read(_MAX_FILE)
+    except OSError:
+        return False
+    return any(word in text for word in (b"remote", b"$include", b"\\"))
+
+
+class Link:
     """A connection that has logged in."""
 
-    def __init__(self, socket: ClientConnection, hello: dict[str, Any]) -> None:
-        self._socket = socket
-        self.hello = hello
+    def __init__(self, socket: WebSocket, target: Target) -> None:
+        self.socket = socket
+        self.target = target
+        self.hello: dict[str, Any] = {}
+        self._count = 0
 
-    async def call(self, method: str, params: Any = None, timeout_s: float = TIMEOUT_S) -> Any:
-        """Call a method and return its payload; of two answers, the last. Raises `CallError`."""
-        id_ = str(uuid.uuid4())
+    def request(self, method: str, params: Any = None) -> str:
+        """Send a request; returns its id."""
+        self._count += 1
+        id_ = str(self._count)
         frame = {"type": "req", "id": id_, "method": method, "params": params or {}}
-        await self._socket.send(msgspec.json.encode(frame).decode())
-        async with asyncio.timeout(timeout_s):
-            while True:
-                payload = await _answer(self._socket, id_)
+        self.socket.send(json.dumps(frame))
+        return id_
+
+    def receive(self, timeout_s: float = SILENCE_S) -> dict[str, Any]:
+        """The next frame: an event or an answer."""
+        with explained(self.target):
+            return read_frame(self.socket.receive(timeout_s))
+
+    def call(self, method: str, params: Any = None, timeout_s: float = TIMEOUT_S) -> Any:
+        """Call a method and return its payload; of two answers, the last. Raises `CallError`."""
+        import time
+
+        id_, deadline = self.request(method, params), time.monotonic() + timeout_s
+        while True:
+            frame = self.receive(max(0.001, deadline - time.monotonic()))
+            if frame.get("id") == id_:
+                payload = payload_of(frame)
                 if not (isinstance(payload, dict) and payload.get("status") == "accepted"):
                     return payload
 
+    def __enter__(self) -> Link:
+        return self
 
-async def _answer(socket: ClientConnection, id_: str) -> Any:
-    while True:
-        frame = msgspec.json.decode(await socket.recv())
-        if frame.get("type") == "res" and frame.get("id") == id_:
-            if frame.get("ok"):
-                return frame.get("payload")
-            raise CallError(frame.get("error") or {})
+    def __exit__(self, *_error: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self.socket.close()
+
+    def has(self, method: str) -> bool:
+        """Whether the gateway has a method."""
+        return method in self.hello.get("features", {}).get("methods", ())
 
 
-@asynccontextmanager
-async def open_client(
-    target: Target, scopes: Sequence[str] = OWNER, timeout_s: float = TIMEOUT_S
-) -> AsyncIterator[GatewayClient]:
-    """Connect and log in. Raises `CallError` if refused, `ToolError` if there is no gateway."""
+def read_frame(text: str) -> dict[str, Any]:
     try:
-        async with connect(
-            target.url, max_size=MAX_FRAME, compression=None, open_timeout=timeout_s, proxy=None
-        ) as socket:
-            async with asyncio.timeout(timeout_s):
-                await socket.recv()
-                hello = await _log_in(socket, target, scopes)
-            yield GatewayClient(socket, hello)
+        frame = json.loads(text)
+    except (ValueError, RecursionError):
+        frame = None
+    if not isinstance(frame, dict):
+        raise ToolError("it sent a frame that is not a JSON object")
+    return frame
+
+
+def payload_of(frame: dict[str, Any]) -> Any:
+    """The payload of an answer. Raises `CallError`."""
+    if frame.get("ok"):
+        return frame.get("payload")
+    raise CallError(frame.get("error") or {})
+
+
+@contextmanager
+def explained(target: Target) -> Iterator[None]:
+    """Within this block, errors of the connection say which gateway, and what to do."""
+    try:
+        yield
+    except CallError:
+        raise
     except TimeoutError:
-        raise ToolError(f"{target.url}: the gateway did not answer in time") from None
-    except ConnectionClosed as error:
-        raise ToolError(f"{target.url}: the gateway closed the connection: {error}") from None
-    except (OSError, WebSocketException) as error:
         raise ToolError(
-            f"{target.url}: no gateway can be reached there ({error}); start one with: "
-            "clawkit gateway start"
+            f"{target.url}: the gateway does not answer; see: clawkit gateway status"
         ) from None
+    except SocketClosedError as error:
+        stops = "; it stops or restarts" if error.code == 1012 else ""
+        raise SocketClosedError(
+            error.code, f"{target.url}: the gateway closed the connection ({error}){stops}"
+        ) from None
+    except (OSError, ToolError) as error:
+        advice = "" if target.is_own else "; is it running, and is its port forwarded?"
+        why = getattr(error, "strerror", "") or error
+        raise ToolError(f"{target.url}: no gateway can be reached there ({why}){advice}") from None
 
 
-async def _log_in(socket: ClientConnection, target: Target, scopes: Sequence[str]) -> Any:
-    # Without a secret on this machine, only a backend may do without a device.
-    kind = ("cli", "cli") if target.secret else ("gateway-client", "backend")
-    field = "password" if target.is_password else "token"
-    params = {
-        "minProtocol": PROTOCOL,
-        "maxProtocol": PROTOCOL,
-        "client": {
-            "id": kind[0],
-            "version": __version__,
-            "platform": sys.platform,
-            "mode": kind[1],
-        },
+def connect(target: Target, scopes: Sequence[str] = OWNER, timeout_s: float = TIMEOUT_S) -> Link:
+    """Connect and log in. Raises `CallError` if refused, `ToolError` if there is no gateway."""
+    with explained(target):
+        tls = _tls(target.fingerprint) if target.is_tls else None
+        socket = WebSocket.open(target.host, target.port, target.path, timeout_s=timeout_s, tls=tls)
+    link = Link(socket, target)
+    try:
+        if target.fingerprint:
+            _check_certificate(socket.certificate(), target)
+        challenge = link.receive(timeout_s).get("payload") or {}
+        link.hello = _log_in(link, challenge, scopes, timeout_s)
+    except BaseException:
+        link.close()
+        raise
+    return link
+
+
+def _tls(fingerprint: str) -> ssl.SSLContext:
+    import ssl
+
+    context = ssl.create_default_context()
+    if fingerprint:  # the certificate is compared instead, so that no authority has to vouch for it
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+    return context
+
+
+def _check_certificate(certificate: bytes, target: Target) -> None:
+    import hashlib
+    import hmac
+
+    found = hashlib.sha256(certificate).hexdigest()
+    wanted = target.fingerprint.replace(":", "").lower().removeprefix("sha256").strip("/= ")
+    if not hmac.compare_digest(found, wanted):
+        raise ToolError(
+            f"{target.url}: its certificate has the fingerprint {found}, which is not "
+            "gateway.remote.tlsFingerprint; no secret was sent"
+        )
+
+
+def _log_in(
+    link: Link,
+    challenge: dict[str, Any],
+    scopes: Sequence[str],
+    timeout_s: float,
+) -> Any:
+    target = link.target
+    params: dict[str, Any] = {
+        "minProtocol": _PROTOCOL,
+        "maxProtocol": _PROTOCOL,
+        "client": {"id": "cli", "version": __version__, "platform": sys.platform, "mode": "cli"},
         "role": "operator",
         "scopes": list(scopes),
-        "auth": {field: target.secret} if target.secret else {},
+        "auth": {"password" if target.is_password else "token": target.secret},
     }
-    frame = {"type": "req", "id": "connect", "method": "connect", "params": params}
-    await socket.send(msgspec.json.encode(frame).decode())
-    return await _answer(socket, "connect")
+    if target.is_own:
+        return link.call("connect", params, timeout_s)
+    from clawkit.gateway.own_device import log_in_as_device
+
+    return log_in_as_device(link, params, challenge, timeout_s)

@@ -71,6 +71,8 @@ class GatewayConnection:
         """Keys of the sessions whose messages it wants."""
         self.watched: set[str] = set()
         """Keys of the sessions whose approvals it wants."""
+        self.attached: set[str] = set()
+        """Keys of the sessions whose agent it wants to follow, event by event."""
         self._socket = socket
         self._seq = 0
         self._frames: deque[bytes] = deque()

@@ -19,6 +19,7 @@ EVENTS: dict[str, str] = {
     **dict.fromkeys(("tick", "health", "shutdown"), ""),
     **dict.fromkeys(("agent", "chat", "presence", "config.changed"), READ),
     **dict.fromkeys(("sessions.changed", "session.message", "session.tool"), READ),
+    "clawkit.event": READ,
     **dict.fromkeys(("exec.approval.requested", "exec.approval.resolved"), APPROVALS),
     "session.approval": APPROVALS,
     **dict.fromkeys(("device.pair.requested", "device.pair.resolved"), PAIRING),

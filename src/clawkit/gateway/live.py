@@ -27,7 +27,7 @@ from clawkit.config.paths import home
 from clawkit.content import Assistant, Source, Text, User
 from clawkit.core.approval import Approver
 from clawkit.errors import ClawkitError, ConflictError, ToolError, ToolInputError
-from clawkit.gateway.hub import Hub
+from clawkit.gateway.hub import Hub, send
 from clawkit.gateway.ledger import AcceptedRun, RunLedger
 from clawkit.gateway.metrics import Metrics, TurnMeter
 from clawkit.gateway.narrator import GatewayRun, Narrator, settle
@@ -261,13 +261,18 @@ class LiveSessions:
         narrator = Narrator(self._hub, self._store, session, self._row)
         heard, meter = agent.conversation.tell, TurnMeter(self._metrics)
 
-        def tell(event: Event) -> None:
+        def show(event: Event) -> None:
             meter(event)
+            if clients := self._hub.wants("clawkit.event", lambda each: key in each.attached):
+                send(clients, "clawkit.event", {"key": key, "run": narrator.run_id, "event": event})
+
+        def tell(event: Event) -> None:
+            show(event)
             narrator(event)
             heard(event)
 
         agent.conversation.tell = tell
-        agent.on_subagent_event = both(meter, narrator.hear_subagent)
+        agent.on_subagent_event = both(show, narrator.hear_subagent)
         agent.on_results = lambda: self._spawn(agent.report())
         agent.deliver = narrator.post
         await agent.__aenter__()

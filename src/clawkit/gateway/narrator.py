@@ -31,6 +31,7 @@ class GatewayRun:
         self.client = client
         self.started_ms, self.ended_ms = now_ms(), 0
         self.status: Status = "running"
+        self.ended: TurnEnded | None = None
         self.text = self.error = ""
         self.model = ""
         self.usage: dict[str, Any] = {}
@@ -98,6 +99,11 @@ class Narrator:
             case _:
                 pass
         return None
+
+    @property
+    def run_id(self) -> str:
+        """The run of a client whose turn is under way; empty if there is none."""
+        return self.run.id if self.run is not None and self.run is not self._own else ""
 
     def _start(self, model: str) -> None:
         self._own = None
@@ -291,6 +297,7 @@ class Narrator:
 
 def settle(run: GatewayRun, ended: TurnEnded) -> None:
     """Record how a run ended."""
+    run.ended = ended
     how: dict[str, Status] = {"done": "ok", "aborted": "aborted", "timeout": "timeout"}
     run.status = how.get(ended.how, "error")
     run.text, run.error = ended.text, ended.error

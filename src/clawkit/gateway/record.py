@@ -1,17 +1,16 @@
 """Which gateway runs for this home: its process, its address, and how it was started.
 
-Light, like all modules for the commands that start and stop it: no libraries of the server.
+Light, like all modules for the commands that start, stop and use it: no libraries of the server.
 """
 
 from __future__ import annotations
 
+import json
 import os
+import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
-from datetime import UTC, datetime
 from typing import Literal, NamedTuple
-
-import msgspec
 
 from clawkit.config.paths import home
 from clawkit.store import is_held, write_atomic
@@ -21,7 +20,7 @@ StartedBy = Literal["run", "start", "service"]
 MAX_BYTES = 64 * 1024
 
 
-class RunningGateway(msgspec.Struct, frozen=True, rename="camel"):
+class RunningGateway(NamedTuple):
     """A gateway that is ready, as it describes itself in its home."""
 
     pid: int
@@ -30,20 +29,31 @@ class RunningGateway(msgspec.Struct, frozen=True, rename="camel"):
     port: int
     version: str
     started_by: StartedBy
-    config: str | None = None
+    config: str | None
     """The configuration file; None if there was none."""
-    asked_port: int | None = None
+    asked_port: int | None
     """The port that was given on the command line."""
+    secret: str
+    """What the commands of this home log in with. Each gateway makes a new one: whatever listens on
+    the port after it cannot use it."""
+    serves_commands: bool
+    """Whether commands use it: `gateway.useForCommands`, and not `gateway.mode: remote`."""
+    files: dict[str, list[int]]
+    """The state of each configuration file when it was read."""
     config_problem: str = ""
     """Why the configuration file as it is now is not used."""
     restart_needed: tuple[str, ...] = ()
     """Settings that were changed, and apply after a restart."""
 
     @property
+    def near(self) -> str:
+        """The address at which programs on this machine reach it."""
+        return {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(self.host, self.host)  # noqa: S104
+
+    @property
     def url(self) -> str:
-        """Where clients on this machine reach it."""
-        near = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(self.host, self.host)  # noqa: S104
-        return f"ws://[{near}]:{self.port}/" if ":" in near else f"ws://{near}:{self.port}/"
+        near = f"[{self.near}]" if ":" in self.near else self.near
+        return f"ws://{near}:{self.port}/"
 
 
 class GatewayState(NamedTuple):
@@ -95,31 +105,50 @@ def read_record() -> RunningGateway | None:
     """The record, which may be that of a gateway that was killed."""
     try:
         with open(record_file(), "rb") as file:
-            return msgspec.json.decode(file.read(MAX_BYTES), type=RunningGateway)
-    except (OSError, msgspec.DecodeError):
+            found = RunningGateway(**json.loads(file.read(MAX_BYTES)))
+    except (OSError, ValueError, TypeError):
         return None
+    is_sound = isinstance(found.pid, int) and isinstance(found.port, int)
+    return found if is_sound and isinstance(found.files, dict) else None
 
 
 def write_record(
-    host: str, port: int, started_by: StartedBy, config: str | None, asked_port: int | None
+    host: str,
+    port: int,
+    started_by: StartedBy,
+    config: str | None,
+    asked_port: int | None,
+    *,
+    secret: str,
+    serves_commands: bool,
+    files: Iterable[str],
 ) -> None:
     """Record that this process is the gateway, and ready. Raises OSError."""
-    since = datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
-    record = RunningGateway(
-        os.getpid(), since, host, port, __version__, started_by, config, asked_port
-    )
-    write_atomic(record_file(), msgspec.json.encode(record))
+    since = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+    read = {each: sign_file(each) for each in files}
+    about = (os.getpid(), since, host, port, __version__, started_by, config, asked_port)
+    record = RunningGateway(*about, secret, serves_commands, read)
+    write_atomic(record_file(), json.dumps(record._asdict()).encode())
 
 
-def note_config(problem: str, restart_needed: Iterable[str]) -> None:
+def sign_file(path: str) -> list[int]:
+    """What changes when a file does; empty if there is none."""
+    try:
+        found = os.stat(path)
+    except OSError:
+        return []
+    return [found.st_ino, found.st_size, found.st_mtime_ns]
+
+
+def note_config(problem: str, restart_needed: Iterable[str], files: Iterable[str]) -> None:
     """Record what of the configuration file is not in force, if this process has a record."""
     record = read_record()
     if record is not None and record.pid == os.getpid():
-        changed = msgspec.structs.replace(
-            record, config_problem=problem, restart_needed=tuple(restart_needed)
-        )
+        read = {each: sign_file(each) for each in files}
+        waiting = tuple(restart_needed)
+        changed = record._replace(config_problem=problem, restart_needed=waiting, files=read)
         with suppress(OSError):  # the log has it, too
-            write_atomic(record_file(), msgspec.json.encode(changed))
+            write_atomic(record_file(), json.dumps(changed._asdict()).encode())
 
 
 def remove_record() -> None:

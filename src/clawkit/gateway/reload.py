@@ -145,7 +145,7 @@ class ConfigWatch:
     def _tell(self) -> None:
         gateway, shown = self._gateway, self.describe()
         problem = str(ConfigError(self.issues)) if self.issues else ""
-        note_config(problem, self.waiting)
+        note_config(problem, self.waiting, gateway.loaded.files)
         # As long as the file is invalid, this is the hash of the last one that was not.
         about = {"path": self.file, "hash": hash_text(gateway.key, self._text), "ts": now_ms()}
         gateway.hub.broadcast("config.changed", about | shown)

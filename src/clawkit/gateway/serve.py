@@ -302,7 +302,12 @@ def run(
         server = make_server(application, host, gateway.port)
 
         def ready() -> None:
-            write_record(host, gateway.port, started_by, loaded.file, port)
+            write_record(
+                *(host, gateway.port, started_by, loaded.file, port),
+                secret=gateway.auth.own_secret,
+                serves_commands=settings.use_for_commands and settings.mode == "local",
+                files=loaded.files,
+            )
             on_ready(host, gateway.port)
 
         gateway.on_started, gateway.on_restart = ready, server.stop

@@ -139,7 +139,8 @@ class Gateway:
         self.preflight: Callable[[Loaded], None] = lambda _loaded: None
         """Raises `ConfigError` for a configuration with which a server would not start."""
         mode, secret = self.check(loaded)
-        self.auth = AuthPolicy(mode, secret, settings.nodes.pairing.auto_approve_local)
+        own = secrets.token_urlsafe(32)
+        self.auth = AuthPolicy(mode, secret, settings.nodes.pairing.auto_approve_local, own)
         self.origin = _origin_policy(settings)
         place = os.path.join(home(os.environ), "gateway")
         self.key = load_key(os.path.join(place, "key"))
@@ -160,7 +161,7 @@ class Gateway:
         self.hub = Hub(self.boot_id)
         self.nodes = Nodes(self)
         self.redactor = make_redactor(loaded)
-        self.redactor.learn([secret] if len(secret) >= MIN_SECRET else [])
+        self.redactor.learn([own, *([secret] if len(secret) >= MIN_SECRET else [])])
         self.log = GatewayLog(os.path.join(home(os.environ), "logs"), self.redactor)
         store = locate_store(loaded.config.session.store, os.environ)
         self.store = SessionStore(store, self.redactor.text)

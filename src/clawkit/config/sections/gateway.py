@@ -137,6 +137,7 @@ class GatewaySettings(Section):
     tls: GatewayTls = GatewayTls()  #: Encryption of connections.
     trusted_proxies: list[str] = []  #: Proxies whose forwarded client addresses are trusted.
     remote: GatewayRemote = GatewayRemote()  #: The gateway of mode remote.
+    use_for_commands: bool = True  #: Commands use the gateway of this home while it is running.
     reload: GatewayReload = GatewayReload()  #: What happens when the configuration file changes.
     tools: AllowDeny = AllowDeny()  #: Tools that may be called over HTTP.
     http: GatewayHttp = GatewayHttp()  #: APIs of others that the gateway serves, too.

@@ -14,6 +14,7 @@ from clawkit.gateway.methods import (
     nodes,
     sessions,
     status,
+    terminals,
     tools,
     usage,
 )
@@ -30,7 +31,10 @@ from clawkit.gateway.scopes import ADMIN
 if TYPE_CHECKING:
     from clawkit.gateway.connection import GatewayConnection
 
-_MODULES = (status, config, sessions, chat, agents, tools, approvals, devices, nodes, usage, doctor)
+_MODULES = (
+    *(status, config, sessions, chat, agents, tools, approvals, devices),
+    *(nodes, usage, doctor, terminals),
+)
 METHODS: dict[str, Method] = {
     method.name: method for module in _MODULES for method in module.METHODS
 }

@@ -40,6 +40,10 @@ class Id(Closed, frozen=True):
 
 class ApprovalResolve(Id, frozen=True):
     decision: Choice
+    extent: Short | None = None
+    """What `allow-always` covers, of what the question offers; `exact` by default."""
+    reason: Annotated[str, Meta(max_length=1_000)] = ""
+    """For the model, with `deny`."""
 
 
 class ApprovalDecide(ApprovalResolve, frozen=True):
@@ -144,7 +148,14 @@ def _answer(caller: GatewayConnection, params: ApprovalResolve) -> None:
     asked, desk = _find(caller, params.id), caller.gateway.desk
     try:
         broker = Broker(desk.store)
-        broker.resolve(asked.id, params.decision, actor=caller.name, authorized=True)
+        broker.resolve(
+            asked.id,
+            params.decision,
+            extent=params.extent,
+            reason=params.reason,
+            actor=caller.name,
+            authorized=True,
+        )
     except NotFoundError:
         raise _unknown() from None
     desk.look()

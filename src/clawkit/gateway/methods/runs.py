@@ -72,7 +72,7 @@ async def accept(
 
     if attachments:
         there = await live.open(key, owner=caller.may(ADMIN))
-        said = [Text(message), *[await _image(there.agent, each) for each in attachments]]
+        said = [Text(message), *[await read_image(there.agent, each) for each in attachments]]
         if (run := live.run(run_id)) is not None:  # sent again in the meantime
             return {"runId": run.id, "status": "in_flight"}
     run = await live.start(
@@ -88,7 +88,7 @@ async def accept(
     return {"runId": run.id, "status": "started"}
 
 
-async def _image(agent: Agent, given: GivenAttachment) -> Image:
+async def read_image(agent: Agent, given: GivenAttachment) -> Image:
     name = given.file_name[:80] or "attachment"
     if len(given.content) > MAX_ATTACHMENT * 4 // 3 + 4:
         raise invalid(f"{name}: larger than {MAX_ATTACHMENT} bytes")

@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 from msgspec import UNSET, Meta, Struct
 
 from clawkit.config.paths import home
+from clawkit.errors import ConfigError
 from clawkit.gateway.log import Level, LogFilter
 from clawkit.gateway.methods.method import Method
-from clawkit.gateway.protocol import Closed, Ignored, NoParams, Short, ignored, now_ms
+from clawkit.gateway.protocol import Closed, Ignored, NoParams, Short, ignored, invalid, now_ms
 from clawkit.gateway.scopes import ADMIN, READ
 from clawkit.gateway.shelf import NO_SUMMARY
 from clawkit.sessions.protocols import Filter
@@ -177,7 +178,10 @@ async def _heartbeat(_caller: GatewayConnection, _params: NoParams, _id: str) ->
 
 async def _reload_secrets(caller: GatewayConnection, _params: NoParams, _id: str) -> Any:
     """Read the configuration again, and with it every secret that it refers to."""
-    await caller.gateway.reload()
+    watch = caller.gateway.watch
+    await watch.reload()
+    if watch.issues:
+        raise invalid(str(ConfigError(watch.issues)))
     return {"ok": True, "warningCount": 0}
 
 

@@ -1,0 +1,52 @@
+"""Commands about a home, run in that of `gateway.remote`; sessions that a gateway has open here."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+from clawkit.errors import ClawkitError, ConflictError, ToolAuthorizationError
+from clawkit.gateway.client import connect, find_for_command
+from clawkit.gateway.home_commands import why_not_here
+from clawkit.process.process_table import is_inside_command
+
+T = TypeVar("T")
+
+
+def run_remotely(argv: Sequence[str]) -> int | None:
+    """Run a command in the home of the remote gateway; None if there is none. Raises
+    `ClawkitError`."""
+    target = find_for_command(None)
+    if target is None or target.is_own:
+        return None
+    if is_inside_command():
+        raise ToolAuthorizationError("a command that clawkit runs cannot use the gateway")
+    if why := why_not_here(argv):
+        raise ClawkitError(f"{why}: {target.url} is used. For this machine, add --local")
+    from shutil import get_terminal_size
+
+    from clawkit.cli.options import print_text
+
+    params = {"argv": list(argv)}
+    shown = {"columns": max(20, get_terminal_size().columns)} if sys.stdout.isatty() else {}
+    with connect(target) as link:
+        found = link.call("clawkit.command", params | shown, 90.0)
+    print_text(found["stdout"], nl=False)
+    print_text(found["stderr"], nl=False, err=True)
+    return int(found["code"])
+
+
+def retry_released(work: Callable[[], T], session: str) -> T:
+    """Do something with a session. If the gateway of this home has it open and does not work in it,
+    the gateway closes it first."""
+    try:
+        return work()
+    except ConflictError:
+        target = find_for_command(None)
+        if target is None or not target.is_own or is_inside_command():
+            raise
+        with connect(target) as link:
+            if not link.call("clawkit.release", {"id": session})["released"]:
+                raise
+        return work()

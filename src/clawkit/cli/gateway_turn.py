@@ -1,0 +1,188 @@
+"""A turn of `clawkit agent` in a gateway: which gateway, and the request.
+
+It imports almost nothing, not even click: the request is sent before the rest is loaded.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+from clawkit.errors import ClawkitError, ToolError
+from clawkit.gateway.client import Link, Target, connect, find_for_command
+
+METHOD = "clawkit.turn"
+MAX_IMAGE = 6_291_456
+"""Bytes that a gateway accepts."""
+_SCOPE = ("channel", "account", "group", "space", "sender")
+_SETTINGS = {
+    "model": "model",
+    "thinking": "thinking",
+    "maxTurns": "max_turns",
+    "maxCost": "max_cost",
+}
+_SIMPLE = {
+    "-m": "message",
+    "--message": "message",
+    "--session": "session",
+    "--agent": "agent",
+    "--model": "model",
+}
+_FLAGS = {"--json": "as_json", "--continue": "go_on"}
+_DEFAULTS: dict[str, Any] = {
+    **dict.fromkeys(("message", "session", "agent", "workspace", "config_file", "sandboxed")),
+    **dict.fromkeys(_SETTINGS.values()),
+    **dict.fromkeys(("go_on", "no_session", "local", "as_json"), False),
+    **dict.fromkeys(_SCOPE, ""),
+    "owner": True,
+    "depth": 0,
+    "roles": (),
+    "images": (),
+}
+
+
+class StartedTurn(NamedTuple):
+    """A turn that the gateway was asked for."""
+
+    link: Link
+    number: str
+    """The id of the request."""
+    params: dict[str, Any]
+
+    @property
+    def run(self) -> str:
+        return str(self.params["idempotencyKey"])
+
+
+_early: list[StartedTurn] = []
+"""The turn that was begun before the command line was parsed."""
+
+
+def only_local(options: dict[str, Any]) -> str:
+    """The first option that a gateway cannot honour; empty if there is none."""
+    if options["no_session"]:
+        return "--no-session"
+    if found := next((name for name in _SCOPE if options[name]), ""):
+        return f"--{found}"
+    others = {"--role": options["roles"], "--no-owner": not options["owner"]}
+    others |= {"--sandboxed": options["sandboxed"] is not None, "--depth": options["depth"]}
+    return next((name for name, is_given in others.items() if is_given), "")
+
+
+def find_gateway(options: dict[str, Any]) -> Target | None:
+    """The gateway to use for a command with these options; None to work without one."""
+    if options["local"]:
+        return None
+    target = find_for_command(options["config_file"])
+    if target is None:
+        return None
+    from clawkit.process.process_table import is_inside_command
+
+    if is_inside_command():
+        return None  # what an agent starts must not have the rights of its owner
+    if name := only_local(options):
+        if not target.is_own:
+            raise ClawkitError(f"{name} needs --local: {target.url} cannot do that")
+        say_local(f"{name} does not go through the gateway")
+        return None
+    return target
+
+
+def say_local(why: str) -> None:
+    from clawkit.text import printable
+
+    print(f"clawkit: {printable(why)}; running without it", file=sys.stderr, flush=True)
+
+
+def place_of(target: Target, options: dict[str, Any]) -> dict[str, Any]:
+    """Which session the options mean, for the gateway."""
+    if options["go_on"] and options["session"]:
+        raise ClawkitError("--continue and --session cannot be combined")
+    given = {"agentId": options["agent"], "session": options["session"]}
+    given["workspace"] = options["workspace"]
+    if target.is_own:
+        given["cwd"] = os.getcwd()
+        if options["workspace"]:
+            given["workspace"] = os.path.abspath(os.path.expanduser(options["workspace"]))
+    return {"goOn": options["go_on"]} | {name: value for name, value in given.items() if value}
+
+
+def begin(target: Target, options: dict[str, Any], message: str) -> StartedTurn | None:
+    """Ask for a turn; None if the gateway is of another version. Raises `ToolError`."""
+    params = {
+        "message": message,
+        **place_of(target, options),
+        "attachments": [_attach(each) for each in options["images"]],
+        **{name: options[key] for name, key in _SETTINGS.items() if options[key] is not None},
+    }
+    if _early:
+        started = _early.pop()
+        if started.params == params | {"idempotencyKey": started.run}:
+            return started
+        raise ToolError("the turn that was begun is another one")
+    params["idempotencyKey"] = os.urandom(16).hex()
+    link = connect(target)
+    if link.has(METHOD):
+        return StartedTurn(link, link.request(METHOD, params), params)
+    link.close()
+    version = (link.hello.get("server") or {}).get("version", "")
+    what = f"the gateway at {target.url} ({version}) is of another version"
+    if not target.is_own:
+        raise ToolError(f"{what}, and cannot do this; update it, or add --local")
+    say_local(f"{what} (to update it: clawkit gateway restart)")
+    return None
+
+
+def _attach(path: str) -> dict[str, str]:
+    import binascii
+
+    with open(path, "rb") as file:
+        data = file.read(MAX_IMAGE + 1)
+    if len(data) > MAX_IMAGE:
+        raise ClawkitError(f"{path}: larger than {MAX_IMAGE} bytes")
+    content = binascii.b2a_base64(data, newline=False).decode()
+    return {"content": content, "fileName": os.path.basename(path)[:80]}
+
+
+def read_simple(args: Sequence[str]) -> dict[str, Any] | None:
+    """The options of `clawkit agent`, if there are only those of which any value is valid."""
+    found, left = dict(_DEFAULTS), iter(args)
+    for arg in left:
+        if arg in _FLAGS:
+            found[_FLAGS[arg]] = True
+        elif arg in _SIMPLE and found[_SIMPLE[arg]] is None:
+            found[_SIMPLE[arg]] = next(left, None)
+        else:
+            return None
+    message = found["message"]
+    is_plain = bool(message) and message != "-" and message.strip() and message.isprintable()
+    # A value that begins with a dash is another option, or a mistake.
+    is_plain = is_plain and not any(str(found[key]).startswith("-") for key in _SIMPLE.values())
+    return found if is_plain and not (found["go_on"] and found["session"]) else None
+
+
+@contextmanager
+def begun_early(args: Sequence[str]) -> Iterator[None]:
+    """Ask for the turn of a simple `clawkit agent` first, and go on with the command line, which
+    follows it. What cannot be begun is left to it as well, errors included."""
+    started = None
+    try:
+        options = read_simple(args)
+        target = find_for_command(None) if options is not None else None
+        if options is not None and target is not None and target.is_own:
+            target = find_gateway(options)
+            started = begin(target, options, options["message"]) if target is not None else None
+    except (ClawkitError, OSError):
+        started = None
+    if started is not None:
+        _early.append(started)
+    try:
+        yield
+    finally:
+        if _early:  # it was interrupted before it could follow the turn
+            started = _early.pop()
+            started.link.request("sessions.abort", {"runId": started.run})
+            started.link.close()

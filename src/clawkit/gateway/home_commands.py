@@ -1,0 +1,36 @@
+"""Which commands can run in the home of a gateway elsewhere. Pure, and light for its clients."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+_ALL: tuple[str, ...] = ()
+COMMANDS: dict[str, tuple[str, ...]] = {
+    "sessions": ("list", "show", "search", "tree", "export", "send", "rename", "delete", "path"),
+    "approvals": ("pending", "resolve", "get", "log", "suggest", "allowlist"),
+    "ps": _ALL,
+    "logs": _ALL,
+    "kill": _ALL,
+}
+"""Each with its sub-commands; the others read files or ask at a terminal."""
+_HERE = ("--config", "--here", "-o", "--output", "-f", "--follow", "--screen")
+"""Options about this directory, its files or its terminal."""
+
+
+def why_not_here(argv: Sequence[str]) -> str:
+    """Why a command line cannot run in the home of the gateway; empty if it can."""
+    name, rest = argv[0], argv[1:]
+    if name not in COMMANDS:
+        return f"{name!r} does not go through a gateway"
+    if COMMANDS[name] and (not rest or rest[0] not in COMMANDS[name]):
+        return f"{' '.join(argv[:2])!r} does not go through a gateway"
+    for word in rest:
+        if word == "--":
+            break
+        option = word.partition("=")[0]
+        is_short = len(word) > 2 and word[0] == "-" != word[1] and word[:2] in _HERE
+        # A prefix of a long option is that option.
+        is_long = option.startswith("--") and any(each.startswith(option) for each in _HERE)
+        if option in _HERE or is_short or is_long:
+            return f"{option} does not go through a gateway"
+    return ""

@@ -1,0 +1,238 @@
+"""Methods of clawkit's own commands: a turn as `clawkit agent` runs it, with its own events.
+
+The caller names a directory to work in, so all of them need the rights of the owner.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from typing import TYPE_CHECKING, Annotated, Any
+
+import msgspec
+from msgspec import Meta, field
+
+from clawkit.agent.events import TurnEnded
+from clawkit.agent.loop import limits_of
+from clawkit.agent_session import Agent
+from clawkit.config.paths import home
+from clawkit.config.sections.shared import Thinking
+from clawkit.content import Block, Text
+from clawkit.errors import ClawkitError, ToolInputError
+from clawkit.gateway import protocol
+from clawkit.gateway.home_commands import why_not_here
+from clawkit.gateway.live import Open
+from clawkit.gateway.methods.method import Method
+from clawkit.gateway.methods.runs import GivenAttachment, IdempotencyKey, read_image
+from clawkit.gateway.protocol import Closed, GatewayError, Short, invalid
+from clawkit.gateway.scopes import ADMIN
+from clawkit.runtime import resolve_workspace
+from clawkit.sessions.protocols import Session
+
+if TYPE_CHECKING:
+    from clawkit.gateway.connection import GatewayConnection
+
+LOCAL_ONLY = "LOCAL_ONLY"
+"""The code of a refusal of what a command can do without a gateway."""
+COMMAND_S = 60.0
+MAX_OUTPUT = 10 * 1024**2
+FolderPath = Annotated[str, Meta(min_length=1, max_length=4_096)]
+
+
+class SessionPlace(Closed, frozen=True):
+    """Which session, as the options of a command say."""
+
+    cwd: FolderPath | None = None
+    """The directory to work in unless one is configured; a client elsewhere has none here."""
+    workspace: FolderPath | None = None
+    """The directory to work in, whatever is configured."""
+    agent_id: Short | None = None
+    session: Short | None = None
+    go_on: bool = False
+    """Take the last session of the directory."""
+
+
+class TurnParams(SessionPlace, frozen=True, kw_only=True):
+    message: Annotated[str, Meta(min_length=1)]
+    idempotency_key: IdempotencyKey
+    model: Short | None = None
+    thinking: Thinking | None = None
+    max_turns: Annotated[int, Meta(ge=1)] | None = None
+    max_cost: Annotated[float, Meta(gt=0)] | None = None
+    attachments: Annotated[list[GivenAttachment], Meta(max_length=10)] = field(default_factory=list)
+
+
+class Release(Closed, frozen=True):
+    id: Short
+
+
+class CommandLine(Closed, frozen=True):
+    argv: Annotated[list[Annotated[str, Meta(max_length=100_000)]], Meta(min_length=1)]
+    columns: Annotated[int, Meta(ge=20, le=1_000)] | None = None
+    """Of the terminal that shows the output."""
+
+
+async def _turn(caller: GatewayConnection, params: TurnParams, id_: str) -> Any:
+    """Answers twice: when the message is accepted, and when the agent and its sub-agents are
+    done."""
+    live = caller.gateway.live
+    if live.run(params.idempotency_key) is not None:
+        raise invalid("idempotencyKey was already used")
+    try:
+        session, is_new = _find_session(caller, params)
+        try:
+            there = await live.open(session.key, owner=True)
+            _limit(there, params)
+            pictures = [await read_image(there.agent, each) for each in params.attachments]
+            said: list[Block] = [Text(params.message), *pictures]
+            caller.attached.add(session.key)
+            run = await live.start(
+                session.key,
+                params.idempotency_key,
+                said,
+                owner=True,
+                client=caller.name,
+                mode="followup",
+                prepare=lambda agent: _prepare(agent, params),
+            )
+        except BaseException:
+            if is_new:
+                await live.close_session(session.key)
+                caller.gateway.store.delete(session.id)
+            raise
+    except ClawkitError as error:
+        raise _refused(error) from None
+    model = there.agent.conversation.model
+    accepted = {
+        "status": "accepted",
+        "key": session.key,
+        "name": session.name,
+        "workspace": there.agent.kit.workspace,
+        "warnings": list(there.agent.warnings),
+        "blind": str(model.ref) if params.attachments and not model.facts.images else "",
+    }
+    caller.send(protocol.answer(id_, accepted))
+    try:
+        await run.over.wait()
+        ended = run.ended or TurnEnded("error", error="the run was lost")
+        if ended.how == "done" and _has_more(there.agent):
+            await there.agent.settle()
+            ended = there.agent.turns.last or ended
+    finally:
+        _unlimit(there, params)
+    return {"ended": msgspec.to_builtins(ended)}
+
+
+def _find_session(caller: GatewayConnection, params: SessionPlace) -> tuple[Session, bool]:
+    """The session that the options mean, and whether it is new."""
+    gateway = caller.gateway
+    config, store = gateway.loaded.config, gateway.store
+    agent = config.agents.choose(params.agent_id)
+    settings = config.agents.get(agent)
+    configured = settings.workspace or config.agents.defaults.workspace
+    here = params.workspace or (None if configured else params.cwd or gateway.live.workspace(agent))
+    place = resolve_workspace(config, agent, here)
+    found = None
+    if params.session:
+        found = store.find(params.session, agent, is_short=True)
+    elif params.go_on:
+        found = next(iter(store.recent(agent, place, 1)), None)
+        if found is None:
+            raise ClawkitError(f"the agent {agent!r} has no session in {place} yet")
+    if found is None:
+        return store.create(agent, workspace=place, name=params.session), True
+    if found.agent != agent:
+        what = f"the session {found.name!r} belongs to the agent {found.agent!r}"
+        raise ClawkitError(f"{what}, not to {agent!r}")
+    is_elsewhere = os.path.realpath(found.workspace) != os.path.realpath(place)
+    if is_elsewhere and (params.cwd or params.workspace):
+        message = f"in the gateway, the session {found.name!r} works in {found.workspace}"
+        raise invalid(message, {"code": LOCAL_ONLY})
+    return found, False
+
+
+def _limit(there: Open, params: TurnParams) -> None:
+    """Limit the turn. Not in a session that is working, whose limits are those of others."""
+    if params.max_turns is None and params.max_cost is None:
+        return
+    if there.is_busy:
+        text = "the session is busy: limits can be set when it is idle"
+        raise GatewayError("UNAVAILABLE", text, retry_ms=5_000)
+    config = there.agent.kit.config
+    settings = config.agents.get(there.agent.kit.run.scope.agent)
+    limits = limits_of(config, settings, params.max_turns, params.max_cost)
+    there.agent.conversation.limits = limits
+
+
+def _unlimit(there: Open, params: TurnParams) -> None:
+    if params.max_turns is not None or params.max_cost is not None:
+        config = there.agent.kit.config
+        settings = config.agents.get(there.agent.kit.run.scope.agent)
+        there.agent.conversation.limits = limits_of(config, settings)
+
+
+def _prepare(agent: Agent, params: TurnParams) -> None:
+    if params.model:
+        agent.use_model(params.model)
+    if params.thinking is not None:
+        agent.use_thinking(params.thinking)
+
+
+def _has_more(agent: Agent) -> bool:
+    """Whether sub-agents or other sessions still work for this one."""
+    delegation, messenger = agent.delegation, agent.messenger
+    is_active = delegation is not None and delegation.subagents.active(agent.session_id)
+    return bool(is_active or agent.has_results or (messenger and messenger.under_way))
+
+
+def _refused(error: ClawkitError) -> GatewayError:
+    """An error with the exit code that the command has without a gateway."""
+    exit_code = 2 if type(error) is ToolInputError else error.exit_code
+    return invalid(str(error), {"exitCode": exit_code})
+
+
+async def _release(caller: GatewayConnection, params: Release, _id: str) -> Any:
+    """Close a session that is idle, so that a command on this machine can use it."""
+    live = caller.gateway.live
+    session = caller.gateway.store.find(params.id)
+    there = live.find(session.key) if session is not None else None
+    if there is not None and there.is_busy:
+        raise GatewayError("UNAVAILABLE", "the gateway is working in that session", retry_ms=5_000)
+    if there is not None and session is not None:
+        await live.close_session(session.key)
+    return {"released": there is not None}
+
+
+async def _command(caller: GatewayConnection, params: CommandLine, _id: str) -> Any:
+    """Run one of the commands that only read and change what is in this home."""
+    if why := why_not_here(params.argv):
+        raise invalid(why)
+    argv = (sys.executable, "-P", "-m", "clawkit", *params.argv)
+    loaded, env = caller.gateway.loaded, dict(os.environ)
+    env |= {"CLAWKIT_HOME": home(env), "CLAWKIT_CONFIG": loaded.file or "", "NO_COLOR": "1"}
+    env |= {"COLUMNS": str(params.columns)} if params.columns else {}
+    pipe = asyncio.subprocess.PIPE
+    process = await asyncio.create_subprocess_exec(
+        *argv, cwd=home(env), env=env, stdin=asyncio.subprocess.DEVNULL, stdout=pipe, stderr=pipe
+    )
+    try:
+        async with asyncio.timeout(COMMAND_S):
+            out, err = await process.communicate()
+    except TimeoutError:
+        raise GatewayError("UNAVAILABLE", f"it took more than {COMMAND_S:g} seconds") from None
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+    if len(out) + len(err) > MAX_OUTPUT:
+        raise invalid(f"its output is larger than {MAX_OUTPUT} bytes; use --limit")
+    texts = {"stdout": out.decode(errors="replace"), "stderr": err.decode(errors="replace")}
+    return texts | {"code": process.returncode}
+
+
+METHODS = (
+    Method("clawkit.turn", ADMIN, TurnParams, _turn),
+    Method("clawkit.release", ADMIN, Release, _release),
+    Method("clawkit.command", ADMIN, CommandLine, _command),
+)

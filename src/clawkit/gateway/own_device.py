@@ -1,0 +1,112 @@
+"""The device identity of this home, for gateways elsewhere.
+
+A gateway gets the configured secret once, to pair this device. From then on it gets a device token,
+which is worth nothing without the key of this home, so that another program that listens at its
+address later learns no secret that it could use.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import os
+from typing import Any
+
+from clawkit.config.paths import home
+from clawkit.errors import ToolError, ToolInputError
+from clawkit.gateway.client import CallError, Link
+from clawkit.store import private_dir, write_atomic
+
+_MAX_BYTES = 1024**2
+
+
+def tokens_file() -> str:
+    """The tokens that this device was given, by the address of the gateway."""
+    return os.path.join(home(os.environ), "gateway", "device-tokens.json")
+
+
+def log_in_as_device(
+    link: Link, params: dict[str, Any], challenge: dict[str, Any], timeout_s: float
+) -> Any:
+    """Log in with the device token of this gateway, else with its secret; returns the hello."""
+    url, tokens = link.target.url, _read_tokens()
+    if token := tokens.get(url, ""):
+        params["auth"] = {"deviceToken": token}
+    elif not link.target.secret:
+        params["auth"] = {}
+    params["device"] = _claim(params, challenge)
+    try:
+        hello = link.call("connect", params, timeout_s)
+    except CallError as error:
+        raise CallError(error.error | {"message": f"{url}: {error}{_advise(error)}"}) from None
+    given = (hello.get("auth") or {}).get("deviceToken")
+    if given and given != token:
+        private_dir(os.path.dirname(tokens_file()))
+        write_atomic(tokens_file(), json.dumps(tokens | {url: given}).encode())
+    return hello
+
+
+def _advise(error: CallError) -> str:
+    if error.code == "PAIRING_REQUIRED":
+        request = error.error["details"].get("requestId", "")
+        return (
+            "; on its machine, type: clawkit gateway call device.pair.approve --params "
+            f'\'{{"requestId": "{request}"}}\''
+        )
+    if error.code in ("AUTH_DEVICE_TOKEN_MISMATCH", "AUTH_SCOPE_MISMATCH"):
+        return (
+            ". It does not know this device any more, or something else listens there. If you "
+            f"trust it, remove {tokens_file()} to log in with its secret again"
+        )
+    if error.code.startswith("AUTH_"):
+        return "; set gateway.remote.token or gateway.remote.password, or give --token"
+    return ""
+
+
+def _read_tokens() -> dict[str, str]:
+    try:
+        with open(tokens_file(), "rb") as file:
+            found = json.loads(file.read(_MAX_BYTES))
+    except FileNotFoundError:
+        return {}
+    except (OSError, ValueError):
+        raise ToolError(f"{tokens_file()} cannot be read; remove it, to pair again") from None
+    return found if isinstance(found, dict) else {}
+
+
+def _claim(params: dict[str, Any], challenge: dict[str, Any]) -> dict[str, Any]:
+    """This device, with a signature over the challenge."""
+    try:
+        from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+        from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
+    except ImportError:
+        raise ToolInputError(
+            "a gateway elsewhere needs cryptography; install with: pip install 'clawkit[gateway]'"
+        ) from None
+    key = Ed25519PrivateKey.from_private_bytes(_load_seed())
+    public = key.public_key().public_bytes(Encoding.Raw, PublicFormat.Raw)
+    device, client, auth = hashlib.sha256(public).hexdigest(), params["client"], params["auth"]
+    at, nonce = challenge.get("ts", 0), str(challenge.get("nonce", ""))
+    secret = auth.get("token") or auth.get("deviceToken") or ""
+    scopes = ",".join(params["scopes"])
+    about = ("v3", device, client["id"], client["mode"], params["role"], scopes)
+    text = "|".join((*about, str(at), secret, nonce, client["platform"], ""))
+    return {
+        "id": device,
+        "publicKey": _base64(public),
+        "signature": _base64(key.sign(text.encode())),
+        "signedAt": at,
+        "nonce": nonce,
+    }
+
+
+def _base64(data: bytes) -> str:
+    return base64.urlsafe_b64encode(data).decode().rstrip("=")
+
+
+def _load_seed() -> bytes:
+    """The private key of this home, made on first use."""
+    from clawkit.gateway.devices import load_key
+
+    return load_key(os.path.join(home(os.environ), "gateway", "own-device.key"))

@@ -1,0 +1,368 @@
+"""`clawkit agent` and other commands through a running gateway: as without one."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.cli.asking import PROGRAM
+from tests.ui.screen import Screen
+
+from clawkit.cli.gateway_turn import read_simple
+
+WAIT_S = 60
+GATEWAY = [sys.executable, "-m", "clawkit", "gateway", "run", "--port", "0"]
+LISTED = '"a.txt"\n'
+CONFIG = """{
+  tools: { rules: [{ tool: "read", params: { path: "*.txt" }, effect: "ask", reason: "mine" }] },
+}"""
+
+
+class Home:
+    """A home with a gateway, and a directory to work in."""
+
+    def __init__(self, place: Path) -> None:
+        self.home, self.work = place / "home", place / "work"
+        self.home.mkdir(mode=0o700)
+        self.work.mkdir()
+        (self.work / "a.txt").write_text("the text\n", encoding="utf-8")
+        self.env = {**os.environ, "CLAWKIT_HOME": str(self.home), "CLAWKIT_CONFIG": ""}
+        self.configure(CONFIG)
+
+    def configure(self, text: str) -> None:
+        file = self.home / "clawkit.json5"
+        file.write_text(text, encoding="utf-8")
+        file.chmod(0o600)
+
+    @contextmanager
+    def gateway(self) -> Iterator[subprocess.Popen[str]]:
+        process = subprocess.Popen(GATEWAY, env=self.env, stderr=subprocess.PIPE, text=True)
+        assert process.stderr is not None
+        try:
+            first = process.stderr.readline()
+            assert "clawkit gateway: ws://" in first, first + process.stderr.read()
+            yield process
+        finally:
+            if process.poll() is None:
+                process.send_signal(signal.SIGCONT)
+                process.terminate()
+            process.wait(WAIT_S)
+            process.stderr.close()
+
+    def run(self, *args: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
+        done = subprocess.run(
+            [*PROGRAM, *args],
+            cwd=cwd or self.work,
+            env=self.env,
+            capture_output=True,
+            text=True,
+            timeout=WAIT_S,
+            check=False,
+            stdin=subprocess.DEVNULL,
+        )
+        assert "Traceback" not in done.stderr, done.stderr
+        return done
+
+    def start(self, *args: str) -> subprocess.Popen[str]:
+        pipe = subprocess.PIPE
+        return subprocess.Popen(
+            [*PROGRAM, "agent", *args], cwd=self.work, env=self.env, stdout=pipe, stderr=pipe,
+            stdin=subprocess.DEVNULL, text=True,
+        )  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def near(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Home]:
+    """A home whose gateway all tests share that do not stop it."""
+    home = Home(tmp_path_factory.mktemp("near"))
+    with home.gateway():
+        yield home
+
+
+@pytest.fixture
+def own(tmp_path: Path) -> Home:
+    return Home(tmp_path)
+
+
+def plain(text: str) -> str:
+    """An output without what differs from run to run."""
+    text = re.sub(r"agent:main:[a-z0-9]+", "KEY", text)
+    return re.sub(r'"(atMs|durationMs|cpuMs|pid)":\d+|/tmp/\S*?clawkit\S*', "", text)
+
+
+@pytest.mark.parametrize(
+    "args",
+    [
+        ["-m", "list"],
+        ["-m", "list", "--json"],
+        ["-m", "!echo hi; exit 3"],
+        ["-m", "!echo hi", "--json"],
+        ["--json", "-m", "hi", "--model", "nope/x"],
+        ["-m", "hi", "--model", "nope/x"],
+        ["-m", "hi", "--workspace", "/nowhere/at/all"],
+        ["-m", "hi", "--session", "a b"],
+        ["-m", "list", "--max-turns", "1"],
+        ["-m", "list", "--thinking", "low", "--agent", "other"],
+        ["-m", "hi", "--continue", "--session", "x"],
+        ["-m", " "],
+    ],
+)
+def test_output_and_exit_code_are_those_without_a_gateway(near: Home, args: list[str]) -> None:
+    through, local = near.run("agent", *args), near.run("agent", "--local", *args)
+    assert through.returncode == local.returncode
+    assert plain(through.stdout) == plain(local.stdout)
+    ours, theirs = (each.stderr.splitlines()[-1:] for each in (through, local))
+    # A mistake on the command line is reported by click without a gateway.
+    first = re.compile("^(clawkit|Error): ")
+    assert [first.sub("", each) for each in ours] == [first.sub("", each) for each in theirs]
+
+
+def test_the_turn_runs_in_the_gateway_in_this_directory_and_goes_on(near: Home) -> None:
+    assert near.run("agent", "-m", "!pwd", "--session", "own").stdout.strip() == str(near.work)
+    assert near.run("agent", "-m", "list", "--continue").stdout == LISTED
+    found = json.loads(near.run("sessions", "list", "--json").stdout)["sessions"][0]
+    assert (found["name"], found["turns"], found["workspace"]) == ("own", 2, str(near.work))
+    held = near.run("agent", "--local", "--session", "own", "-m", "list")
+    assert held.returncode == 0, "the gateway gives an idle session back"
+
+
+@pytest.mark.parametrize(
+    ("args", "why"),
+    [
+        (["--no-session"], "--no-session does not go through the gateway"),
+        (["--no-owner"], "--no-owner does not"),
+        (["--channel", "telegram"], "--channel does not"),
+        (["--sandboxed"], "--sandboxed does not"),
+        (["--depth", "1"], "--depth does not"),
+        (["--role", "x"], "--role does not"),
+    ],
+)
+def test_what_the_gateway_cannot_honour_runs_here_and_says_so(
+    near: Home, args: list[str], why: str
+) -> None:
+    done = near.run("agent", "-m", "list", *args)
+    assert why in done.stderr
+    assert done.stderr.count("running without it") == 1
+    assert done.stdout == LISTED
+
+
+def test_a_session_of_another_directory_is_continued_here_and_says_so(
+    near: Home, tmp_path: Path
+) -> None:
+    near.run("agent", "-m", "list", "--session", "placed")
+    done = near.run("agent", "-m", "!pwd", "--session", "placed", cwd=tmp_path)
+    assert f"the session 'placed' works in {near.work}; running without it" in done.stderr
+    assert done.stdout.strip() == str(tmp_path)
+
+
+def test_sessions_that_the_gateway_has_open_can_be_renamed_and_deleted(near: Home) -> None:
+    near.run("agent", "-m", "list", "--session", "first")
+    assert near.run("sessions", "rename", "first", "second").returncode == 0
+    near.run("agent", "-m", "list", "--session", "second")
+    assert near.run("sessions", "delete", "second", "--yes").returncode == 0
+    working = near.start("-m", "!sleep 60", "--session", "third", "--json")
+    assert working.stdout is not None
+    _until(working.stdout, '"type":"tool"')
+    refused = near.run("sessions", "delete", "third", "--yes")
+    assert refused.returncode == 1
+    assert "the gateway is working in that session" in refused.stderr
+    working.send_signal(signal.SIGINT)
+    working.communicate(timeout=WAIT_S)
+
+
+def _until(stream: Any, text: str) -> str:
+    for line in stream:
+        if text in line:
+            return str(line)
+    raise AssertionError(f"it ended before {text}")
+
+
+def test_ctrl_c_stops_the_turn_and_leaves_the_gateway(near: Home) -> None:
+    process = near.start("-m", "!sleep 60; echo over", "--session", "stopped", "--json")
+    assert process.stdout is not None
+    _until(process.stdout, '"type":"tool"')
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=WAIT_S)
+    assert process.returncode == 130
+    assert json.loads(out.splitlines()[-1])["how"] == "aborted"
+    assert err.endswith("interrupted\n")
+    assert near.run("agent", "-m", "list", "--session", "stopped").returncode == 0
+
+
+async def test_questions_are_asked_in_the_terminal(near: Home) -> None:
+    env: Any = {"CLAWKIT_HOME": near.env["CLAWKIT_HOME"], "CLAWKIT_CONFIG": ""}
+    screen = Screen("agent", "-m", "read a.txt", cwd=near.work, **env)
+    try:
+        await screen.until("Press a letter")
+        screen.type("y")
+        assert await screen.end() == 0
+        assert "Allowed once." in screen.text
+        assert "the text" in screen.text
+    finally:
+        screen.close()
+    again = Screen("agent", "-m", "read a.txt", cwd=near.work, **env)
+    try:
+        await again.until("Press a letter")
+        pending = json.loads(near.run("approvals", "pending", "--json").stdout)
+        near.run("approvals", "resolve", pending[0]["id"], "deny")
+        assert await again.end() == 0
+        assert "No longer pending" in again.text
+    finally:
+        again.close()
+
+
+def test_without_a_terminal_someone_else_can_answer(near: Home) -> None:
+    process = near.start("-m", "read a.txt")
+    assert process.stderr is not None
+    line = _until(process.stderr, "waiting for approval")
+    found = re.search(r"resolve (\S+) allow-once", line)
+    assert found is not None
+    assert near.run("approvals", "resolve", found[1], "allow-once").returncode == 0
+    out, _ = process.communicate(timeout=WAIT_S)
+    assert "the text" in out
+
+
+def test_an_agents_command_does_not_use_the_gateway(near: Home) -> None:
+    typed = f"!CLAWKIT_HOME={near.home} {sys.executable} -m clawkit gateway status"
+    done = near.run("agent", "-m", typed)
+    assert "cannot use the gateway" in done.stdout
+
+
+def test_a_gateway_that_is_killed_during_the_turn_is_reported(own: Home) -> None:
+    with own.gateway() as gateway:
+        process = own.start("-m", "!sleep 60", "--session", "cut", "--json")
+        assert process.stdout is not None
+        _until(process.stdout, '"type":"tool"')
+        gateway.kill()
+        out, err = process.communicate(timeout=WAIT_S)
+    assert process.returncode == 1
+    assert "the gateway closed the connection (connection lost)" in err
+    assert "to continue: clawkit agent --session cut -m" in err
+    assert json.loads(out.splitlines()[-1])["how"] == "error"
+    # The stale record is not used; what was said is there.
+    assert own.run("agent", "-m", "list", "--session", "cut").returncode == 0
+    with own.gateway() as gateway:
+        process = own.start("-m", "!sleep 60", "--session", "again", "--json")
+        assert process.stdout is not None
+        _until(process.stdout, '"type":"tool"')
+        gateway.terminate()
+        _, err = process.communicate(timeout=WAIT_S)
+    assert process.returncode == 1
+    assert "it stops or restarts" in err
+
+
+def test_a_gateway_that_hangs_is_reported(own: Home) -> None:
+    with own.gateway() as gateway:
+        gateway.send_signal(signal.SIGSTOP)
+        done = own.run("gateway", "call", "health", "--timeout", "0.5")
+        assert done.returncode == 1
+        assert "the gateway does not answer; see: clawkit gateway status" in done.stderr
+        status = own.run("gateway", "status", "--timeout", "0.5")
+        assert "It holds the lock, but does not answer" in status.stderr
+
+
+def test_a_gateway_of_another_version_is_not_used(own: Home) -> None:
+    from clawkit.gateway.methods import METHODS
+
+    code = (
+        "from clawkit.gateway.methods import METHODS\n"
+        "del METHODS['clawkit.turn']\n"
+        "from clawkit.cli.main import run\n"
+        "run(['gateway', 'run', '--port', '0'])"
+    )
+    assert "clawkit.turn" in METHODS
+    old = subprocess.Popen(
+        [sys.executable, "-c", code], env=own.env, stderr=subprocess.PIPE, text=True
+    )
+    assert old.stderr is not None
+    try:
+        assert "clawkit gateway: ws://" in old.stderr.readline()
+        done = own.run("agent", "-m", "list")
+        assert "is of another version (to update it: clawkit gateway restart)" in done.stderr
+        assert done.stdout == LISTED
+    finally:
+        old.terminate()
+        old.wait(WAIT_S)
+        old.stderr.close()
+
+
+def test_the_setting_turns_it_off(own: Home) -> None:
+    own.configure("{ gateway: { useForCommands: false } }")
+    with own.gateway():
+        status = json.loads(own.run("gateway", "status", "--json").stdout)
+        assert status["running"]
+        own.run("agent", "-m", "list", "--session", "here")
+        calls = own.run("gateway", "call", "clawkit.release", "--params", '{"id": "here"}')
+        assert json.loads(calls.stdout) == {"released": False}
+
+
+def test_commands_use_the_remote_gateway(near: Home, own: Home) -> None:
+    url = json.loads(near.run("gateway", "status", "--json").stdout)["url"]
+    token = near.run("gateway", "token").stdout.strip()
+    remote = {"url": url, "token": token}
+    own.configure(json.dumps({"gateway": {"mode": "remote", "remote": remote}}))
+    assert own.run("agent", "-m", "!pwd", "--session", "far").stdout.strip() == str(
+        near.home / "workspace"
+    )
+    listed = json.loads(own.run("sessions", "list", "--json").stdout)["sessions"]
+    assert "far" in [each["name"] for each in listed]
+    assert own.run("sessions", "list", "--local").stderr == ""
+    assert "has no session yet" in own.run("sessions", "list", "--local").stdout
+    assert (
+        own.run("sessions", "show", "nope").returncode
+        == near.run("sessions", "show", "nope").returncode
+    )
+    refused = own.run("sessions", "export", "far", "-o", "x")
+    assert refused.returncode == 2
+    assert "-o does not go through a gateway" in refused.stderr
+    local = own.run("agent", "-m", "hi", "--no-session")
+    assert local.returncode == 2
+    assert "--no-session needs --local" in local.stderr
+
+
+def test_a_remote_gateway_that_is_not_there_is_reported(own: Home) -> None:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        url = f"ws://127.0.0.1:{probe.getsockname()[1]}"
+    own.configure(json.dumps({"gateway": {"mode": "remote", "remote": {"url": url}}}))
+    for args in (["agent", "-m", "hi"], ["ps"]):
+        done = own.run(*args)
+        assert done.returncode == 1
+        assert "no gateway can be reached there" in done.stderr
+        assert "is its port forwarded?" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("args", "is_simple"),
+    [
+        (["-m", "hi"], True),
+        (["--message", "hi there", "--json", "--session", "s"], True),
+        (["-m", "hi", "--model", "x/y", "--agent", "main", "--continue"], True),
+        (["-m", "-"], False),
+        (["-m", "-x"], False),
+        (["-m"], False),
+        (["-m", "a", "-m", "b"], False),
+        (["-m", "a", "--session", "--json"], False),
+        (["-m", "a", "more"], False),
+        (["-m", "a", "--local"], False),
+        (["-m", "a", "--config", "x"], False),
+        (["-m=a"], False),
+        (["-m", "a", "--continue", "--session", "x"], False),
+        (["-m", "a\nb"], False),
+        ([], False),
+    ],
+)
+def test_only_what_is_certainly_valid_is_sent_before_it_is_parsed(
+    args: Sequence[str], is_simple: bool
+) -> None:
+    assert (read_simple(args) is not None) is is_simple
