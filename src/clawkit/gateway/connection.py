@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 import uuid
 from collections import deque
-from collections.abc import Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
@@ -287,37 +287,36 @@ class GatewayConnection:
             task.add_done_callback(self._tasks.discard)
 
     async def _answer(self, request: RequestFrame) -> None:
-        """Run one method. The root of its task: whatever goes wrong is its answer."""
-        with self.gateway.metrics.request(request.method) as ends:
-            try:
-                method, params = find_method(self, request)
-                payload = await method.run(self, params, request.id)
-            except GatewayError as error:
-                self._refuse(request, error, ends)
-                self._count_roles(error)
-            except ClawkitError as error:
-                self._refuse(request, _explain(error), ends)
-            except Exception:
-                log.exception("%s failed", request.method)
-                text = f"{request.method} failed; see the gateway's log"
-                self._refuse(request, GatewayError("UNAVAILABLE", text), ends)
-                ends("crashed")
-            else:
-                self._wrong_roles = 0
-                self.send(protocol.answer(request.id, payload))
-                ends("ok")
+        """Answer one request."""
+        outcome, started = "cancelled", time.monotonic()
+        try:
+            outcome, frame = await self._run(request)
+            self.send(frame)
+            if self._wrong_roles > MAX_WRONG_ROLE:
+                self.close(1008, "repeated unauthorized role")
+        finally:
+            self.gateway.metrics.request(request.method, outcome, time.monotonic() - started)
 
-    def _refuse(
-        self, request: RequestFrame, error: GatewayError, ends: Callable[[str], None]
-    ) -> None:
-        self.send(protocol.refusal(request.id, error))
-        ends(error.code)
-
-    def _count_roles(self, error: GatewayError) -> None:
-        is_wrong = error.message.startswith("unauthorized role: ")
+    async def _run(self, request: RequestFrame) -> tuple[str, bytes]:
+        """Run one method: how it went, and the answer. The root of a task: whatever goes wrong is
+        its answer."""
+        try:
+            method, params = find_method(self, request)
+            frame = protocol.answer(request.id, await method.run(self, params, request.id))
+        except ClawkitError as error:
+            refused = _explain(error)
+        except GatewayError as error:
+            refused = error
+        except Exception:
+            log.exception("%s failed", request.method)
+            text = f"{request.method} failed; see the gateway's log"
+            return "crashed", protocol.refusal(request.id, GatewayError("UNAVAILABLE", text))
+        else:
+            self._wrong_roles = 0
+            return "ok", frame
+        is_wrong = refused.message.startswith("unauthorized role: ")
         self._wrong_roles = self._wrong_roles + 1 if is_wrong else 0
-        if self._wrong_roles > MAX_WRONG_ROLE:
-            self.close(1008, "repeated unauthorized role")
+        return refused.code.lower(), protocol.refusal(request.id, refused)
 
     def tell(
         self, name: str, payload: bytes, *, state: bytes = b"", droppable: bool = False

@@ -10,7 +10,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from clawkit.gateway import wire
-from clawkit.gateway.http import HttpError, answer, check_login
+from clawkit.gateway.http import HttpError, answer, bad, check_login
 from clawkit.gateway.protocol import encode
 
 if TYPE_CHECKING:
@@ -70,4 +70,4 @@ def _read_query(request: Request) -> HistoryQuery:
     try:
         return msgspec.convert(dict(request.query_params), HistoryQuery, strict=False)
     except ValueError as error:
-        raise HttpError(400, "invalid_request_error", f"invalid query: {error}") from None
+        raise bad(f"invalid query: {error}") from None

@@ -73,6 +73,10 @@ def answer(payload: Any, status: int = 200, headers: dict[str, str] | None = Non
     return Response(encode(payload), status, {**SAFE_HEADERS, **(headers or {})}, media_type=kind)
 
 
+def bad(message: str) -> HttpError:
+    return HttpError(400, "invalid_request_error", message)
+
+
 def refusal(error: HttpError, *, is_tool: bool = False) -> Response:
     shown: dict[str, Any] = {"error": {"message": error.message, "type": error.kind}}
     return answer({"ok": False, **shown} if is_tool else shown, error.status, error.headers)
@@ -109,7 +113,7 @@ async def check_login(gateway: Gateway, request: Request, *, device_tokens: bool
 async def read_body(request: Request, kind: type[T], max_bytes: int) -> T:
     """The decoded JSON body. Raises `HttpError`."""
     if request.headers.get("content-type", "").partition(";")[0].strip() != "application/json":
-        raise HttpError(400, "invalid_request_error", "Content-Type must be application/json")
+        raise bad("Content-Type must be application/json")
     too_big = HttpError(413, "payload_too_large", f"The body is larger than {max_bytes} bytes")
     # What is a little too big is read to its end, since a client that is cut off loses the answer.
     most = 4 * max_bytes
@@ -131,7 +135,7 @@ async def read_body(request: Request, kind: type[T], max_bytes: int) -> T:
     except TimeoutError:
         raise HttpError(408, "timeout", "The request took too long") from None
     except (ValueError, RecursionError) as error:
-        raise HttpError(400, "invalid_request_error", f"invalid body: {error}") from None
+        raise bad(f"invalid body: {error}") from None
 
 
 def routes(gateway: Gateway) -> list[Route]:
@@ -233,7 +237,7 @@ def _guarded(gateway: Gateway, handler: Handler, method: str, path: str) -> Hand
                 error, is_tool=path == "/tools/invoke" and error.status not in (401, 405)
             )
         except GatewayError as error:
-            found = HttpError(400, "invalid_request_error", error.message)
+            found = bad(error.message)
             if error.code == "UNAVAILABLE":
                 wait = {"Retry-After": str((error.retry_ms or 0) // 1000 + 1)}
                 found = HttpError(503, "unavailable", error.message, wait)
@@ -247,7 +251,7 @@ def _guarded(gateway: Gateway, handler: Handler, method: str, path: str) -> Hand
 async def _invoke(gateway: Gateway, body: Invoke) -> Response:
     name = canonical(body.tool or body.name)
     if not name:
-        raise HttpError(400, "invalid_request_error", "tool is required")
+        raise bad("tool is required")
     settings = gateway.settings.tools
     denied = (DENIED_TOOLS - {canonical(each) for each in settings.allow}) | {
         canonical(each) for each in settings.deny
@@ -280,7 +284,7 @@ def _failure(result: Result) -> HttpError:
     if result.details.get("status") == "blocked":
         return HttpError(403, "forbidden", text)
     if code in (400, 404, 409):
-        return HttpError(400, "invalid_request_error", text)
+        return bad(text)
     return HttpError(500, "tool_error", text)
 
 

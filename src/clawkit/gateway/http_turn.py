@@ -13,7 +13,7 @@ from starlette.requests import Request
 from starlette.responses import StreamingResponse
 
 from clawkit.errors import ClawkitError
-from clawkit.gateway.http import SAFE_HEADERS, HttpError
+from clawkit.gateway.http import SAFE_HEADERS, HttpError, bad
 from clawkit.gateway.methods.status import agent_ids
 from clawkit.gateway.narrator import GatewayRun
 from clawkit.gateway.protocol import Short
@@ -34,24 +34,13 @@ class Message(Struct, frozen=True):
     content: Any = None
 
 
-class Tokens(Struct, frozen=True):
-    """What a run used, as these APIs count: cached input is input."""
-
-    input: int
-    output: int
-
-
-def bad(message: str) -> HttpError:
-    return HttpError(400, "invalid_request_error", message)
-
-
 def model_ids(gateway: Gateway) -> list[str]:
     """The agents, as names of models."""
     first = PREFIXES[0]
     return [first, f"{first}/default", *(f"{first}/{id_}" for id_ in agent_ids(gateway))]
 
 
-def find_agent(gateway: Gateway, model: str, request: Request) -> str:
+def _find_agent(gateway: Gateway, model: str, request: Request) -> str:
     """The agent that a request is for. Raises `HttpError`."""
     named = request.headers.get("x-openclaw-agent-id", "").strip().lower()
     prefix, _, agent = model.strip().lower().partition("/")
@@ -75,14 +64,15 @@ class HttpTurn:
         cls,
         gateway: Gateway,
         request: Request,
+        model: str,
         messages: list[Message],
         *,
-        agent: str,
         user: str,
         space: str,
     ) -> HttpTurn:
         """Say the last message in the session that the request names by header or user, or the
         whole conversation in a new one below `space`. Raises `HttpError`."""
+        agent = _find_agent(gateway, model, request)
         key = request.headers.get("x-openclaw-session-key", "").strip()
         if not key and user:
             key = f"{space}-user:{uuid.uuid5(uuid.NAMESPACE_OID, user)}"
@@ -105,14 +95,15 @@ class HttpTurn:
         run = self.run
         return "" if run.status == "ok" else run.error or f"the run ended: {run.status}"
 
-    @property
-    def tokens(self) -> Tokens:
+    def usage(self, first: str, second: str) -> dict[str, int]:
+        """What the run used, under these names, as these APIs count: cached input is input."""
         used = self.run.usage
         kinds = ("input", "cacheRead", "cacheWrite")
-        return Tokens(sum(used.get(kind, 0) for kind in kinds), used.get("output", 0))
+        given, written = sum(used.get(kind, 0) for kind in kinds), used.get("output", 0)
+        return {first: given, second: written, "total_tokens": given + written}
 
-    async def finish(self) -> GatewayRun:
-        """The run, once it has succeeded. Raises `HttpError` if it failed."""
+    async def finish(self) -> None:
+        """Wait until the run has succeeded. Raises `HttpError` if it failed."""
         try:
             await self.run.over.wait()
         except asyncio.CancelledError:
@@ -120,7 +111,6 @@ class HttpTurn:
             raise
         if self.failure:
             raise HttpError(500, "api_error", self.failure)
-        return self.run
 
     async def pieces(self) -> AsyncIterator[str]:
         """The text as it is written, until the run is over. Answers are separate paragraphs."""
@@ -139,16 +129,17 @@ class HttpTurn:
 
     def stream(self, chunks: AsyncIterator[bytes]) -> StreamingResponse:
         """An answer of events. A client that leaves stops the run."""
-        kind = "text/event-stream"
-        return StreamingResponse(self._guard(chunks), headers=SAFE_HEADERS, media_type=kind)
 
-    async def _guard(self, chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-        try:
-            async for chunk in chunks:
-                yield chunk
-        finally:
-            if not self.run.over.is_set():
-                await self._gateway.live.abort(self.run.session, self.run.id)
+        async def guarded() -> AsyncIterator[bytes]:
+            try:
+                async for chunk in chunks:
+                    yield chunk
+                yield b"data: [DONE]\n\n"
+            finally:
+                if not self.run.over.is_set():
+                    await self._gateway.live.abort(self.run.session, self.run.id)
+
+        return StreamingResponse(guarded(), headers=SAFE_HEADERS, media_type="text/event-stream")
 
 
 def read_text(content: Any) -> str:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import time
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from itertools import accumulate
 
 from clawkit.agent.events import Answered, Event, SubagentHappened, TurnEnded, TurnStarted
@@ -91,21 +90,10 @@ class Metrics:
         self.cost = MetricCounter("cost_dollars_total", "Cost, where known.", ("model",))
         self.lockouts = MetricCounter("lockouts_total", "Lock-outs after too many wrong secrets.")
 
-    @contextmanager
-    def request(self, method: str) -> Iterator[Callable[[str], None]]:
-        """Measure a request; call what this yields with its outcome."""
-        outcome, started = "cancelled", time.monotonic()
-
-        def ends(how: str) -> None:
-            nonlocal outcome
-            outcome = how.lower()
-
-        try:
-            yield ends
-        finally:
-            name = method if self._is_method(method) else OTHER
-            self.requests.add(name, outcome)
-            self.request_s.observe(time.monotonic() - started, name)
+    def request(self, method: str, outcome: str, seconds: float) -> None:
+        name = method if self._is_method(method) else OTHER
+        self.requests.add(name, outcome)
+        self.request_s.observe(seconds, name)
 
     def http_request(self, route: str, method: str, status: int) -> None:
         self.http.add(route, method if method in ("GET", "HEAD", "POST") else OTHER, str(status))

@@ -10,11 +10,13 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from clawkit.gateway.http import HttpError, answer, check_login, read_body
-from clawkit.gateway.http_turn import MAX_BODY_BYTES, HttpTurn, Message, find_agent, model_ids
+from clawkit.gateway.http_turn import MAX_BODY_BYTES, HttpTurn, Message, model_ids
 from clawkit.gateway.protocol import Short, encode, now_ms
 
 if TYPE_CHECKING:
     from clawkit.gateway.server import Gateway
+
+_USAGE = ("prompt_tokens", "completion_tokens")
 
 
 class StreamOptions(Struct, frozen=True):
@@ -59,18 +61,17 @@ class ChatCompletions:
     async def complete(self, request: Request) -> Response:
         await self._enter(request)
         body = await read_body(request, Completion, MAX_BODY_BYTES)
-        agent = find_agent(self._gateway, body.model, request)
         turn = await HttpTurn.start(
-            self._gateway, request, body.messages, agent=agent, user=body.user, space="openai"
+            self._gateway, request, body.model, body.messages, user=body.user, space="openai"
         )
         if body.stream:
             usage = body.stream_options is not None and body.stream_options.include_usage
             return turn.stream(_stream(turn, body.model, usage=usage))
-        run = await turn.finish()
-        message = {"role": "assistant", "content": run.text}
+        await turn.finish()
+        message = {"role": "assistant", "content": turn.run.text}
         choice = {"index": 0, "message": message, "finish_reason": "stop"}
         shown = _head(turn, body.model, "chat.completion")
-        return answer(shown | {"choices": [choice], "usage": _usage(turn)})
+        return answer(shown | {"choices": [choice], "usage": turn.usage(*_USAGE)})
 
 
 async def _stream(turn: HttpTurn, model: str, *, usage: bool) -> AsyncIterator[bytes]:
@@ -88,8 +89,7 @@ async def _stream(turn: HttpTurn, model: str, *, usage: bool) -> AsyncIterator[b
         yield _line({"error": {"message": turn.failure, "type": "api_error"}})
     yield chunk({}, "stop")
     if usage:
-        yield _line(head | {"choices": [], "usage": _usage(turn)})
-    yield b"data: [DONE]\n\n"
+        yield _line(head | {"choices": [], "usage": turn.usage(*_USAGE)})
 
 
 def _line(payload: dict[str, Any]) -> bytes:
@@ -103,12 +103,3 @@ def _model(id_: str) -> dict[str, Any]:
 def _head(turn: HttpTurn, model: str, kind: str) -> dict[str, Any]:
     id_ = f"chatcmpl_{turn.run.id}"
     return {"id": id_, "object": kind, "created": now_ms() // 1000, "model": model}
-
-
-def _usage(turn: HttpTurn) -> dict[str, int]:
-    used = turn.tokens
-    return {
-        "prompt_tokens": used.input,
-        "completion_tokens": used.output,
-        "total_tokens": used.input + used.output,
-    }

@@ -9,8 +9,8 @@ from msgspec import Meta, Struct
 from starlette.requests import Request
 from starlette.responses import Response
 
-from clawkit.gateway.http import HttpError, answer, check_login, read_body
-from clawkit.gateway.http_turn import MAX_BODY_BYTES, HttpTurn, Message, bad, find_agent, read_text
+from clawkit.gateway.http import HttpError, answer, bad, check_login, read_body
+from clawkit.gateway.http_turn import MAX_BODY_BYTES, HttpTurn, Message, read_text
 from clawkit.gateway.protocol import encode, now_ms
 
 if TYPE_CHECKING:
@@ -68,9 +68,8 @@ class Responses:
         body = await read_body(request, ResponseRequest, MAX_BODY_BYTES)
         _check(body)
         messages = _read_input(body)
-        agent = find_agent(gateway, body.model, request)
         turn = await HttpTurn.start(
-            gateway, request, messages, agent=agent, user=body.user or "", space=SPACE
+            gateway, request, body.model, messages, user=body.user or "", space=SPACE
         )
         answered = _Answer(turn, body.model)
         if body.stream:
@@ -126,14 +125,10 @@ class _Answer:
         shown: dict[str, Any] = {**self._head, "created_at": self._created_at}
         shown |= {"status": status, "model": self._model}
         shown["output"] = [self._item("completed", self._turn.run.text)] if is_done else []
-        shown["usage"] = None if status == "in_progress" else self._usage()
+        usage = self._turn.usage("input_tokens", "output_tokens")
+        shown["usage"] = None if status == "in_progress" else usage
         code = {"code": "server_error", "message": error}
         return shown | {"error": code if error else None}
-
-    def _usage(self) -> dict[str, int]:
-        used = self._turn.tokens
-        total = used.input + used.output
-        return {"input_tokens": used.input, "output_tokens": used.output, "total_tokens": total}
 
     def _item(self, status: str, text: str | None = None) -> dict[str, Any]:
         item: dict[str, Any] = {"type": "message", "id": self._item_id, "role": "assistant"}
@@ -158,7 +153,6 @@ class _Answer:
             done = self._item("completed", text)
             yield self._event("output_item.done", output_index=0, item=done)
             yield self._event("completed", response=self.response("completed"))
-        yield b"data: [DONE]\n\n"
 
     def _event(self, name: str, **fields: Any) -> bytes:
         kind = f"response.{name}"

@@ -38,6 +38,10 @@ class History(Closed, frozen=True):
     max_chars: Annotated[int, Meta(ge=1)] | None = None
     offset: Annotated[int, Meta(ge=0)] = 0
     cursor: Short | None = None
+    input_run_ids: Annotated[list[IdempotencyKey], Meta(max_length=50)] = field(
+        default_factory=list
+    )
+    """Runs that a client has no answer for: `inputReceipts` has those that are not over."""
 
 
 class Metadata(Closed, frozen=True):
@@ -107,6 +111,9 @@ async def _history(caller: GatewayConnection, params: History, _id: str) -> Any:
         "sessionInfo": gateway.shelf.row(session) if session else None,
         "thinkingLevel": (session.thinking if session else "") or gateway.shelf.thinking(agent),
     }
+    if params.input_run_ids:
+        known = [id_ for id_ in params.input_run_ids if id_ in gateway.live.active(key)]
+        shown["inputReceipts"] = [{"runId": id_, "state": "pending"} for id_ in known]
     return shown | ({} if page.next_offset is None else {"nextOffset": page.next_offset})
 
 

@@ -31,7 +31,7 @@ _PREVIEWS = 64
 
 
 class List(Closed, frozen=True):
-    limit: Limit = 100
+    limit: Annotated[int, Meta(ge=1, le=10_000)] = 100
     offset: Offset = 0
     agent_id: Short = ""
     search: Short = ""

@@ -1,0 +1,34 @@
+"""Debian's Chromium, driven by Playwright."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+from playwright.sync_api import Browser, sync_playwright
+
+CHROMIUM = shutil.which("chromium")
+NEEDS_CHROMIUM = pytest.mark.skipif(
+    CHROMIUM is None and os.environ.get("CLAWKIT_TEST_ALL") != "1", reason="needs chromium"
+)
+_ARGUMENTS = (
+    "--no-sandbox",  # tests may run as root
+    # Pages that a test fulfils itself come from no network, and could reach no loopback address.
+    "--disable-features=LocalNetworkAccessChecks,LocalNetworkAccessChecksWebSockets",
+)
+
+
+@contextmanager
+def open_browser(*arguments: str) -> Iterator[Browser]:
+    """A browser without a window. Not for tests that are coroutines."""
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(
+            executable_path=CHROMIUM, args=[*_ARGUMENTS, *arguments]
+        )
+        try:
+            yield browser
+        finally:
+            browser.close()
