@@ -48,7 +48,6 @@ from clawkit.models.protocols import Model
 from clawkit.policy.selectors import Origin, choose_agent
 from clawkit.runtime import Toolkit, load_config, make_redactor, resolve_workspace
 from clawkit.services import Services
-from clawkit.session_state import AgentSessionState
 from clawkit.sessions.lanes import Mode as QueueMode
 from clawkit.sessions.protocols import Messenger, Session, SessionState, locate_store
 from clawkit.sessions.store import LiveSession, SessionStore
@@ -555,10 +554,15 @@ class Agent:
         if self._kept:
             self._kept.store.redact = run.redactor.text
         if isinstance(run.services, Services):
-            run.services.fill(SessionState, lambda: AgentSessionState(self))
+            run.services.fill(SessionState, self._state)
             if self.delegation is not None:
                 run.services.fill(Delegates, lambda: self.delegation)
                 run.services.fill(Messenger, lambda: self.messenger)
+
+    def _state(self) -> SessionState:
+        from clawkit.session_state import AgentSessionState
+
+        return AgentSessionState(self)
 
     @property
     def session(self) -> Session | None:

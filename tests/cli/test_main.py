@@ -66,6 +66,24 @@ def test_the_help_of_a_conversation_does_not_import_the_agent() -> None:
     assert not {"clawkit.agent_session", "clawkit.runtime", "clawkit.config.load"} & found
 
 
+def test_typing_extensions_are_not_loaded_but_can_be(tmp_path: Path) -> None:
+    """msgspec would import them, although it needs nothing from them."""
+    (tmp_path / "typing_extensions.py").write_text("print('loaded')\n", encoding="utf-8")
+    script = (
+        "import sys; from clawkit.cli.main import main;"
+        "main.get_command(None, 'agent'); import msgspec; print(msgspec.__name__);"
+        "import typing_extensions; main.get_command(None, 'ps')"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script],
+        env={**os.environ, "PYTHONPATH": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout.split() == ["msgspec", "loaded"]
+
+
 def test_the_help_of_a_group_imports_no_command_of_it() -> None:
     groups = ("sessions", "models", "tools", "approvals", "sandbox", "config")
     found = imported(*groups)

@@ -14,7 +14,6 @@ from clawkit.config.sections.agents import AgentSettings
 from clawkit.config.sections.shared import Thinking as Level
 from clawkit.errors import ConfigError, ToolAuthorizationError, ToolInputError
 from clawkit.models.catalog import Catalog
-from clawkit.models.discover import found_model
 from clawkit.models.protocols import Model
 
 if TYPE_CHECKING:
@@ -71,7 +70,7 @@ class ModelSelection:
         if name:
             refs = list(dict.fromkeys(map(self.find, (name, *fallbacks))))
         else:
-            refs = self.catalog.candidates() or [found_model(self.catalog) or OPERATOR]
+            refs = self.catalog.candidates() or [self._found() or OPERATOR]
         if refs[0] == OPERATOR:
             from clawkit.models.operator import Operator
 
@@ -105,6 +104,11 @@ class ModelSelection:
     def _learn(self, secrets: list[str]) -> None:
         self.catalog.secrets.update(secrets)
         self.learn(secrets)
+
+    def _found(self) -> ModelRef | None:
+        from clawkit.models.discover import found_model
+
+        return found_model(self.catalog)
 
     async def find_local(self) -> ModelRef | None:
         """A model served by Ollama on this machine."""

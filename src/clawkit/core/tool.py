@@ -17,6 +17,7 @@ import msgspec
 from clawkit.core.catalog import ALIASES, CATALOG, canonical
 from clawkit.core.context import Context
 from clawkit.core.paths import real_path
+from clawkit.core.struct_schema import struct_schema
 from clawkit.errors import RegistryError, SchemaError, ToolAuthorizationError, ToolInputError
 from clawkit.text import one_line
 
@@ -189,6 +190,8 @@ class Tool:
         """The JSON Schema of the parameters, against which calls are validated."""
         if self.struct is not None:
             try:
+                if (plain := struct_schema(self.struct)) is not None:
+                    return plain
                 (root,), parts = msgspec.json.schema_components(
                     (self.struct,), ref_template="#/$defs/{name}"
                 )

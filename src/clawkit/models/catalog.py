@@ -11,7 +11,6 @@ import msgspec
 from clawkit.config.load import Loaded
 from clawkit.config.model import Config
 from clawkit.config.modelref import OPERATOR, ModelRef, normalize_provider, parse_ref
-from clawkit.config.secrets import resolve
 from clawkit.config.section import SecretInput, SecretRef
 from clawkit.config.sections.agents import AgentCommon
 from clawkit.config.sections.models import Cost, ModelSettings
@@ -19,9 +18,9 @@ from clawkit.config.sections.shared import ModelChoice, TlsSettings
 from clawkit.errors import ConfigError, SecretError
 from clawkit.globs import Glob
 from clawkit.models.credentials import Credentials
-from clawkit.models.discover import OLLAMA_PORT, infer_images
 from clawkit.models.known import (
     LOCAL_WINDOW,
+    OLLAMA_PORT,
     Address,
     api_of,
     base_url_of,
@@ -345,6 +344,8 @@ class Catalog:
             yield name, text
 
     def _secret(self, value: SecretInput, key: str) -> str:
+        from clawkit.config.secrets import resolve
+
         try:
             found = resolve(value, self.config, self.env)
         except SecretError as error:
@@ -444,6 +445,8 @@ def _facts(service: Service, name: str) -> Facts:
     elif known:
         images = known.images
     else:
+        from clawkit.models.discover import infer_images
+
         # A listed model accepts what its entry says; for others, the name is a hint.
         images = listed is None and bool(infer_images(name))
     return Facts(

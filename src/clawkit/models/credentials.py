@@ -21,7 +21,6 @@ from msgspec.structs import replace
 
 from clawkit.config.model import Config
 from clawkit.config.modelref import normalize_provider
-from clawkit.config.secrets import resolve
 from clawkit.config.section import SecretInput, SecretRef
 from clawkit.core.tasks import in_thread
 from clawkit.errors import ClawkitError, ConfigError, SecretError
@@ -455,6 +454,8 @@ class Credentials:
         if isinstance(value, SecretRef) and value.source != "env":
             yield Credential(service.at(key), kind, "", service.id, value)
             return
+        from clawkit.config.secrets import resolve
+
         try:
             secret = resolve(value, self._config, self._env).strip()
         except SecretError as error:
@@ -506,6 +507,8 @@ class Credentials:
         kept_until, secret = self._kept.get(ref, (0.0, ""))
         if self._clock() < kept_until:
             return secret
+        from clawkit.config.secrets import resolve
+
         try:
             secret = (await asyncio.to_thread(resolve, ref, self._config, self._env)).strip()
         except SecretError as error:

@@ -16,7 +16,7 @@ import msgspec
 
 from clawkit.config.modelref import ModelRef, parse_ref
 from clawkit.errors import ClawkitError
-from clawkit.models.known import PROVIDERS, ollama_origin
+from clawkit.models.known import OLLAMA_PORT, PROVIDERS, ollama_origin
 from clawkit.models.providers import dict_of
 
 if TYPE_CHECKING:
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 Get = Callable[[str, float], Awaitable[tuple[int, bytes]]]
 """Fetches a URL with a timeout in seconds; returns status and body."""
 
-OLLAMA_PORT = 11434
 LOOK_S = 5.0
 """Timeout of requests for lists of models."""
 MAX_BODY = 4 << 20

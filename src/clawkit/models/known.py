@@ -67,6 +67,7 @@ _BY_MODEL = {
 _DATED = r"(?:-20\d{6}|-20\d\d-\d\d-\d\d|-latest)$"
 _LOOPBACK = r"localhost|127(?:\.\d{1,3}){3}|::1"
 _VARIABLE = r"\$\{([A-Z_][A-Z0-9_]*)\}"
+OLLAMA_PORT = 11434
 LOCAL_WINDOW = 32_768
 """Context window assumed for local servers if none is configured. Small, because Ollama allocates
 memory for all of it."""
@@ -156,7 +157,7 @@ def ollama_origin(env: Mapping[str, str]) -> str:
     text = text if "://" in text else f"http://{text}"
     try:
         parts = urlsplit(text)
-        port = parts.port or (443 if parts.scheme == "https" else 11434)
+        port = parts.port or (443 if parts.scheme == "https" else OLLAMA_PORT)
     except ValueError:
         return ""
     host = parts.hostname or "127.0.0.1"
