@@ -201,7 +201,7 @@ async def test_a_change_can_be_looked_at_before_it_is_made(ground: Ground, file:
     found = await peer.call("config.get", {})
     raw = f'{{tools: {{deny: ["edit"]}}, gateway: {{auth: {{token: "{SECRET}x"}}}}}}'
     params = {"raw": raw, "baseHash": found["hash"], "dryRun": True}
-    shown = await peer.call("config.patch", params)
+    shown = await peer.call("config.patch", {**params, "replacePaths": ["tools.deny"]})
     assert set(shown["changedPaths"]) == {"tools.deny", "gateway.auth.token"}
     assert shown["requiresRestart"] is True
     changed = [each for each in shown["diff"] if "deny" in each]

@@ -68,7 +68,9 @@ class Release(Closed, frozen=True):
 
 
 class CommandLine(Closed, frozen=True):
-    argv: Annotated[list[Annotated[str, Meta(max_length=100_000)]], Meta(min_length=1)]
+    argv: Annotated[
+        list[Annotated[str, Meta(max_length=100_000)]], Meta(min_length=1, max_length=1_000)
+    ]
     columns: Annotated[int, Meta(ge=20, le=1_000)] | None = None
     """Of the terminal that shows the output."""
 
