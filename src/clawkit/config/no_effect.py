@@ -27,7 +27,7 @@ _KEYS = {
     "agents.entries.*.": _ONE_AGENT,
     "approvals.": "exec plugin",
     "env.": "shellEnv",
-    "gateway.": """auth.allowTailscale auth.trustedProxy controlUi.basePath nodes.browser reload
+    "gateway.": """auth.allowTailscale controlUi.basePath nodes.browser reload
         remote.tlsFingerprint tls""",
     "logging.": "audit consoleLevel consoleStyle file level maxFileBytes",
     "session.": """dmScope identityLinks reset resetByChannel resetByType

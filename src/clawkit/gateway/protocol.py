@@ -39,7 +39,7 @@ Word = Annotated[str, Meta(min_length=1, max_length=200)]
 Short = Annotated[str, Meta(max_length=1_000)]
 """A key, id, path or name: none of them is so long that looking at it takes time."""
 Words = Annotated[list[Word], Meta(max_length=200)]
-Ignored = bool | int | str | msgspec.UnsetType
+Ignored = bool | int | Short | msgspec.UnsetType
 """What clients send and means nothing here: the answer lists it as `ignored`."""
 
 T = TypeVar("T")

@@ -40,6 +40,7 @@ from clawkit.gateway.origin import (
     BAD_ORIGIN,
     OriginPolicy,
     Place,
+    ProxyLogin,
     check_policy,
     is_within,
     locate,
@@ -84,18 +85,14 @@ def read_secret(loaded: Loaded, *, generate: bool = False) -> tuple[Mode, str]:
     env = {**os.environ, **loaded.env}
     if auth.mode == "none":
         return "none", ""
-    if auth.mode == "trusted-proxy":
-        hint = "Set gateway.auth.mode to token or password"
-        raise ConfigError(
-            [Issue("gateway.auth.mode", "trusted-proxy is not supported yet", hint=hint)]
-        )
-    given = auth.password if auth.mode == "password" else auth.token
+    is_password = auth.mode == "password"
+    given = auth.password if is_password else auth.token
     found = resolve(given, loaded.config, env) if given else ""
-    found = found or env.get(f"CLAWKIT_GATEWAY_{auth.mode.upper()}", "")
-    if not found and auth.mode == "token":
+    found = found or env.get(f"CLAWKIT_GATEWAY_{'PASSWORD' if is_password else 'TOKEN'}", "")
+    if not found and not is_password:
         found = _generated_token(generate=generate)
     if not found and generate:
-        raise ConfigError([Issue(f"gateway.auth.{auth.mode}", "is empty", hint="Set it")])
+        raise ConfigError([Issue("gateway.auth.password", "is empty", hint="Set it")])
     return auth.mode, found
 
 
@@ -112,6 +109,23 @@ def _generated_token(*, generate: bool) -> str:
     return token
 
 
+def proxy_login(settings: Settings) -> ProxyLogin | None:
+    """How proxies name users, in the mode trusted-proxy. Raises `ConfigError`."""
+    if settings.auth.mode != "trusted-proxy":
+        return None
+    if not settings.trusted_proxies:
+        hint = "Set gateway.trustedProxies to the address that the proxy connects from"
+        message = "is 'trusted-proxy', and there is no trusted proxy"
+        raise ConfigError([Issue("gateway.auth.mode", message, hint=hint)])
+    given = settings.auth.trusted_proxy
+    return ProxyLogin(
+        (given.user_header or "").lower(),
+        tuple(each.lower() for each in given.required_headers),
+        None if given.allow_users is None else tuple(given.allow_users),
+        given.allow_loopback,
+    )
+
+
 class Gateway:
     """One gateway: its clients, sessions, approvals and devices."""
 
@@ -125,7 +139,10 @@ class Gateway:
         self._check_hooks(secret)
         self.auth = AuthPolicy(mode, secret, settings.nodes.pairing.auto_approve_local)
         self.origin = OriginPolicy(
-            tuple(settings.trusted_proxies), tuple(settings.control_ui.allowed_origins), own_names()
+            tuple(settings.trusted_proxies),
+            tuple(settings.control_ui.allowed_origins),
+            own_names(),
+            proxy_login(settings),
         )
         check_policy(self.origin)
         place = os.path.join(home(os.environ), "gateway")

@@ -62,7 +62,7 @@ class NodeApprovalsSet(Set, frozen=True):
 
 
 class NodeProblem(Closed, frozen=True):
-    code: str = ""
+    code: Short = ""
     message: str = ""
 
 
