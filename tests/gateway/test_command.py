@@ -192,7 +192,6 @@ def test_a_custom_address_without_authentication_does_not_start() -> None:
 @pytest.mark.parametrize(
     ("settings", "problem"),
     [
-        ({"tls": {"enabled": True}}, "gateway.tls"),
         (
             {"auth": {"mode": "trusted-proxy", "trustedProxy": {"userHeader": "x"}}},
             "there is no trusted proxy",

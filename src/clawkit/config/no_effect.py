@@ -28,7 +28,7 @@ _KEYS = {
     "approvals.": "exec plugin",
     "env.": "shellEnv",
     "gateway.": """auth.allowTailscale controlUi.basePath nodes.browser reload
-        remote.tlsFingerprint tls""",
+        remote.tlsFingerprint""",
     "logging.": "audit consoleLevel consoleStyle file level maxFileBytes",
     "session.": """dmScope identityLinks reset resetByChannel resetByType
         resetTriggers scope sendPolicy""",

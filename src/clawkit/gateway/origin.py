@@ -30,6 +30,7 @@ BAD_HOST = (
     "unknown Host; use the address of the gateway, or add its origin to "
     "gateway.controlUi.allowedOrigins"
 )
+NO_TLS = "gateway.tls is enabled, and the connection is not encrypted"
 BAD_ORIGIN = "origin not allowed; add it to gateway.controlUi.allowedOrigins"
 
 

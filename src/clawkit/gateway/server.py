@@ -38,6 +38,7 @@ from clawkit.gateway.metrics import Metrics
 from clawkit.gateway.nodes import Nodes
 from clawkit.gateway.origin import (
     BAD_ORIGIN,
+    NO_TLS,
     OriginPolicy,
     Place,
     ProxyLogin,
@@ -186,9 +187,6 @@ class Gateway:
 
     def _check(self, settings: Settings) -> None:
         """Refuse what would be served less safely than it says."""
-        if settings.tls.enabled:
-            hint = "Put a proxy with TLS in front, and name it in gateway.trustedProxies"
-            raise ConfigError([Issue("gateway.tls", "is not supported yet", hint=hint)])
         if settings.auth.mode == "none" and settings.trusted_proxies:
             message = "clients of a proxy could connect, and gateway.auth.mode is 'none'"
             hint = "Set gateway.auth.mode to token or password"
@@ -218,6 +216,8 @@ class Gateway:
         for name, value in scope["headers"]:
             headers.setdefault(name.decode("latin-1").lower(), []).append(value.decode("latin-1"))
         peer = scope.get("client")
+        if self.settings.tls.enabled and scope.get("scheme") not in ("https", "wss"):
+            return Place(peer[0] if peer else "", refused=NO_TLS)
         return locate(self.origin, peer[0] if peer else "", headers)
 
     def hello(self, client: GatewayConnection, auth: dict[str, Any]) -> dict[str, Any]:
