@@ -27,8 +27,7 @@ _KEYS = {
     "agents.entries.*.": _ONE_AGENT,
     "approvals.": "exec plugin",
     "env.": "shellEnv",
-    "gateway.": """auth.allowTailscale auth.trustedProxy nodes.browser reload
-        remote.tlsFingerprint tls""",
+    "gateway.": "auth.allowTailscale nodes.browser",
     "logging.": "audit consoleLevel consoleStyle file level maxFileBytes",
     "session.": """dmScope identityLinks reset resetByChannel resetByType
         resetTriggers scope sendPolicy""",

@@ -132,7 +132,15 @@ def _own() -> Target | None:
     state = look()
     if state.record is None or not state.is_ready:
         return None
-    return Target(state.record.near, state.record.port, secret=state.record.secret, is_own=True)
+    record = state.record
+    return Target(
+        record.near,
+        record.port,
+        secret=record.secret,
+        is_tls=bool(record.fingerprint),
+        fingerprint=record.fingerprint,
+        is_own=True,
+    )
 
 
 def find_for_command(given_config: str | None) -> Target | None:

@@ -40,6 +40,8 @@ class RunningGateway(NamedTuple):
     """Whether commands use it: `gateway.useForCommands`, and not `gateway.mode: remote`."""
     files: dict[str, list[int]]
     """The state of each configuration file when it was read."""
+    fingerprint: str = ""
+    """Of the certificate; empty without TLS."""
     config_problem: str = ""
     """Why the configuration file as it is now is not used."""
     restart_needed: tuple[str, ...] = ()
@@ -53,7 +55,7 @@ class RunningGateway(NamedTuple):
     @property
     def url(self) -> str:
         near = f"[{self.near}]" if ":" in self.near else self.near
-        return f"ws://{near}:{self.port}/"
+        return f"{'wss' if self.fingerprint else 'ws'}://{near}:{self.port}/"
 
 
 class GatewayState(NamedTuple):
@@ -122,12 +124,13 @@ def write_record(
     secret: str,
     serves_commands: bool,
     files: Iterable[str],
+    fingerprint: str,
 ) -> None:
     """Record that this process is the gateway, and ready. Raises OSError."""
     since = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
     read = {each: sign_file(each) for each in files}
     about = (os.getpid(), since, host, port, __version__, started_by, config, asked_port)
-    record = RunningGateway(*about, secret, serves_commands, read)
+    record = RunningGateway(*about, secret, serves_commands, read, fingerprint)
     write_atomic(record_file(), json.dumps(record._asdict()).encode())
 
 

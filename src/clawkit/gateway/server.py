@@ -42,8 +42,10 @@ from clawkit.gateway.narrator import GatewayRun
 from clawkit.gateway.nodes import Nodes
 from clawkit.gateway.origin import (
     BAD_ORIGIN,
+    NO_TLS,
     OriginPolicy,
     Place,
+    ProxyLogin,
     check_policy,
     is_within,
     locate,
@@ -92,18 +94,14 @@ def read_secret(loaded: Loaded, *, generate: bool = False) -> tuple[Mode, str]:
     env = {**os.environ, **loaded.env}
     if auth.mode == "none":
         return "none", ""
-    if auth.mode == "trusted-proxy":
-        hint = "Set gateway.auth.mode to token or password"
-        raise ConfigError(
-            [Issue("gateway.auth.mode", "trusted-proxy is not supported yet", hint=hint)]
-        )
-    given = auth.password if auth.mode == "password" else auth.token
+    is_password = auth.mode == "password"
+    given = auth.password if is_password else auth.token
     found = resolve(given, loaded.config, env) if given else ""
-    found = found or env.get(f"CLAWKIT_GATEWAY_{auth.mode.upper()}", "")
-    if not found and auth.mode == "token":
+    found = found or env.get(f"CLAWKIT_GATEWAY_{'PASSWORD' if is_password else 'TOKEN'}", "")
+    if not found and not is_password:
         found = _generated_token(generate=generate)
     if not found and generate:
-        raise ConfigError([Issue(f"gateway.auth.{auth.mode}", "is empty", hint="Set it")])
+        raise ConfigError([Issue("gateway.auth.password", "is empty", hint="Set it")])
     return auth.mode, found
 
 
@@ -126,7 +124,25 @@ def _restart_mark() -> str:
 
 def _origin_policy(settings: Settings) -> OriginPolicy:
     origins = tuple(settings.control_ui.allowed_origins)
-    return OriginPolicy(tuple(settings.trusted_proxies), origins, own_names())
+    proxies, login = tuple(settings.trusted_proxies), proxy_login(settings)
+    return OriginPolicy(proxies, origins, own_names(), login)
+
+
+def proxy_login(settings: Settings) -> ProxyLogin | None:
+    """How proxies name users, in the mode trusted-proxy. Raises `ConfigError`."""
+    if settings.auth.mode != "trusted-proxy":
+        return None
+    if not settings.trusted_proxies:
+        hint = "Set gateway.trustedProxies to the address that the proxy connects from"
+        message = "is 'trusted-proxy', and there is no trusted proxy"
+        raise ConfigError([Issue("gateway.auth.mode", message, hint=hint)])
+    given = settings.auth.trusted_proxy
+    return ProxyLogin(
+        (given.user_header or "").lower(),
+        tuple(each.lower() for each in given.required_headers),
+        None if given.allow_users is None else tuple(given.allow_users),
+        given.allow_loopback,
+    )
 
 
 class Gateway:
@@ -192,9 +208,6 @@ class Gateway:
         """Refuse a configuration that would be served less safely than it says, or not at all;
         returns how clients log in, and the secret. Raises `ConfigError` and `SecretError`."""
         settings = loaded.config.gateway or Settings()
-        if settings.tls.enabled:
-            hint = "Put a proxy with TLS in front, and name it in gateway.trustedProxies"
-            raise ConfigError([Issue("gateway.tls", "is not supported yet", hint=hint)])
         if settings.auth.mode == "none" and settings.trusted_proxies:
             message = "clients of a proxy could connect, and gateway.auth.mode is 'none'"
             hint = "Set gateway.auth.mode to token or password"
@@ -225,6 +238,8 @@ class Gateway:
         for name, value in scope["headers"]:
             headers.setdefault(name.decode("latin-1").lower(), []).append(value.decode("latin-1"))
         peer = scope.get("client")
+        if self.settings.tls.enabled and scope.get("scheme") not in ("https", "wss"):
+            return Place(peer[0] if peer else "", refused=NO_TLS)
         return locate(self.origin, peer[0] if peer else "", headers)
 
     def hello(self, client: GatewayConnection, auth: dict[str, Any]) -> dict[str, Any]:
