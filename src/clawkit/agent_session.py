@@ -150,6 +150,7 @@ class Agent:
         parent: Agent | None = None,
         deliver: Deliver | None = None,
         overrides: bool = True,
+        in_gateway: bool = False,
     ) -> Agent:
         """Open or create a conversation.
 
@@ -211,6 +212,7 @@ class Agent:
                 hooks=hooks,
                 approver=approver,
                 delegates=kept is not None,
+                in_gateway=in_gateway,
                 redactor=redactor,
             )
             settings = loaded.config.agents.get(name)

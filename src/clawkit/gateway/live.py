@@ -41,6 +41,7 @@ from clawkit.sessions.protocols import Session, check_name, session_key
 from clawkit.sessions.store import SessionStore
 from clawkit.store import private_dir
 from clawkit.tools._commands import owner_of
+from clawkit.tools.gateway import GatewayControl
 
 IDLE_S = 300.0
 GRACE_S = 5.0
@@ -121,6 +122,7 @@ class LiveSessions:
         approver: Approver,
         row: Callable[[Session], dict[str, Any]],
         metrics: Metrics,
+        control: Callable[[str], GatewayControl],
         *,
         model: Model | None = None,
     ) -> None:
@@ -132,6 +134,7 @@ class LiveSessions:
         self._approver = approver
         self._row = row
         self._metrics = metrics
+        self._control = control
         self._model = model
         self._open: dict[str, Open] = {}
         self._locks: dict[str, asyncio.Lock] = {}
@@ -251,6 +254,7 @@ class LiveSessions:
             group=parsed.peer if parsed.kind == "group" else "",
             model=self._model,
             approver=self._approver,
+            in_gateway=True,
         )
         session = agent.session
         if session is None or session.key != key:
@@ -269,6 +273,9 @@ class LiveSessions:
         agent.on_subagent_event = meter
         agent.on_results = lambda: self._spawn(agent.report())
         agent.deliver = narrator.post
+        if isinstance(services := agent.kit.run.services, Services):
+            services.fill(GatewayControl, lambda: self._control(key))
+            services[GatewayControl]  # made now, so that later runs of this agent have it, too
         await agent.__aenter__()
         self._open[key] = Open(agent, narrator, loaded, owner=owner)
         return self._open[key]
@@ -505,7 +512,10 @@ class LiveSessions:
             if time.monotonic() - there.used_at >= idle_s and not there.is_busy:
                 async with self._lock(key):
                     if self._open.get(key) is there and not there.is_busy:
-                        await self._shut(key)
+                        try:
+                            await self._shut(key)
+                        except ToolError as error:
+                            log.warning("an idle session could not be closed: %s", error)
         for key in [key for key, lock in self._locks.items() if not lock.locked()]:
             if key not in self._open:
                 del self._locks[key]

@@ -93,6 +93,7 @@ def _assemble(caller: GatewayConnection, key: str, *, owner: bool) -> Assembly:
         sandboxed=config.agents.sandbox_of(parsed.agent).covers(key),
         depth=parsed.depth,
         delegates=True,
+        in_gateway=True,
     )
     return assemble(config, scope)
 
