@@ -31,7 +31,7 @@ from clawkit.gateway.hub import Hub
 from clawkit.gateway.ledger import AcceptedRun, RunLedger
 from clawkit.gateway.metrics import Metrics, TurnMeter
 from clawkit.gateway.narrator import GatewayRun, Narrator, settle
-from clawkit.gateway.protocol import GatewayError, invalid, now_ms
+from clawkit.gateway.protocol import GatewayError, aside, invalid, now_ms
 from clawkit.models.protocols import Model
 from clawkit.process.protocols import Commands
 from clawkit.services import Services
@@ -331,8 +331,9 @@ class LiveSessions:
                 if prepare is not None:
                     prepare(there.agent)
                 message = msgspec.structs.replace(as_message(said), ids=(run.id,))
-                kept = message if client else None
-                self._ledger.add(run, kept, owner=owner, timeout_s=timeout_s)
+                size = sum(len(getattr(each, "text", "")) for each in message.content)
+                body = await aside(size, self._ledger.pack, message) if client else b""
+                self._ledger.add(run, body, owner=owner, timeout_s=timeout_s)
                 try:
                     self._post(there, run, message, mode, timeout_s)
                 except BaseException:
@@ -344,7 +345,7 @@ class LiveSessions:
         return run
 
     def _end_at_once(self, run: GatewayRun, text: str) -> GatewayRun:
-        self._ledger.add(run, None, owner=False)
+        self._ledger.add(run, owner=False)
         settle(run, TurnEnded("done", text=text))
         self._conclude(run)
         if (there := self._open.get(run.session)) is not None:

@@ -279,7 +279,8 @@ class Gateway:
             words = Text(f"The gateway was restarted: {why}." + (f"\n{note}" if note else ""))
             source = Source("gateway", titles=(f"The gateway was restarted: {why}.",))
             run = GatewayRun(f"restart-{uuid.uuid4()}", session, parse_key(session).agent)
-            self.ledger.add(run, User((words,), now_ms(), source, (run.id,)), owner=True)
+            body = self.ledger.pack(User((words,), now_ms(), source, (run.id,)))
+            self.ledger.add(run, body, owner=True)
         loop, is_new = asyncio.get_running_loop(), self._restart is None
         if self._restart is None:
             with suppress(OSError):  # there was no restart yet
