@@ -25,7 +25,7 @@ from clawkit.cli.options import (
     warn,
 )
 from clawkit.config.load import load
-from clawkit.errors import ToolError, ToolInputError
+from clawkit.errors import ConfigError, ToolError, ToolInputError
 from clawkit.text import human_time, one_line, printable
 
 if TYPE_CHECKING:
@@ -175,7 +175,15 @@ def status(
 ) -> None:
     """Show whether a gateway is running, and who is connected. The exit code is 1 if none is."""
     refuse_commands("use the gateway")
-    target, state = _locate(config_file, url, token)
+    try:
+        target, state = _locate(config_file, url, token)
+    except ConfigError:
+        from clawkit.gateway.record import look
+
+        if (record := look().record) is not None and record.config_problem:
+            click.echo(printable(f"{record.url}: running, {how_started(record)}"))
+            click.echo("It uses what it read before the configuration file became invalid.")
+        raise
     local = describe_state(state)
     try:
         hello = asyncio.run(_say_hello(target, timeout_s))
