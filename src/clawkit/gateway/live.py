@@ -54,8 +54,8 @@ STARTED_ANEW = "A new conversation has started."
 STOPPED = "Stopped."
 NOTHING_TO_STOP = "There is nothing to stop."
 RESUMED = (
-    "The gateway was restarted while you were working. Go on where you stopped. A call without a "
-    "result may have taken effect: check that before you repeat it."
+    "The gateway was restarted while you were working. Go on where you stopped. A call that was "
+    "interrupted may have taken effect: check that before you repeat it."
 )
 
 log = logging.getLogger(__name__)

@@ -340,6 +340,7 @@ class Gateway:
         """Tell all clients, stop what runs, and close everything."""
         if self.is_ready:
             await self.say_goodbye()
+        self.desk.keeps_questions = True
         await self.live.close()
         for task in self._tasks:
             task.cancel()
