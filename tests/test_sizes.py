@@ -16,19 +16,22 @@ BUDGETS = {
     # here from the top level; what ends a turn, and what is unread; events of sub-agents, and what
     # is said of them after compaction.
     "agent": 1_440,
-    "approvals": 7_150,
+    # A question that a process has left behind is taken over.
+    "approvals": 7_170,
     # The tree and the search of sessions, messages to them, and the commands for agents; whom
-    # bindings choose; what is stopped at the end of a turn; the gateway and its service.
-    "cli": 6_810,
+    # bindings choose; what is stopped at the end of a turn; the gateway, its service, and what of
+    # the configuration it does not use.
+    "cli": 6_860,
     "code": 650,
     # The whole path of a misspelt setting is suggested; a mapping has no lines.
     "config": 3_940,
-    "core": 1_640,
+    "core": 1_645,
     "fs": 4_730,
     # More than the 4,000 planned: the protocol of other clients has many fields, in parameters and
     # answers; a gateway in the background, its service file, and its metrics; what one client may
-    # do to others, and what it may not see. To be brought back as the rest is built.
-    "gateway": 5_550,
+    # do to others, and what it may not see; runs that survive a restart; changed configurations,
+    # and what a model may change. To be brought back as the rest is built.
+    "gateway": 6_090,
     "guard": 460,
     "lsp": 1_260,
     "media": 420,
@@ -49,8 +52,8 @@ BUDGETS = {
     "testing": 290,
     # Listing, reading, searching and writing to sessions; starting, steering and waiting for
     # sub-agents, with attachments and worktrees, and what to use instead of parameters that others
-    # have.
-    "tools": 3_720,
+    # have; the gateway that runs a session.
+    "tools": 3_850,
     # Access to a database without generators; sub-agents: opening them, their results as messages,
     # their events and deadlines, and what they are handed: files, and worktrees that hostile
     # contents cannot make run anything; one lane of turns for all who speak, and messages between
