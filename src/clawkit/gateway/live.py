@@ -68,6 +68,10 @@ def is_shared(key: str) -> bool:
     return bool(parsed.channel) or parsed.kind == "group"
 
 
+def _shutting_down() -> GatewayError:
+    return GatewayError("UNAVAILABLE", "the gateway is shutting down", retry_ms=1000)
+
+
 class Open:
     """An open agent."""
 
@@ -224,7 +228,7 @@ class LiveSessions:
 
     async def _enter(self, key: str, *, owner: bool) -> Open:
         if self.is_closed:
-            raise GatewayError("UNAVAILABLE", "the gateway is shutting down", retry_ms=1000)
+            raise _shutting_down()
         there = self._open.get(key)
         if there is not None and there.owner != owner and there.works_in_background:
             # The tools of an agent are those of the person it was opened for.
@@ -277,6 +281,9 @@ class LiveSessions:
             services.fill(GatewayControl, lambda: self._control(key))
             services[GatewayControl]  # made now, so that later runs of this agent have it, too
         await agent.__aenter__()
+        if self.is_closed:
+            await agent.close()
+            raise _shutting_down()
         self._open[key] = Open(agent, narrator, loaded, owner=owner)
         return self._open[key]
 
@@ -419,7 +426,9 @@ class LiveSessions:
                 async with self._entered(key, owner=owner) as there:
                     future = self._post(there, run, message, "followup", timeout_s)
                     going = (there, future) if run.id in read else going
-            except ClawkitError as error:
+            except (ClawkitError, GatewayError) as error:
+                if self.is_closed:
+                    return  # the next start resumes it
                 log.warning("a run could not be resumed: %s", error)
                 settle(run, TurnEnded("error", error=str(error)))
                 self._conclude(run)
