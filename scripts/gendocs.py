@@ -141,7 +141,7 @@ def providers(_: str) -> str:
 
 def parameters(name: str) -> str:
     """The parameters of one tool."""
-    tool = load_tool(CATALOG[name], ON, Scope(delegates=True))
+    tool = load_tool(CATALOG[name], ON, Scope(delegates=True, in_gateway=True))
     if not isinstance(tool, Tool):
         raise KeyError(f"{name} is not offered: {tool}")
     required = tool.offered.get("required", ())
@@ -190,6 +190,26 @@ def events(_: str) -> str:
         for each in get_args(Event)
     )
     return table(("`type`", "In Python", "Fields", "What happened"), rows)
+
+
+def gateway_reload(_: str) -> str:
+    """What happens when a setting changes while the gateway runs."""
+    from clawkit.gateway.reload import HOT, RESTART
+
+    shown = [each for each in HOT if not each.startswith("$")]
+    rows = (
+        (code(shown), "apply from the next message to a session on"),
+        (code(RESTART), "apply after a restart; until then, the gateway reports that it is needed"),
+        ("settings without an effect in this version", "nothing"),
+    )
+    return table(("Settings", "A change"), rows)
+
+
+def gateway_model_settings(_: str) -> str:
+    """The settings that models may change."""
+    from clawkit.gateway.tool_control import MODELS_MAY_CHANGE
+
+    return "\n".join(f"- `{each}`" for each in MODELS_MAY_CHANGE)
 
 
 def command_help(name: str) -> str:
@@ -530,6 +550,8 @@ GENERATORS: dict[str, Callable[[str], str]] = {
     "events": events,
     "gateway-methods": gateway_methods,
     "gateway-events": gateway_events,
+    "gateway-model-settings": gateway_model_settings,
+    "gateway-reload": gateway_reload,
     "help": command_help,
     "settings": settings,
 }

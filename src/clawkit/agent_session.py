@@ -149,6 +149,7 @@ class Agent:
         parent: Agent | None = None,
         deliver: Deliver | None = None,
         overrides: bool = True,
+        in_gateway: bool = False,
     ) -> Agent:
         """Open or create a conversation.
 
@@ -210,6 +211,7 @@ class Agent:
                 hooks=hooks,
                 approver=approver,
                 delegates=kept is not None,
+                in_gateway=in_gateway,
                 redactor=redactor,
             )
             settings = loaded.config.agents.get(name)

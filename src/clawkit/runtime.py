@@ -88,6 +88,7 @@ class Toolkit:
         approver: Approver | None = None,
         later: bool = False,
         delegates: bool = False,
+        in_gateway: bool = False,
         cwd: str = "",
         redactor: Redactor | None = None,
         on_event: OnEvent | None = None,
@@ -101,8 +102,9 @@ class Toolkit:
         (or a sender who is the owner), the run has no owner rights. With `later`, a command that
         needs approval is not refused if there is no one to ask: the call returns, and the command
         runs if a person approves it while the kit is open. `delegates` is for agents, which the
-        tools for sub-agents need. `cwd` is the directory of the workspace that relative paths start
-        from. `redactor` is that of another run, with all secrets it has learned. Raises
+        tools for sub-agents need, and `in_gateway` for sessions of a gateway. `cwd` is the
+        directory of the workspace that relative paths start from. `redactor` is that of another
+        run, with all secrets it has learned. Raises
         `ConfigError` for an invalid configuration, `RegistryError` for a tool whose name is taken.
         """
         loaded = load_config(config)
@@ -128,6 +130,7 @@ class Toolkit:
             depth=depth,
             allow=None if allow is None else tuple(allow),
             delegates=delegates,
+            in_gateway=in_gateway,
             cwd=cwd,
         )
         given = [Registered(tool, CALLER) for tool in tools]

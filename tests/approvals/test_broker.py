@@ -432,6 +432,18 @@ async def test_giving_up_withdraws_the_question(waiting: PendingStore, decided: 
         waiting.decide(pending.id, Answer("allow"), now_ms())
 
 
+async def test_an_approver_that_comes_back_keeps_the_question(waiting: PendingStore) -> None:
+    prompt = Silent()
+    prompt.keeps_questions = True
+    task = asyncio.create_task(Broker(waiting, approver=prompt).ask(ASKED))
+    await only(waiting)
+    await prompt.asked.wait()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert states(waiting) == ["pending"]
+
+
 NONSENSE: list[object] = [
     None,
     True,

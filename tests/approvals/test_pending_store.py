@@ -205,7 +205,7 @@ def test_an_ambiguous_beginning_names_the_candidates(
     waiting: PendingStore, path: str, count: int, more: str
 ) -> None:
     for number in range(count):
-        pending = add(waiting)
+        pending = add(waiting, replace(ASKED, title=f"question {number}"))
         edit(
             path,
             "UPDATE question SET id = ? WHERE id = ?",
@@ -425,7 +425,7 @@ def test_an_agent_cannot_wear_people_down(waiting: PendingStore, path: str) -> N
     first = add(waiting)
     copy = (
         "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < ?)"
-        " INSERT INTO question SELECT printf('%032x', i), state, agent, owner, created_ms,"
+        " INSERT INTO question SELECT printf('%032x', i), state, agent, owner || 'x', created_ms,"
         " expires_ms, ended_ms, fields, params, binding, answer FROM question, n"
     )
     edit(path, copy, MAX_PENDING - 2)
@@ -825,3 +825,70 @@ def test_ended_questions_are_listed_latest_first(waiting: PendingStore) -> None:
     [rest] = waiting.ended(2, (found[-1].ended_ms, found[-1].id))
     assert (rest.id, rest.state, rest.ended_ms) == (ids[0], "denied", NOW)
     assert waiting.get(ids[3]).ended_ms == 0
+
+
+LEAVE = """
+import sys
+from clawkit.approvals.broker import PendingStore
+from tests.approvals.test_pending_store import add
+print(add(PendingStore(sys.argv[1])).id)
+"""
+
+
+def leave_behind(path: str) -> str:
+    """The id of a question whose process has ended."""
+    root = str(Path(__file__).parents[2])
+    return run(LEAVE, path, cwd=root, env={**os.environ, "PYTHONPATH": root}).stdout.strip()
+
+
+def test_a_question_that_was_left_behind_is_taken_over_once(
+    waiting: PendingStore, path: str
+) -> None:
+    id_ = leave_behind(path)
+    assert waiting.get(id_).orphaned
+    taken = add(waiting, replace(ASKED, call_id="new"), now=NOW + 1_000)
+    assert (taken.id, taken.created_ms, taken.expires_ms) == (id_, NOW, NOW + MINUTE)
+    found = waiting.get(id_)
+    assert (found.question.call_id, found.orphaned) == ("new", False)
+    assert add(waiting).id != id_
+    waiting.decide(id_, ONCE, NOW)
+    assert waiting.consume(id_, NOW)
+
+
+@pytest.mark.parametrize(
+    ("question", "binding", "now"),
+    [
+        (replace(ASKED, params={"command": "touch y"}), {}, NOW),
+        (replace(ASKED, session="other"), {}, NOW),
+        (replace(ASKED, agent="other"), {}, NOW),
+        (replace(ASKED, cwd="/elsewhere"), {}, NOW),
+        (replace(ASKED, notes=()), {}, NOW),
+        (ASKED, {"program": "/bin/other"}, NOW),
+        (ASKED, {}, NOW + MINUTE),
+    ],
+)
+def test_another_question_takes_nothing_over(
+    waiting: PendingStore, path: str, question: Question, binding: dict[str, str], now: int
+) -> None:
+    id_ = leave_behind(path)
+    assert add(waiting, question, binding=binding, now=now).id != id_
+
+
+def test_an_answer_that_was_left_behind_is_asked_for_again(
+    waiting: PendingStore, path: str
+) -> None:
+    id_ = leave_behind(path)
+    waiting.decide(id_, ONCE, NOW)
+    assert add(waiting).id != id_
+
+
+def test_a_process_that_has_replaced_itself_takes_over_its_own(
+    waiting: PendingStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    id_ = add(waiting).id
+    monkeypatch.setattr("clawkit.approvals.broker._asked", {})  # as after exec
+    assert waiting.get(id_).orphaned
+    assert add(waiting).id == id_
+    monkeypatch.setattr("clawkit.approvals.broker.MAX_ASKED", 1)
+    assert not waiting.get(add(waiting).id).orphaned
+    assert waiting.get(id_).orphaned

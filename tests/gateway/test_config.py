@@ -153,6 +153,7 @@ async def test_settings_can_be_looked_up(ground: Ground) -> None:
     assert {"mode", "token"} <= {each["key"] for each in found["children"]}
     leaf = await peer.call("config.schema.lookup", {"path": "gateway.auth.mode"})
     assert "token" in leaf["schema"]["enum"]
+    assert (await peer.call("config.schema.lookup", {"path": "bindings"}))["children"] == []
     for path in ("nope.x", "gateway.nope", "", "a[", "gateway.auth.mode.x"):
         error = await peer.refused("config.schema.lookup", {"path": path})
         assert error["message"] == "config schema path not found"

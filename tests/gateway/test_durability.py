@@ -7,8 +7,10 @@ from typing import Any
 
 from tests.gateway.conftest import Device, serve
 from tests.gateway.raw_http import send
+from tests.gateway.test_approvals import RULES, ask
 from tests.gateway.test_turns import READ_WRITE, message
 
+from clawkit.approvals import broker
 from clawkit.gateway.live import MAX_TRIES, RESUMED
 from clawkit.testing import Gate, ScriptedModel, call, hang
 
@@ -181,3 +183,22 @@ async def test_what_a_person_stops_is_not_resumed() -> None:
         await peer.call("chat.abort", {"sessionKey": "main"})
         await peer.call("agent.wait", {"runId": "run-1"})
         assert ground.gateway.ledger.unfinished() == []
+
+
+async def test_a_question_survives_a_restart_and_its_answer_counts() -> None:
+    async with serve(RULES, ScriptedModel(call("ls", {}))) as ground:
+        _, _, asked = await ask(ground)
+    broker._asked.clear()  # as in a new process
+    model = ScriptedModel(call("ls", {}), "done")
+    async with serve(RULES, model) as ground:
+        approver = await ground.join()
+        while not (listed := await approver.call("exec.approval.list")):
+            await asyncio.sleep(0.02)
+        assert [(each["id"], each["createdAtMs"]) for each in listed] == [
+            (asked["id"], asked["createdAtMs"]),
+        ]
+        await approver.call("exec.approval.resolve", {"id": asked["id"], "decision": "allow-once"})
+        assert (await approver.call("agent.wait", {"runId": "r"}))["status"] == "ok"
+        history = await approver.call("chat.history", {"sessionKey": "main"})
+        results = [each for each in history["messages"] if each["role"] == "toolResult"]
+        assert results[-1]["isError"] is False

@@ -19,7 +19,7 @@ CASES = {
     case["id"]: case["input"]
     for line in FILE.read_text(encoding="ascii").splitlines()
     for case in [json.loads(line)]
-    # The others are about the tool `gateway`, which this build does not have.
+    # The others are about the tool `gateway`: test_tool_control.py.
     if case["area"] == "gateway" and "tool" not in case["input"]
 }
 CONFIG: dict[str, Any] = {"gateway": {"auth": {"mode": "token", "token": "T0KEN"}}}

@@ -114,6 +114,14 @@ class _Row(NamedTuple):
 
 
 _SELECT = f"SELECT {', '.join(_Row._fields)} FROM question "  # noqa: S608
+_asked: dict[str, None] = {}
+"""Questions of this process; one that has replaced itself by `exec` has none of those before."""
+MAX_ASKED = 10_000
+
+
+def _is_orphaned(id_: str, owner: str) -> bool:
+    """Whether what asked has ended. Raises ValueError for an invalid owner."""
+    return has_ended(owner) or (owner == identify_process() and id_ not in _asked)
 
 
 class PendingStore:
@@ -134,9 +142,10 @@ class PendingStore:
     def add(
         self, question: Question, binding: Mapping[str, Any], now_ms: int, timeout_ms: int
     ) -> Pending:
-        """Store a question. Raises `ToolAuthorizationError` if too many are pending."""
+        """Store a question; one that a process has left behind, and that is the same but for the
+        call, is taken over. Raises `ToolAuthorizationError` if too many are pending."""
         packed = pack_question(question, binding)
-        id_, agent = uuid.uuid4().hex, encode(question.agent)
+        id_, agent, me = uuid.uuid4().hex, encode(question.agent), identify_process()
         expires_ms = now_ms + min(max(timeout_ms, 0), MAX_TIMEOUT_MS)
         with self._database.writing() as db:
             _expire(db, now_ms)
@@ -145,15 +154,31 @@ class PendingStore:
                 " WHERE ended_ms NOT NULL ORDER BY ended_ms DESC LIMIT -1 OFFSET ?)",
                 (now_ms - KEEP_MS, KEEP_ENDED),
             )
+            if (left := self._left_behind(db, agent, packed)) is not None:
+                change = "UPDATE question SET owner = ?, fields = ? WHERE id = ?"
+                db.execute(change, (me, packed[0], left.id))
+                _remember(left.id)
+                return Pending(left.id, question, left.created_ms, left.expires_ms, dict(binding))
             counting = "SELECT count(*) FROM question WHERE state = 'pending' AND agent = ?"
             if db.execute(counting, (agent,)).get >= MAX_PENDING:
                 said = f"{MAX_PENDING} requests of {one_line(question.agent, 40)!r} are pending"
                 raise ToolAuthorizationError(f"{said}; answer some first", reason="approval-limit")
             db.execute(
                 "INSERT INTO question VALUES (?, 'pending', ?, ?, ?, ?, NULL, ?, ?, ?, NULL)",
-                (id_, agent, identify_process(), now_ms, expires_ms, *packed),
+                (id_, agent, me, now_ms, expires_ms, *packed),
             )
+        _remember(id_)
         return Pending(id_, question, now_ms, expires_ms, dict(binding))
+
+    def _left_behind(
+        self, db: Connection, agent: bytes, packed: tuple[bytes, bytes, bytes]
+    ) -> _Row | None:
+        where = "WHERE state = 'pending' AND agent = ? AND params = ? AND binding = ?"
+        fields = _without_call(packed[0])
+        for row in map(_Row._make, db.execute(_SELECT + where, (agent, *packed[1:]))):
+            if _without_call(row.fields) == fields and _is_orphaned(row.id, row.owner):
+                return row
+        return None
 
     def get(self, id_or_prefix: str) -> StoredQuestion:
         """A question by its id or a unique prefix of 4 or more characters."""
@@ -252,7 +277,7 @@ class PendingStore:
         try:
             question = unpack_question(row.fields, row.params)
             binding = decode(row.binding)
-            gone = row.state in ("pending", "allowed") and has_ended(row.owner)
+            gone = row.state in ("pending", "allowed") and _is_orphaned(row.id, row.owner)
         except (ValueError, TypeError) as error:
             why = f"the question {row.id} in it is damaged: {error}"
             raise self._database.broken(why) from error
@@ -279,6 +304,16 @@ class PendingStore:
             answer = self._said(row)
             what = f"was already answered: {choice_of(answer)} by {answer.by or 'a person'}, {ago}"
         return ConflictError(f"the request {row.id[:8]} {what}")
+
+
+def _without_call(fields: bytes) -> dict[str, Any]:
+    return {**decode(fields), "call_id": ""}
+
+
+def _remember(id_: str) -> None:
+    _asked[id_] = None
+    if len(_asked) > MAX_ASKED:
+        del _asked[next(iter(_asked))]
 
 
 def _expire(db: Connection, now_ms: int) -> None:
@@ -366,8 +401,9 @@ class Broker:
                 return Answer("deny", "the approval has expired or was already used")
             return answer
         except asyncio.CancelledError:
-            with suppress(ToolError):
-                self._waiting.withdraw(pending.id, self._now_ms())
+            if not getattr(approver, "keeps_questions", False):
+                with suppress(ToolError):
+                    self._waiting.withdraw(pending.id, self._now_ms())
             raise
         except ToolError as error:
             log.warning("waiting for an answer failed: %s", error)

@@ -95,6 +95,7 @@ def _diagnose(
     from clawkit.cli import doctor_checks as checks
     from clawkit.cli import doctor_services as services
     from clawkit.cli.agent import has_tui
+    from clawkit.cli.gateway_status import check_gateway
     from clawkit.config.load import load
 
     found: list[tuple[str, Finding]] = []
@@ -104,7 +105,7 @@ def _diagnose(
 
     check("platform", checks.check_platform())
     check("home", checks.check_home(env), checks.check_open_files(file, env))
-    check("gateway", services.check_gateway())
+    check("gateway", check_gateway())
     old_spellings = checks.check_old_spellings(file, env)
     try:
         loaded = load(named, env=env)

@@ -147,24 +147,6 @@ def address_problem(url: str, allow_private: bool | None) -> str:
     return next((refusal(kind, encrypted=encrypted, **may) for kind in kinds), "")
 
 
-def check_gateway() -> Findings:
-    """What the running gateway has not taken up; nothing if none is running."""
-    from clawkit.gateway.record import look
-
-    state = look()
-    if not state.is_ready or state.record is None:
-        return
-    record = state.record
-    if record.config_problem:
-        problem = f"uses what it read before the file became invalid: {record.config_problem}"
-        yield fault(f"the gateway (process {record.pid}) {problem}", "Fix the file")
-    if paths := ", ".join(record.restart_needed):
-        what = f"the gateway (process {record.pid}) does not use the changed {paths}"
-        yield warn(what, "Run: clawkit gateway restart")
-    if not (record.config_problem or paths):
-        yield ok(f"running, process {record.pid}, {record.url}")
-
-
 def check_sessions(loaded: Loaded, env: Mapping[str, str]) -> Findings:
     try:
         path = locate_store(loaded.config.session.store, env)

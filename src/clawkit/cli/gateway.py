@@ -25,7 +25,7 @@ from clawkit.cli.options import (
     warn,
 )
 from clawkit.config.load import load
-from clawkit.errors import ToolError, ToolInputError
+from clawkit.errors import ConfigError, ToolError, ToolInputError
 from clawkit.text import human_time, one_line, printable
 
 if TYPE_CHECKING:
@@ -176,6 +176,11 @@ def status(
         target, state = _locate(config_file, url, token)
         with connect(target, timeout_s=timeout_s) as link:
             hello = link.hello
+    except ConfigError:
+        if (record := state.record) is not None and record.config_problem:
+            click.echo(printable(f"{record.url}: running, {how_started(record)}"))
+            click.echo("It uses what it read before the configuration file became invalid.")
+        raise
     except ToolError as error:
         why = "\n".join(filter(None, (str(error), explain_silence(state))))
         if not as_json:

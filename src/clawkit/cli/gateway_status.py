@@ -10,6 +10,7 @@ from clawkit.cli.gateway_logs import log_file
 from clawkit.config.paths import home
 
 if TYPE_CHECKING:
+    from clawkit.cli.doctor_checks import Findings
     from clawkit.gateway.record import GatewayState, RunningGateway
 
 _STARTED_BY = {
@@ -77,3 +78,22 @@ def explain_silence(state: GatewayState) -> str:
     if state.pid:
         return f"Process {state.pid} holds the lock: it is starting or stopping; try again"
     return ""
+
+
+def check_gateway() -> Findings:
+    """What the running gateway has not taken up; nothing if none is running."""
+    from clawkit.cli.doctor_checks import fault, ok, warn
+    from clawkit.gateway.record import look
+
+    state = look()
+    if not state.is_ready or state.record is None:
+        return
+    record = state.record
+    if record.config_problem:
+        problem = f"uses what it read before the file became invalid: {record.config_problem}"
+        yield fault(f"the gateway (process {record.pid}) {problem}", "Fix the file")
+    if paths := ", ".join(record.restart_needed):
+        what = f"the gateway (process {record.pid}) does not use the changed {paths}"
+        yield warn(what, "Run: clawkit gateway restart")
+    if not (record.config_problem or paths):
+        yield ok(f"running, process {record.pid}, {record.url}")

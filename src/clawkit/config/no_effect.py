@@ -18,7 +18,7 @@ _ONE_AGENT = f"""{_AGENT}
 groupChat memory tools.message tools.exec.grantExpiryDays tools.exec.node tools.exec.reviewer
 """
 _KEYS = {
-    "": "browser commands cron hooks mcp memory plugins tts",
+    "": "browser cron hooks mcp memory plugins tts",
     "messages.": "ackReaction groupChat responsePrefix tts",
     "agents.defaults.": f"""{_AGENT}
         imageGenerationModel imageModel mediaMaxMb mediaModels pdfMaxMb pdfMaxPages
@@ -26,6 +26,7 @@ _KEYS = {
     "agents.list.*.": _ONE_AGENT,
     "agents.entries.*.": _ONE_AGENT,
     "approvals.": "exec plugin",
+    "commands.": "allowFrom bash bashForegroundMs config debug native ownerAllowFrom text",
     "env.": "shellEnv",
     "gateway.": "auth.allowTailscale nodes.browser",
     "logging.": "audit consoleLevel consoleStyle file level maxFileBytes",

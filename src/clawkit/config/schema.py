@@ -169,7 +169,11 @@ def explain(path: Path) -> tuple[Any, str]:
     field = layout_of(cls).fields.get(str(path[-1]), "")
     default = defaults_of(cls).get(field)
     make = getattr(default, "factory", None)
-    if isinstance(found, DeferredShape) and not issubclass(found.sections[0], Partial):
+    if (
+        isinstance(found, DeferredShape)
+        and found.sections
+        and not issubclass(found.sections[0], Partial)
+    ):
         make = found.sections[0]
     return make() if make else default, cls.descriptions().get(field, "")
 

@@ -70,7 +70,9 @@ class Answer(Struct, frozen=True):
 
 
 class Approver(Protocol):
-    """Asks a person. Must answer or raise; a missing answer times out and means no."""
+    """Asks a person. Must answer or raise; a missing answer times out and means no. One that comes
+    back, as a gateway that is restarted, may set `keeps_questions`: then a question stays open when
+    the call that waits for it is stopped."""
 
     async def ask(self, request: Question) -> Answer: ...
 

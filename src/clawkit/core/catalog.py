@@ -75,7 +75,7 @@ _ENTRIES = (
     CatalogEntry("whatsapp_login", "Messaging", "Link a WhatsApp account", owner_only=True, available=False),
     CatalogEntry("heartbeat_respond", "Automation", "Answer a heartbeat check", (), ("automation",), available=False),
     CatalogEntry("cron", "Automation", "Schedule tasks and reminders", _C, ("automation",), ("automations",), True, "never", available=False),
-    CatalogEntry("gateway", "Automation", "Restart, configure or update the gateway", (), ("automation",), (), True, "never", available=False),
+    CatalogEntry("gateway", "Automation", "Restart, configure or update the gateway", (), ("automation",), (), True, "never"),
     CatalogEntry("nodes", "Nodes", "List and control paired devices", (), ("nodes",), (), True, available=False),
     CatalogEntry("agents_list", "Agents", "List the agents that may be started", (), ("agents",), sub_agent="never"),
     CatalogEntry("update_plan", "Agents", "Keep a plan of steps", (), ("agents",), ("progress_card",), sub_agent="never"),

@@ -46,6 +46,7 @@ class Scope(Struct, frozen=True):
     context_window: int | None = None
     """Size of the model's context window in tokens; None if unknown."""
     delegates: bool = False  # whether the agent can start others
+    in_gateway: bool = False  # whether a gateway runs the session
     cwd: str = ""
     """Directory below the workspace that relative paths start from; empty for the workspace. It has
     no effect on what may be accessed."""

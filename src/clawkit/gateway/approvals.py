@@ -75,6 +75,8 @@ class ApprovalDesk:
         self.store = store
         self._hub = hub
         self._on_asked = on_asked
+        self.keeps_questions = False
+        """Whether questions stay open for a turn that the next gateway resumes."""
         self._seen: dict[str, StoredQuestion] = {}
         self._waiting = 0
         self._look = asyncio.Event()

@@ -25,7 +25,7 @@ from clawkit.gateway.auth import (
     rate_limited,
 )
 from clawkit.gateway.devices import describe
-from clawkit.gateway.methods import find_method
+from clawkit.gateway.methods import find_method, read_frame
 from clawkit.gateway.methods.agents import snapshot_models
 from clawkit.gateway.origin import Place
 from clawkit.gateway.protocol import Connect, GatewayError, RequestFrame, invalid
@@ -258,7 +258,8 @@ class GatewayConnection:
         if text is None:
             raise HandshakeError(1003, invalid("frames must be text"))
         # Counting characters first avoids encoding what is too long anyway.
-        if len(text) > max_bytes or len(text.encode("utf-8", "replace")) > max_bytes:
+        is_long = len(text) > max_bytes
+        if is_long or not (text.isascii() or len(text.encode("utf-8", "replace")) <= max_bytes):
             raise HandshakeError(1009)
         return str(text)
 
@@ -273,7 +274,7 @@ class GatewayConnection:
             if self._closing is not None:
                 continue  # it may have lost its rights, and gets no answer anyway
             try:
-                request = protocol.decode_request(text)
+                request, params = await protocol.aside(len(text), read_frame, text)
             except ValueError as error:
                 problem = invalid(f"invalid request frame: {error}")
                 self.send(protocol.refusal("invalid", problem))
@@ -282,26 +283,26 @@ class GatewayConnection:
                 busy = GatewayError("UNAVAILABLE", "too many requests at once", retry_ms=500)
                 self.send(protocol.refusal(request.id, busy))
                 continue
-            task = asyncio.ensure_future(self._answer(request))
+            task = asyncio.ensure_future(self._answer(request, params))
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
 
-    async def _answer(self, request: RequestFrame) -> None:
+    async def _answer(self, request: RequestFrame, params: Any) -> None:
         """Answer one request."""
         outcome, started = "cancelled", time.monotonic()
         try:
-            outcome, frame = await self._run(request)
+            outcome, frame = await self._run(request, params)
             self.send(frame)
             if self._wrong_roles > MAX_WRONG_ROLE:
                 self.close(1008, "repeated unauthorized role")
         finally:
             self.gateway.metrics.request(request.method, outcome, time.monotonic() - started)
 
-    async def _run(self, request: RequestFrame) -> tuple[str, bytes]:
+    async def _run(self, request: RequestFrame, params: Any) -> tuple[str, bytes]:
         """Run one method: how it went, and the answer. The root of a task: whatever goes wrong is
         its answer."""
         try:
-            method, params = find_method(self, request)
+            method = find_method(self, request, params)
             frame = protocol.answer(request.id, await method.run(self, params, request.id))
         except ClawkitError as error:
             refused = _explain(error)

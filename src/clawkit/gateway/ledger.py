@@ -66,11 +66,14 @@ class RunLedger:
         self._database = Database(path, "the record of runs", _APPLICATION, (_SCHEMA,))
         self._redact = redact
 
+    def pack(self, message: User) -> bytes:
+        """A message as it is recorded, without secrets."""
+        return encode(message, self._redact)
+
     def add(
-        self, run: GatewayRun, message: User | None, *, owner: bool, timeout_s: float | None = None
+        self, run: GatewayRun, body: bytes = b"", *, owner: bool, timeout_s: float | None = None
     ) -> None:
         """Record a run that is accepted; with its message, it survives a restart."""
-        body = encode(message, self._redact) if message is not None else b""
         names = map(sound, (run.id, run.session, run.agent, run.client))
         with self._database.writing() as db:
             limit = now_ms() - round(KEEP_RUNS_S * 1000)

@@ -31,7 +31,7 @@ from clawkit.gateway.hub import Hub, send
 from clawkit.gateway.ledger import AcceptedRun, RunLedger
 from clawkit.gateway.metrics import Metrics, TurnMeter
 from clawkit.gateway.narrator import GatewayRun, Narrator, settle
-from clawkit.gateway.protocol import GatewayError, invalid, now_ms
+from clawkit.gateway.protocol import GatewayError, aside, invalid, now_ms
 from clawkit.models.protocols import Model
 from clawkit.process.protocols import Commands
 from clawkit.services import Services
@@ -41,6 +41,7 @@ from clawkit.sessions.protocols import Session, check_name, session_key
 from clawkit.sessions.store import SessionStore
 from clawkit.store import private_dir
 from clawkit.tools._commands import owner_of
+from clawkit.tools.gateway import GatewayControl
 
 IDLE_S = 300.0
 GRACE_S = 5.0
@@ -53,8 +54,8 @@ STARTED_ANEW = "A new conversation has started."
 STOPPED = "Stopped."
 NOTHING_TO_STOP = "There is nothing to stop."
 RESUMED = (
-    "The gateway was restarted while you were working. Go on where you stopped. A call without a "
-    "result may have taken effect: check that before you repeat it."
+    "The gateway was restarted while you were working. Go on where you stopped. A call that was "
+    "interrupted may have taken effect: check that before you repeat it."
 )
 
 log = logging.getLogger(__name__)
@@ -65,6 +66,10 @@ def is_shared(key: str) -> bool:
     owner."""
     parsed = parse_key(key)
     return bool(parsed.channel) or parsed.kind == "group"
+
+
+def _shutting_down() -> GatewayError:
+    return GatewayError("UNAVAILABLE", "the gateway is shutting down", retry_ms=1000)
 
 
 class Open:
@@ -121,6 +126,7 @@ class LiveSessions:
         approver: Approver,
         row: Callable[[Session], dict[str, Any]],
         metrics: Metrics,
+        control: Callable[[str], GatewayControl],
         *,
         model: Model | None = None,
     ) -> None:
@@ -132,6 +138,7 @@ class LiveSessions:
         self._approver = approver
         self._row = row
         self._metrics = metrics
+        self._control = control
         self._model = model
         self._open: dict[str, Open] = {}
         self._locks: dict[str, asyncio.Lock] = {}
@@ -222,7 +229,7 @@ class LiveSessions:
 
     async def _enter(self, key: str, *, owner: bool) -> Open:
         if self.is_closed:
-            raise GatewayError("UNAVAILABLE", "the gateway is shutting down", retry_ms=1000)
+            raise _shutting_down()
         there = self._open.get(key)
         if there is not None and there.owner != owner and there.works_in_background:
             # The tools of an agent are those of the person it was opened for.
@@ -252,6 +259,7 @@ class LiveSessions:
             group=parsed.peer if parsed.kind == "group" else "",
             model=self._model,
             approver=self._approver,
+            in_gateway=True,
         )
         session = agent.session
         if session is None or session.key != key:
@@ -275,7 +283,13 @@ class LiveSessions:
         agent.on_subagent_event = both(show, narrator.hear_subagent)
         agent.on_results = lambda: self._spawn(agent.report())
         agent.deliver = narrator.post
+        if isinstance(services := agent.kit.run.services, Services):
+            services.fill(GatewayControl, lambda: self._control(key))
+            services[GatewayControl]  # made now, so that later runs of this agent have it, too
         await agent.__aenter__()
+        if self.is_closed:
+            await agent.close()
+            raise _shutting_down()
         self._open[key] = Open(agent, narrator, loaded, owner=owner)
         return self._open[key]
 
@@ -330,8 +344,9 @@ class LiveSessions:
                 if prepare is not None:
                     prepare(there.agent)
                 message = msgspec.structs.replace(as_message(said), ids=(run.id,))
-                kept = message if client else None
-                self._ledger.add(run, kept, owner=owner, timeout_s=timeout_s)
+                size = sum(len(getattr(each, "text", "")) for each in message.content)
+                body = await aside(size, self._ledger.pack, message) if client else b""
+                self._ledger.add(run, body, owner=owner, timeout_s=timeout_s)
                 try:
                     self._post(there, run, message, mode, timeout_s)
                 except BaseException:
@@ -343,7 +358,7 @@ class LiveSessions:
         return run
 
     def _end_at_once(self, run: GatewayRun, text: str) -> GatewayRun:
-        self._ledger.add(run, None, owner=False)
+        self._ledger.add(run, owner=False)
         settle(run, TurnEnded("done", text=text))
         self._conclude(run)
         if (there := self._open.get(run.session)) is not None:
@@ -417,7 +432,9 @@ class LiveSessions:
                 async with self._entered(key, owner=owner) as there:
                     future = self._post(there, run, message, "followup", timeout_s)
                     going = (there, future) if run.id in read else going
-            except ClawkitError as error:
+            except (ClawkitError, GatewayError) as error:
+                if self.is_closed:
+                    return  # the next start resumes it
                 log.warning("a run could not be resumed: %s", error)
                 settle(run, TurnEnded("error", error=str(error)))
                 self._conclude(run)
@@ -511,7 +528,10 @@ class LiveSessions:
             if time.monotonic() - there.used_at >= idle_s and not there.is_busy:
                 async with self._lock(key):
                     if self._open.get(key) is there and not there.is_busy:
-                        await self._shut(key)
+                        try:
+                            await self._shut(key)
+                        except ToolError as error:
+                            log.warning("an idle session could not be closed: %s", error)
         for key in [key for key, lock in self._locks.items() if not lock.locked()]:
             if key not in self._open:
                 del self._locks[key]

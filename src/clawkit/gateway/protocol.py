@@ -7,14 +7,18 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Mapping
-from typing import Annotated, Any, Literal, TypeVar
+from collections.abc import Callable, Mapping
+from typing import Annotated, Any, Literal, TypeVar, cast
 
 import msgspec
 from msgspec import Meta, Struct, field
 
+from clawkit.core.tasks import in_thread
+
 PROTOCOL, PROBE_PROTOCOL = 4, 3
 MAX_FRAME_BEFORE_HELLO = 64 * 1024
+BIG = 256 * 1024
+"""Frames from this size on are not decoded between the requests of other clients."""
 MAX_FRAME = 25 * 1024**2
 MAX_BUFFERED = 50 * 1024**2
 TICK_MS, PING_S = 30_000, 25.0
@@ -168,6 +172,11 @@ def ignored(params: Struct) -> dict[str, list[str]]:
     found = [each for each in msgspec.structs.fields(params) if each.type == Ignored]
     names = [e.encode_name for e in found if getattr(params, e.name) is not msgspec.UNSET]
     return {"ignored": names} if names else {}
+
+
+async def aside(size: int, work: Callable[..., T], *given: Any) -> T:
+    """Do work on that many bytes in a thread if it would make other clients wait."""
+    return cast("T", await in_thread(work, *given)) if size > BIG else work(*given)
 
 
 def decode_request(text: str) -> RequestFrame:

@@ -125,6 +125,7 @@ class ConfigWatch:
             log.error("the changed configuration is invalid and not used: %s", error)
         else:
             self._take(found)
+            await gateway.live.sweep(0.0)
         self._seen = self._stamp()
         if (self.issues, self.waiting) != before or not self.issues:
             self._tell()

@@ -23,7 +23,7 @@ from clawkit.config.paths import home, waiting_file
 from clawkit.config.secrets import resolve
 from clawkit.config.sections.gateway import GatewaySettings as Settings
 from clawkit.content import Source, Text, User
-from clawkit.errors import ConfigError, Issue, SecretError, ToolError
+from clawkit.errors import ConfigError, Issue, SecretError
 from clawkit.gateway.approvals import ApprovalDesk
 from clawkit.gateway.auth import AuthPolicy, Mode
 from clawkit.gateway.connection import GatewayConnection
@@ -63,6 +63,7 @@ from clawkit.gateway.protocol import (
 from clawkit.gateway.reload import ConfigWatch
 from clawkit.gateway.scopes import READ
 from clawkit.gateway.shelf import Shelf
+from clawkit.gateway.tool_control import SessionControl
 from clawkit.runtime import load_config, make_redactor
 from clawkit.sessions.keys import parse_key
 from clawkit.sessions.protocols import locate_store
@@ -77,6 +78,8 @@ SWEEP_S, GOODBYE_S = 30.0, 2.5
 RESTART_DELAY_S = 2.0
 COOLDOWN_S = 30.0
 """The time between two restarts that were asked for."""
+MODEL_WRITES = 3
+"""Changes of the gateway that models may make in a minute."""
 MIN_SECRET = 8
 log = logging.getLogger(__name__)
 
@@ -172,6 +175,7 @@ class Gateway:
         )
         self.calls, self.waiting = CallLimiter(), PendingLogins()
         self.codes = LoginCodes()
+        self.model_writes = CallLimiter(MODEL_WRITES)
         self.boot_id = str(uuid.uuid4())
         self.port = settings.port
         self.hub = Hub(self.boot_id)
@@ -193,6 +197,7 @@ class Gateway:
             self.desk,
             self.shelf.row,
             self.metrics,
+            lambda key: SessionControl(self, key),
             model=model,
         )
         self._started_at = time.monotonic()
@@ -294,7 +299,8 @@ class Gateway:
             words = Text(f"The gateway was restarted: {why}." + (f"\n{note}" if note else ""))
             source = Source("gateway", titles=(f"The gateway was restarted: {why}.",))
             run = GatewayRun(f"restart-{uuid.uuid4()}", session, parse_key(session).agent)
-            self.ledger.add(run, User((words,), now_ms(), source, (run.id,)), owner=True)
+            body = self.ledger.pack(User((words,), now_ms(), source, (run.id,)))
+            self.ledger.add(run, body, owner=True)
         loop, is_new = asyncio.get_running_loop(), self._restart is None
         if self._restart is None:
             with suppress(OSError):  # there was no restart yet
@@ -335,10 +341,7 @@ class Gateway:
     async def _sweep(self) -> None:
         while True:
             await asyncio.sleep(SWEEP_S)
-            try:
-                await self.live.sweep()
-            except ToolError as error:
-                log.warning("an idle session could not be closed: %s", error)
+            await self.live.sweep()
 
     async def say_goodbye(self) -> None:
         """Let turns end, tell all clients that the gateway stops, and disconnect them."""
@@ -357,6 +360,7 @@ class Gateway:
         """Tell all clients, stop what runs, and close everything."""
         if self.is_ready:
             await self.say_goodbye()
+        self.desk.keeps_questions = True
         await self.live.close()
         for task in self._tasks:
             task.cancel()

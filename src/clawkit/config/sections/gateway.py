@@ -64,7 +64,8 @@ class GatewayRemote(Section):
 
 
 class GatewayReload(Section):
-    mode: Literal["hybrid", "off", "hot", "restart"] = "hybrid"  #: How a changed file is applied.
+    mode: Literal["hybrid", "off", "hot", "restart"] = "hybrid"
+    """How a changed file is applied; `hot` never restarts, `off` does not watch it."""
 
 
 class AllowDeny(Section):

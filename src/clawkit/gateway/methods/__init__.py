@@ -23,6 +23,7 @@ from clawkit.gateway.protocol import (
     GatewayError,
     RequestFrame,
     decode_params,
+    decode_request,
     invalid,
     missing_scope,
 )
@@ -49,9 +50,20 @@ NODE_METHODS = frozenset(
 """Methods that only nodes may call; clawkit has some of them."""
 
 
-def find_method(caller: GatewayConnection, request: RequestFrame) -> tuple[Method, Any]:
-    """The method of a request and its parameters, if the caller may use it. Raises
-    `GatewayError`."""
+def read_frame(text: str) -> tuple[RequestFrame, Any]:
+    """A request and its parameters: a `GatewayError` if they are invalid, for those who may know.
+    Raises ValueError for what is not a request."""
+    request = decode_request(text)
+    if (method := METHODS.get(request.method)) is None:
+        return request, None
+    try:
+        return request, decode_params(method.params, method.name, request.params)
+    except GatewayError as error:
+        return request, error
+
+
+def find_method(caller: GatewayConnection, request: RequestFrame, params: Any) -> Method:
+    """The method of a request, if the caller may use it. Raises `GatewayError`."""
     name = request.method
     if (name in NODE_METHODS) != (caller.role == "node"):
         raise invalid(f"unauthorized role: {caller.role}")
@@ -61,7 +73,8 @@ def find_method(caller: GatewayConnection, request: RequestFrame) -> tuple[Metho
         raise invalid(f"unknown method: {name}") if is_open else missing_scope(ADMIN)
     if method.scope != NODE and not caller.may(method.scope):
         raise missing_scope(method.scope)
-    params: Any = decode_params(method.params, name, request.params)
+    if isinstance(params, GatewayError):
+        raise params
     if method.more is not None:
         wanted = method.more(params)
         if not caller.may(wanted):
@@ -69,4 +82,4 @@ def find_method(caller: GatewayConnection, request: RequestFrame) -> tuple[Metho
     if method.limited and (wait_s := caller.gateway.calls.take(caller.name, name)):
         message = f"rate limit exceeded for {name}; retry later"
         raise GatewayError("UNAVAILABLE", message, retry_ms=round(wait_s * 1000))
-    return method, params
+    return method

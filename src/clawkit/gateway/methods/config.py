@@ -65,7 +65,7 @@ class Apply(Write, frozen=True):
     delivery_context: Any = None
 
 
-class Patch(Apply, frozen=True):
+class ConfigPatch(Apply, frozen=True):
     replace_paths: Annotated[list[Short], Meta(max_length=1_000)] = msgspec.field(
         default_factory=list
     )
@@ -184,7 +184,7 @@ async def _apply(caller: GatewayConnection, params: Apply, _id: str) -> Any:
     return await unbroken(write_config(caller.gateway, params, "config-apply"))
 
 
-async def _patch(caller: GatewayConnection, params: Patch, _id: str) -> Any:
+async def _patch(caller: GatewayConnection, params: ConfigPatch, _id: str) -> Any:
     return await unbroken(write_config(caller.gateway, params, "config-patch"))
 
 
@@ -197,7 +197,7 @@ def _parse(raw: str) -> Any:
 
 def _editor(gateway: Gateway, params: Write) -> tuple[Callable[[str], str], list[Path]]:
     """The edit that a request asks for, and the settings that it names."""
-    if not isinstance(params, Patch):
+    if not isinstance(params, ConfigPatch):
         return lambda text: restore_text(params.raw, text, gateway.redactor), []
     patch, replace = _parse(params.raw), params.replace_paths
     if not isinstance(patch, dict):
@@ -289,6 +289,6 @@ METHODS = (
     Method("config.schema", READ, NoParams, _schema),
     Method("config.schema.lookup", READ, Lookup, _lookup),
     Method("config.set", ADMIN, Write, _set),
-    Method("config.patch", ADMIN, Patch, _patch, limited=True),
+    Method("config.patch", ADMIN, ConfigPatch, _patch, limited=True),
     Method("config.apply", ADMIN, Apply, _apply, limited=True),
 )

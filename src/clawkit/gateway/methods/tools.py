@@ -122,6 +122,7 @@ def _scope(config: Config, key: str, params: Effective, *, owner: bool) -> Scope
         sandboxed=sandboxed,
         depth=parsed.depth,
         delegates=True,
+        in_gateway=True,
     )
 
 

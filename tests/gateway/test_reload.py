@@ -1,0 +1,302 @@
+"""A configuration file that changes while the gateway runs."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.gateway.conftest import TOKEN, Device, Ground, Peer, serve
+from tests.gateway.test_turns import message
+
+from clawkit.config.model import Config
+from clawkit.config.section import layout_of
+from clawkit.gateway.reload import HOT, RESTART, kind_of
+from clawkit.testing import Gate, ScriptedModel, call
+
+AUTH = f'auth: {{ token: "{TOKEN}" }}'
+
+
+def text(more: str = "", gateway: str = "") -> str:
+    return f"{{ gateway: {{ {AUTH}, {gateway} }}, {more} }}"
+
+
+@pytest.fixture
+def file() -> Path:
+    path = Path(os.environ["CLAWKIT_HOME"]) / "clawkit.json5"
+    path.write_text(text(), encoding="utf-8")
+    path.chmod(0o600)
+    return path
+
+
+def replace_file(path: Path, words: str) -> None:
+    """As editors do it."""
+    other = path.with_name("other")
+    other.write_text(words, encoding="utf-8")
+    other.chmod(0o600)
+    os.replace(other, path)
+
+
+def write_in_place(path: Path, words: str) -> None:
+    with path.open("r+", encoding="utf-8") as stream:
+        stream.truncate()
+        stream.write(words)
+
+
+@pytest.fixture
+async def ground(file: Path) -> AsyncIterator[Ground]:
+    async with serve(str(file), ScriptedModel(then="ok")) as made:
+        yield made
+
+
+async def changed(peer: Peer) -> dict[str, Any]:
+    peer.events = [each for each in peer.events if each.get("event") != "config.changed"]
+    event = await peer.until(lambda each: each.get("event") == "config.changed")
+    payload: dict[str, Any] = event["payload"]
+    return payload
+
+
+async def tools(peer: Peer) -> set[str]:
+    shown = await peer.call("tools.effective", {"sessionKey": "main"})
+    return {each["id"] for group in shown["groups"] for each in group["tools"]}
+
+
+@pytest.mark.parametrize(
+    ("path", "kind"),
+    [
+        ("tools.exec.ask", "hot"),
+        ("agents.defaults.model.primary", "hot"),
+        ("session", "hot"),
+        ("session.mainKey", "hot"),
+        ("session.store", "restart"),
+        ("gateway.port", "restart"),
+        ("logging.redactPatterns", "restart"),
+        ("logging.level", "none"),
+        ("cron.enabled", "none"),
+        ("agents.list.0.groupChat.historyLimit", "none"),
+        ("nonsense", "restart"),
+        ("toolsets.x", "restart"),
+    ],
+)
+def test_what_a_change_needs(path: str, kind: str) -> None:
+    assert kind_of(path) == kind
+
+
+def test_every_section_is_listed() -> None:
+    sections = set(layout_of(Config).shapes)
+    unlisted = {each for each in sections if each not in (*HOT, *RESTART)}
+    assert {kind_of(each) for each in unlisted} == {"none"}
+
+
+@pytest.mark.parametrize("write", [replace_file, write_in_place])
+async def test_a_change_by_an_editor_is_taken_up(
+    ground: Ground, file: Path, write: Callable[[Path, str], None]
+) -> None:
+    peer = await ground.join()
+    assert "write" in await tools(peer)
+    await peer.call("chat.send", message("hi"))
+    await peer.until_chat("final")
+    write(file, text('tools: { deny: ["write"] }'))
+    event = await changed(peer)
+    found = await peer.call("config.get", {})
+    assert event == {
+        "path": str(file),
+        "hash": found["hash"],
+        "ts": event["ts"],
+        "valid": True,
+        "issues": [],
+        "restartNeeded": [],
+    }
+    assert found["appliedConfigHash"] == found["hash"]
+    assert "write" not in await tools(peer)
+    await peer.call("chat.send", message("again", "run-2"))
+    there = ground.gateway.live.find("agent:main:main")
+    assert there is not None
+    assert "write" not in there.agent.kit.run.tools
+
+
+async def test_a_turn_keeps_the_configuration_that_it_began_with(file: Path) -> None:
+    gate = Gate(call("write", {"path": "a.txt", "content": "x"}))
+    model = ScriptedModel(gate, "done", call("write", {"path": "b.txt", "content": "x"}), "done")
+    async with serve(str(file), model) as ground:
+        peer = await ground.join()
+        await peer.call("chat.send", message("go"))
+        await gate.reached.wait()
+        replace_file(file, text('tools: { deny: ["write"] }'))
+        await changed(peer)
+        gate.release()
+        await peer.until_chat("final")
+        await peer.call("chat.send", message("again", "run-2"))
+        await peer.until_chat("final", "run-2")
+    place = Path(os.environ["CLAWKIT_HOME"]) / "workspace"
+    assert [each.name for each in place.glob("*.txt")] == ["a.txt"]
+
+
+async def test_an_invalid_file_changes_nothing_and_is_reported(ground: Ground, file: Path) -> None:
+    peer = await ground.join()
+    replace_file(file, text('tools: { deny: ["write"], exec: { security: "everything" } }'))
+    event = await changed(peer)
+    assert event["valid"] is False
+    [issue] = event["issues"]
+    assert issue["path"] == "tools.exec.security"
+    assert (await peer.call("health"))["config"]["issues"] == [issue]
+    found = await peer.call("config.get", {})
+    assert (found["valid"], found["issues"]) == (False, [issue])
+    assert "write" in await tools(peer)
+    lines = (await peer.call("logs.tail", {}))["lines"]
+    assert any("is invalid and not used" in each for each in lines)
+    limited = await ground.join(["operator.approvals"], Device())
+    assert limited.hello["snapshot"]["health"]["config"] == {"valid": False}
+    write_in_place(file, text('tools: { deny: ["edit"] }'))
+    assert (await changed(peer))["valid"] is True
+    assert "edit" not in await tools(peer)
+
+
+async def test_what_would_not_start_is_invalid(ground: Ground, file: Path) -> None:
+    peer = await ground.join()
+    write_in_place(file, text(gateway="tls: { enabled: true }"))
+    event = await changed(peer)
+    assert event["issues"][0]["path"] == "gateway.tls"
+    write_in_place(file, text(gateway="auth: { mode: 'token', token: '$NOT_SET_ANYWHERE' }"))
+    assert (await changed(peer))["valid"] is False
+    raw = "{gateway: {tls: {enabled: true}}}"
+    write_in_place(file, text())
+    assert (await changed(peer))["valid"] is True
+    base = (await peer.call("config.get", {}))["hash"]
+    error = await peer.refused("config.patch", {"raw": raw, "baseHash": base})
+    assert error["message"] == "invalid config: gateway.tls: is not supported yet"
+
+
+async def test_settings_of_the_gateway_wait_for_a_restart(ground: Ground, file: Path) -> None:
+    peer = await ground.join()
+    replace_file(file, text('tools: { deny: ["write"] }', "port: 18801"))
+    event = await changed(peer)
+    assert event["restartNeeded"] == ["gateway.port"]
+    assert "write" not in await tools(peer)
+    assert ground.gateway.loaded.config.gateway == ground.gateway.settings
+    assert (await peer.call("config.get", {}))["restartNeeded"] == ["gateway.port"]
+    replace_file(file, text())
+    assert (await changed(peer))["restartNeeded"] == []
+
+
+async def test_an_included_file_is_watched_also_while_it_is_broken(
+    ground: Ground, file: Path
+) -> None:
+    peer = await ground.join()
+    more = file.with_name("more.json5")
+    more.write_text("{ deny: ", encoding="utf-8")
+    replace_file(file, text('tools: { $include: "./more.json5" }'))
+    assert (await changed(peer))["valid"] is False
+    more.write_text('{ deny: ["write"] }', encoding="utf-8")
+    assert (await changed(peer))["valid"] is True
+    more.write_text('{ deny: ["edit"] }', encoding="utf-8")
+    await changed(peer)
+    assert "write" in await tools(peer)
+    assert "edit" not in await tools(peer)
+
+
+async def test_a_file_that_is_created_later_is_taken_up() -> None:
+    path = Path(os.environ["CLAWKIT_HOME"]) / "clawkit.json5"
+    os.environ["CLAWKIT_GATEWAY_TOKEN"] = TOKEN
+    try:
+        async with serve_default() as ground:
+            peer = await ground.join()
+            path.touch(0o600)
+            path.write_text('{ tools: { deny: ["write"] } }', encoding="utf-8")
+            assert (await changed(peer))["path"] == str(path)
+            assert "write" not in await tools(peer)
+    finally:
+        del os.environ["CLAWKIT_GATEWAY_TOKEN"]
+
+
+def serve_default() -> Any:
+    return serve(None)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("mode", ["hybrid", "hot", "restart", "off"])
+async def test_modes(file: Path, mode: str) -> None:
+    file.write_text(text(gateway=f'reload: {{ mode: "{mode}" }}'), encoding="utf-8")
+    async with serve(str(file), ScriptedModel(then="ok")) as ground:
+        peer, restarts = await ground.join(), []
+        ground.gateway.on_restart = lambda: restarts.append(1)
+        base = (await peer.call("config.get", {}))["hash"]
+        params = {"raw": "{tools: {deny: ['write']}}", "baseHash": base, "restartDelayMs": 0}
+        done = await peer.call("config.patch", params)
+        is_hot = mode != "restart"
+        assert ("write" not in await tools(peer)) is is_hot
+        assert ("restart" in done) is not is_hot
+        params = {"raw": "{gateway: {port: 18802}}", "baseHash": done["hash"]}
+        done = await peer.call("config.patch", params | {"restartDelayMs": 0})
+        assert done["sentinel"]["payload"]["stats"]["requiresRestart"] is True
+        assert ("restart" in done) is (mode in ("hybrid", "restart"))
+        await peer.call("health")
+        assert bool(restarts) is (mode in ("hybrid", "restart"))
+        assert ground.gateway._tasks[-1].done() is (mode == "off")
+
+
+async def test_a_restart_is_asked_for_once_and_the_note_is_said_afterwards(file: Path) -> None:
+    async with serve(str(file), ScriptedModel(then="ok")) as ground:
+        peer, restarts = await ground.join(), []
+        ground.gateway.on_restart = lambda: restarts.append(1)
+        for port in (18803, 18804):
+            base = (await peer.call("config.get", {}))["hash"]
+            raw = json.dumps({"gateway": {"port": port}})
+            given = {"raw": raw, "baseHash": base, "restartDelayMs": 100}
+            given |= {"sessionKey": "main", "note": f"Look at port {port}."}
+            done = await peer.call("config.patch", given)
+            assert done["sentinel"]["persisted"] is True
+            assert done["restart"]["coalesced"] is (port == 18804)
+            assert 0 <= done["restart"]["delayMs"] <= 100
+        raw = "{gateway: {port: 18805}}"
+        given = {"raw": raw, "baseHash": done["hash"], "deliveryContext": {"channel": "telegram"}}
+        refused = await peer.refused("config.patch", given)
+        assert refused["message"].startswith("deliveryContext: ")
+    model = ScriptedModel("seen", "seen")
+    async with serve(str(file), model) as ground:
+        peer = await ground.join()
+        while len(model.requests) < 2:
+            await peer.until_chat("final")
+            peer.events.clear()
+        history = await peer.call("chat.history", {"sessionKey": "main"})
+        notes = [each["content"] for each in history["messages"] if each["role"] == "user"]
+        assert notes == [
+            f"The gateway was restarted: config.patch changed gateway.port.\nLook at port {port}."
+            for port in (18803, 18804)
+        ]
+
+
+async def test_restarts_are_not_too_close_together(ground: Ground) -> None:
+    gateway = ground.gateway
+    assert gateway.request_restart("why") == {
+        "ok": False,
+        "reason": "the program that this gateway is part of must do it",
+    }
+    gateway.on_restart = lambda: None
+    gateway.mark_restart()
+    asked = gateway.request_restart("why", 0.0)
+    assert 20_000 < asked["delayMs"] <= 30_000
+    gateway.forget_restart()
+    assert not gateway.is_restarting
+
+
+async def test_lists_in_a_patch(ground: Ground, file: Path) -> None:
+    peer = await ground.join()
+    replace_file(file, text("agents: { list: [{ id: 'a', name: 'A' }, { id: 'b' }] }"))
+    await changed(peer)
+    base = (await peer.call("config.get", {}))["hash"]
+    raw = "{agents: {list: [{id: 'b', name: 'B'}, {id: 'c'}]}, tools: {deny: ['write', 'edit']}}"
+    done = await peer.call("config.patch", {"raw": raw, "baseHash": base})
+    assert done["config"]["agents"]["list"] == [
+        *({"id": "a", "name": "A"}, {"id": "b", "name": "B"}, {"id": "c"}),
+    ]
+    shorter = {"raw": "{tools: {deny: ['edit']}}", "baseHash": done["hash"]}
+    error = await peer.refused("config.patch", shorter)
+    assert error["message"].startswith("tools.deny: this would remove 1 of 2 entries")
+    done = await peer.call("config.patch", shorter | {"replacePaths": ["tools.deny"]})
+    assert done["config"]["tools"]["deny"] == ["edit"]
+    gone = {"raw": "{agents: {list: [{id: 'c'}]}}", "baseHash": done["hash"]}
+    done = await peer.call("config.patch", gone | {"replacePaths": ["agents.list"]})
+    assert done["config"]["agents"]["list"] == [{"id": "c"}]

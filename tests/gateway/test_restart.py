@@ -1,0 +1,127 @@
+"""A gateway that restarts itself, is killed, or cannot write: real processes."""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import signal
+import subprocess
+from pathlib import Path
+from typing import Any
+
+from tests.gateway.test_background import configure, home, wait_until
+from tests.gateway.test_command import BASE, clawkit, free_port, running
+
+from clawkit.gateway.record import read_record
+
+
+def call(method: str, **params: Any) -> Any:
+    done = clawkit("call", method, "--params", json.dumps(params))
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def start_marks() -> int:
+    """How often the gateway became ready."""
+    log = home() / "logs" / "gateway.jsonl"
+    return log.read_text(encoding="utf-8").count("the gateway is ready") if log.exists() else 0
+
+
+def doctor() -> str:
+    base = [part for part in BASE if part != "gateway"]
+    done = subprocess.run([*base, "doctor"], capture_output=True, text=True, check=False)
+    return done.stdout
+
+
+def said(session: str = "main") -> list[str]:
+    found = call("chat.history", sessionKey=session)
+    return [each["content"] for each in found["messages"] if each["role"] == "user"]
+
+
+def test_a_patch_restarts_the_process_in_place_and_says_the_note() -> None:
+    port, other = free_port(), free_port()
+    configure(f"{{ gateway: {{ port: {port} }} }}")
+    with running() as process:
+        base = call("config.get")["hash"]
+        raw = json.dumps({"gateway": {"port": other}})
+        given = {"raw": raw, "baseHash": base, "sessionKey": "main", "restartDelayMs": 0}
+        done = call("config.patch", **given, note="list")
+        assert done["sentinel"]["persisted"] is True
+        wait_until(lambda: (found := read_record()) is not None and found.port == other)
+        record = read_record()
+        assert record is not None
+        assert record.pid == process.pid
+        assert start_marks() == 2
+        wait_until(lambda: said() != [])
+        assert said() == ["The gateway was restarted: config.patch changed gateway.port.\nlist"]
+        # A change by another program is taken up, too, and what is left is reported.
+        configure(f"{{ gateway: {{ port: {port} }} }}")
+        wait_until(lambda: (found := read_record()) is not None and found.restart_needed)
+        assert "Restart it to apply gateway.port" in clawkit("status").stdout
+        shown = json.loads(clawkit("status", "--json").stdout)
+        assert shown["configState"]["restartNeeded"] == ["gateway.port"]
+        assert "Restart it to apply gateway.port" in clawkit("health").stdout
+        assert "does not use the changed gateway.port" in doctor()
+        configure("{ gateway: { port: ")
+        wait_until(lambda: (found := read_record()) is not None and found.config_problem)
+        invalid = clawkit("status")
+        assert invalid.returncode == 2
+        assert "before the configuration file became invalid" in invalid.stdout
+        assert "before the file became invalid" in doctor()
+        assert process.poll() is None
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(15) == 0
+
+
+def test_a_signal_restarts_it_and_another_one_stops_it() -> None:
+    configure(f"{{ gateway: {{ port: {free_port()} }} }}")
+    with running() as process:
+        process.send_signal(signal.SIGUSR1)
+        wait_until(lambda: start_marks() == 2)
+        wait_until(lambda: (found := read_record()) is not None and found.pid == process.pid)
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(15) == 0
+        assert start_marks() == 2
+
+
+def test_a_full_disk_is_an_error_and_leaves_nothing_half_written() -> None:
+    configure(f"{{ gateway: {{ port: {free_port()} }} }}")
+    config = home() / "clawkit.json5"
+    before = config.read_bytes()
+    with running() as process:
+        call("agent", message="list", idempotencyKey="first")
+        base = call("config.get")["hash"]
+        limits = resource.prlimit(process.pid, resource.RLIMIT_FSIZE)
+        resource.prlimit(process.pid, resource.RLIMIT_FSIZE, (8, limits[1]))
+        given = {"sessionKey": "main", "message": "list", "idempotencyKey": "second"}
+        refused = clawkit("call", "chat.send", "--params", json.dumps(given))
+        assert refused.returncode == 1
+        assert "runs.sqlite" in refused.stderr
+        patch = {"raw": "{tools: {deny: ['write']}}", "baseHash": base}
+        refused = clawkit("call", "config.patch", "--params", json.dumps(patch))
+        assert refused.returncode == 1
+        assert "clawkit.json5" in refused.stderr
+        assert config.read_bytes() == before
+        resource.prlimit(process.pid, resource.RLIMIT_FSIZE, limits)
+        assert call("chat.send", **given)["status"] == "started"
+        assert call("agent.wait", runId="second")["status"] == "ok"
+        assert said() == ["list", "list"]
+        call("config.patch", **patch)
+        assert [each.name for each in Path(home()).glob("*.tmp*")] == []
+
+
+def test_a_killed_gateway_goes_on_where_it_was() -> None:
+    configure(f"{{ gateway: {{ port: {free_port()} }} }}")
+    fifo = home() / "fifo"
+    os.mkfifo(fifo)
+    with running() as process:
+        given = {"sessionKey": "main", "message": f"run cat {fifo}", "idempotencyKey": "k"}
+        assert call("chat.send", **given)["status"] == "started"
+        process.kill()
+        process.wait()
+    with running():
+        fifo.unlink()
+        assert call("chat.send", **given)["status"] in ("in_flight", "ok")
+        assert call("agent.wait", runId="k")["status"] == "ok"
+        assert [each for each in said() if each.startswith("run cat")] == [f"run cat {fifo}"]
