@@ -20,7 +20,7 @@ export default function Policy({ path }) {
       <p class="hint">Pick a situation to see which tools an agent has in it, and why. Nothing is changed.</p>
       <div class="picks">
         <${Select} label="Agent" value=${agentId} options=${agents?.agents.map((each) => [each.id, each.id])} onInput=${(id) => { location.hash = link('policy', id); }} />
-        <${Field} label="Model" list="policy-models" placeholder="the agent’s own" onInput=${pick('model')} />
+        <${Field} label="Model" list="policy-models" placeholder="its own" onInput=${pick('model')} />
         <datalist id="policy-models">${models.map((each) => html`<option value="${each.provider}/${each.id}" />`)}</datalist>
         <${Field} label="Channel" placeholder="none" onInput=${pick('channel')} />
         <${Field} label="Account" placeholder="any" onInput=${pick('accountId')} />
@@ -32,7 +32,7 @@ export default function Policy({ path }) {
       <${Notice} error=${error} />
       ${data?.warnings.map((each) => html`<${Notice} kind="warn" key=${each}>${each}<//>`)}
       <div class="picks">
-        <${Field} label="Filter" type="search" placeholder="tool, setting or entry" onInput=${(text) => setWanted({ ...wanted, text })} />
+        <${Field} label="Filter" type="search" placeholder="tool or setting" onInput=${(text) => setWanted({ ...wanted, text })} />
         <${Select} label="State" options=${[['', 'all'], ...Object.entries(count(data?.trace)).map(([each, number]) => [each, `${each} (${number})`])]}
           onInput=${(state) => setWanted({ ...wanted, state })} />
       </div>
