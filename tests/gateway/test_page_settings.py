@@ -237,6 +237,9 @@ async def test_logs_are_followed_filtered_and_paused(browser: Browser, file: Pat
         await expect(page.get_by_text("No line fits.")).to_be_visible()
         log.error("the second one")
         await expect(lines.filter(has_text="the second one")).to_contain_text("error")
+        with open(ground.gateway.log.path, "a", encoding="utf-8") as stream:
+            stream.write('{"level": {}, "message": ["second"]}\nsecond, not JSON\n')
+        await expect(lines.filter(has_text="second, not JSON")).to_have_count(1)
         await page.get_by_role("button", name="Pause").click()
         log.error("another second one")
         await page.get_by_role("button", name="Continue").click()

@@ -66,20 +66,20 @@ function useLog(wanted, paused) {
 
 function parse(/** @type {string} */ text) {
   try {
-    const { time, level, subsystem, message } = JSON.parse(text);
-    return { time, level, subsystem, message: String(message) };
+    const { time, level, subsystem = '', message = text } = JSON.parse(text);
+    return { time: String(time ?? ''), level: String(level ?? ''), subsystem: String(subsystem), message: String(message) };
   } catch {
-    return { message: text };
+    return { time: '', level: '', subsystem: '', message: text };
   }
 }
 
 function Line({ line }) {
-  const time = line.time ? new Date(line.time) : null;
+  const time = new Date(line.time);
   return html`
     <li>
-      ${time && html`<time datetime=${line.time} title=${time.toLocaleString()}>${time.toLocaleTimeString()}</time>`}
+      ${line.time && html`<time datetime=${line.time} title=${time.toLocaleString()}>${time.toLocaleTimeString()}</time>`}
       ${line.level && html`<${Badge} kind=${KINDS[line.level] ?? ''}>${line.level}<//>`}
-      <span class="soft">${line.subsystem?.replace(/^clawkit\./, '')}</span>
+      <span class="soft">${line.subsystem.replace(/^clawkit\./, '')}</span>
       <span class="plain">${line.message}</span>
     </li>`;
 }
