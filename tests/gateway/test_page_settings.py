@@ -16,6 +16,8 @@ from tests.gateway.conftest import TOKEN, Device, Ground, hello_params, serve
 from tests.gateway.page_browser import NEEDS_CHROMIUM, open_chromium, shoot, visit
 from tests.gateway.test_usage import asked, remember, said
 
+from clawkit.gateway.methods import METHODS
+
 pytestmark = [NEEDS_CHROMIUM, pytest.mark.asyncio(loop_scope="module")]
 
 SECRET = "sk-very-secret-value-123456"
@@ -221,6 +223,22 @@ async def test_devices_are_approved_rejected_and_lose_their_tokens(
         await expect(page.get_by_role("dialog")).to_have_count(0)
         await page.reload()
         await expect(own).to_contain_text("connected")
+
+
+@pytest.mark.skipif("node.list" not in METHODS, reason="this gateway has no nodes")
+async def test_what_a_node_offers_is_approved(browser: Browser, file: Path) -> None:
+    async with serve(str(file)) as ground, visit(browser, ground) as page:
+        await go(page, "devices")
+        await expect(page.get_by_text("There are no nodes.")).to_be_visible()
+        offer = {"caps": ["system"], "commands": ["system.which"]}
+        params = hello_params([], client=("node-host", "node"), role="node", **offer)
+        params["client"]["displayName"] = "Lab"
+        await ground.shake(params, Device())
+        request = page.get_by_role("region", name="Request to be paired")
+        await expect(request).to_contain_text("system.which")
+        await request.get_by_role("button", name="Approve").click()
+        await expect(request).to_have_count(0)
+        await expect(page.get_by_role("region", name="Node Lab")).to_contain_text("system.which")
 
 
 async def test_logs_are_followed_filtered_and_paused(browser: Browser, file: Path) -> None:

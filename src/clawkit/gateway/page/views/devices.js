@@ -37,7 +37,7 @@ function Pending({ request, kind, reload }) {
   return html`
     <section class="card approval" aria-label="Request to be paired">
       <${Facts} about=${request} id=${request.deviceId ?? request.nodeId} />
-      <p class="hint">Approve it only if you know this device: it will be able to do what its scopes allow.</p>
+      <p class="hint">Approve it only if you know it: ${kind === 'node' ? 'agents will be able to use these commands there.' : 'it will be able to do what its scopes allow.'}</p>
       <div class="row">
         <${Button} kind="primary" onClick=${act(`${kind}.pair.approve`, { requestId }, reload)}>Approve<//>
         <${Button} kind="danger" onClick=${act(`${kind}.pair.reject`, { requestId }, reload)}>Reject<//>
@@ -87,8 +87,8 @@ function Facts({ about, id, children }) {
       <dt>Id</dt><dd><code>${id}</code></dd>
       <dt>Runs on</dt><dd>${[about.platform, about.deviceFamily, about.version].filter(Boolean).join(' · ')}</dd>
       ${about.remoteIp && html`<dt>Address</dt><dd><code>${about.remoteIp}</code></dd>`}
-      <dt>${about.commands ? 'Commands' : 'Scopes'}</dt>
-      <dd class="row">${scopes.map((each) => html`<${Badge} key=${each}>${each.replace('operator.', '')}<//>`)}</dd>
+      ${scopes.length > 0 && html`<dt>${about.commands ? 'Commands' : 'Scopes'}</dt>
+        <dd class="row">${scopes.map((each) => html`<${Badge} key=${each}>${each.replace('operator.', '')}<//>`)}</dd>`}
       ${about.ts && html`<dt>Asked</dt><dd><${Time} at=${about.ts} /></dd>`}
       ${about.lastSeenAtMs && html`<dt>Last seen</dt><dd><${Time} at=${about.lastSeenAtMs} /></dd>`}
     </dl>`;
