@@ -145,6 +145,10 @@ async def test_what_is_wrong_is_said_at_the_field_and_conflicts_are_shown(
         # Meanwhile, someone else changes the file.
         await go(page, "config", "tools")
         await page.get_by_label("deny", exact=True).fill("edit")
+        await go(page, "agents")
+        await expect(page.get_by_role("region", name="Agent main")).to_be_visible()
+        await go(page, "config", "tools")
+        await expect(page.get_by_label("deny", exact=True)).to_have_value("edit")
         other = await ground.join()
         found = await other.call("config.get")
         raw = '{tools: {profile: "coding"}}'

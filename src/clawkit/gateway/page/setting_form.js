@@ -101,9 +101,9 @@ function Group({ name, schema, path, form, remove, children }) {
 
 function Section({ schema, value, stored, onChange, path, form, bare, ...more }) {
   const has = isObject(value) ? value : {};
-  const isIdle = (key) => form.hints[patternOf([...path, key])]?.noEffect;
+  const hint = (key) => hintFor(form.hints, [...path, key]);
   const known = Object.entries(schema.properties).filter(([key, each]) => Object.hasOwn(has, key)
-    || (!each.deprecated && !key.startsWith('$') && (form.showsIdle || !isIdle(key))));
+    || (!each.deprecated && !key.startsWith('$') && (form.showsIdle || !hint(key)?.noEffect)));
   const unknown = Object.keys(has).filter((key) => !Object.hasOwn(schema.properties, key)).map((key) => [key, {}]);
   const change = (key) => (inner) => {
     const { [key]: _, ...rest } = has;
@@ -112,15 +112,16 @@ function Section({ schema, value, stored, onChange, path, form, bare, ...more })
   const inside = () => [...known, ...unknown].map(([key, each]) => html`
     <${Setting} key=${key} name=${key} path=${[...path, key]} schema=${each} value=${has[key]}
       stored=${stored?.[key]} onChange=${change(key)} form=${form} />
-    ${isIdle(key) && html`<small class="warn">${form.hints[patternOf([...path, key])].help}</small>`}`);
+    ${hint(key) && html`<small class="warn">${hint(key).help}</small>`}`);
   if (bare) return inside();
   return html`<${Group} schema=${schema} path=${path} form=${form} ...${more}>${inside}<//>`;
 }
 
-/** The path as hints write it: `*` for every entry. */
-const patternOf = (path) => path.map((step, index) => (isEntry(path, index) ? '*' : step)).join('.');
-const isEntry = (path, index) => typeof path[index] === 'number'
-  || (path[0] === 'agents' && path[1] === 'entries' && index === 2) || path[index - 1] === 'models' && path[0] === 'agents';
+/** What the schema says about a setting besides its type; `*` in a path of a hint is any entry. */
+const hintFor = (hints, path) => Object.entries(hints).find(([key]) => {
+  const steps = key.split('.');
+  return steps.length === path.length && steps.every((step, index) => step === '*' || step === String(path[index]));
+})?.[1];
 
 /** Entries that people name, or number. */
 function Entries({ schema, value, stored, onChange, path, form, ...more }) {

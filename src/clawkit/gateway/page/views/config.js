@@ -7,11 +7,16 @@ import {
 import { listsIn, patched, patchOf, Prose, Setting } from '../setting_form.js';
 
 const FILE = 'file';
+const NOTHING = { base: null, values: {}, text: '' };
+/** Changes that are not saved survive a look at another view. */
+let kept = NOTHING;
+gateway.watch(() => { if (gateway.state === 'login') kept = NOTHING; });
 
 export default function Config({ path }) {
   const { data, error, reload } = useCall('config.get', {}, ['config.changed']);
   const schema = useCall('config.schema');
-  const [edit, setEdit] = useState({ base: null, values: {}, text: '' });
+  const [edit, setEdit] = useState(kept);
+  useEffect(() => { kept = edit; }, [edit]);
   const [problem, setProblem] = useState(null);
   const [review, setReview] = useState(null);
   const { base } = edit;
@@ -55,7 +60,7 @@ export default function Config({ path }) {
         keep=${() => adopt(data, patched(data.config, patch))} isFile=${changesFile} />
       ${!base.valid ? html`<${Invalid} base=${base} />` : html`
         <div class="config">
-          <${Sections} schema=${schema.data} current=${isFile ? FILE : path[0]} />
+          <${Sections} schema=${schema.data} current=${isFile ? FILE : path[0]} changed=${changesFile ? [FILE] : Object.keys(patch)} />
           ${isFile ? html`<${File} ...${props} locked=${changesForm} />` : html`<${Form} key=${path[0] ?? ''} name=${path[0] ?? ''} ...${props} locked=${changesFile} />`}
         </div>`}
       ${review && html`<${Review} review=${review} save=${save} onClose=${() => setReview(null)} />`}
@@ -66,7 +71,7 @@ function Problems({ base, data, problem, isChanged, keep, isFile }) {
   const isStale = data && data.hash !== base.hash && isChanged;
   return html`
     ${problem && html`<${Notice} error=${problem.isNote ? null : problem} kind=${problem.isNote ? 'warn' : 'bad'}>${problem.isNote && problem.message}
-      ${problem.details?.issues?.length > 1 && html`<ul>${problem.details.issues.map((each) => html`<li key=${each.path}><code>${each.path}</code>: ${each.message}</li>`)}</ul>`}<//>`}
+      ${problem.details?.issues && html`<${Issues} issues=${problem.details.issues} />`}<//>`}
     ${isStale && html`<${Notice} kind="warn">The file has been changed since you began. ${isFile
       ? 'Copy your text, and discard your changes to see the new file.'
       : html`<${Button} onClick=${keep}>Put my changes on top of it<//>`}<//>`}
@@ -75,15 +80,19 @@ function Problems({ base, data, problem, isChanged, keep, isFile }) {
 
 const Invalid = ({ base }) => html`
   <${Notice} kind="bad">The file <code>${base.path}</code> is invalid, and cannot be edited here until it is fixed there.
-    <ul>${base.issues.map((each) => html`<li key=${each.path + each.message}><code>${each.path}</code> ${each.message}</li>`)}</ul><//>`;
+    <${Issues} issues=${base.issues} /><//>`;
+
+const Issues = ({ issues }) => html`<ul>${issues.map((each) => html`
+  <li key=${each.path + each.message}><a href=${link('config', each.path.split(/[.[]/)[0])}>${each.path}</a>: ${each.message}</li>`)}</ul>`;
 
 const rootOf = (schema) => schema.schema.$defs.Config.properties;
 
-function Sections({ schema, current }) {
+function Sections({ schema, current, changed }) {
   const names = Object.keys(rootOf(schema)).filter((name) => !name.startsWith('$'));
   const isIdle = (name) => schema.uiHints[name]?.noEffect;
   const item = (name, shown = name) => html`
-    <a key=${name} href=${link('config', name)} aria-current=${name === current ? 'page' : null} class=${isIdle(name) ? 'soft' : ''}>${shown}</a>`;
+    <a key=${name} href=${link('config', name)} aria-current=${name === current ? 'page' : null} class=${isIdle(name) ? 'soft' : ''}>${shown}
+      ${changed.includes(name) && html`<span class="warn" aria-label="changed">●</span>`}</a>`;
   return html`
     <nav class="sections" aria-label="Sections">
       ${item(FILE, 'The file itself')}
