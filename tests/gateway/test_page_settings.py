@@ -39,7 +39,7 @@ def file() -> Path:
   gateway: {{ auth: {{ token: "{TOKEN}" }}, trustedProxies: ["127.0.0.2"] }}, // keep
   agents: {{ list: [
     {{ id: "main", default: true, identity: {{ name: "Claw" }} }},
-    {{ id: "work", name: {json.dumps(EVIL)}, tools: {{ deny: ["write"] }} }},
+    {{ id: "work", name: {json.dumps(EVIL)}, tools: {{ deny: ["write", {json.dumps(EVIL)}] }} }},
   ] }},
   models: {{ providers: {{ lab: {{ baseUrl: "http://127.0.0.1:9/v1", apiKey: "{SECRET}" }} }} }},
   tools: {{ byProvider: {{ google: {{ deny: ["grep"] }} }} }},
@@ -301,10 +301,12 @@ async def test_no_name_or_value_becomes_markup(browser: Browser, file: Path) -> 
         now = datetime.now(UTC)
         answer = said(now, model=f"lab/{EVIL}", output=7)
         remember(ground, "work", "evil", answer, created=now - timedelta(hours=1))
-        places = [("agents",), ("devices",), ("logs",), ("usage",), ("policy", EVIL[:20])]
-        for place in places[:4]:
-            await go(page, *place)
-            await expect(page.get_by_text("<img src=x onerror=alert(1)>").first).to_be_visible()
+        for place in ("doctor", "agents", "devices", "logs", "usage", "policy/work"):
+            await go(page, place)
+            evil = page.get_by_role("main").get_by_text("<img src=x onerror=alert(1)>").first
+            await expect(evil).to_be_visible(timeout=60_000)
+            if place == "doctor":
+                await expect(page.get_by_role("status").first).to_contain_text("checks passed")
         await go(page, "config", "env")
         await page.get_by_text("vars", exact=True).click()
         await expect(page.get_by_label("NOTE")).to_be_visible()
@@ -316,11 +318,3 @@ async def test_no_name_or_value_becomes_markup(browser: Browser, file: Path) -> 
         await page.get_by_role("button", name="Review").click()
         await expect(page.locator(".diff .added")).to_contain_text(EVIL)
         assert await page.locator("img[src=x], main script").count() == 0
-
-
-async def test_the_doctor_says_what_to_do(browser: Browser, file: Path) -> None:
-    async with serve(str(file)) as ground, visit(browser, ground) as page:
-        await go(page, "doctor")
-        status = page.get_by_role("status").filter(has_text="checks passed")
-        await expect(status).to_be_visible(timeout=60_000)
-        await expect(page.get_by_role("region", name="config")).to_contain_text("is valid")
