@@ -5,7 +5,7 @@ import { Badge, Button, Field, html, useEffect, useRef, useState } from './parts
 
 /** What stands for a secret that is stored; sent back, it keeps the secret. */
 export const MARKER = '__OPENCLAW_REDACTED__';
-const NAME = /^[\p{ID_Start}_][\p{ID_Continue}-]*$/u;
+const NAME = /^[^.[\]"'\s\u0000-\u001f]+$/;
 
 const isObject = (value) => value !== null && typeof value === 'object' && !Array.isArray(value);
 const isSame = (one, other) => JSON.stringify(one) === JSON.stringify(other);
@@ -140,7 +140,7 @@ function Entries({ schema, value, stored, onChange, path, form, ...more }) {
   };
   const inside = () => html`
     ${entries.map(([key, each]) => html`
-      <${Setting} key=${key} name=${isList ? each.id ?? `${key + 1}.` : key} path=${[...path, key]} schema=${inner} value=${each}
+      <${Setting} key=${key} name=${isList ? each?.id ?? `${key + 1}.` : key} path=${[...path, key]} schema=${inner} value=${each}
         stored=${stored?.[key]} onChange=${(now) => put(key, now ?? '')} remove=${() => put(key, undefined)} form=${form} />`)}
     <div class="row">
       ${!isList && html`<${Field} label="Name of a new entry" hideLabel placeholder="name" value=${added} onInput=${setAdded} />`}
@@ -177,14 +177,15 @@ function Words(props) {
 }
 
 /** A secret is never shown. What is stored stays unless another one is typed. */
-function Secret({ value, stored, onChange, schema, ...more }) {
-  if (isObject(value)) return html`<${Json} value=${value} stored=${stored} onChange=${onChange} schema=${schema} ...${more} />`;
+function Secret(props) {
+  const { value, stored, onChange } = props;
+  if (isObject(value)) return html`<${Json} ...${props} />`;
   const isStored = stored === MARKER;
+  const remove = value === undefined ? null : () => onChange(undefined);
   return html`
-    <${Input} type="password" autocomplete="new-password" schema=${schema} ...${more}
+    <${Input} type="password" autocomplete="new-password" remove=${remove} ...${props}
       value=${value === MARKER ? '' : value} placeholder=${isStored ? '•••••••• (stored)' : 'not set'}
-      onChange=${(text) => onChange(text ?? (isStored ? MARKER : undefined))} />
-    ${value !== undefined && html`<${Button} kind="plain" onClick=${() => onChange(undefined)}>Remove ${more.name}<//>`}`;
+      onChange=${(text) => onChange(text ?? (isStored ? MARKER : undefined))} />`;
 }
 
 /** A field for a value that is written as text. The text follows the value if that is changed elsewhere. */

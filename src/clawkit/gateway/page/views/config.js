@@ -4,7 +4,7 @@
 import {
   announce, Button, Dialog, Empty, gateway, html, link, Notice, useCall, useEffect, useState, View,
 } from '../parts.js';
-import { listsIn, patched, patchOf, Prose, Setting } from '../setting_form.js';
+import { listsIn, MARKER, patched, patchOf, Prose, Setting } from '../setting_form.js';
 
 const FILE = 'file';
 const NOTHING = { base: null, values: {}, text: '' };
@@ -22,7 +22,7 @@ export default function Config({ path }) {
   const { base } = edit;
   const patch = base ? patchOf(base.config, edit.values) : {};
   const changesForm = Object.keys(patch).length > 0;
-  const changesFile = base !== null && edit.text !== base.raw;
+  const changesFile = base !== null && edit.text !== (base.raw ?? '');
   const adopt = (found, values = found.config) => { setEdit({ base: found, values, text: found.raw ?? '' }); setProblem(null); };
   useEffect(() => { if (data && !changesForm && !changesFile) adopt(data); }, [data]);
   if (!base || !schema.data) return html`<${View} title="Configuration"><${Notice} error=${error ?? schema.error} /><${Empty} data=${null} /><//>`;
@@ -48,10 +48,10 @@ export default function Config({ path }) {
     await reload();
     setReview(null);
     announce('Saved.');
-    if (done.sentinel?.payload.stats.requiresRestart) setProblem({ isNote: true, message: 'Saved. The gateway has to be restarted for this to take effect.' });
+    if (done.sentinel?.payload.stats.requiresRestart) setProblem('Saved. The gateway has to be restarted for this to take effect.');
   };
   const actions = gateway.may('admin') && html`
-    <${Button} disabled=${!isChanged} onClick=${() => adopt(data)}>Discard<//>
+    <${Button} disabled=${!isChanged} onClick=${() => adopt(data ?? base)}>Discard<//>
     <${Button} kind="primary" disabled=${!isChanged} onClick=${look}>Review<//>`;
   const props = { edit, setEdit, schema: schema.data, issues: problem?.details?.issues ?? [] };
   return html`
@@ -70,8 +70,8 @@ export default function Config({ path }) {
 function Problems({ base, data, problem, isChanged, keep, isFile }) {
   const isStale = data && data.hash !== base.hash && isChanged;
   return html`
-    ${problem && html`<${Notice} error=${problem.isNote ? null : problem} kind=${problem.isNote ? 'warn' : 'bad'}>${problem.isNote && problem.message}
-      ${problem.details?.issues && html`<${Issues} issues=${problem.details.issues} />`}<//>`}
+    ${problem?.details?.issues ? html`<${Notice} kind="bad">This is not valid: <${Issues} issues=${problem.details.issues} /><//>`
+      : problem instanceof Error ? html`<${Notice} error=${problem} />` : html`<${Notice} kind="warn">${problem}<//>`}
     ${isStale && html`<${Notice} kind="warn">The file has been changed since you began. ${isFile
       ? 'Copy your text, and discard your changes to see the new file.'
       : html`<${Button} onClick=${keep}>Put my changes on top of it<//>`}<//>`}
@@ -125,7 +125,7 @@ function File({ edit, setEdit, locked }) {
   if (locked) return html`<${Locked} where="in the forms" />`;
   return html`
     <div class="grow">
-      <p class="hint"><code>${edit.base.path}</code> Comments stay. <code>__OPENCLAW_REDACTED__</code> stands for a stored secret: leave it to keep the secret.</p>
+      <p class="hint"><code>${edit.base.path}</code> Comments stay. <code>${MARKER}</code> stands for a stored secret: leave it to keep the secret.</p>
       <textarea class="mono file" aria-label="The configuration file" spellcheck="false" value=${edit.text}
         readonly=${!gateway.may('admin')} onInput=${(event) => setEdit({ ...edit, text: event.target.value })} />
     </div>`;
