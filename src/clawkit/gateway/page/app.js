@@ -13,9 +13,27 @@ import {
  * the lines of an SVG of 24 by 24.
  */
 const VIEWS = [
-  { name: 'chat', title: 'Chat', icon: 'M4 5h16v11H9l-5 4z', scope: 'read', load: () => import('./views/chat.js') },
-  { name: 'sessions', title: 'Sessions', icon: 'M4 6h5l2 2h9v10H4z', scope: 'read', load: () => import('./views/sessions.js') },
-  { name: 'approvals', title: 'Approvals', icon: 'M12 3l7 3v5c0 5-3 8-7 10-4-2-7-5-7-10V6zM9 12l2 2 4-4', scope: 'approvals', load: () => import('./views/approvals.js') },
+  {
+    name: 'chat',
+    title: 'Chat',
+    icon: 'M4 5h16v11H9l-5 4z',
+    scope: 'read',
+    load: () => import('./views/chat.js'),
+  },
+  {
+    name: 'sessions',
+    title: 'Sessions',
+    icon: 'M4 6h5l2 2h9v10H4z',
+    scope: 'read',
+    load: () => import('./views/sessions.js'),
+  },
+  {
+    name: 'approvals',
+    title: 'Approvals',
+    icon: 'M12 3l7 3v5c0 5-3 8-7 10-4-2-7-5-7-10V6zM9 12l2 2 4-4',
+    scope: 'approvals',
+    load: () => import('./views/approvals.js'),
+  },
 ];
 
 /** The address as a list: `#/chat/main` is `['chat', 'main']`. */

@@ -124,7 +124,8 @@ export class Conversation {
   async loadWhole(message) {
     const { id, seq } = message.__openclaw;
     const newer = [...this.#bySeq.keys()].filter((each) => each > seq).length;
-    const found = await gateway.call('chat.history', { sessionKey: this.key, limit: 3, offset: Math.max(0, newer - 1) });
+    const params = { sessionKey: this.key, limit: 3, offset: Math.max(0, newer - 1) };
+    const found = await gateway.call('chat.history', params);
     this.#add(found.messages.filter((each) => each.__openclaw.id === id));
     this.#changed();
   }
