@@ -81,6 +81,7 @@ export class Conversation {
 
   /** Load the latest messages. */
   async load() {
+    const { streaming } = this;
     try {
       const params = { sessionKey: this.key, limit: PAGE, maxChars: MAX_CHARS };
       const found = await gateway.call('chat.startup', params);
@@ -94,7 +95,8 @@ export class Conversation {
       this.#takeRow(found.sessionInfo);
       this.#add(found.messages);
       this.hasMore = this.#bySeq.size < found.totalMessages;
-      this.streaming = '';
+      // What came before the answer may be a stored message by now; what came since is not.
+      if (this.streaming === streaming) this.streaming = '';
       for (const each of this.pending) this.#submit(each);
     } catch (error) {
       if (error.code !== 'OFFLINE') this.problem = error.message;
