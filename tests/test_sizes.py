@@ -19,17 +19,19 @@ BUDGETS = {
     "approvals": 7_150,
     # The tree and the search of sessions, messages to them, and the commands for agents; whom
     # bindings choose; what is stopped at the end of a turn; the gateway and its service.
-    "cli": 6_770,
+    "cli": 6_620,
     "code": 650,
-    # The whole path of a misspelt setting is suggested; a mapping has no lines.
-    "config": 3_940,
+    # The whole path of a misspelt setting is suggested; a mapping has no lines; where the control page
+    # is served.
+    "config": 3_945,
     "core": 1_640,
     "fs": 4_730,
     # More than the 4,000 planned: the protocol of other clients has many fields, in parameters and
     # answers; a gateway in the background, its service file, and its metrics; what one client may
-    # do to others, and what it may not see. To be brought back as the rest is built.
-    # What sessions used, by day, model and agent; the doctor; filters of the log.
-    "gateway": 5_855,
+    # do to others, and what it may not see. To be brought back as the rest is built. The control
+    # page: its files, one-time logins, judging commands, past approvals. What sessions
+    # used, by day, model and agent; the doctor; filters of the log.
+    "gateway": 6_020,
     "guard": 460,
     "lsp": 1_260,
     "media": 420,
@@ -55,8 +57,9 @@ BUDGETS = {
     # Access to a database without generators; sub-agents: opening them, their results as messages,
     # their events and deadlines, and what they are handed: files, and worktrees that hostile
     # contents cannot make run anything; one lane of turns for all who speak, and messages between
-    # sessions with the sender's rights.
-    "top level": 3_400,
+    # sessions with the sender's rights; how a command would be judged, moved here from the command
+    # line.
+    "top level": 3_570,
     # Sub-agents in both chats: their progress, their results, /subagents and /stop.
     "ui": 2_500,
 }

@@ -23,11 +23,14 @@ export const isCut = (message) => textOf(message).includes(CUT);
 export class Conversation {
   /** @type {Map<number, any>} */
   #bySeq = new Map();
+  /** Messages in groups; a group that has changed is another object. @type {Map<number, any>} */
+  #groups = new Map();
+  /** The groups of calls, by their ids. @type {Map<string, number>} */
+  #groupOf = new Map();
+  #last = 0;
   #ends = /** @type {(() => void)[]} */ ([]);
   #changed;
   #loading = false;
-  /** In the order of the session. @type {any[]} */
-  messages = [];
   /** Results by the id of their call. @type {Map<string, any>} */
   results = new Map();
   /** Output so far, of calls without a result. @type {Map<string, string>} */
@@ -66,6 +69,11 @@ export class Conversation {
     this.#changed = () => {};
   }
 
+  /** The messages in the order of the session, in groups that are rendered again if they change. */
+  get groups() {
+    return [...this.#groups.values()].sort((a, b) => a.id - b.id);
+  }
+
   /** What was sent and is not in the session yet. */
   get pending() {
     return unseen.get(this.key) ?? [];
@@ -73,21 +81,22 @@ export class Conversation {
 
   /** Load the latest messages. */
   async load() {
+    const { streaming } = this;
     try {
       const params = { sessionKey: this.key, limit: PAGE, maxChars: MAX_CHARS };
       const found = await gateway.call('chat.startup', params);
       this.key = found.sessionKey;
       const first = found.messages[0]?.__openclaw.seq ?? 0;
-      const last = this.messages.at(-1)?.__openclaw.seq ?? 0;
       // Older ones are kept if they are of this conversation, and nothing is missing in between.
-      if (found.sessionId !== this.sessionId || first > last + 1) this.#bySeq.clear();
+      if (found.sessionId !== this.sessionId || first > this.#last + 1) this.#clear();
       this.sessionId = found.sessionId;
       this.about = found;
       this.isLoaded = true;
       this.#takeRow(found.sessionInfo);
       this.#add(found.messages);
       this.hasMore = this.#bySeq.size < found.totalMessages;
-      this.streaming = '';
+      // What came before the answer may be a stored message by now; what came since is not.
+      if (this.streaming === streaming) this.streaming = '';
       for (const each of this.pending) this.#submit(each);
     } catch (error) {
       if (error.code !== 'OFFLINE') this.problem = error.message;
@@ -116,8 +125,9 @@ export class Conversation {
   /** Replace a message that was cut by the whole one. @param {any} message */
   async loadWhole(message) {
     const { id, seq } = message.__openclaw;
-    const newer = this.messages.filter((each) => each.__openclaw.seq > seq).length;
-    const found = await gateway.call('chat.history', { sessionKey: this.key, limit: 3, offset: Math.max(0, newer - 1) });
+    const newer = [...this.#bySeq.keys()].filter((each) => each > seq).length;
+    const params = { sessionKey: this.key, limit: 3, offset: Math.max(0, newer - 1) };
+    const found = await gateway.call('chat.history', params);
     this.#add(found.messages.filter((each) => each.__openclaw.id === id));
     this.#changed();
   }
@@ -155,15 +165,37 @@ export class Conversation {
     return gateway.call('chat.abort', { sessionKey: this.key });
   }
 
+  #clear() {
+    for (const held of [this.#bySeq, this.#groups, this.#groupOf, this.results, this.output]) held.clear();
+    this.#last = 0;
+  }
+
   #add(/** @type {any[]} */ messages) {
     for (const message of messages) {
-      this.#bySeq.set(message.__openclaw.seq, message);
+      const { seq } = message.__openclaw;
+      const group = Math.floor(seq / PAGE);
+      this.#bySeq.set(seq, message);
+      this.#last = Math.max(this.#last, seq);
+      this.#touch(group);
       if (message.role === 'user') this.#settle(message);
-      if (message.role === 'toolResult') this.output.delete(message.toolCallId);
+      if (message.role === 'assistant') {
+        for (const part of message.content) if (part.type === 'toolCall') this.#groupOf.set(part.id, group);
+      }
+      if (message.role === 'toolResult') {
+        this.results.set(message.toolCallId, message);
+        this.output.delete(message.toolCallId);
+      }
     }
-    this.messages = [...this.#bySeq.values()].sort((a, b) => a.__openclaw.seq - b.__openclaw.seq);
-    const results = this.messages.filter((each) => each.role === 'toolResult');
-    this.results = new Map(results.map((each) => [each.toolCallId, each]));
+    // A result is shown with its call, which may be in another group.
+    for (const message of messages) this.#touch(this.#groupOf.get(message.toolCallId));
+  }
+
+  /** Have a group rendered again. */
+  #touch(/** @type {number | undefined} */ id) {
+    if (id === undefined) return;
+    const seqs = Array.from({ length: PAGE }, (_, index) => id * PAGE + index);
+    const messages = seqs.map((seq) => this.#bySeq.get(seq)).filter((each) => each && each.role !== 'toolResult');
+    this.#groups.set(id, { id, messages });
   }
 
   /** A message of a person is stored: it is no longer pending. */
@@ -178,13 +210,19 @@ export class Conversation {
   /** @param {any} row @param {boolean} isRunning Whether a turn runs that no client asked for. */
   #takeRow(row, isRunning = false) {
     this.row = row;
-    this.isRunning = isRunning || (row?.hasActiveRun ?? false);
-    if (!this.isRunning) this.output.clear();
+    this.#run(isRunning || (row?.hasActiveRun ?? false));
+  }
+
+  /** Calls without a result look different once nothing runs. */
+  #run(/** @type {boolean} */ isRunning) {
+    if (isRunning === this.isRunning) return;
+    this.isRunning = isRunning;
+    if (!isRunning) this.output.clear();
+    for (const [call, group] of this.#groupOf) if (!this.results.has(call)) this.#touch(group);
   }
 
   #takeMessage(/** @type {any} */ payload) {
-    const last = this.messages.at(-1)?.__openclaw.seq ?? 0;
-    if (payload.sessionId !== this.sessionId || payload.messageSeq > last + 1) {
+    if (payload.sessionId !== this.sessionId || payload.messageSeq > this.#last + 1) {
       this.load();
       return;
     }
@@ -198,11 +236,12 @@ export class Conversation {
     const content = (partialResult ?? result)?.content ?? [];
     const text = content.map((part) => part.text ?? '').join('');
     if (phase !== 'start') this.output.set(toolCallId, text.slice(-MAX_CHARS));
+    this.#touch(this.#groupOf.get(toolCallId));
     this.#changed();
   }
 
   #takeChat(/** @type {any} */ { state, runId, message, errorMessage }) {
-    this.isRunning = state === 'status' || state === 'delta';
+    this.#run(state === 'status' || state === 'delta');
     this.streaming = state === 'delta' ? textOf(message) : state === 'status' ? this.streaming : '';
     if (state === 'error') this.problem = errorMessage || 'The turn failed.';
     if (state === 'aborted') this.problem = 'Stopped.';

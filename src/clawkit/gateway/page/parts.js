@@ -61,7 +61,13 @@ export function announce(text) {
   if (live) live.textContent = text;
 }
 
-const HIDDEN = /[\u0000-\u0009\u000b-\u001f\u007f-\u00a0\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2000-\u200f\u2028-\u202f\u205f-\u206f\u3000\u3164\ufe00-\ufe0f\ufeff\uffa0\ufff0-\uffff]|[\u{e0000}-\u{e0fff}]/gu;
+// Controls, spaces other than the usual one, what joins, hides or reorders, and unassigned tags.
+const HIDDEN = new RegExp(
+  '[\\u0000-\\u0009\\u000b-\\u001f\\u007f-\\u00a0\\u00ad\\u034f\\u061c\\u115f\\u1160\\u17b4\\u17b5'
+  + '\\u180b-\\u180f\\u2000-\\u200f\\u2028-\\u202f\\u205f-\\u206f\\u3000\\u3164\\ufe00-\\ufe0f\\ufeff'
+  + '\\uffa0\\ufff0-\\uffff\\u{e0000}-\\u{e0fff}]',
+  'gu',
+);
 
 /** The name of a character, such as U+202E. @param {string} character */
 const codeOf = (character) => `U+${character.codePointAt(0).toString(16).toUpperCase().padStart(4, '0')}`;
@@ -141,26 +147,29 @@ export const Icon = ({ d }) => html`<svg class="lines" viewBox="0 0 24 24" aria-
 /** @param {{kind?: string, children?: any}} props */
 export const Badge = ({ kind = '', children }) => html`<span class="badge ${kind}">${children}</span>`;
 
+// These take long to make.
+const RELATIVE = new Intl.RelativeTimeFormat('en', { numeric: 'auto', style: 'short' });
+const DATE = new Intl.DateTimeFormat(undefined, { dateStyle: 'medium', timeStyle: 'medium' });
+const COMPACT = new Intl.NumberFormat('en', { notation: 'compact' });
+const STEPS = [['second', 60], ['minute', 60], ['hour', 24], ['day', 30], ['month', 12], ['year', 1e9]];
+
 /** A time, relative to now. @param {{at: number}} props */
 export function Time({ at }) {
-  if (!at) return null;
+  if (!at || !(Math.abs(at) < 8.64e15)) return null;
   const seconds = (at - Date.now()) / 1000;
-  const steps = [['second', 60], ['minute', 60], ['hour', 24], ['day', 30], ['month', 12], ['year', 1e9]];
   let value = seconds;
   let unit = 'second';
-  for (const [name, size] of steps) {
+  for (const [name, size] of STEPS) {
     unit = name;
     if (Math.abs(value) < size) break;
     value /= size;
   }
-  const shown = new Intl.RelativeTimeFormat('en', { numeric: 'auto', style: 'short' });
-  const date = new Date(at);
-  return html`<time datetime=${date.toISOString()} title=${date.toLocaleString()}>
-    ${shown.format(Math.round(value), unit)}</time>`;
+  return html`<time datetime=${new Date(at).toISOString()} title=${DATE.format(at)}>
+    ${RELATIVE.format(Math.round(value), unit)}</time>`;
 }
 
 /** @param {number} count */
-export const compact = (count) => new Intl.NumberFormat('en', { notation: 'compact' }).format(count);
+export const compact = (count) => COMPACT.format(count);
 
 /** @param {number} dollars */
 export const money = (dollars) => (dollars < 0.005 && dollars > 0 ? '< $0.01' : `$${dollars.toFixed(2)}`);
@@ -172,7 +181,8 @@ export function Dialog({ title, onClose, children }) {
   useEffect(() => { ref.current.showModal(); }, []);
   return html`
     <dialog ref=${ref} onClose=${onClose} aria-label=${title}>
-      <header class="bar"><h2>${title}</h2><${Button} label="Close" kind="icon" onClick=${() => ref.current.close()}>✕<//></header>
+      <header class="bar"><h2>${title}</h2>
+        <${Button} label="Close" kind="icon" onClick=${() => ref.current.close()}>✕<//></header>
       ${children}
     </dialog>`;
 }
@@ -181,11 +191,15 @@ export function Dialog({ title, onClose, children }) {
 export function Confirm({ question, action, onClick, children, ...more }) {
   const [asking, setAsking] = useState(false);
   const close = () => setAsking(false);
+  const act = async () => {
+    await onClick();
+    close();
+  };
   return html`
     <${Button} onClick=${() => setAsking(true)} ...${more}>${children}<//>
     ${asking && html`<${Dialog} title=${question} onClose=${close}>
       <div class="row end"><${Button} onClick=${close}>Cancel<//>
-        <${Button} kind="danger" autofocus onClick=${async () => { await onClick(); close(); }}>${action}<//></div><//>`}`;
+        <${Button} kind="danger" autofocus onClick=${act}>${action}<//></div><//>`}`;
 }
 
 /** Go to a view. @param {string[]} path */

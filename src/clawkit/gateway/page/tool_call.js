@@ -26,7 +26,9 @@ export function Images({ content }) {
 function Diff({ diff }) {
   const kinds = { '+': 'added', '-': 'removed', '@': 'place' };
   const rows = diff.replace(/\n$/, '').split('\n');
-  return html`<pre class="diff" tabindex="0">${rows.map((row) => html`<span class=${kinds[row[0]] ?? ''}>${`${row}\n`}</span>`)}</pre>`;
+  return html`
+    <pre class="diff" tabindex="0">${rows.map((row) => html`
+      <span class=${kinds[row[0]] ?? ''}>${`${row}\n`}</span>`)}</pre>`;
 }
 
 function state(result, output) {

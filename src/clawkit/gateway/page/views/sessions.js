@@ -82,6 +82,7 @@ function Branch({ below, parent }) {
 function Row({ row }) {
   const [isNaming, setNaming] = useState(false);
   const name = oneLine(row.displayName || row.key);
+  const tokens = row.inputTokens + row.outputTokens;
   const remove = () => gateway.call('sessions.delete', { key: row.key });
   const reset = () => gateway.call('sessions.reset', { key: row.key });
   return html`
@@ -89,15 +90,17 @@ function Row({ row }) {
       <div class="grow">
         <a href=${link('chat', row.key)}><strong>${name}</strong></a>
         ${row.hasActiveRun && html` <${Badge} kind="warn">running<//>`}
-        <div class="hint">${row.key} · ${row.modelProvider}/${row.model} · ${compact(row.inputTokens + row.outputTokens)} tokens
+        <div class="hint">${row.key} · ${row.modelProvider}/${row.model} · ${compact(tokens)} tokens
           · ${money(row.estimatedCostUsd)} · <${Time} at=${row.updatedAt} /></div>
       </div>
       <div class="row">
         <${Button} kind="plain" label="Rename ${name}" onClick=${() => setNaming(true)}>Rename<//>
         ${gateway.may('admin') && html`
-          <${Confirm} kind="plain" label="Reset ${name}" question="Start ${name} anew?" action="Reset" onClick=${reset}>Reset<//>
-          ${!row.isMain && html`<${Confirm} kind="plain" label="Delete ${name}" question="Delete ${name} and all that was said in it?"
-            action="Delete" onClick=${remove}>Delete<//>`}`}
+          <${Confirm} kind="plain" label="Reset ${name}" question="Start ${name} anew?" action="Reset"
+            onClick=${reset}>Reset<//>
+          ${!row.isMain && html`
+            <${Confirm} kind="plain" label="Delete ${name}" question="Delete ${name} and all that was said in it?"
+              action="Delete" onClick=${remove}>Delete<//>`}`}
       </div>
       ${isNaming && html`<${Rename} row=${row} onClose=${() => setNaming(false)} />`}
     </div>`;
@@ -111,7 +114,8 @@ function Rename({ row, onClose }) {
   };
   return html`
     <${Dialog} title="Rename" onClose=${onClose}>
-      <${Field} label="Name" value=${label} onInput=${setLabel} maxlength="120" autofocus hint="Empty: named after its first message." />
+      <${Field} label="Name" value=${label} onInput=${setLabel} maxlength="120" autofocus
+        hint="Empty: named after its first message." />
       <p class="row end"><${Button} kind="primary" onClick=${save}>Save<//></p>
     <//>`;
 }
