@@ -21,8 +21,8 @@ BUDGETS = {
     # bindings choose; what is stopped at the end of a turn; the gateway and its service.
     "cli": 6_620,
     "code": 650,
-    # The whole path of a misspelt setting is suggested; a mapping has no lines; where the control page
-    # is served.
+    # The whole path of a misspelt setting is suggested; a mapping has no lines; where the control
+    # page is served.
     "config": 3_945,
     "core": 1_640,
     "fs": 4_730,

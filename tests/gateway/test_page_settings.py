@@ -8,6 +8,7 @@ import os
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 import pytest_asyncio
@@ -234,7 +235,7 @@ async def test_what_a_node_offers_is_approved(browser: Browser, file: Path) -> N
     async with serve(str(file)) as ground, visit(browser, ground) as page:
         await go(page, "devices")
         await expect(page.get_by_text("There are no nodes.")).to_be_visible()
-        offer = {"caps": ["system"], "commands": ["system.which"]}
+        offer: dict[str, Any] = {"caps": ["system"], "commands": ["system.which"]}
         params = hello_params([], client=("node-host", "node"), role="node", **offer)
         params["client"]["displayName"] = "Lab"
         await ground.shake(params, Device())
@@ -294,7 +295,7 @@ async def test_usage_is_plotted_and_listed(browser: Browser, file: Path, tmp_pat
 
 async def test_no_name_or_value_becomes_markup(browser: Browser, file: Path) -> None:
     """`visit` fails the test for dialogs, violations of the CSP and requests to others."""
-    phone = {"viewport": {"width": 390, "height": 844}, "color_scheme": "dark"}
+    phone: dict[str, Any] = {"viewport": {"width": 390, "height": 844}, "color_scheme": "dark"}
     async with serve(str(file)) as ground, visit(browser, ground, **phone) as page:
         await waiting(ground, EVIL[:200])
         logging.getLogger("clawkit.gateway.tests").warning("%s", EVIL)

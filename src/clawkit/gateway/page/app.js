@@ -140,7 +140,9 @@ function Navigation({ views, current }) {
   const events = ['exec.approval.requested', 'exec.approval.resolved'];
   const pending = useCall(gateway.may('approvals') ? 'exec.approval.list' : null, {}, events).data ?? [];
   // On phones, not all views fit.
-  useEffect(() => { document.querySelector('nav [aria-current]')?.scrollIntoView({ block: 'nearest', inline: 'center' }); }, [current]);
+  useEffect(() => {
+    document.querySelector('nav [aria-current]')?.scrollIntoView({ block: 'nearest', inline: 'center' });
+  }, [current]);
   return html`
     <nav aria-label="Views">
       <a class="brand" href="#/chat"><img src="icon.svg" alt="" width="24" height="24" />clawkit</a>

@@ -130,6 +130,12 @@ export function Field({ label, hint, as = 'input', onInput, children, hideLabel,
     </div>`;
 }
 
+/** A field to choose in; `options` are pairs of a value and its text. @param {any} props */
+export function Select({ options, value, ...more }) {
+  return html`<${Field} as="select" ...${more}>${options.map(([key, shown]) => html`
+    <option key=${key} value=${key} selected=${key === value}>${shown}</option>`)}<//>`;
+}
+
 /** @param {{error?: Error | null, kind?: string, children?: any}} props */
 export function Notice({ error, kind = error ? 'bad' : '', children }) {
   if (!error && !children) return null;

@@ -7,6 +7,7 @@ import {
 import { listsIn, MARKER, patched, patchOf, Prose, Setting } from '../setting_form.js';
 
 const FILE = 'file';
+const RESTART = 'Some of this takes effect when the gateway is restarted.';
 const NOTHING = { base: null, values: {}, text: '' };
 /** Changes that are not saved survive a look at another view. */
 let kept = NOTHING;
@@ -23,15 +24,22 @@ export default function Config({ path }) {
   const patch = base ? patchOf(base.config, edit.values) : {};
   const changesForm = Object.keys(patch).length > 0;
   const changesFile = base !== null && edit.text !== (base.raw ?? '');
-  const adopt = (found, values = found.config) => { setEdit({ base: found, values, text: found.raw ?? '' }); setProblem(null); };
+  const adopt = (found, values = found.config) => {
+    setEdit({ base: found, values, text: found.raw ?? '' });
+    setProblem(null);
+  };
   useEffect(() => { if (data && !changesForm && !changesFile) adopt(data); }, [data]);
-  if (!base || !schema.data) return html`<${View} title="Configuration"><${Notice} error=${error ?? schema.error} /><${Empty} data=${null} /><//>`;
-
+  if (!base || !schema.data) {
+    return html`
+      <${View} title="Configuration"><${Notice} error=${error ?? schema.error} /><${Empty} data=${null} /><//>`;
+  }
   const isFile = path[0] === FILE;
   const isChanged = isFile ? changesFile : changesForm;
-  const send = (dryRun) => gateway.call(isFile ? 'config.set' : 'config.patch', {
-    raw: isFile ? edit.text : JSON.stringify(patch), baseHash: base.hash, dryRun, ...(isFile ? {} : { replacePaths: listsIn(patch) }),
-  });
+  const send = (dryRun) => {
+    const common = { baseHash: base.hash, dryRun };
+    if (isFile) return gateway.call('config.set', { ...common, raw: edit.text });
+    return gateway.call('config.patch', { ...common, raw: JSON.stringify(patch), replacePaths: listsIn(patch) });
+  };
   const look = async () => {
     setProblem(null);
     try {
@@ -48,7 +56,7 @@ export default function Config({ path }) {
     await reload();
     setReview(null);
     announce('Saved.');
-    if (done.sentinel?.payload.stats.requiresRestart) setProblem('Saved. The gateway has to be restarted for this to take effect.');
+    if (done.sentinel?.payload.stats.requiresRestart) setProblem(RESTART);
   };
   const actions = gateway.may('admin') && html`
     <${Button} disabled=${!isChanged} onClick=${() => adopt(data ?? base)}>Discard<//>
@@ -60,8 +68,9 @@ export default function Config({ path }) {
         keep=${() => adopt(data, patched(data.config, patch))} isFile=${changesFile} />
       ${!base.valid ? html`<${Invalid} base=${base} />` : html`
         <div class="config">
-          <${Sections} schema=${schema.data} current=${isFile ? FILE : path[0]} changed=${changesFile ? [FILE] : Object.keys(patch)} />
-          ${isFile ? html`<${File} ...${props} locked=${changesForm} />` : html`<${Form} key=${path[0] ?? ''} name=${path[0] ?? ''} ...${props} locked=${changesFile} />`}
+          <${Sections} schema=${schema.data} current=${path[0]} changed=${changesFile ? [FILE] : Object.keys(patch)} />
+          ${isFile ? html`<${File} ...${props} locked=${changesForm} />`
+            : html`<${Form} key=${path[0]} name=${path[0] ?? ''} ...${props} locked=${changesFile} />`}
         </div>`}
       ${review && html`<${Review} review=${review} save=${save} onClose=${() => setReview(null)} />`}
     <//>`;
@@ -69,21 +78,25 @@ export default function Config({ path }) {
 
 function Problems({ base, data, problem, isChanged, keep, isFile }) {
   const isStale = data && data.hash !== base.hash && isChanged;
+  const issues = problem?.details?.issues;
+  const error = problem instanceof Error ? problem : null;
   return html`
-    ${problem?.details?.issues ? html`<${Notice} kind="bad">This is not valid: <${Issues} issues=${problem.details.issues} /><//>`
-      : problem instanceof Error ? html`<${Notice} error=${problem} />` : html`<${Notice} kind="warn">${problem}<//>`}
+    ${issues ? html`<${Notice} kind="bad">This is not valid: <${Issues} issues=${issues} /><//>`
+      : html`<${Notice} error=${error} kind=${error ? 'bad' : 'warn'}>${error ? null : problem}<//>`}
     ${isStale && html`<${Notice} kind="warn">The file has been changed since you began. ${isFile
       ? 'Copy your text, and discard your changes to see the new file.'
       : html`<${Button} onClick=${keep}>Put my changes on top of it<//>`}<//>`}
-    ${base.warnings.map((each) => html`<${Notice} kind="warn" key=${each.path + each.message}><code>${each.path}</code> ${each.message}<//>`)}`;
+    ${base.warnings.length > 0 && html`<${Notice} kind="warn"><${Issues} issues=${base.warnings} /><//>`}`;
 }
 
 const Invalid = ({ base }) => html`
-  <${Notice} kind="bad">The file <code>${base.path}</code> is invalid, and cannot be edited here until it is fixed there.
+  <${Notice} kind="bad">
+    The file <code>${base.path}</code> is invalid. It cannot be edited here until it is fixed there.
     <${Issues} issues=${base.issues} /><//>`;
 
-const Issues = ({ issues }) => html`<ul>${issues.map((each) => html`
-  <li key=${each.path + each.message}><a href=${link('config', each.path.split(/[.[]/)[0])}>${each.path}</a>: ${each.message}</li>`)}</ul>`;
+const Issues = ({ issues }) => html`
+  <ul>${issues.map(({ path, message }) => html`
+    <li key=${path + message}><a href=${link('config', path.split(/[.[]/)[0])}>${path}</a>: ${message}</li>`)}</ul>`;
 
 const rootOf = (schema) => schema.schema.$defs.Config.properties;
 
@@ -91,7 +104,8 @@ function Sections({ schema, current, changed }) {
   const names = Object.keys(rootOf(schema)).filter((name) => !name.startsWith('$'));
   const isIdle = (name) => schema.uiHints[name]?.noEffect;
   const item = (name, shown = name) => html`
-    <a key=${name} href=${link('config', name)} aria-current=${name === current ? 'page' : null} class=${isIdle(name) ? 'soft' : ''}>${shown}
+    <a key=${name} href=${link('config', name)} aria-current=${name === current ? 'page' : null}
+      class=${isIdle(name) ? 'soft' : ''}>${shown}
       ${changed.includes(name) && html`<span class="warn" aria-label="changed">●</span>`}</a>`;
   return html`
     <nav class="sections" aria-label="Sections">
@@ -107,7 +121,8 @@ function Form({ name, edit, setEdit, schema, issues, locked }) {
   const found = rootOf(schema)[name];
   if (locked) return html`<${Locked} where="in the file" />`;
   if (!found) return html`<${Empty}>Choose a section. Changes are shown to you before they are saved.<//>`;
-  const form = { defs: schema.schema.$defs, hints: schema.uiHints, issues, showsIdle: showsIdle || schema.uiHints[name]?.noEffect };
+  const hints = schema.uiHints;
+  const form = { defs: schema.schema.$defs, hints, issues, showsIdle: showsIdle || hints[name]?.noEffect };
   const change = (value) => setEdit((old) => {
     const { [name]: _, ...rest } = old.values;
     return { ...old, values: value === undefined ? rest : { ...rest, [name]: value } };
@@ -115,9 +130,13 @@ function Form({ name, edit, setEdit, schema, issues, locked }) {
   return html`
     <form class="settings" aria-label=${`Settings of ${name}`} onSubmit=${(event) => event.preventDefault()}>
       <h2>${name}</h2><p class="hint"><${Prose} text=${found.description} /></p>
-      ${schema.uiHints[name] && html`<${Notice} kind="warn">${schema.uiHints[name].help}<//>`}
-      <label class="row"><input type="checkbox" checked=${showsIdle} onInput=${(event) => setShowsIdle(event.target.checked)} /> Show settings without effect</label>
-      <${Setting} bare name=${name} path=${[name]} schema=${found} value=${edit.values[name]} stored=${edit.base.config[name]} onChange=${change} form=${form} />
+      ${hints[name] && html`<${Notice} kind="warn">${hints[name].help}<//>`}
+      <label class="row">
+        <input type="checkbox" checked=${showsIdle} onInput=${(event) => setShowsIdle(event.target.checked)} />
+        Show settings without effect
+      </label>
+      <${Setting} bare name=${name} path=${[name]} schema=${found} form=${form} onChange=${change}
+        value=${edit.values[name]} stored=${edit.base.config[name]} />
     </form>`;
 }
 
@@ -125,7 +144,8 @@ function File({ edit, setEdit, locked }) {
   if (locked) return html`<${Locked} where="in the forms" />`;
   return html`
     <div class="grow">
-      <p class="hint"><code>${edit.base.path}</code> Comments stay. <code>${MARKER}</code> stands for a stored secret: leave it to keep the secret.</p>
+      <p class="hint"><code>${edit.base.path}</code><br />
+        Comments stay. <code>${MARKER}</code> stands for a stored secret: leave it to keep the secret.</p>
       <textarea class="mono file" aria-label="The configuration file" spellcheck="false" value=${edit.text}
         readonly=${!gateway.may('admin')} onInput=${(event) => setEdit({ ...edit, text: event.target.value })} />
     </div>`;
@@ -135,9 +155,10 @@ function Review({ review, save, onClose }) {
   const kind = (line) => ({ '+': 'added', '-': 'removed', '@': 'place' }[line[0]] ?? '');
   return html`
     <${Dialog} title="Save these changes?" onClose=${onClose}>
-      ${review.requiresRestart && html`<${Notice} kind="warn">Some of this takes effect when the gateway is restarted.<//>`}
-      ${review.diff.length ? html`<pre class="diff" tabindex="0" aria-label="Changes">${review.diff.slice(2).map((line, index) => html`
-        <div key=${index} class=${kind(line)}>${line}</div>`)}</pre>` : html`<p>Nothing would change.</p>`}
+      ${review.requiresRestart && html`<${Notice} kind="warn">${RESTART}<//>`}
+      ${review.diff.length ? html`
+        <pre class="diff" tabindex="0" aria-label="Changes">${review.diff.slice(2).map((line, index) => html`
+          <div key=${index} class=${kind(line)}>${line}</div>`)}</pre>` : html`<p>Nothing would change.</p>`}
       <div class="row end"><${Button} kind="primary" disabled=${!review.diff.length} onClick=${save}>Save<//></div>
     <//>`;
 }
