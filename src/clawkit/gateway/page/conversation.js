@@ -165,6 +165,16 @@ export class Conversation {
     return gateway.call('chat.abort', { sessionKey: this.key });
   }
 
+  /** Change a setting of the session. @param {'model' | 'thinkingLevel'} field @param {string} value */
+  async patch(field, value) {
+    try {
+      await gateway.call('sessions.patch', { key: this.key, [field]: value });
+    } catch (error) {
+      this.problem = error.message;
+      this.#changed();
+    }
+  }
+
   #clear() {
     for (const held of [this.#bySeq, this.#groups, this.#groupOf, this.results, this.output]) held.clear();
     this.#last = 0;
