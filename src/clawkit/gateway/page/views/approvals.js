@@ -1,4 +1,3 @@
-// @ts-check
 // Approvals: what waits, what was decided, and the commands that need no approval.
 
 import { Approval, EVENTS } from '../approval.js';

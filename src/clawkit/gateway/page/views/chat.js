@@ -1,4 +1,3 @@
-// @ts-check
 // Chat: one session, its messages as they come, and what you say.
 
 import { Approval, EVENTS } from '../approval.js';

@@ -1,4 +1,3 @@
-// @ts-check
 // Sessions: all conversations as a tree with their sub-agents.
 
 import {
