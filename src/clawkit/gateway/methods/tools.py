@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from msgspec import UNSET
 from msgspec.structs import asdict
 
 from clawkit.agent.assemble import Assembly, assemble
@@ -12,7 +13,7 @@ from clawkit.core.catalog import CATALOG, PROFILES
 from clawkit.core.context import Scope, Sender
 from clawkit.gateway.live import is_shared
 from clawkit.gateway.methods.method import Method
-from clawkit.gateway.protocol import Closed, Short
+from clawkit.gateway.protocol import Closed, Ignored, Short, ignored
 from clawkit.gateway.scopes import ADMIN, READ
 from clawkit.sessions.keys import parse_key
 
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 
 class CatalogParams(Closed, frozen=True):
     agent_id: Short | None = None
-    include_plugins: bool = True
+    include_plugins: Ignored = UNSET
 
 
 class Effective(Closed, frozen=True):
@@ -45,6 +46,7 @@ async def _catalog(caller: GatewayConnection, params: CatalogParams, _id: str) -
             {"id": name.lower(), "label": name, "source": "core", "tools": tools}
             for name, tools in groups.items()
         ],
+        **ignored(params),
     }
 
 
