@@ -435,17 +435,90 @@ def choices(_: str) -> str:
     return table(("Choice", "Where", "Variable with the key", "Usual model"), rows)
 
 
-def gateway_methods(_: str) -> str:
-    """Every method of the gateway, with its scope and its parameters."""
-    from clawkit.gateway.methods import METHODS
+def gateway_methods(module: str) -> str:
+    """The methods of one module of the gateway: who may call them, and their parameters."""
+    from importlib import import_module
 
-    rows = []
-    for method in METHODS.values():
-        fields = msgspec.structs.fields(method.params)
-        given = (each.encode_name + ("" if each.required else "?") for each in fields)
-        scope = method.scope.removeprefix("operator.")
-        rows.append((f"`{method.name}`", scope, code(given)))
-    return table(("Method", "Scope", "Parameters"), rows)
+    found = import_module(f"clawkit.gateway.methods.{module}").METHODS
+    return "\n\n".join(map(_gateway_method, found))
+
+
+def _gateway_method(method: Any) -> str:
+    scope = f"`{method.scope}`" + (f"; {method.more.__doc__}" if method.more else "")
+    words = [scope + ("; at most 30 calls a minute" if method.limited else "") + "."]
+    fields = msgspec.structs.fields(method.params)
+    told = [method.run, *([method.params] if fields else [])]
+    words += [" ".join(each.__doc__.split()) for each in told if _says(each)]
+    rows = (
+        (f"`{each.encode_name}`", _gateway_type(each.type), _gateway_default(each))
+        for each in fields
+    )
+    shown = table(("Parameter", "Type", "Default"), rows) if fields else ""
+    return f"#### `{method.name}`\n\n{' '.join(words)}\n\n{shown}".strip()
+
+
+def _says(thing: Any) -> bool:
+    """Whether it has a description of its own: classes inherit those of their bases."""
+    return bool(thing.__doc__) and (not isinstance(thing, type) or "__doc__" in vars(thing))
+
+
+def _gateway_default(field: Any) -> str:
+    value = field.default
+    if field.required:
+        return "required"
+    is_shown = isinstance(value, bool | int | float | str) and value != ""
+    return f"`{json.dumps(value)}`" if is_shown else ""
+
+
+def _gateway_type(kind: Any) -> str:
+    """A type of a parameter, with its limits, in words."""
+    from clawkit.gateway.protocol import Ignored
+
+    if kind == Ignored:
+        return "no effect; named in `ignored` of the answer"
+    return _gateway_words(msgspec.inspect.type_info(kind))
+
+
+def _gateway_words(info: Any) -> str:
+    kinds = msgspec.inspect
+    match info:
+        case kinds.UnionType(types=types):
+            return "; or ".join(map(_gateway_words, types))
+        case kinds.LiteralType(values=values):
+            return ", ".join(f"`{each}`" for each in values)
+        case kinds.StrType(min_length=low, max_length=high):
+            return "string" + _limits(low, high, " characters")
+        case kinds.IntType(ge=low, le=high) | kinds.FloatType(ge=low, le=high):
+            name = "integer" if isinstance(info, kinds.IntType) else "number"
+            return name + _limits(low, high, "")
+        case kinds.ListType(item_type=item, min_length=low, max_length=high):
+            return f"list of {_gateway_words(item)}" + _limits(low, high, " entries")
+        case kinds.StructType(fields=fields):
+            keys = (each.encode_name + ("" if each.required else "?") for each in fields)
+            return f"object: {code(keys)}"
+        case kinds.DictType():
+            return "object"
+        case kinds.DateType():
+            return "date, such as `2026-03-05`"
+        case kinds.BoolType() | kinds.NoneType():
+            return "boolean" if isinstance(info, kinds.BoolType) else "null"
+    return "any JSON"
+
+
+def _limits(low: float | None, high: float | None, unit: str) -> str:
+    if low is None and high is None:
+        return ""
+    if high is None:
+        return f", at least {low}{unit}"
+    return f", {low} to {high}{unit}" if low is not None else f", at most {high}{unit}"
+
+
+def gateway_events(_: str) -> str:
+    """Every event of the gateway, with the scope that it needs."""
+    from clawkit.gateway.hub import EVENTS
+
+    rows = ((f"`{name}`", f"`{scope}`" if scope else "") for name, scope in EVENTS.items())
+    return table(("Event", "Scope"), rows)
 
 
 GENERATORS: dict[str, Callable[[str], str]] = {
@@ -458,6 +531,7 @@ GENERATORS: dict[str, Callable[[str], str]] = {
     "providers": providers,
     "events": events,
     "gateway-methods": gateway_methods,
+    "gateway-events": gateway_events,
     "help": command_help,
     "settings": settings,
 }

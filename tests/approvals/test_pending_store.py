@@ -813,3 +813,15 @@ async def test_nothing_heavy_is_loaded_before_it_is_used() -> None:
     )
     done = await asyncio.to_thread(run, code)
     assert done.stdout.strip() == "[]"
+
+
+def test_ended_questions_are_listed_latest_first(waiting: PendingStore) -> None:
+    ids = [waiting.add(ASKED, {}, NOW, MINUTE).id for _ in range(4)]
+    for number, id_ in enumerate(ids[:3]):
+        waiting.decide(id_, NO, NOW + min(number, 1))
+    found = waiting.ended(2, (NOW + MINUTE, ""))
+    assert [each.ended_ms for each in found] == [NOW + 1, NOW + 1]
+    assert [each.id for each in found] == sorted(ids[1:3], reverse=True)
+    [rest] = waiting.ended(2, (found[-1].ended_ms, found[-1].id))
+    assert (rest.id, rest.state, rest.ended_ms) == (ids[0], "denied", NOW)
+    assert waiting.get(ids[3]).ended_ms == 0

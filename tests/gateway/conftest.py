@@ -19,6 +19,7 @@ from websockets.asyncio.client import ClientConnection, connect
 from clawkit.gateway.scopes import ALL
 from clawkit.gateway.serve import listen, make_server
 from clawkit.gateway.server import Gateway, app
+from clawkit.gateway.tls import Certificate
 from clawkit.models.protocols import Model
 from clawkit.testing import ScriptedModel
 
@@ -206,7 +207,11 @@ class Ground:
 
 
 @asynccontextmanager
-async def serve(config: dict[str, Any] | str, model: Model | None = None) -> AsyncIterator[Ground]:
+async def serve(
+    config: dict[str, Any] | str,
+    model: Model | None = None,
+    certificate: Certificate | None = None,
+) -> AsyncIterator[Ground]:
     given = config
     if isinstance(config, dict):
         own = config.get("gateway", {})
@@ -214,7 +219,7 @@ async def serve(config: dict[str, Any] | str, model: Model | None = None) -> Asy
     application = app(given, model=model or ScriptedModel(then="Hello there, friend."))
     sock = listen("127.0.0.1", 0)
     port = sock.getsockname()[1]
-    server = make_server(application, "127.0.0.1", port)
+    server = make_server(application, "127.0.0.1", port, certificate)
     gateway: Gateway = application.state.gateway
     started = asyncio.Event()
     gateway.on_started = started.set

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import os
+import subprocess
 from typing import Any
 
+import apsw
 import pytest
 from tests.gateway.conftest import Device, Ground, Peer, serve
 
@@ -13,6 +15,7 @@ from clawkit.approvals.broker import PendingStore
 from clawkit.config.paths import waiting_file
 from clawkit.core.approval import Lasting, Question
 from clawkit.gateway.protocol import now_ms
+from clawkit.process import records
 from clawkit.testing import ScriptedModel, call
 
 RULES: dict[str, Any] = {"tools": {"rules": [{"tool": "ls", "effect": "ask"}]}}
@@ -121,6 +124,175 @@ async def test_a_part_of_an_id_is_not_enough() -> None:
         _, approver, asked = await ask(ground)
         short = {"id": asked["id"][:8], "decision": "allow-once"}
         assert (await approver.refused("exec.approval.resolve", short))["details"]
+
+
+async def test_an_answer_can_be_read_and_given_by_the_id_alone() -> None:
+    async with serve(RULES, ScriptedModel(call("ls", {}), "done")) as ground:
+        peer, approver, asked = await ask(ground)
+        id_ = {"id": asked["id"]}
+        found = (await approver.call("approval.get", id_))["approval"]
+        assert (found["status"], found["presentation"]["kind"]) == ("pending", "exec")
+        assert found["presentation"]["allowedDecisions"] == asked["request"]["allowedDecisions"]
+        assert "resolvedAtMs" not in found
+        params = {**id_, "kind": "exec", "decision": "allow-once"}
+        first = await approver.call("approval.resolve", params)
+        assert (first["applied"], first["approval"]["status"]) == (True, "allowed")
+        late = await approver.call("approval.resolve", {**params, "decision": "deny"})
+        assert (late["applied"], late["approval"]["decision"]) == (False, "allow-once")
+        assert late["approval"]["resolver"]["kind"] == "runtime"
+        assert (await approver.refused("approval.resolve", {**params, "kind": "plugin"}))["message"]
+        await peer.until_chat("final")
+        [item] = (await approver.call("approval.history"))["items"]
+        assert (item["id"], item["decision"]) == (asked["id"], "allow-once")
+        assert item["source"] == {"agentId": "main", "sessionKey": "agent:main:main"}
+        for kind in ("plugin", "system-agent"):
+            assert (await approver.call("approval.history", {"kind": kind}))["items"] == []
+        for kind in ("plugin", "openclaw"):
+            assert await approver.call(f"{kind}.approval.list") == []
+
+
+async def test_who_follows_a_session_can_follow_its_approvals() -> None:
+    async with serve(RULES, ScriptedModel(call("ls", {}), "done")) as ground:
+        peer = await ground.join(["operator.read", "operator.write"], Device())
+        wanted = {"key": "main", "includeApprovals": True}
+        error = await peer.refused("sessions.messages.subscribe", wanted)
+        assert error["message"] == "missing scope: operator.approvals"
+        follower, other = await ground.join(), await ground.join()
+        replay = (await follower.call("sessions.messages.subscribe", wanted))["approvalReplay"]
+        assert (replay["sessionKey"], replay["approvals"]) == ("agent:main:main", [])
+        await other.call("sessions.messages.subscribe", {"key": "main"})
+        await peer.call(
+            "chat.send", {"sessionKey": "main", "message": "look", "idempotencyKey": "r"}
+        )
+        event = await follower.until(lambda each: each.get("event") == "session.approval")
+        told = event["payload"]
+        assert (told["phase"], told["approval"]["status"]) == ("pending", "pending")
+        late = await ground.join()
+        again = (await late.call("sessions.messages.subscribe", wanted))["approvalReplay"]
+        assert [each["id"] for each in again["approvals"]] == [told["approval"]["id"]]
+        await late.call("sessions.messages.unsubscribe", {"key": "main"})
+        params = {"id": told["approval"]["id"], "decision": "deny"}
+        await other.call("exec.approval.resolve", params)
+        ended = await follower.until(
+            lambda each: each.get("payload", {}).get("phase") == "terminal"
+        )
+        assert ended["payload"]["approval"]["decision"] == "deny"
+        await other.until_chat("final")
+        await late.call("health")
+        assert other.of("session.approval") == late.of("session.approval") == []
+
+
+@pytest.fixture
+async def pair(ground: Ground) -> tuple[Peer, Peer]:
+    return await ground.join(), await ground.join()
+
+
+async def test_a_client_can_ask_for_an_approval(pair: tuple[Peer, Peer]) -> None:
+    asker, approver = pair
+    wish: dict[str, Any] = {"command": "git push", "cwd": "/w", "warningText": "careful"}
+    wish |= {"host": "node", "nodeId": "n1", "toolCallId": "c1", "sessionKey": "work"}
+    accepted = await asker.call("exec.approval.request", {**wish, "twoPhase": True})
+    assert (accepted["status"], accepted["deliveryRoute"]) == ("accepted", "approval-client")
+    event = await approver.until(lambda each: each.get("event") == "exec.approval.requested")
+    request = event["payload"]["request"]
+    assert (request["command"], request["cwd"], request["nodeId"]) == ("git push", "/w", "n1")
+    assert (request["host"], request["toolCallId"]) == ("node", "c1")
+    assert request["sessionKey"] == "agent:main:work"
+    assert "careful" in request["warningText"]
+    assert "asked by the client" in request["warningText"]
+    assert request["allowedDecisions"] == ["allow-once", "deny"]
+    waiting = await asker.send("exec.approval.waitDecision", {"id": accepted["id"]})
+    answer = {"id": accepted["id"], "decision": "allow-once"}
+    await approver.call("exec.approval.resolve", answer)
+    decided = (await asker.answer(waiting))["payload"]
+    assert (decided["decision"], decided["terminalReason"]) == ("allow-once", "user")
+    assert asker.of("exec.approval.requested") == []
+    again = await asker.call("exec.approval.waitDecision", {"id": accepted["id"]})
+    assert again["decision"] == "allow-once"
+    for bad in ("none", accepted["id"][:8]):
+        error = await asker.refused("exec.approval.waitDecision", {"id": bad})
+        assert error["message"] == "approval expired or not found"
+
+
+async def test_a_request_without_an_answer_ends(pair: tuple[Peer, Peer]) -> None:
+    asker, approver = pair
+    wish = {"command": "git push", "timeoutMs": 50}
+    decided = await asker.call("exec.approval.request", wish)
+    assert (decided["decision"], decided["terminalReason"]) == (None, "timeout")
+    error = await asker.refused("exec.approval.request", {"command": "x", "host": "node"})
+    assert error["message"] == "nodeId is required for host=node"
+    error = await asker.refused("exec.approval.request", {"command": "x", "agentId": "none"})
+    assert "unknown agent" in error["message"]
+    waiting = await asker.send("exec.approval.request", {"command": "sleep"})
+    event = await approver.until(
+        lambda each: each.get("payload", {}).get("request", {}).get("command") == "sleep"
+    )
+    asker.socket.transport.abort()
+    ended = await approver.until(
+        lambda each: (
+            each.get("event") == "exec.approval.resolved"
+            and each["payload"]["id"] == event["payload"]["id"]
+        )
+    )
+    assert waiting
+    assert ended["payload"]["decision"] == "deny"
+    [last, first] = (await approver.call("approval.history"))["items"]
+    assert (last["status"], last["reason"]) == ("cancelled", "run-aborted")
+    assert (first["status"], first["reason"]) == ("expired", "timeout")
+
+
+async def test_the_history_has_pages(pair: tuple[Peer, Peer]) -> None:
+    asker, approver = pair
+    ids = []
+    for number in range(3):
+        wish = {"command": f"echo {number}", "twoPhase": True}
+        ids.append((await asker.call("exec.approval.request", wish))["id"])
+        answer = {"id": ids[-1], "decision": "deny"}
+        await approver.call("exec.approval.resolve", answer)
+    page = await approver.call("approval.history", {"limit": 2})
+    rest = await approver.call("approval.history", {"limit": 2, "cursor": page["nextCursor"]})
+    found = [each["id"] for each in (*page["items"], *rest["items"])]
+    assert sorted(found) == sorted(ids)
+    assert "nextCursor" not in rest
+    for cursor in ("x", "-", "9" * 30, "1 OR 1"):
+        assert (await approver.refused("approval.history", {"cursor": cursor}))["message"]
+
+
+async def test_a_request_of_a_client_survives_a_restart() -> None:
+    async with serve({}) as ground:
+        asker = await ground.join()
+        wish = {"command": "git push", "twoPhase": True}
+        id_ = (await asker.call("exec.approval.request", wish))["id"]
+    # What another process has asked, whatever became of that process.
+    _disown()
+    async with serve({}) as ground:
+        peer = await ground.join()
+        [found] = await peer.call("exec.approval.list")
+        assert found["id"] == id_
+        waiting = await peer.send("exec.approval.waitDecision", {"id": id_})
+        await peer.call("exec.approval.resolve", {"id": id_, "decision": "allow-once"})
+        assert (await peer.answer(waiting))["payload"]["decision"] == "allow-once"
+
+
+async def test_a_question_of_an_agent_ends_with_its_process(ground: Ground) -> None:
+    store = PendingStore(waiting_file(os.environ))
+    asked = store.add(Question("exec", {}, "run it", command="x"), {}, now_ms(), 60_000)
+    store.close()
+    _disown()
+    peer = await ground.join()
+    assert await peer.call("exec.approval.list") == []
+    found = (await peer.call("approval.get", {"id": asked.id}))["approval"]
+    assert (found["status"], found["reason"]) == ("cancelled", "gateway-restart")
+
+
+def _disown() -> None:
+    """Make all questions those of a process that has ended."""
+    process = subprocess.Popen(["true"])
+    process.wait()
+    place = records.here()
+    db = apsw.Connection(waiting_file(os.environ))
+    db.execute("UPDATE question SET owner = ?", (f"{process.pid} 1 {place}",))
+    db.close()
 
 
 async def test_the_approvals_file_is_read_and_replaced(ground: Ground) -> None:

@@ -309,3 +309,47 @@ def test_unknown_scopes_and_roles_are_refused() -> None:
 )
 def test_an_empty_secret_equals_nothing(one: str, other: str, equal: bool) -> None:
     assert same(one, other) is equal
+
+
+USER = msgspec.structs.replace(FAR, user="ada")
+
+
+@pytest.mark.parametrize(
+    ("place", "auth", "device", "expected"),
+    [
+        (USER, {}, False, Admit("operator", (), "trusted-proxy")),
+        (USER, {}, True, Pair("operator", "not-paired")),
+        (USER, {"token": "wrong"}, True, Pair("operator", "not-paired")),
+        (FAR, {}, True, "AUTH_TRUSTED_PROXY_REJECTED"),
+        (FAR, {}, False, "AUTH_TRUSTED_PROXY_REJECTED"),
+        (FAR, {"token": SECRET}, False, "AUTH_TRUSTED_PROXY_REJECTED"),
+        (FAR, {"token": SECRET}, True, "AUTH_TRUSTED_PROXY_REJECTED"),
+        (FAR, {"deviceToken": "dt"}, True, "AUTH_TRUSTED_PROXY_REJECTED"),
+        (LOCAL, {"token": SECRET}, False, Admit("operator", (READ,), "token")),
+        (LOCAL, {"token": "wrong"}, False, "AUTH_TOKEN_MISMATCH"),
+        (LOCAL, {}, True, "AUTH_TOKEN_MISSING"),
+    ],
+)
+def test_a_proxy_names_the_user_and_this_machine_has_a_token(
+    place: Place, auth: dict[str, Any], device: bool, expected: Decision | str
+) -> None:
+    found = judge(auth, mode="trusted-proxy", place=place, device=device)
+    if isinstance(found, Refuse):
+        assert found.error.details is not None
+        assert found.error.details["code"] == expected
+    else:
+        assert found == expected
+
+
+def test_a_user_of_a_proxy_has_what_its_device_was_approved_for() -> None:
+    found = judge({}, mode="trusted-proxy", place=USER, device=True, known_as=known(READ))
+    assert found == Admit("operator", (READ,), "trusted-proxy")
+    wider = judge(
+        {}, mode="trusted-proxy", place=USER, device=True, known_as=known(READ), scopes=(ADMIN,)
+    )
+    assert wider == Pair("operator", "scope-upgrade")
+
+
+def test_a_page_of_others_is_refused_whoever_the_user_is() -> None:
+    place = msgspec.structs.replace(USER, bad_origin=True, is_browser=True)
+    assert isinstance(judge({}, mode="trusted-proxy", place=place, device=True), Refuse)

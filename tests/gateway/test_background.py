@@ -204,7 +204,7 @@ def test_a_taken_port_is_explained(port: int) -> None:
     [
         ("{ gateway: { port: 'x' } }", "gateway.port"),
         ("{ gateway: ", "clawkit.json5"),
-        ("{ gateway: { tls: { enabled: true } } }", "gateway.tls"),
+        ("{ gateway: { tls: { enabled: true, certPath: '/nowhere' } } }", "gateway.tls"),
     ],
 )
 def test_an_invalid_configuration_is_explained(text: str, problem: str) -> None:

@@ -187,3 +187,12 @@ def test_the_key_is_private_and_stays(tmp_path: Any) -> None:
     with open(path, "wb") as file:
         file.write(b"short")
     assert len(load_key(path)) == 32
+
+
+async def test_a_device_is_renamed(ground: Ground, device: Device) -> None:
+    peer = await ground.join(["operator.pairing"], device)
+    name = {"deviceId": device.id, "label": "my phone"}
+    assert await peer.call("device.pair.rename", name) == name
+    [found] = (await peer.call("device.pair.list"))["paired"]
+    assert found["displayName"] == "my phone"
+    assert (await peer.refused("device.pair.rename", {**name, "deviceId": "x"}))["message"]

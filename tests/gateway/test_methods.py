@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ from websockets.exceptions import ConnectionClosed
 
 from clawkit.gateway import connection, protocol
 from clawkit.gateway.methods import METHODS, NODE_METHODS
+from clawkit.gateway.methods.method import NODE
 from clawkit.gateway.scopes import ALL, satisfies
 
 PARAMS: dict[str, Any] = {
@@ -39,14 +41,28 @@ PARAMS: dict[str, Any] = {
     "exec.approval.get": {"id": "none"},
     "exec.approval.resolve": {"id": "none", "decision": "deny"},
     "exec.approvals.check": {"command": "ls"},
+    "exec.approval.request": {"command": "ls", "timeoutMs": 1},
+    "exec.approval.waitDecision": {"id": "none"},
+    "approval.get": {"id": "none"},
+    "approval.resolve": {"id": "none", "decision": "deny"},
     "exec.approvals.set": {"file": {"version": 1}},
     "device.pair.approve": {"requestId": "none"},
     "device.pair.reject": {"requestId": "none"},
     "device.pair.remove": {"deviceId": "none"},
+    "device.pair.rename": {"deviceId": "none", "label": "n"},
     "device.token.rotate": {"deviceId": "none"},
     "device.token.revoke": {"deviceId": "none"},
+    "node.describe": {"nodeId": "none"},
+    "node.invoke": {"nodeId": "none", "command": "fs.listDir", "idempotencyKey": "k"},
+    "node.pair.approve": {"requestId": "none"},
+    "node.pair.reject": {"requestId": "none"},
+    "node.pair.remove": {"nodeId": "none"},
+    "node.rename": {"nodeId": "none", "displayName": "n"},
+    "exec.approvals.node.get": {"nodeId": "none"},
+    "exec.approvals.node.set": {"nodeId": "none", "file": {}},
 }
-MORE = {"sessions.delete": "operator.admin"}
+OPERATOR_METHODS = {name: each for name, each in METHODS.items() if each.scope != NODE}
+MORE = {"sessions.delete": "operator.admin", "node.invoke": "operator.admin"}
 
 
 async def joined(ground: Ground, scope: str) -> Peer:
@@ -60,7 +76,7 @@ async def test_every_method_needs_its_scope_and_every_scope_opens_its_methods(
     for scope in ("", *ALL):
         peer = await joined(ground, scope)
         held = [scope] if scope else []
-        for name, method in METHODS.items():
+        for name, method in OPERATOR_METHODS.items():
             frame = await peer.ask(name, PARAMS.get(name, {}))
             wanted = [method.scope, *filter(None, [MORE.get(name)])]
             missing = [each for each in wanted if not satisfies(held, each)]
@@ -80,7 +96,7 @@ async def test_every_method_needs_its_scope_and_every_scope_opens_its_methods(
 
 async def test_every_method_refuses_an_unknown_key(ground: Ground) -> None:
     peer = await ground.join()
-    for name in METHODS.keys() - {"health"}:
+    for name in OPERATOR_METHODS.keys() - {"health"}:
         error = await peer.refused(name, {**PARAMS.get(name, {}), "bogus": 1})
         text = f"invalid {name} params: at root: unexpected property 'bogus'"
         assert (error["code"], error["message"]) == ("INVALID_REQUEST", text)
@@ -89,12 +105,18 @@ async def test_every_method_refuses_an_unknown_key(ground: Ground) -> None:
 
 async def test_every_method_answers_without_parameters(ground: Ground) -> None:
     peer = await ground.join()
-    for name in METHODS:
+    for name in OPERATOR_METHODS:
         given: list[Any] = [None, [], "text", 7]
         for params in given:
             frame = await peer.ask(name, params)
             if params is not None:
                 assert frame["error"]["message"].startswith(f"invalid {name} params: ")
+
+
+def test_every_method_is_described() -> None:
+    page = Path(__file__).parents[2] / "docs" / "gateway-protocol.md"
+    text = page.read_text(encoding="utf-8")
+    assert [name for name in METHODS if f"#### `{name}`" not in text] == []
 
 
 async def test_a_missing_parameter_is_named(ground: Ground) -> None:
@@ -114,6 +136,7 @@ async def test_an_unknown_method_is_told_to_admins_alone(ground: Ground) -> None
 
 async def test_roles_have_their_own_methods(ground: Ground) -> None:
     operator, node = await ground.join(), await ground.join([], Device(), role="node")
+    assert METHODS.keys() - OPERATOR_METHODS.keys() <= NODE_METHODS
     for name in NODE_METHODS:
         assert (await operator.refused(name))["message"] == "unauthorized role: operator"
         await operator.call("health")

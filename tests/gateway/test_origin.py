@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-import pytest
+from typing import Any
 
-from clawkit.gateway.origin import OriginPolicy, Place, locate
+import pytest
+from msgspec.structs import replace
+
+from clawkit.gateway.origin import OriginPolicy, Place, ProxyLogin, find_user, locate
 
 POLICY = OriginPolicy(
     trusted_proxies=("10.0.0.0/8", "::1"),
@@ -108,3 +111,42 @@ def test_an_address_behind_proxies_is_found_and_never_local(
 )
 def test_forwarding_headers_of_others_are_refused(header: str) -> None:
     assert "gateway.trustedProxies" in at("127.0.0.1", **{header: "127.0.0.1"}).refused
+
+
+LOGIN = ProxyLogin("x-user", ("x-verified",), ("ada", "bob"))
+NAMED = {"x-user": ["ada"], "x-verified": ["1"]}
+
+
+@pytest.mark.parametrize(
+    ("peer", "headers", "changes", "user"),
+    [
+        ("10.0.0.1", {}, {}, "ada"),
+        ("10.0.0.1", {"x-user": [" bob "]}, {}, "bob"),
+        ("11.0.0.1", {}, {}, ""),
+        ("", {}, {}, ""),
+        ("10.0.0.1", {"x-user": ["eve"]}, {}, ""),
+        ("10.0.0.1", {"x-user": ["ADA"]}, {}, ""),
+        ("10.0.0.1", {"x-user": [""]}, {}, ""),
+        ("10.0.0.1", {"x-user": ["ada", "eve"]}, {}, ""),
+        ("10.0.0.1", {"x-user": []}, {}, ""),
+        ("10.0.0.1", {"x-verified": []}, {}, ""),
+        ("10.0.0.1", {"x-verified": [""]}, {}, ""),
+        ("10.0.0.1", {"x-verified": ["1", "1"]}, {}, ""),
+        ("10.0.0.1", {"x-user": ["eve"]}, {"allow_users": None}, "eve"),
+        ("10.0.0.1", {"x-user": ["a\nb"]}, {"allow_users": None}, ""),
+        ("10.0.0.1", {"x-user": ["a" * 201]}, {"allow_users": None}, ""),
+        ("10.0.0.1", {}, {"allow_users": ()}, ""),
+        ("10.0.0.1", {"x-verified": []}, {"required_headers": ()}, "ada"),
+        ("::1", {}, {}, ""),
+        ("::1", {}, {"allow_loopback": True}, "ada"),
+        ("127.0.0.1", {}, {"allow_loopback": True}, ""),
+    ],
+)
+def test_a_user_is_named_by_a_trusted_proxy_alone(
+    peer: str, headers: dict[str, list[str]], changes: dict[str, Any], user: str
+) -> None:
+    policy = replace(POLICY, login=replace(LOGIN, **changes))
+    assert find_user(policy, peer, NAMED | headers) == user
+    place = locate(policy, peer, {"host": ["localhost"], **NAMED, **headers})
+    assert place.user == user
+    assert find_user(POLICY, peer, NAMED | headers) == ""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import os
 from collections.abc import AsyncIterator
@@ -17,6 +18,7 @@ from tests.scale import scaled
 
 from clawkit.content import Assistant, Text, User
 from clawkit.gateway.scopes import OWNER
+from clawkit.models.protocols import Facts
 from clawkit.sessions.protocols import Filter
 from clawkit.testing import Gate, ScriptedModel, call
 from clawkit.testing import say as words
@@ -219,10 +221,21 @@ async def test_sessions_can_be_switched_while_a_turn_runs(browser: Browser) -> N
         await expect(page.get_by_text("Second answer.")).to_be_hidden()
 
 
-async def test_a_turn_is_steered(browser: Browser) -> None:
+MODELS: dict[str, Any] = {
+    "providers": {
+        "local": {
+            "baseUrl": "http://127.0.0.1:9/v1",
+            "api": "openai-completions",
+            "models": [{"id": "small", "name": "Small"}],
+        }
+    }
+}
+
+
+async def test_a_turn_is_steered_and_the_model_chosen(browser: Browser) -> None:
     gate = Gate([call("ls", {})], after=0)
-    model = ScriptedModel(gate, then="Both read.")
-    async with serve({}, model) as ground, visit(browser, ground) as page:
+    model = ScriptedModel(gate, then="Both read.", facts=Facts(reasoning=True))
+    async with serve({"models": MODELS}, model) as ground, visit(browser, ground) as page:
         await say(page, "start")
         await gate.reached.wait()
         await expect(page.get_by_role("button", name="Steer")).to_be_visible()
@@ -233,6 +246,28 @@ async def test_a_turn_is_steered(browser: Browser) -> None:
         await expect(page.locator(".pending")).to_have_count(0)
         await expect(bubbles(page, "user")).to_have_count(2)
         assert len(model.requests) == 2
+        await page.get_by_label("Thinking").select_option("high")
+        await page.get_by_label("Model").select_option("local/small")
+        await expect(page.get_by_label("Model")).to_have_value("local/small")
+        stored = ground.gateway.store.get("main", "main")
+        assert (stored.thinking, stored.model_override) == ("high", "local/small")
+
+
+async def test_output_of_a_command_is_shown_while_it_runs(browser: Browser, tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    command = f"echo so-far; cat {pipe}; echo and-after"
+    model = ScriptedModel(call("exec", {"command": command}), then="Done.")
+    tools = {"exec": {"security": "full", "ask": "off", "host": "gateway"}}
+    async with serve({"tools": tools}, model) as ground, visit(browser, ground) as page:
+        await say(page, "run")
+        output = page.get_by_label("Output of exec")
+        await expect(output).to_have_text("so-far\n")
+        await asyncio.to_thread(pipe.write_text, "")
+        await expect(page.get_by_text("Done.")).to_be_visible()
+        await expect(output).to_be_hidden()
+        await page.locator("details.call summary").click()
+        await expect(page.locator(".call .output")).to_contain_text("and-after")
 
 
 def fill(ground: Ground, count: int) -> str:
@@ -351,6 +386,12 @@ async def test_sessions_are_named_searched_reset_and_deleted(browser: Browser) -
         await expect(page.get_by_text("Hello there, friend.")).to_be_visible()
         await page.get_by_role("button", name="New chat").click()
         await page.get_by_role("link", name="Sessions").click()
+        main = ground.gateway.store.get("main", "main")
+        child = ground.gateway.store.create("main", workspace="", label="helper", parent=main.id)
+        ground.gateway.store.append(child.id, User((Text("task"),)))
+        await page.reload()
+        below = page.locator("li", has=page.get_by_role("link", name="first words")).locator("ul")
+        await expect(below.get_by_role("link", name="helper")).to_be_visible()
         await page.get_by_role("button", name="Rename agent:main:dashboard").click()
         await page.get_by_role("textbox", name="Name").fill("My project")
         await page.get_by_role("button", name="Save").click()

@@ -1,17 +1,13 @@
-"""Methods that the control page needs: login codes, judging commands, past approvals."""
+"""Methods that the control page needs: login codes, and judging commands."""
 
 from __future__ import annotations
 
-import os
 from typing import Any
 
-from tests.gateway.conftest import Device, Ground, Peer, hello_params, serve
+from tests.gateway.conftest import Device, Ground, Peer, hello_params
 
-from clawkit.approvals.audit import Audit
-from clawkit.config.paths import audit_file
 from clawkit.gateway.login_codes import MAX_CODES, VALID_S, LoginCodes
 from clawkit.gateway.scopes import OWNER, READ
-from clawkit.testing import ScriptedModel, call
 
 
 def test_a_code_works_once_and_expires() -> None:
@@ -72,43 +68,3 @@ async def test_a_command_is_judged_part_by_part(ground: Ground) -> None:
     assert error["message"] == "command: contains a NUL character"
     error = await reader.refused("exec.approvals.check", {"command": "ls", "allowlist": [7]})
     assert "an entry is int" in error["message"]
-
-
-async def test_what_people_decided_is_listed_newest_first() -> None:
-    config = {"tools": {"exec": {"security": "allowlist", "ask": "always", "host": "gateway"}}}
-    model = ScriptedModel(
-        call("exec", {"command": "echo one"}), "ok", call("exec", {"command": "echo two"}), "ok"
-    )
-    async with serve(config, model) as ground:
-        peer = await ground.join()
-        for number, decision in enumerate(("allow-once", "deny")):
-            params = {"sessionKey": "main", "message": "go", "idempotencyKey": f"k{number}"}
-            await peer.call("chat.send", params)
-            asked = await peer.until(lambda each: each.get("event") == "exec.approval.requested")
-            peer.events.clear()
-            await peer.call(
-                "exec.approval.resolve", {"id": asked["payload"]["id"], "decision": decision}
-            )
-            await peer.until_chat("final", f"k{number}")
-        items = (await peer.call("approval.history"))["items"]
-        shown = [
-            (each["presentation"]["commandText"], each["status"], each["decision"])
-            for each in items
-        ]
-        assert shown == [("echo two", "denied", "deny"), ("echo one", "allowed", "allow-once")]
-        assert items[0]["source"]["agentId"] == "main"
-        assert items[0]["resolvedAtMs"] >= items[1]["resolvedAtMs"] > 0
-        assert len((await peer.call("approval.history", {"limit": 1}))["items"]) == 1
-        with open(audit_file(os.environ), "a") as file:
-            file.write('{"at": "not a time", "verdict": "deny", "actor": "someone"}\n')
-        assert (await peer.call("approval.history"))["items"][0]["resolvedAtMs"] == 0
-
-
-async def test_what_nobody_answered_is_listed_as_expired(ground: Ground) -> None:
-    audit = Audit(audit_file(os.environ))
-    audit.write({"verdict": "allow", "command": "date", "actor": "askFallback, because no one"})
-    audit.write({"verdict": "allow", "command": "ls", "actor": "policy"})
-    audit.close()
-    peer = await ground.join()
-    [item] = (await peer.call("approval.history"))["items"]
-    assert (item["status"], item["resolver"]["kind"]) == ("expired", "system")

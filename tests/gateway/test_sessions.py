@@ -32,7 +32,10 @@ async def test_sessions_are_listed_in_pages(ground: Ground) -> None:
     rest = await peer.call("sessions.list", {"limit": 2, "offset": 2})
     assert [each["key"] for each in rest["sessions"]] == ["agent:main:a"]
     assert (rest["hasMore"], rest["nextOffset"]) == (False, None)
-    found = await peer.call("sessions.list", {"search": "about b", "includeLastMessage": True})
+    found = await peer.call(
+        "sessions.list",
+        {"search": "about b", "includeLastMessage": True, "includeDerivedTitles": True},
+    )
     [row] = found["sessions"]
     assert row["lastMessagePreview"] == "Hello there, friend."
     assert row["derivedTitle"] == "talk about b"

@@ -141,12 +141,12 @@ async def test_a_session_of_its_own_by_id() -> None:
 
 
 @pytest.mark.parametrize(
-    "more", [{"extraSystemPrompt": "x"}, {"deliver": True, "channel": "telegram"}]
+    "more", [{"extraSystemPrompt": "x"}, {"deliver": True}, {"channel": "telegram"}]
 )
 async def test_what_would_be_ignored_is_refused(ground: Ground, more: dict[str, Any]) -> None:
     peer = await ground.join()
     params = {"message": "go", "idempotencyKey": "a", **more}
-    assert "not supported" in (await peer.refused("agent", params))["message"]
+    assert next(iter(more)) in (await peer.refused("agent", params))["message"]
 
 
 @pytest.mark.parametrize("named", [True, False])

@@ -96,6 +96,8 @@ class StoredQuestion(Pending, frozen=True):
     state: State = "pending"
     orphaned: bool = False
     """Whether the process that asked has ended, so that an answer has no effect."""
+    ended_ms: int = 0
+    """When it was answered, expired or withdrawn; 0 if it is pending."""
 
 
 class _Row(NamedTuple):
@@ -104,7 +106,7 @@ class _Row(NamedTuple):
     owner: str
     created_ms: int
     expires_ms: int
-    ended_ms: int
+    ended_ms: int | None
     fields: bytes
     params: bytes
     binding: bytes
@@ -177,6 +179,13 @@ class PendingStore:
         rows = self._rows("WHERE state = 'pending' ORDER BY created_ms, id")
         return [self._unpack(row) for row in rows]
 
+    def ended(self, limit: int, before: tuple[int, str]) -> list[StoredQuestion]:
+        """The questions that ended before a time and id, latest first."""
+        where = (
+            "WHERE ended_ms NOT NULL AND (ended_ms, id) < (?, ?) ORDER BY ended_ms DESC, id DESC"
+        )
+        return [self._unpack(row) for row in self._rows(f"{where} LIMIT ?", *before, limit)]
+
     def decide(self, id_: str, answer: Answer, now_ms: int) -> None:
         """Record an answer. Raises if it is not the first one, too late, or was not offered."""
         if wrong := why_invalid(self._unpack(self._row(id_)).question, answer):
@@ -248,7 +257,8 @@ class PendingStore:
             why = f"the question {row.id} in it is damaged: {error}"
             raise self._database.broken(why) from error
         return StoredQuestion(
-            row.id, question, row.created_ms, row.expires_ms, binding, row.state, gone
+            *(row.id, question, row.created_ms, row.expires_ms, binding),
+            *(row.state, gone, row.ended_ms or 0),
         )
 
     def _said(self, row: _Row) -> Answer:
@@ -259,7 +269,7 @@ class PendingStore:
             raise self._database.broken(why) from error
 
     def _too_late(self, row: _Row, now_ms: int) -> ConflictError:
-        ended_ms = row.expires_ms if row.state == "pending" else row.ended_ms
+        ended_ms = row.expires_ms if row.ended_ms is None else row.ended_ms
         ago = f"{human_time((now_ms - ended_ms) / 1000)} ago"
         if row.state in ("pending", "expired"):
             what = f"expired {ago} and counts as refused"

@@ -70,7 +70,8 @@ def _locate(
     state = look()
     if state.is_ready and state.record is not None:
         # It may use another port or address than the configuration now says.
-        target = msgspec.structs.replace(target, url=state.record.url)
+        record = state.record
+        target = msgspec.structs.replace(target, url=record.url, fingerprint=record.fingerprint)
     return target, state
 
 
@@ -98,9 +99,11 @@ def run(port: int | None, started_by: StartedBy, config_file: str | None) -> Non
     warn(map(str, loaded.warnings))
     logging.getLogger("uvicorn.error").setLevel(logging.WARNING)
 
-    def say(host: str, at: int) -> None:
-        shown = f"[{host}]" if ":" in host else host
-        click.echo(f"clawkit gateway: ws://{shown}:{at}, http://{shown}:{at}", err=True)
+    def say(host: str, at: int, fingerprint: str) -> None:
+        place, s = f"[{host}]:{at}" if ":" in host else f"{host}:{at}", "s" if fingerprint else ""
+        click.echo(f"clawkit gateway: ws{s}://{place}, http{s}://{place}", err=True)
+        if fingerprint:
+            click.echo(f"Certificate (SHA-256): {fingerprint}", err=True)
         click.echo("Control page: clawkit gateway url. Token: clawkit gateway token.", err=True)
 
     serve.run(loaded, port, say, started_by)
@@ -233,7 +236,7 @@ def token(as_json: bool, config_file: str | None) -> None:
     from clawkit.gateway.server import read_secret
 
     mode, secret = read_secret(load(config_file), generate=True)
-    if mode != "token":
+    if mode not in ("token", "trusted-proxy"):
         raise ToolInputError(f"gateway.auth.mode is {mode!r}, so there is no token")
     if as_json:
         print_json({"token": secret})

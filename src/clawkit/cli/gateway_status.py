@@ -23,6 +23,7 @@ def describe(record: RunningGateway) -> dict[str, Any]:
     return {
         "pid": record.pid,
         "url": record.url,
+        **({"fingerprint": record.fingerprint} if record.fingerprint else {}),
         "since": record.since,
         "version": record.version,
         "startedBy": record.started_by,

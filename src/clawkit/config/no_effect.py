@@ -27,9 +27,8 @@ _KEYS = {
     "agents.entries.*.": _ONE_AGENT,
     "approvals.": "exec plugin",
     "env.": "shellEnv",
-    "gateway.": """auth.allowTailscale auth.trustedProxy
-        nodes.allowCommands nodes.browser nodes.commands nodes.denyCommands reload
-        remote.tlsFingerprint tls""",
+    "gateway.": """auth.allowTailscale nodes.browser reload
+        remote.tlsFingerprint""",
     "logging.": "audit consoleLevel consoleStyle file level maxFileBytes",
     "session.": """dmScope identityLinks reset resetByChannel resetByType
         resetTriggers scope sendPolicy""",

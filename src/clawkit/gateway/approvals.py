@@ -18,22 +18,39 @@ from clawkit.gateway.protocol import now_ms
 POLL_S = 1.0
 """How often to look for questions of other processes, and for answers given elsewhere."""
 _BUSY_POLL_S = 0.1
+CLIENT = "gatewayClient"
+"""In the binding of a question: the connection of the client that asked it."""
+_STATUS = {"used": "allowed", "withdrawn": "cancelled"}
+_REASON = {"expired": "timeout", "cancelled": "run-aborted"}
 
 log = logging.getLogger(__name__)
 
 
 def to_json(asked: StoredQuestion) -> dict[str, Any]:
     """A question as clients see it."""
-    question = asked.question
-    warning = "\n".join((question.description, *question.notes)).strip()
-    request: dict[str, Any] = {"command": question.command or question.title}
-    request |= {"host": question.host or "gateway", "warningText": warning or None}
-    request |= {"allowedDecisions": decisions(question), "agentId": question.agent}
-    request |= {"sessionKey": question.session, "toolCallId": question.call_id or None}
-    request |= {"cwd": question.cwd or None, "toolName": question.tool, "title": question.title}
-    request |= dict.fromkeys(("nodeId", "security", "ask", "resolvedPath", "runId"))
+    question, shown = asked.question, presentation(asked)
+    request: dict[str, Any] = {"command": shown["commandText"], "cwd": question.cwd or None}
+    request |= {key: shown[key] for key in ("host", "nodeId", "warningText", "allowedDecisions")}
+    request |= {"agentId": question.agent, "sessionKey": question.session}
+    request |= {"toolCallId": question.call_id or None, "toolName": question.tool}
+    request |= {"title": question.title} | dict.fromkeys(("security", "ask", "resolvedPath"))
     times = {"createdAtMs": asked.created_ms, "expiresAtMs": asked.expires_ms}
     return {"id": asked.id, "approvalKind": "exec", "request": request, **times}
+
+
+def presentation(asked: StoredQuestion) -> dict[str, Any]:
+    """What a person has to know to answer."""
+    question = asked.question
+    return {
+        "kind": "exec",
+        "commandText": question.command or question.title,
+        "commandPreview": None,
+        "warningText": "\n".join((question.description, *question.notes)).strip() or None,
+        "host": question.host or "gateway",
+        "nodeId": asked.binding.get("nodeId"),
+        "agentId": question.agent,
+        "allowedDecisions": decisions(question),
+    }
 
 
 def decisions(question: Question) -> list[str]:
@@ -55,9 +72,10 @@ class ApprovalDesk:
         self.store = store
         self._hub = hub
         self._on_asked = on_asked
-        self._seen: dict[str, dict[str, Any]] = {}
+        self._seen: dict[str, StoredQuestion] = {}
         self._waiting = 0
         self._look = asyncio.Event()
+        self._ended = asyncio.Event()
 
     async def ask(self, request: Question) -> Answer:
         """Wait until cancelled: the broker takes the answer from the store."""
@@ -85,24 +103,73 @@ class ApprovalDesk:
                 pass
 
     def pending(self) -> list[StoredQuestion]:
-        """The questions that can be answered; their file is not created for that."""
+        """The questions that can be answered; their file is not created for that. A client that
+        asked may come back, also to another process."""
         if not os.path.exists(self.store.path):
             return []
-        return [each for each in self.store.pending(now_ms()) if not each.orphaned]
+        found = self.store.pending(now_ms())
+        return [each for each in found if not each.orphaned or CLIENT in each.binding]
 
     def look(self) -> None:
         pending = {each.id: each for each in self.pending()}
         for id_ in [id_ for id_ in self._seen if id_ not in pending]:
-            self._tell_end(id_, self._seen.pop(id_))
+            self._tell_end(self._seen.pop(id_))
         for id_, asked in pending.items():
             if id_ not in self._seen:
-                self._seen[id_] = to_json(asked)
-                self._hub.broadcast("exec.approval.requested", self._seen[id_])
-                self._on_asked(asked.question.session, id_, asked.question.call_id)
+                self._seen[id_] = asked
+                self._tell_asked(asked)
 
-    def _tell_end(self, id_: str, shown: dict[str, Any]) -> None:
-        answer = self.store.answer(id_, now_ms())
+    def _tell_asked(self, asked: StoredQuestion) -> None:
+        question, own = asked.question, asked.binding.get(CLIENT)
+        self._hub.broadcast("exec.approval.requested", to_json(asked), lambda each: each.id != own)
+        self._tell_session(asked, "pending")
+        if own is None:
+            self._on_asked(question.session, asked.id, question.call_id)
+
+    def _tell_end(self, asked: StoredQuestion) -> None:
+        answer = self.store.answer(asked.id, now_ms())
         by = (answer.by or None) if answer is not None else None
         decision = choice_of(answer) if answer is not None else "deny"
-        payload = {"id": id_, "decision": decision, "resolvedBy": by, "ts": now_ms()}
-        self._hub.broadcast("exec.approval.resolved", payload | {"request": shown["request"]})
+        payload = {"id": asked.id, "decision": decision, "resolvedBy": by, "ts": now_ms()}
+        request = to_json(asked)["request"]
+        self._hub.broadcast("exec.approval.resolved", payload | {"request": request})
+        self._tell_session(self.store.get(asked.id), "terminal")
+        self._ended.set()
+        self._ended = asyncio.Event()
+
+    def _tell_session(self, asked: StoredQuestion, phase: str) -> None:
+        key = asked.question.session
+        payload = {"sessionKey": key, "sourceSessionKey": key, "updatedAtMs": now_ms()}
+        payload |= {"phase": phase, "approval": self.snapshot(asked)}
+        self._hub.broadcast("session.approval", payload, lambda each: key in each.watched)
+
+    async def outcome(self, id_: str) -> Answer:
+        """Wait for the answer to a question. Raises `NotFoundError`."""
+        while (answer := self.store.answer(id_, now_ms())) is None:
+            await self._ended.wait()
+        return answer
+
+    def snapshot(self, asked: StoredQuestion) -> dict[str, Any]:
+        """The state of a question, pending or ended."""
+        status: str = _STATUS.get(asked.state, asked.state)
+        reason = _REASON.get(status, "user")
+        if status == "pending" and asked.expires_ms <= now_ms():
+            status, reason = "expired", "timeout"
+        elif status == "pending" and asked.orphaned and CLIENT not in asked.binding:
+            status, reason = "cancelled", "gateway-restart"
+        shown: dict[str, Any] = {
+            "id": asked.id,
+            "status": status,
+            "urlPath": f"/approve/{asked.id}",
+        }
+        shown |= {"createdAtMs": asked.created_ms, "expiresAtMs": asked.expires_ms}
+        shown |= {"presentation": presentation(asked)}
+        if status == "pending":
+            return shown
+        shown |= {"resolvedAtMs": asked.ended_ms or asked.expires_ms, "reason": reason}
+        shown |= {"source": {"agentId": asked.question.agent, "sessionKey": asked.question.session}}
+        if status not in ("allowed", "denied"):
+            return shown | {"resolver": {"kind": "system"}}
+        answer = self.store.answer(asked.id) or Answer("deny")
+        resolver = {"kind": "runtime", "id": answer.by or "a person"}
+        return shown | {"decision": choice_of(answer), "resolver": resolver}

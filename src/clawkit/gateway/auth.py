@@ -16,8 +16,9 @@ from clawkit.gateway.origin import BAD_ORIGIN, Place
 from clawkit.gateway.protocol import PROBE_PROTOCOL, PROTOCOL, Connect, GatewayError, Role, invalid
 from clawkit.gateway.scopes import ALL, lacking
 
-Mode = Literal["none", "token", "password"]
-Method = Literal["none", "token", "password", "device-token", "bootstrap-token"]
+Mode = Literal["none", "token", "password", "trusted-proxy"]
+Secret = Literal["token", "password"]
+Method = Literal["none", "token", "password", "device-token", "trusted-proxy", "bootstrap-token"]
 Reason = Literal["not-paired", "role-upgrade", "scope-upgrade", "metadata-upgrade"]
 _TRUSTED_LOCAL = (("cli", "cli"), ("gateway-client", "backend"))
 """Programs on this machine that need no device of their own."""
@@ -34,6 +35,7 @@ class AuthPolicy(Struct, frozen=True):
 
     mode: Mode
     secret: str
+    """In the mode trusted-proxy, a token for programs on this machine alone."""
     auto_approve: bool = True
     """Approve new devices on this machine, and nodes in `auto_networks`, without asking."""
 
@@ -159,19 +161,25 @@ def _authenticate(policy: AuthPolicy, attempt: Attempt, role: Role) -> Method | 
         if device is None and not (is_backend and attempt.place.is_local):
             return _needs_device()
         return "none"
+    if policy.mode == "trusted-proxy":
+        if attempt.place.user:
+            return "trusted-proxy"
+        if not attempt.place.is_local:
+            return _no_user()
+    kind: Secret = "password" if policy.mode == "password" else "token"
     if any(same(each, policy.secret) for each in given):
-        return policy.mode
+        return kind
     if device is None:
-        return _mismatch(policy.mode) if given else _needs_device()
+        return _mismatch(kind) if given else _needs_device()
     if auth.bootstrap_token:
         is_valid = attempt.has_code and role == "operator"
         return "bootstrap-token" if is_valid else _wrong_code()
     token = auth.device_token or auth.token or ""
     if not token:
-        return _mismatch(policy.mode) if given else _missing(policy.mode)
+        return _mismatch(kind) if given else _missing(kind)
     grant = attempt.known.grants.get(role) if attempt.known else None
     if grant is None or not same(hash_token(token), grant.token_hash):
-        return _wrong_device_token() if auth.device_token else _mismatch(policy.mode)
+        return _wrong_device_token() if auth.device_token else _mismatch(kind)
     if lacking(grant.scopes, attempt.connect.scopes):
         return _refuse("AUTH_SCOPE_MISMATCH", "device token scope mismatch", "scope-mismatch")
     return "device-token"
@@ -221,14 +229,22 @@ def _needs_device() -> Refuse:
     return Refuse(GatewayError("NOT_PAIRED", "device identity required", details))
 
 
-def _mismatch(mode: Mode) -> Refuse:
+def _mismatch(mode: Secret) -> Refuse:
     code = f"AUTH_{mode.upper()}_MISMATCH"
     return _refuse(code, f"unauthorized: gateway {mode} mismatch", f"{mode}_mismatch", guess=True)
 
 
-def _missing(mode: Mode) -> Refuse:
+def _missing(mode: Secret) -> Refuse:
     code = f"AUTH_{mode.upper()}_MISSING"
     return _refuse(code, f"unauthorized: gateway {mode} missing", f"{mode}_missing")
+
+
+def _no_user() -> Refuse:
+    message = (
+        "unauthorized: no user who may log in was named by a trusted proxy; connect through the "
+        "proxy (gateway.trustedProxies, gateway.auth.trustedProxy)"
+    )
+    return _refuse("AUTH_TRUSTED_PROXY_REJECTED", message, "trusted_proxy_rejected")
 
 
 def _wrong_device_token() -> Refuse:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import os
+import ssl
 import sys
 import uuid
 from collections.abc import AsyncIterator, Sequence
@@ -40,6 +42,8 @@ class Target(msgspec.Struct, frozen=True):
     url: str
     secret: str
     is_password: bool = False
+    fingerprint: str = ""
+    """SHA-256 of the only certificate to accept; empty for any that an authority vouches for."""
 
 
 def find_target(loaded: Loaded, url: str | None = None, token: str | None = None) -> Target:
@@ -98,8 +102,14 @@ async def open_client(
     """Connect and log in. Raises `CallError` if refused, `ToolError` if there is no gateway."""
     try:
         async with connect(
-            target.url, max_size=MAX_FRAME, compression=None, open_timeout=timeout_s, proxy=None
+            target.url,
+            max_size=MAX_FRAME,
+            compression=None,
+            open_timeout=timeout_s,
+            proxy=None,
+            **_tls(target),
         ) as socket:
+            _check_certificate(socket, target)
             async with asyncio.timeout(timeout_s):
                 await socket.recv()
                 hello = await _log_in(socket, target, scopes)
@@ -113,6 +123,23 @@ async def open_client(
             f"{target.url}: no gateway can be reached there ({error}); start one with: "
             "clawkit gateway start"
         ) from None
+
+
+def _tls(target: Target) -> dict[str, Any]:
+    if not target.fingerprint:
+        return {}
+    context = ssl.create_default_context()
+    # The certificate is compared instead.
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    return {"ssl": context}
+
+
+def _check_certificate(socket: ClientConnection, target: Target) -> None:
+    """Before any secret is sent, make sure that it is the gateway. Raises `ToolError`."""
+    if target.fingerprint:
+        der = socket.transport.get_extra_info("ssl_object").getpeercert(binary_form=True)
+        if hashlib.sha256(der).hexdigest() != target.fingerprint.replace(":", "").lower():
+            raise ToolError(f"{target.url}: it has another certificate than the gateway")
 
 
 async def _log_in(socket: ClientConnection, target: Target, scopes: Sequence[str]) -> Any:

@@ -26,9 +26,10 @@ from clawkit.gateway.auth import (
 )
 from clawkit.gateway.devices import describe
 from clawkit.gateway.methods import find_method
+from clawkit.gateway.methods.agents import snapshot_models
 from clawkit.gateway.origin import Place
 from clawkit.gateway.protocol import Connect, GatewayError, RequestFrame, invalid
-from clawkit.gateway.scopes import satisfies
+from clawkit.gateway.scopes import READ, satisfies
 
 if TYPE_CHECKING:
     from clawkit.gateway.server import Gateway
@@ -68,6 +69,8 @@ class GatewayConnection:
         self.follows_sessions = False
         self.followed: set[str] = set()
         """Keys of the sessions whose messages it wants."""
+        self.watched: set[str] = set()
+        """Keys of the sessions whose approvals it wants."""
         self._socket = socket
         self._seq = 0
         self._frames: deque[bytes] = deque()
@@ -113,6 +116,7 @@ class GatewayConnection:
             pass  # the client left, or the server is going down
         finally:
             self.gateway.hub.leave(self)
+            self.gateway.nodes.leave(self)
             for task in self._tasks:
                 task.cancel()
 
@@ -140,7 +144,8 @@ class GatewayConnection:
         nonce = str(uuid.uuid4())
         try:
             async with asyncio.timeout(protocol.HELLO_S):
-                challenge = {"nonce": nonce, "ts": protocol.now_ms()}
+                able = ["model-catalog-snapshot"]
+                challenge = {"nonce": nonce, "ts": protocol.now_ms(), "capabilities": able}
                 await self._write(protocol.event("connect.challenge", protocol.encode(challenge)))
                 await self._write(await self._shake_hands(nonce))
         except HandshakeError as refused:
@@ -214,6 +219,12 @@ class GatewayConnection:
             token, issued = self.gateway.devices.token(self.device, admit.role, now)
             auth |= {"deviceToken": token, "issuedAtMs": issued}
         self.gateway.hub.join(self)
+        if self.role == "node":
+            self.gateway.nodes.join(self)
+        if (wish := self.connect.model_catalog) is not None and self.may(READ):
+            with suppress(GatewayError):  # the session of an agent that is gone has no models
+                snapshot = protocol.encode(snapshot_models(self.gateway, wish.session_key))
+                self.send(protocol.event("models.snapshot", snapshot))
         return self.gateway.hello(self, auth)
 
     async def _work(self) -> None:

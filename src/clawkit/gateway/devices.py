@@ -75,6 +75,28 @@ class DeviceToken(Struct):
     at_ms: int
 
 
+class NodeSurface(Struct, frozen=True):
+    """What a node offers."""
+
+    caps: tuple[str, ...] = ()
+    commands: tuple[str, ...] = ()
+
+    def covers(self, other: NodeSurface) -> bool:
+        is_known = set(other.commands) <= set(self.commands)
+        return is_known and set(other.caps) <= set(self.caps)
+
+
+class PairedNode(Struct):
+    """What a node was approved for, and what it asks for beyond that. The request has no time
+    limit: a node offers the same whenever it connects."""
+
+    approved: NodeSurface | None = None
+    approved_ms: int = 0
+    asked: NodeSurface | None = None
+    asked_id: str = ""
+    asked_ms: int = 0
+
+
 class Paired(Struct):
     """A paired device."""
 
@@ -84,6 +106,7 @@ class Paired(Struct):
     seen_ms: int
     via: Via
     tokens: dict[str, DeviceToken] = msgspec.field(default_factory=dict)
+    node: PairedNode = msgspec.field(default_factory=PairedNode)
 
     @property
     def scopes(self) -> list[str]:
@@ -261,10 +284,50 @@ class Devices:
             found.tokens[role] = self._token(device, role, found.tokens[role].scopes, "", now)
             _put(db, found)
 
-    def remove(self, device: str) -> None:
+    def remove(self, device: str, role: str = "") -> None:
+        """Forget a device, or what it was approved for in one role."""
         with self._database.writing() as db:
-            _find(db, device)
-            db.execute("DELETE FROM device WHERE id = ?", (device,))
+            found = _find(db, device, role)
+            found.tokens.pop(role, None)
+            if role and found.tokens:
+                found.node = PairedNode()
+                _put(db, found)
+            else:
+                db.execute("DELETE FROM device WHERE id = ?", (device,))
+
+    def rename(self, device: str, name: str) -> None:
+        with self._database.writing() as db:
+            found = _find(db, device)
+            found.about = msgspec.structs.replace(found.about, display_name=name)
+            _put(db, found)
+
+    def offer(self, device: str, surface: NodeSurface, now: int) -> bool:
+        """Note what a node offers. True if that has to be approved, and is asked for the first
+        time."""
+        with self._database.writing() as db:
+            found = _find(db, device, "node")
+            node = found.node
+            is_fine = node.approved is not None and node.approved.covers(surface)
+            is_new = not is_fine and node.asked != surface
+            if is_fine:
+                node.asked, node.asked_id, node.asked_ms = None, "", 0
+            elif is_new:
+                node.asked, node.asked_id, node.asked_ms = surface, str(uuid.uuid4()), now
+            _put(db, found)
+        return is_new
+
+    def settle_offer(self, device: str, request: str, now: int, *, approve: bool) -> Paired:
+        """Approve or reject what a node asks for."""
+        with self._database.writing() as db:
+            found = _find(db, device, "node")
+            node = found.node
+            if node.asked is None or node.asked_id != request:
+                raise NotFoundError("unknown requestId")
+            if approve:
+                node.approved, node.approved_ms = node.asked, now
+            node.asked, node.asked_id, node.asked_ms = None, "", 0
+            _put(db, found)
+        return found
 
 
 def _find(db: Connection, device: str, role: str = "") -> Paired:

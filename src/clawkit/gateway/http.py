@@ -97,7 +97,8 @@ async def check_login(gateway: Gateway, request: Request, *, device_tokens: bool
         if locked_s:
             wait = {"Retry-After": str(round(locked_s) + 1)}
             raise HttpError(429, "rate_limited", "Too many failed attempts; retry later", wait)
-        is_known = same(secret, gateway.auth.secret)
+        is_near = gateway.auth.mode != "trusted-proxy" or place.is_local
+        is_known = is_near and same(secret, gateway.auth.secret)
         if device_tokens and not is_known:
             is_known = gateway.devices.has_token(secret, "operator")
         if not is_known:

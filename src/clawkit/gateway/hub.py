@@ -20,7 +20,10 @@ EVENTS: dict[str, str] = {
     **dict.fromkeys(("agent", "chat", "presence", "config.changed"), READ),
     **dict.fromkeys(("sessions.changed", "session.message", "session.tool"), READ),
     **dict.fromkeys(("exec.approval.requested", "exec.approval.resolved"), APPROVALS),
+    "session.approval": APPROVALS,
     **dict.fromkeys(("device.pair.requested", "device.pair.resolved"), PAIRING),
+    **dict.fromkeys(("node.pair.requested", "node.pair.resolved"), PAIRING),
+    "node.hostStats": READ,
 }
 """The scope that each event needs; empty for none. Events that are not listed go to no one."""
 _SHOWN_MODES = ("ui", "webchat", "node")

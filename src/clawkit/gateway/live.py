@@ -16,7 +16,7 @@ from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
 from typing import Any
 
-from clawkit.agent.events import Event, TurnEnded, TurnStarted
+from clawkit.agent.events import Event, TurnEnded, TurnStarted, both
 from clawkit.agent_session import Agent
 from clawkit.config.load import Loaded
 from clawkit.config.paths import home
@@ -173,8 +173,9 @@ class LiveSessions:
 
     def active(self, key: str) -> list[str]:
         """Ids of the runs of a session that are not over."""
-        there = self._open.get(key)
-        return list(there.runs) if there else []
+        if (there := self._open.get(key)) is not None:
+            return list(there.runs)
+        return [id_ for each in self._open.values() for id_ in each.narrator.runs_of(key)]
 
     async def open(self, key: str, *, owner: bool) -> Open:
         """The agent of a session, opened if needed, with the rights of the owner or without."""
@@ -244,7 +245,7 @@ class LiveSessions:
             heard(event)
 
         agent.conversation.tell = tell
-        agent.on_subagent_event = meter
+        agent.on_subagent_event = both(meter, narrator.hear_subagent)
         agent.on_results = lambda: self._spawn(agent.report())
         agent.deliver = narrator.post
         await agent.__aenter__()

@@ -46,8 +46,14 @@ class Narrator:
     """The listener of one open agent."""
 
     def __init__(
-        self, hub: Hub, store: SessionStore, session: Session, row: Callable[[Session], Any]
+        self,
+        hub: Hub,
+        store: SessionStore,
+        session: Session,
+        row: Callable[[Session], Any],
+        run_id: str = "",
     ) -> None:
+        """`run_id` is for turns that no client asked for; by default each has a new one."""
         self.run: GatewayRun | None = None
         """The run whose turn is under way."""
         self._hub = hub
@@ -58,8 +64,10 @@ class Narrator:
         self._is_replaced = False
         self._sent_at = 0.0
         self._timer: asyncio.TimerHandle | None = None
+        self._run_id = run_id
         self._own: GatewayRun | None = None
         """A turn that no client asked for, such as reading the results of sub-agents."""
+        self._subagents: dict[str, Narrator] = {}
 
     def __call__(self, event: Event) -> None:
         if isinstance(event, events.TextPiece):
@@ -94,7 +102,8 @@ class Narrator:
     def _start(self, model: str) -> None:
         self._own = None
         if self.run is None:
-            self.run = self._own = GatewayRun(str(uuid.uuid4()), self._key, self._agent)
+            id_ = self._run_id or str(uuid.uuid4())
+            self.run = self._own = GatewayRun(id_, self._key, self._agent)
         self.run.model = model
         self._text, self._sent, self._answer = "", 0, 0
         self.changed(reason="agent.run.started")
@@ -126,6 +135,22 @@ class Narrator:
             settle(self._own, ended)
             self.tell_end(self._own)
         self.run = self._own = None
+
+    def hear_subagent(self, event: Event) -> None:
+        """Tell what happens in a sub-agent, at any depth, as of any other session."""
+        if not isinstance(event, events.SubagentHappened):
+            return
+        if event.run not in self._subagents and (session := self._store.find(event.session)):
+            made = Narrator(self._hub, self._store, session, self._row, event.run)
+            self._subagents[event.run] = made
+        if (found := self._subagents.get(event.run)) is not None:
+            found(event.event)
+        if isinstance(event.event, events.RunEnded):
+            self._subagents.pop(event.run, None)
+
+    def runs_of(self, key: str) -> list[str]:
+        """Ids of the runs of sub-agents that work in a session."""
+        return [id_ for id_, each in self._subagents.items() if each._key == key]
 
     async def post(self, text: str) -> None:
         """Tell people something that the agent says outside a turn of theirs."""
@@ -159,15 +184,8 @@ class Narrator:
         session = self._store.find(self._id) if clients else None
         if session is None or not (entries := self._store.history(self._id, 1)):
             return
-        run = self.run.id if self.run else ""
-        row, entry = self._row(session), entries[-1]
-        payload: dict[str, Any] = {"sessionKey": self._key, "sessionId": self._id}
-        payload |= {"message": wire.message(self._id, entry, run), "messageSeq": entry.number}
-        payload |= {"messageId": wire.message_id(self._id, entry.number), "session": row}
-        keys = ("hasActiveRun", "activeRunIds", "status", "updatedAt")
-        payload |= {key: row[key] for key in keys}
-        payload |= {"agentId": self._agent, "ancestorSessions": []}
-        send(clients, "session.message", payload | ({"runId": run} if run else {}))
+        message = wire.message(self._id, entries[-1], self.run.id if self.run else "")
+        send(clients, "session.message", wire.message_event(self._row(session), message))
 
     def _add(self, text: str) -> None:
         self._text += text

@@ -17,6 +17,7 @@ from msgspec import Struct
 
 from clawkit.errors import ConfigError, Issue
 
+MAX_USER = 200
 _FORWARDED = ("forwarded", "x-real-ip")
 _PREFIXES = ("x-forwarded-", "tailscale-")
 _HOST = re.compile(r"(\[[0-9a-fA-F:.]+\]|[A-Za-z0-9._-]+)(?::([0-9]{1,5}))?")
@@ -29,6 +30,7 @@ BAD_HOST = (
     "unknown Host; use the address of the gateway, or add its origin to "
     "gateway.controlUi.allowedOrigins"
 )
+NO_TLS = "gateway.tls is enabled, and the connection is not encrypted"
 BAD_ORIGIN = "origin not allowed; add it to gateway.controlUi.allowedOrigins"
 
 
@@ -41,11 +43,25 @@ class Place(Struct, frozen=True):
     is_browser: bool = False
     refused: str = ""
     bad_origin: bool = False
+    user: str = ""
+    """Who a trusted proxy says it is, if logins are left to the proxy."""
 
     @property
     def who(self) -> str:
         """Whom limits count. This machine is not what a proxy says has a loopback address."""
         return "local" if self.is_local else self.address
+
+
+class ProxyLogin(Struct, frozen=True):
+    """How a trusted proxy names the user it has authenticated. Names of headers are in lower
+    case."""
+
+    user_header: str
+    required_headers: tuple[str, ...] = ()
+    allow_users: tuple[str, ...] | None = None
+    """None for all whom the proxy lets in."""
+    allow_loopback: bool = False
+    """Whether a proxy on this machine is believed: there, every program can send such headers."""
 
 
 class OriginPolicy(Struct, frozen=True):
@@ -55,6 +71,8 @@ class OriginPolicy(Struct, frozen=True):
     allowed_origins: tuple[str, ...] = ()
     names: tuple[str, ...] = ()
     """Names of this machine, beside addresses and `localhost`."""
+    login: ProxyLogin | None = None
+    """If logins are left to the proxies."""
 
 
 def check_policy(policy: OriginPolicy) -> None:
@@ -111,7 +129,23 @@ def locate(policy: OriginPolicy, peer: str, headers: Mapping[str, list[str]]) ->
         return Place(address, is_browser=is_browser, refused=BAD_HOST)
     bad = is_browser and not _is_own_origin(policy, _only(headers, "origin"), host)
     is_local = not is_proxy and is_loopback(peer)
-    return Place(address, is_local, is_browser, bad_origin=bad)
+    return Place(
+        address, is_local, is_browser, bad_origin=bad, user=find_user(policy, peer, headers)
+    )
+
+
+def find_user(policy: OriginPolicy, peer: str, headers: Mapping[str, list[str]]) -> str:
+    """The user whom a trusted proxy has authenticated; empty if there is none who may log in."""
+    login = policy.login
+    if login is None or not is_within(peer, policy.trusted_proxies):
+        return ""
+    if is_loopback(peer) and not login.allow_loopback:
+        return ""
+    user = _only(headers, login.user_header)
+    is_complete = all(_only(headers, each) for each in login.required_headers)
+    is_name = user.isprintable() and 0 < len(user) <= MAX_USER
+    is_allowed = login.allow_users is None or user in login.allow_users
+    return user if is_complete and is_name and is_allowed else ""
 
 
 def is_loopback(address: str) -> bool:

@@ -39,6 +39,8 @@ Word = Annotated[str, Meta(min_length=1, max_length=200)]
 Short = Annotated[str, Meta(max_length=1_000)]
 """A key, id, path or name: none of them is so long that looking at it takes time."""
 Words = Annotated[list[Word], Meta(max_length=200)]
+Ignored = bool | int | Short | msgspec.UnsetType
+"""What clients send and means nothing here: the answer lists it as `ignored`."""
 
 T = TypeVar("T")
 
@@ -130,6 +132,12 @@ class DeviceClaim(Closed, frozen=True):
     nonce: str = ""
 
 
+class ModelCatalogWish(Closed, frozen=True):
+    """Asks for the models of a session together with the hello."""
+
+    session_key: Short
+
+
 class Connect(Closed, frozen=True):
     """Parameters of `connect`."""
 
@@ -146,13 +154,20 @@ class Connect(Closed, frozen=True):
     worker_runs: Any = None
     auth: ConnectAuth = ConnectAuth()
     device: DeviceClaim | None = None
-    model_catalog: Any = None
+    model_catalog: ModelCatalogWish | None = None
     locale: str = ""
     user_agent: str = ""
 
 
 class NoParams(Closed, frozen=True):
     """Parameters of a method that has none."""
+
+
+def ignored(params: Struct) -> dict[str, list[str]]:
+    """The parameters of a request that have no effect, for its answer."""
+    found = [each for each in msgspec.structs.fields(params) if each.type == Ignored]
+    names = [e.encode_name for e in found if getattr(params, e.name) is not msgspec.UNSET]
+    return {"ignored": names} if names else {}
 
 
 def decode_request(text: str) -> RequestFrame:

@@ -34,12 +34,15 @@ class RunningGateway(msgspec.Struct, frozen=True, rename="camel"):
     """The configuration file; None if there was none."""
     asked_port: int | None = None
     """The port that was given on the command line."""
+    fingerprint: str = ""
+    """Of the certificate; empty without TLS."""
 
     @property
     def url(self) -> str:
         """Where clients on this machine reach it."""
         near = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(self.host, self.host)  # noqa: S104
-        return f"ws://[{near}]:{self.port}/" if ":" in near else f"ws://{near}:{self.port}/"
+        scheme, shown = "wss" if self.fingerprint else "ws", f"[{near}]" if ":" in near else near
+        return f"{scheme}://{shown}:{self.port}/"
 
 
 class GatewayState(NamedTuple):
@@ -97,12 +100,18 @@ def read_record() -> RunningGateway | None:
 
 
 def write_record(
-    host: str, port: int, started_by: StartedBy, config: str | None, asked_port: int | None
+    host: str,
+    port: int,
+    started_by: StartedBy,
+    config: str | None,
+    asked_port: int | None,
+    fingerprint: str = "",
 ) -> None:
     """Record that this process is the gateway, and ready. Raises OSError."""
     since = datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
     record = RunningGateway(
-        os.getpid(), since, host, port, __version__, started_by, config, asked_port
+        *(os.getpid(), since, host, port, __version__, started_by, config, asked_port),
+        fingerprint,
     )
     write_atomic(record_file(), msgspec.json.encode(record))
 

@@ -9,6 +9,7 @@ import os
 import resource
 import signal
 import socket
+import ssl
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
@@ -23,9 +24,11 @@ from clawkit.config.paths import home
 from clawkit.config.sections.gateway import GatewaySettings as Settings
 from clawkit.errors import ConfigError, ConflictError, Issue, ToolError
 from clawkit.gateway.background import check_home
+from clawkit.gateway.origin import own_names
 from clawkit.gateway.protocol import MAX_FRAME, MAX_FRAME_BEFORE_HELLO, PING_S
 from clawkit.gateway.record import StartedBy, lock_file, without_record, write_record
 from clawkit.gateway.server import app, read_secret
+from clawkit.gateway.tls import Certificate, find_certificate
 from clawkit.store import hold_lock
 
 STOP_S = 10
@@ -39,6 +42,12 @@ MAX_PONGS = 1024**2
 _TAILNET = ipaddress.ip_network("100.64.0.0/10")
 
 
+class TlsConfig(uvicorn.Config):
+    """A server whose connections are encrypted."""
+
+    tls: ssl.SSLContext
+
+
 class Http(H11Protocol):
     """An HTTP connection that ends if its client takes too long to send a request, and at once if
     there are too many."""
@@ -47,18 +56,42 @@ class Http(H11Protocol):
         super().__init__(*args, **kwargs)
         self._deadline: asyncio.TimerHandle | None = None
         self._unread = 0
+        self._encrypting: asyncio.Task[None] | None = None
+        self._early: bytearray | None = None
+        """What arrives between the end of the TLS handshake and the moment we know of it."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
+        self._watch()
         if len(self.connections) > max_connections():
             transport.abort()
-        self._watch()
+        elif isinstance(self.config, TlsConfig):
+            # Begun here, and not by the server, so that it is limited like everything else.
+            transport.pause_reading()
+            self._early = bytearray()
+            self._encrypting = asyncio.ensure_future(self._encrypt(transport, self.config.tls))
+
+    async def _encrypt(self, transport: asyncio.Transport, context: ssl.SSLContext) -> None:
+        made: Any = None
+        with suppress(OSError):
+            made = await self.loop.start_tls(transport, self, context, server_side=True)
+        if made is None:  # it failed, or the client left right after it
+            transport.abort()
+            self.connection_lost(None)
+            return
+        super().connection_made(made)
+        early, self._early = self._early, None
+        if early:
+            self.data_received(bytes(early))
 
     def connection_lost(self, exc: Exception | None) -> None:
         super().connection_lost(exc)
         self._watch()
 
     def data_received(self, data: bytes) -> None:
+        if self._early is not None:
+            self._early += data
+            return
         super().data_received(data)
         self._watch()
 
@@ -211,8 +244,10 @@ class Server(uvicorn.Server):
         await super().shutdown(sockets)
 
 
-def make_server(application: Starlette, host: str, port: int) -> Server:
-    config = uvicorn.Config(
+def make_server(
+    application: Starlette, host: str, port: int, certificate: Certificate | None = None
+) -> Server:
+    config = (TlsConfig if certificate else uvicorn.Config)(
         application,
         host=host,
         port=port,
@@ -232,6 +267,8 @@ def make_server(application: Starlette, host: str, port: int) -> Server:
         date_header=False,
         timeout_graceful_shutdown=STOP_S,
     )
+    if isinstance(config, TlsConfig) and certificate is not None:
+        config.tls = certificate.context()
     return Server(config)
 
 
@@ -269,25 +306,29 @@ def _listen(host: str, port: int) -> socket.socket:
 def run(
     loaded: Loaded,
     port: int | None,
-    on_ready: Callable[[str, int], None],
+    on_ready: Callable[[str, int, str], None],
     started_by: StartedBy = "run",
 ) -> None:
-    """Serve until SIGTERM or Ctrl-C. Raises `ConfigError`, `ToolError` and OSError."""
+    """Serve until SIGTERM or Ctrl-C. `on_ready` is given the host, the port and the fingerprint of
+    the certificate. Raises `ConfigError`, `ToolError` and OSError."""
     settings = loaded.config.gateway or Settings()
     host = choose_host(settings)
     check_home()
     check_exposure(loaded, host)
     raise_file_limit()
+    directory = os.path.dirname(lock_file())
     with only_one(), without_record():
         sock = _listen(host, settings.port if port is None else port)
         application = app(loaded)
         gateway = application.state.gateway
         gateway.port = sock.getsockname()[1]
-        server = make_server(application, host, gateway.port)
+        certificate = find_certificate(settings.tls, directory, own_names())
+        fingerprint = certificate.fingerprint if certificate else ""
+        server = make_server(application, host, gateway.port, certificate)
 
         def ready() -> None:
-            write_record(host, gateway.port, started_by, loaded.file, port)
-            on_ready(host, gateway.port)
+            write_record(host, gateway.port, started_by, loaded.file, port, fingerprint)
+            on_ready(host, gateway.port, fingerprint)
 
         gateway.on_started = ready
         with sock:

@@ -36,10 +36,13 @@ from clawkit.gateway.login_codes import LoginCodes
 from clawkit.gateway.methods import METHODS
 from clawkit.gateway.methods.status import health
 from clawkit.gateway.metrics import Metrics
+from clawkit.gateway.nodes import Nodes
 from clawkit.gateway.origin import (
     BAD_ORIGIN,
+    NO_TLS,
     OriginPolicy,
     Place,
+    ProxyLogin,
     check_policy,
     is_within,
     locate,
@@ -84,18 +87,14 @@ def read_secret(loaded: Loaded, *, generate: bool = False) -> tuple[Mode, str]:
     env = {**os.environ, **loaded.env}
     if auth.mode == "none":
         return "none", ""
-    if auth.mode == "trusted-proxy":
-        hint = "Set gateway.auth.mode to token or password"
-        raise ConfigError(
-            [Issue("gateway.auth.mode", "trusted-proxy is not supported yet", hint=hint)]
-        )
-    given = auth.password if auth.mode == "password" else auth.token
+    is_password = auth.mode == "password"
+    given = auth.password if is_password else auth.token
     found = resolve(given, loaded.config, env) if given else ""
-    found = found or env.get(f"CLAWKIT_GATEWAY_{auth.mode.upper()}", "")
-    if not found and auth.mode == "token":
+    found = found or env.get(f"CLAWKIT_GATEWAY_{'PASSWORD' if is_password else 'TOKEN'}", "")
+    if not found and not is_password:
         found = _generated_token(generate=generate)
     if not found and generate:
-        raise ConfigError([Issue(f"gateway.auth.{auth.mode}", "is empty", hint="Set it")])
+        raise ConfigError([Issue("gateway.auth.password", "is empty", hint="Set it")])
     return auth.mode, found
 
 
@@ -112,6 +111,23 @@ def _generated_token(*, generate: bool) -> str:
     return token
 
 
+def proxy_login(settings: Settings) -> ProxyLogin | None:
+    """How proxies name users, in the mode trusted-proxy. Raises `ConfigError`."""
+    if settings.auth.mode != "trusted-proxy":
+        return None
+    if not settings.trusted_proxies:
+        hint = "Set gateway.trustedProxies to the address that the proxy connects from"
+        message = "is 'trusted-proxy', and there is no trusted proxy"
+        raise ConfigError([Issue("gateway.auth.mode", message, hint=hint)])
+    given = settings.auth.trusted_proxy
+    return ProxyLogin(
+        (given.user_header or "").lower(),
+        tuple(each.lower() for each in given.required_headers),
+        None if given.allow_users is None else tuple(given.allow_users),
+        given.allow_loopback,
+    )
+
+
 class Gateway:
     """One gateway: its clients, sessions, approvals and devices."""
 
@@ -125,7 +141,10 @@ class Gateway:
         self._check_hooks(secret)
         self.auth = AuthPolicy(mode, secret, settings.nodes.pairing.auto_approve_local)
         self.origin = OriginPolicy(
-            tuple(settings.trusted_proxies), tuple(settings.control_ui.allowed_origins), own_names()
+            tuple(settings.trusted_proxies),
+            tuple(settings.control_ui.allowed_origins),
+            own_names(),
+            proxy_login(settings),
         )
         check_policy(self.origin)
         place = os.path.join(home(os.environ), "gateway")
@@ -145,6 +164,7 @@ class Gateway:
         self.boot_id = str(uuid.uuid4())
         self.port = settings.port
         self.hub = Hub(self.boot_id)
+        self.nodes = Nodes(self)
         self.redactor = make_redactor(loaded)
         self.redactor.learn([secret] if len(secret) >= MIN_SECRET else [])
         self.log = GatewayLog(os.path.join(home(os.environ), "logs"), self.redactor)
@@ -169,9 +189,6 @@ class Gateway:
 
     def _check(self, settings: Settings) -> None:
         """Refuse what would be served less safely than it says."""
-        if settings.tls.enabled:
-            hint = "Put a proxy with TLS in front, and name it in gateway.trustedProxies"
-            raise ConfigError([Issue("gateway.tls", "is not supported yet", hint=hint)])
         if settings.auth.mode == "none" and settings.trusted_proxies:
             message = "clients of a proxy could connect, and gateway.auth.mode is 'none'"
             hint = "Set gateway.auth.mode to token or password"
@@ -201,6 +218,8 @@ class Gateway:
         for name, value in scope["headers"]:
             headers.setdefault(name.decode("latin-1").lower(), []).append(value.decode("latin-1"))
         peer = scope.get("client")
+        if self.settings.tls.enabled and scope.get("scheme") not in ("https", "wss"):
+            return Place(peer[0] if peer else "", refused=NO_TLS)
         return locate(self.origin, peer[0] if peer else "", headers)
 
     def hello(self, client: GatewayConnection, auth: dict[str, Any]) -> dict[str, Any]:

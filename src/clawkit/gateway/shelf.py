@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
@@ -81,8 +82,10 @@ class Shelf:
 
     def row(self, session: Session) -> dict[str, Any]:
         model, window, _ = self.default_model(session.agent)
+        parent = self.find(session.parent) if session.parent else None
         return wire.session_row(
             session,
+            parent=parent.key if parent else "",
             main=self._gateway.loaded.config.session.main_key,
             runs=self._gateway.live.active(session.key),
             model=model,
@@ -92,15 +95,21 @@ class Shelf:
     def find(self, key: str) -> Session | None:
         return self._gateway.store.find(key)
 
-    def visible(self) -> Visible:
-        """All sessions of all agents: clients are people, not tools."""
-        return Visible("", agents=tuple(self._gateway.store.agents()))
+    def _visible(self, agents: Sequence[str] | None) -> Visible:
+        """All sessions of some agents, by default of all: clients are people, not tools."""
+        return Visible("", agents=tuple(self._gateway.store.agents() if agents is None else agents))
 
-    def list(self, wanted: Filter, limit: int, offset: int = 0) -> list[Session]:
-        return self._gateway.store.listing(self.visible(), wanted, limit, offset)
+    def list(
+        self,
+        wanted: Filter,
+        limit: int,
+        offset: int = 0,
+        agents: Sequence[str] | None = None,
+    ) -> list[Session]:
+        return self._gateway.store.listing(self._visible(agents), wanted, limit, offset)
 
-    def count(self, wanted: Filter) -> int:
-        return self._gateway.store.count(self.visible(), wanted)
+    def count(self, wanted: Filter, agents: Sequence[str] | None = None) -> int:
+        return self._gateway.store.count(self._visible(agents), wanted)
 
     def messages(
         self,
@@ -129,6 +138,16 @@ class Shelf:
                 break
         end = offset + len(shown)
         return ShelvedMessages(shown[::-1], total, end if end < total else None)
+
+    def since(
+        self, session: Session, number: int, limit: int, max_bytes: int, max_chars: int | None
+    ) -> Sequence[dict[str, Any]] | None:
+        """The messages after a number; None if they do not fit, or it has no such message."""
+        page = self.messages(session, limit, 0, max_bytes, max_chars)
+        newer = [each for each in page.messages if each["__openclaw"]["seq"] > number]
+        is_known = len(newer) < len(page.messages) or page.next_offset is None
+        last = page.messages[-1]["__openclaw"]["seq"] if page.messages else 0
+        return newer if is_known and number <= last else None
 
     def summary(self, agent: str = "", limit: int = 5) -> dict[str, Any]:
         """How many sessions there are, and the last ones."""

@@ -27,10 +27,10 @@ def split_model(ref: str) -> tuple[str, str]:
 
 
 def session_row(
-    session: Session, *, main: str, runs: Sequence[str], model: str, window: int
+    session: Session, *, parent: str, main: str, runs: Sequence[str], model: str, window: int
 ) -> dict[str, Any]:
     """One row of a list of sessions. `model` and `window` are those of the agent, for a session
-    that has no model of its own."""
+    that has no model of its own; `parent` is the key of the session that started it."""
     provider, name = split_model(session.model_override or session.model or model)
     kind = "group" if ":group:" in session.key or ":channel:" in session.key else "direct"
     row: dict[str, Any] = {"key": session.key, "kind": kind, "agentId": session.agent}
@@ -45,9 +45,8 @@ def session_row(
     optional = {
         "label": session.label,
         "displayName": session.label or session.title,
-        "derivedTitle": session.title,
         "thinkingLevel": session.thinking,
-        "spawnedBy": session.parent,
+        "spawnedBy": parent,
     }
     return row | {key: value for key, value in optional.items() if value}
 
@@ -78,8 +77,27 @@ def message(session: str, entry: StoredMessage, run: str = "") -> dict[str, Any]
     return _body(entry.message, run) | {"__openclaw": about}
 
 
+def message_event(row: dict[str, Any], message: dict[str, Any]) -> dict[str, Any]:
+    """What clients are told about a new message in the session of that row."""
+    about = message["__openclaw"]
+    payload: dict[str, Any] = {"sessionKey": row["key"], "message": message, "session": row}
+    payload |= {"messageId": about["id"], "messageSeq": about["seq"], "ancestorSessions": []}
+    keys = ("sessionId", "agentId", "hasActiveRun", "activeRunIds", "status", "updatedAt")
+    payload |= {key: row[key] for key in keys}
+    return payload | ({"runId": about["runId"]} if "runId" in about else {})
+
+
 def message_id(session: str, number: int) -> str:
     return f"{session}-{number}"
+
+
+def message_number(session: str, id_: str | None) -> int | None:
+    """The number of a message of the session; 0 for no message, None if it is of another one."""
+    if id_ is None:
+        return 0
+    of, _, number = id_.rpartition("-")
+    is_number = number.isascii() and number.isdigit() and len(number) < 16
+    return int(number) if is_number and of == session else None
 
 
 def _body(said: Message, run: str) -> dict[str, Any]:

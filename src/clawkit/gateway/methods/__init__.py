@@ -8,15 +8,17 @@ from clawkit.gateway.methods import (
     agents,
     approvals,
     chat,
+    command_check,
     config,
     devices,
     doctor,
+    nodes,
     sessions,
     status,
     tools,
     usage,
 )
-from clawkit.gateway.methods.method import Method
+from clawkit.gateway.methods.method import NODE, Method
 from clawkit.gateway.protocol import (
     GatewayError,
     RequestFrame,
@@ -29,7 +31,10 @@ from clawkit.gateway.scopes import ADMIN
 if TYPE_CHECKING:
     from clawkit.gateway.connection import GatewayConnection
 
-_MODULES = (status, config, sessions, chat, agents, tools, approvals, devices, usage, doctor)
+_MODULES = (
+    *(status, config, sessions, chat, agents, tools, approvals, command_check, devices, nodes),
+    *(usage, doctor),
+)
 METHODS: dict[str, Method] = {
     method.name: method for module in _MODULES for method in module.METHODS
 }
@@ -41,7 +46,7 @@ NODE_METHODS = frozenset(
         "node.pending.ack",
     )
 )
-"""Methods that only nodes may call; clawkit has none of them yet."""
+"""Methods that only nodes may call; clawkit has some of them."""
 
 
 def find_method(caller: GatewayConnection, request: RequestFrame) -> tuple[Method, Any]:
@@ -54,7 +59,7 @@ def find_method(caller: GatewayConnection, request: RequestFrame) -> tuple[Metho
     if method is None:
         is_open = caller.role == "node" or caller.may(ADMIN)
         raise invalid(f"unknown method: {name}") if is_open else missing_scope(ADMIN)
-    if not caller.may(method.scope):
+    if method.scope != NODE and not caller.may(method.scope):
         raise missing_scope(method.scope)
     params: Any = decode_params(method.params, name, request.params)
     if method.more is not None:

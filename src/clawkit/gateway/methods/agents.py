@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
+
+from msgspec import UNSET
 
 from clawkit.config.sections.shared import ModelChoice
 from clawkit.gateway import wire
 from clawkit.gateway.live import RESETS, STOPS
 from clawkit.gateway.methods.method import Method
 from clawkit.gateway.methods.status import agent_ids
-from clawkit.gateway.protocol import Closed, NoParams, Short
+from clawkit.gateway.protocol import Closed, Ignored, NoParams, Short, ignored
 from clawkit.gateway.scopes import READ
 from clawkit.models.catalog import Catalog
 
@@ -29,18 +31,21 @@ class IdentityGet(Closed, frozen=True):
 
 
 class ModelsList(Closed, frozen=True):
-    view: Short = "configured"
+    """`default` is `configured`. The list is made for each request, so `refresh` does nothing."""
+
+    view: Literal["default", "configured", "all"] = "configured"
     session_key: Short | None = None
     agent_id: Short | None = None
     provider: Short | None = None
-    refresh: bool = False
+    refresh: Ignored = UNSET
 
 
 class CommandsList(Closed, frozen=True):
+    """All commands are for both scopes, and the same for all agents."""
+
     agent_id: Short | None = None
-    scope: Short | None = None
+    scope: Literal["text", "native", "both"] = "both"
     include_args: bool = False
-    provider: Short | None = None
 
 
 async def _list(caller: GatewayConnection, _params: NoParams, _id: str) -> Any:
@@ -98,7 +103,7 @@ async def _models(caller: GatewayConnection, params: ModelsList, _id: str) -> An
     everything = params.view == "all"
     rows = list_models(caller.gateway, agent, everything=everything)
     wanted = (params.provider or "").strip().lower()
-    return {"models": [row for row in rows if wanted in ("", row["provider"])]}
+    return {"models": [row for row in rows if wanted in ("", row["provider"])], **ignored(params)}
 
 
 def list_models(gateway: Gateway, agent: str, *, everything: bool = False) -> list[dict[str, Any]]:
@@ -119,13 +124,22 @@ def list_models(gateway: Gateway, agent: str, *, everything: bool = False) -> li
     return rows
 
 
-async def _commands(_caller: GatewayConnection, _params: CommandsList, _id: str) -> Any:
-    return {"commands": list_commands()}
+def snapshot_models(gateway: Gateway, session: str) -> dict[str, Any]:
+    """The models of a session, for a client that has just connected."""
+    agent = gateway.live.resolve_key(session).split(":")[1]
+    about = {"sessionKey": session}
+    return {"target": about, "scope": about, "catalog": {"models": list_models(gateway, agent)}}
 
 
-def list_commands() -> list[dict[str, Any]]:
+async def _commands(caller: GatewayConnection, params: CommandsList, _id: str) -> Any:
+    caller.gateway.live.check_agent(params.agent_id)
+    return {"commands": list_commands(args=params.include_args)}
+
+
+def list_commands(*, args: bool = False) -> list[dict[str, Any]]:
     """What the gateway itself does with a message that starts with a slash."""
-    fixed = {"category": "session", "source": "native", "scope": "both", "acceptsArgs": False}
+    fixed: dict[str, Any] = {"category": "session", "source": "native", "scope": "both"}
+    fixed |= {"acceptsArgs": False} | ({"args": []} if args else {})
     return [
         {"name": name, "nativeName": name, "textAliases": [word], "description": about, **fixed}
         for word, about in _ABOUT.items()

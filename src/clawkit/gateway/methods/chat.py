@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
-from msgspec import Meta, field
+from msgspec import UNSET, Meta, UnsetType, field
 
 from clawkit.config.sections.shared import Thinking
-from clawkit.gateway import protocol
+from clawkit.gateway import protocol, wire
 from clawkit.gateway.live import RESETS
 from clawkit.gateway.methods.agents import list_commands, list_models
 from clawkit.gateway.methods.method import Method
@@ -20,9 +21,13 @@ from clawkit.sessions.lanes import Mode
 
 if TYPE_CHECKING:
     from clawkit.gateway.connection import GatewayConnection
+    from clawkit.gateway.server import Gateway
+    from clawkit.sessions.protocols import Session
 
 DEFAULT_LIMIT = 200
 WAIT_MS = 30_000
+LEAF_CHANGED = "active-leaf-changed"
+"""Clients load the conversation again for this reason."""
 
 
 class History(Closed, frozen=True):
@@ -46,6 +51,8 @@ class ChatSend(Closed, frozen=True):
     idempotency_key: IdempotencyKey
     agent_id: Short | None = None
     session_id: Short = ""
+    expected_leaf_entry_id: Short | UnsetType | None = UNSET
+    """The last message that the sender has seen; null for none."""
     deliver: bool = False
     thinking: Thinking | None = None
     attachments: Annotated[list[GivenAttachment], Meta(max_length=10)] = field(default_factory=list)
@@ -66,13 +73,9 @@ class AgentParams(Closed, frozen=True):
     session_key: Short | None = None
     session_id: Short | None = None
     deliver: bool = False
-    channel: Short | None = None
-    to: Short | None = None
     timeout: Annotated[float, Meta(ge=0)] = 0
     thinking: Thinking | None = None
     model: Short | None = None
-    lane: Short | None = None
-    extra_system_prompt: str | None = None
 
 
 class Wait(Closed, frozen=True):
@@ -83,23 +86,21 @@ class Wait(Closed, frozen=True):
 async def _history(caller: GatewayConnection, params: History, _id: str) -> Any:
     gateway = caller.gateway
     key = gateway.live.resolve_key(params.session_key, params.agent_id)
-    if params.cursor is not None:
-        # Every cursor starts over: clients then load the conversation again.
-        return {"kind": "reset"}
     session = gateway.shelf.find(key)
+    if params.cursor is not None:
+        return _delta(gateway, params, session)
     agent = key.split(":")[1]
     page = NO_MESSAGES
     if session is not None:
         wanted = (params.limit, params.offset, params.max_bytes, params.max_chars)
         page = gateway.shelf.messages(session, *wanted)
-    last = page.messages[-1]["__openclaw"]["seq"] if page.messages else 0
     shown: dict[str, Any] = {
         "sessionKey": key,
         "sessionId": session.id if session else None,
         "messages": page.messages,
         "activity": [],
         "pendingInputs": {"items": [], "total": 0},
-        "deltaCursor": f"{session.id}:{last}" if session else None,
+        "deltaCursor": _cursor(session, page.messages) if not params.offset else None,
         "hasMore": page.next_offset is not None,
         "totalMessages": page.total,
         "defaults": gateway.shelf.defaults(agent),
@@ -107,6 +108,25 @@ async def _history(caller: GatewayConnection, params: History, _id: str) -> Any:
         "thinkingLevel": (session.thinking if session else "") or gateway.shelf.thinking(agent),
     }
     return shown | ({} if page.next_offset is None else {"nextOffset": page.next_offset})
+
+
+def _cursor(session: Session | None, shown: Sequence[dict[str, Any]], seen: int = 0) -> str | None:
+    last = shown[-1]["__openclaw"]["seq"] if shown else seen
+    return wire.message_id(session.id, last) if session else None
+
+
+def _delta(gateway: Gateway, params: History, session: Session | None) -> dict[str, Any]:
+    """What was said since the cursor. A client that has missed too much loads all of it again."""
+    seen = wire.message_number(session.id, params.cursor) if session else None
+    if session is None or seen is None:
+        return {"kind": "reset"}
+    found = gateway.shelf.since(session, seen, params.limit, params.max_bytes, params.max_chars)
+    if found is None:
+        return {"kind": "reset"}
+    row = gateway.shelf.row(session)
+    messages = [wire.message_event(row, each) for each in found]
+    cursor = _cursor(session, found, seen)
+    return {"kind": "delta", "messages": messages, "deltaCursor": cursor, "sessionInfo": row}
 
 
 async def _startup(caller: GatewayConnection, params: History, id_: str) -> Any:
@@ -133,7 +153,9 @@ def _about(caller: GatewayConnection, agent: str) -> dict[str, Any]:
 async def _send(caller: GatewayConnection, params: ChatSend, _id: str) -> Any:
     if not params.message.strip() and not params.attachments:
         raise invalid("message or attachment required")
+    _check_delivery(params)
     key = caller.gateway.live.resolve_key(params.session_key, params.agent_id)
+    _check_seen(caller, key, params)
     return await accept(
         caller,
         key,
@@ -144,6 +166,28 @@ async def _send(caller: GatewayConnection, params: ChatSend, _id: str) -> Any:
         thinking=params.thinking,
         attachments=params.attachments,
     )
+
+
+def _check_delivery(params: ChatSend | AgentParams) -> None:
+    if params.deliver:
+        raise invalid("deliver: clawkit has no channels to deliver answers to; leave it out")
+
+
+def _check_seen(caller: GatewayConnection, key: str, params: ChatSend) -> None:
+    """Refuse what was written in view of another conversation: the session was started anew, or
+    others have gone on in the meantime."""
+    session = caller.gateway.shelf.find(key)
+    is_same = not params.session_id or session is None or session.id == params.session_id
+    expected = params.expected_leaf_entry_id
+    if is_same and expected is not UNSET:
+        last = caller.gateway.store.history(session.id, 1) if session else []
+        seen = wire.message_number(session.id if session else "", expected)
+        newest = last[-1].number if last else 0
+        # A client that names the session, too, may have missed the latest messages.
+        oldest = 0 if params.session_id else newest
+        is_same = seen is not None and oldest <= seen <= newest
+    if not is_same:
+        raise invalid("session changed; reload the conversation", {"reason": LEAF_CHANGED})
 
 
 async def _abort(caller: GatewayConnection, params: ChatAbort, _id: str) -> Any:
@@ -159,8 +203,7 @@ async def _agent(caller: GatewayConnection, params: AgentParams, id_: str) -> An
     if key is None and params.session_id:
         key = f"agent:{live.check_agent(params.agent_id)}:explicit:{params.session_id}"
     key = live.resolve_key(key or "main", params.agent_id)
-    if params.extra_system_prompt or (params.deliver and (params.channel or params.to)):
-        raise invalid("extraSystemPrompt and delivery to channels are not supported")
+    _check_delivery(params)
     await accept(
         caller,
         key,
@@ -205,6 +248,7 @@ async def _wait(caller: GatewayConnection, params: Wait, _id: str) -> Any:
 
 
 def _for_agent(params: AgentParams) -> str:
+    """`operator.admin` for `/new` and `/reset`"""
     return ADMIN if params.message.strip() in RESETS else WRITE
 
 

@@ -17,6 +17,7 @@ from clawkit.gateway.protocol import (
     NoParams,
     Role,
     Short,
+    Word,
     Words,
     invalid,
     missing_scope,
@@ -36,6 +37,10 @@ class RequestId(Closed, frozen=True):
 
 class DeviceId(Closed, frozen=True):
     device_id: Short
+
+
+class DeviceRename(DeviceId, frozen=True):
+    label: Word
 
 
 class TokenParams(Closed, frozen=True):
@@ -61,7 +66,7 @@ async def _list(caller: GatewayConnection, _params: NoParams, _id: str) -> Any:
     }
 
 
-def _check_rights(
+def check_rights(
     caller: GatewayConnection, roles: Iterable[str], scopes: list[str] | tuple[str, ...]
 ) -> None:
     """Nodes need the owner: they have no scopes that could be compared."""
@@ -85,7 +90,7 @@ async def _login_code(caller: GatewayConnection, _params: NoParams, _id: str) ->
 async def _approve(caller: GatewayConnection, params: RequestId, _id: str) -> Any:
     devices, now = caller.gateway.devices, now_ms()
     pending = devices.get_pending(params.request_id, now)
-    _check_rights(caller, [pending.role], pending.scopes)
+    check_rights(caller, [pending.role], pending.scopes)
     device = devices.approve(pending.about, pending.role, pending.scopes, now, "owner")
     _tell(caller, pending.id, pending.about.device_id, "approved")
     return {"requestId": pending.id, "device": device.to_json()}
@@ -102,21 +107,26 @@ async def _remove(caller: GatewayConnection, params: DeviceId, _id: str) -> Any:
     devices = caller.gateway.devices
     if params.device_id != caller.device:
         device = devices.get(params.device_id)
-        _check_rights(caller, device.tokens, device.scopes)
+        check_rights(caller, device.tokens, device.scopes)
     devices.remove(params.device_id)
     _tell(caller, "", params.device_id, "removed")
-    _disconnect(caller, params.device_id)
+    disconnect(caller, params.device_id)
     return {"deviceId": params.device_id}
+
+
+async def _rename(caller: GatewayConnection, params: DeviceRename, _id: str) -> Any:
+    caller.gateway.devices.rename(params.device_id, params.label)
+    return {"deviceId": params.device_id, "label": params.label}
 
 
 async def _rotate(caller: GatewayConnection, params: TokenParams, _id: str) -> Any:
     devices, now = caller.gateway.devices, now_ms()
     held = _scopes_of(caller, params.device_id, params.role)
-    _check_rights(caller, [params.role], held)
+    check_rights(caller, [params.role], held)
     if params.scopes is not None and (more := [each for each in params.scopes if each not in held]):
         raise missing_scope(more[0])
     token, scopes = devices.rotate(params.device_id, params.role, params.scopes, now)
-    _disconnect(caller, params.device_id, params.role, but=caller)
+    disconnect(caller, params.device_id, params.role, but=caller)
     is_own = params.device_id == caller.device
     if is_own and params.role == caller.role:
         caller.scopes = tuple(each for each in caller.scopes if satisfies(scopes, each))
@@ -134,9 +144,9 @@ async def _revoke(caller: GatewayConnection, params: Revoke, _id: str) -> Any:
     now = now_ms()
     if params.device_id != caller.device:
         held = _scopes_of(caller, params.device_id, params.role)
-        _check_rights(caller, [params.role], held)
+        check_rights(caller, [params.role], held)
     caller.gateway.devices.revoke(params.device_id, params.role, now)
-    _disconnect(caller, params.device_id, params.role)
+    disconnect(caller, params.device_id, params.role)
     return {"deviceId": params.device_id, "role": params.role, "revokedAtMs": now}
 
 
@@ -148,7 +158,7 @@ def _scopes_of(caller: GatewayConnection, device: str, role: Role) -> tuple[str,
     return grant.scopes
 
 
-def _disconnect(
+def disconnect(
     caller: GatewayConnection, device: str, role: str = "", *, but: GatewayConnection | None = None
 ) -> None:
     """What a device may do has changed, so it has to log in again."""
@@ -172,6 +182,7 @@ METHODS = (
     Method("device.pair.approve", PAIRING, RequestId, _approve),
     Method("device.pair.reject", PAIRING, RequestId, _reject),
     Method("device.pair.remove", PAIRING, DeviceId, _remove),
+    Method("device.pair.rename", PAIRING, DeviceRename, _rename),
     Method("device.token.rotate", PAIRING, TokenParams, _rotate),
     Method("device.token.revoke", PAIRING, Revoke, _revoke),
 )

@@ -14,6 +14,10 @@ Run = Callable[["GatewayConnection", Any, str], Awaitable[Any]]
 """Is given the caller, the decoded parameters and the id of the request; returns the payload."""
 
 
+NODE = "node"
+"""In the place of a scope: the method is for nodes, and for no one else."""
+
+
 class Method(Struct, frozen=True):
     """One method: who may call it, what it takes, what it does."""
 

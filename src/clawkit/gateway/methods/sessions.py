@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
@@ -14,8 +14,9 @@ from clawkit.errors import NotFoundError, ToolInputError
 from clawkit.gateway import wire
 from clawkit.gateway.methods.method import Method
 from clawkit.gateway.methods.runs import IdempotencyKey, accept
-from clawkit.gateway.protocol import Closed, Short, invalid, now_ms
-from clawkit.gateway.scopes import ADMIN, READ, WRITE
+from clawkit.gateway.methods.status import agent_ids
+from clawkit.gateway.protocol import Closed, Ignored, Short, ignored, invalid, now_ms
+from clawkit.gateway.scopes import ADMIN, APPROVALS, READ, WRITE
 from clawkit.gateway.shelf import NO_MESSAGES
 from clawkit.sessions.protocols import Filter, Session
 
@@ -30,8 +31,6 @@ _PREVIEWS = 64
 
 
 class List(Closed, frozen=True):
-    """Keys that clawkit has no use for are accepted, since clients send them."""
-
     limit: Limit = 100
     offset: Offset = 0
     agent_id: Short = ""
@@ -43,11 +42,12 @@ class List(Closed, frozen=True):
     archived: bool | None = False
     include_derived_titles: bool = False
     include_last_message: bool = False
-    include_global: bool = True
-    include_unknown: bool = True
+    include_global: Ignored = UNSET
+    include_unknown: Ignored = UNSET
     configured_agents_only: bool = False
-    owner_first: bool = False
-    sort_by: Short = ""
+    owner_first: Ignored = UNSET
+    sort_by: Literal["updatedAt", "lastInteractionAt", "activity"] = "updatedAt"
+    """All the same here: when the session was last used."""
 
 
 class Key(Closed, frozen=True):
@@ -123,22 +123,48 @@ async def _list(caller: GatewayConnection, params: List, _id: str) -> Any:
         archived=params.archived,
         main=config.session.main_key,
     )
-    found = shelf.list(wanted, params.limit, params.offset)
-    total, end = shelf.count(wanted), params.offset + len(found)
-    rows = [shelf.row(each) for each in found]
-    if params.spawned_by:
-        rows = [row for row in rows if row.get("spawnedBy") == params.spawned_by]
+    agents = agent_ids(caller.gateway) if params.configured_agents_only else None
+    total = shelf.count(wanted, agents)
+    if params.spawned_by or params.active_only:
+        found = _select(caller, params, shelf.list(wanted, total, agents=agents))
+        total, found = len(found), found[params.offset :][: params.limit]
+    else:
+        found = shelf.list(wanted, params.limit, params.offset, agents)
+    rows = [_listed(caller.gateway, params, each) for each in found]
+    end = params.offset + len(found)
+    return {
+        "ts": now_ms(),
+        "path": caller.gateway.store.path,
+        "owners": [],
+        "count": len(rows),
+        "totalCount": total,
+        "limitApplied": params.limit,
+        "nextOffset": end if end < total else None,
+        "hasMore": end < total,
+        "sortBy": params.sort_by,
+        "defaults": shelf.defaults(params.agent_id or config.agents.default_id()),
+        "sessions": rows,
+        **ignored(params),
+    }
+
+
+def _select(caller: GatewayConnection, params: List, found: list[Session]) -> list[Session]:
+    """The sessions that are at work, and those that another one has started."""
     if params.active_only:
-        rows = [row for row in rows if row["hasActiveRun"]]
+        found = [each for each in found if caller.gateway.live.active(each.key)]
+    if params.spawned_by:
+        parent = caller.gateway.shelf.find(caller.gateway.live.resolve_key(params.spawned_by))
+        found = [each for each in found if parent is not None and each.parent == parent.id]
+    return found
+
+
+def _listed(gateway: Gateway, params: List, session: Session) -> dict[str, Any]:
+    row = gateway.shelf.row(session)
+    if params.include_derived_titles and session.title:
+        row["derivedTitle"] = session.title
     if params.include_last_message:
-        for row in rows:
-            row["lastMessagePreview"] = _last_words(caller.gateway, row["sessionId"])
-    agent = params.agent_id or config.agents.default_id()
-    counts: dict[str, Any] = {"count": len(rows), "totalCount": total}
-    counts |= {"limitApplied": params.limit}
-    counts |= {"nextOffset": end if end < total else None, "hasMore": end < total}
-    about = {"ts": now_ms(), "path": caller.gateway.store.path, "owners": []}
-    return {**about, **counts, "defaults": shelf.defaults(agent), "sessions": rows}
+        row["lastMessagePreview"] = _last_words(gateway, session.id)
+    return row
 
 
 def _last_words(gateway: Gateway, id_: str) -> str | None:
@@ -148,9 +174,11 @@ def _last_words(gateway: Gateway, id_: str) -> str | None:
     return None
 
 
-async def _subscribe(caller: GatewayConnection, _params: List, _id: str) -> Any:
+async def _subscribe(caller: GatewayConnection, params: List, id_: str) -> Any:
+    """With parameters, the answer has the list, too."""
     caller.follows_sessions = True
-    return {"subscribed": True}
+    listed = {"list": await _list(caller, params, id_)} if params != List() else {}
+    return {"subscribed": True, **listed}
 
 
 async def _follow(caller: GatewayConnection, params: Follow, _id: str) -> Any:
@@ -158,12 +186,19 @@ async def _follow(caller: GatewayConnection, params: Follow, _id: str) -> Any:
     if len(caller.followed) >= 1_000:
         raise invalid("too many subscriptions")
     caller.followed.add(key)
-    return {"subscribed": True, "key": key}
+    if not params.include_approvals:
+        return {"subscribed": True, "key": key}
+    caller.watched.add(key)
+    desk = caller.gateway.desk
+    asked = [desk.snapshot(each) for each in desk.pending() if each.question.session == key]
+    replay = {"sessionKey": key, "updatedAtMs": now_ms(), "approvals": asked, "truncated": False}
+    return {"subscribed": True, "key": key, "approvalReplay": replay}
 
 
 async def _unfollow(caller: GatewayConnection, params: Key, _id: str) -> Any:
     key = _key(caller, params)
     caller.followed.discard(key)
+    caller.watched.discard(key)
     return {"subscribed": False, "key": key}
 
 
@@ -289,7 +324,7 @@ async def _reset(caller: GatewayConnection, params: SessionReset, _id: str) -> A
         if found is None or found.id != params.expected_session_id:
             raise invalid("session changed; reload the conversation")
     session = await caller.gateway.live.reset(key)
-    _tell_changed(caller.gateway, session, "reset")
+    _tell_changed(caller.gateway, session, params.reason or "reset")
     return {"ok": True, "key": key, "entry": wire.session_entry(session)}
 
 
@@ -347,14 +382,20 @@ def _tell_changed(gateway: Gateway, session: Session, reason: str) -> None:
     )
 
 
+def _for_follow(params: Follow) -> str:
+    """`operator.approvals` with `includeApprovals`"""
+    return APPROVALS if params.include_approvals else READ
+
+
 def _for_delete(params: Delete) -> str:
+    """`operator.admin` without `archivedOnly`"""
     return WRITE if params.archived_only else ADMIN
 
 
 METHODS = (
     Method("sessions.list", READ, List, _list),
     Method("sessions.subscribe", READ, List, _subscribe),
-    Method("sessions.messages.subscribe", READ, Follow, _follow),
+    Method("sessions.messages.subscribe", READ, Follow, _follow, more=_for_follow),
     Method("sessions.messages.unsubscribe", READ, Key, _unfollow),
     Method("sessions.describe", READ, Key, _describe),
     Method("sessions.resolve", READ, SessionResolve, _resolve),

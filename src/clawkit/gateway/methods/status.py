@@ -10,13 +10,13 @@ import sys
 import time
 from typing import TYPE_CHECKING, Annotated, Any
 
-from msgspec import Meta, Struct
+from msgspec import UNSET, Meta, Struct
 
 from clawkit.config.paths import home
 from clawkit.gateway.log import Level, LogFilter
 from clawkit.gateway.methods.method import Method
-from clawkit.gateway.protocol import Closed, NoParams, Short, now_ms
-from clawkit.gateway.scopes import READ
+from clawkit.gateway.protocol import Closed, Ignored, NoParams, Short, ignored, now_ms
+from clawkit.gateway.scopes import ADMIN, READ
 from clawkit.gateway.shelf import NO_SUMMARY
 from clawkit.sessions.protocols import Filter
 from clawkit.version import __version__
@@ -42,6 +42,18 @@ class Tail(Closed, frozen=True):
     max_bytes: Annotated[int, Meta(ge=1, le=1_000_000)] = 250_000
     level: Level = "debug"
     text: Short = ""
+
+
+class ChannelsStatus(Closed, frozen=True):
+    """There are no channels that could be probed."""
+
+    probe: Ignored = UNSET
+    timeout_ms: Ignored = UNSET
+    channel: Ignored = UNSET
+
+
+class SkillsStatus(Closed, frozen=True):
+    agent_id: Short | None = None
 
 
 def agent_ids(gateway: Gateway) -> list[str]:
@@ -82,7 +94,7 @@ async def _health(caller: GatewayConnection, _params: Health, _id: str) -> Any:
     return health(caller.gateway)
 
 
-async def _status(caller: GatewayConnection, _params: Status, _id: str) -> Any:
+async def _status(caller: GatewayConnection, params: Status, _id: str) -> Any:
     gateway, now = caller.gateway, now_ms()
     default = gateway.loaded.config.agents.default_id()
     model, window, _ = gateway.shelf.default_model(default)
@@ -100,7 +112,7 @@ async def _status(caller: GatewayConnection, _params: Status, _id: str) -> Any:
             "defaultAgentId": default,
             "agents": [{"agentId": each, **_NO_HEARTBEAT} for each in agent_ids(gateway)],
         },
-        "channelSummary": [],
+        **({"channelSummary": []} if params.include_channel_summary else {}),
         "queuedSystemEvents": [],
         "tasks": {"total": 0, "active": 0, "terminal": 0, "failures": 0},
         "sessions": {
@@ -142,10 +154,40 @@ def _resident_pages() -> int:
         return int(file.read().split()[1])
 
 
+async def _channels(_caller: GatewayConnection, params: ChannelsStatus, _id: str) -> Any:
+    lists: dict[str, Any] = {"channelOrder": [], "channelMeta": [], "statusIssues": []}
+    tables: dict[str, Any] = {"channelLabels": {}, "channels": {}, "channelAccounts": {}}
+    tables |= {"channelDefaultAccountId": {}}
+    return {"ts": now_ms(), **lists, **tables, **ignored(params)}
+
+
+async def _skills(caller: GatewayConnection, params: SkillsStatus, _id: str) -> Any:
+    """Clawkit has no skills."""
+    live = caller.gateway.live
+    agent = live.check_agent(params.agent_id)
+    place = {"workspaceDir": live.workspace(agent), "managedSkillsDir": ""}
+    return {**place, "agentId": agent, "skills": []}
+
+
+async def _heartbeat(_caller: GatewayConnection, _params: NoParams, _id: str) -> Any:
+    """There are no heartbeats, so there was none."""
+    return None
+
+
+async def _reload_secrets(caller: GatewayConnection, _params: NoParams, _id: str) -> Any:
+    """Read the configuration again, and with it every secret that it refers to."""
+    await caller.gateway.reload()
+    return {"ok": True, "warningCount": 0}
+
+
 METHODS = (
     Method("health", READ, Health, _health),
     Method("status", READ, Status, _status),
     Method("system-presence", READ, NoParams, _presence),
     Method("system.info", READ, NoParams, _info),
     Method("logs.tail", READ, Tail, _tail),
+    Method("channels.status", READ, ChannelsStatus, _channels),
+    Method("skills.status", READ, SkillsStatus, _skills),
+    Method("last-heartbeat", READ, NoParams, _heartbeat),
+    Method("secrets.reload", ADMIN, NoParams, _reload_secrets),
 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from msgspec import structs
+from msgspec import UNSET, structs
 
 from clawkit.agent.assemble import assemble
 from clawkit.agent.explanation import explain_tool
@@ -15,7 +15,7 @@ from clawkit.core.catalog import CATALOG, PROFILES
 from clawkit.core.context import Scope, Sender
 from clawkit.gateway.live import is_shared
 from clawkit.gateway.methods.method import Method
-from clawkit.gateway.protocol import Closed, Short, invalid
+from clawkit.gateway.protocol import Closed, Ignored, Short, ignored, invalid
 from clawkit.gateway.scopes import ADMIN, READ
 from clawkit.sessions.keys import parse_key
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 class CatalogParams(Closed, frozen=True):
     agent_id: Short | None = None
-    include_plugins: bool = True
+    include_plugins: Ignored = UNSET
 
 
 class Effective(Closed, frozen=True):
@@ -61,6 +61,7 @@ async def _catalog(caller: GatewayConnection, params: CatalogParams, _id: str) -
             {"id": name.lower(), "label": name, "source": "core", "tools": tools}
             for name, tools in groups.items()
         ],
+        **ignored(params),
     }
 
 

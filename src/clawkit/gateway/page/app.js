@@ -1,4 +1,3 @@
-// @ts-check
 // The page: login, navigation, and the view that the address names. A view is loaded when opened.
 
 import { gateway } from './client.js';

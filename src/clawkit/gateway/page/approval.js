@@ -1,4 +1,3 @@
-// @ts-check
 // A question that waits for an answer: what exactly would run, and the buttons.
 
 import { Badge, Button, Exact, gateway, html, link, oneLine, Time } from './parts.js';

@@ -99,7 +99,7 @@ export class Conversation {
       if (this.streaming === streaming) this.streaming = '';
       for (const each of this.pending) this.#submit(each);
     } catch (error) {
-      if (error.code !== 'OFFLINE') this.problem = error.message;
+      this.#fail(error);
     }
     this.#changed();
   }
@@ -116,7 +116,7 @@ export class Conversation {
         this.hasMore = found.hasMore;
       }
     } catch (error) {
-      if (error.code !== 'OFFLINE') this.problem = error.message;
+      this.#fail(error);
     }
     this.#loading = false;
     this.#changed();
@@ -149,7 +149,8 @@ export class Conversation {
     try {
       const { status } = await gateway.call('chat.send', params);
       if (status !== 'started' && status !== 'in_flight') this.drop(sent);
-    } catch (error) {
+    } catch (caught) {
+      const error = /** @type {any} */ (caught);
       if (error.code !== 'OFFLINE') sent.problem = error.message;
     }
     this.#changed();
@@ -163,6 +164,21 @@ export class Conversation {
 
   stop() {
     return gateway.call('chat.abort', { sessionKey: this.key });
+  }
+
+  /** Change a setting of the session. @param {'model' | 'thinkingLevel'} field @param {string} value */
+  async patch(field, value) {
+    try {
+      await gateway.call('sessions.patch', { key: this.key, [field]: value });
+    } catch (error) {
+      this.#fail(error);
+      this.#changed();
+    }
+  }
+
+  /** Say why a call failed; a lost connection is shown elsewhere. */
+  #fail(/** @type {any} */ error) {
+    if (error.code !== 'OFFLINE') this.problem = error.message;
   }
 
   #clear() {

@@ -1,4 +1,3 @@
-// @ts-check
 // What all views share: preact, hooks around the gateway, and components.
 
 import {

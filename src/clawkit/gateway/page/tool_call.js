@@ -1,4 +1,3 @@
-// @ts-check
 // A call of a tool: one line, and its details when opened.
 
 import { Badge, Exact, html, oneLine, useState } from './parts.js';

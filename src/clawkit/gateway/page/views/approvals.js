@@ -1,12 +1,11 @@
-// @ts-check
 // Approvals: what waits, what was decided, and the commands that need no approval.
 
 import { Approval, EVENTS } from '../approval.js';
 import {
-  Badge, Button, Confirm, Empty, Exact, Field, gateway, html, Notice, Time, useCall, useState, View,
+  Badge, Button, Confirm, Empty, Exact, Field, gateway, html, Notice, oneLine, Time, useCall, useState, View,
 } from '../parts.js';
 
-const KINDS = { allow: 'good', allowed: 'good', ask: 'warn', expired: 'warn', deny: 'bad', denied: 'bad' };
+const KINDS = { allow: 'good', allowed: 'good', ask: 'warn', deny: 'bad', denied: 'bad' };
 const SECURITY = ['', 'deny', 'allowlist', 'full'];
 const ASK = ['', 'off', 'on-miss', 'always'];
 
@@ -38,8 +37,8 @@ function History() {
         <table><thead><tr><th>When</th><th>Command</th><th>Decision</th><th>By</th></tr></thead>
           <tbody>${data.items.map((each) => html`<tr key=${each.id}><td><${Time} at=${each.resolvedAtMs} /></td>
             <td><${Exact} text=${each.presentation.commandText} /></td>
-            <td><${Badge} kind=${KINDS[each.status]}>${each.status === 'expired' ? 'no answer' : each.decision}<//></td>
-            <td class="hint">${each.resolver.id}</td></tr>`)}</tbody></table>`
+            <td><${Badge} kind=${KINDS[each.status] ?? 'warn'}>${each.decision ?? each.status}<//></td>
+            <td class="hint">${oneLine(each.resolver.id ?? each.resolver.kind)}</td></tr>`)}</tbody></table>`
         : html`<${Empty} data=${data}>No command has been decided about yet.<//>`}
     </section>`;
 }

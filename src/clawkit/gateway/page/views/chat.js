@@ -1,4 +1,3 @@
-// @ts-check
 // Chat: one session, its messages as they come, and what you say.
 
 import { Approval, EVENTS } from '../approval.js';
@@ -54,9 +53,6 @@ function Session({ wanted }) {
 
 function Controls({ chat }) {
   const { row, about } = chat;
-  const patch = (field) => (value) =>
-    gateway.call('sessions.patch', { key: chat.key, [field]: value || null })
-      .catch((error) => announce(error.message));
   const create = async () => {
     const made = await gateway.call('sessions.create', {});
     location.hash = link('chat', made.key);
@@ -71,10 +67,10 @@ function Controls({ chat }) {
     <div class="row">
       ${row && html`<small>${compact(row.totalTokens)} tokens</small>`}
       <${Field} as="select" label="Model" hideLabel title=${why || 'Model'} disabled=${!row}
-        onInput=${patch('model')}>${names.map((each) => html`
+        onInput=${(value) => chat.patch('model', value)}>${names.map((each) => html`
           <option key=${each} value=${each} selected=${each === current}>${each}</option>`)}<//>
       <${Field} as="select" label="Thinking" hideLabel title=${why || 'Thinking'} disabled=${!row}
-        onInput=${patch('thinkingLevel')}>${levels.map((each) => html`
+        onInput=${(value) => chat.patch('thinkingLevel', value)}>${levels.map((each) => html`
           <option key=${each} value=${each} selected=${each === level}>thinking ${each}</option>`)}<//>
       <${Button} onClick=${create}>New chat<//>
     </div>`;

@@ -1,4 +1,3 @@
-// @ts-check
 // Sessions: all conversations as a tree with their sub-agents.
 
 import {
@@ -47,10 +46,10 @@ function merge(/** @type {any[]} */ rows, /** @type {any[]} */ newer) {
 
 /** Each session below the one that started it, if that is shown. */
 function toTree(/** @type {any[]} */ rows) {
-  const ids = new Set(rows.map((row) => row.sessionId));
+  const keys = new Set(rows.map((row) => row.key));
   const below = new Map();
   for (const row of rows) {
-    const parent = ids.has(row.spawnedBy) && row.spawnedBy !== row.sessionId ? row.spawnedBy : '';
+    const parent = keys.has(row.spawnedBy) && row.spawnedBy !== row.key ? row.spawnedBy : '';
     below.set(parent, [...(below.get(parent) ?? []), row]);
   }
   return below;
@@ -76,7 +75,7 @@ function Branch({ below, parent }) {
   return html`
     <ul class="tree">${below.get(parent).map((row) => html`
       <li key=${row.key}><${Row} row=${row} />
-        ${below.has(row.sessionId) && html`<${Branch} below=${below} parent=${row.sessionId} />`}</li>`)}</ul>`;
+        ${below.has(row.key) && html`<${Branch} below=${below} parent=${row.key} />`}</li>`)}</ul>`;
 }
 
 function Row({ row }) {
