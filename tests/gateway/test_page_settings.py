@@ -17,8 +17,6 @@ from tests.gateway.conftest import TOKEN, Device, Ground, hello_params, serve
 from tests.gateway.page_browser import NEEDS_CHROMIUM, open_chromium, shoot, visit
 from tests.gateway.test_usage import asked, remember, said
 
-from clawkit.gateway.methods import METHODS
-
 pytestmark = [NEEDS_CHROMIUM, pytest.mark.asyncio(loop_scope="module")]
 
 SECRET = "sk-very-secret-value-123456"
@@ -230,7 +228,6 @@ async def test_devices_are_approved_rejected_and_lose_their_tokens(
         await expect(own).to_contain_text("connected")
 
 
-@pytest.mark.skipif("node.list" not in METHODS, reason="this gateway has no nodes")
 async def test_what_a_node_offers_is_approved(browser: Browser, file: Path) -> None:
     async with serve(str(file)) as ground, visit(browser, ground) as page:
         await go(page, "devices")

@@ -1,5 +1,5 @@
 // @ts-check
-// Devices: who asks to be paired, who is, and their tokens; nodes, if the gateway has any.
+// Devices: who asks to be paired, who is, and their tokens; nodes, and what they offer.
 
 import { loadIdentity, saveToken } from '../identity.js';
 import {
@@ -23,7 +23,7 @@ export default function Devices() {
       ${data?.paired.map((each) => html`
         <${Paired} key=${each.deviceId} device=${each} isOwn=${each.deviceId === own} reload=${reload} />`)}
       ${!data?.paired.length && html`<${Empty} data=${error ? [] : data}>No device is paired.<//>`}
-      ${gateway.hello.features.methods.includes('node.list') && html`<${Nodes} />`}
+      <${Nodes} />
     <//>`;
 }
 
@@ -103,7 +103,7 @@ function Facts({ about, id, children }) {
 
 function Nodes() {
   const { data, error, reload } = useCall('node.list', {}, NODE_EVENTS);
-  const pairing = useCall(gateway.may('pairing') ? 'node.pair.list' : null, {}, NODE_EVENTS);
+  const pairing = useCall('node.pair.list', {}, NODE_EVENTS);
   const again = async () => { await Promise.all([reload(), pairing.reload()]); };
   return html`
     <h2>Nodes</h2>
