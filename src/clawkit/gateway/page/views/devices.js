@@ -23,7 +23,7 @@ export default function Devices() {
       ${data?.paired.map((each) => html`
         <${Paired} key=${each.deviceId} device=${each} isOwn=${each.deviceId === own} reload=${reload} />`)}
       ${!data?.paired.length && html`<${Empty} data=${error ? [] : data}>No device is paired.<//>`}
-      <${Nodes} />
+      ${gateway.may('read') && html`<${Nodes} />`}
     <//>`;
 }
 
