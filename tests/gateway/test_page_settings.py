@@ -182,6 +182,12 @@ async def test_the_file_itself_can_be_edited(browser: Browser, file: Path) -> No
         await box.fill("{ tools: ")
         await page.get_by_role("button", name="Review").click()
         await expect(page.get_by_role("alert")).to_contain_text("JSON5")
+        await page.get_by_role("button", name="Discard").click()
+        file.write_text('{ tools: { profile: "none" } }', encoding="utf-8")
+        await go(page, "agents")
+        await go(page, "config", "tools")
+        await expect(page.get_by_text("is invalid.")).to_be_visible()
+        await expect(page.get_by_role("link", name="tools.profile")).to_be_visible()
 
 
 async def waiting(ground: Ground, name: str) -> Device:

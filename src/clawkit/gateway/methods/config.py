@@ -12,7 +12,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 import msgspec
 from msgspec import Meta
 
-from clawkit.config.file_edit import change, content, patch_settings, patched_paths
+from clawkit.config.file_edit import (
+    ConfigChange,
+    change,
+    content,
+    patch_settings,
+    patched_paths,
+)
 from clawkit.config.json5 import Json5Error, PathError, format_path, parse_path
 from clawkit.config.load import loads
 from clawkit.config.no_effect import NO_EFFECT
@@ -46,11 +52,11 @@ class Lookup(Closed, frozen=True):
 class Write(Closed, frozen=True):
     raw: Annotated[str, Meta(max_length=MAX_FILE_BYTES)]
     base_hash: Short | None = None
+    dry_run: bool = False
+    """Only report what would change."""
     replace_paths: Annotated[list[Short], Meta(max_length=1_000)] = msgspec.field(
         default_factory=list
     )
-    dry_run: bool = False
-    """Only report what would change."""
 
 
 class Apply(Write, frozen=True):
@@ -229,17 +235,16 @@ async def _write(
         done = await in_thread(change, file, checked, **how)
     except (EditError, ConfigError) as error:
         raise invalid(str(error)) from None
-    changed = list(changed_paths(content(done.before or ""), content(done.after)))
-    restart = any(_reload_kind(each) == "restart" for each in changed)
     if params.dry_run:
-        shown = {"changedPaths": changed, "diff": list(map(gateway.redactor.strict, done.diff))}
-        return {"ok": True, "path": file, "dryRun": True, "requiresRestart": restart, **shown}
+        return _preview(gateway, done)
     if gateway.loaded.file is None:
         gateway.loaded = msgspec.structs.replace(gateway.loaded, file=file)
     await gateway.reload()
+    changed = list(changed_paths(content(done.before or ""), content(done.after)))
     hash_ = _hash(gateway, done.after)
     if done.written:
         gateway.hub.broadcast("config.changed", {"path": file, "hash": hash_, "ts": now_ms()})
+    restart = any(_reload_kind(each) == "restart" for each in changed)
     sentinel = {"kind": kind, "status": "ok", "ts": now_ms(), "stats": {"requiresRestart": restart}}
     return {
         "ok": True,
@@ -249,6 +254,14 @@ async def _write(
         "changedPaths": changed,
         "sentinel": {"persisted": False, "payload": sentinel},
     }
+
+
+def _preview(gateway: Gateway, done: ConfigChange) -> dict[str, Any]:
+    """What a change would do, without secrets."""
+    changed = list(changed_paths(content(done.before or ""), content(done.after)))
+    restart = any(_reload_kind(each) == "restart" for each in changed)
+    shown = {"changedPaths": changed, "diff": list(map(gateway.redactor.strict, done.diff))}
+    return {"ok": True, "path": done.file, "dryRun": True, "requiresRestart": restart, **shown}
 
 
 def _validate(text: str, file: str) -> None:

@@ -33,7 +33,7 @@ export default function Config({ path }) {
     return html`
       <${View} title="Configuration"><${Notice} error=${error ?? schema.error} /><${Empty} data=${null} /><//>`;
   }
-  const isFile = path[0] === FILE;
+  const isFile = path[0] === FILE || !base.valid;
   const isChanged = isFile ? changesFile : changesForm;
   const send = (dryRun) => {
     const common = { baseHash: base.hash, dryRun };
@@ -66,7 +66,8 @@ export default function Config({ path }) {
     <${View} title="Configuration" wide actions=${actions}>
       <${Problems} base=${base} data=${data} problem=${problem} isChanged=${changesForm || changesFile}
         keep=${() => adopt(data, patched(data.config, patch))} isFile=${changesFile} />
-      ${!base.valid ? html`<${Invalid} base=${base} />` : html`
+      ${!base.valid && html`<${Invalid} base=${base} />`}
+      ${(base.valid || base.raw !== null) && html`
         <div class="config">
           <${Sections} schema=${schema.data} current=${path[0]} changed=${changesFile ? [FILE] : Object.keys(patch)} />
           ${isFile ? html`<${File} ...${props} locked=${changesForm} />`
@@ -91,7 +92,8 @@ function Problems({ base, data, problem, isChanged, keep, isFile }) {
 
 const Invalid = ({ base }) => html`
   <${Notice} kind="bad">
-    The file <code>${base.path}</code> is invalid. It cannot be edited here until it is fixed there.
+    The file <code>${base.path}</code> is invalid.
+    ${base.raw === null && ' It cannot be edited here until it is fixed there.'}
     <${Issues} issues=${base.issues} /><//>`;
 
 const Issues = ({ issues }) => html`
