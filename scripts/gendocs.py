@@ -518,6 +518,8 @@ def _gateway_words(info: Any) -> str:
             return f"object: {code(keys)}"
         case kinds.DictType():
             return "object"
+        case kinds.DateType():
+            return "date, such as `2026-03-05`"
         case kinds.BoolType() | kinds.NoneType():
             return "boolean" if isinstance(info, kinds.BoolType) else "null"
     return "any JSON"

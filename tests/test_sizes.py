@@ -57,8 +57,9 @@ BUDGETS = {
     # Access to a database without generators; sub-agents: opening them, their results as messages,
     # their events and deadlines, and what they are handed: files, and worktrees that hostile
     # contents cannot make run anything; one lane of turns for all who speak, and messages between
-    # sessions with the sender's rights.
-    "top level": 3_400,
+    # sessions with the sender's rights; how a command would be judged, moved here from the command
+    # line.
+    "top level": 3_570,
     # Sub-agents in both chats: their progress, their results, /subagents and /stop.
     "ui": 2_500,
 }

@@ -75,6 +75,11 @@ def test_a_gateway_runs_answers_and_stops(port: int) -> None:
         params = '{"message": "list", "idempotencyKey": "k"}'
         turn = json.loads(clawkit("call", "agent", "--params", params).stdout)
         assert turn["status"] == "ok"
+        address = clawkit("url").stdout
+        assert address.startswith(f"http://127.0.0.1:{port}/#code=")
+        made = json.loads(clawkit("url", "--json").stdout)
+        assert made["url"] != address.strip()
+        assert made["expiresAtMs"] > 0
         unknown = clawkit("call", "nope.x")
         assert (unknown.returncode, unknown.stderr) == (1, "clawkit: unknown method: nope.x\n")
         wrong = clawkit("call", "health", "--url", status["url"], "--token", "wrong")

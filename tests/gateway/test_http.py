@@ -179,7 +179,9 @@ async def test_mode_none_serves_programs_on_this_machine_alone() -> None:
         assert (await send(ground, "POST", "/tools/invoke", body, page, login=False)).status == 403
 
 
-@pytest.mark.parametrize("path", ["/nothing", "/v1/files", "/tools", "//tools/invoke"])
+@pytest.mark.parametrize(
+    "path", ["/index.html", "/nothing", "/v1/files", "/tools", "//tools/invoke"]
+)
 async def test_other_paths_are_not_found(ground: Ground, path: str) -> None:
     assert (await send(ground, "GET", path)).status == 404
 

@@ -8,6 +8,7 @@ import os
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 import pytest_asyncio
@@ -37,7 +38,7 @@ def file() -> Path:
   gateway: {{ auth: {{ token: "{TOKEN}" }}, trustedProxies: ["127.0.0.2"] }}, // keep
   agents: {{ list: [
     {{ id: "main", default: true, identity: {{ name: "Claw" }} }},
-    {{ id: "work", name: {json.dumps(EVIL)}, tools: {{ deny: ["write"] }} }},
+    {{ id: "work", name: {json.dumps(EVIL)}, tools: {{ deny: ["write", {json.dumps(EVIL)}] }} }},
   ] }},
   models: {{ providers: {{ lab: {{ baseUrl: "http://127.0.0.1:9/v1", apiKey: "{SECRET}" }} }} }},
   tools: {{ byProvider: {{ google: {{ deny: ["grep"] }} }} }},
@@ -143,6 +144,10 @@ async def test_what_is_wrong_is_said_at_the_field_and_conflicts_are_shown(
         # Meanwhile, someone else changes the file.
         await go(page, "config", "tools")
         await page.get_by_label("deny", exact=True).fill("edit")
+        await go(page, "agents")
+        await expect(page.get_by_role("region", name="Agent main")).to_be_visible()
+        await go(page, "config", "tools")
+        await expect(page.get_by_label("deny", exact=True)).to_have_value("edit")
         other = await ground.join()
         found = await other.call("config.get")
         raw = '{tools: {profile: "coding"}}'
@@ -177,6 +182,12 @@ async def test_the_file_itself_can_be_edited(browser: Browser, file: Path) -> No
         await box.fill("{ tools: ")
         await page.get_by_role("button", name="Review").click()
         await expect(page.get_by_role("alert")).to_contain_text("JSON5")
+        await page.get_by_role("button", name="Discard").click()
+        file.write_text('{ tools: { profile: "none" } }', encoding="utf-8")
+        await go(page, "agents")
+        await go(page, "config", "tools")
+        await expect(page.get_by_text("is invalid.")).to_be_visible()
+        await expect(page.get_by_role("link", name="tools.profile")).to_be_visible()
 
 
 async def waiting(ground: Ground, name: str) -> Device:
@@ -223,6 +234,21 @@ async def test_devices_are_approved_rejected_and_lose_their_tokens(
         await expect(own).to_contain_text("connected")
 
 
+async def test_what_a_node_offers_is_approved(browser: Browser, file: Path) -> None:
+    async with serve(str(file)) as ground, visit(browser, ground) as page:
+        await go(page, "devices")
+        await expect(page.get_by_text("There are no nodes.")).to_be_visible()
+        offer: dict[str, Any] = {"caps": ["system"], "commands": ["system.which"]}
+        params = hello_params([], client=("node-host", "node"), role="node", **offer)
+        params["client"]["displayName"] = "Lab"
+        await ground.shake(params, Device())
+        request = page.get_by_role("region", name="Request to be paired")
+        await expect(request).to_contain_text("system.which")
+        await request.get_by_role("button", name="Approve").click()
+        await expect(request).to_have_count(0)
+        await expect(page.get_by_role("region", name="Node Lab")).to_contain_text("system.which")
+
+
 async def test_logs_are_followed_filtered_and_paused(browser: Browser, file: Path) -> None:
     log = logging.getLogger("clawkit.gateway.tests")
     async with serve(str(file)) as ground, visit(browser, ground) as page:
@@ -237,6 +263,9 @@ async def test_logs_are_followed_filtered_and_paused(browser: Browser, file: Pat
         await expect(page.get_by_text("No line fits.")).to_be_visible()
         log.error("the second one")
         await expect(lines.filter(has_text="the second one")).to_contain_text("error")
+        with open(ground.gateway.log.path, "a", encoding="utf-8") as stream:
+            stream.write('{"level": {}, "message": ["second"]}\nsecond, not JSON\n')
+        await expect(lines.filter(has_text="second, not JSON")).to_have_count(1)
         await page.get_by_role("button", name="Pause").click()
         log.error("another second one")
         await page.get_by_role("button", name="Continue").click()
@@ -269,17 +298,19 @@ async def test_usage_is_plotted_and_listed(browser: Browser, file: Path, tmp_pat
 
 async def test_no_name_or_value_becomes_markup(browser: Browser, file: Path) -> None:
     """`visit` fails the test for dialogs, violations of the CSP and requests to others."""
-    phone = {"viewport": {"width": 390, "height": 844}, "color_scheme": "dark"}
+    phone: dict[str, Any] = {"viewport": {"width": 390, "height": 844}, "color_scheme": "dark"}
     async with serve(str(file)) as ground, visit(browser, ground, **phone) as page:
         await waiting(ground, EVIL[:200])
         logging.getLogger("clawkit.gateway.tests").warning("%s", EVIL)
         now = datetime.now(UTC)
         answer = said(now, model=f"lab/{EVIL}", output=7)
         remember(ground, "work", "evil", answer, created=now - timedelta(hours=1))
-        places = [("agents",), ("devices",), ("logs",), ("usage",), ("policy", EVIL[:20])]
-        for place in places[:4]:
-            await go(page, *place)
-            await expect(page.get_by_text("<img src=x onerror=alert(1)>").first).to_be_visible()
+        for place in ("doctor", "agents", "devices", "logs", "usage", "policy/work"):
+            await go(page, place)
+            evil = page.get_by_role("main").get_by_text("<img src=x onerror=alert(1)>").first
+            await expect(evil).to_be_visible(timeout=60_000)
+            if place == "doctor":
+                await expect(page.get_by_role("status").first).to_contain_text("checks passed")
         await go(page, "config", "env")
         await page.get_by_text("vars", exact=True).click()
         await expect(page.get_by_label("NOTE")).to_be_visible()
@@ -291,11 +322,3 @@ async def test_no_name_or_value_becomes_markup(browser: Browser, file: Path) -> 
         await page.get_by_role("button", name="Review").click()
         await expect(page.locator(".diff .added")).to_contain_text(EVIL)
         assert await page.locator("img[src=x], main script").count() == 0
-
-
-async def test_the_doctor_says_what_to_do(browser: Browser, file: Path) -> None:
-    async with serve(str(file)) as ground, visit(browser, ground) as page:
-        await go(page, "doctor")
-        status = page.get_by_role("status").filter(has_text="checks passed")
-        await expect(status).to_be_visible(timeout=60_000)
-        await expect(page.get_by_role("region", name="config")).to_contain_text("is valid")

@@ -15,6 +15,7 @@ from tests.gateway.raw_http import send
 from clawkit.errors import ConfigError
 from clawkit.gateway.static import CSP, PAGE
 
+MAX_LINES = 3_000
 VENDOR = PAGE / "vendor"
 SECRET_PATHS = [
     "/../static.py",
@@ -124,6 +125,15 @@ def test_vendored_files_are_those_that_were_listed() -> None:
         assert each["version"] in each["file"]
         assert each["source"]
         assert each["license"]
+
+
+def test_the_page_keeps_to_its_budget() -> None:
+    """Lines of code, without blank lines and comments, and without what others wrote."""
+    found = [path for path in PAGE.rglob("*") if path.suffix in (".js", ".css", ".html")]
+    own = [path for path in found if path.parent != VENDOR]
+    lines = [line.strip() for path in own for line in path.read_text("utf-8").splitlines()]
+    code = [line for line in lines if line and not line.startswith(("//", "/*", "*"))]
+    assert len(code) <= MAX_LINES
 
 
 def test_text_becomes_html_in_one_place() -> None:

@@ -141,7 +141,6 @@ async def read_body(request: Request, kind: type[T], max_bytes: int) -> T:
 
 def routes(gateway: Gateway) -> list[Route]:
     """All routes. Paths match exactly; a wrong method is answered with 405."""
-    from clawkit.gateway.control_config import ControlConfig
     from clawkit.gateway.history import SessionHistory
     from clawkit.gateway.openai import ChatCompletions
     from clawkit.gateway.responses import Responses
@@ -181,7 +180,6 @@ def routes(gateway: Gateway) -> list[Route]:
         (("/ready", "/readyz"), ready, "GET"),
         (("/startup", "/startupz"), started, "GET"),
         (("/metrics",), metrics, "GET"),
-        (("/control-ui-config.json",), ControlConfig(gateway).read, "GET"),
         (("/sessions/{key:path}/history",), SessionHistory(gateway).read, "GET"),
         (("/tools/invoke",), invoke, "POST"),
         (("/v1/models",), chat.models, "GET"),
@@ -189,9 +187,7 @@ def routes(gateway: Gateway) -> list[Route]:
         (("/v1/chat/completions",), chat.complete, "POST"),
         (("/v1/responses",), Responses(gateway).respond, "POST"),
     ]
-    ui = gateway.settings.control_ui
-    if ui.enabled:
-        table += page_routes(ui.base)
+    table += [((path,), handler, "GET") for path, handler in page_routes(gateway).items()]
     found = [
         Route(path, _guarded(gateway, handler, method, path))
         for paths, handler, method in (*table, ((_ANYTHING,), _nothing, "*"))

@@ -1,4 +1,5 @@
-"""The files of the control page: a table made at the start, so that no request names a path."""
+"""The control page: a table of files made at the start, so that no request names a path, and what a
+control page has to know before it connects."""
 
 from __future__ import annotations
 
@@ -12,8 +13,11 @@ from msgspec import Struct
 from starlette.requests import Request
 from starlette.responses import Response
 
+from clawkit.gateway.http import Handler, answer, check_login
+from clawkit.version import __version__
+
 if TYPE_CHECKING:
-    from clawkit.gateway.http import Handler
+    from clawkit.gateway.server import Gateway
 
 PAGE = Path(__file__).parent / "page"
 _TYPES = {
@@ -71,12 +75,37 @@ def prepare(path: Path) -> PageFile:
     return PageFile(plain, gzip.compress(plain, mtime=0), headers)
 
 
-def page_routes(base: str) -> list[tuple[tuple[str, ...], Handler, str]]:
-    """A row for each file, below the path `base`."""
+def page_routes(gateway: Gateway) -> dict[str, Handler]:
+    """What is sent for which path; nothing if control pages are turned off."""
+    ui = gateway.settings.control_ui
+    if not ui.enabled:
+        return {}
     found = [path for path in sorted(PAGE.rglob("*")) if path.suffix in _TYPES]
-    names = {path: f"{base}/{path.relative_to(PAGE).as_posix()}" for path in found}
-    names[PAGE / "index.html"] = f"{base}/"
-    return [((name,), _sender(path), "GET") for path, name in names.items()]
+    names = {path: f"{ui.base}/{path.relative_to(PAGE).as_posix()}" for path in found}
+    names[PAGE / "index.html"] = f"{ui.base}/"
+    files = {name: _sender(path) for path, name in names.items()}
+    return {"/control-ui-config.json": _config_reader(gateway), **files}
+
+
+def _config_reader(gateway: Gateway) -> Handler:
+    async def read(request: Request) -> Response:
+        await check_login(gateway, request, device_tokens=True)
+        agents = gateway.loaded.config.agents
+        agent = agents.get(agents.default_id())
+        name = agent.identity.name or agent.name or "Assistant"
+        return answer(
+            {
+                "basePath": gateway.settings.control_ui.base,
+                "assistantName": name,
+                "assistantAvatar": agent.identity.emoji or name[:1].upper(),
+                "assistantAgentId": agents.default_id(),
+                "serverVersion": __version__,
+                "serverBuildId": __version__,
+                "terminalEnabled": False,
+            }
+        )
+
+    return read
 
 
 def _sender(path: Path) -> Handler:

@@ -8,6 +8,7 @@ from clawkit.gateway.methods import (
     agents,
     approvals,
     chat,
+    command_check,
     config,
     devices,
     doctor,
@@ -33,8 +34,8 @@ if TYPE_CHECKING:
     from clawkit.gateway.connection import GatewayConnection
 
 _MODULES = (
-    *(status, config, sessions, chat, agents, tools, approvals, devices),
-    *(nodes, usage, doctor, terminals),
+    *(status, config, sessions, chat, agents, tools, approvals, command_check, devices, nodes),
+    *(usage, doctor, terminals),
 )
 METHODS: dict[str, Method] = {
     method.name: method for module in _MODULES for method in module.METHODS

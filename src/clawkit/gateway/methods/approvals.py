@@ -12,11 +12,8 @@ from msgspec import Meta
 from clawkit.approvals.broker import MAX_TIMEOUT_MS, Broker, StoredQuestion
 from clawkit.approvals.file import ApprovalsDocument, read_document, replace
 from clawkit.approvals.types import Choice
-from clawkit.command_check import Checker, Wanted
-from clawkit.command_check import to_json as decision_to_json
 from clawkit.config.paths import approvals_file
 from clawkit.core.approval import Question
-from clawkit.core.context import Scope
 from clawkit.core.tasks import in_thread
 from clawkit.errors import ConflictError, NotFoundError, ToolError, ToolInputError
 from clawkit.gateway.approvals import CLIENT, presentation, to_json
@@ -75,14 +72,6 @@ class ApprovalRequest(Closed, frozen=True):
 class Set(Closed, frozen=True):
     file: dict[str, Any]
     base_hash: Short | None = None
-
-
-class Check(Closed, frozen=True):
-    command: Annotated[str, Meta(min_length=1, max_length=32_768)]
-    agent_id: Short | None = None
-    place: Wanted | None = None
-    allowlist: Annotated[list[Any], Meta(max_length=1_000)] | None = None
-    """Entries to judge by, instead of those in force."""
 
 
 async def _list(caller: GatewayConnection, _params: NoParams, _id: str) -> Any:
@@ -257,22 +246,6 @@ async def _set_file(_caller: GatewayConnection, params: Set, _id: str) -> Any:
     return _show(document)
 
 
-async def _check(caller: GatewayConnection, params: Check, _id: str) -> Any:
-    """How a command would be judged; nothing runs."""
-    gateway = caller.gateway
-    agent = gateway.live.check_agent(params.agent_id)
-    sandboxed = gateway.loaded.config.agents.sandbox_of(agent).covers("main")
-    case = {"command": params.command, "place": params.place, "allowlist": params.allowlist}
-    # The settings of the agent hold in its own workspace.
-    checker = Checker(
-        gateway.loaded, Scope(agent=agent, sandboxed=sandboxed), gateway.live.workspace(agent)
-    )
-    try:
-        return decision_to_json(await in_thread(checker.check, case))
-    except ValueError as error:
-        raise invalid(str(error)) from None
-
-
 METHODS = (
     Method("exec.approval.list", APPROVALS, NoParams, _list),
     Method("plugin.approval.list", APPROVALS, NoParams, _list_none),
@@ -284,7 +257,6 @@ METHODS = (
     Method("approval.get", APPROVALS, Id, _snapshot),
     Method("approval.resolve", APPROVALS, ApprovalDecide, _decide),
     Method("approval.history", APPROVALS, ApprovalHistory, _history),
-    Method("exec.approvals.check", ADMIN, Check, _check),
     Method("exec.approvals.get", ADMIN, NoParams, _get_file),
     Method("exec.approvals.set", ADMIN, Set, _set_file),
 )

@@ -10,7 +10,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 import msgspec
 from msgspec import Meta
 
-from clawkit.config.file_edit import change, content, patch_settings, patched_paths
+from clawkit.config.file_edit import (
+    ConfigChange,
+    change,
+    content,
+    patch_settings,
+    patched_paths,
+)
 from clawkit.config.json5 import Json5Error, PathError, format_path, parse_path
 from clawkit.config.load import loads
 from clawkit.config.no_effect import NO_EFFECT
@@ -243,17 +249,9 @@ async def write_config(
         done = await in_thread(change, file, checked, **how)
     except (EditError, ConfigError) as error:
         raise invalid(str(error)) from None
-    changed = list(changed_paths(content(done.before or ""), content(done.after)))
     if params.dry_run:
-        shown = {"changedPaths": changed, "diff": list(map(gateway.redactor.strict, done.diff))}
-        restart_needed = any(kind_of(each) == "restart" for each in changed)
-        return {
-            "ok": True,
-            "path": file,
-            "dryRun": True,
-            "requiresRestart": restart_needed,
-            **shown,
-        }
+        return _preview(gateway, done)
+    changed = list(changed_paths(content(done.before or ""), content(done.after)))
     if done.written:
         await gateway.watch.reload()
     is_waiting = bool(gateway.watch.waiting)
@@ -273,6 +271,14 @@ async def write_config(
     payload = {"kind": kind, "status": "ok", "ts": now_ms(), "stats": stats}
     is_kept = bool(restart["ok"] and session)
     return answer | {"sentinel": {"persisted": is_kept, "payload": payload}}
+
+
+def _preview(gateway: Gateway, done: ConfigChange) -> dict[str, Any]:
+    """What a change would do, without secrets."""
+    changed = list(changed_paths(content(done.before or ""), content(done.after)))
+    restart = any(kind_of(each) == "restart" for each in changed)
+    shown = {"changedPaths": changed, "diff": list(map(gateway.redactor.strict, done.diff))}
+    return {"ok": True, "path": done.file, "dryRun": True, "requiresRestart": restart, **shown}
 
 
 def _validate(gateway: Gateway, text: str) -> None:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from datetime import UTC, date, datetime, timedelta, tzinfo
 from itertools import chain, pairwise
+from operator import itemgetter
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 from zoneinfo import ZoneInfo
 
@@ -16,7 +17,7 @@ from clawkit.content import Assistant, Message, Summary, ToolResult, Usage, User
 from clawkit.core.tasks import in_thread
 from clawkit.errors import NotFoundError
 from clawkit.gateway import wire
-from clawkit.gateway.methods.method import Method
+from clawkit.gateway.methods.method import Method, Run
 from clawkit.gateway.protocol import Closed, NoParams, Short, invalid, now_ms
 from clawkit.gateway.scopes import READ
 from clawkit.sessions.protocols import Filter, Session
@@ -36,6 +37,8 @@ _AGGREGATES = {
     "agentDaily": ("date", "agentId"),
 }
 """What answers are grouped by."""
+Labels = tuple[str, ...]
+_LABELS = ("session", "agentId", "provider", "model", "date")
 _AT_ONCE = 100
 """Messages that are read together: they can be long."""
 _ONE_AT_A_TIME = threading.Lock()
@@ -84,19 +87,6 @@ class Span(Struct, frozen=True):
         return datetime.fromtimestamp(at_ms / 1000, self.zone).date().isoformat()
 
 
-class UsedByAnswer(Struct, frozen=True):
-    """What one answer of a model took."""
-
-    session: str
-    agentId: str  # noqa: N815  # fields are labels in answers
-    provider: str
-    model: str
-    date: str
-    at_ms: int
-    usage: Usage
-    latency_ms: int | None
-
-
 class UsageTotals(Struct):
     """What some answers took together."""
 
@@ -105,26 +95,17 @@ class UsageTotals(Struct):
     times_ms: list[int] = field(default_factory=list)
     latencies: list[int] = field(default_factory=list)
 
-    @classmethod
-    def of(cls, answers: list[UsedByAnswer]) -> UsageTotals:
-        return next((used for _, used in grouped(answers)), cls())
-
-    def add(self, answer: UsedByAnswer) -> None:
-        self.usage = self.usage.plus(answer.usage)
-        self.times_ms.append(answer.at_ms)
-        self.unpriced += answer.usage.context > 0 and not answer.usage.cost
-        if answer.latency_ms is not None:
-            self.latencies.append(answer.latency_ms)
-
-    @property
-    def count(self) -> int:
-        return len(self.times_ms)
+    def add(self, other: UsageTotals) -> None:
+        self.usage = self.usage.plus(other.usage)
+        self.unpriced += other.unpriced
+        self.times_ms += other.times_ms
+        self.latencies += other.latencies
 
     def totals(self) -> dict[str, Any]:
         used = self.usage
         tokens = {"input": used.input, "output": used.output, "totalTokens": used.context}
         tokens |= {"cacheRead": used.cache_read, "cacheWrite": used.cache_write}
-        return {**tokens, "totalCost": used.cost, "missingCostEntries": self.unpriced}
+        return {**tokens, "totalCost": round(used.cost, 6), "missingCostEntries": self.unpriced}
 
     def latency(self) -> dict[str, int] | None:
         found = sorted(self.latencies)
@@ -132,6 +113,9 @@ class UsageTotals(Struct):
             return None
         ends = {"minMs": found[0], "maxMs": found[-1], "p95Ms": found[(len(found) - 1) * 95 // 100]}
         return {"count": len(found), "avgMs": round(sum(found) / len(found)), **ends}
+
+    def to_json(self) -> dict[str, Any]:
+        return {"count": len(self.times_ms), "totals": self.totals(), "latency": self.latency()}
 
 
 def span_of(params: Period, now: datetime) -> Span:
@@ -160,8 +144,10 @@ def span_of(params: Period, now: datetime) -> Span:
     return Span(zone, first, last)
 
 
-def answers_of(store: SessionStore, session: Session, span: Span) -> Iterator[UsedByAnswer]:
-    """The answers of a session in a period, the last one first."""
+def answers_of(
+    store: SessionStore, session: Session, span: Span
+) -> Iterator[tuple[Labels, UsageTotals]]:
+    """What each answer of a session in a period took, the last one first."""
     # What a session was given when it was made is counted where it was said.
     start_ms = max(span.start_ms, session.created_ms)
     for said, before in pairwise(chain(_newest_first(store, session), (None,))):
@@ -169,15 +155,14 @@ def answers_of(store: SessionStore, session: Session, span: Span) -> Iterator[Us
             return
         if not isinstance(said, Assistant | Summary) or not start_ms <= said.at_ms < span.end_ms:
             continue
-        latency = None
+        latencies = []
         if isinstance(said, Assistant) and isinstance(before, User | ToolResult) and before.at_ms:
-            latency = max(0, said.at_ms - before.at_ms)
+            latencies = [max(0, said.at_ms - before.at_ms)]
         # A summary is written by the model of the session.
         model = said.model if isinstance(said, Assistant) else session.model
-        provider, name = wire.split_model(model)
-        day = span.day(said.at_ms)
-        about = (session.key, session.agent, provider, name, day, said.at_ms)
-        yield UsedByAnswer(*about, said.usage, latency)
+        labels = (session.key, session.agent, *wire.split_model(model), span.day(said.at_ms))
+        unpriced = said.usage.context > 0 and not said.usage.cost
+        yield labels, UsageTotals(said.usage, int(unpriced), [said.at_ms], latencies)
 
 
 def _newest_first(store: SessionStore, session: Session) -> Iterator[Message | None]:
@@ -187,68 +172,76 @@ def _newest_first(store: SessionStore, session: Session) -> Iterator[Message | N
         before = some[0].number
 
 
-def grouped(answers: list[UsedByAnswer], *names: str) -> list[tuple[dict[str, str], UsageTotals]]:
-    """Totals by the values of some fields, in their order."""
-    found: dict[tuple[str, ...], UsageTotals] = {}
-    for each in answers:
-        found.setdefault(tuple(getattr(each, name) for name in names), UsageTotals()).add(each)
-    return [(dict(zip(names, values, strict=True)), found[values]) for values in sorted(found)]
+def grouped(
+    used: Iterable[tuple[Labels, UsageTotals]], *names: str
+) -> list[tuple[Labels, UsageTotals]]:
+    """Totals by some of the labels, in their order."""
+    places = [_LABELS.index(name) for name in names]
+    found: dict[Labels, UsageTotals] = {}
+    for labels, each in used:
+        found.setdefault(tuple(labels[at] for at in places), UsageTotals()).add(each)
+    return sorted(found.items(), key=itemgetter(0))
 
 
-async def _collect(
-    caller: GatewayConnection, params: Period, key: str = ""
-) -> tuple[Span, list[Session], list[UsedByAnswer]]:
-    """The period, its sessions, and all answers in them."""
-    gateway = caller.gateway
-    span = span_of(params, datetime.now(UTC))
-    if params.agent_scope and (params.agent_id or key):
-        raise invalid("agentScope=all cannot be combined with agentId or key")
-    agent = "" if params.agent_scope or key else gateway.live.check_agent(params.agent_id)
-    wanted = Filter(agent=agent, since_ms=span.start_ms, archived=None)
-    return span, *await in_thread(_read_all, gateway, span, wanted, key)
+class UsageReport(Struct, frozen=True):
+    """The sessions of a period, and what they used by all labels."""
+
+    span: Span
+    sessions: list[Session]
+    used: list[tuple[Labels, UsageTotals]]
+
+    @classmethod
+    def read(cls, gateway: Gateway, params: Period, key: str = "") -> UsageReport:
+        """Reads all messages, so it must run in a thread. Raises `GatewayError`."""
+        span = span_of(params, datetime.now(UTC))
+        if params.agent_scope and (params.agent_id or key):
+            raise invalid("agentScope=all cannot be combined with agentId or key")
+        agent = "" if params.agent_scope or key else gateway.live.check_agent(params.agent_id)
+        wanted = Filter(agent=agent, since_ms=span.start_ms, archived=None)
+        used: list[tuple[Labels, UsageTotals]] = []
+        with _ONE_AT_A_TIME:
+            sessions = [each for each in gateway.shelf.list(wanted, -1) if key in ("", each.key)]
+            for session in sessions:
+                with suppress(NotFoundError):  # deleted meanwhile
+                    used += grouped(answers_of(gateway.store, session, span), *_LABELS)
+        return cls(span, sessions, used)
+
+    def total(self) -> UsageTotals:
+        return next((each for _, each in grouped(self.used)), UsageTotals())
+
+    def by(self, *names: str) -> list[tuple[dict[str, str], UsageTotals]]:
+        found = grouped(self.used, *names)
+        return [(dict(zip(names, labels, strict=True)), each) for labels, each in found]
 
 
-def _read_all(
-    gateway: Gateway, span: Span, wanted: Filter, key: str
-) -> tuple[list[Session], list[UsedByAnswer]]:
-    answers: list[UsedByAnswer] = []
-    with _ONE_AT_A_TIME:
-        sessions = [each for each in gateway.shelf.list(wanted, -1) if key in ("", each.key)]
-        for session in sessions:
-            with suppress(NotFoundError):  # deleted meanwhile
-                answers += answers_of(gateway.store, session, span)
-    return sessions, answers
-
-
-async def _cost(caller: GatewayConnection, params: Period, _id: str) -> Any:
-    span, _, answers = await _collect(caller, params)
-    daily = [{**day, **used.totals()} for day, used in grouped(answers, "date")]
-    days, totals = (span.last - span.first).days + 1, UsageTotals.of(answers).totals()
+def _cost(gateway: Gateway, params: Period) -> dict[str, Any]:
+    report = UsageReport.read(gateway, params)
+    daily = [{**day, **each.totals()} for day, each in report.by("date")]
+    days, totals = (report.span.last - report.span.first).days + 1, report.total().totals()
     return {"updatedAt": now_ms(), "days": days, "daily": daily, "totals": totals}
 
 
-async def _sessions(caller: GatewayConnection, params: SessionsUsage, _id: str) -> Any:
-    key = caller.gateway.live.resolve_key(params.key, params.agent_id) if params.key else ""
-    span, sessions, answers = await _collect(caller, params, key)
-    total = UsageTotals.of(answers)
+def _sessions(gateway: Gateway, params: SessionsUsage) -> dict[str, Any]:
+    key = gateway.live.resolve_key(params.key, params.agent_id) if params.key else ""
+    report = UsageReport.read(gateway, params, key)
+    total, days = report.total(), report.by("date")
+    own = {labels["session"]: each for labels, each in report.by("session")}
     aggregates: dict[str, Any] = {
-        name: [
-            {**labels, "count": used.count, "totals": used.totals(), "latency": used.latency()}
-            for labels, used in grouped(answers, *fields)
-        ]
+        name: [{**labels, **each.to_json()} for labels, each in report.by(*fields)]
         for name, fields in _AGGREGATES.items()
     }
-    days = grouped(answers, "date")
-    own = {labels["session"]: used for labels, used in grouped(answers, "session")}
-    aggregates["daily"] = [{**day, "count": used.count, **used.totals()} for day, used in days]
-    aggregates["dailyLatency"] = [{**day, **(used.latency() or {})} for day, used in days]
+    aggregates["daily"] = [{**day, **each.totals()} for day, each in days]
+    aggregates["dailyLatency"] = [
+        {**day, **found} for day, each in days if (found := each.latency())
+    ]
+    aggregates |= {"sessionCount": len(report.sessions), "latency": total.latency()}
     return {
         "updatedAt": now_ms(),
-        "startDate": span.first.isoformat(),
-        "endDate": span.last.isoformat(),
-        "sessions": [_row(each, own.get(each.key)) for each in sessions[: params.limit]],
+        "startDate": report.span.first.isoformat(),
+        "endDate": report.span.last.isoformat(),
+        "sessions": [_row(each, own.get(each.key)) for each in report.sessions[: params.limit]],
         "totals": total.totals(),
-        "aggregates": {**aggregates, "sessionCount": len(sessions), "latency": total.latency()},
+        "aggregates": aggregates,
     }
 
 
@@ -259,8 +252,14 @@ def _row(session: Session, used: UsageTotals | None) -> dict[str, Any]:
     if used is None:
         return row | {"usage": None}
     times = {"firstActivity": min(used.times_ms), "lastActivity": max(used.times_ms)}
-    shown = {**used.totals(), "count": used.count, "latency": used.latency(), **times}
-    return row | {"usage": shown}
+    return row | {"usage": {**used.totals(), "latency": used.latency(), **times}}
+
+
+def _in_thread(report: Callable[[Gateway, Any], dict[str, Any]]) -> Run:
+    async def run(caller: GatewayConnection, params: Any, _id: str) -> Any:
+        return await in_thread(report, caller.gateway, params)
+
+    return run
 
 
 async def _status(_caller: GatewayConnection, _params: NoParams, _id: str) -> Any:
@@ -270,6 +269,6 @@ async def _status(_caller: GatewayConnection, _params: NoParams, _id: str) -> An
 
 METHODS = (
     Method("usage.status", READ, NoParams, _status),
-    Method("usage.cost", READ, Period, _cost),
-    Method("sessions.usage", READ, SessionsUsage, _sessions),
+    Method("usage.cost", READ, Period, _in_thread(_cost)),
+    Method("sessions.usage", READ, SessionsUsage, _in_thread(_sessions)),
 )

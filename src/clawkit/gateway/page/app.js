@@ -1,4 +1,3 @@
-// @ts-check
 // The page: login, navigation, and the view that the address names. A view is loaded when opened.
 
 import { gateway } from './client.js';
@@ -13,16 +12,76 @@ import {
  * the lines of an SVG of 24 by 24.
  */
 const VIEWS = [
-  { name: 'chat', title: 'Chat', icon: 'M4 5h16v11H9l-5 4z', scope: 'read', load: () => import('./views/chat.js') },
-  { name: 'sessions', title: 'Sessions', icon: 'M4 6h5l2 2h9v10H4z', scope: 'read', load: () => import('./views/sessions.js') },
-  { name: 'approvals', title: 'Approvals', icon: 'M12 3l7 3v5c0 5-3 8-7 10-4-2-7-5-7-10V6zM9 12l2 2 4-4', scope: 'approvals', load: () => import('./views/approvals.js') },
-  { name: 'policy', title: 'Policy', icon: 'M4 6h16M4 12h10M4 18h6M18 15v6M15 18h6', scope: 'read', load: () => import('./views/policy.js') },
-  { name: 'agents', title: 'Agents', icon: 'M12 4a4 4 0 1 1 0 8 4 4 0 0 1 0-8M5 20c0-4 3-6 7-6s7 2 7 6', scope: 'read', load: () => import('./views/agents.js') },
-  { name: 'devices', title: 'Devices', icon: 'M3 5h13v9H3zM7 18h5M18 9h4v10h-4z', scope: 'pairing', load: () => import('./views/devices.js') },
-  { name: 'usage', title: 'Usage', icon: 'M4 20V4M4 20h16M8 16v-4M12 16V8M16 16v-6', scope: 'read', load: () => import('./views/usage.js') },
-  { name: 'config', title: 'Configuration', icon: 'M4 7h10M18 7h2M14 5v4M4 17h2M10 17h10M10 15v4', scope: 'read', load: () => import('./views/config.js') },
-  { name: 'logs', title: 'Logs', icon: 'M5 4h14v16H5zM8 9h8M8 13h8M8 17h4', scope: 'read', load: () => import('./views/logs.js') },
-  { name: 'doctor', title: 'Doctor', icon: 'M12 5v14M5 12h14', scope: 'admin', load: () => import('./views/doctor.js') },
+  {
+    name: 'chat',
+    title: 'Chat',
+    icon: 'M4 5h16v11H9l-5 4z',
+    scope: 'read',
+    load: () => import('./views/chat.js'),
+  },
+  {
+    name: 'sessions',
+    title: 'Sessions',
+    icon: 'M4 6h5l2 2h9v10H4z',
+    scope: 'read',
+    load: () => import('./views/sessions.js'),
+  },
+  {
+    name: 'approvals',
+    title: 'Approvals',
+    icon: 'M12 3l7 3v5c0 5-3 8-7 10-4-2-7-5-7-10V6zM9 12l2 2 4-4',
+    scope: 'approvals',
+    load: () => import('./views/approvals.js'),
+  },
+  {
+    name: 'policy',
+    title: 'Policy',
+    icon: 'M4 6h16M4 12h10M4 18h6M18 15v6M15 18h6',
+    scope: 'read',
+    load: () => import('./views/policy.js'),
+  },
+  {
+    name: 'agents',
+    title: 'Agents',
+    icon: 'M12 4a4 4 0 1 1 0 8 4 4 0 0 1 0-8M5 20c0-4 3-6 7-6s7 2 7 6',
+    scope: 'read',
+    load: () => import('./views/agents.js'),
+  },
+  {
+    name: 'devices',
+    title: 'Devices',
+    icon: 'M3 5h13v9H3zM7 18h5M18 9h4v10h-4z',
+    scope: 'pairing',
+    load: () => import('./views/devices.js'),
+  },
+  {
+    name: 'usage',
+    title: 'Usage',
+    icon: 'M4 20V4M4 20h16M8 16v-4M12 16V8M16 16v-6',
+    scope: 'read',
+    load: () => import('./views/usage.js'),
+  },
+  {
+    name: 'config',
+    title: 'Configuration',
+    icon: 'M4 7h10M18 7h2M14 5v4M4 17h2M10 17h10M10 15v4',
+    scope: 'read',
+    load: () => import('./views/config.js'),
+  },
+  {
+    name: 'logs',
+    title: 'Logs',
+    icon: 'M5 4h14v16H5zM8 9h8M8 13h8M8 17h4',
+    scope: 'read',
+    load: () => import('./views/logs.js'),
+  },
+  {
+    name: 'doctor',
+    title: 'Doctor',
+    icon: 'M12 5v14M5 12h14',
+    scope: 'admin',
+    load: () => import('./views/doctor.js'),
+  },
 ];
 
 /** The address as a list: `#/chat/main` is `['chat', 'main']`. */
@@ -80,7 +139,9 @@ function Navigation({ views, current }) {
   const events = ['exec.approval.requested', 'exec.approval.resolved'];
   const pending = useCall(gateway.may('approvals') ? 'exec.approval.list' : null, {}, events).data ?? [];
   // On phones, not all views fit.
-  useEffect(() => { document.querySelector('nav [aria-current]')?.scrollIntoView({ block: 'nearest', inline: 'center' }); }, [current]);
+  useEffect(() => {
+    document.querySelector('nav [aria-current]')?.scrollIntoView({ block: 'nearest', inline: 'center' });
+  }, [current]);
   return html`
     <nav aria-label="Views">
       <a class="brand" href="#/chat"><img src="icon.svg" alt="" width="24" height="24" />clawkit</a>

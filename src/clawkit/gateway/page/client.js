@@ -179,6 +179,7 @@ class Gateway {
   async #logIn(/** @type {{nonce: string, ts: number}} */ challenge) {
     const identity = await loadIdentity();
     const stored = await loadToken();
+    /** @type {Record<string, string>} */
     const auth = Object.keys(this.#secret).length || !stored ? this.#secret : { deviceToken: stored };
     const client = { id: 'openclaw-control-ui', version: '1', platform: 'web', mode: 'webchat' };
     const signed = [

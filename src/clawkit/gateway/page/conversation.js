@@ -81,6 +81,7 @@ export class Conversation {
 
   /** Load the latest messages. */
   async load() {
+    const { streaming } = this;
     try {
       const params = { sessionKey: this.key, limit: PAGE, maxChars: MAX_CHARS };
       const found = await gateway.call('chat.startup', params);
@@ -94,10 +95,11 @@ export class Conversation {
       this.#takeRow(found.sessionInfo);
       this.#add(found.messages);
       this.hasMore = this.#bySeq.size < found.totalMessages;
-      this.streaming = '';
+      // What came before the answer may be a stored message by now; what came since is not.
+      if (this.streaming === streaming) this.streaming = '';
       for (const each of this.pending) this.#submit(each);
     } catch (error) {
-      if (error.code !== 'OFFLINE') this.problem = error.message;
+      this.#fail(error);
     }
     this.#changed();
   }
@@ -114,7 +116,7 @@ export class Conversation {
         this.hasMore = found.hasMore;
       }
     } catch (error) {
-      if (error.code !== 'OFFLINE') this.problem = error.message;
+      this.#fail(error);
     }
     this.#loading = false;
     this.#changed();
@@ -124,7 +126,8 @@ export class Conversation {
   async loadWhole(message) {
     const { id, seq } = message.__openclaw;
     const newer = [...this.#bySeq.keys()].filter((each) => each > seq).length;
-    const found = await gateway.call('chat.history', { sessionKey: this.key, limit: 3, offset: Math.max(0, newer - 1) });
+    const params = { sessionKey: this.key, limit: 3, offset: Math.max(0, newer - 1) };
+    const found = await gateway.call('chat.history', params);
     this.#add(found.messages.filter((each) => each.__openclaw.id === id));
     this.#changed();
   }
@@ -146,7 +149,8 @@ export class Conversation {
     try {
       const { status } = await gateway.call('chat.send', params);
       if (status !== 'started' && status !== 'in_flight') this.drop(sent);
-    } catch (error) {
+    } catch (caught) {
+      const error = /** @type {any} */ (caught);
       if (error.code !== 'OFFLINE') sent.problem = error.message;
     }
     this.#changed();
@@ -160,6 +164,21 @@ export class Conversation {
 
   stop() {
     return gateway.call('chat.abort', { sessionKey: this.key });
+  }
+
+  /** Change a setting of the session. @param {'model' | 'thinkingLevel'} field @param {string} value */
+  async patch(field, value) {
+    try {
+      await gateway.call('sessions.patch', { key: this.key, [field]: value });
+    } catch (error) {
+      this.#fail(error);
+      this.#changed();
+    }
+  }
+
+  /** Say why a call failed; a lost connection is shown elsewhere. */
+  #fail(/** @type {any} */ error) {
+    if (error.code !== 'OFFLINE') this.problem = error.message;
   }
 
   #clear() {

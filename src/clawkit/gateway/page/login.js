@@ -1,4 +1,3 @@
-// @ts-check
 // What is shown until this browser is logged in.
 
 import { Button, Exact, Field, html, Notice, useEffect, useGateway, useState } from './parts.js';

@@ -1,4 +1,3 @@
-// @ts-check
 // Markdown to cleaned HTML. The only place where text of others becomes HTML.
 
 import { html, useMemo } from './parts.js';

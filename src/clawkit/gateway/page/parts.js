@@ -1,4 +1,3 @@
-// @ts-check
 // What all views share: preact, hooks around the gateway, and components.
 
 import {
@@ -61,7 +60,13 @@ export function announce(text) {
   if (live) live.textContent = text;
 }
 
-const HIDDEN = /[\u0000-\u0009\u000b-\u001f\u007f-\u00a0\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2000-\u200f\u2028-\u202f\u205f-\u206f\u3000\u3164\ufe00-\ufe0f\ufeff\uffa0\ufff0-\uffff]|[\u{e0000}-\u{e0fff}]/gu;
+// Controls, spaces other than the usual one, what joins, hides or reorders, and unassigned tags.
+const HIDDEN = new RegExp(
+  '[\\u0000-\\u0009\\u000b-\\u001f\\u007f-\\u00a0\\u00ad\\u034f\\u061c\\u115f\\u1160\\u17b4\\u17b5'
+  + '\\u180b-\\u180f\\u2000-\\u200f\\u2028-\\u202f\\u205f-\\u206f\\u3000\\u3164\\ufe00-\\ufe0f\\ufeff'
+  + '\\uffa0\\ufff0-\\uffff\\u{e0000}-\\u{e0fff}]',
+  'gu',
+);
 
 /** The name of a character, such as U+202E. @param {string} character */
 const codeOf = (character) => `U+${character.codePointAt(0).toString(16).toUpperCase().padStart(4, '0')}`;
@@ -124,6 +129,12 @@ export function Field({ label, hint, as = 'input', onInput, children, hideLabel,
     </div>`;
 }
 
+/** A field to choose in; `options` are pairs of a value and its text. @param {any} props */
+export function Select({ options, value, ...more }) {
+  return html`<${Field} as="select" ...${more}>${options.map(([key, shown]) => html`
+    <option key=${key} value=${key} selected=${key === value}>${shown}</option>`)}<//>`;
+}
+
 /** @param {{error?: Error | null, kind?: string, children?: any}} props */
 export function Notice({ error, kind = error ? 'bad' : '', children }) {
   if (!error && !children) return null;
@@ -175,7 +186,8 @@ export function Dialog({ title, onClose, children }) {
   useEffect(() => { ref.current.showModal(); }, []);
   return html`
     <dialog ref=${ref} onClose=${onClose} aria-label=${title}>
-      <header class="bar"><h2>${title}</h2><${Button} label="Close" kind="icon" onClick=${() => ref.current.close()}>✕<//></header>
+      <header class="bar"><h2>${title}</h2>
+        <${Button} label="Close" kind="icon" onClick=${() => ref.current.close()}>✕<//></header>
       ${children}
     </dialog>`;
 }
@@ -184,11 +196,15 @@ export function Dialog({ title, onClose, children }) {
 export function Confirm({ question, action, onClick, children, ...more }) {
   const [asking, setAsking] = useState(false);
   const close = () => setAsking(false);
+  const act = async () => {
+    await onClick();
+    close();
+  };
   return html`
     <${Button} onClick=${() => setAsking(true)} ...${more}>${children}<//>
     ${asking && html`<${Dialog} title=${question} onClose=${close}>
       <div class="row end"><${Button} onClick=${close}>Cancel<//>
-        <${Button} kind="danger" autofocus onClick=${async () => { await onClick(); close(); }}>${action}<//></div><//>`}`;
+        <${Button} kind="danger" autofocus onClick=${act}>${action}<//></div><//>`}`;
 }
 
 /** Go to a view. @param {string[]} path */

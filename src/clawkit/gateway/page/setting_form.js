@@ -1,11 +1,11 @@
 // @ts-check
 // Forms for settings, generated from the schema of the configuration.
 
-import { Badge, Button, Field, html, useEffect, useRef, useState } from './parts.js';
+import { Badge, Button, Field, html, Select, useEffect, useRef, useState } from './parts.js';
 
 /** What stands for a secret that is stored; sent back, it keeps the secret. */
 export const MARKER = '__OPENCLAW_REDACTED__';
-const NAME = /^[\p{ID_Start}_][\p{ID_Continue}-]*$/u;
+const NAME = /^[^.[\]"'\s\u0000-\u001f]+$/;
 
 const isObject = (value) => value !== null && typeof value === 'object' && !Array.isArray(value);
 const isSame = (one, other) => JSON.stringify(one) === JSON.stringify(other);
@@ -78,18 +78,21 @@ function kindOf(schema) {
   if (schema.enum) return 'word';
   if (schema.properties) return 'section';
   if (isObject(schema.additionalProperties)) return 'map';
-  if (schema.type === 'array') return ['string', undefined].includes(schema.items?.type) && !schema.items?.$ref && !schema.items?.anyOf ? 'lines' : 'list';
+  if (schema.type === 'array') return schema.items?.type === 'string' || schema.items?.enum ? 'lines' : 'list';
   return schema.type in KINDS ? schema.type : 'json';
 }
 
 /** A description; what is in backquotes is code. */
-export const Prose = ({ text = '' }) => text.split('`').map((part, index) => (index % 2 ? html`<code>${part}</code>` : part));
+export const Prose = ({ text = '' }) => text.split('`').map(
+  (part, index) => (index % 2 ? html`<code>${part}</code>` : part),
+);
 
 /** The frame of a setting with others in it; they are made when it is opened. */
 function Group({ name, schema, path, form, remove, children }) {
   const [open, setOpen] = useState(false);
   const here = formatPath(path);
-  const wrong = form.issues.filter((each) => each.path.startsWith(here) && '.['.includes(each.path[here.length])).length;
+  const isInside = ({ path: other }) => other.startsWith(here) && '.['.includes(other[here.length]);
+  const wrong = form.issues.filter(isInside).length;
   return html`
     <details class="group" open=${open || wrong > 0} onToggle=${(event) => setOpen(event.target.open)}>
       <summary><strong>${name}</strong> ${wrong > 0 && html`<${Badge} kind="bad">${wrong} wrong<//>`}
@@ -101,9 +104,9 @@ function Group({ name, schema, path, form, remove, children }) {
 
 function Section({ schema, value, stored, onChange, path, form, bare, ...more }) {
   const has = isObject(value) ? value : {};
-  const isIdle = (key) => form.hints[patternOf([...path, key])]?.noEffect;
+  const hint = (key) => hintFor(form.hints, [...path, key]);
   const known = Object.entries(schema.properties).filter(([key, each]) => Object.hasOwn(has, key)
-    || (!each.deprecated && !key.startsWith('$') && (form.showsIdle || !isIdle(key))));
+    || (!each.deprecated && !key.startsWith('$') && (form.showsIdle || !hint(key)?.noEffect)));
   const unknown = Object.keys(has).filter((key) => !Object.hasOwn(schema.properties, key)).map((key) => [key, {}]);
   const change = (key) => (inner) => {
     const { [key]: _, ...rest } = has;
@@ -112,15 +115,16 @@ function Section({ schema, value, stored, onChange, path, form, bare, ...more })
   const inside = () => [...known, ...unknown].map(([key, each]) => html`
     <${Setting} key=${key} name=${key} path=${[...path, key]} schema=${each} value=${has[key]}
       stored=${stored?.[key]} onChange=${change(key)} form=${form} />
-    ${isIdle(key) && html`<small class="warn">${form.hints[patternOf([...path, key])].help}</small>`}`);
+    ${hint(key) && html`<small class="warn">${hint(key).help}</small>`}`);
   if (bare) return inside();
   return html`<${Group} schema=${schema} path=${path} form=${form} ...${more}>${inside}<//>`;
 }
 
-/** The path as hints write it: `*` for every entry. */
-const patternOf = (path) => path.map((step, index) => (isEntry(path, index) ? '*' : step)).join('.');
-const isEntry = (path, index) => typeof path[index] === 'number'
-  || (path[0] === 'agents' && path[1] === 'entries' && index === 2) || path[index - 1] === 'models' && path[0] === 'agents';
+/** What the schema says about a setting besides its type; `*` in a path of a hint is any entry. */
+const hintFor = (hints, path) => Object.entries(hints).find(([key]) => {
+  const steps = key.split('.');
+  return steps.length === path.length && steps.every((step, index) => step === '*' || step === String(path[index]));
+})?.[1];
 
 /** Entries that people name, or number. */
 function Entries({ schema, value, stored, onChange, path, form, ...more }) {
@@ -129,9 +133,9 @@ function Entries({ schema, value, stored, onChange, path, form, ...more }) {
   const entries = isList ? (value ?? []).map((each, index) => [index, each]) : Object.entries(value ?? {});
   const inner = isList ? schema.items : schema.additionalProperties;
   const put = (key, each) => {
-    const rest = entries.filter(([other]) => other !== key || each !== undefined).map(([other, old]) => [other, other === key ? each : old]);
-    if (each !== undefined && !entries.some(([other]) => other === key)) rest.push([key, each]);
-    onChange(isList ? rest.map(([, kept]) => kept) : Object.fromEntries(rest));
+    const all = new Map(entries).set(key, each);
+    if (each === undefined) all.delete(key);
+    onChange(isList ? [...all.values()] : Object.fromEntries(all));
   };
   const add = () => {
     put(isList ? entries.length : added, { object: {}, array: [] }[resolve(inner, form.defs).type] ?? '');
@@ -139,10 +143,12 @@ function Entries({ schema, value, stored, onChange, path, form, ...more }) {
   };
   const inside = () => html`
     ${entries.map(([key, each]) => html`
-      <${Setting} key=${key} name=${isList ? each.id ?? `${key + 1}.` : key} path=${[...path, key]} schema=${inner} value=${each}
-        stored=${stored?.[key]} onChange=${(now) => put(key, now ?? '')} remove=${() => put(key, undefined)} form=${form} />`)}
+      <${Setting} key=${key} name=${isList ? each?.id ?? `${key + 1}.` : key} path=${[...path, key]} form=${form}
+        schema=${inner} value=${each} stored=${stored?.[key]} onChange=${(now) => put(key, now ?? '')}
+        remove=${() => put(key, undefined)} />`)}
     <div class="row">
-      ${!isList && html`<${Field} label="Name of a new entry" hideLabel placeholder="name" value=${added} onInput=${setAdded} />`}
+      ${!isList && html`
+        <${Field} label="Name of a new entry" hideLabel placeholder="name" value=${added} onInput=${setAdded} />`}
       <${Button} disabled=${!isList && (!added || Object.hasOwn(value ?? {}, added))} onClick=${add}>Add<//>
     </div>`;
   return html`<${Group} schema=${schema} path=${path} form=${form} ...${more}>${inside}<//>`;
@@ -151,9 +157,10 @@ function Entries({ schema, value, stored, onChange, path, form, ...more }) {
 /** A field with what is common to all of them; what is empty is unset. */
 function Input({ schema, name, value, onChange, remove, path: _, form: __, stored: ___, children, ...more }) {
   const fallback = schema.default === undefined ? 'not set' : `default: ${JSON.stringify(schema.default)}`;
+  const hint = schema.description && html`<${Prose} text=${schema.description} />`;
   return html`
-    <${Field} label=${name} hint=${schema.description && html`<${Prose} text=${schema.description} />`} placeholder=${fallback}
-      value=${value ?? ''} onInput=${(text) => onChange(text === '' ? undefined : text)} ...${more}>${children}<//>
+    <${Field} label=${name} hint=${hint} placeholder=${fallback} value=${value ?? ''}
+      onInput=${(text) => onChange(text === '' ? undefined : text)} ...${more}>${children}<//>
     ${remove && html`<${Button} kind="plain" onClick=${remove}>Remove ${name}<//>`}`;
 }
 
@@ -161,29 +168,34 @@ function Word({ schema, value, onChange, ...more }) {
   const words = schema.enum ?? schema.anyOf?.flatMap((each) => each.enum) ?? [true, false];
   const fallback = schema.default === undefined ? 'not set' : `default (${schema.default})`;
   const choose = (text) => onChange(words.find((word) => String(word) === text));
-  return html`<${Input} as="select" schema=${schema} value=${value === undefined ? '' : String(value)} ...${more} onChange=${choose}>
-    <option value="">${fallback}</option>
-    ${words.map((word) => html`<option key=${word} value=${String(word)} selected=${word === value}>${String(word)}</option>`)}<//>`;
+  const options = [[undefined, fallback], ...words.map((word) => [word, String(word)])];
+  return html`
+    <${Input} as="select" schema=${schema} value=${String(value ?? '')} ...${more} onChange=${choose}>
+      ${options.map(([word, shown]) => html`
+        <option key=${shown} value=${String(word ?? '')} selected=${word === value}>${shown}</option>`)}<//>`;
 }
 
 function Numeric({ onChange, schema, ...more }) {
   const limits = { min: schema.minimum, max: schema.maximum, step: schema.type === 'integer' ? 1 : 'any' };
-  return html`<${Input} type="number" schema=${schema} ...${limits} ...${more} onChange=${(text) => onChange(text === undefined ? undefined : Number(text))} />`;
+  const change = (text) => onChange(text === undefined ? undefined : Number(text));
+  return html`<${Input} type="number" schema=${schema} ...${limits} ...${more} onChange=${change} />`;
 }
 
 function Words(props) {
-  return props.value === MARKER || props.stored === MARKER ? html`<${Secret} ...${props} />` : html`<${Input} ...${props} />`;
+  const Kind = [props.value, props.stored].includes(MARKER) ? Secret : Input;
+  return html`<${Kind} ...${props} />`;
 }
 
 /** A secret is never shown. What is stored stays unless another one is typed. */
-function Secret({ value, stored, onChange, schema, ...more }) {
-  if (isObject(value)) return html`<${Json} value=${value} stored=${stored} onChange=${onChange} schema=${schema} ...${more} />`;
+function Secret(props) {
+  const { value, stored, onChange } = props;
+  if (isObject(value)) return html`<${Json} ...${props} />`;
   const isStored = stored === MARKER;
+  const remove = value === undefined ? null : () => onChange(undefined);
   return html`
-    <${Input} type="password" autocomplete="new-password" schema=${schema} ...${more}
+    <${Input} type="password" autocomplete="new-password" remove=${remove} ...${props}
       value=${value === MARKER ? '' : value} placeholder=${isStored ? '•••••••• (stored)' : 'not set'}
-      onChange=${(text) => onChange(text ?? (isStored ? MARKER : undefined))} />
-    ${value !== undefined && html`<${Button} kind="plain" onClick=${() => onChange(undefined)}>Remove ${more.name}<//>`}`;
+      onChange=${(text) => onChange(text ?? (isStored ? MARKER : undefined))} />`;
 }
 
 /** A field for a value that is written as text. The text follows the value if that is changed elsewhere. */
@@ -208,7 +220,8 @@ function TextFor({ value, onChange, write, read, ...more }) {
     }
   };
   return html`
-    <${Input} as="textarea" spellcheck="false" rows=${Math.min(12, text.split('\n').length + 1)} value=${text} onChange=${change} ...${more} />
+    <${Input} as="textarea" spellcheck="false" rows=${Math.min(12, text.split('\n').length + 1)} ...${more}
+      value=${text} onChange=${change} />
     ${problem && html`<div class="bad" role="alert">${problem}</div>`}`;
 }
 
@@ -225,11 +238,13 @@ function Choice({ schema, value, onChange, ...more }) {
   const [picked, setPicked] = useState(0);
   const at = own >= 0 ? own : picked;
   const Kind = KINDS[kindOf(kinds[at])];
-  const pick = (event) => { setPicked(Number(event.target.value)); onChange(undefined); };
+  const { description, default: fallback } = schema;
+  const pick = (index) => { setPicked(Number(index)); onChange(undefined); };
+  const names = kinds.map((each, index) => [index, each.enum ? 'word' : KIND_NAMES[each.type] ?? 'number']);
   return html`
-    <${Kind} key=${at} schema=${{ ...kinds[at], description: schema.description, default: schema.default }} value=${value} onChange=${onChange} ...${more} />
-    <select class="kind" aria-label=${`Kind of ${more.name}`} onInput=${pick}>${kinds.map((each, index) => html`
-      <option key=${index} value=${index} selected=${index === at}>${each.enum ? 'word' : KIND_NAMES[each.type] ?? 'number'}</option>`)}</select>`;
+    <${Kind} key=${at} schema=${{ ...kinds[at], description, default: fallback }} ...${more}
+      value=${value} onChange=${onChange} />
+    <${Select} class="kind" label=${`Kind of ${more.name}`} hideLabel options=${names} value=${at} onInput=${pick} />`;
 }
 
 const KIND_NAMES = { string: 'text', array: 'list', object: 'object', boolean: 'yes or no' };

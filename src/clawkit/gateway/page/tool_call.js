@@ -1,4 +1,3 @@
-// @ts-check
 // A call of a tool: one line, and its details when opened.
 
 import { Badge, Exact, html, oneLine, useState } from './parts.js';
@@ -26,7 +25,9 @@ export function Images({ content }) {
 function Diff({ diff }) {
   const kinds = { '+': 'added', '-': 'removed', '@': 'place' };
   const rows = diff.replace(/\n$/, '').split('\n');
-  return html`<pre class="diff" tabindex="0">${rows.map((row) => html`<span class=${kinds[row[0]] ?? ''}>${`${row}\n`}</span>`)}</pre>`;
+  return html`
+    <pre class="diff" tabindex="0">${rows.map((row) => html`
+      <span class=${kinds[row[0]] ?? ''}>${`${row}\n`}</span>`)}</pre>`;
 }
 
 function state(result, output) {

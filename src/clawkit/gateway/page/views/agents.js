@@ -9,8 +9,9 @@ export default function Agents() {
   return html`
     <${View} title="Agents">
       <${Notice} error=${error} />
-      ${data?.agents.map((agent) => html`<${Agent} key=${agent.id} agent=${agent} isDefault=${agent.id === data.defaultId} main=${data.mainKey}
-        sessions=${health?.agents.find((each) => each.agentId === agent.id)?.sessions} />`)
+      ${data?.agents.map((agent) => html`
+        <${Agent} key=${agent.id} agent=${agent} isDefault=${agent.id === data.defaultId} main=${data.mainKey}
+          sessions=${health?.agents.find((each) => each.agentId === agent.id)?.sessions} />`)
         ?? html`<${Empty} data=${error ? [] : null} />`}
     <//>`;
 }
@@ -28,7 +29,8 @@ function Agent({ agent, isDefault, main, sessions }) {
           <dt>Model</dt><dd><code>${agent.model.primary || 'none'}</code></dd>
           <dt>Thinking</dt><dd>${agent.thinkingDefault}</dd>
           <dt>Workspace</dt><dd><code>${agent.workspace}</code></dd>
-          <dt>Sessions</dt><dd>${sessions?.count ?? ''} ${last && html`<small>(last used <${Time} at=${last.updatedAt} />)</small>`}</dd>
+          <dt>Sessions</dt>
+          <dd>${sessions?.count ?? ''} ${last && html`<small>(last used <${Time} at=${last.updatedAt} />)</small>`}</dd>
         </dl>
         <div class="row">
           <a href=${link('chat', `agent:${agent.id}:${main}`)}>Chat</a>

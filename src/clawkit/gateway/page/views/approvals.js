@@ -1,12 +1,11 @@
-// @ts-check
 // Approvals: what waits, what was decided, and the commands that need no approval.
 
 import { Approval, EVENTS } from '../approval.js';
 import {
-  Badge, Button, Confirm, Empty, Exact, Field, gateway, html, Notice, Time, useCall, useState, View,
+  Badge, Button, Confirm, Empty, Exact, Field, gateway, html, Notice, oneLine, Time, useCall, useState, View,
 } from '../parts.js';
 
-const KINDS = { allow: 'good', allowed: 'good', ask: 'warn', expired: 'warn', deny: 'bad', denied: 'bad' };
+const KINDS = { allow: 'good', allowed: 'good', ask: 'warn', deny: 'bad', denied: 'bad' };
 const SECURITY = ['', 'deny', 'allowlist', 'full'];
 const ASK = ['', 'off', 'on-miss', 'always'];
 
@@ -38,8 +37,8 @@ function History() {
         <table><thead><tr><th>When</th><th>Command</th><th>Decision</th><th>By</th></tr></thead>
           <tbody>${data.items.map((each) => html`<tr key=${each.id}><td><${Time} at=${each.resolvedAtMs} /></td>
             <td><${Exact} text=${each.presentation.commandText} /></td>
-            <td><${Badge} kind=${KINDS[each.status]}>${each.status === 'expired' ? 'no answer' : each.decision}<//></td>
-            <td class="hint">${each.resolver.id}</td></tr>`)}</tbody></table>`
+            <td><${Badge} kind=${KINDS[each.status] ?? 'warn'}>${each.decision ?? each.status}<//></td>
+            <td class="hint">${oneLine(each.resolver.id ?? each.resolver.kind)}</td></tr>`)}</tbody></table>`
         : html`<${Empty} data=${data}>No command has been decided about yet.<//>`}
     </section>`;
 }
@@ -67,12 +66,14 @@ function Allowlist() {
       <div class="card">
         <div class="row">
           <${Choice} label="Agent" values=${names} value=${current} onInput=${choose} disabled=${edited !== null} />
-          <${Choice} label="Security" values=${SECURITY} value=${rules.security ?? ''} onInput=${(security) => change({ security })} />
+          <${Choice} label="Security" values=${SECURITY} value=${rules.security ?? ''}
+            onInput=${(security) => change({ security })} />
           <${Choice} label="Ask" values=${ASK} value=${rules.ask ?? ''} onInput=${(ask) => change({ ask })} />
         </div>
         <${Entries} entries=${rules.allowlist ?? []} onChange=${(allowlist) => change({ allowlist })} />
         <div class="row end">
-          ${edited && html`<${Confirm} question="Discard the changes?" action="Discard" onClick=${() => setEdited(null)}>Discard<//>`}
+          ${edited && html`
+            <${Confirm} question="Discard the changes?" action="Discard" onClick=${() => setEdited(null)}>Discard<//>`}
           <${Button} kind="primary" disabled=${!edited} onClick=${save}>Save<//></div>
       </div>
       <${Tester} agent=${current} edited=${edited && (edited.allowlist ?? [])} />
@@ -85,28 +86,38 @@ const tidy = (rules) => Object.fromEntries(Object.entries(rules).filter(([, valu
 function Choice({ label, values, value, onInput, disabled }) {
   return html`
     <${Field} as="select" label=${label} value=${value} onInput=${onInput} disabled=${disabled}>
-      ${values.map((each) => html`<option key=${each} value=${each} selected=${each === value}>${each || 'as configured'}</option>`)}<//>`;
+      ${values.map((each) => html`
+        <option key=${each} value=${each} selected=${each === value}>${each || 'as configured'}</option>`)}<//>`;
 }
 
 function Entries({ entries, onChange }) {
   const set = (index, fields) => onChange(entries.with(index, { ...entries[index], ...fields }));
   const toEntry = (each) => (typeof each === 'string' ? { pattern: each } : each);
+  const remove = (index) => () => onChange(entries.toSpliced(index, 1));
   return html`
-    <table><thead><tr><th>Program (path, name or pattern)</th><th>Arguments</th><th>Last used</th><th></th></tr></thead>
+    <table>
+      <thead><tr><th>Program (path, name or pattern)</th><th>Arguments</th><th>Last used</th><th></th></tr></thead>
       <tbody>${entries.map(toEntry).map((entry, index) => html`
         <tr key=${entry.id || index}>
-          <td><${Field} label="Program" hideLabel class="mono" value=${entry.pattern} onInput=${(pattern) => set(index, { pattern })} /></td>
-          <td>${isPlain(entry.args) ? html`<${Field} label="Arguments" hideLabel class="mono" value=${entry.args ?? ''} placeholder="checked"
-              onInput=${(args) => set(index, { args: args || null })} />` : html`<code>${JSON.stringify(entry.args)}</code>`}
-            ${entry.argPattern && html`<code>${entry.argPattern}</code>`}</td>
+          <td><${Field} label="Program" hideLabel class="mono" value=${entry.pattern}
+            onInput=${(pattern) => set(index, { pattern })} /></td>
+          <td><${Arguments} entry=${entry} onInput=${(args) => set(index, { args: args || null })} /></td>
           <td><${Time} at=${entry.lastUsedAt} /></td>
-          <td><${Button} kind="icon" label="Remove ${entry.pattern}" onClick=${() => onChange(entries.toSpliced(index, 1))}>✕<//></td>
-        </tr>`)}</tbody></table>
+          <td><${Button} kind="icon" label="Remove ${entry.pattern}" onClick=${remove(index)}>✕<//></td>
+        </tr>`)}</tbody>
+    </table>
     <p><${Button} onClick=${() => onChange([...entries, { pattern: '' }])}>Add an entry<//>
-      <span class="hint"> Arguments: a preset such as <code>git</code>, or <code>any</code> to skip their check.</span></p>`;
+      <span class="hint"> Arguments: a preset such as <code>git</code>, or <code>any</code>: no check.</span></p>`;
 }
 
-const isPlain = (args) => args === undefined || args === null || typeof args === 'string';
+function Arguments({ entry, onInput }) {
+  const { args, argPattern } = entry;
+  const isText = args === undefined || args === null || typeof args === 'string';
+  return html`
+    ${isText ? html`<${Field} label="Arguments" hideLabel class="mono" value=${args ?? ''} placeholder="checked"
+      onInput=${onInput} />` : html`<code>${JSON.stringify(args)}</code>`}
+    ${argPattern && html`<code>${argPattern}</code>`}`;
+}
 
 /** What would happen to a command, by the entries as they are shown above. */
 function Tester({ agent, edited }) {
@@ -138,6 +149,7 @@ function Verdict({ verdict }) {
         <tbody>${verdict.segments.map((part, index) => html`<tr key=${index}>
           <td><${Exact} text=${part.text} /></td><td><code>${part.resolved || part.builtin}</code></td>
           <td><${Badge} kind=${part.by ? 'good' : 'bad'}>${part.by ?? 'not allowed'}<//> ${part.reason}
-            ${part.toAllow && html`<div class="hint">To allow it: <code>${part.toAllow}</code></div>`}</td></tr>`)}</tbody></table>`}
+            ${part.toAllow && html`<div class="hint">To allow it: <code>${part.toAllow}</code></div>`}</td>
+        </tr>`)}</tbody></table>`}
     <p class="hint">${verdict.sources.join('; ')}</p>`;
 }

@@ -1,16 +1,16 @@
-// @ts-check
 // Chat: one session, its messages as they come, and what you say.
 
 import { Approval, EVENTS } from '../approval.js';
 import { Conversation, isCut } from '../conversation.js';
 import { Markdown } from '../markdown.js';
 import {
-  announce, Button, compact, Component, Empty, Field, gateway, html, Icon, link, Notice, oneLine, Time, useCall, useEffect,
-  useRef, useState, View,
+  announce, Button, compact, Component, Empty, Field, gateway, html, Icon, link, Notice, oneLine, Time, useCall,
+  useEffect, useRef, useState, View,
 } from '../parts.js';
 import { Images, ToolCall } from '../tool_call.js';
 
 const IMAGES = ['image/png', 'image/jpeg', 'image/gif', 'image/webp'];
+const MAX_FILES = 10;
 /** What is typed but not sent, by session. @type {Map<string, string>} */
 const drafts = new Map();
 
@@ -53,9 +53,6 @@ function Session({ wanted }) {
 
 function Controls({ chat }) {
   const { row, about } = chat;
-  const patch = (field) => (value) =>
-    gateway.call('sessions.patch', { key: chat.key, [field]: value || null })
-      .catch((error) => announce(error.message));
   const create = async () => {
     const made = await gateway.call('sessions.create', {});
     location.hash = link('chat', made.key);
@@ -64,15 +61,17 @@ function Controls({ chat }) {
   const models = about.metadata.models.map((each) => `${each.provider}/${each.id}`);
   const names = current && !models.includes(current) ? [current, ...models] : models;
   const levels = about.defaults.thinkingLevels.map((each) => each.id);
+  const level = row?.thinkingLevel ?? about.thinkingLevel;
   const why = row ? '' : 'After the first message';
   return html`
     <div class="row">
       ${row && html`<small>${compact(row.totalTokens)} tokens</small>`}
-      <${Field} as="select" label="Model" hideLabel title=${why || 'Model'} disabled=${!row} value=${current} onInput=${patch('model')}>
-        ${names.map((each) => html`<option key=${each} value=${each} selected=${each === current}>${each}</option>`)}<//>
-      <${Field} as="select" label="Thinking" hideLabel title=${why || 'Thinking'} disabled=${!row} onInput=${patch('thinkingLevel')}>
-        ${levels.map((each) => html`<option key=${each} value=${each} selected=${each === (row?.thinkingLevel ?? about.thinkingLevel)}>
-          thinking ${each}</option>`)}<//>
+      <${Field} as="select" label="Model" hideLabel title=${why || 'Model'} disabled=${!row}
+        onInput=${(value) => chat.patch('model', value)}>${names.map((each) => html`
+          <option key=${each} value=${each} selected=${each === current}>${each}</option>`)}<//>
+      <${Field} as="select" label="Thinking" hideLabel title=${why || 'Thinking'} disabled=${!row}
+        onInput=${(value) => chat.patch('thinkingLevel', value)}>${levels.map((each) => html`
+          <option key=${each} value=${each} selected=${each === level}>thinking ${each}</option>`)}<//>
       <${Button} onClick=${create}>New chat<//>
     </div>`;
 }
@@ -113,7 +112,8 @@ class Group extends Component {
 
   render({ group, chat }) {
     return html`<div class="group">
-      ${group.messages.map((each) => html`<${Message} key=${each.__openclaw.id} message=${each} chat=${chat} />`)}</div>`;
+      ${group.messages.map((each) => html`
+        <${Message} key=${each.__openclaw.id} message=${each} chat=${chat} />`)}</div>`;
   }
 }
 
@@ -132,10 +132,12 @@ function Message({ message, chat }) {
 
 function Part({ part, chat, role }) {
   if (part.type === 'text' && part.text.trim()) {
-    return role === 'assistant' ? html`<${Markdown} text=${part.text} />` : html`<div class="plain">${part.text}</div>`;
+    if (role === 'assistant') return html`<${Markdown} text=${part.text} />`;
+    return html`<div class="plain">${part.text}</div>`;
   }
   if (part.type === 'thinking') {
-    return html`<details class="thinking"><summary>Thinking</summary><div class="plain">${part.thinking}</div></details>`;
+    return html`
+      <details class="thinking"><summary>Thinking</summary><div class="plain">${part.thinking}</div></details>`;
   }
   if (part.type === 'toolCall') {
     const result = chat.results.get(part.id);
@@ -158,7 +160,9 @@ function Pending({ sent, chat }) {
 /** A file as an attachment. Rejects what cannot be attached. @param {File} file */
 async function readFile(file) {
   const { maxImageBytes } = gateway.hello.policy.attachments;
-  if (!IMAGES.includes(file.type)) throw new Error(`${file.name}: only images can be attached (PNG, JPEG, GIF, WebP).`);
+  if (!IMAGES.includes(file.type)) {
+    throw new Error(`${file.name}: only images can be attached (PNG, JPEG, GIF, WebP).`);
+  }
   if (file.size > maxImageBytes) throw new Error(`${file.name}: larger than ${compact(maxImageBytes)} bytes.`);
   const url = await new Promise((resolve, reject) => {
     const reader = new FileReader();
@@ -177,8 +181,14 @@ function Composer({ chat }) {
   useEffect(() => { drafts.set(chat.key, text); }, [text]);
   const attach = async (/** @type {Iterable<File>} */ given) => {
     setProblem('');
-    for (const file of given) {
-      await readFile(file).then((read) => setFiles((held) => [...held, read].slice(0, 10)), (error) => setProblem(error.message));
+    // Copied now: what was dropped is gone after the event.
+    for (const file of [...given]) {
+      try {
+        const read = await readFile(file);
+        setFiles((held) => [...held, read].slice(0, MAX_FILES));
+      } catch (error) {
+        setProblem(error.message);
+      }
     }
   };
   const send = () => {
@@ -194,25 +204,38 @@ function Composer({ chat }) {
       send();
     }
   };
-  const drop = (event) => { event.preventDefault(); attach(event.dataTransfer.files); };
-  const paste = (event) => {
-    if (event.clipboardData.files.length) { event.preventDefault(); attach(event.clipboardData.files); }
+  const drop = (event) => {
+    event.preventDefault();
+    attach(event.dataTransfer.files);
   };
+  const paste = (event) => {
+    if (!event.clipboardData.files.length) return;
+    event.preventDefault();
+    attach(event.clipboardData.files);
+  };
+  const choose = (event) => {
+    attach(event.target.files);
+    event.target.value = '';
+  };
+  const stay = (event) => event.preventDefault();
+  const hint = chat.isRunning ? 'Say something to the running turn…'
+    : 'Message… (Enter sends, Shift+Enter for a new line)';
   return html`
-    <form class="composer" onSubmit=${(event) => event.preventDefault()} onDrop=${drop} onDragOver=${(event) => event.preventDefault()}>
+    <form class="composer" onSubmit=${stay} onDrop=${drop} onDragOver=${stay}>
       <${Notice} kind="bad">${problem}<//>
       ${files.length > 0 && html`<div class="row">${files.map((each) => html`
         <span class="attached" key=${each.url}><img src=${each.url} alt=${each.fileName} />
-          <${Button} kind="icon" label="Remove ${each.fileName}" onClick=${() => setFiles(files.filter((one) => one !== each))}>✕<//></span>`)}</div>`}
+          <${Button} kind="icon" label="Remove ${each.fileName}"
+            onClick=${() => setFiles(files.filter((one) => one !== each))}>✕<//></span>`)}</div>`}
       <div class="row">
-        <label class="button" title="Attach images"><${Icon} d="M12 5v14M5 12h14" /><span class="unseen">Attach images</span>
-          <input class="unseen" type="file" accept=${IMAGES.join(',')} multiple
-            onChange=${(event) => { attach([...event.target.files]); event.target.value = ''; }} /></label>
-        <textarea ref=${input} class="grow" rows="2" aria-label="Message" value=${text} autofocus
-          placeholder=${chat.isRunning ? 'Say something to the running turn…' : 'Message… (Enter sends, Shift+Enter for a new line)'}
+        <label class="button" title="Attach images">
+          <${Icon} d="M12 5v14M5 12h14" /><span class="unseen">Attach images</span>
+          <input class="unseen" type="file" accept=${IMAGES.join(',')} multiple onChange=${choose} /></label>
+        <textarea ref=${input} class="grow" rows="2" aria-label="Message" value=${text} autofocus placeholder=${hint}
           onInput=${(event) => setText(event.target.value)} onKeyDown=${press} onPaste=${paste}></textarea>
         ${chat.isRunning && html`<${Button} kind="danger" onClick=${() => chat.stop()}>Stop<//>`}
-        <${Button} kind="primary" disabled=${!gateway.may('write')} onClick=${send}>${chat.isRunning ? 'Steer' : 'Send'}<//>
+        <${Button} kind="primary" disabled=${!gateway.may('write')} onClick=${send}>
+          ${chat.isRunning ? 'Steer' : 'Send'}<//>
       </div>
     </form>`;
 }

@@ -4,29 +4,42 @@
 import {
   announce, Button, Dialog, Empty, gateway, html, link, Notice, useCall, useEffect, useState, View,
 } from '../parts.js';
-import { listsIn, patched, patchOf, Prose, Setting } from '../setting_form.js';
+import { listsIn, MARKER, patched, patchOf, Prose, Setting } from '../setting_form.js';
 
 const FILE = 'file';
+const RESTART = 'Some of this takes effect when the gateway is restarted.';
+const NOTHING = { base: null, values: {}, text: '' };
+/** Changes that are not saved survive a look at another view. */
+let kept = NOTHING;
+gateway.watch(() => { if (gateway.state === 'login') kept = NOTHING; });
 
 export default function Config({ path }) {
   const { data, error, reload } = useCall('config.get', {}, ['config.changed']);
   const schema = useCall('config.schema');
-  const [edit, setEdit] = useState({ base: null, values: {}, text: '' });
+  const [edit, setEdit] = useState(kept);
+  useEffect(() => { kept = edit; }, [edit]);
   const [problem, setProblem] = useState(null);
   const [review, setReview] = useState(null);
   const { base } = edit;
   const patch = base ? patchOf(base.config, edit.values) : {};
   const changesForm = Object.keys(patch).length > 0;
-  const changesFile = base !== null && edit.text !== base.raw;
-  const adopt = (found, values = found.config) => { setEdit({ base: found, values, text: found.raw ?? '' }); setProblem(null); };
+  const changesFile = base !== null && edit.text !== (base.raw ?? '');
+  const adopt = (found, values = found.config) => {
+    setEdit({ base: found, values, text: found.raw ?? '' });
+    setProblem(null);
+  };
   useEffect(() => { if (data && !changesForm && !changesFile) adopt(data); }, [data]);
-  if (!base || !schema.data) return html`<${View} title="Configuration"><${Notice} error=${error ?? schema.error} /><${Empty} data=${null} /><//>`;
-
-  const isFile = path[0] === FILE;
+  if (!base || !schema.data) {
+    return html`
+      <${View} title="Configuration"><${Notice} error=${error ?? schema.error} /><${Empty} data=${null} /><//>`;
+  }
+  const isFile = path[0] === FILE || !base.valid;
   const isChanged = isFile ? changesFile : changesForm;
-  const send = (dryRun) => gateway.call(isFile ? 'config.set' : 'config.patch', {
-    raw: isFile ? edit.text : JSON.stringify(patch), baseHash: base.hash, dryRun, ...(isFile ? {} : { replacePaths: listsIn(patch) }),
-  });
+  const send = (dryRun) => {
+    const common = { baseHash: base.hash, dryRun };
+    if (isFile) return gateway.call('config.set', { ...common, raw: edit.text });
+    return gateway.call('config.patch', { ...common, raw: JSON.stringify(patch), replacePaths: listsIn(patch) });
+  };
   const look = async () => {
     setProblem(null);
     try {
@@ -43,20 +56,22 @@ export default function Config({ path }) {
     await reload();
     setReview(null);
     announce('Saved.');
-    if (done.sentinel?.payload.stats.requiresRestart) setProblem({ isNote: true, message: 'Saved. The gateway has to be restarted for this to take effect.' });
+    if (done.sentinel?.payload.stats.requiresRestart) setProblem(RESTART);
   };
   const actions = gateway.may('admin') && html`
-    <${Button} disabled=${!isChanged} onClick=${() => adopt(data)}>Discard<//>
+    <${Button} disabled=${!isChanged} onClick=${() => adopt(data ?? base)}>Discard<//>
     <${Button} kind="primary" disabled=${!isChanged} onClick=${look}>Review<//>`;
   const props = { edit, setEdit, schema: schema.data, issues: problem?.details?.issues ?? [] };
   return html`
     <${View} title="Configuration" wide actions=${actions}>
       <${Problems} base=${base} data=${data} problem=${problem} isChanged=${changesForm || changesFile}
         keep=${() => adopt(data, patched(data.config, patch))} isFile=${changesFile} />
-      ${!base.valid ? html`<${Invalid} base=${base} />` : html`
+      ${!base.valid && html`<${Invalid} base=${base} />`}
+      ${(base.valid || base.raw !== null) && html`
         <div class="config">
-          <${Sections} schema=${schema.data} current=${isFile ? FILE : path[0]} />
-          ${isFile ? html`<${File} ...${props} locked=${changesForm} />` : html`<${Form} key=${path[0] ?? ''} name=${path[0] ?? ''} ...${props} locked=${changesFile} />`}
+          <${Sections} schema=${schema.data} current=${path[0]} changed=${changesFile ? [FILE] : Object.keys(patch)} />
+          ${isFile ? html`<${File} ...${props} locked=${changesForm} />`
+            : html`<${Form} key=${path[0]} name=${path[0] ?? ''} ...${props} locked=${changesFile} />`}
         </div>`}
       ${review && html`<${Review} review=${review} save=${save} onClose=${() => setReview(null)} />`}
     <//>`;
@@ -64,26 +79,36 @@ export default function Config({ path }) {
 
 function Problems({ base, data, problem, isChanged, keep, isFile }) {
   const isStale = data && data.hash !== base.hash && isChanged;
+  const issues = problem?.details?.issues;
+  const error = problem instanceof Error ? problem : null;
   return html`
-    ${problem && html`<${Notice} error=${problem.isNote ? null : problem} kind=${problem.isNote ? 'warn' : 'bad'}>${problem.isNote && problem.message}
-      ${problem.details?.issues?.length > 1 && html`<ul>${problem.details.issues.map((each) => html`<li key=${each.path}><code>${each.path}</code>: ${each.message}</li>`)}</ul>`}<//>`}
+    ${issues ? html`<${Notice} kind="bad">This is not valid: <${Issues} issues=${issues} /><//>`
+      : html`<${Notice} error=${error} kind=${error ? 'bad' : 'warn'}>${error ? null : problem}<//>`}
     ${isStale && html`<${Notice} kind="warn">The file has been changed since you began. ${isFile
       ? 'Copy your text, and discard your changes to see the new file.'
       : html`<${Button} onClick=${keep}>Put my changes on top of it<//>`}<//>`}
-    ${base.warnings.map((each) => html`<${Notice} kind="warn" key=${each.path + each.message}><code>${each.path}</code> ${each.message}<//>`)}`;
+    ${base.warnings.length > 0 && html`<${Notice} kind="warn"><${Issues} issues=${base.warnings} /><//>`}`;
 }
 
 const Invalid = ({ base }) => html`
-  <${Notice} kind="bad">The file <code>${base.path}</code> is invalid, and cannot be edited here until it is fixed there.
-    <ul>${base.issues.map((each) => html`<li key=${each.path + each.message}><code>${each.path}</code> ${each.message}</li>`)}</ul><//>`;
+  <${Notice} kind="bad">
+    The file <code>${base.path}</code> is invalid.
+    ${base.raw === null && ' It cannot be edited here until it is fixed there.'}
+    <${Issues} issues=${base.issues} /><//>`;
+
+const Issues = ({ issues }) => html`
+  <ul>${issues.map(({ path, message }) => html`
+    <li key=${path + message}><a href=${link('config', path.split(/[.[]/)[0])}>${path}</a>: ${message}</li>`)}</ul>`;
 
 const rootOf = (schema) => schema.schema.$defs.Config.properties;
 
-function Sections({ schema, current }) {
+function Sections({ schema, current, changed }) {
   const names = Object.keys(rootOf(schema)).filter((name) => !name.startsWith('$'));
   const isIdle = (name) => schema.uiHints[name]?.noEffect;
   const item = (name, shown = name) => html`
-    <a key=${name} href=${link('config', name)} aria-current=${name === current ? 'page' : null} class=${isIdle(name) ? 'soft' : ''}>${shown}</a>`;
+    <a key=${name} href=${link('config', name)} aria-current=${name === current ? 'page' : null}
+      class=${isIdle(name) ? 'soft' : ''}>${shown}
+      ${changed.includes(name) && html`<span class="warn" aria-label="changed">●</span>`}</a>`;
   return html`
     <nav class="sections" aria-label="Sections">
       ${item(FILE, 'The file itself')}
@@ -98,7 +123,8 @@ function Form({ name, edit, setEdit, schema, issues, locked }) {
   const found = rootOf(schema)[name];
   if (locked) return html`<${Locked} where="in the file" />`;
   if (!found) return html`<${Empty}>Choose a section. Changes are shown to you before they are saved.<//>`;
-  const form = { defs: schema.schema.$defs, hints: schema.uiHints, issues, showsIdle: showsIdle || schema.uiHints[name]?.noEffect };
+  const hints = schema.uiHints;
+  const form = { defs: schema.schema.$defs, hints, issues, showsIdle: showsIdle || hints[name]?.noEffect };
   const change = (value) => setEdit((old) => {
     const { [name]: _, ...rest } = old.values;
     return { ...old, values: value === undefined ? rest : { ...rest, [name]: value } };
@@ -106,9 +132,13 @@ function Form({ name, edit, setEdit, schema, issues, locked }) {
   return html`
     <form class="settings" aria-label=${`Settings of ${name}`} onSubmit=${(event) => event.preventDefault()}>
       <h2>${name}</h2><p class="hint"><${Prose} text=${found.description} /></p>
-      ${schema.uiHints[name] && html`<${Notice} kind="warn">${schema.uiHints[name].help}<//>`}
-      <label class="row"><input type="checkbox" checked=${showsIdle} onInput=${(event) => setShowsIdle(event.target.checked)} /> Show settings without effect</label>
-      <${Setting} bare name=${name} path=${[name]} schema=${found} value=${edit.values[name]} stored=${edit.base.config[name]} onChange=${change} form=${form} />
+      ${hints[name] && html`<${Notice} kind="warn">${hints[name].help}<//>`}
+      <label class="row">
+        <input type="checkbox" checked=${showsIdle} onInput=${(event) => setShowsIdle(event.target.checked)} />
+        Show settings without effect
+      </label>
+      <${Setting} bare name=${name} path=${[name]} schema=${found} form=${form} onChange=${change}
+        value=${edit.values[name]} stored=${edit.base.config[name]} />
     </form>`;
 }
 
@@ -116,7 +146,8 @@ function File({ edit, setEdit, locked }) {
   if (locked) return html`<${Locked} where="in the forms" />`;
   return html`
     <div class="grow">
-      <p class="hint"><code>${edit.base.path}</code> Comments stay. <code>__OPENCLAW_REDACTED__</code> stands for a stored secret: leave it to keep the secret.</p>
+      <p class="hint"><code>${edit.base.path}</code><br />
+        Comments stay. <code>${MARKER}</code> stands for a stored secret: leave it to keep the secret.</p>
       <textarea class="mono file" aria-label="The configuration file" spellcheck="false" value=${edit.text}
         readonly=${!gateway.may('admin')} onInput=${(event) => setEdit({ ...edit, text: event.target.value })} />
     </div>`;
@@ -126,9 +157,10 @@ function Review({ review, save, onClose }) {
   const kind = (line) => ({ '+': 'added', '-': 'removed', '@': 'place' }[line[0]] ?? '');
   return html`
     <${Dialog} title="Save these changes?" onClose=${onClose}>
-      ${review.requiresRestart && html`<${Notice} kind="warn">Some of this takes effect when the gateway is restarted.<//>`}
-      ${review.diff.length ? html`<pre class="diff" tabindex="0" aria-label="Changes">${review.diff.slice(2).map((line, index) => html`
-        <div key=${index} class=${kind(line)}>${line}</div>`)}</pre>` : html`<p>Nothing would change.</p>`}
+      ${review.requiresRestart && html`<${Notice} kind="warn">${RESTART}<//>`}
+      ${review.diff.length ? html`
+        <pre class="diff" tabindex="0" aria-label="Changes">${review.diff.slice(2).map((line, index) => html`
+          <div key=${index} class=${kind(line)}>${line}</div>`)}</pre>` : html`<p>Nothing would change.</p>`}
       <div class="row end"><${Button} kind="primary" disabled=${!review.diff.length} onClick=${save}>Save<//></div>
     <//>`;
 }

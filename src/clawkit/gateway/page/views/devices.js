@@ -1,8 +1,10 @@
 // @ts-check
-// Devices: who asks to be paired, who is, and their tokens; nodes, if the gateway has any.
+// Devices: who asks to be paired, who is, and their tokens; nodes, and what they offer.
 
 import { loadIdentity, saveToken } from '../identity.js';
-import { Badge, Button, Confirm, Empty, gateway, html, Notice, Time, useCall, useEffect, useState, View } from '../parts.js';
+import {
+  Badge, Button, Confirm, Empty, gateway, html, Notice, Time, useCall, useEffect, useState, View,
+} from '../parts.js';
 
 const EVENTS = ['device.pair.requested', 'device.pair.resolved', 'presence'];
 const NODE_EVENTS = ['node.pair.requested', 'node.pair.resolved', 'presence'];
@@ -15,11 +17,13 @@ export default function Devices() {
     <${View} title="Devices">
       <${Notice} error=${error} />
       ${data?.pending.length > 0 && html`<h2>Waiting for approval</h2>`}
-      ${data?.pending.map((each) => html`<${Pending} key=${each.requestId} request=${each} kind="device" reload=${reload} />`)}
+      ${data?.pending.map((each) => html`
+        <${Pending} key=${each.requestId} request=${each} kind="device" reload=${reload} />`)}
       ${data && html`<h2>Paired devices</h2>`}
-      ${data?.paired.map((each) => html`<${Paired} key=${each.deviceId} device=${each} isOwn=${each.deviceId === own} reload=${reload} />`)}
+      ${data?.paired.map((each) => html`
+        <${Paired} key=${each.deviceId} device=${each} isOwn=${each.deviceId === own} reload=${reload} />`)}
       ${!data?.paired.length && html`<${Empty} data=${error ? [] : data}>No device is paired.<//>`}
-      ${gateway.hello.features.methods.includes('node.list') && html`<${Nodes} />`}
+      ${gateway.may('read') && html`<${Nodes} />`}
     <//>`;
 }
 
@@ -34,10 +38,11 @@ const act = (method, params, reload) => async () => {
 
 function Pending({ request, kind, reload }) {
   const { requestId } = request;
+  const what = kind === 'node' ? 'agents will be able to use these commands there' : 'it may do what its scopes allow';
   return html`
     <section class="card approval" aria-label="Request to be paired">
       <${Facts} about=${request} id=${request.deviceId ?? request.nodeId} />
-      <p class="hint">Approve it only if you know this device: it will be able to do what its scopes allow.</p>
+      <p class="hint">Approve it only if you know it: ${what}.</p>
       <div class="row">
         <${Button} kind="primary" onClick=${act(`${kind}.pair.approve`, { requestId }, reload)}>Approve<//>
         <${Button} kind="danger" onClick=${act(`${kind}.pair.reject`, { requestId }, reload)}>Reject<//>
@@ -53,7 +58,8 @@ function Paired({ device, isOwn, reload }) {
         ${isOwn && html`<${Badge}>this browser<//>`}
         <${Badge} kind=${device.connected ? 'good' : ''}>${device.connected ? 'connected' : 'not connected'}<//>
       <//>
-      ${device.tokens.map((token) => html`<${Token} key=${token.role} device=${device} token=${token} isOwn=${isOwn} reload=${reload} />`)}
+      ${device.tokens.map((token) => html`
+        <${Token} key=${token.role} device=${device} token=${token} isOwn=${isOwn} reload=${reload} />`)}
       <div class="row end">
         <${Confirm} question="Remove this device?" action="Remove" kind="danger"
           onClick=${act('device.pair.remove', { deviceId }, reload)}>Remove device<//>
@@ -73,7 +79,8 @@ function Token({ device, token, isOwn, reload }) {
         ${token.revokedAtMs ? html` · revoked <${Time} at=${token.revokedAtMs} />`
           : html` · since <${Time} at=${token.rotatedAtMs ?? token.createdAtMs} />`}</span>
       ${!token.revokedAtMs && html`
-        <${Confirm} question="Replace this token? The device has to log in again." action="Replace" onClick=${rotate}>Rotate<//>
+        <${Confirm} question="Replace this token? The device has to log in again." action="Replace"
+          onClick=${rotate}>Rotate<//>
         <${Confirm} question="End this token? The device loses its access." action="Revoke" kind="danger"
           onClick=${act('device.token.revoke', params, reload)}>Revoke<//>`}
     </div>`;
@@ -87,8 +94,8 @@ function Facts({ about, id, children }) {
       <dt>Id</dt><dd><code>${id}</code></dd>
       <dt>Runs on</dt><dd>${[about.platform, about.deviceFamily, about.version].filter(Boolean).join(' · ')}</dd>
       ${about.remoteIp && html`<dt>Address</dt><dd><code>${about.remoteIp}</code></dd>`}
-      <dt>${about.commands ? 'Commands' : 'Scopes'}</dt>
-      <dd class="row">${scopes.map((each) => html`<${Badge} key=${each}>${each.replace('operator.', '')}<//>`)}</dd>
+      ${scopes.length > 0 && html`<dt>${about.commands ? 'Commands' : 'Scopes'}</dt>
+        <dd class="row">${scopes.map((each) => html`<${Badge} key=${each}>${each.replace('operator.', '')}<//>`)}</dd>`}
       ${about.ts && html`<dt>Asked</dt><dd><${Time} at=${about.ts} /></dd>`}
       ${about.lastSeenAtMs && html`<dt>Last seen</dt><dd><${Time} at=${about.lastSeenAtMs} /></dd>`}
     </dl>`;
@@ -96,12 +103,13 @@ function Facts({ about, id, children }) {
 
 function Nodes() {
   const { data, error, reload } = useCall('node.list', {}, NODE_EVENTS);
-  const pairing = useCall(gateway.may('pairing') ? 'node.pair.list' : null, {}, NODE_EVENTS);
+  const pairing = useCall('node.pair.list', {}, NODE_EVENTS);
   const again = async () => { await Promise.all([reload(), pairing.reload()]); };
   return html`
     <h2>Nodes</h2>
     <${Notice} error=${error ?? pairing.error} />
-    ${pairing.data?.pending.map((each) => html`<${Pending} key=${each.requestId} request=${each} kind="node" reload=${again} />`)}
+    ${pairing.data?.pending.map((each) => html`
+      <${Pending} key=${each.requestId} request=${each} kind="node" reload=${again} />`)}
     ${data?.nodes.map((node) => html`
       <section class="card" key=${node.nodeId} aria-label=${`Node ${nameOf(node)}`}>
         <${Facts} about=${node} id=${node.nodeId}>

@@ -14,13 +14,15 @@ export default function Doctor() {
     <${View} title="Doctor" actions=${html`<${Button} onClick=${reload}>Check again<//>`}>
       <${Notice} error=${error} />
       ${data ? html`
-        <p role="status">${counts.error} errors, ${counts.warn} warnings, ${counts.ok} checks passed · <${Time} at=${data.ts} /></p>
+        <p role="status">${counts.error} errors, ${counts.warn} warnings, ${counts.ok} checks passed ·
+          <${Time} at=${data.ts} /></p>
         ${[...sections].map(([name, findings]) => html`
           <section class="card" key=${name} aria-label=${name}>
             <h2>${name}</h2>
             <ul class="findings">${findings.map((each, index) => html`
               <li key=${index}><${Badge} kind=${KINDS[each.level]}>${each.level}<//>
-                <div><span class="plain">${each.what}</span>${each.do && html`<div class="plain soft">→ ${each.do}</div>`}</div></li>`)}
+                <div><div class="plain">${each.what}</div>
+                  ${each.do && html`<div class="plain soft">→ ${each.do}</div>`}</div></li>`)}
             </ul>
           </section>`)}` : !error && html`<${Empty}>Checking this installation…<//>`}
     <//>`;

@@ -1,7 +1,9 @@
 // @ts-check
 // Logs: the lines of the gateway as they come, by level and text.
 
-import { Badge, Button, Empty, Field, gateway, html, Notice, useEffect, useRef, useState, View } from '../parts.js';
+import {
+  Badge, Button, Empty, Field, gateway, html, Notice, Select, useEffect, useRef, useState, View,
+} from '../parts.js';
 
 const POLL_MS = 1_500;
 const KEEP = 2_000;
@@ -18,8 +20,8 @@ export default function Logs() {
     <${View} title="Logs" wide actions=${html`
         <${Button} aria-pressed=${paused} onClick=${() => setPaused(!paused)}>${paused ? 'Continue' : 'Pause'}<//>`}>
       <div class="picks">
-        <${Field} as="select" label="From level" onInput=${(level) => setWanted({ ...wanted, level })}>
-          ${LEVELS.map((each) => html`<option key=${each} value=${each} selected=${each === wanted.level}>${each}</option>`)}<//>
+        <${Select} label="From level" options=${LEVELS.map((each) => [each, each])} value=${wanted.level}
+          onInput=${(level) => setWanted({ ...wanted, level })} />
         <${Field} label="With text" type="search" onInput=${(text) => setWanted({ ...wanted, text })} />
       </div>
       <${Notice} error=${error} />
@@ -51,7 +53,8 @@ function useLog(wanted, paused) {
         cursor.current = found.cursor;
         if (found.lines.length || isNew) {
           const more = found.lines.map((text) => ({ key: ++count.current, ...parse(text) }));
-          setShown(({ lines }) => ({ file: found.file, error: null, lines: [...(isNew ? [] : lines ?? []), ...more].slice(-KEEP) }));
+          const join = (old) => [...(isNew ? [] : old ?? []), ...more].slice(-KEEP);
+          setShown(({ lines }) => ({ file: found.file, error: null, lines: join(lines) }));
         }
       } catch (error) {
         if (isWanted && error.code !== 'OFFLINE') setShown((old) => ({ ...old, error }));
@@ -66,20 +69,21 @@ function useLog(wanted, paused) {
 
 function parse(/** @type {string} */ text) {
   try {
-    const { time, level, subsystem, message } = JSON.parse(text);
-    return { time, level, subsystem, message: String(message) };
+    const { time = '', level = '', subsystem = '', message = text } = JSON.parse(text);
+    const [at, kind, from, words] = [time, level, subsystem, message].map(String);
+    return { time: at, level: kind, subsystem: from, message: words };
   } catch {
-    return { message: text };
+    return { time: '', level: '', subsystem: '', message: text };
   }
 }
 
 function Line({ line }) {
-  const time = line.time ? new Date(line.time) : null;
+  const at = new Date(line.time);
   return html`
     <li>
-      ${time && html`<time datetime=${line.time} title=${time.toLocaleString()}>${time.toLocaleTimeString()}</time>`}
+      ${line.time && html`<time datetime=${line.time} title=${at.toLocaleString()}>${at.toLocaleTimeString()}</time>`}
       ${line.level && html`<${Badge} kind=${KINDS[line.level] ?? ''}>${line.level}<//>`}
-      <span class="soft">${line.subsystem?.replace(/^clawkit\./, '')}</span>
+      <span class="soft">${line.subsystem.replace(/^clawkit\./, '')}</span>
       <span class="plain">${line.message}</span>
     </li>`;
 }

@@ -1,7 +1,7 @@
 // @ts-check
 // Policy explorer: every tool of an agent in a situation, with what kept or removed it.
 
-import { Badge, Empty, Field, html, link, Notice, useCall, useState, View } from '../parts.js';
+import { Badge, Empty, Field, html, link, Notice, Select, useCall, useState, View } from '../parts.js';
 
 const KINDS = { 'in force': 'good', 'removed by policy': 'bad' };
 const YES_NO = [['', 'As it is'], ['true', 'Yes'], ['false', 'No']];
@@ -13,15 +13,18 @@ export default function Policy({ path }) {
   const agentId = path[0] || agents?.defaultId;
   const models = useCall(agentId ? 'models.list' : null, { agentId, view: 'all' }).data?.models ?? [];
   const { data, error } = useCall(agentId ? 'tools.effective' : null, situation(agentId, picked), ['config.changed']);
+  const ids = agents?.agents.map((each) => each.id) ?? [];
   const pick = (name) => (value) => setPicked({ ...picked, [name]: value });
   const rows = data?.trace.filter((row) => fits(row, wanted));
   return html`
     <${View} title="Policy" wide>
       <p class="hint">Pick a situation to see which tools an agent has in it, and why. Nothing is changed.</p>
       <div class="picks">
-        <${Select} label="Agent" value=${agentId} options=${agents?.agents.map((each) => [each.id, each.id])} onInput=${(id) => { location.hash = link('policy', id); }} />
-        <${Field} label="Model" list="policy-models" placeholder="the agent’s own" onInput=${pick('model')} />
-        <datalist id="policy-models">${models.map((each) => html`<option value="${each.provider}/${each.id}" />`)}</datalist>
+        <${Select} label="Agent" value=${agentId} options=${ids.map((id) => [id, id])}
+          onInput=${(id) => { location.hash = link('policy', id); }} />
+        <${Field} label="Model" list="policy-models" placeholder="its own" onInput=${pick('model')} />
+        <datalist id="policy-models">${models.map(({ provider, id }) => html`
+          <option value="${provider}/${id}" />`)}</datalist>
         <${Field} label="Channel" placeholder="none" onInput=${pick('channel')} />
         <${Field} label="Account" placeholder="any" onInput=${pick('accountId')} />
         <${Field} label="Group" placeholder="none" onInput=${pick('groupId')} />
@@ -32,18 +35,14 @@ export default function Policy({ path }) {
       <${Notice} error=${error} />
       ${data?.warnings.map((each) => html`<${Notice} kind="warn" key=${each}>${each}<//>`)}
       <div class="picks">
-        <${Field} label="Filter" type="search" placeholder="tool, setting or entry" onInput=${(text) => setWanted({ ...wanted, text })} />
-        <${Select} label="State" options=${[['', 'all'], ...Object.entries(count(data?.trace)).map(([each, number]) => [each, `${each} (${number})`])]}
+        <${Field} label="Filter" type="search" placeholder="tool or setting"
+          onInput=${(text) => setWanted({ ...wanted, text })} />
+        <${Select} label="State" options=${[['', 'all'], ...states(data?.trace)]}
           onInput=${(state) => setWanted({ ...wanted, state })} />
       </div>
-      ${rows?.length ? html`<${Tools} rows=${rows} />` : html`<${Empty} data=${error ? [] : rows ?? null}>No tool fits.<//>`}
+      ${rows?.length ? html`<${Tools} rows=${rows} />`
+        : html`<${Empty} data=${error ? [] : rows ?? null}>No tool fits.<//>`}
     <//>`;
-}
-
-/** @param {any} props */
-function Select({ options = [], value, ...more }) {
-  return html`<${Field} as="select" ...${more}>${options.map(([key, shown]) => html`
-    <option key=${key} value=${key} selected=${key === value}>${shown}</option>`)}<//>`;
 }
 
 /** The parameters for what was picked; what was not picked is as it is. */
@@ -53,10 +52,9 @@ function situation(agentId, picked) {
   return { sessionKey: 'main', agentId, ...Object.fromEntries(typed) };
 }
 
-function count(rows = []) {
-  const found = {};
-  for (const { state } of rows) found[state] = (found[state] ?? 0) + 1;
-  return found;
+/** The states that tools are in, and how many are. */
+function states(rows = []) {
+  return [...Map.groupBy(rows, (row) => row.state)].map(([state, found]) => [state, `${state} (${found.length})`]);
 }
 
 function fits(row, { text, state }) {

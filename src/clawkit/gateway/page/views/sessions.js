@@ -1,4 +1,3 @@
-// @ts-check
 // Sessions: all conversations as a tree with their sub-agents.
 
 import {
@@ -47,10 +46,10 @@ function merge(/** @type {any[]} */ rows, /** @type {any[]} */ newer) {
 
 /** Each session below the one that started it, if that is shown. */
 function toTree(/** @type {any[]} */ rows) {
-  const ids = new Set(rows.map((row) => row.sessionId));
+  const keys = new Set(rows.map((row) => row.key));
   const below = new Map();
   for (const row of rows) {
-    const parent = ids.has(row.spawnedBy) && row.spawnedBy !== row.sessionId ? row.spawnedBy : '';
+    const parent = keys.has(row.spawnedBy) && row.spawnedBy !== row.key ? row.spawnedBy : '';
     below.set(parent, [...(below.get(parent) ?? []), row]);
   }
   return below;
@@ -76,12 +75,13 @@ function Branch({ below, parent }) {
   return html`
     <ul class="tree">${below.get(parent).map((row) => html`
       <li key=${row.key}><${Row} row=${row} />
-        ${below.has(row.sessionId) && html`<${Branch} below=${below} parent=${row.sessionId} />`}</li>`)}</ul>`;
+        ${below.has(row.key) && html`<${Branch} below=${below} parent=${row.key} />`}</li>`)}</ul>`;
 }
 
 function Row({ row }) {
   const [isNaming, setNaming] = useState(false);
   const name = oneLine(row.displayName || row.key);
+  const tokens = row.inputTokens + row.outputTokens;
   const remove = () => gateway.call('sessions.delete', { key: row.key });
   const reset = () => gateway.call('sessions.reset', { key: row.key });
   return html`
@@ -89,15 +89,17 @@ function Row({ row }) {
       <div class="grow">
         <a href=${link('chat', row.key)}><strong>${name}</strong></a>
         ${row.hasActiveRun && html` <${Badge} kind="warn">running<//>`}
-        <div class="hint">${row.key} · ${row.modelProvider}/${row.model} · ${compact(row.inputTokens + row.outputTokens)} tokens
+        <div class="hint">${row.key} · ${row.modelProvider}/${row.model} · ${compact(tokens)} tokens
           · ${money(row.estimatedCostUsd)} · <${Time} at=${row.updatedAt} /></div>
       </div>
       <div class="row">
         <${Button} kind="plain" label="Rename ${name}" onClick=${() => setNaming(true)}>Rename<//>
         ${gateway.may('admin') && html`
-          <${Confirm} kind="plain" label="Reset ${name}" question="Start ${name} anew?" action="Reset" onClick=${reset}>Reset<//>
-          ${!row.isMain && html`<${Confirm} kind="plain" label="Delete ${name}" question="Delete ${name} and all that was said in it?"
-            action="Delete" onClick=${remove}>Delete<//>`}`}
+          <${Confirm} kind="plain" label="Reset ${name}" question="Start ${name} anew?" action="Reset"
+            onClick=${reset}>Reset<//>
+          ${!row.isMain && html`
+            <${Confirm} kind="plain" label="Delete ${name}" question="Delete ${name} and all that was said in it?"
+              action="Delete" onClick=${remove}>Delete<//>`}`}
       </div>
       ${isNaming && html`<${Rename} row=${row} onClose=${() => setNaming(false)} />`}
     </div>`;
@@ -111,7 +113,8 @@ function Rename({ row, onClose }) {
   };
   return html`
     <${Dialog} title="Rename" onClose=${onClose}>
-      <${Field} label="Name" value=${label} onInput=${setLabel} maxlength="120" autofocus hint="Empty: named after its first message." />
+      <${Field} label="Name" value=${label} onInput=${setLabel} maxlength="120" autofocus
+        hint="Empty: named after its first message." />
       <p class="row end"><${Button} kind="primary" onClick=${save}>Save<//></p>
     <//>`;
 }

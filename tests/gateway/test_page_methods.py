@@ -1,0 +1,70 @@
+"""Methods that the control page needs: login codes, and judging commands."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tests.gateway.conftest import Device, Ground, Peer, hello_params
+
+from clawkit.gateway.login_codes import MAX_CODES, VALID_S, LoginCodes
+from clawkit.gateway.scopes import OWNER, READ
+
+
+def test_a_code_works_once_and_expires() -> None:
+    now = [100.0]
+    codes = LoginCodes(lambda: now[0])
+    first, second = codes.make(), codes.make()
+    assert len(first) >= 32
+    assert first != second
+    assert codes.redeem(first)
+    assert not codes.redeem(first)
+    assert not codes.redeem("")
+    now[0] += VALID_S
+    assert not codes.redeem(second)
+
+
+def test_the_oldest_codes_make_room() -> None:
+    codes = LoginCodes()
+    made = [codes.make() for _ in range(MAX_CODES + 1)]
+    assert not codes.redeem(made[0])
+    assert codes.redeem(made[1])
+    assert codes.redeem(made[-1])
+
+
+async def redeem(ground: Ground, code: str, device: Device) -> tuple[Peer, dict[str, Any]]:
+    params = hello_params(list(OWNER), client=("webchat", "webchat"), auth={"bootstrapToken": code})
+    return await ground.shake(params, device)
+
+
+async def test_a_code_pairs_one_device(ground: Ground) -> None:
+    owner = await ground.join()
+    made = await owner.call("device.pair.loginCode")
+    assert made["path"] == "/"
+    device = Device()
+    _, frame = await redeem(ground, made["code"], device)
+    auth = frame["payload"]["auth"]
+    assert (auth["method"], auth["scopes"]) == ("bootstrap-token", list(OWNER))
+    _, again = await redeem(ground, made["code"], Device())
+    assert again["error"]["details"]["code"] == "AUTH_BOOTSTRAP_TOKEN_INVALID"
+    params = hello_params([READ], client=("webchat", "webchat"))
+    params["auth"] = {"deviceToken": auth["deviceToken"]}
+    _, frame = await ground.shake(params, device)
+    assert frame["payload"]["auth"]["method"] == "device-token"
+
+
+async def test_a_command_is_judged_part_by_part(ground: Ground) -> None:
+    reader = await ground.join([READ], Device())
+    found = await reader.call(
+        "exec.approvals.check", {"command": "uname -a | wc -c", "place": "host"}
+    )
+    assert found["verdict"] == "ask"
+    assert found["segments"][0]["by"] is None
+    listed = {"command": "uname -a", "place": "host", "allowlist": ["/usr/bin/uname"]}
+    found = await reader.call("exec.approvals.check", listed)
+    assert (found["verdict"], found["segments"][0]["by"]) == ("allow", "entry")
+    error = await reader.refused("exec.approvals.check", {"command": "ls", "agentId": "nobody"})
+    assert error["message"] == "unknown agent id 'nobody'"
+    error = await reader.refused("exec.approvals.check", {"command": "a\0b"})
+    assert error["message"] == "command: contains a NUL character"
+    error = await reader.refused("exec.approvals.check", {"command": "ls", "allowlist": [7]})
+    assert "an entry is int" in error["message"]
