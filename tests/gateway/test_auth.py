@@ -55,7 +55,7 @@ def judge(
     if device:
         params["device"] = DEVICE.claim(params, "n", NOW)
     connect = msgspec.convert(params, Connect)
-    policy = AuthPolicy(mode, "" if mode == "none" else SECRET, auto)
+    policy = AuthPolicy(mode, "" if mode == "none" else SECRET, auto, OWN["token"])
     return decide(policy, Attempt(connect, place, "n", NOW, known_as, near))
 
 
@@ -70,6 +70,7 @@ def shown(decision: Decision) -> Any:
     return decision.error.details["code"]
 
 
+OWN = {"token": "what only commands of this home can read"}
 T, P, DT = {"token": SECRET}, {"password": SECRET}, {"deviceToken": "dt"}
 OK_READ = ("admitted", "token", (READ,))
 CASES: list[tuple[str, dict[str, Any], dict[str, Any], Any]] = [
@@ -96,6 +97,16 @@ CASES: list[tuple[str, dict[str, Any], dict[str, Any], Any]] = [
     ("empty", {"token": ""}, {}, "DEVICE_IDENTITY_REQUIRED"),
     ("device token without a device", DT, {}, "DEVICE_IDENTITY_REQUIRED"),
     ("node without a device", T, {"role": "node", "scopes": ()}, "DEVICE_IDENTITY_REQUIRED"),
+    # The commands of this home, in every mode and behind every proxy; no page, no node.
+    ("own", OWN, {}, OK_READ),
+    ("own, password mode", OWN, {"mode": "password"}, OK_READ),
+    ("own, none", OWN, {"mode": "none"}, OK_READ),
+    ("own, behind a proxy", OWN, {"place": FAR}, OK_READ),
+    ("own, as a password", {"password": OWN["token"]}, {}, "AUTH_TOKEN_MISMATCH"),
+    ("own, almost", {"token": OWN["token"] + "x"}, {}, "AUTH_TOKEN_MISMATCH"),
+    ("own, page", OWN, {"place": Place("::1", True, is_browser=True)}, "AUTH_TOKEN_MISMATCH"),
+    ("own, node", OWN, {"role": "node", "scopes": ()}, "AUTH_TOKEN_MISMATCH"),
+    ("own, device", OWN, {"device": True}, "AUTH_TOKEN_MISMATCH"),
     # Mode none: a device, or a backend on this machine.
     ("none, cli", {}, {"mode": "none"}, "DEVICE_IDENTITY_REQUIRED"),
     (

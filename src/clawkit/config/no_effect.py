@@ -29,7 +29,7 @@ _KEYS = {
     "env.": "shellEnv",
     "gateway.": """auth.allowTailscale auth.trustedProxy controlUi.basePath
         nodes.allowCommands nodes.browser nodes.commands nodes.denyCommands reload
-        remote.tlsFingerprint tls""",
+        tls""",
     "logging.": "audit consoleLevel consoleStyle file level maxFileBytes",
     "session.": """dmScope identityLinks reset resetByChannel resetByType
         resetTriggers scope sendPolicy""",
