@@ -23,7 +23,9 @@ from clawkit.errors import ToolError, ToolInputError
 from clawkit.text import human_time, one_line, printable
 
 if TYPE_CHECKING:
+    from clawkit.core.approval import Approver
     from clawkit.gateway.client import Target
+    from clawkit.gateway.methods.chats import HostedChat
     from clawkit.gateway.record import GatewayState, StartedBy
 
 _NEEDED = ("starlette", "uvicorn", "websockets", "cryptography")
@@ -88,8 +90,22 @@ def run(port: int | None, started_by: StartedBy, config_file: str | None) -> Non
         click.echo(f"clawkit gateway: ws://{shown}:{at}, http://{shown}:{at}", err=True)
         click.echo("Clients log in with: clawkit gateway token. Ctrl-C stops it.", err=True)
 
-    serve.run(loaded, port, say, started_by)
+    serve.run(loaded, port, say, started_by, _LazyRooms())
     click.echo("clawkit gateway: stopped", err=True)
+
+
+class _LazyRooms:
+    """Imports the commands of the chat when the first chat is opened."""
+
+    def wrap(self, approver: Approver) -> Approver:
+        from clawkit.ui.session import TypedCallApprover
+
+        return TypedCallApprover(approver)
+
+    def open(self, *given: Any, **options: Any) -> HostedChat:
+        from clawkit.cli.chat_host import ChatRoom
+
+        return ChatRoom(*given, **options)
 
 
 def _call(

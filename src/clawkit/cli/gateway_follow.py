@@ -13,7 +13,7 @@ import msgspec
 
 from clawkit.agent.events import Event, Noticed, SubagentHappened, TurnEnded
 from clawkit.cli import options as cli
-from clawkit.cli.gateway_turn import StartedTurn, begin, say_local
+from clawkit.cli.gateway_turn import StartedTurn, begin, say_or_raise
 from clawkit.cli.turn_output import TurnOutput
 from clawkit.core.approval import Approver
 from clawkit.errors import ToolError
@@ -38,16 +38,13 @@ def run_turn(
         return None
     try:
         with started.link:
-            return _Follower(started, output, make_approver).run()
+            return TurnFollower(started, output, make_approver).run()
     except CallError as error:
-        if error.code == "LOCAL_ONLY" and target.is_own:
-            say_local(str(error))
-            return None
-        error.exit_code = (error.error.get("details") or {}).get("exitCode", 1)
-        raise
+        say_or_raise(target, error)
+        return None
 
 
-class _Follower:
+class TurnFollower:
     """Shows a turn, asks what it asks, and stops it on Ctrl-C."""
 
     def __init__(
@@ -125,7 +122,7 @@ class _Follower:
             if payload.get("status") == "accepted":
                 self._accept(payload)
             else:
-                self._end(payload["ended"])
+                self._end(payload)
             return
         match frame.get("event"):
             case "clawkit.event":
@@ -158,8 +155,8 @@ class _Follower:
                 return
         self._output(event)
 
-    def _end(self, ended: dict[str, Any]) -> None:
-        self._ended = msgspec.convert(ended, TurnEnded)
+    def _end(self, payload: dict[str, Any]) -> None:
+        self._ended = msgspec.convert(payload["ended"], TurnEnded)
         if self._asking is not None:
             self._asking.cancel()
 

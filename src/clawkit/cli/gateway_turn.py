@@ -12,9 +12,9 @@ from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 from clawkit.errors import ClawkitError, ToolError
-from clawkit.gateway.client import Link, Target, connect, find_for_command
+from clawkit.gateway.client import CallError, Link, Target, connect, find_for_command
 
-METHOD = "clawkit.turn"
+METHOD, CHAT = "clawkit.turn", "clawkit.chat.open"
 MAX_IMAGE = 6_291_456
 """Bytes that a gateway accepts."""
 _SCOPE = ("channel", "account", "group", "space", "sender")
@@ -72,8 +72,9 @@ def only_local(options: dict[str, Any]) -> str:
     return next((name for name, is_given in others.items() if is_given), "")
 
 
-def find_gateway(options: dict[str, Any]) -> Target | None:
-    """The gateway to use for a command with these options; None to work without one."""
+def find_gateway(options: dict[str, Any], also: Sequence[str] = ()) -> Target | None:
+    """The gateway to use for a command with these options; None to work without one. `also` are
+    options that this command does not send."""
     if options["local"]:
         return None
     target = find_for_command(options["config_file"])
@@ -83,7 +84,8 @@ def find_gateway(options: dict[str, Any]) -> Target | None:
 
     if is_inside_command():
         return None  # what an agent starts must not have the rights of its owner
-    if name := only_local(options):
+    given = (f"--{each.replace('_', '-')}" for each in also if options[each] is not None)
+    if name := only_local(options) or next(given, ""):
         if not target.is_own:
             raise ClawkitError(f"{name} needs --local: {target.url} cannot do that")
         say_local(f"{name} does not go through the gateway")
@@ -115,7 +117,7 @@ def begin(target: Target, options: dict[str, Any], message: str) -> StartedTurn 
     params = {
         "message": message,
         **place_of(target, options),
-        "attachments": [_attach(each) for each in options["images"]],
+        "attachments": [attach(each) for each in options["images"]],
         **{name: options[key] for name, key in _SETTINGS.items() if options[key] is not None},
     }
     if _early:
@@ -124,9 +126,15 @@ def begin(target: Target, options: dict[str, Any], message: str) -> StartedTurn 
             return started
         raise ToolError("the turn that was begun is another one")
     params["idempotencyKey"] = os.urandom(16).hex()
+    link = open_link(target, METHOD)
+    return None if link is None else StartedTurn(link, link.request(METHOD, params), params)
+
+
+def open_link(target: Target, method: str) -> Link | None:
+    """Connect to a gateway that has a method; None if it is of another version, which is said."""
     link = connect(target)
-    if link.has(METHOD):
-        return StartedTurn(link, link.request(METHOD, params), params)
+    if link.has(method):
+        return link
     link.close()
     version = (link.hello.get("server") or {}).get("version", "")
     what = f"the gateway at {target.url} ({version}) is of another version"
@@ -136,7 +144,42 @@ def begin(target: Target, options: dict[str, Any], message: str) -> StartedTurn 
     return None
 
 
-def _attach(path: str) -> dict[str, str]:
+def open_chat(
+    target: Target, options: dict[str, Any], *, keyboard: bool
+) -> tuple[Link, dict[str, Any]] | None:
+    """Open a chat, and what it begins with; None if it has to run without the gateway. Raises
+    `ToolError`."""
+    link = open_link(target, CHAT)
+    if link is None:
+        return None
+    try:
+        return link, link.call(CHAT, chat_params(target, options, keyboard=keyboard))
+    except CallError as error:
+        link.close()
+        say_or_raise(target, error)
+        return None
+
+
+def chat_params(
+    target: Target, options: dict[str, Any], session: str | None = None, *, keyboard: bool
+) -> dict[str, Any]:
+    """The parameters of a chat with these options; in another session, if one is given."""
+    if session is not None:
+        options = {**options, "go_on": False, "session": session}
+    given = {name: options[name] for name in ("model", "thinking") if options[name]}
+    return {**place_of(target, options), **given, "keyboard": keyboard}
+
+
+def say_or_raise(target: Target, error: CallError) -> None:
+    """Say that something runs without the gateway, if it can; else raise the error."""
+    if error.code == "LOCAL_ONLY" and target.is_own:
+        say_local(str(error))
+        return
+    error.exit_code = (error.error.get("details") or {}).get("exitCode", 1)
+    raise error
+
+
+def attach(path: str) -> dict[str, str]:
     import binascii
 
     with open(path, "rb") as file:

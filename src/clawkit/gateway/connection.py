@@ -31,6 +31,7 @@ from clawkit.gateway.protocol import Connect, GatewayError, RequestFrame, invali
 from clawkit.gateway.scopes import satisfies
 
 if TYPE_CHECKING:
+    from clawkit.gateway.methods.chats import HostedChat
     from clawkit.gateway.server import Gateway
 
 MAX_AT_ONCE = 64
@@ -70,6 +71,8 @@ class GatewayConnection:
         """Keys of the sessions whose messages it wants."""
         self.watched: set[str] = set()
         """Keys of the sessions whose agent it wants to follow, event by event."""
+        self.chats: dict[str, HostedChat] = {}
+        self.on_leave: list[Callable[[], None]] = []
         self._socket = socket
         self._seq = 0
         self._frames: deque[bytes] = deque()
@@ -95,6 +98,12 @@ class GatewayConnection:
         """Whether it wants the messages of a session."""
         return self.follows_sessions or session in self.followed
 
+    def leave_chats(self) -> None:
+        """Forget what was only for the chats of this client."""
+        self.chats.clear()
+        while self.on_leave:
+            self.on_leave.pop()()
+
     def presence(self) -> dict[str, Any]:
         client = self.connect.client
         name = client.display_name or client.id
@@ -115,6 +124,7 @@ class GatewayConnection:
             pass  # the client left, or the server is going down
         finally:
             self.gateway.hub.leave(self)
+            self.leave_chats()
             for task in self._tasks:
                 task.cancel()
 

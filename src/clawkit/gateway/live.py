@@ -250,7 +250,7 @@ class LiveSessions:
 
         agent.conversation.tell = tell
         agent.on_subagent_event = show
-        agent.on_results = lambda: self._spawn(agent.report())
+        agent.on_results = lambda: self.report(key)
         agent.deliver = narrator.post
         await agent.__aenter__()
         self._open[key] = Open(agent, narrator, owner=owner)
@@ -266,6 +266,21 @@ class LiveSessions:
         place = os.path.join(home(os.environ), "workspace")
         private_dir(place)
         return place
+
+    def report(self, key: str) -> None:
+        """Have the model of a session read the results of its sub-agents."""
+        if (there := self._open.get(key)) is not None:
+            self._spawn(there.agent.report())
+
+    def discard_empty(self, key: str) -> None:
+        """Delete a session in which nothing was said."""
+        session = self._store.find(key)
+        if session is not None and not session.turns and not self.active(key):
+            self._spawn(self._discard(session))
+
+    async def _discard(self, session: Session) -> None:
+        await self.close_session(session.key)
+        self._store.delete(session.id)
 
     def _spawn(self, work: Any) -> None:
         task = asyncio.ensure_future(work)

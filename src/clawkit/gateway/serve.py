@@ -23,6 +23,7 @@ from clawkit.config.paths import home
 from clawkit.config.sections.gateway import GatewaySettings as Settings
 from clawkit.errors import ConfigError, ConflictError, Issue, ToolError
 from clawkit.gateway.background import check_home
+from clawkit.gateway.methods.chats import ChatHost
 from clawkit.gateway.protocol import MAX_FRAME, MAX_FRAME_BEFORE_HELLO, PING_S
 from clawkit.gateway.record import StartedBy, lock_file, without_record, write_record
 from clawkit.gateway.server import app, read_secret
@@ -271,6 +272,7 @@ def run(
     port: int | None,
     on_ready: Callable[[str, int], None],
     started_by: StartedBy = "run",
+    chats: ChatHost | None = None,
 ) -> None:
     """Serve until SIGTERM or Ctrl-C. Raises `ConfigError`, `ToolError` and OSError."""
     settings = loaded.config.gateway or Settings()
@@ -280,7 +282,7 @@ def run(
     raise_file_limit()
     with only_one(), without_record():
         sock = _listen(host, settings.port if port is None else port)
-        application = app(loaded)
+        application = app(loaded, chats=chats)
         gateway = application.state.gateway
         gateway.port = sock.getsockname()[1]
         server = make_server(application, host, gateway.port)

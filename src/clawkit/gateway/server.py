@@ -63,6 +63,7 @@ from clawkit.store import private_dir, write_atomic
 from clawkit.version import __version__
 
 if TYPE_CHECKING:
+    from clawkit.gateway.methods.chats import ChatHost
     from clawkit.models.protocols import Model
 
 SWEEP_S, GOODBYE_S = 30.0, 2.5
@@ -114,12 +115,14 @@ def _generated_token(*, generate: bool) -> str:
 class Gateway:
     """One gateway: its clients, sessions, approvals and devices."""
 
-    def __init__(self, loaded: Loaded, *, model: Model | None = None) -> None:
+    def __init__(
+        self, loaded: Loaded, *, model: Model | None = None, chats: ChatHost | None = None
+    ) -> None:
         """`model` replaces the configured one, for tests. Raises `ConfigError`."""
         self.loaded = loaded
         settings = loaded.config.gateway or Settings()
         self._check(settings)
-        self.settings = settings
+        self.settings, self.chats = settings, chats
         mode, secret = read_secret(loaded, generate=True)
         self._check_hooks(secret)
         own = secrets.token_urlsafe(32)
@@ -156,7 +159,7 @@ class Gateway:
             lambda: self.loaded,
             self.store,
             self.hub,
-            self.desk,
+            chats.wrap(self.desk) if chats is not None else self.desk,
             self.shelf.row,
             self.metrics,
             model=model,
@@ -306,13 +309,15 @@ class Gateway:
         return await GatewayConnection(self, socket, place).serve()
 
 
-def app(config: ConfigInput = None, *, model: Model | None = None) -> Starlette:
+def app(
+    config: ConfigInput = None, *, model: Model | None = None, chats: ChatHost | None = None
+) -> Starlette:
     """The gateway as an ASGI application, to be served by uvicorn or mounted in another one.
 
-    `config` is a file, a mapping or a loaded configuration; by default the user's file. Raises
-    `ConfigError`.
+    `config` is a file, a mapping or a loaded configuration; by default the user's file. `chats` is
+    for `clawkit chat`. Raises `ConfigError`.
     """
-    gateway = Gateway(load_config(config), model=model)
+    gateway = Gateway(load_config(config), model=model, chats=chats)
 
     @asynccontextmanager
     async def lifespan(_app: Starlette) -> AsyncIterator[None]:

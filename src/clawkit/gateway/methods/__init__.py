@@ -8,6 +8,7 @@ from clawkit.gateway.methods import (
     agents,
     approvals,
     chat,
+    chats,
     config,
     devices,
     sessions,
@@ -28,7 +29,7 @@ from clawkit.gateway.scopes import ADMIN
 if TYPE_CHECKING:
     from clawkit.gateway.connection import GatewayConnection
 
-_MODULES = (status, config, sessions, chat, agents, tools, approvals, devices, terminals)
+_MODULES = (status, config, sessions, chat, agents, tools, approvals, devices, terminals, chats)
 METHODS: dict[str, Method] = {
     method.name: method for module in _MODULES for method in module.METHODS
 }
