@@ -401,7 +401,8 @@ def test_a_gateway_of_another_version_is_not_used(own: Home) -> None:
     try:
         assert "clawkit gateway: ws://" in old.stderr.readline()
         done = own.run("agent", "-m", "list")
-        assert "is of another version (to update it: clawkit gateway restart)" in done.stderr
+        said = "is of another version (to update it: clawkit gateway restart)"
+        assert done.stderr.count(said) == 1
         assert done.stdout == LISTED
     finally:
         old.terminate()

@@ -17,7 +17,7 @@ from clawkit.approvals.binding import choice_of, read_question
 from clawkit.cli.gateway_turn import CHAT, attach, chat_params
 from clawkit.content import Assistant, Image, Message, User
 from clawkit.errors import ClawkitError, ToolError
-from clawkit.gateway.client import Link, payload_of, read_frame
+from clawkit.gateway.client import SILENCE_S, Link, payload_of, read_frame
 from clawkit.redact.redactor import Redactor
 from clawkit.text import one_line
 from clawkit.ui.commands import Words
@@ -40,6 +40,7 @@ class LinkReader:
         self._waiting: dict[str, asyncio.Future[Any]] = {}
         self._loop = asyncio.get_running_loop()
         self._loop.add_reader(link.socket.fileno(), self._read)
+        self._watch = self._loop.call_later(SILENCE_S, self._lose, "it does not answer")
 
     async def call(self, method: str, params: dict[str, Any]) -> Any:
         """Call a method. Raises `CallError`."""
@@ -48,6 +49,8 @@ class LinkReader:
         return payload_of(await future)
 
     def _read(self) -> None:
+        self._watch.cancel()
+        self._watch = self._loop.call_later(SILENCE_S, self._lose, "it does not answer")
         try:
             self.link.socket.read()
             for text in self.link.socket.messages():
@@ -58,10 +61,14 @@ class LinkReader:
                 elif not waiting.done():
                     waiting.set_result(frame)
         except (OSError, ToolError) as error:
-            self._loop.remove_reader(self.link.socket.fileno())
-            self._on_lost(str(error))
+            self._lose(str(error))
+
+    def _lose(self, why: str) -> None:
+        self._loop.remove_reader(self.link.socket.fileno())
+        self._on_lost(why)
 
     def close(self) -> None:
+        self._watch.cancel()
         self._loop.remove_reader(self.link.socket.fileno())
         self.link.close()
 

@@ -61,7 +61,7 @@ class TurnFollower:
         self._is_stopped = self._has_begun = False
         self._sessions: set[str] = set()
         """Of the agent and its sub-agents: whose questions are asked here."""
-        self._name = ""
+        self._name = self._abort = ""
         self._questions: dict[str, dict[str, Any]] = {}
         self._asking: asyncio.Task[Any] | None = None
         self._asked = ""
@@ -113,7 +113,7 @@ class TurnFollower:
 
     def _stop(self) -> None:
         self._is_stopped = True
-        self._link.request("sessions.abort", {"runId": self._run})
+        self._abort = self._link.request("sessions.abort", {"runId": self._run})
 
     def _take(self, frame: dict[str, Any]) -> None:
         payload = frame.get("payload") or {}
@@ -124,6 +124,10 @@ class TurnFollower:
             else:
                 self._end(payload)
             return
+        if frame.get("id") == self._abort and not payload.get("aborted") and self._has_begun:
+            # The turn is over: what goes on are its sub-agents.
+            click.echo("clawkit: its sub-agents go on in the gateway", err=True)
+            raise KeyboardInterrupt
         match frame.get("event"):
             case "clawkit.event":
                 self._show(payload)

@@ -112,22 +112,31 @@ def place_of(target: Target, options: dict[str, Any]) -> dict[str, Any]:
     return {"goOn": options["go_on"]} | {name: value for name, value in given.items() if value}
 
 
-def begin(target: Target, options: dict[str, Any], message: str) -> StartedTurn | None:
-    """Ask for a turn; None if the gateway is of another version. Raises `ToolError`."""
-    params = {
+def turn_params(target: Target, options: dict[str, Any], message: str) -> dict[str, Any]:
+    return {
         "message": message,
         **place_of(target, options),
         "attachments": [attach(each) for each in options["images"]],
         **{name: options[key] for name, key in _SETTINGS.items() if options[key] is not None},
     }
+
+
+def request_turn(link: Link, params: dict[str, Any]) -> StartedTurn:
+    params = {**params, "idempotencyKey": os.urandom(16).hex()}
+    return StartedTurn(link, link.request(METHOD, params), params)
+
+
+def begin(target: Target, options: dict[str, Any], message: str) -> StartedTurn | None:
+    """Ask for a turn, or take the one that was begun early; None if the gateway is of another
+    version. Raises `ToolError`."""
+    params = turn_params(target, options, message)
     if _early:
         started = _early.pop()
         if started.params == params | {"idempotencyKey": started.run}:
             return started
         raise ToolError("the turn that was begun is another one")
-    params["idempotencyKey"] = os.urandom(16).hex()
     link = open_link(target, METHOD)
-    return None if link is None else StartedTurn(link, link.request(METHOD, params), params)
+    return None if link is None else request_turn(link, params)
 
 
 def open_link(target: Target, method: str) -> Link | None:
@@ -211,17 +220,18 @@ def read_simple(args: Sequence[str]) -> dict[str, Any] | None:
 def begun_early(args: Sequence[str]) -> Iterator[None]:
     """Ask for the turn of a simple `clawkit agent` first, and go on with the command line, which
     follows it. What cannot be begun is left to it as well, errors included."""
-    started = None
     try:
         options = read_simple(args)
-        target = find_for_command(None) if options is not None else None
+        target = find_gateway(options) if options is not None else None
         if options is not None and target is not None and target.is_own:
-            target = find_gateway(options)
-            started = begin(target, options, options["message"]) if target is not None else None
+            link = connect(target)
+            if link.has(METHOD):
+                params = turn_params(target, options, options["message"])
+                _early.append(request_turn(link, params))
+            else:
+                link.close()
     except (ClawkitError, OSError):
-        started = None
-    if started is not None:
-        _early.append(started)
+        pass  # the command line tries again, and reports it
     try:
         yield
     finally:
