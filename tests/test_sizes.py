@@ -20,7 +20,7 @@ BUDGETS = {
     # The tree and the search of sessions, messages to them, and the commands for agents; whom
     # bindings choose; what is stopped at the end of a turn; the gateway and its service; turns,
     # chats and commands that a gateway runs: the terminal here, the conversation there.
-    "cli": 7_700,
+    "cli": 7_710,
     "code": 650,
     # The whole path of a misspelt setting is suggested; a mapping has no lines.
     "config": 3_940,

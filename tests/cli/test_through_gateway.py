@@ -416,7 +416,9 @@ def test_the_setting_turns_it_off(own: Home) -> None:
         status = json.loads(own.run("gateway", "status", "--json").stdout)
         assert status["running"]
         own.run("agent", "-m", "list", "--session", "here")
-        calls = own.run("gateway", "call", "clawkit.release", "--params", '{"id": "here"}')
+        [found] = json.loads(own.run("sessions", "list", "--json").stdout)["sessions"]
+        params = json.dumps({"id": found["id"]})
+        calls = own.run("gateway", "call", "clawkit.release", "--params", params)
         assert json.loads(calls.stdout) == {"released": False}
 
 

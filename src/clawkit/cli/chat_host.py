@@ -76,6 +76,10 @@ class ChatRoom(ChatSession):
         is_working = self.work is not None and not self.work.done()
         return is_working or self.agent.turns.lane.is_busy
 
+    def leave(self) -> None:
+        """Called when the terminal has gone."""
+        self._looking.cancel()
+
     def runs_alone(self, text: str) -> bool:
         command = commands.COMMANDS.get(commands.split(text)[0])
         return command is None or command.is_alone

@@ -90,11 +90,11 @@ def run(port: int | None, started_by: StartedBy, config_file: str | None) -> Non
         click.echo(f"clawkit gateway: ws://{shown}:{at}, http://{shown}:{at}", err=True)
         click.echo("Clients log in with: clawkit gateway token. Ctrl-C stops it.", err=True)
 
-    serve.run(loaded, port, say, started_by, _LazyRooms())
+    serve.run(loaded, port, say, started_by, LazyRooms())
     click.echo("clawkit gateway: stopped", err=True)
 
 
-class _LazyRooms:
+class LazyRooms:
     """Imports the commands of the chat when the first chat is opened."""
 
     def wrap(self, approver: Approver) -> Approver:

@@ -90,7 +90,7 @@ class GatewayChat(InputHandler):
         self._key = self._name = ""
         self._state: dict[str, Any] = {"facts": "starting", "waiting": [], "working": []}
         self._words: dict[str, Words] = {}
-        self._is_busy = self._is_over = self._has_said = False
+        self._is_busy = self._has_said = False
         self._tasks: set[asyncio.Task[Any]] = set()
         self._ticking: asyncio.Task[None] | None = None
         self._questions: dict[str, asyncio.Task[Any]] = {}
@@ -110,7 +110,7 @@ class GatewayChat(InputHandler):
             self._ask(asked)
         attached = [attach(each) for each in pictures]
         if message or attached:
-            self._say(message, attachments=attached)
+            self._run(self._type(message, attachments=attached))
 
     def _enter(self, opened: dict[str, Any]) -> None:
         """Show a conversation that was opened."""
@@ -169,16 +169,12 @@ class GatewayChat(InputHandler):
     def submit(self, text: str, *, later: bool = False) -> None:
         self._run(self._type(text, later=later))
 
-    def _say(self, text: str, **more: Any) -> None:
-        self._run(self._type(text, **more))
-
     async def _type(self, text: str, **more: Any) -> None:
         params = {"key": self._key, "line": text, "idempotencyKey": os.urandom(16).hex(), **more}
         done = await self._reader.call("clawkit.chat.type", params)
         self.display.show_thinking = done.get("showThinking", self.display.show_thinking)
         self._set_state(done["state"])
         if done.get("over"):
-            self._is_over = True
             self.prompt.quit()
         elif (session := done.get("session")) is not None:
             target = self._reader.link.target

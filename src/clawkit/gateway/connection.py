@@ -100,7 +100,8 @@ class GatewayConnection:
 
     def leave_chats(self) -> None:
         """Forget what was only for the chats of this client."""
-        self.chats.clear()
+        while self.chats:
+            self.chats.popitem()[1].leave()
         while self.on_leave:
             self.on_leave.pop()()
 

@@ -71,8 +71,6 @@ class Release(Closed, frozen=True):
 
 class CommandLine(Closed, frozen=True):
     argv: Annotated[list[Annotated[str, Meta(max_length=100_000)]], Meta(min_length=1)]
-    columns: Annotated[int, Meta(ge=20, le=1_000)] | None = None
-    """Of the terminal that shows the output."""
 
 
 async def _turn(caller: GatewayConnection, params: TurnParams, id_: str) -> Any:
@@ -215,14 +213,20 @@ async def _release(caller: GatewayConnection, params: Release, _id: str) -> Any:
     return {"released": there is not None}
 
 
+def _environment(file: str) -> dict[str, str]:
+    """What a command needs to work in this home, with this configuration."""
+    if file and not os.path.isfile(file):
+        raise invalid("this gateway was not configured by a file, which commands could read")
+    own = {"CLAWKIT_HOME": home(os.environ), "CLAWKIT_CONFIG": file, "NO_COLOR": "1"}
+    return {**os.environ, **own}
+
+
 async def _command(caller: GatewayConnection, params: CommandLine, _id: str) -> Any:
     """Run one of the commands that only read and change what is in this home."""
     if why := why_not_here(params.argv):
         raise invalid(why)
     argv = (sys.executable, "-P", "-m", "clawkit", *params.argv)
-    loaded, env = caller.gateway.loaded, dict(os.environ)
-    env |= {"CLAWKIT_HOME": home(env), "CLAWKIT_CONFIG": loaded.file or "", "NO_COLOR": "1"}
-    env |= {"COLUMNS": str(params.columns)} if params.columns else {}
+    env = _environment(caller.gateway.loaded.file or "")
     pipe = asyncio.subprocess.PIPE
     process = await asyncio.create_subprocess_exec(
         *argv, cwd=home(env), env=env, stdin=asyncio.subprocess.DEVNULL, stdout=pipe, stderr=pipe
