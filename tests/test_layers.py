@@ -165,7 +165,7 @@ def test_only_the_command_line_uses_the_gateway() -> None:
     }
     assert users == {
         f"clawkit.cli.gateway{part}"
-        for part in ("", "_commands", "_follow", "_service", "_status", "_turn")
+        for part in ("", "_chat", "_commands", "_follow", "_lines", "_service", "_status", "_turn")
     }
 
 

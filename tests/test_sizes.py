@@ -18,9 +18,9 @@ BUDGETS = {
     "agent": 1_490,
     "approvals": 7_150,
     # The tree and the search of sessions, messages to them, and the commands for agents; whom
-    # bindings choose; what is stopped at the end of a turn; the gateway and its service; turns and
-    # commands that a gateway runs.
-    "cli": 7_220,
+    # bindings choose; what is stopped at the end of a turn; the gateway and its service; turns,
+    # chats and commands that a gateway runs: the terminal here, the conversation there.
+    "cli": 7_710,
     "code": 650,
     # The whole path of a misspelt setting is suggested; a mapping has no lines.
     "config": 3_940,
@@ -61,7 +61,7 @@ BUDGETS = {
     # line.
     "top level": 3_570,
     # Sub-agents in both chats: their progress, their results, /subagents and /stop.
-    "ui": 2_500,
+    "ui": 2_510,
 }
 # What the packages of the next steps may have.
 PLANNED = {

@@ -9,14 +9,14 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.cli.asking import PROGRAM
-from tests.ui.screen import Screen
+from tests.ui.screen import PROMPT, READY, Screen
 
 from clawkit.cli.gateway_turn import read_simple
 
@@ -59,7 +59,9 @@ class Home:
             process.wait(WAIT_S)
             process.stderr.close()
 
-    def run(self, *args: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
+    def run(
+        self, *args: str, cwd: Path | None = None, given: str = ""
+    ) -> subprocess.CompletedProcess[str]:
         done = subprocess.run(
             [*PROGRAM, *args],
             cwd=cwd or self.work,
@@ -68,7 +70,7 @@ class Home:
             text=True,
             timeout=WAIT_S,
             check=False,
-            stdin=subprocess.DEVNULL,
+            input=given,
         )
         assert "Traceback" not in done.stderr, done.stderr
         return done
@@ -222,6 +224,117 @@ async def test_questions_are_asked_in_the_terminal(near: Home) -> None:
         again.close()
 
 
+@pytest.fixture
+def screens(near: Home) -> Iterator[Callable[..., Screen]]:
+    """Opens chats in terminals of their own."""
+    made: list[Screen] = []
+    env: Any = {"CLAWKIT_HOME": near.env["CLAWKIT_HOME"], "CLAWKIT_CONFIG": ""}
+
+    def make(*args: str) -> Screen:
+        made.append(Screen("chat", *args, cwd=near.work, **env))
+        return made[-1]
+
+    yield make
+    for each in made:
+        each.close()
+
+
+async def test_terminals_follow_one_conversation_and_the_first_answer_counts(
+    screens: Callable[..., Screen],
+) -> None:
+    one, other = screens("--session", "both"), screens("--session", "both")
+    await one.until(READY)
+    await other.until(READY)
+    one.type("list\r")
+    await one.until('"a.txt"')
+    await other.until('"a.txt"')
+    assert "list" in other.text
+    other.type("read a.txt\r")
+    await one.until("Press a letter")
+    await other.until("Press a letter")
+    one.type("y")
+    await one.until("Allowed once.")
+    await other.until("No longer pending")
+    await one.until("the text")
+    await other.until("the text")
+    other.type("exit\r")
+    assert await other.end() == 0
+    assert "To continue later: clawkit chat --session both" in other.text
+    one.type("\x04")
+    assert await one.end() == 0
+
+
+async def test_the_commands_of_the_chat_work_in_the_gateway(
+    near: Home, screens: Callable[..., Screen]
+) -> None:
+    chat = screens()
+    await chat.until(READY)
+    chat.type("!sleep 60\r")
+    await chat.until("exec sleep 60")
+    chat.type("!echo again\r")
+    await chat.until("the agent is working")
+    chat.type("list\r")
+    await chat.until("queued: list")
+    chat.type("\x1b[A")
+    await chat.until_gone("queued: list")
+    chat.type("\x03")
+    await chat.until("interrupted", 2)
+    chat.type("\x03")
+    await chat.until_gone(f"{PROMPT} list")
+    chat.type("!echo $((6 * 7))\r")
+    await chat.until("42")
+    chat.type("/new planned\r")
+    await chat.until("session planned")
+    chat.type("/status\r")
+    await chat.until("planned: (no title)")
+    chat.type("/model nope/x\r")
+    await chat.until("unknown provider 'nope'")
+    chat.type("/nope\r")
+    await chat.until("Unknown command /nope")
+    chat.type("/quit\r")
+    assert await chat.end() == 0
+    names = [
+        each["name"]
+        for each in json.loads(near.run("sessions", "list", "--json").stdout)["sessions"]
+    ]
+    assert "planned" not in names, "nothing was said in it"
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        "list\n/nope\n/cost\n!echo x\n/tool ls {}\n",
+        "/new lined\nlist\n/quit\nlist\n",
+        "!exit 3\nread \\\nnowhere\n",
+        "",
+    ],
+)
+def test_a_piped_chat_prints_what_it_prints_without_a_gateway(near: Home, lines: str) -> None:
+    done = []
+    for options in (["chat"], ["chat", "--local"]):
+        done.append(near.run(*options, given=lines))
+        near.run("sessions", "delete", "lined", "--yes")
+    through, local = done
+    assert through.returncode == local.returncode
+    assert plain(through.stdout) == plain(local.stdout)
+    hide = re.compile("session [a-z0-9]{8},")
+    assert hide.sub("", plain(through.stderr)) == hide.sub("", plain(local.stderr))
+
+
+async def test_a_chat_says_that_the_gateway_is_gone_and_how_to_go_on(own: Home) -> None:
+    env: Any = {"CLAWKIT_HOME": own.env["CLAWKIT_HOME"], "CLAWKIT_CONFIG": ""}
+    with own.gateway() as gateway:
+        chat = Screen("chat", "--session", "lost", cwd=own.work, **env)
+        try:
+            await chat.until(READY)
+            gateway.kill()
+            assert await chat.end() == 1
+            assert "the gateway is gone (connection lost)" in chat.text
+            assert "clawkit chat --session lost" in " ".join(chat.text.split())
+        finally:
+            chat.close()
+
+
 def test_without_a_terminal_someone_else_can_answer(near: Home) -> None:
     process = near.start("-m", "read a.txt")
     assert process.stderr is not None
@@ -289,7 +402,8 @@ def test_a_gateway_of_another_version_is_not_used(own: Home) -> None:
     try:
         assert "clawkit gateway: ws://" in old.stderr.readline()
         done = own.run("agent", "-m", "list")
-        assert "is of another version (to update it: clawkit gateway restart)" in done.stderr
+        said = "is of another version (to update it: clawkit gateway restart)"
+        assert done.stderr.count(said) == 1
         assert done.stdout == LISTED
     finally:
         old.terminate()
@@ -303,7 +417,9 @@ def test_the_setting_turns_it_off(own: Home) -> None:
         status = json.loads(own.run("gateway", "status", "--json").stdout)
         assert status["running"]
         own.run("agent", "-m", "list", "--session", "here")
-        calls = own.run("gateway", "call", "clawkit.release", "--params", '{"id": "here"}')
+        [found] = json.loads(own.run("sessions", "list", "--json").stdout)["sessions"]
+        params = json.dumps({"id": found["id"]})
+        calls = own.run("gateway", "call", "clawkit.release", "--params", params)
         assert json.loads(calls.stdout) == {"released": False}
 
 

@@ -56,7 +56,7 @@ def judge(
     if device:
         params["device"] = DEVICE.claim(params, "n", NOW)
     connect = msgspec.convert(params, Connect)
-    policy = AuthPolicy(mode, "" if mode == "none" else SECRET, auto)
+    policy = AuthPolicy(mode, "" if mode == "none" else SECRET, auto, OWN["token"])
     return decide(policy, Attempt(connect, place, "n", NOW, known_as, near, code))
 
 
@@ -71,6 +71,7 @@ def shown(decision: Decision) -> Any:
     return decision.error.details["code"]
 
 
+OWN = {"token": "what only commands of this home can read"}
 T, P, DT = {"token": SECRET}, {"password": SECRET}, {"deviceToken": "dt"}
 CODE = {"bootstrapToken": "c"}
 OK_READ = ("admitted", "token", (READ,))
@@ -120,6 +121,16 @@ CASES: list[tuple[str, dict[str, Any], dict[str, Any], Any]] = [
         {"device": True},
         "AUTH_BOOTSTRAP_TOKEN_INVALID",
     ),
+    # The commands of this home, in every mode and behind every proxy; no page, no node.
+    ("own", OWN, {}, OK_READ),
+    ("own, password mode", OWN, {"mode": "password"}, OK_READ),
+    ("own, none", OWN, {"mode": "none"}, OK_READ),
+    ("own, behind a proxy", OWN, {"place": FAR}, OK_READ),
+    ("own, as a password", {"password": OWN["token"]}, {}, "AUTH_TOKEN_MISMATCH"),
+    ("own, almost", {"token": OWN["token"] + "x"}, {}, "AUTH_TOKEN_MISMATCH"),
+    ("own, page", OWN, {"place": Place("::1", True, is_browser=True)}, "AUTH_TOKEN_MISMATCH"),
+    ("own, node", OWN, {"role": "node", "scopes": ()}, "AUTH_TOKEN_MISMATCH"),
+    ("own, device", OWN, {"device": True}, "AUTH_TOKEN_MISMATCH"),
     # Mode none: a device, or a backend on this machine.
     ("none, cli", {}, {"mode": "none"}, "DEVICE_IDENTITY_REQUIRED"),
     (

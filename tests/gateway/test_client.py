@@ -307,7 +307,7 @@ async def call_health(target: Target) -> Any:
     return await asyncio.to_thread(call)
 
 
-async def test_the_own_secret_is_known_on_this_machine_and_no_other(ground: Ground) -> None:
+async def test_the_own_secret_is_known_and_a_wrong_one_is_not(ground: Ground) -> None:
     own = Target("127.0.0.1", ground.port, secret=ground.gateway.auth.own_secret, is_own=True)
     assert (await call_health(own))[0]
     with pytest.raises(CallError, match="token mismatch"):

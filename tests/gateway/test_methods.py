@@ -16,6 +16,13 @@ from clawkit.gateway.methods.method import NODE
 from clawkit.gateway.scopes import ALL, satisfies
 
 PARAMS: dict[str, Any] = {
+    "clawkit.release": {"id": "none"},
+    "clawkit.command": {"argv": ["ps"]},
+    "clawkit.chat.open": {"cwd": "/"},
+    "clawkit.chat.type": {"key": "none", "line": "/help", "idempotencyKey": "typed"},
+    "clawkit.chat.stop": {"key": "none"},
+    "clawkit.chat.state": {"key": "none"},
+    "clawkit.chat.takeBack": {"key": "none"},
     "clawkit.turn": {"cwd": "/", "message": "hi", "idempotencyKey": "turn", "session": "own"},
     "config.schema.lookup": {"path": "gateway"},
     "config.set": {"raw": "{}"},

@@ -249,17 +249,34 @@ def chat(message: str, **options: Any) -> int:
     """
     import asyncio
 
+    from clawkit.cli.gateway_turn import find_gateway, open_chat
+
     _refuse_more_words("quote the message: clawkit chat", message)
     pictures = options.pop("images")
+    target = find_gateway(options, ("max_turns", "max_cost"))
     doors = _Doors(options)
     has_cursor = (os.environ.get("TERM") or "dumb") not in ("dumb", "unknown")
-    if has_cursor and cli.is_terminal(sys.stdin) and cli.is_terminal(sys.stdout) and has_tui():
-        from clawkit.ui.prompt import run_full
+    is_full = (
+        has_cursor and cli.is_terminal(sys.stdin) and cli.is_terminal(sys.stdout) and has_tui()
+    )
+    hosted = open_chat(target, options, keyboard=is_full) if target is not None else None
+    if is_full:
+        from clawkit.ui.prompt import open_here, run_full
 
-        return asyncio.run(run_full(doors, message, pictures))
+        opener = open_here(doors)
+        if hosted is not None:
+            from clawkit.cli.gateway_chat import GatewayChat
+
+            opener = GatewayChat.opener(hosted[0], options, hosted[1])
+        return asyncio.run(run_full(opener, message, pictures))
     from clawkit.cli.turn_output import PlainOutput
     from clawkit.ui.line_chat import run_plain
 
+    if hosted is not None:
+        from clawkit.cli.gateway_lines import run_lines
+
+        link, opened = hosted
+        return run_lines(link, options, opened, lambda: _approver(None), message, pictures)
     approver: Approver | None = None
     if cli.can_ask():
         from clawkit.cli.terminal import TerminalApprover

@@ -29,7 +29,9 @@ from clawkit.errors import ConfigError, ToolError, ToolInputError
 from clawkit.text import human_time, one_line, printable
 
 if TYPE_CHECKING:
+    from clawkit.core.approval import Approver
     from clawkit.gateway.client import Target
+    from clawkit.gateway.methods.chats import HostedChat
     from clawkit.gateway.record import GatewayState, StartedBy
 
 _NEEDED = ("starlette", "uvicorn", "websockets", "cryptography")
@@ -96,8 +98,22 @@ def run(port: int | None, started_by: StartedBy, config_file: str | None) -> Non
             click.echo(f"Certificate (SHA-256): {fingerprint}", err=True)
         click.echo("Control page: clawkit gateway url. Token: clawkit gateway token.", err=True)
 
-    serve.run(loaded, port, say, started_by)
+    serve.run(loaded, port, say, started_by, LazyRooms())
     click.echo("clawkit gateway: stopped", err=True)
+
+
+class LazyRooms:
+    """Imports the commands of the chat when the first chat is opened."""
+
+    def wrap(self, approver: Approver) -> Approver:
+        from clawkit.ui.session import TypedCallApprover
+
+        return TypedCallApprover(approver)
+
+    def open(self, *given: Any, **options: Any) -> HostedChat:
+        from clawkit.cli.chat_host import ChatRoom
+
+        return ChatRoom(*given, **options)
 
 
 def _call(

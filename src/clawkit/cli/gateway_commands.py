@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
@@ -24,14 +23,10 @@ def run_remotely(argv: Sequence[str]) -> int | None:
         raise ToolAuthorizationError("a command that clawkit runs cannot use the gateway")
     if why := why_not_here(argv):
         raise ClawkitError(f"{why}: {target.url} is used. For this machine, add --local")
-    from shutil import get_terminal_size
-
     from clawkit.cli.options import print_text
 
-    params = {"argv": list(argv)}
-    shown = {"columns": max(20, get_terminal_size().columns)} if sys.stdout.isatty() else {}
     with connect(target) as link:
-        found = link.call("clawkit.command", params | shown, 90.0)
+        found = link.call("clawkit.command", {"argv": list(argv)}, 90.0)
     print_text(found["stdout"], nl=False)
     print_text(found["stderr"], nl=False, err=True)
     return int(found["code"])

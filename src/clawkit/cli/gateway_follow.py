@@ -13,7 +13,7 @@ import msgspec
 
 from clawkit.agent.events import Event, Noticed, SubagentHappened, TurnEnded
 from clawkit.cli import options as cli
-from clawkit.cli.gateway_turn import StartedTurn, begin, say_local
+from clawkit.cli.gateway_turn import StartedTurn, begin, say_or_raise
 from clawkit.cli.turn_output import TurnOutput
 from clawkit.core.approval import Approver
 from clawkit.errors import ToolError
@@ -38,16 +38,13 @@ def run_turn(
         return None
     try:
         with started.link:
-            return _Follower(started, output, make_approver).run()
+            return TurnFollower(started, output, make_approver).run()
     except CallError as error:
-        if error.code == "LOCAL_ONLY" and target.is_own:
-            say_local(str(error))
-            return None
-        error.exit_code = (error.error.get("details") or {}).get("exitCode", 1)
-        raise
+        say_or_raise(target, error)
+        return None
 
 
-class _Follower:
+class TurnFollower:
     """Shows a turn, asks what it asks, and stops it on Ctrl-C."""
 
     def __init__(
@@ -64,7 +61,7 @@ class _Follower:
         self._is_stopped = self._has_begun = False
         self._sessions: set[str] = set()
         """Of the agent and its sub-agents: whose questions are asked here."""
-        self._name = ""
+        self._name = self._abort = ""
         self._questions: dict[str, dict[str, Any]] = {}
         self._asking: asyncio.Task[Any] | None = None
         self._asked = ""
@@ -116,7 +113,7 @@ class _Follower:
 
     def _stop(self) -> None:
         self._is_stopped = True
-        self._link.request("sessions.abort", {"runId": self._run})
+        self._abort = self._link.request("sessions.abort", {"runId": self._run})
 
     def _take(self, frame: dict[str, Any]) -> None:
         payload = frame.get("payload") or {}
@@ -125,8 +122,12 @@ class _Follower:
             if payload.get("status") == "accepted":
                 self._accept(payload)
             else:
-                self._end(payload["ended"])
+                self._end(payload)
             return
+        if frame.get("id") == self._abort and not payload.get("aborted") and self._has_begun:
+            # The turn is over: what goes on are its sub-agents.
+            click.echo("clawkit: its sub-agents go on in the gateway", err=True)
+            raise KeyboardInterrupt
         match frame.get("event"):
             case "clawkit.event":
                 self._show(payload)
@@ -158,8 +159,8 @@ class _Follower:
                 return
         self._output(event)
 
-    def _end(self, ended: dict[str, Any]) -> None:
-        self._ended = msgspec.convert(ended, TurnEnded)
+    def _end(self, payload: dict[str, Any]) -> None:
+        self._ended = msgspec.convert(payload["ended"], TurnEnded)
         if self._asking is not None:
             self._asking.cancel()
 

@@ -12,9 +12,9 @@ from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 from clawkit.errors import ClawkitError, ToolError
-from clawkit.gateway.client import Link, Target, connect, find_for_command
+from clawkit.gateway.client import CallError, Link, Target, connect, find_for_command
 
-METHOD = "clawkit.turn"
+METHOD, CHAT = "clawkit.turn", "clawkit.chat.open"
 MAX_IMAGE = 6_291_456
 """Bytes that a gateway accepts."""
 _SCOPE = ("channel", "account", "group", "space", "sender")
@@ -72,8 +72,9 @@ def only_local(options: dict[str, Any]) -> str:
     return next((name for name, is_given in others.items() if is_given), "")
 
 
-def find_gateway(options: dict[str, Any]) -> Target | None:
-    """The gateway to use for a command with these options; None to work without one."""
+def find_gateway(options: dict[str, Any], also: Sequence[str] = ()) -> Target | None:
+    """The gateway to use for a command with these options; None to work without one. `also` are
+    options that this command does not send."""
     if options["local"]:
         return None
     target = find_for_command(options["config_file"])
@@ -83,7 +84,8 @@ def find_gateway(options: dict[str, Any]) -> Target | None:
 
     if is_inside_command():
         return None  # what an agent starts must not have the rights of its owner
-    if name := only_local(options):
+    given = (f"--{each.replace('_', '-')}" for each in also if options[each] is not None)
+    if name := only_local(options) or next(given, ""):
         if not target.is_own:
             raise ClawkitError(f"{name} needs --local: {target.url} cannot do that")
         say_local(f"{name} does not go through the gateway")
@@ -110,23 +112,38 @@ def place_of(target: Target, options: dict[str, Any]) -> dict[str, Any]:
     return {"goOn": options["go_on"]} | {name: value for name, value in given.items() if value}
 
 
-def begin(target: Target, options: dict[str, Any], message: str) -> StartedTurn | None:
-    """Ask for a turn; None if the gateway is of another version. Raises `ToolError`."""
-    params = {
+def turn_params(target: Target, options: dict[str, Any], message: str) -> dict[str, Any]:
+    return {
         "message": message,
         **place_of(target, options),
-        "attachments": [_attach(each) for each in options["images"]],
+        "attachments": [attach(each) for each in options["images"]],
         **{name: options[key] for name, key in _SETTINGS.items() if options[key] is not None},
     }
+
+
+def request_turn(link: Link, params: dict[str, Any]) -> StartedTurn:
+    params = {**params, "idempotencyKey": os.urandom(16).hex()}
+    return StartedTurn(link, link.request(METHOD, params), params)
+
+
+def begin(target: Target, options: dict[str, Any], message: str) -> StartedTurn | None:
+    """Ask for a turn, or take the one that was begun early; None if the gateway is of another
+    version. Raises `ToolError`."""
+    params = turn_params(target, options, message)
     if _early:
         started = _early.pop()
         if started.params == params | {"idempotencyKey": started.run}:
             return started
         raise ToolError("the turn that was begun is another one")
-    params["idempotencyKey"] = os.urandom(16).hex()
+    link = open_link(target, METHOD)
+    return None if link is None else request_turn(link, params)
+
+
+def open_link(target: Target, method: str) -> Link | None:
+    """Connect to a gateway that has a method; None if it is of another version, which is said."""
     link = connect(target)
-    if link.has(METHOD):
-        return StartedTurn(link, link.request(METHOD, params), params)
+    if link.has(method):
+        return link
     link.close()
     version = (link.hello.get("server") or {}).get("version", "")
     what = f"the gateway at {target.url} ({version}) is of another version"
@@ -136,7 +153,42 @@ def begin(target: Target, options: dict[str, Any], message: str) -> StartedTurn 
     return None
 
 
-def _attach(path: str) -> dict[str, str]:
+def open_chat(
+    target: Target, options: dict[str, Any], *, keyboard: bool
+) -> tuple[Link, dict[str, Any]] | None:
+    """Open a chat, and what it begins with; None if it has to run without the gateway. Raises
+    `ToolError`."""
+    link = open_link(target, CHAT)
+    if link is None:
+        return None
+    try:
+        return link, link.call(CHAT, chat_params(target, options, keyboard=keyboard))
+    except CallError as error:
+        link.close()
+        say_or_raise(target, error)
+        return None
+
+
+def chat_params(
+    target: Target, options: dict[str, Any], session: str | None = None, *, keyboard: bool
+) -> dict[str, Any]:
+    """The parameters of a chat with these options; in another session, if one is given."""
+    if session is not None:
+        options = {**options, "go_on": False, "session": session}
+    given = {name: options[name] for name in ("model", "thinking") if options[name]}
+    return {**place_of(target, options), **given, "keyboard": keyboard}
+
+
+def say_or_raise(target: Target, error: CallError) -> None:
+    """Say that something runs without the gateway, if it can; else raise the error."""
+    if error.code == "LOCAL_ONLY" and target.is_own:
+        say_local(str(error))
+        return
+    error.exit_code = (error.error.get("details") or {}).get("exitCode", 1)
+    raise error
+
+
+def attach(path: str) -> dict[str, str]:
     import binascii
 
     with open(path, "rb") as file:
@@ -168,17 +220,18 @@ def read_simple(args: Sequence[str]) -> dict[str, Any] | None:
 def begun_early(args: Sequence[str]) -> Iterator[None]:
     """Ask for the turn of a simple `clawkit agent` first, and go on with the command line, which
     follows it. What cannot be begun is left to it as well, errors included."""
-    started = None
     try:
         options = read_simple(args)
-        target = find_for_command(None) if options is not None else None
+        target = find_gateway(options) if options is not None else None
         if options is not None and target is not None and target.is_own:
-            target = find_gateway(options)
-            started = begin(target, options, options["message"]) if target is not None else None
+            link = connect(target)
+            if link.has(METHOD):
+                params = turn_params(target, options, options["message"])
+                _early.append(request_turn(link, params))
+            else:
+                link.close()
     except (ClawkitError, OSError):
-        started = None
-    if started is not None:
-        _early.append(started)
+        pass  # the command line tries again, and reports it
     try:
         yield
     finally:

@@ -69,7 +69,8 @@ class AuthPolicy(Struct, frozen=True):
     auto_approve: bool = True
     """Approve new devices on this machine, and nodes in `auto_networks`, without asking."""
     own_secret: str = ""
-    """What the commands of this home log in with, on this machine alone."""
+    """What the commands of this home log in with: only they can read it, so they need no device
+    even where a proxy hides that they are on this machine."""
 
 
 class Grant(Struct, frozen=True):
@@ -149,6 +150,9 @@ def decide(policy: AuthPolicy, attempt: Attempt) -> Decision:
     role: Role = "node" if connect.role == "node" else "operator"
     if attempt.place.bad_origin:
         return Refuse(invalid(BAD_ORIGIN, {"code": "CONTROL_UI_ORIGIN_NOT_ALLOWED"}))
+    is_plain = connect.device is None and role == "operator" and not attempt.place.is_browser
+    if is_plain and same(connect.auth.token or "", policy.own_secret):
+        return Admit(role, tuple(connect.scopes), "token")
     if connect.device is not None:
         problem = find_problem(connect, connect.device, attempt.nonce, attempt.now_ms)
         if problem is not None:
@@ -187,8 +191,6 @@ def _authenticate(policy: AuthPolicy, attempt: Attempt, role: Role) -> Method | 
     """By which secret the client is known."""
     auth, device = attempt.connect.auth, attempt.connect.device
     given = [each for each in (auth.token, auth.password) if each]
-    if attempt.place.is_local and any(same(each, policy.own_secret) for each in given):
-        return "token"
     if policy.mode == "none":
         client = attempt.connect.client
         is_backend = (client.id, client.mode) == ("gateway-client", "backend")

@@ -184,6 +184,8 @@ class Link:
         self.socket = socket
         self.target = target
         self.hello: dict[str, Any] = {}
+        self.events: list[dict[str, Any]] = []
+        """Those that came while `call` waited for an answer."""
         self._count = 0
 
     def request(self, method: str, params: Any = None) -> str:
@@ -199,6 +201,13 @@ class Link:
         with explained(self.target):
             return read_frame(self.socket.receive(timeout_s))
 
+    def receive_nothing(self) -> None:
+        """Read what is there, answer pings, and drop the rest."""
+        with explained(self.target):
+            self.socket.read()
+            for _ in self.socket.messages():
+                pass
+
     def call(self, method: str, params: Any = None, timeout_s: float = TIMEOUT_S) -> Any:
         """Call a method and return its payload; of two answers, the last. Raises `CallError`."""
         import time
@@ -206,7 +215,9 @@ class Link:
         id_, deadline = self.request(method, params), time.monotonic() + timeout_s
         while True:
             frame = self.receive(max(0.001, deadline - time.monotonic()))
-            if frame.get("id") == id_:
+            if frame.get("type") == "event":
+                self.events.append(frame)
+            elif frame.get("id") == id_:
                 payload = payload_of(frame)
                 if not (isinstance(payload, dict) and payload.get("status") == "accepted"):
                     return payload

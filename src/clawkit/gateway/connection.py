@@ -7,6 +7,7 @@ import logging
 import time
 import uuid
 from collections import deque
+from collections.abc import Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
@@ -32,6 +33,7 @@ from clawkit.gateway.protocol import Connect, GatewayError, RequestFrame, invali
 from clawkit.gateway.scopes import READ, satisfies
 
 if TYPE_CHECKING:
+    from clawkit.gateway.methods.chats import HostedChat
     from clawkit.gateway.server import Gateway
 
 MAX_AT_ONCE = 64
@@ -73,6 +75,8 @@ class GatewayConnection:
         """Keys of the sessions whose approvals it wants."""
         self.attached: set[str] = set()
         """Keys of the sessions whose agent it wants to follow, event by event."""
+        self.chats: dict[str, HostedChat] = {}
+        self.on_leave: list[Callable[[], None]] = []
         self._socket = socket
         self._seq = 0
         self._frames: deque[bytes] = deque()
@@ -98,6 +102,13 @@ class GatewayConnection:
         """Whether it wants the messages of a session."""
         return self.follows_sessions or session in self.followed
 
+    def leave_chats(self) -> None:
+        """Forget what was only for the chats of this client."""
+        while self.chats:
+            self.chats.popitem()[1].leave()
+        while self.on_leave:
+            self.on_leave.pop()()
+
     def presence(self) -> dict[str, Any]:
         client = self.connect.client
         name = client.display_name or client.id
@@ -119,6 +130,7 @@ class GatewayConnection:
         finally:
             self.gateway.hub.leave(self)
             self.gateway.nodes.leave(self)
+            self.leave_chats()
             for task in self._tasks:
                 task.cancel()
 

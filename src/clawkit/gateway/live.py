@@ -281,7 +281,7 @@ class LiveSessions:
 
         agent.conversation.tell = tell
         agent.on_subagent_event = both(show, narrator.hear_subagent)
-        agent.on_results = lambda: self._spawn(agent.report())
+        agent.on_results = lambda: self.report(key)
         agent.deliver = narrator.post
         if isinstance(services := agent.kit.run.services, Services):
             services.fill(GatewayControl, lambda: self._control(key))
@@ -303,6 +303,21 @@ class LiveSessions:
         place = os.path.join(home(os.environ), "workspace")
         private_dir(place)
         return place
+
+    def report(self, key: str) -> None:
+        """Have the model of a session read the results of its sub-agents."""
+        if (there := self._open.get(key)) is not None:
+            self._spawn(there.agent.report())
+
+    def discard_empty(self, key: str) -> None:
+        """Delete a session in which nothing was said."""
+        session = self._store.find(key)
+        if session is not None and not session.turns and not self.active(key):
+            self._spawn(self._discard(session))
+
+    async def _discard(self, session: Session) -> None:
+        await self.close_session(session.key)
+        self._store.delete(session.id)
 
     def _spawn(self, work: Any) -> None:
         task = asyncio.ensure_future(work)

@@ -25,6 +25,7 @@ from clawkit.config.paths import home
 from clawkit.config.sections.gateway import GatewaySettings as Settings
 from clawkit.errors import ConfigError, ConflictError, Issue, ToolError
 from clawkit.gateway.background import check_home
+from clawkit.gateway.methods.chats import ChatHost
 from clawkit.gateway.origin import own_names
 from clawkit.gateway.protocol import MAX_FRAME, MAX_FRAME_BEFORE_HELLO, PING_S
 from clawkit.gateway.record import StartedBy, lock_file, without_record, write_record
@@ -323,6 +324,7 @@ def run(
     port: int | None,
     on_ready: Callable[[str, int, str], None],
     started_by: StartedBy = "run",
+    chats: ChatHost | None = None,
 ) -> None:
     """Serve until SIGTERM or Ctrl-C. `on_ready` is given the host, the port and the fingerprint of
     the certificate. A restart replaces this process with a new one of the same command line. Raises
@@ -335,7 +337,7 @@ def run(
     directory = os.path.dirname(lock_file())
     with only_one(), without_record():
         sock = _listen(host, settings.port if port is None else port)
-        application = app(loaded)
+        application = app(loaded, chats=chats)
         gateway: Gateway = application.state.gateway
         gateway.port = sock.getsockname()[1]
         gateway.preflight = _preflight

@@ -72,6 +72,7 @@ from clawkit.store import private_dir, write_atomic
 from clawkit.version import __version__
 
 if TYPE_CHECKING:
+    from clawkit.gateway.methods.chats import ChatHost
     from clawkit.models.protocols import Model
 
 SWEEP_S, GOODBYE_S = 30.0, 2.5
@@ -151,10 +152,13 @@ def proxy_login(settings: Settings) -> ProxyLogin | None:
 class Gateway:
     """One gateway: its clients, sessions, approvals and devices."""
 
-    def __init__(self, loaded: Loaded, *, model: Model | None = None) -> None:
+    def __init__(
+        self, loaded: Loaded, *, model: Model | None = None, chats: ChatHost | None = None
+    ) -> None:
         """`model` replaces the configured one, for tests. Raises `ConfigError`."""
         self.loaded = loaded
         self.settings = settings = loaded.config.gateway or Settings()
+        self.chats = chats
         self.preflight: Callable[[Loaded], None] = lambda _loaded: None
         """Raises `ConfigError` for a configuration with which a server would not start."""
         mode, secret = self.check(loaded)
@@ -194,7 +198,7 @@ class Gateway:
             self.store,
             self.ledger,
             self.hub,
-            self.desk,
+            chats.wrap(self.desk) if chats is not None else self.desk,
             self.shelf.row,
             self.metrics,
             lambda key: SessionControl(self, key),
@@ -386,13 +390,15 @@ class Gateway:
         return await GatewayConnection(self, socket, place).serve()
 
 
-def app(config: ConfigInput = None, *, model: Model | None = None) -> Starlette:
+def app(
+    config: ConfigInput = None, *, model: Model | None = None, chats: ChatHost | None = None
+) -> Starlette:
     """The gateway as an ASGI application, to be served by uvicorn or mounted in another one.
 
-    `config` is a file, a mapping or a loaded configuration; by default the user's file. Raises
-    `ConfigError`.
+    `config` is a file, a mapping or a loaded configuration; by default the user's file. `chats` is
+    for `clawkit chat`. Raises `ConfigError`.
     """
-    gateway = Gateway(load_config(config), model=model)
+    gateway = Gateway(load_config(config), model=model, chats=chats)
 
     @asynccontextmanager
     async def lifespan(_app: Starlette) -> AsyncIterator[None]:

@@ -129,6 +129,9 @@ class WebSocket:
         if not more:
             raise SocketClosedError(1006, "")
         self._data += more
+        # TLS may have decrypted more than was asked for, which no one would be woken up for.
+        while left := getattr(self._sock, "pending", int)():
+            self._data += self._sock.recv(left)
 
     def messages(self) -> Iterator[str]:
         """The messages that are complete."""

@@ -6,7 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from clawkit.core.approval import FINAL
-from clawkit.text import human_size, human_time, one_line
+from clawkit.core.result import Result
+from clawkit.text import cut_start, human_size, human_time, one_line
 from clawkit.ui.paint import Paint, PaintedRow, Style
 
 MAX_DIFF = 24
@@ -14,6 +15,7 @@ MAX_TAIL = 4
 MAX_HEAD = 10
 MAX_NEW = 6
 _MAX_LINE = 1_000
+_MAX_OUTPUT = 20_000
 
 
 def outcome(event: Mapping[str, Any]) -> str:
@@ -70,6 +72,19 @@ def end_notes(details: Mapping[str, Any]) -> Iterator[str]:
         yield f"[left running: {', '.join(left)}]"
     if details.get("truncated") and details.get("spillPath"):
         yield f"[full output ({human_size(details['spillBytes'])}): {details['spillPath']}]"
+
+
+def result_rows(result: Result) -> Iterator[PaintedRow]:
+    """The output of a command that a person typed; the rest of its result is meant for a model."""
+    given = (result.details.get(key) for key in ("aggregated", "tail", "error"))
+    text = next((each for each in given if isinstance(each, str)), None)
+    text = (result.as_text() if text is None else text).rstrip()
+    # A one-line error is already shown in the call's line.
+    if not result.is_error or "\n" in text.strip():
+        is_running = result.details.get("status") == "running"
+        if shown := cut_start(text, _MAX_OUTPUT) or ("" if is_running else "(no output)"):
+            yield PaintedRow(shown)
+        yield from (PaintedRow(each, "dim") for each in end_notes(result.details))
 
 
 def _details(event: Mapping[str, Any]) -> Mapping[str, Any]:

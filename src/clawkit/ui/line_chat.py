@@ -23,7 +23,7 @@ from clawkit.ui.session import ChatSession, SessionOpener
 
 MAX_LINE = 4 * 1024 * 1024
 _ENDINGS = (signal.SIGTERM, signal.SIGHUP)
-_COLOURS: Mapping[Style, str] = {
+COLOURS: Mapping[Style, str] = {
     "dim": "bright_black",
     "good": "green",
     "warning": "yellow",
@@ -161,7 +161,7 @@ class LineChat(ChatSession):
     def rows(self, rows: Sequence[PaintedRow], *, err: bool = False) -> None:
         for row in rows:
             text = printable(row.text) if sys.stdout.isatty() else row.text
-            click.secho(text, fg=_COLOURS.get(row.style), err=err)
+            click.secho(text, fg=COLOURS.get(row.style), err=err)
         sys.stdout.flush()
 
     def show_call(self, event: Mapping[str, Any]) -> None:

@@ -13,7 +13,7 @@ import logging
 import os
 import signal
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import redirect_stderr, redirect_stdout, suppress
 from typing import TYPE_CHECKING, Any, TextIO
 
@@ -52,7 +52,6 @@ from clawkit.ui.questions import AskedQuestion, Questions, by_key
 
 if TYPE_CHECKING:
     from clawkit.ui.session import SessionOpener
-    from clawkit.ui.tui import TuiChat
 
 log = logging.getLogger(__name__)
 
@@ -82,7 +81,25 @@ _STYLE = Style.from_dict(
 )
 
 
-async def run_full(opener: SessionOpener, message: str = "", pictures: Sequence[str] = ()) -> int:
+OpenFull = Callable[["Prompt"], Awaitable[Any]]
+"""Opens a conversation: an `InputHandler` that can also `begin`, `stop` and `close`."""
+
+
+def open_here(opener: SessionOpener) -> OpenFull:
+    """A conversation with an agent in this process."""
+
+    async def open_chat(prompt: Prompt) -> Any:
+        # In a thread, so that the input line stays responsive meanwhile.
+        for name in ("clawkit.agent_session", "clawkit.ui.tui"):
+            await in_thread(importlib.import_module, name)
+        from clawkit.ui.tui import TuiChat
+
+        return TuiChat(opener, prompt)
+
+    return open_chat
+
+
+async def run_full(open_chat: OpenFull, message: str = "", pictures: Sequence[str] = ()) -> int:
     """Run the chat until the person quits; returns the exit code."""
     paint = Paint(colours=not os.environ.get("NO_COLOR"), encoding=sys.stdout.encoding)
     history, completer, early = InputHistory(history_file()), LineCompleter(), InputHandler()
@@ -91,14 +108,14 @@ async def run_full(opener: SessionOpener, message: str = "", pictures: Sequence[
     for each in _ENDINGS:
         loop.add_signal_handler(each, prompt.quit, 128 + each)
     running = asyncio.ensure_future(prompt.run())
-    chat: TuiChat | None = None
+    chat: Any = None
     try:
         above = _Above(prompt)
         with redirect_stdout(above), redirect_stderr(above):
             try:
-                chat = await _open_chat(opener, prompt, running)
+                chat = await _open_chat(open_chat, prompt, running)
                 if chat is not None:
-                    history.begin(chat.agent.kit.run.redactor.text)
+                    history.begin(chat.redact)
                     completer.source = prompt.handler = chat
                     await chat.begin(message, pictures)
                     for text, later in early.typed:
@@ -120,21 +137,12 @@ async def run_full(opener: SessionOpener, message: str = "", pictures: Sequence[
             loop.remove_signal_handler(each)
 
 
-async def _open_chat(
-    opener: SessionOpener, prompt: Prompt, running: asyncio.Future[int]
-) -> TuiChat | None:
+async def _open_chat(open_chat: OpenFull, prompt: Prompt, running: asyncio.Future[int]) -> Any:
     """Open the conversation; None if the person has quit already."""
     shown = asyncio.ensure_future(prompt.shown.wait())
     await asyncio.wait((running, shown), return_when=asyncio.FIRST_COMPLETED)
     shown.cancel()
-    # In a thread, so that the input line stays responsive meanwhile.
-    for name in ("clawkit.agent_session", "clawkit.ui.tui"):
-        await in_thread(importlib.import_module, name)
-    if running.done():
-        return None
-    from clawkit.ui.tui import TuiChat
-
-    return TuiChat(opener, prompt)
+    return None if running.done() else await open_chat(prompt)
 
 
 class _Above(io.TextIOBase):

@@ -23,6 +23,8 @@ from clawkit.core.catalog import canonical
 from clawkit.core.result import Result
 from clawkit.core.tasks import in_thread
 from clawkit.models.operator import read_line
+from clawkit.sessions.subagent_protocols import now_ms
+from clawkit.text import human_time, one_line
 from clawkit.ui.paint import PaintedRow, Style
 from clawkit.ui.questions import BY
 
@@ -235,3 +237,27 @@ class ChatSession(ABC):
             return "allowlist only" if ask == "off" else f"asks {ask}"
         how = "allowlist only" if ask == "off" else "commands ask"
         return f"no sandbox: {how}{self.why_no_sandbox if why and is_inside else ''}"
+
+    def describe(self) -> str:
+        """Model, session, context, cost, and where commands run, in one line."""
+        conversation, session = self.agent.conversation, self.agent.session
+        used, window = conversation.context_tokens, conversation.model.facts.window
+        parts = [
+            str(conversation.model.ref),
+            one_line(session.title or session.name, 30) if session else "not saved",
+            f"{_short(used)}/{_short(window)} {used * 100 // max(1, window)}%",
+            f"${conversation.usage.cost:.2f}" if conversation.usage.cost else "",
+            f"{queued} waiting" if (queued := self.agent.turns.queued) else "",
+            self.describe_commands(),
+        ]
+        return " · ".join(filter(None, parts))
+
+    def describe_subagents(self) -> Iterator[str]:
+        """A line for each running sub-agent: what it does, its tokens and its time."""
+        for each in self.agent.delegation.subagents.working() if self.agent.delegation else ():
+            time = human_time(max(0, now_ms() - each.run.created_ms) // 1000)
+            yield f"{each.run.label}: {each.step} · {each.usage.context:,} tokens · {time}"
+
+
+def _short(tokens: int) -> str:
+    return f"{tokens / 1000:.1f}k".replace(".0k", "k") if tokens >= 1000 else str(tokens)

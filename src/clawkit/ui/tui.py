@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Coroutine, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Coroutine, Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from typing import Any
 
@@ -12,8 +12,7 @@ from clawkit.agent.events import Answered, Compacted, Event, Said, TurnEnded, Tu
 from clawkit.content import Assistant, Image, Message, Text, User
 from clawkit.core.result import Result
 from clawkit.errors import ClawkitError
-from clawkit.sessions.subagent_protocols import now_ms
-from clawkit.text import cut_start, human_time, one_line
+from clawkit.text import one_line
 from clawkit.ui import calls, commands
 from clawkit.ui.paint import PaintedRow, find_protocol
 from clawkit.ui.prompt import InputHandler, Prompt
@@ -21,7 +20,6 @@ from clawkit.ui.session import ChatSession, SessionOpener, TypedCallApprover
 from clawkit.ui.turn_display import TurnDisplay
 
 _TICK_S = 0.1
-_MAX_OUTPUT = 20_000
 _RECALLED = 2
 """How many messages of a resumed conversation are shown."""
 
@@ -41,6 +39,9 @@ class TuiChat(ChatSession, InputHandler):
         super().__init__(opener, self._tell, TypedCallApprover(prompt.questions))
         prompt.questions.scope = lambda: self.agent.kit.run.scope
         prompt.questions.waits = lambda call, asked: self.display.pause(call, is_asked=asked)
+
+    def redact(self, text: str) -> str:
+        return self.agent.kit.run.redactor.text(text)
 
     async def begin(self, message: str, pictures: Sequence[str]) -> None:
         self.rows(list(self.greeting()))
@@ -138,13 +139,7 @@ class TuiChat(ChatSession, InputHandler):
         width = max(20, self.prompt.columns - 12)
         rows = [f"  queued: {one_line(_text_of(each), width)}" for each in waiting]
         rows += ["  (press Up to edit the last one)"] if rows else []
-        return [*(f"  {one_line(each, width)}" for each in self._describe_subagents()), *rows]
-
-    def _describe_subagents(self) -> Iterator[str]:
-        """A line for each running sub-agent: what it does, its tokens and its time."""
-        for each in self.agent.delegation.subagents.working() if self.agent.delegation else ():
-            time = human_time(max(0, now_ms() - each.run.created_ms) // 1000)
-            yield f"{each.run.label}: {each.step} · {each.usage.context:,} tokens · {time}"
+        return [*(f"  {one_line(each, width)}" for each in self.describe_subagents()), *rows]
 
     def toolbar(self) -> str:
         return self._facts
@@ -234,17 +229,7 @@ class TuiChat(ChatSession, InputHandler):
             self._update()
 
     def _update(self) -> None:
-        conversation, session = self.agent.conversation, self.agent.session
-        used, window = conversation.context_tokens, conversation.model.facts.window
-        parts = [
-            str(conversation.model.ref),
-            one_line(session.title or session.name, 30) if session else "not saved",
-            f"{_short(used)}/{_short(window)} {used * 100 // max(1, window)}%",
-            f"${conversation.usage.cost:.2f}" if conversation.usage.cost else "",
-            f"{queued} waiting" if (queued := self.agent.turns.queued) else "",
-            self.describe_commands(),
-        ]
-        self._facts = " · ".join(filter(None, parts))
+        self._facts = self.describe()
         self.prompt.refresh()
 
     # Completion
@@ -268,16 +253,8 @@ class TuiChat(ChatSession, InputHandler):
         self.display.show_call({**event, "details": details})
 
     def show_result(self, result: Result) -> None:
-        # Only the output of a command: the rest of the result is meant for a model.
-        given = (result.details.get(key) for key in ("aggregated", "tail", "error"))
-        text = next((each for each in given if isinstance(each, str)), None)
-        text = (result.as_text() if text is None else text).rstrip()
-        # A one-line error is already shown in the call's line.
-        if not result.is_error or "\n" in text.strip():
-            is_running = result.details.get("status") == "running"
-            shown = cut_start(text, _MAX_OUTPUT) or ("" if is_running else "(no output)")
-            notes = (PaintedRow(each, "dim") for each in calls.end_notes(result.details))
-            self.display.rows("text", [*([PaintedRow(shown)] if shown else []), *notes])
+        if rows := list(calls.result_rows(result)):
+            self.display.rows("text", rows)
 
     def show_image(self, image: Image) -> None:
         self.display.show_image(image)
@@ -295,10 +272,6 @@ class TuiChat(ChatSession, InputHandler):
                 self.display.show_said(each)
             elif isinstance(each, Assistant):
                 self.display.show_text(each.text)
-
-
-def _short(tokens: int) -> str:
-    return f"{tokens / 1000:.1f}k".replace(".0k", "k") if tokens >= 1000 else str(tokens)
 
 
 def _text_of(message: User) -> str:

@@ -8,6 +8,7 @@ from clawkit.gateway.methods import (
     agents,
     approvals,
     chat,
+    chats,
     command_check,
     config,
     devices,
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
 
 _MODULES = (
     *(status, config, sessions, chat, agents, tools, approvals, command_check, devices, nodes),
-    *(usage, doctor, terminals),
+    *(usage, doctor, terminals, chats),
 )
 METHODS: dict[str, Method] = {
     method.name: method for module in _MODULES for method in module.METHODS

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
@@ -25,6 +26,7 @@ from clawkit.gateway.home_commands import why_not_here
 from clawkit.gateway.live import Open
 from clawkit.gateway.methods.method import Method
 from clawkit.gateway.methods.runs import GivenAttachment, IdempotencyKey, read_image
+from clawkit.gateway.narrator import GatewayRun
 from clawkit.gateway.protocol import Closed, GatewayError, Short, invalid
 from clawkit.gateway.scopes import ADMIN
 from clawkit.runtime import resolve_workspace
@@ -71,8 +73,6 @@ class CommandLine(Closed, frozen=True):
     argv: Annotated[
         list[Annotated[str, Meta(max_length=100_000)]], Meta(min_length=1, max_length=1_000)
     ]
-    columns: Annotated[int, Meta(ge=20, le=1_000)] | None = None
-    """Of the terminal that shows the output."""
 
 
 async def _turn(caller: GatewayConnection, params: TurnParams, id_: str) -> Any:
@@ -82,7 +82,7 @@ async def _turn(caller: GatewayConnection, params: TurnParams, id_: str) -> Any:
     if live.run(params.idempotency_key) is not None:
         raise invalid("idempotencyKey was already used")
     try:
-        session, is_new = _find_session(caller, params)
+        session, is_new = find_session(caller, params)
         try:
             there = await live.open(session.key, owner=True)
             _limit(there, params)
@@ -104,29 +104,38 @@ async def _turn(caller: GatewayConnection, params: TurnParams, id_: str) -> Any:
                 caller.gateway.store.delete(session.id)
             raise
     except ClawkitError as error:
-        raise _refused(error) from None
-    model = there.agent.conversation.model
-    accepted = {
+        raise refused(error) from None
+    caller.send(protocol.answer(id_, accepted(there.agent, session, params.attachments)))
+    try:
+        return await end_of(run, there.agent)
+    finally:
+        _unlimit(there, params)
+
+
+def accepted(agent: Agent, session: Session, attachments: Sequence[object]) -> dict[str, Any]:
+    """The first of two answers: the message is accepted."""
+    model = agent.conversation.model
+    return {
         "status": "accepted",
         "key": session.key,
         "name": session.name,
-        "workspace": there.agent.kit.workspace,
-        "warnings": list(there.agent.warnings),
-        "blind": str(model.ref) if params.attachments and not model.facts.images else "",
+        "workspace": agent.kit.workspace,
+        "warnings": list(agent.warnings),
+        "blind": str(model.ref) if attachments and not model.facts.images else "",
     }
-    caller.send(protocol.answer(id_, accepted))
-    try:
-        await run.over.wait()
-        ended = run.ended or TurnEnded("error", error="the run was lost")
-        if ended.how == "done" and _has_more(there.agent):
-            await there.agent.settle()
-            ended = there.agent.turns.last or ended
-    finally:
-        _unlimit(there, params)
+
+
+async def end_of(run: GatewayRun, agent: Agent) -> dict[str, Any]:
+    """The second: the agent is done, and all that it started."""
+    await run.over.wait()
+    ended = run.ended or TurnEnded("error", error="the run was lost")
+    if ended.how == "done" and _has_more(agent):
+        await agent.settle()
+        ended = agent.turns.last or ended
     return {"ended": msgspec.to_builtins(ended)}
 
 
-def _find_session(caller: GatewayConnection, params: SessionPlace) -> tuple[Session, bool]:
+def find_session(caller: GatewayConnection, params: SessionPlace) -> tuple[Session, bool]:
     """The session that the options mean, and whether it is new."""
     gateway = caller.gateway
     config, store = gateway.loaded.config, gateway.store
@@ -188,7 +197,7 @@ def _has_more(agent: Agent) -> bool:
     return bool(is_active or agent.has_results or (messenger and messenger.under_way))
 
 
-def _refused(error: ClawkitError) -> GatewayError:
+def refused(error: ClawkitError) -> GatewayError:
     """An error with the exit code that the command has without a gateway."""
     exit_code = 2 if type(error) is ToolInputError else error.exit_code
     return invalid(str(error), {"exitCode": exit_code})
@@ -206,14 +215,20 @@ async def _release(caller: GatewayConnection, params: Release, _id: str) -> Any:
     return {"released": there is not None}
 
 
+def _environment(file: str) -> dict[str, str]:
+    """What a command needs to work in this home, with this configuration."""
+    if file and not os.path.isfile(file):
+        raise invalid("this gateway was not configured by a file, which commands could read")
+    own = {"CLAWKIT_HOME": home(os.environ), "CLAWKIT_CONFIG": file, "NO_COLOR": "1"}
+    return {**os.environ, **own}
+
+
 async def _command(caller: GatewayConnection, params: CommandLine, _id: str) -> Any:
     """Run one of the commands that only read and change what is in this home."""
     if why := why_not_here(params.argv):
         raise invalid(why)
     argv = (sys.executable, "-P", "-m", "clawkit", *params.argv)
-    loaded, env = caller.gateway.loaded, dict(os.environ)
-    env |= {"CLAWKIT_HOME": home(env), "CLAWKIT_CONFIG": loaded.file or "", "NO_COLOR": "1"}
-    env |= {"COLUMNS": str(params.columns)} if params.columns else {}
+    env = _environment(caller.gateway.loaded.file or "")
     pipe = asyncio.subprocess.PIPE
     process = await asyncio.create_subprocess_exec(
         *argv, cwd=home(env), env=env, stdin=asyncio.subprocess.DEVNULL, stdout=pipe, stderr=pipe

@@ -1,0 +1,105 @@
+"""The chats that a gateway hosts for terminals elsewhere: their commands, without their screen."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from clawkit.agent.events import no_listener
+from clawkit.agent_session import Agent
+from clawkit.content import Image, Message, Text
+from clawkit.core.result import Result
+from clawkit.ui import calls, commands
+from clawkit.ui.paint import PaintedRow
+from clawkit.ui.session import ChatSession
+
+Push = Callable[[dict[str, Any]], None]
+
+
+class ChatRoom(ChatSession):
+    def __init__(
+        self, agent: Agent, push: Push, report: Callable[[], None], *, keyboard: bool
+    ) -> None:
+        self._given_agent = agent
+        self._push = push
+        self._report = report
+        self.has_keyboard = keyboard
+        self.next_session: str | None = None
+        self.work: asyncio.Future[None] | None = None
+        super().__init__(self, no_listener, None)
+        self._looking = asyncio.ensure_future(self._look())
+
+    # It opens nothing itself: the agent belongs to the gateway.
+
+    def open(self, *_given: Any, **_changes: Any) -> Agent:
+        return self._given_agent
+
+    def ending(self, agent: Agent) -> None: ...
+
+    async def switch(self, session: str | None) -> None:
+        self.next_session = session or ""
+
+    def hear_results(self) -> None:
+        self._report()
+
+    async def _look(self) -> None:
+        await self.look()
+        if self.has_keyboard:
+            self.say(self.describe_commands(why=True), "dim")
+        self._push({"state": self.state()})
+
+    # What the terminal is told
+
+    def start(self) -> dict[str, Any]:
+        names = ("", *commands.COMMANDS, "tool")
+        words = {name: list(commands.words_after(self, name)) for name in names}
+        return {"rows": list(self.greeting()), "words": words}
+
+    def state(self) -> dict[str, Any]:
+        turns = self.agent.turns
+        texts = (
+            "\n".join(block.text for block in each.content if isinstance(block, Text))
+            for each in turns.waiting
+        )
+        return {
+            "facts": self.describe(),
+            "waiting": list(texts),
+            "working": list(self.describe_subagents()),
+            "busy": self.is_busy,
+        }
+
+    @property
+    def is_busy(self) -> bool:
+        is_working = self.work is not None and not self.work.done()
+        return is_working or self.agent.turns.lane.is_busy
+
+    def leave(self) -> None:
+        """Called when the terminal has gone."""
+        self._looking.cancel()
+
+    def runs_alone(self, text: str) -> bool:
+        command = commands.COMMANDS.get(commands.split(text)[0])
+        return command is None or command.is_alone
+
+    async def run(self, text: str) -> None:
+        await commands.run(self, text)
+
+    def rows(self, rows: Sequence[PaintedRow]) -> None:
+        self._push({"rows": list(rows)})
+
+    def show_call(self, event: Mapping[str, Any]) -> None:
+        details = {**(event.get("details") or {})}
+        details.pop("aggregated", None)
+        self._push({"call": {**event, "details": details}})
+
+    def show_result(self, result: Result) -> None:
+        if rows := list(calls.result_rows(result)):
+            self._push({"output": rows})
+
+    def show_image(self, image: Image) -> None:
+        self._push({"image": msgspec.to_builtins(image)})
+
+    def show_history(self, messages: Sequence[Message]) -> None: ...

@@ -1,0 +1,217 @@
+"""Methods of `clawkit chat`: a conversation that several terminals can follow.
+
+What a person types is read here, so that commands of the chat work with the agent itself; the
+terminal shows what it is told to.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import nullcontext
+from functools import partial
+from typing import TYPE_CHECKING, Annotated, Any, Protocol
+
+import msgspec
+from msgspec import Meta
+
+from clawkit.agent_session import Agent
+from clawkit.config.sections.shared import Thinking
+from clawkit.content import Block
+from clawkit.core.approval import Approver
+from clawkit.errors import ClawkitError
+from clawkit.gateway.hub import send
+from clawkit.gateway.methods.method import Method
+from clawkit.gateway.methods.runs import GivenAttachment, IdempotencyKey, read_image
+from clawkit.gateway.methods.terminals import (
+    SessionPlace,
+    accepted,
+    end_of,
+    find_session,
+    refused,
+)
+from clawkit.gateway.protocol import Closed, GatewayError, Short, answer, invalid
+from clawkit.gateway.scopes import ADMIN
+
+if TYPE_CHECKING:
+    from clawkit.gateway.connection import GatewayConnection
+
+RECALLED = 20
+Push = Callable[[dict[str, Any]], None]
+
+
+class HostedChat(Protocol):
+    """A chat whose terminal is elsewhere."""
+
+    agent: Agent
+    is_over: bool
+    show_thinking: bool
+    work: asyncio.Future[None] | None
+    """The command that is running."""
+    next_session: str | None
+    """Where to go on instead: an id or a name, empty for a new session."""
+
+    @property
+    def is_busy(self) -> bool: ...
+    def read(self, text: str) -> tuple[str, bool]: ...
+    def is_command(self, text: str) -> bool: ...
+    def runs_alone(self, text: str) -> bool: ...
+    async def run(self, text: str) -> None: ...
+    def blocks(self, text: str) -> list[Block]: ...
+    def state(self) -> dict[str, Any]: ...
+    def start(self) -> dict[str, Any]: ...
+    def leave(self) -> None: ...
+
+
+class ChatHost(Protocol):
+    """Makes chats; it knows the commands of the chat, which this layer does not."""
+
+    def wrap(self, approver: Approver) -> Approver: ...
+    def open(
+        self, agent: Agent, push: Push, report: Callable[[], None], *, keyboard: bool
+    ) -> HostedChat: ...
+
+
+class OpenChat(SessionPlace, frozen=True, kw_only=True):
+    model: Short | None = None
+    thinking: Thinking | None = None
+    keyboard: bool = False
+    """Whether a person types; what is piped into the chat needs approval."""
+
+
+class ChatKey(Closed, frozen=True):
+    key: Short
+
+
+class TypedLine(ChatKey, frozen=True, kw_only=True):
+    line: str
+    idempotency_key: IdempotencyKey
+    later: bool = False
+    """Read it when the agent is done, instead of during its work."""
+    wait: bool = False
+    """Answer a message twice, as `clawkit.turn` does."""
+    attachments: Annotated[list[GivenAttachment], Meta(max_length=10)] = msgspec.field(
+        default_factory=list
+    )
+
+
+async def _open(caller: GatewayConnection, params: OpenChat, _id: str) -> Any:
+    gateway = caller.gateway
+    if gateway.chats is None:
+        raise invalid("this gateway has no chat")
+    try:
+        session, is_new = find_session(caller, params)
+        there = await gateway.live.open(session.key, owner=True)
+        if params.model:
+            there.agent.use_model(params.model)
+        if params.thinking is not None:
+            there.agent.use_thinking(params.thinking)
+    except ClawkitError as error:
+        raise refused(error) from None
+    key = session.key
+    caller.leave_chats()  # a terminal has one at a time
+    caller.watched = {key}
+    push = partial(_push, caller, key)
+    report = partial(gateway.live.report, key)
+    chat = gateway.chats.open(there.agent, push, report, keyboard=params.keyboard)
+    caller.chats[key] = chat
+    if is_new:
+        caller.on_leave.append(partial(gateway.live.discard_empty, key))
+    history = there.agent.conversation.history
+    return {
+        "key": key,
+        "name": session.name,
+        "workspace": there.agent.kit.workspace,
+        "warnings": list(there.agent.warnings),
+        "total": len(history),
+        "history": msgspec.to_builtins(history[-RECALLED:]),
+        "state": chat.state(),
+        **chat.start(),
+    }
+
+
+def _push(caller: GatewayConnection, key: str, what: Mapping[str, Any]) -> None:
+    send([caller], "clawkit.event", {"key": key, "run": "", **what})
+
+
+async def _find(caller: GatewayConnection, key: str) -> HostedChat:
+    """The chat of this client, with the agent as it is now: an idle one was closed."""
+    chat = caller.chats.get(key)
+    if chat is None:
+        raise invalid("open the chat first")
+    chat.agent = (await caller.gateway.live.open(key, owner=True)).agent
+    return chat
+
+
+async def _type(caller: GatewayConnection, params: TypedLine, id_: str) -> Any:
+    """Run a command of the chat, or say something."""
+    chat, live = await _find(caller, params.key), caller.gateway.live
+    text, is_later = chat.read(params.line)
+    if chat.is_command(text):
+        return await _run(caller, chat, text, params.key)
+    pictures = [await read_image(chat.agent, each) for each in params.attachments]
+    said = [*chat.blocks(text), *pictures]
+    mode: Any = "followup" if params.later or is_later or params.wait else None
+    run = await live.start(
+        params.key, params.idempotency_key, said, owner=True, client=caller.name, mode=mode
+    )
+    session = caller.gateway.store.find(params.key)
+    if not params.wait or session is None:
+        return {"runId": run.id, "state": chat.state()}
+    caller.send(answer(id_, accepted(chat.agent, session, pictures)))
+    return await end_of(run, chat.agent)
+
+
+async def _run(caller: GatewayConnection, chat: HostedChat, text: str, key: str) -> Any:
+    lane, is_alone = chat.agent.turns.lane, chat.runs_alone(text)
+    if is_alone and chat.is_busy:
+        raise GatewayError("UNAVAILABLE", "the agent is working: wait until it is done, or stop it")
+    _push(caller, key, {"typed": text})
+    # Meanwhile messages wait, as they do during a turn.
+    with lane.held() if is_alone else nullcontext():
+        chat.work = asyncio.ensure_future(chat.run(text))
+        _push(caller, key, {"state": chat.state()})
+        try:
+            await asyncio.wait({chat.work})
+        finally:
+            chat.work.cancel()
+    try:
+        if chat.work.cancelled():
+            _push(caller, key, {"interrupted": True})
+        else:
+            chat.work.result()
+    except ClawkitError as error:
+        raise refused(error) from None
+    shown = {"over": chat.is_over, "showThinking": chat.show_thinking, "state": chat.state()}
+    after, chat.next_session = chat.next_session, None
+    return shown | ({} if after is None else {"session": after})
+
+
+async def _stop(caller: GatewayConnection, params: ChatKey, _id: str) -> Any:
+    """Stop the command that is running in this chat, else the turns of the session."""
+    chat = caller.chats.get(params.key)
+    if chat is not None and chat.work is not None and chat.work.cancel():
+        return {"stopped": True}
+    return {"stopped": bool(await caller.gateway.live.abort(params.key))}
+
+
+async def _state(caller: GatewayConnection, params: ChatKey, _id: str) -> Any:
+    return (await _find(caller, params.key)).state()
+
+
+async def _take_back(caller: GatewayConnection, params: ChatKey, _id: str) -> Any:
+    """Withdraw the last message that the model has not read."""
+    chat = await _find(caller, params.key)
+    message = chat.agent.turns.take_back()
+    texts: Iterable[Any] = message.content if message is not None else ()
+    text = "\n".join(block.text for block in texts if hasattr(block, "text"))
+    return {"text": text, "state": chat.state()}
+
+
+METHODS = (
+    Method("clawkit.chat.open", ADMIN, OpenChat, _open),
+    Method("clawkit.chat.type", ADMIN, TypedLine, _type),
+    Method("clawkit.chat.stop", ADMIN, ChatKey, _stop),
+    Method("clawkit.chat.state", ADMIN, ChatKey, _state),
+    Method("clawkit.chat.takeBack", ADMIN, ChatKey, _take_back),
+)
