@@ -17,6 +17,7 @@ from bench import (
     agent,
     commands,
     files,
+    gateway_server,
     races,
     sandbox,
     sessions,
@@ -176,6 +177,7 @@ def main() -> int:
         "sessions": sessions.measure,
         "subagents": subagents.measure,
         "agent": agent.measure,
+        "gateway": gateway_server.measure,
         "proof": lambda: shellproof.measure(given.count, given.seed),
     }
     over = False

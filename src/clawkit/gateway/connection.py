@@ -7,6 +7,7 @@ import logging
 import time
 import uuid
 from collections import deque
+from collections.abc import Iterable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
@@ -65,7 +66,7 @@ class GatewayConnection:
         self.scopes: tuple[str, ...] = ()
         self.device = ""
         self.since_ms = protocol.now_ms()
-        self.follows_sessions = False
+        self.is_scoped = self.follows_sessions = False
         self.followed: set[str] = set()
         """Keys of the sessions whose messages it wants."""
         self._socket = socket
@@ -85,6 +86,11 @@ class GatewayConnection:
     def name(self) -> str:
         """Who it is, for records and limits."""
         return self.device or f"{self.connect.client.id}@{self.place.address}"
+
+    def grant(self, scopes: Iterable[str]) -> None:
+        """Change what the client may do and hear, at once."""
+        self.scopes = tuple(scopes)
+        self.gateway.hub.forget_scopes()
 
     def may(self, scope: str) -> bool:
         return self.role == "operator" and satisfies(self.scopes, scope)
@@ -198,7 +204,9 @@ class GatewayConnection:
         return request
 
     def _admit(self, admit: Admit, now: int) -> dict[str, Any]:
-        self.role, self.scopes = admit.role, admit.scopes
+        self.role = admit.role
+        self.grant(admit.scopes)
+        self.is_scoped = "session-scoped-events" in self.caps
         auth: dict[str, Any] = {
             "method": admit.method,
             "role": admit.role,

@@ -38,6 +38,8 @@ from clawkit.store import private_dir
 from clawkit.tools._commands import owner_of
 
 IDLE_S = 300.0
+WARM = 8
+"""Open agents for which a process waits for their first command: each takes 5 MB."""
 KEEP_RUNS, KEEP_RUNS_S = 1_000, 300.0
 RESETS = ("/new", "/reset")
 STOPS = ("/stop",)
@@ -122,6 +124,7 @@ class LiveSessions:
         self._locks: dict[str, asyncio.Lock] = {}
         self._runs: OrderedDict[str, GatewayRun] = OrderedDict()
         self._tasks: set[asyncio.Task[Any]] = set()
+        self._opening = asyncio.Lock()
         self.is_closed = False
 
     def resolve_key(self, text: str, agent: str | None = None) -> str:
@@ -216,6 +219,9 @@ class LiveSessions:
         return there
 
     async def _start(self, key: str, *, owner: bool) -> Open:
+        # Opening takes a while: others hear their events between two of them.
+        await self._opening.acquire()
+        asyncio.get_running_loop().call_soon(self._opening.release)
         loaded, parsed = self._loaded(), parse_key(key)
         stored = self._store.find(key)
         agent = Agent.open(
@@ -244,6 +250,7 @@ class LiveSessions:
             heard(event)
 
         agent.conversation.tell = tell
+        agent.turns.warms_up = len(self._open) < WARM
         agent.on_subagent_event = meter
         agent.on_results = lambda: self._spawn(agent.report())
         agent.deliver = narrator.post
