@@ -18,6 +18,7 @@ from bench import (
     commands,
     files,
     gateway_server,
+    gateway_soak,
     races,
     sandbox,
     sessions,
@@ -178,6 +179,7 @@ def main() -> int:
         "subagents": subagents.measure,
         "agent": agent.measure,
         "gateway": gateway_server.measure,
+        "gateway-soak": gateway_soak.measure,
         "proof": lambda: shellproof.measure(given.count, given.seed),
     }
     over = False

@@ -111,7 +111,9 @@ class GatewayUser:
                     waiting.set_result(frame)
         finally:
             for waiting in self._asked.values():
-                waiting.cancel()
+                if not waiting.done():
+                    waiting.set_exception(ConnectionError("the gateway has left"))
+                    waiting.exception()  # whoever waited may have left, too
 
     async def call(self, method: str, **params: Any) -> Any:
         """The payload. Raises `RuntimeError` for an error answer."""
