@@ -62,6 +62,8 @@ class GatewayConnection:
         self.gateway = gateway
         self.place = place
         self.connect: Connect
+        self.presence: msgspec.Raw
+        """How it is listed: every client that comes gets the whole list."""
         self.role = "operator"
         self.scopes: tuple[str, ...] = ()
         self.device = ""
@@ -90,6 +92,7 @@ class GatewayConnection:
     def grant(self, scopes: Iterable[str]) -> None:
         """Change what the client may do and hear, at once."""
         self.scopes = tuple(scopes)
+        self.presence = self._describe()
         self.gateway.hub.forget_scopes()
 
     def may(self, scope: str) -> bool:
@@ -99,7 +102,7 @@ class GatewayConnection:
         """Whether it wants the messages of a session."""
         return self.follows_sessions or session in self.followed
 
-    def presence(self) -> dict[str, Any]:
+    def _describe(self) -> msgspec.Raw:
         client = self.connect.client
         name = client.display_name or client.id
         shown: dict[str, Any] = {"host": name, "clientId": client.id, "mode": client.mode}
@@ -108,7 +111,8 @@ class GatewayConnection:
         shown |= {"ip": "" if self.place.is_local else self.place.address, "roles": [self.role]}
         shown |= {"scopes": list(self.scopes), "text": f"{name} · mode {client.mode}"}
         shown |= {"ts": self.since_ms, "reason": "connect"}
-        return {key: value for key, value in shown.items() if value != ""}
+        found = {key: value for key, value in shown.items() if value != ""}
+        return msgspec.Raw(protocol.encode(found))
 
     async def serve(self) -> None:
         """Serve the client until it leaves or is disconnected."""
@@ -205,6 +209,7 @@ class GatewayConnection:
 
     def _admit(self, admit: Admit, now: int) -> dict[str, Any]:
         self.role = admit.role
+        self.device = self.connect.device.id if self.connect.device else ""
         self.grant(admit.scopes)
         self.is_scoped = "session-scoped-events" in self.caps
         auth: dict[str, Any] = {
@@ -212,8 +217,7 @@ class GatewayConnection:
             "role": admit.role,
             "scopes": list(admit.scopes),
         }
-        if self.connect.device is not None:
-            self.device = self.connect.device.id
+        if self.device:
             if admit.approve:
                 about = describe(self.connect, "")
                 self.gateway.devices.approve(about, admit.role, admit.scopes, now, "silent")

@@ -65,7 +65,7 @@ class Hub:
     def state(self) -> dict[str, int]:
         return {"presence": self.presence_version, "health": self.health_version}
 
-    def presence(self) -> list[dict[str, Any]]:
+    def presence(self) -> list[Any]:
         """This gateway, then every client."""
         host = socket.gethostname()
         kernel = f"{platform.system().lower()} {platform.release()}"
@@ -78,7 +78,7 @@ class Hub:
             "text": text,
             "ts": now_ms(),
         }
-        return [own, *(each.presence() for each in self.clients.values())]
+        return [own, *(each.presence for each in self.clients.values())]
 
     def of_device(self, device: str) -> list[GatewayConnection]:
         return [each for each in self.clients.values() if each.device == device]
