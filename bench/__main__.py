@@ -12,12 +12,15 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterable
+from itertools import chain
 
 from bench import (
     agent,
     commands,
     files,
     gateway,
+    gateway_server,
+    gateway_soak,
     races,
     sandbox,
     sessions,
@@ -177,7 +180,8 @@ def main() -> int:
         "sessions": sessions.measure,
         "subagents": subagents.measure,
         "agent": agent.measure,
-        "gateway": gateway.measure,
+        "gateway": lambda: chain(gateway.measure(), gateway_server.measure()),
+        "gateway-soak": gateway_soak.measure,
         "proof": lambda: shellproof.measure(given.count, given.seed),
     }
     over = False

@@ -14,7 +14,7 @@ CHROMIUM = shutil.which("chromium")
 NEEDS_CHROMIUM = pytest.mark.skipif(
     CHROMIUM is None and os.environ.get("CLAWKIT_TEST_ALL") != "1", reason="needs chromium"
 )
-_ARGUMENTS = (
+ARGUMENTS = (
     "--no-sandbox",  # tests may run as root
     # Pages that a test fulfils itself come from no network, and could reach no loopback address.
     "--disable-features=LocalNetworkAccessChecks,LocalNetworkAccessChecksWebSockets",
@@ -26,7 +26,7 @@ def open_browser(*arguments: str) -> Iterator[Browser]:
     """A browser without a window. Not for tests that are coroutines."""
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(
-            executable_path=CHROMIUM, args=[*_ARGUMENTS, *arguments]
+            executable_path=CHROMIUM, args=[*ARGUMENTS, *arguments]
         )
         try:
             yield browser

@@ -56,6 +56,8 @@ class Turns:
         self._steered: dict[int, User] = {}
         self._lanes: Lanes | None = None
         self.left = asyncio.Event()
+        self.warms_up = True
+        """Whether the first command is prepared for, which takes a process, before there is one."""
 
     def enter(self) -> Lanes:
         """Register this agent with the lanes of the running event loop, and return them."""
@@ -240,7 +242,7 @@ class Turns:
         with suppress(TimeoutError):
             await asyncio.wait_for(sent.wait(), WARM_UP_S)
         run = self._agent.kit.run
-        if "exec" in run.tools and isinstance(run.services, Services):
+        if self.warms_up and "exec" in run.tools and isinstance(run.services, Services):
             await run.services.warm_up()
 
 

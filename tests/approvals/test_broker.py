@@ -62,6 +62,7 @@ class Silent:
     def __init__(self) -> None:
         self.asked = asyncio.Event()
         self.stopped = asyncio.Event()
+        self.keeps_questions = False
 
     async def ask(self, _request: Question) -> Answer:
         self.asked.set()

@@ -242,6 +242,7 @@ def running() -> Iterator[Callable[..., None]]:
             secret="boot",
             serves_commands=serves,
             files=[config] if config else [],
+            fingerprint="",
         )
 
     with hold_lock(record.lock_file(), "a test"):

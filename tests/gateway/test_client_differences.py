@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import socket
 
+import msgspec
 from tests.gateway.conftest import Ground, serve
 
+from clawkit.gateway.protocol import encode
 from clawkit.gateway.serve import listen
 from clawkit.testing import Gate, ScriptedModel
 
@@ -50,3 +53,12 @@ async def test_a_client_is_told_which_of_its_messages_were_accepted() -> None:
         found = await peer.call("chat.history", wanted)
         assert found["inputReceipts"] == []
         assert "inputReceipts" not in await peer.call("chat.history", {"sessionKey": "main"})
+
+
+async def test_clients_are_listed_beside_text_that_is_no_unicode(ground: Ground) -> None:
+    """The list is JSON already when it is put into an answer."""
+    peer = await ground.join()
+    [_, me] = peer.hello["snapshot"]["presence"]
+    assert (me["clientId"], me["roles"]) == ("cli", ["operator"])
+    raw = msgspec.Raw(b'{"clientId": "cli"}')
+    assert json.loads(encode(["\ud800", raw])) == ["\ufffd", {"clientId": "cli"}]

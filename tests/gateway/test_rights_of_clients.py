@@ -85,8 +85,11 @@ async def test_a_device_that_narrows_itself_is_narrowed_at_once(
 ) -> None:
     peer = await ground.join(["operator.admin", "operator.read"], device)
     less = {"deviceId": device.id, "scopes": ["operator.read"]}
+    hub = ground.gateway.hub
+    assert len(hub.wants("exec.approval.requested")) == 1
     await peer.call("device.token.rotate", less)
     assert (await peer.refused("exec.approvals.get"))["message"] == "missing scope: operator.admin"
+    assert hub.wants("exec.approval.requested") == []
     await peer.call("health")
 
 

@@ -24,7 +24,7 @@ from tests.gateway.test_command import clawkit
 from clawkit.config.sections.gateway import GatewayTls
 from clawkit.errors import ConfigError, ToolError
 from clawkit.gateway import serve as serving
-from clawkit.gateway.client import Target, open_client
+from clawkit.gateway.client import Target, connect
 from clawkit.gateway.record import look
 from clawkit.gateway.tls import Certificate, find_certificate
 
@@ -97,21 +97,28 @@ def test_a_certificate_that_cannot_be_used_is_explained(
 async def test_a_gateway_is_served_with_tls(tmp_path: Path) -> None:
     made = make(tmp_path)
     async with serve(ON, certificate=made) as ground:
-        target = Target(f"wss://127.0.0.1:{ground.port}/", TOKEN, fingerprint=made.fingerprint)
-        async with open_client(target) as client:
-            assert (await client.call("health"))["ok"]
-        other = msgspec.structs.replace(target, fingerprint="AA:" * 31 + "AA")
-        with pytest.raises(ToolError, match="another certificate"):
+        target = _target(ground.port, made.fingerprint)
+        assert (await _health(target))["ok"]
+        other = target._replace(fingerprint="AA:" * 31 + "AA")
+        with pytest.raises(ToolError, match="no secret was sent"):
             await _health(other)
         with pytest.raises(ToolError, match="no gateway can be reached"):
-            await _health(msgspec.structs.replace(target, fingerprint=""))
+            await _health(target._replace(fingerprint=""))
         trusted = ssl.create_default_context(cafile=made.cert)
         assert await asyncio.to_thread(_get, ground.port, trusted) == (200, "live")
 
 
+def _target(port: int, fingerprint: str = "") -> Target:
+    tls = bool(fingerprint)
+    return Target("127.0.0.1", port, secret=TOKEN, is_tls=tls, fingerprint=fingerprint, is_own=True)
+
+
 async def _health(target: Target) -> Any:
-    async with open_client(target) as client:
-        return await client.call("health")
+    def ask() -> Any:
+        with connect(target) as link:
+            return link.call("health", {}, 30)
+
+    return await asyncio.to_thread(ask)
 
 
 def _get(port: int, context: ssl.SSLContext) -> tuple[int, str]:
@@ -127,7 +134,7 @@ def _get(port: int, context: ssl.SSLContext) -> tuple[int, str]:
 async def test_what_should_be_encrypted_is_not_served_otherwise() -> None:
     async with serve(ON) as ground:
         with pytest.raises(ToolError):
-            await _health(Target(f"ws://127.0.0.1:{ground.port}/", TOKEN))
+            await _health(_target(ground.port))
         place = ground.gateway.place_of({"headers": [], "scheme": "http", "client": ("::1", 1)})
         assert "not encrypted" in place.refused
 
@@ -146,7 +153,7 @@ async def test_silent_connections_leave_room_for_others(
         for reader, _ in silent:
             with suppress(ConnectionError):
                 await asyncio.wait_for(reader.read(), 10)
-        target = Target(f"wss://127.0.0.1:{ground.port}/", TOKEN, fingerprint=made.fingerprint)
+        target = _target(ground.port, made.fingerprint)
         assert (await _health(target))["ok"]
         for _, writer in silent:
             writer.close()

@@ -7,7 +7,7 @@ import logging
 import time
 import uuid
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
@@ -64,11 +64,13 @@ class GatewayConnection:
         self.gateway = gateway
         self.place = place
         self.connect: Connect
+        self.presence: msgspec.Raw
+        """How it is listed: every client that comes gets the whole list."""
         self.role = "operator"
         self.scopes: tuple[str, ...] = ()
         self.device = ""
         self.since_ms = protocol.now_ms()
-        self.follows_sessions = False
+        self.is_scoped = self.follows_sessions = False
         self.followed: set[str] = set()
         """Keys of the sessions whose messages it wants."""
         self.watched: set[str] = set()
@@ -95,6 +97,12 @@ class GatewayConnection:
         """Who it is, for records and limits."""
         return self.device or f"{self.connect.client.id}@{self.place.address}"
 
+    def grant(self, scopes: Iterable[str]) -> None:
+        """Change what the client may do and hear, at once."""
+        self.scopes = tuple(scopes)
+        self.presence = self._describe()
+        self.gateway.hub.forget_scopes()
+
     def may(self, scope: str) -> bool:
         return self.role == "operator" and satisfies(self.scopes, scope)
 
@@ -109,7 +117,7 @@ class GatewayConnection:
         while self.on_leave:
             self.on_leave.pop()()
 
-    def presence(self) -> dict[str, Any]:
+    def _describe(self) -> msgspec.Raw:
         client = self.connect.client
         name = client.display_name or client.id
         shown: dict[str, Any] = {"host": name, "clientId": client.id, "mode": client.mode}
@@ -118,7 +126,8 @@ class GatewayConnection:
         shown |= {"ip": "" if self.place.is_local else self.place.address, "roles": [self.role]}
         shown |= {"scopes": list(self.scopes), "text": f"{name} · mode {client.mode}"}
         shown |= {"ts": self.since_ms, "reason": "connect"}
-        return {key: value for key, value in shown.items() if value != ""}
+        found = {key: value for key, value in shown.items() if value != ""}
+        return msgspec.Raw(protocol.encode(found))
 
     async def serve(self) -> None:
         """Serve the client until it leaves or is disconnected."""
@@ -219,14 +228,16 @@ class GatewayConnection:
         return request
 
     def _admit(self, admit: Admit, now: int) -> dict[str, Any]:
-        self.role, self.scopes = admit.role, admit.scopes
+        self.role = admit.role
+        self.device = self.connect.device.id if self.connect.device else ""
+        self.grant(admit.scopes)
+        self.is_scoped = "session-scoped-events" in self.caps
         auth: dict[str, Any] = {
             "method": admit.method,
             "role": admit.role,
             "scopes": list(admit.scopes),
         }
-        if self.connect.device is not None:
-            self.device = self.connect.device.id
+        if self.device:
             if admit.approve:
                 about = describe(self.connect, "")
                 self.gateway.devices.approve(about, admit.role, admit.scopes, now, "silent")

@@ -27,43 +27,39 @@ class HistoryQuery(Struct, frozen=True):
     """Only messages before this number."""
 
 
-class SessionHistory:
-    """The endpoint."""
+async def read_history(gateway: Gateway, request: Request) -> Response:
+    """A page of messages, oldest first; `nextCursor` leads to older ones."""
+    await check_login(gateway, request)
+    query = _read_query(request)
+    key = gateway.live.resolve_key(request.path_params["key"])
+    session = gateway.shelf.find(key)
+    if session is None:
+        raise HttpError(404, "not_found", f"Session not found: {key[:300]}")
+    messages, has_more = _read_page(gateway, session.id, query)
+    cursor = str(messages[0]["__openclaw"]["seq"]) if has_more else None
+    shown: dict[str, Any] = {"sessionKey": key, "items": messages, "messages": messages}
+    return answer(shown | {"hasMore": has_more, "nextCursor": cursor})
 
-    def __init__(self, gateway: Gateway) -> None:
-        self._gateway = gateway
 
-    async def read(self, request: Request) -> Response:
-        """A page of messages, oldest first; `nextCursor` leads to older ones."""
-        gateway = self._gateway
-        await check_login(gateway, request)
-        query = _read_query(request)
-        key = gateway.live.resolve_key(request.path_params["key"])
-        session = gateway.shelf.find(key)
-        if session is None:
-            raise HttpError(404, "not_found", f"Session not found: {key[:300]}")
-        messages, has_more = self._read_page(session.id, query)
-        cursor = str(messages[0]["__openclaw"]["seq"]) if has_more else None
-        shown: dict[str, Any] = {"sessionKey": key, "items": messages, "messages": messages}
-        return answer(shown | {"hasMore": has_more, "nextCursor": cursor})
-
-    def _read_page(self, session: str, query: HistoryQuery) -> tuple[list[dict[str, Any]], bool]:
-        """The latest messages that fit, oldest first, and whether there are older ones."""
-        found, left = list[dict[str, Any]](), PAGE_BYTES
-        upto = None if query.cursor is None else query.cursor - 1
-        while len(found) < query.limit:
-            count = min(_AT_ONCE, query.limit - len(found))
-            page = self._gateway.store.page(session, count, upto=upto, tools=True)
-            for entry in reversed(page.entries):
-                message = wire.message(session, entry)
-                left -= len(encode(message))
-                if left < 0 and found:
-                    return found[::-1], True
-                found.append(message)
-                upto = entry.number - 1
-            if page.total - page.newer <= len(page.entries):
-                return found[::-1], False
-        return found[::-1], True
+def _read_page(
+    gateway: Gateway, session: str, query: HistoryQuery
+) -> tuple[list[dict[str, Any]], bool]:
+    """The latest messages that fit, oldest first, and whether there are older ones."""
+    found, left = list[dict[str, Any]](), PAGE_BYTES
+    upto = None if query.cursor is None else query.cursor - 1
+    while len(found) < query.limit:
+        count = min(_AT_ONCE, query.limit - len(found))
+        page = gateway.store.page(session, count, upto=upto, tools=True)
+        for entry in reversed(page.entries):
+            message = wire.message(session, entry)
+            left -= len(encode(message))
+            if left < 0 and found:
+                return found[::-1], True
+            found.append(message)
+            upto = entry.number - 1
+        if page.total - page.newer <= len(page.entries):
+            return found[::-1], False
+    return found[::-1], True
 
 
 def _read_query(request: Request) -> HistoryQuery:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
@@ -141,9 +142,9 @@ async def read_body(request: Request, kind: type[T], max_bytes: int) -> T:
 
 def routes(gateway: Gateway) -> list[Route]:
     """All routes. Paths match exactly; a wrong method is answered with 405."""
-    from clawkit.gateway.history import SessionHistory
-    from clawkit.gateway.openai import ChatCompletions
-    from clawkit.gateway.responses import Responses
+    from clawkit.gateway.history import read_history
+    from clawkit.gateway.openai import complete, list_models, show_model
+    from clawkit.gateway.responses import respond
     from clawkit.gateway.static import page_routes
 
     async def live(_request: Request) -> Response:
@@ -174,18 +175,17 @@ def routes(gateway: Gateway) -> list[Route]:
         )
         return Response(shown, headers={**SAFE_HEADERS, "Content-Type": CONTENT_TYPE})
 
-    chat = ChatCompletions(gateway)
     table: list[tuple[tuple[str, ...], Handler, str]] = [
         (("/health", "/healthz"), live, "GET"),
         (("/ready", "/readyz"), ready, "GET"),
         (("/startup", "/startupz"), started, "GET"),
         (("/metrics",), metrics, "GET"),
-        (("/sessions/{key:path}/history",), SessionHistory(gateway).read, "GET"),
+        (("/sessions/{key:path}/history",), partial(read_history, gateway), "GET"),
         (("/tools/invoke",), invoke, "POST"),
-        (("/v1/models",), chat.models, "GET"),
-        (("/v1/models/{model:path}",), chat.model, "GET"),
-        (("/v1/chat/completions",), chat.complete, "POST"),
-        (("/v1/responses",), Responses(gateway).respond, "POST"),
+        (("/v1/models",), partial(list_models, gateway), "GET"),
+        (("/v1/models/{model:path}",), partial(show_model, gateway), "GET"),
+        (("/v1/chat/completions",), partial(complete, gateway), "POST"),
+        (("/v1/responses",), partial(respond, gateway), "POST"),
     ]
     table += [((path,), handler, "GET") for path, handler in page_routes(gateway).items()]
     found = [

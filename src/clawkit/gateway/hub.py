@@ -37,6 +37,8 @@ class Hub:
 
     def __init__(self, instance: str) -> None:
         self.clients: dict[str, GatewayConnection] = {}
+        self._by_scope: dict[str, list[GatewayConnection]] = {}
+        """Who has a scope, until someone comes or goes: most events are small and for few."""
         self.presence_version = self.health_version = 1
         self._instance = instance
         self.empty = asyncio.Event()
@@ -44,14 +46,19 @@ class Hub:
 
     def join(self, client: GatewayConnection) -> None:
         self.clients[client.id] = client
+        self.forget_scopes()
         self.empty.clear()
         self._note(client)
 
     def leave(self, client: GatewayConnection) -> None:
         if self.clients.pop(client.id, None) is not None:
+            self.forget_scopes()
             self._note(client)
         if not self.clients:
             self.empty.set()
+
+    def forget_scopes(self) -> None:
+        self._by_scope.clear()
 
     def _note(self, client: GatewayConnection) -> None:
         if client.connect.client.mode in _SHOWN_MODES:
@@ -62,7 +69,7 @@ class Hub:
     def state(self) -> dict[str, int]:
         return {"presence": self.presence_version, "health": self.health_version}
 
-    def presence(self) -> list[dict[str, Any]]:
+    def presence(self) -> list[Any]:
         """This gateway, then every client."""
         host = socket.gethostname()
         kernel = f"{platform.system().lower()} {platform.release()}"
@@ -75,21 +82,29 @@ class Hub:
             "text": text,
             "ts": now_ms(),
         }
-        return [own, *(each.presence() for each in self.clients.values())]
+        return [own, *(each.presence for each in self.clients.values())]
 
     def of_device(self, device: str) -> list[GatewayConnection]:
         return [each for each in self.clients.values() if each.device == device]
 
-    def wants(self, name: str, wanted: Wanted | None = None) -> list[GatewayConnection]:
-        """The clients that an event is for."""
+    def wants(
+        self, name: str, wanted: Wanted | None = None, near: str = ""
+    ) -> list[GatewayConnection]:
+        """The clients that an event is for. Those that want to hear only of sessions that they
+        follow hear nothing of others than `near`."""
         scope = EVENTS.get(name)
         if scope is None:
             return []
-        return [
-            each
-            for each in self.clients.values()
-            if (not scope or each.may(scope)) and (wanted is None or wanted(each))
-        ]
+        if (able := self._by_scope.get(scope)) is None:
+            able = [each for each in self.clients.values() if not scope or each.may(scope)]
+            self._by_scope[scope] = able
+        if near:
+            able = [
+                each
+                for each in able
+                if not each.is_scoped or each.follows_sessions or near in each.followed
+            ]
+        return able if wanted is None else [each for each in able if wanted(each)]
 
     def broadcast(
         self,
@@ -97,11 +112,12 @@ class Hub:
         payload: Any,
         wanted: Wanted | None = None,
         *,
+        near: str = "",
         state: bytes = b"",
         droppable: bool = False,
     ) -> None:
         """Send an event to all clients that may see it, encoded once."""
-        if clients := self.wants(name, wanted):
+        if clients := self.wants(name, wanted, near):
             send(clients, name, payload, state=state, droppable=droppable)
 
 

@@ -48,6 +48,8 @@ GRACE_S = 5.0
 """How long turns may go on when the gateway stops."""
 MAX_TRIES = 3
 """How often a run is resumed: it may be what ends the gateway."""
+WARM = 8
+"""Open agents for which a process waits for their first command: each takes 5 MB."""
 RESETS = ("/new", "/reset")
 STOPS = ("/stop",)
 STARTED_ANEW = "A new conversation has started."
@@ -144,6 +146,7 @@ class LiveSessions:
         self._locks: dict[str, asyncio.Lock] = {}
         self._runs: dict[str, GatewayRun] = {}
         self._tasks: set[asyncio.Task[Any]] = set()
+        self._opening = asyncio.Lock()
         self.is_closed = False
         self._held = ExitStack()
         self.hurry = asyncio.Event()
@@ -246,6 +249,9 @@ class LiveSessions:
         return there
 
     async def _start(self, key: str, *, owner: bool) -> Open:
+        # Opening takes a while: others hear their events between two of them.
+        await self._opening.acquire()
+        asyncio.get_running_loop().call_soon(self._opening.release)
         loaded, parsed = self._loaded(), parse_key(key)
         stored = self._store.find(key)
         agent = Agent.open(
@@ -280,6 +286,7 @@ class LiveSessions:
             heard(event)
 
         agent.conversation.tell = tell
+        agent.turns.warms_up = len(self._open) < WARM
         agent.on_subagent_event = both(show, narrator.hear_subagent)
         agent.on_results = lambda: self.report(key)
         agent.deliver = narrator.post

@@ -260,7 +260,8 @@ class Narrator:
         """Calls go to those who asked for them, and to those who follow the session."""
         payload = self._payload("tool", data)
         if payload is not None:
-            self._hub.broadcast("agent", payload, self._hears("tool-events"), droppable=True)
+            clients = self._hub.wants("agent", lambda each: "tool-events" in each.caps, self._key)
+            send(clients, "agent", payload, droppable=True)
             self._hub.broadcast(
                 "session.tool", payload, lambda each: each.follows(self._key), droppable=True
             )
@@ -268,7 +269,7 @@ class Narrator:
     def _tell(self, stream: str, data: dict[str, Any]) -> None:
         payload = self._payload(stream, data)
         if payload is not None:
-            self._hub.broadcast("agent", payload, self._hears(), droppable=True)
+            self._hub.broadcast("agent", payload, near=self._key, droppable=True)
 
     def _payload(self, stream: str, data: dict[str, Any]) -> dict[str, Any] | None:
         run = self.run
@@ -285,14 +286,8 @@ class Narrator:
             return
         about = {"runId": run.id, "sessionKey": self._key, "agentId": self._agent}
         payload = about | {"seq": run.seq, "state": state} | more
-        self._hub.broadcast("chat", payload, self._hears(), droppable=state in ("status", "delta"))
-
-    def _hears(self, cap: str = "") -> Callable[[Any], bool]:
-        def hears(client: Any) -> bool:
-            is_near = "session-scoped-events" not in client.caps or client.follows(self._key)
-            return is_near and (not cap or cap in client.caps)
-
-        return hears
+        droppable = state in ("status", "delta")
+        self._hub.broadcast("chat", payload, near=self._key, droppable=droppable)
 
 
 def settle(run: GatewayRun, ended: TurnEnded) -> None:

@@ -33,45 +33,40 @@ class Completion(Struct, frozen=True):
     user: Short = ""
 
 
-class ChatCompletions:
-    """The endpoints; they answer 404 unless they are turned on."""
+async def _enter(gateway: Gateway, request: Request) -> None:
+    """The endpoints are not found unless they are turned on."""
+    if not gateway.settings.http.endpoints.chat_completions.enabled:
+        raise HttpError(404, "not_found", "Not found")
+    await check_login(gateway, request)
 
-    def __init__(self, gateway: Gateway) -> None:
-        self._gateway = gateway
 
-    async def _enter(self, request: Request) -> None:
-        if not self._gateway.settings.http.endpoints.chat_completions.enabled:
-            raise HttpError(404, "not_found", "Not found")
-        await check_login(self._gateway, request)
+async def list_models(gateway: Gateway, request: Request) -> Response:
+    await _enter(gateway, request)
+    return answer({"object": "list", "data": [_model(each) for each in model_ids(gateway)]})
 
-    async def models(self, request: Request) -> Response:
-        await self._enter(request)
-        return answer({"object": "list", "data": [_model(each) for each in self._ids()]})
 
-    async def model(self, request: Request) -> Response:
-        await self._enter(request)
-        id_ = request.path_params["model"]
-        if id_ not in self._ids():
-            raise HttpError(404, "not_found", f"Model not found: {id_[:80]}")
-        return answer(_model(id_))
+async def show_model(gateway: Gateway, request: Request) -> Response:
+    await _enter(gateway, request)
+    id_ = request.path_params["model"]
+    if id_ not in model_ids(gateway):
+        raise HttpError(404, "not_found", f"Model not found: {id_[:80]}")
+    return answer(_model(id_))
 
-    def _ids(self) -> list[str]:
-        return model_ids(self._gateway)
 
-    async def complete(self, request: Request) -> Response:
-        await self._enter(request)
-        body = await read_body(request, Completion, MAX_BODY_BYTES)
-        turn = await HttpTurn.start(
-            self._gateway, request, body.model, body.messages, user=body.user, space="openai"
-        )
-        if body.stream:
-            usage = body.stream_options is not None and body.stream_options.include_usage
-            return turn.stream(_stream(turn, body.model, usage=usage))
-        await turn.finish()
-        message = {"role": "assistant", "content": turn.run.text}
-        choice = {"index": 0, "message": message, "finish_reason": "stop"}
-        shown = _head(turn, body.model, "chat.completion")
-        return answer(shown | {"choices": [choice], "usage": turn.usage(*_USAGE)})
+async def complete(gateway: Gateway, request: Request) -> Response:
+    await _enter(gateway, request)
+    body = await read_body(request, Completion, MAX_BODY_BYTES)
+    turn = await HttpTurn.start(
+        gateway, request, body.model, body.messages, user=body.user, space="openai"
+    )
+    if body.stream:
+        usage = body.stream_options is not None and body.stream_options.include_usage
+        return turn.stream(_stream(turn, body.model, usage=usage))
+    await turn.finish()
+    message = {"role": "assistant", "content": turn.run.text}
+    choice = {"index": 0, "message": message, "finish_reason": "stop"}
+    shown = _head(turn, body.model, "chat.completion")
+    return answer(shown | {"choices": [choice], "usage": turn.usage(*_USAGE)})
 
 
 async def _stream(turn: HttpTurn, model: str, *, usage: bool) -> AsyncIterator[bytes]:

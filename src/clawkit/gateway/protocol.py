@@ -221,7 +221,8 @@ def encode(value: Any) -> bytes:
     try:
         return msgspec.json.encode(value)
     except UnicodeEncodeError:
-        return msgspec.json.encode(_repaired(msgspec.to_builtins(value)))
+        plain = msgspec.to_builtins(value, enc_hook=msgspec.json.decode)  # for what is JSON already
+        return msgspec.json.encode(_repaired(plain))
 
 
 def _repaired(value: Any) -> Any:

@@ -54,28 +54,21 @@ class ResponseRequest(Struct, frozen=True):
     text: TextOptions | None = None
 
 
-class Responses:
-    """The endpoint; it answers 404 unless it is turned on."""
-
-    def __init__(self, gateway: Gateway) -> None:
-        self._gateway = gateway
-
-    async def respond(self, request: Request) -> Response:
-        gateway = self._gateway
-        if not gateway.settings.http.endpoints.responses.enabled:
-            raise HttpError(404, "not_found", "Not found")
-        await check_login(gateway, request)
-        body = await read_body(request, ResponseRequest, MAX_BODY_BYTES)
-        _check(body)
-        messages = _read_input(body)
-        turn = await HttpTurn.start(
-            gateway, request, body.model, messages, user=body.user or "", space=SPACE
-        )
-        answered = _Answer(turn, body.model)
-        if body.stream:
-            return turn.stream(answered.stream())
-        await turn.finish()
-        return answer(answered.response("completed"))
+async def respond(gateway: Gateway, request: Request) -> Response:
+    """The endpoint is not found unless it is turned on."""
+    if not gateway.settings.http.endpoints.responses.enabled:
+        raise HttpError(404, "not_found", "Not found")
+    await check_login(gateway, request)
+    body = await read_body(request, ResponseRequest, MAX_BODY_BYTES)
+    _check(body)
+    turn = await HttpTurn.start(
+        gateway, request, body.model, _read_input(body), user=body.user or "", space=SPACE
+    )
+    answered = _Answer(turn, body.model)
+    if body.stream:
+        return turn.stream(answered.stream())
+    await turn.finish()
+    return answer(answered.response("completed"))
 
 
 def _check(body: ResponseRequest) -> None:

@@ -129,7 +129,7 @@ async def _rotate(caller: GatewayConnection, params: TokenParams, _id: str) -> A
     disconnect(caller, params.device_id, params.role, but=caller)
     is_own = params.device_id == caller.device
     if is_own and params.role == caller.role:
-        caller.scopes = tuple(each for each in caller.scopes if satisfies(scopes, each))
+        caller.grant(each for each in caller.scopes if satisfies(scopes, each))
     shown = {
         "deviceId": params.device_id,
         "role": params.role,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from abc import ABC, abstractmethod
+from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -41,6 +42,8 @@ BYTES_PER_TOKEN = 3
 LEAST_ANSWER = 1_024
 """Tokens reserved for an answer, however full the window seems."""
 
+_DECLARED: deque[tuple[bytes, tuple[type, Endpoint, tuple[ToolSpec, ...]]]] = deque(maxlen=32)
+"""Tools as they were declared last: many conversations have the same."""
 EFFORTS = ("minimal", "low", "medium", "high", "xhigh", "max")
 _FIXED = frozenset({"messages", "input", "contents", "stream", "tools"})
 """Fields of a request that parameters cannot change."""
@@ -107,8 +110,6 @@ class ApiWire(ABC):
         make = self._piece
         self._pieces = Pieces(make if self._takes_tools else lambda each: make(flat(each)))
         self._unsupported = frozenset(endpoint.compat.unsupported_tool_schema_keywords)
-        self._tools: tuple[ToolSpec, ...] = ()
-        self._declared = b""
 
     @property
     def headers(self) -> Mapping[str, str]:
@@ -145,10 +146,13 @@ class ApiWire(ABC):
         Raises `ModelError` ("invalid") for a tool that cannot be declared."""
         if not self._takes_tools:
             return b""
-        if tools is not self._tools:
-            self._declared = b",".join(encode(self._declare(tool)) for tool in tools)
-            self._tools = tools
-        return self._declared
+        wanted = (type(self), self._endpoint, tools)
+        for made, known in _DECLARED:
+            if known == wanted:
+                return made
+        made = b",".join(encode(self._declare(tool)) for tool in tools)
+        _DECLARED.append((made, wanted))
+        return made
 
     def _declare(self, tool: ToolSpec) -> dict[str, Any]:
         endpoint, provider = self._endpoint, self.FORM
