@@ -27,6 +27,7 @@ from clawkit.approvals.options import (
 from clawkit.approvals.safe_bins import BELOW, PROFILES, ArgumentProfile, make_profile, read_call
 from clawkit.approvals.types import ApprovalRules, Arg, Children, Match, Program
 from clawkit.process.protocols import NO_GRANTS, Grants
+from clawkit.tables import read_words
 
 MAX_FILES = 5_000
 _SUMS = make_profile("btz --binary --text --tag --zero")
@@ -206,20 +207,7 @@ _GIT_ONLY = {
 }
 _GIT_WORK = """add, commit, switch, checkout, restore, reset, rm, mv, branch, tag, merge, rebase
     fetch, cherry-pick, revert, stash, pull, push"""
-_GIT_REFUSED = read_table(
-    {
-        "reset": "--hard --merge --keep",
-        "checkout,switch": "-f -B -C --force --force-create --discard-changes --recurse-submodules",
-        "branch": "-D -M -C -f --force --edit-description",
-        "merge,cherry-pick,revert": "-s --strategy --continue",
-        "rebase": "-i -s -r --interactive --strategy --rebase-merges --continue --edit-todo",
-        "fetch,pull": """-f -s --force --strategy --update-head-ok --multiple --server-option
-            --recurse-submodules""",
-        "push": """-f -d -o --force --force-with-lease --delete --mirror --prune --push-option
-            --recurse-submodules --repo""",
-        "stash": "clear branch",
-    }
-)
+_GIT_REFUSED = read_table(read_words(__file__, "git_refused.txt"))
 _GIT_PARTS = ("/usr/lib/git-core", "/usr/libexec/git-core", "/usr/local/libexec/git-core")
 
 PRESETS: Mapping[str, Preset] = MappingProxyType(
