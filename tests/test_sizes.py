@@ -16,7 +16,7 @@ BUDGETS = {
     # here from the top level; what ends a turn, and what is unread; events of sub-agents, and what
     # is said of them after compaction.
     "agent": 1_445,
-    "approvals": 7_035,
+    "approvals": 6_960,
     # The tree and the search of sessions, messages to them, and the commands for agents; whom
     # bindings choose; what is stopped at the end of a turn; the gateway and its service.
     "cli": 6_825,
@@ -25,7 +25,7 @@ BUDGETS = {
     "config": 3_940,
     # The schemas of tools, in a third of the time: all are declared at every start.
     "core": 1_740,
-    "fs": 4_645,
+    "fs": 4_620,
     # More than the 4,000 planned: the protocol of other clients has many fields, in parameters and
     # answers; a gateway in the background, its service file, and its metrics; what one client may
     # do to others, and what it may not see. To be brought back as the rest is built.
