@@ -26,7 +26,7 @@ BUDGETS = {
     "config": 3_940,
     # The schemas of tools, in a third of the time: all are declared at every start.
     "core": 1_740,
-    "fs": 4_730,
+    "fs": 4_620,
     # More than the 4,000 planned: the protocol of other clients has many fields, in parameters and
     # answers; a gateway in the background, its service file, and its metrics; what one client may
     # do to others, and what it may not see; nodes: pairing, what they may do, commands for them. To
@@ -36,20 +36,20 @@ BUDGETS = {
     "lsp": 1_260,
     "media": 420,
     # The operator answers what the person typed although other messages follow it.
-    "models": 4_730,
+    "models": 4_625,
     # A parser in C, which leaves more of an answer's state to us, took a fifth off a small call;
     # knowing that an answer is complete saves a timer.
     "net": 1_650,
     # Which agent answers, by bindings.
     "policy": 770,
     # Commands in a sandbox have records, too: their processes as seen from outside.
-    "process": 4_450,
+    "process": 4_250,
     "redact": 475,
     # Files for a sub-agent are mounted read-only.
     "sandbox": 3_420,
     "schema": 605,
     "telemetry": 400,
-    "testing": 290,
+    "testing": 285,
     # Listing, reading, searching and writing to sessions; starting, steering and waiting for
     # sub-agents, with attachments and worktrees, and what to use instead of parameters that others
     # have; the gateway that runs a session.

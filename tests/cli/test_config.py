@@ -168,7 +168,13 @@ def test_get_warns_of_an_include_that_is_not_there(config: Config, file: Path) -
 
 @pytest.mark.parametrize(
     ("path", "value"),
-    [("agents.defaults.model", "foo"), ("agents.defaults.model.fallbacks", '["foo"]')],
+    [
+        ("agents.defaults.model", "foo"),
+        ("agents.defaults.model.fallbacks", '["foo"]'),
+        ("agents.defaults.subagents.model", "foo"),
+        ("agents.defaults.subagents.model.primary", "foo"),
+        ("agents.entries.a.subagents.model.fallbacks", '["foo"]'),
+    ],
 )
 def test_a_model_that_does_not_exist_is_a_warning(config: Config, path: str, value: str) -> None:
     words = f"{path}{'[0]' * value.startswith('[')}: unknown model or alias 'foo'. Write it as"

@@ -128,6 +128,26 @@ def test_a_shell_completes_commands_and_options(shell: str, words: str, at: str,
     assert said in done.stdout
 
 
+def test_a_shell_completes_models_of_the_users_own_providers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CLAWKIT_CONFIG", str(file := tmp_path / "own.json5"))
+    monkeypatch.setenv("_CLAWKIT_COMPLETE", "bash_complete")
+    monkeypatch.setenv("COMP_WORDS", "clawkit agent --model home/")
+    monkeypatch.setenv("COMP_CWORD", "3")
+    provider = '{ baseUrl: "http://127.0.0.1:9/v1", models: [{ id: "m-1" }, { id: "m-2" }] }'
+    for text, said in (
+        (
+            f"{{ models: {{ providers: {{ home: {provider} }} }} }}",
+            ["plain,home/m-1", "plain,home/m-2"],
+        ),
+        ("{ tools: 1 }", []),
+    ):
+        file.write_text(text, encoding="utf-8")
+        done = subprocess.run([sys.executable, "-m", "clawkit"], capture_output=True, text=True)
+        assert (done.returncode, done.stdout.split(), done.stderr) == (0, said, "")
+
+
 def test_completing_after_a_misspelt_word_is_not_an_error() -> None:
     asked = {"_CLAWKIT_COMPLETE": "bash_complete", "COMP_WORDS": "clawkit tols l"}
     done = subprocess.run(

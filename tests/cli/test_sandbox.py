@@ -339,12 +339,12 @@ def test_sandboxes_are_listed(sandbox: Sandbox) -> None:
 def test_sandboxes_are_removed_by_name_session_agent_or_all(sandbox: Sandbox) -> None:
     keys = ["agent:main:workspace:0", "agent:other:workspace:0", "chat:workspace:0", "shared"]
     roots = [make_instance(key) for key in keys]
-    assert sandbox("recreate", "--agent", "other", "--json").json == {
+    assert sandbox("recreate", "--agent", "other", "--json", "-y").json == {
         "removed": [roots[1].name],
         "notRemoved": {},
     }
-    assert sandbox("recreate", "--session", "chat").out == "Removed 1 sandbox.\n"
-    assert sandbox("recreate", roots[3].name).code == 0
+    assert sandbox("recreate", "--session", "chat", "--yes").out == "Removed 1 sandbox.\n"
+    assert sandbox("recreate", roots[3].name, "--yes").code == 0
     assert [root.exists() for root in roots] == [True, False, False, False]
     assert sandbox("recreate", "--all", "--force").code == 0
     assert not roots[0].exists()
@@ -362,7 +362,7 @@ def test_a_session_or_agent_without_a_sandbox_is_an_error(sandbox: Sandbox, kind
 
 
 @pytest.mark.parametrize(
-    ("typed", "code", "said"), [(b"n\n", 3, b"Nothing was removed."), (b"y\n", 0, b"Removed 1")]
+    ("typed", "code", "said"), [(b"n\n", 3, b"nothing was removed"), (b"y\n", 0, b"Removed 1")]
 )
 def test_a_person_is_asked_before_sandboxes_are_removed(
     workspace: Path, typed: bytes, code: int, said: bytes
@@ -373,22 +373,36 @@ def test_a_person_is_asked_before_sandboxes_are_removed(
         os.write(ours, typed)
         argv = [*PROGRAM, "sandbox", "recreate", "--all"]
         done = subprocess.run(
-            argv, cwd=workspace, stdin=theirs, capture_output=True, timeout=PATIENCE_S
+            argv,
+            cwd=workspace,
+            stdin=theirs,
+            stderr=theirs,
+            stdout=subprocess.PIPE,
+            timeout=PATIENCE_S,
         )
+        shown = os.read(ours, 1 << 16)
     finally:
         os.close(ours)
         os.close(theirs)
     assert done.returncode == code
-    assert b"Remove 1 sandbox with its files?" in done.stdout + done.stderr
-    assert said in done.stdout + done.stderr
-    assert b"interrupted" not in done.stderr
+    assert b"Remove 1 sandbox with its files?" in shown
+    assert said in done.stdout + shown
+    assert b"interrupted" not in shown
     assert root.exists() == (code == 3)
+
+
+def test_without_a_terminal_sandboxes_are_not_removed_unasked(sandbox: Sandbox) -> None:
+    root = make_instance("agent:main:workspace:0")
+    done = sandbox("recreate", "--all")
+    assert done.code == 2
+    assert "there is no terminal to confirm on, so nothing was removed; add --yes" in done.err
+    assert root.exists()
 
 
 def test_a_sandbox_in_use_is_not_removed(sandbox: Sandbox) -> None:
     root = make_instance("agent:main:workspace:0")
     os.mkdir(process_dir(str(root)))
-    done = sandbox("recreate", "--all")
+    done = sandbox("recreate", "--all", "--yes")
     assert done.code == 1
     assert "is in use" in done.err
     assert root.exists()

@@ -33,6 +33,7 @@ from clawkit.approvals.options import (
     words_of,
 )
 from clawkit.approvals.types import ApprovalRules, Arg, ArgRule, Flags, Program
+from clawkit.tables import read_words
 from clawkit.text import one_line, printable
 
 _HARMLESS = words_of(
@@ -222,47 +223,7 @@ def _bare(names: frozenset[str]) -> list[str]:
     return sorted({name.rstrip("0123456789.-") or name for name in names} | names)
 
 
-_DESTINATION_TABLE = read_table(
-    {
-        "git": "push send-pack http-push send-email",
-        "git lfs": "push",
-        "git svn": "dcommit",
-        "hg,bzr,darcs": "push",
-        "jj": "",
-        "jj git": "push",
-        "svn": "commit ci import",
-        "curl": """-d -F -T --data --data-ascii --data-binary --data-raw --data-urlencode --form
-            --form-string --json --upload-file --mail-from --url-query""",
-        "wget,wget2": "--post-data --post-file --body-data --body-file --method",
-        "http,https,httpie,xh,xhs": ALWAYS,
-        "npm,pnpm,yarn,bun": """publish unpublish deprecate dist-tag access owner token adduser
-            login star hook team org""",
-        "twine": "upload",
-        "pip": "upload",
-        "uv,poetry,flit,hatch,pdm,maturin,rye": "publish",
-        "cargo": "publish yank owner login",
-        "gem": "push yank owner signin",
-        "docker,podman,nerdctl": "push login",
-        "docker,podman,nerdctl image": "push",
-        "docker,podman,nerdctl compose": "push",
-        "helm": "push",
-        "gh,glab": "api auth secret variable ssh-key gpg-key workflow",
-        "gh,glab gist": "create edit",
-        "gh,glab release": "create upload edit delete",
-        "gh,glab issue": "create comment edit close reopen delete transfer",
-        "gh,glab pr": "create comment edit close merge reopen review ready",
-        "gh,glab mr": "create note update close merge reopen approve",
-        "gh,glab repo": "create delete edit fork rename sync",
-        "aws": "",
-        "aws s3": "cp mv sync",
-        "aws s3api": "put-object",
-        "gsutil": "cp mv rsync",
-        "rclone": "copy copyto move moveto sync bisync rcat copyurl",
-        "kubectl,oc": "cp apply create replace patch",
-        "ftp,lftp,tftp,nc,ncat,netcat,telnet,sftp,ssh-copy-id": ALWAYS,
-        "mail,mailx,sendmail,msmtp,mutt,swaks,croc,wormhole,rsh,rcp": ALWAYS,
-    }
-)
+_DESTINATION_TABLE = read_table(read_words(__file__, "sends_data.txt"))
 _COPIES = frozenset(("scp", "rsync"))
 _REMOTE = re.compile(r"(?:\w+://|\[[^/]*\]:|[^/:]+:)")
 _FORCED = re.compile(r"--(?:force|delete|mirror|prune)|-[A-Za-z]*[fd]|[+:]")
@@ -295,62 +256,7 @@ def _describe(destination: str, what: str = ALWAYS) -> str:
     return f"{start} sends data to {show(destination) or 'its usual destination'}"
 
 
-_CODE_TABLE = read_table(
-    {
-        "git": """--config-env --exec-path --exec --output --open-files-in-pager --upload-pack
-            --receive-pack --extcmd --template filter-branch difftool mergetool hook daemon shell
-            instaweb gui citool credential for-each-repo maintenance fsmonitor--daemon remote-ext
-            remote-fd cvsserver""",
-        "git bisect": "run view visualize",
-        "git clone": "-c -u --config",
-        "git config": "-e --edit edit",
-        "git grep": "-O",
-        "git ls-remote": "-u",
-        "git rebase": "-x",
-        "git submodule": "foreach",
-        "tar,gtar,bsdtar": """-I -F --use-compress-program --checkpoint-action --to-command
-            --info-script --new-volume-script --rsh-command --rmt-command""",
-        "cpio": "--rsh-command",
-        "rsync": "-e --rsh --rsync-path",
-        "scp,sftp": "-S -o -D -F",
-        "ssh-keygen,ssh-add": "-D -s -w -e",
-        "sort": "--compress-program",
-        "split": "--filter",
-        "rg": "--pre --hostname-bin",
-        "ack,ag,bat,delta,mysql,mariadb": "--pager -e --execute",
-        "fzf": "--bind --preview --preview-window",
-        "zip": "-TT --unzip-command",
-        "gcc,g++,cc,c++,clang,clang++,gfortran,ld": "-fplugin -wrapper -specs --specs -B -plugin",
-        "go": "-exec -toolexec -vettool -modfile -overlay",
-        "cargo": "--config",
-        "cmake": "-P -E -C",
-        "just": "-c --command --shell --shell-arg",
-        "curl": "-K --config",
-        "wget": "-e --execute --use-askpass --config",
-        "nc,ncat,netcat": "-e -c --exec --sh-exec --lua-exec",
-        "openssl": "-engine -provider -config",
-        "gpg,gpg2": "--photo-viewer --keyserver-options --agent-program --dirmngr-program",
-        "psql": "-c -f -v --command --file --set",
-        "nmap": "--script --datadir",
-        "tcpdump": "-z",
-        "tshark": "-X",
-        "hg": "--config -R --repository --cwd",
-        "svn": "--config-option --config-dir --diff-cmd --diff3-cmd --editor-cmd",
-        "apt,apt-get,aptitude": "-o -c --option --config-file",
-        "rclone": "--password-command --config",
-        "docker,podman,nerdctl": """run exec build buildx builder create start cp commit import load
-            plugin swarm stack service""",
-        "docker,podman,nerdctl compose": "run exec up create start build",
-        "docker,podman,nerdctl container": "run exec create start cp",
-        "docker,podman,nerdctl image": "build",
-        "kubectl,oc": "--kubeconfig exec run debug attach edit plugin",
-        "helm": "--post-renderer plugin",
-        "gh,glab": "alias extension codespace config ssh",
-        "systemctl": "edit",
-        "vi,vim,nvim,view,vimdiff,ex,ed,emacs,emacsclient,nano,pico,micro,hx,joe,kak,mc": ALWAYS,
-        "less,more,most,man,info,lynx,w3m,links,top,htop,xdg-open": ALWAYS,
-    }
-)
+_CODE_TABLE = read_table(read_words(__file__, "carries_code.txt"))
 _KEYBOARD = "its keyboard commands can start other programs"
 _GIT_OPTIONS = make_table(
     flag="""-P -p -v -h --no-pager --paginate --version --help --no-optional-locks --no-advice

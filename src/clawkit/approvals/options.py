@@ -196,11 +196,10 @@ class OptionHit(NamedTuple):
     """The arguments after a sub-command; for a flag, all of them."""
 
 
-def read_table(rows: Mapping[str, str]) -> CommandTable:
-    """Parse rows such as `{"tar,gtar": "-I --to-command", "git bisect": "run"}`."""
+def read_table(rows: Mapping[str, Sequence[str]]) -> CommandTable:
+    """Parse rows such as `{"tar,gtar": ["-I", "--to-command"], "git bisect": ["run"]}`."""
     found: dict[str, OptionRow] = {}
-    for key, text in rows.items():
-        given = text.split()
+    for key, given in rows.items():
         short = [each for each in given if each[0] == "-" and each[:2] != "--"]
         row = OptionRow(
             tuple(each for each in given if each[:2] == "--"),

@@ -24,54 +24,21 @@ from clawkit.approvals.options import (
     search_table,
     words_of,
 )
-from clawkit.approvals.safe_bins import BELOW, PROFILES, ArgumentProfile, make_profile, read_call
+from clawkit.approvals.safe_bins import BELOW, PROFILES, ArgumentProfile, read_call, read_profiles
 from clawkit.approvals.types import ApprovalRules, Arg, Children, Match, Program
 from clawkit.process.protocols import NO_GRANTS, Grants
+from clawkit.tables import read_words
 
 MAX_FILES = 5_000
-_SUMS = make_profile("btz --binary --text --tag --zero")
 _GREP = PROFILES["grep"]
 _GREP_TREES = make_table(flag="r --recursive", value="--exclude --exclude-dir --include")
 _RECURSIVE = frozenset(("-r", "--recursive"))
 
 LOOKS: Mapping[str, ArgumentProfile | None] = MappingProxyType(
     {
-        "ls": make_profile(
-            """1ABCFGHLNQRSUXabcdfghiklmnopqrstuvx --all --almost-all --directory
-            --group-directories-first --human-readable --inode --recursive --reverse --size
-            --full-time --no-group --numeric-uid-gid --si""",
-            value="ITw --format --hide --ignore --sort --time --time-style --width",
-            maybe="--color --classify",
-        ),
-        "cat": make_profile(
-            """AETbenstuv --number --number-nonblank --show-all --show-ends --show-tabs
-            --squeeze-blank"""
-        ),
-        "stat": make_profile(
-            "Lft --dereference --file-system --terse", value="c --format --printf"
-        ),
-        "file": make_profile("0Nbhikn --brief --mime --mime-type --mime-encoding", value="F"),
-        "tree": make_profile("CDFJQSadfhiprstuvx --dirsfirst --du --prune --noreport", value="ILP"),
-        "du": make_profile(
-            "0DSabchklmsx --all --apparent-size --human-readable --summarize --total",
-            value="Bdt --block-size --exclude --max-depth --threshold",
-        ),
-        "diff": make_profile(
-            """BENTZabcdeinpqrstuwy --brief --ignore-all-space --ignore-blank-lines --ignore-case
-            --ignore-space-change --new-file --recursive --side-by-side --text""",
-            value="CUW --width",
-            maybe="--color --context --unified",
-        ),
+        **read_profiles("looks.txt"),
         "grep": _GREP._replace(options={**_GREP.options, **_GREP_TREES}),
-        "rg": make_profile(
-            """FHINSUVcilnoqsuvwx --count --files-with-matches --fixed-strings --heading
-            --hidden --ignore-case --json --line-number --multiline --no-heading --no-ignore
-            --only-matching --smart-case --stats --word-regexp""",
-            value="""ABCMTdegjmrt --after-context --before-context --color --context --glob
-            --max-count --max-depth --regexp --sort --type --type-not""",
-        ),
         **{name: PROFILES[name] for name in ("head", "tail", "wc", "sort")},
-        **dict.fromkeys(("md5sum", "sha256sum"), _SUMS),
         # find is read separately; the others open no files.
         **dict.fromkeys(("find", "echo", "basename", "dirname")),
     }
@@ -206,20 +173,7 @@ _GIT_ONLY = {
 }
 _GIT_WORK = """add, commit, switch, checkout, restore, reset, rm, mv, branch, tag, merge, rebase
     fetch, cherry-pick, revert, stash, pull, push"""
-_GIT_REFUSED = read_table(
-    {
-        "reset": "--hard --merge --keep",
-        "checkout,switch": "-f -B -C --force --force-create --discard-changes --recurse-submodules",
-        "branch": "-D -M -C -f --force --edit-description",
-        "merge,cherry-pick,revert": "-s --strategy --continue",
-        "rebase": "-i -s -r --interactive --strategy --rebase-merges --continue --edit-todo",
-        "fetch,pull": """-f -s --force --strategy --update-head-ok --multiple --server-option
-            --recurse-submodules""",
-        "push": """-f -d -o --force --force-with-lease --delete --mirror --prune --push-option
-            --recurse-submodules --repo""",
-        "stash": "clear branch",
-    }
-)
+_GIT_REFUSED = read_table(read_words(__file__, "git_refused.txt"))
 _GIT_PARTS = ("/usr/lib/git-core", "/usr/libexec/git-core", "/usr/local/libexec/git-core")
 
 PRESETS: Mapping[str, Preset] = MappingProxyType(

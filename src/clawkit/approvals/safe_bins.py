@@ -28,6 +28,7 @@ from clawkit.approvals.options import (
 )
 from clawkit.approvals.types import ApprovalRules, Match, Program
 from clawkit.config.sections.tools import SafeBinProfile
+from clawkit.tables import read_words
 
 NEVER = words_of(
     """bwk busybox cmd cscript ed emacs env ex find git gmake java less make more nano nvim parallel
@@ -48,70 +49,30 @@ class ArgumentProfile(NamedTuple):
     """Whether the profile is built in, so that no flag value can be a file."""
 
 
-def make_profile(
-    flag: str, *, least: int = 0, most: int = 0, numbers: bool = False, **options: str
+def read_profiles(table: str) -> dict[str, ArgumentProfile]:
+    """The built-in profiles in a table such as `safe_bins.txt`."""
+    found: dict[str, dict[str, list[str]]] = {}
+    for key, words in read_words(__file__, table).items():
+        names, _, kind = key.rpartition(" ")
+        for name in names.split(","):
+            found.setdefault(name, {})[kind] = words
+    return {name: _make_profile(**kinds) for name, kinds in found.items()}
+
+
+def _make_profile(
+    *,
+    flag: list[str],
+    arguments: list[str] | None = None,
+    numbers: list[str] | None = None,
+    **options: list[str],
 ) -> ArgumentProfile:
-    """A built-in profile: flags, and options of other kinds."""
-    table = make_table(flag=f"{flag} --help --version", **options)
-    return ArgumentProfile(table, least, most, numbers)
+    texts = {kind: " ".join(words) for kind, words in options.items()}
+    table = make_table(flag=" ".join((*flag, "--help", "--version")), **texts)
+    least, most = map(int, arguments or ("0", "0"))
+    return ArgumentProfile(table, least, most, numbers is not None)
 
 
-PROFILES: Mapping[str, ArgumentProfile] = MappingProxyType(
-    {
-        "cut": make_profile(
-            "nsz --complement --only-delimited --zero-terminated",
-            value="bcdf --bytes --characters --delimiter --fields --output-delimiter",
-        ),
-        "grep": make_profile(
-            """EFGHILTUZabchilnoqsvwxyzV --basic-regexp --binary --byte-offset --count
-            --extended-regexp --files-with-matches --files-without-match --fixed-regexp
-            --fixed-strings --ignore-case --initial-tab --invert-match --line-buffered
-            --line-number --line-regexp --no-filename --no-group-separator --no-ignore-case
-            --no-messages --null --null-data --only-matching --quiet --silent --text
-            --with-filename --word-regexp""",
-            value="""ABCem --after-context --before-context --binary-files --context
-            --group-separator --label --max-count --regexp""",
-            maybe="--color --colour",
-            least=1,
-            most=1,
-            numbers=True,
-        ),
-        **dict.fromkeys(
-            ("head", "tail"),
-            make_profile(
-                "qvz --quiet --silent --verbose --zero-terminated",
-                value="cn --bytes --lines",
-                numbers=True,
-            ),
-        ),
-        "jq": make_profile(
-            """CMRSacejrs --ascii-output --color-output --compact-output --exit-status
-            --join-output --monochrome-output --raw-input --raw-output --slurp --sort-keys --tab""",
-            value="--indent",
-            least=1,
-            most=1,
-        ),
-        "sort": make_profile(
-            """CMRVbcdfghimnrsuz --debug --dictionary-order --general-numeric-sort
-            --human-numeric-sort --ignore-case --ignore-leading-blanks --ignore-nonprinting
-            --merge --month-sort --numeric-sort --random-sort --reverse --stable --unique
-            --version-sort --zero-terminated""",
-            value="Skt --batch-size --buffer-size --field-separator --key --parallel --sort",
-            maybe="--check",
-        ),
-        "tr": make_profile(
-            "Ccdst --complement --delete --squeeze-repeats --truncate-set1", least=1, most=2
-        ),
-        "uniq": make_profile(
-            "Dcduiz --count --ignore-case --repeated --unique --zero-terminated",
-            value="fsw --check-chars --skip-chars --skip-fields",
-            maybe="--all-repeated --group",
-        ),
-        "wc": make_profile(
-            "Lclmw --bytes --chars --debug --lines --max-line-length --words", value="--total"
-        ),
-    }
-)
+PROFILES: Mapping[str, ArgumentProfile] = MappingProxyType(read_profiles("safe_bins.txt"))
 
 
 def find_profile(name: str, own: Mapping[str, SafeBinProfile]) -> ArgumentProfile | None:

@@ -363,13 +363,14 @@ def models_in_use(
 
 
 def unknown_models(loaded: Loaded) -> list[Issue]:
-    """The models of all agents that do not exist, or cannot be used by that name."""
+    """The models of all agents and their sub-agents that do not exist, or cannot be used by that
+    name."""
     agents, found = loaded.config.agents, dict[Issue, None]()
     with listening():
         for agent in (agents.default_id(), *agents.by_id()):
             with suppress(ConfigError):  # `clawkit doctor` reports invalid files of an agent
                 catalog = Catalog.of(loaded, agent)
-                for setting, name in catalog.chosen():
+                for setting, name in (*catalog.chosen(), *catalog.chosen_for_subagents()):
                     try:
                         catalog.find(name)
                     except ConfigError as error:

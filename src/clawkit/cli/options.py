@@ -6,7 +6,7 @@ import json
 import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import reduce
 from typing import TYPE_CHECKING, Any, NamedTuple, TextIO, TypeVar
 
@@ -43,8 +43,12 @@ def completed_from(
 
 
 def _known_models() -> Iterator[str]:
+    from clawkit.config.load import load
     from clawkit.models.known import PROVIDERS
 
+    with suppress(ClawkitError, OSError):
+        for name, settings in load(None).config.models.providers.items():
+            yield from (f"{name}/{model.id}" for model in settings.models)
     for provider in PROVIDERS.values():
         yield from (f"{provider.id}/{row.id}" for row in provider.models)
 
@@ -253,6 +257,22 @@ def is_terminal(stream: TextIO | None) -> bool:
 def can_ask() -> bool:
     """Whether there is a terminal to ask on and to read the answer from."""
     return is_terminal(sys.stdin) and is_terminal(sys.stderr)
+
+
+def yes_option(*more: str) -> Callable[[F], F]:
+    """`--yes`, for commands that `confirm`, and other spellings of it."""
+    about = "Do not ask for confirmation."
+    return click.option("-y", "--yes", "yes", *more, is_flag=True, help=about)
+
+
+def confirm(question: str, refused: str, about: Iterable[str] = ()) -> None:
+    """Ask a person, and raise unless the answer is yes; `about` is listed before the question."""
+    if not can_ask():
+        raise click.UsageError(f"there is no terminal to confirm on, so {refused}; add --yes")
+    for line in about:
+        click.echo(f"  {printable(line, '')}", err=True)
+    if not click.confirm(question, err=True):
+        raise ToolAuthorizationError(refused, reason="person")
 
 
 def counted(number: int, what: str, ending: str = "s") -> str:

@@ -24,7 +24,7 @@ from clawkit.config.paths import home
 from clawkit.config.sections.sandbox import Network
 from clawkit.core.context import Scope, Sender
 from clawkit.core.tasks import in_thread
-from clawkit.errors import ClawkitError, NotFoundError, ToolAuthorizationError, ToolError
+from clawkit.errors import ClawkitError, NotFoundError, ToolError
 from clawkit.process.command import Command
 from clawkit.process.environ import build as build_env
 from clawkit.process.protocols import NO_GRANTS, BaseEnvironment, Commands, Launch
@@ -148,11 +148,11 @@ def _cells(instance: Instance) -> tuple[str, ...]:
 @click.option("--all", "everything", is_flag=True, help="All sandboxes.")
 @click.option("--session", metavar="KEY", help="Sandboxes of a session.")
 @click.option("--agent", metavar="ID", help="Sandboxes of an agent.")
-@click.option("--force", is_flag=True, help="Do not ask for confirmation.")
+@cli.yes_option("--force")
 @cli.json_option
 @cli.config_option
 def recreate(
-    everything: bool, force: bool, as_json: bool, config_file: str | None, **wanted: Any
+    everything: bool, yes: bool, as_json: bool, config_file: str | None, **wanted: Any
 ) -> None:
     """Remove sandboxes with their caches and private workspaces; the next use creates new ones.
 
@@ -173,14 +173,11 @@ def recreate(
     if not chosen and not everything:
         whose = f"session {session!r}" if agent is None else f"agent {agent!r}"
         raise NotFoundError(f"the {whose} has no sandbox; see `clawkit sandbox list`")
-    if chosen and not force and cli.is_terminal(sys.stdin):
-        for _, each in chosen:
-            click.echo(f"  {printable(each.name, '')}", err=True)
+    if chosen and not yes:
         number = cli.counted(len(chosen), "sandbox", "es")
         whole = "its files" if len(chosen) == 1 else "their files"
-        if not click.confirm(f"Remove {number} with {whole}?", err=True):
-            click.echo("Nothing was removed.", err=True)
-            sys.exit(ToolAuthorizationError.exit_code)
+        names = [each.name for _, each in chosen]
+        cli.confirm(f"Remove {number} with {whole}?", "nothing was removed", names)
     removed, kept = asyncio.run(remove_all(loaded, chosen))
     if as_json:
         cli.print_json({"removed": removed, "notRemoved": kept})

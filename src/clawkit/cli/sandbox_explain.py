@@ -310,7 +310,7 @@ def _group(path: str) -> str:
     for own in {os.path.realpath(os.path.expanduser("~")), login_home()}:
         name = os.path.relpath(path, own)
         for group, names in SECRETS.items():
-            if name in names.split():
+            if name in names:
                 return group
     is_home = path == "/root" or os.path.dirname(path) == "/home"
     return "other users" if is_home else "system and other files"

@@ -21,7 +21,7 @@ from clawkit.cli import options as cli
 from clawkit.cli.gateway_commands import retry_released
 from clawkit.config.load import Loaded, load
 from clawkit.config.paths import abbreviate_home
-from clawkit.errors import ClawkitError, NotFoundError, ToolAuthorizationError
+from clawkit.errors import ClawkitError, NotFoundError
 from clawkit.sessions.keys import resolve
 from clawkit.sessions.protocols import Session, StoredMessage, Visible, locate_store
 from clawkit.sessions.store import MAX_MESSAGE, Mail, SessionStore
@@ -300,7 +300,7 @@ def rename(opened: _Opened, which: str, name: str, as_json: bool) -> None:
 
 @click.command()
 @click.argument("which", metavar="ID...", nargs=-1, required=True)
-@click.option("-y", "--yes", is_flag=True, help="Do not ask for confirmation.")
+@cli.yes_option()
 @cli.json_option
 @_with_store
 def delete(opened: _Opened, which: tuple[str, ...], yes: bool, as_json: bool) -> None:
@@ -312,7 +312,8 @@ def delete(opened: _Opened, which: tuple[str, ...], yes: bool, as_json: bool) ->
     cli.refuse_commands("change what clawkit remembers")
     found = list({each.id: each for each in map(opened.find, which)}.values())
     if not yes:
-        _confirm(found)
+        what = "this session" if len(found) == 1 else f"these {len(found)} sessions"
+        cli.confirm(f"Delete {what} permanently?", "nothing was deleted", map(_describe, found))
     failed: dict[str, str] = {}
     for session in found:
         try:
@@ -327,17 +328,9 @@ def delete(opened: _Opened, which: tuple[str, ...], yes: bool, as_json: bool) ->
     sys.exit(1 if failed else 0)
 
 
-def _confirm(found: Sequence[Session]) -> None:
-    """Raises if the person says no, or if there is no terminal to ask on."""
-    if not cli.can_ask():
-        raise click.UsageError("there is no terminal to confirm on; add --yes to delete anyway")
-    for session in found:
-        title = one_line(session.title, _MAX_TITLE)
-        said = f"{_call(session)}, {cli.counted(session.turns, 'turn')}, {title!r}"
-        click.echo(f"  {printable(said, '')}", err=True)
-    what = "this session" if len(found) == 1 else f"these {len(found)} sessions"
-    if not click.confirm(f"Delete {what} permanently?", err=True):
-        raise ToolAuthorizationError("nothing was deleted", reason="person")
+def _describe(session: Session) -> str:
+    title = one_line(session.title, _MAX_TITLE)
+    return f"{_call(session)}, {cli.counted(session.turns, 'turn')}, {title!r}"
 
 
 def _call(session: Session) -> str:

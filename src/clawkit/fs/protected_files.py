@@ -12,118 +12,30 @@ from typing import Self
 from msgspec import Struct
 
 from clawkit.core.paths import is_below
+from clawkit.tables import read_words
 
 
 class ProtectedGroup(Struct, frozen=True):
-    """Paths that are protected for one reason; directories with everything in them.
-
-    If a directory is listed together with parts of it, it changes all the time, and only the parts
-    are restored after a command. A `*` in a name matches any characters.
-    """
+    """Paths that are protected for one reason."""
 
     why: str
     paths: tuple[str, ...]
 
 
-GIT = ProtectedGroup(
-    "git takes settings or programs to run from it",
-    (
-        *("config", "config.worktree", "commondir", "gitdir", "hooks", "worktrees", "modules"),
-        *("info/attributes", "objects/info/alternates"),
-    ),
-)
-"""Relative to a git directory, including those of worktrees and submodules."""
+def _read(relative_to: str) -> tuple[ProtectedGroup, ...]:
+    """The groups of `protected_files.txt` whose paths are relative to one kind of directory."""
+    start = f"{relative_to}: "
+    groups = read_words(__file__, "protected_files.txt").items()
+    return tuple(
+        ProtectedGroup(name.removeprefix(start), tuple(paths))
+        for name, paths in groups
+        if name.startswith(start)
+    )
 
-ANYWHERE = (
-    ProtectedGroup("direnv and similar tools run it", (".envrc", ".autoenv", ".autoenv.zsh")),
-    ProtectedGroup(
-        "editors take settings or programs to run from it",
-        (
-            *(f".vscode/{name}.json" for name in ("tasks", "launch", "settings", "mcp")),
-            *(".idea/runConfigurations", ".idea/workspace.xml", "*.run.xml", "*.code-workspace"),
-            *(".zed/tasks.json", ".zed/debug.json", ".zed/settings.json", ".fleet/run.json"),
-            *(".nvim.lua", ".nvimrc", ".exrc", ".vimrc", ".gvimrc", ".lvimrc"),
-            *(".dir-locals.el", ".dir-locals-2.el"),
-        ),
-    ),
-    ProtectedGroup(
-        "git runs programs in it where core.hooksPath names it", (".husky", ".githooks")
-    ),
-    ProtectedGroup(
-        "coding agents take settings or programs to run from it",
-        (".mcp.json", ".claude/settings.json", ".claude/settings.local.json"),
-    ),
-)
-"""Relative to any directory."""
 
-HOME = (
-    ProtectedGroup(
-        "shells and sessions run it when they start",
-        (
-            *(".bashrc", ".bash_profile", ".bash_login", ".bash_logout", ".bash_aliases"),
-            *(".profile", ".zshrc", ".zshenv", ".zprofile", ".zlogin", ".zlogout", ".kshrc"),
-            *(".mkshrc", ".cshrc", ".tcshrc", ".login", ".logout", ".inputrc", ".xonshrc"),
-            *(".pam_environment", ".xprofile", ".xinitrc", ".xsession", ".xsessionrc"),
-            *(".config/fish", ".config/nushell", ".config/xonsh", ".config/powershell"),
-            *(".config/environment.d", ".config/autostart", ".config/plasma-workspace"),
-            *(".bash_completion", ".local/share/bash-completion", ".fzf.bash", ".fzf.zsh"),
-            *(".p10k.zsh", ".oh-my-zsh", ".oh-my-zsh/oh-my-zsh.sh"),
-            *(f".oh-my-zsh/{name}" for name in ("lib", "plugins", "themes", "custom", "tools")),
-            *(".oh-my-zsh/.git/config", ".oh-my-zsh/.git/hooks"),
-            *(".nvm", ".nvm/*.sh", ".nvm/nvm-exec", ".nvm/bash_completion", ".nvm/alias"),
-            *(".nvm/versions/node/*/bin", ".nvm/.git/config", ".nvm/.git/hooks"),
-        ),
-    ),
-    ProtectedGroup(
-        "the system starts programs that it names",
-        (
-            *(".config/systemd", ".local/share/systemd", ".local/share/dbus-1"),
-            *(".local/share/applications", "crontab", ".crontab"),
-        ),
-    ),
-    ProtectedGroup(
-        "programs in it are started by their names",
-        (
-            *("bin", ".local/bin", ".cargo/bin", "go/bin", ".bun/bin", ".deno/bin", ".volta/bin"),
-            *(".yarn/bin", ".npm-global/bin", ".asdf/shims", ".rbenv/shims", ".pyenv/shims"),
-            *(".pyenv/bin", ".docker/cli-plugins"),
-        ),
-    ),
-    ProtectedGroup(GIT.why, (".gitconfig", ".git-credentials", ".config/git")),
-    ProtectedGroup(
-        "it decides who may log in, and where keys go", (".ssh", ".gnupg", ".rhosts", ".shosts")
-    ),
-    ProtectedGroup(
-        "package tools take addresses, credentials or programs to run from it",
-        (
-            *(".npmrc", ".yarnrc", ".yarnrc.yml", ".pypirc", ".netrc", ".curlrc", ".wgetrc"),
-            *(".cargo/config", ".cargo/config.toml", ".cargo/credentials*", ".cargo/env"),
-            *(".pip", ".config/pip", ".config/uv", ".pydistutils.cfg", ".condarc", ".gemrc"),
-            *(".bundle/config", ".m2/settings.xml", ".gradle/init*", ".gradle/gradle.properties"),
-            *(".docker/config.json", ".kube/config", ".config/containers"),
-            *(f".local/lib/python*/site-packages/{name}" for name in ("*.pth", "*customize.py")),
-        ),
-    ),
-    ProtectedGroup(
-        "a program that is used every day runs it",
-        (
-            *(".vim", ".vim/vimrc", ".vim/plugin", ".vim/after", ".config/nvim"),
-            *(".emacs", ".emacs.el", ".emacs.d", ".emacs.d/init.el", ".emacs.d/early-init.el"),
-            *(".tmux.conf", ".config/tmux", ".screenrc", ".gdbinit", ".lldbinit", ".pdbrc"),
-            *(".hgrc", ".sqliterc", ".psqlrc", ".mailcap", ".irbrc", ".Rprofile"),
-            ".ipython/profile_default/startup",
-        ),
-    ),
-    ProtectedGroup(
-        "coding agents take settings or programs to run from it",
-        (
-            *(".claude", ".claude/settings.json", ".claude/settings.local.json"),
-            *(f".claude/{name}" for name in ("agents", "commands", "hooks", "plugins", "skills")),
-        ),
-    ),
-    ProtectedGroup("programs take their settings from it", (".config",)),
-)
-"""Relative to the home directory."""
+[GIT] = _read("in a git directory")
+ANYWHERE = _read("anywhere")
+HOME = _read("at home")
 
 GIT_DIRS = frozenset((".git", *(f"git~{number}" for number in range(10))))
 """Possible names of the git directory of a work tree, folded."""

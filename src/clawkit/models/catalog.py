@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +14,7 @@ from clawkit.config.modelref import OPERATOR, ModelRef, normalize_provider, pars
 from clawkit.config.section import SecretInput, SecretRef
 from clawkit.config.sections.agents import AgentCommon
 from clawkit.config.sections.models import Cost, ModelSettings
-from clawkit.config.sections.shared import ModelChoice, TlsSettings
+from clawkit.config.sections.shared import ModelChoice, ModelInput, TlsSettings
 from clawkit.errors import ConfigError, SecretError
 from clawkit.globs import Glob
 from clawkit.models.credentials import Credentials
@@ -244,19 +244,14 @@ class Catalog:
     def chosen(self) -> Iterator[tuple[str, str]]:
         """Setting and name of each model. An agent that sets only its model keeps the fallbacks of
         the defaults."""
-        given = [(key, layer.model) for key, layer in self._layers if layer.model]
-        for key, choice in given:
-            if isinstance(choice, str):
-                yield f"{key}.model", choice
-                break
-            if choice.primary:
-                yield f"{key}.model.primary", choice.primary
-                break
-        for key, choice in given:
-            if isinstance(choice, ModelChoice):
-                for index, text in enumerate(choice.fallbacks):
-                    yield f"{key}.model.fallbacks[{index}]", text
-                break
+        return _names((f"{key}.model", layer.model) for key, layer in self._layers)
+
+    def chosen_for_subagents(self) -> Iterator[tuple[str, str]]:
+        """Setting and name of each model that sub-agents of the agent use."""
+        config = self.config.agents
+        own = getattr(config.get(self.agent).subagents, "model", None)
+        key = config.key_of(self.agent) if own else "agents.defaults"
+        return _names([(f"{key}.subagents.model", own or config.defaults.subagents.model)])
 
     def facts(self, ref: ModelRef) -> Facts:
         """What is known and configured about a model."""
@@ -428,6 +423,23 @@ def _base_url(address: Address, api: Api, *, is_ollama: bool) -> str:
     else:
         path = path or _PATHS.get(address.host, "")
     return address.origin + path
+
+
+def _names(choices: Iterable[tuple[str, ModelInput | None]]) -> Iterator[tuple[str, str]]:
+    """Setting and name of the first model, and of the first fallbacks."""
+    given = [(key, choice) for key, choice in choices if choice]
+    for key, choice in given:
+        if isinstance(choice, str):
+            yield key, choice
+            break
+        if choice.primary:
+            yield f"{key}.primary", choice.primary
+            break
+    for key, choice in given:
+        if isinstance(choice, ModelChoice):
+            for index, text in enumerate(choice.fallbacks):
+                yield f"{key}.fallbacks[{index}]", text
+            break
 
 
 def _facts(service: Service, name: str) -> Facts:

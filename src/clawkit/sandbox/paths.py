@@ -32,6 +32,7 @@ from clawkit.process.protocols import Grants
 from clawkit.sandbox.protected_files import ProtectedFiles
 from clawkit.sandbox.protocols import Mount, Sandbox, SandboxUnavailableError
 from clawkit.store import private_dir
+from clawkit.tables import read_words
 
 if TYPE_CHECKING:
     from clawkit.fs.protocols import Start
@@ -55,18 +56,7 @@ _LOCAL_NAMES = re.compile(
 _PARTS = (os.path.dirname(os.path.dirname(__file__)), sys.prefix, sys.base_prefix)
 PROGRAM = tuple(dict.fromkeys(map(os.path.realpath, _PARTS)))
 """clawkit's own code: a command that could change it would run unconfined the next time."""
-_TABLE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "secret_paths.txt")
-
-
-def _read_table() -> dict[str, str]:
-    """The groups in `secret_paths.txt`, with the paths of each."""
-    with open(_TABLE, encoding="utf-8") as file:
-        lines = [line.strip() for line in file if not line.startswith("#")]
-    groups = "\n".join(lines).strip().split("\n\n")
-    return {name: paths for name, _, paths in (group.partition(":\n") for group in groups)}
-
-
-SECRETS = _read_table()  # secret paths below the home directory, by group
+SECRETS = read_words(__file__, "secret_paths.txt")  # below the home directory, by group
 _SYSTEM = SECRETS.pop("system")  # readable only by root; `*` matches any characters
 _HOMES = "/home"
 MAX_ENTRIES = 200_000  # maximum entries of a workspace
@@ -360,12 +350,12 @@ def secret_paths(
     """The existing secret paths, with links resolved: of the user, by absolute paths of the home
     directories, of clawkit, of other users and of the system."""
     own = {os.path.realpath(each) for each in own_homes}
-    names = [name for group in SECRETS.values() for name in group.split()]
+    names = [name for group in SECRETS.values() for name in group]
     found = [f"{home}/{name}" for home in own for name in names]
     homes = ("/root", *glob(f"{_HOMES}/*", include_hidden=True))
     others = (home for home in homes if not any(is_below(each, home) for each in own))
     found += [state, *others]
-    found += (path for pattern in _SYSTEM.split() for path in glob(pattern))
+    found += (path for pattern in _SYSTEM for path in glob(pattern))
     found += (os.path.expanduser(path) for path in settings.hide_paths)
     shown = {os.path.realpath(os.path.expanduser(path)) for path in settings.show_paths}
     real = {os.path.realpath(path) for path in found if os.path.lexists(path)}

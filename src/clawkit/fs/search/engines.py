@@ -33,6 +33,7 @@ from clawkit.fs.search.globs import FileSelection
 from clawkit.process import landlock
 from clawkit.process.confine import start_helper
 from clawkit.process.landlock import SYSTEM, Hold
+from clawkit.tables import read_words
 from clawkit.text import nearest, one_line
 
 CHUNK = 1024 * 1024
@@ -59,34 +60,7 @@ _TYPE = "clawkitnames"
 # The pattern, and a caret below the position of the error.
 _PLACE = re.compile(r"^ {4}(.*)\n {4}( *)\^+\n", re.M)
 
-# For searches without ripgrep, which has many more.
-_TYPES = {
-    "c": "*.c *.h *.H *.cats",
-    "cpp": "*.C *.H *.cc *.cpp *.cxx *.h *.hh *.hpp *.hxx *.inl",
-    "cs": "*.cs",
-    "css": "*.css *.scss",
-    "go": "*.go",
-    "html": "*.ejs *.htm *.html",
-    "java": "*.java *.jsp *.jspx *.properties",
-    "js": "*.cjs *.js *.jsx *.mjs *.vue",
-    "json": "*.json composer.lock",
-    "kotlin": "*.kt *.kts",
-    "lua": "*.lua",
-    "make": "*.mak *.mk [Mm]akefile [Mm]akefile.* GNUmakefile",
-    "md": "*.markdown *.md *.mdown *.mdx *.mkd",
-    "php": "*.php *.phtml",
-    "py": "*.py *.pyi",
-    "ruby": "*.gemspec *.rake *.rb Gemfile Rakefile config.ru",
-    "rust": "*.rs",
-    "sh": "*.bash *.sh *.zsh .bashrc .profile .zshrc",
-    "sql": "*.psql *.sql",
-    "swift": "*.swift",
-    "toml": "*.toml Cargo.lock",
-    "ts": "*.cts *.mts *.ts *.tsx",
-    "txt": "*.txt",
-    "xml": "*.dtd *.xhtml *.xml *.xsd *.xsl *.xslt",
-    "yaml": "*.yaml *.yml",
-}
+_TYPES = read_words(__file__, "file_types.txt")
 _TYPE_ALIASES = {"csharp": "cs", "markdown": "md", "python": "py", "typescript": "ts"}
 
 
@@ -420,7 +394,7 @@ def _run_python(hold: Hold | None, job: Job, query: Grep | None, _enough: int) -
         known = _TYPES.get(_TYPE_ALIASES.get(job.type, job.type))
         if known is None:
             raise _unknown_type(job.type, (*_TYPES, *_TYPE_ALIASES))
-        types = tuple(known.split())
+        types = tuple(known)
     request = {
         **(structs.asdict(query) if query else {}),
         "op": "grep" if query else "files",
