@@ -175,6 +175,8 @@ class LiveSessions:
         """Ids of the runs of a session that are not over."""
         if (there := self._open.get(key)) is not None:
             return list(there.runs)
+        if ":subagent:" not in key:
+            return []
         return [id_ for each in self._open.values() for id_ in each.narrator.runs_of(key)]
 
     async def open(self, key: str, *, owner: bool) -> Open:

@@ -17,7 +17,7 @@ from starlette.routing import Route, WebSocketRoute
 from starlette.websockets import WebSocket
 
 from clawkit.agent_session import ConfigInput
-from clawkit.approvals.broker import PendingStore
+from clawkit.approvals.broker import PendingStore, StoredQuestion
 from clawkit.config.load import Loaded, load
 from clawkit.config.paths import home, waiting_file
 from clawkit.config.secrets import resolve
@@ -257,9 +257,9 @@ class Gateway:
             },
         }
 
-    def _note_question(self, session: str, approval: str, call: str) -> None:
-        if (there := self.live.find(session)) is not None:
-            there.narrator.waits_for(approval, call)
+    def _note_question(self, phase: str, asked: StoredQuestion) -> None:
+        if (there := self.live.find(asked.question.session)) is not None:
+            there.narrator.tell_approval(phase, asked.id, asked.question.call_id)
 
     async def reload(self) -> None:
         """Take up a changed configuration file. Raises `ConfigError` if it is invalid."""

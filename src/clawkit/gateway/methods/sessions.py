@@ -368,13 +368,8 @@ async def _get(caller: GatewayConnection, params: Get, _id: str) -> Any:
 
 
 def _tell_changed(gateway: Gateway, session: Session, reason: str) -> None:
-    row = gateway.shelf.row(session)
-    payload = {"sessionKey": session.key, "agentId": session.agent, "reason": reason}
-    gateway.hub.broadcast(
-        "sessions.changed",
-        payload | {"ts": now_ms(), "session": row, **row},
-        lambda each: each.follows_sessions,
-    )
+    payload = wire.session_event(gateway.shelf.row(session), reason=reason)
+    gateway.hub.broadcast("sessions.changed", payload, lambda each: each.follows_sessions)
 
 
 def _for_follow(params: Follow) -> str:
