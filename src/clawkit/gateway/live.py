@@ -409,9 +409,10 @@ class LiveSessions:
         place = self.workspace(agent)
         return self._store.create(agent, workspace=place, name=name, label=label, thinking=thinking)
 
-    def create(self, agent: str, label: str = "", thinking: str = "") -> Session:
-        """A new session of its own."""
-        return self._create(agent, f"dashboard:{uuid.uuid4()}", label=label, thinking=thinking)
+    def create(self, agent: str, label: str = "", thinking: str = "", name: str = "") -> Session:
+        """A new session of its own, by default with a new name."""
+        name = name or f"dashboard:{uuid.uuid4()}"
+        return self._create(agent, name, label=label, thinking=thinking)
 
     async def sweep(self, idle_s: float = IDLE_S) -> None:
         """Close the agents that have not been used for a while."""

@@ -72,7 +72,13 @@ class Preview(Closed, frozen=True):
 
 
 class Create(Closed, frozen=True):
+    """A new session takes the model and the thinking level of `parentSessionKey`."""
+
     agent_id: Short | None = None
+    key: Short | None = None
+    parent_session_key: Short | None = None
+    succeeds_parent: Ignored = UNSET
+    emit_command_hooks: Ignored = UNSET
     label: Label | None = None
     message: str | None = None
     thinking_level: Thinking | None = None
@@ -253,21 +259,29 @@ async def _create(caller: GatewayConnection, params: Create, _id: str) -> Any:
     agent = live.check_agent(params.agent_id)
     if params.label:
         _check_label(caller, params.label, "")
+    key = live.resolve_key(params.key, agent) if params.key else ""
+    if key and caller.gateway.shelf.find(key) is not None:
+        raise invalid(f"session already exists: {key}")
+    old = _stored(caller, Key(params.parent_session_key)) if params.parent_session_key else None
     model = _find_model(caller, agent, params.model) if params.model else ""
-    session = live.create(agent, params.label or "", params.thinking_level or "")
+    thinking = params.thinking_level or (old.thinking if old else "")
+    model = model or (old.model_override if old else "")
+    name = key.removeprefix(f"agent:{agent}:")
+    session = live.create(agent, params.label or "", thinking, name)
     if model:
         session = caller.gateway.store.set_model(session.id, model)
     if params.message:
         await accept(caller, session.key, str(uuid.uuid4()), params.message)
     _tell_changed(caller.gateway, session, "create")
-    provider, name = wire.split_model(model or caller.gateway.shelf.default_model(agent)[0])
+    provider, model_id = wire.split_model(model or caller.gateway.shelf.default_model(agent)[0])
     return {
         "ok": True,
         "key": session.key,
         "sessionId": session.id,
         "entry": wire.session_entry(session),
         "runStarted": bool(params.message),
-        "resolved": {"modelProvider": provider, "model": name},
+        "resolved": {"modelProvider": provider, "model": model_id},
+        **ignored(params),
     }
 
 
