@@ -263,9 +263,10 @@ async def _create(caller: GatewayConnection, params: Create, _id: str) -> Any:
     if key and caller.gateway.shelf.find(key) is not None:
         raise invalid(f"session already exists: {key}")
     old = _stored(caller, Key(params.parent_session_key)) if params.parent_session_key else None
-    model = _find_model(caller, agent, params.model) if params.model else ""
+    model = old.model_override if old else ""
+    if params.model:
+        model = _find_model(caller, agent, params.model)
     thinking = params.thinking_level or (old.thinking if old else "")
-    model = model or (old.model_override if old else "")
     name = key.removeprefix(f"agent:{agent}:")
     session = live.create(agent, params.label or "", thinking, name)
     if model:
@@ -369,7 +370,7 @@ async def _abort(caller: GatewayConnection, params: SessionAbort, _id: str) -> A
     live = caller.gateway.live
     if params.key is None and params.run_id is None:
         raise invalid("invalid sessions.abort params: must have required property 'key'")
-    run = live.run(params.run_id) if params.run_id else None
+    run = live.run(params.run_id or "")
     key = live.resolve_key(params.key) if params.key is not None else run.session if run else ""
     stopped = await live.abort(key, params.run_id)
     return {"ok": True, "aborted": bool(stopped), "runIds": stopped}
