@@ -48,6 +48,8 @@ async def test_an_agent_waits_for_the_answer(decision: str, is_error: bool) -> N
         answer = {"id": asked["id"], "decision": decision}
         assert await approver.call("exec.approval.resolve", answer) == {"ok": True}
         await peer.until_chat("final")
+        phases = [each["data"].get("phase") for each in peer.of("agent")]
+        assert phases.index("waiting-approval") < phases.index("approval-resolved")
         event = await approver.until(lambda each: each.get("event") == "exec.approval.resolved")
         assert event["payload"]["decision"] == decision
         assert event["payload"]["resolvedBy"]

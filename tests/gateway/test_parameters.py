@@ -135,6 +135,23 @@ async def test_secrets_are_read_again(tmp_path: Path) -> None:
         assert await peer.refused("secrets.reload")
 
 
+async def test_a_new_session_can_have_a_key_and_follow_another_one(place: Ground) -> None:
+    peer = await place.join()
+    await peer.call("sessions.patch", {"key": "a", "thinkingLevel": "high"})
+    wish = {"key": "tui-1", "agentId": "main", "parentSessionKey": "a", "succeedsParent": True}
+    made = await peer.call("sessions.create", {**wish, "emitCommandHooks": True})
+    assert made["key"] == "agent:main:tui-1"
+    assert made["entry"]["thinkingLevel"] == "high"
+    assert made["ignored"] == ["succeedsParent", "emitCommandHooks"]
+    assert "already exists" in (await peer.refused("sessions.create", wish))["message"]
+    lost = {"key": "tui-2", "parentSessionKey": "none"}
+    assert (await peer.refused("sessions.create", lost))["message"] == "session not found"
+    foreign = {"key": "agent:second:x", "agentId": "main"}
+    assert "does not belong" in (await peer.refused("sessions.create", foreign))["message"]
+    own = {"key": "agent:second:x", "agentId": "second"}
+    assert (await peer.call("sessions.create", own))["key"] == "agent:second:x"
+
+
 async def test_a_reset_tells_its_reason(place: Ground) -> None:
     peer = await place.join()
     await peer.call("sessions.subscribe")

@@ -69,12 +69,12 @@ class ApprovalDesk:
     """
 
     def __init__(
-        self, store: PendingStore, hub: Hub, on_asked: Callable[[str, str, str], None]
+        self, store: PendingStore, hub: Hub, on_change: Callable[[str, StoredQuestion], None]
     ) -> None:
-        """`on_asked` is called with the session, the question's id and the id of the call."""
+        """`on_change` is called with what has happened to a question of an agent."""
         self.store = store
         self._hub = hub
-        self._on_asked = on_asked
+        self._on_change = on_change
         self.keeps_questions = False
         """Whether questions stay open for a turn that the next gateway resumes."""
         self._seen: dict[str, StoredQuestion] = {}
@@ -125,11 +125,9 @@ class ApprovalDesk:
                 self._tell_asked(asked)
 
     def _tell_asked(self, asked: StoredQuestion) -> None:
-        question, own = asked.question, asked.binding.get(CLIENT)
+        own = asked.binding.get(CLIENT)
         self._hub.broadcast("exec.approval.requested", to_json(asked), lambda each: each.id != own)
         self._tell_session(asked, "pending")
-        if own is None:
-            self._on_asked(question.session, asked.id, question.call_id)
 
     def _tell_end(self, asked: StoredQuestion) -> None:
         answer = self.store.answer(asked.id, now_ms())
@@ -147,6 +145,10 @@ class ApprovalDesk:
         payload = {"sessionKey": key, "sourceSessionKey": key, "updatedAtMs": now_ms()}
         payload |= {"phase": phase, "approval": self.snapshot(asked)}
         self._hub.broadcast("session.approval", payload, lambda each: key in each.watched)
+        if CLIENT not in asked.binding:
+            self._on_change(
+                "waiting-approval" if phase == "pending" else "approval-resolved", asked
+            )
 
     async def outcome(self, id_: str) -> Answer:
         """Wait for the answer to a question. Raises `NotFoundError`."""

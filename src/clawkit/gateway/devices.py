@@ -10,8 +10,8 @@ import base64
 import hmac
 import os
 import uuid
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
@@ -254,35 +254,29 @@ class Devices:
 
     def token(self, device: str, role: str, now: int) -> tuple[str, int]:
         """The token of a device in a role, a new one if it was revoked, and when it was issued."""
-        with self._database.writing() as db:
-            found = _find(db, device, role)
+        with self._changing(device, role) as found:
             token = found.tokens[role]
             if not token.generation:
                 token = self._token(device, role, token.scopes, uuid.uuid4().hex, now)
                 found.tokens[role] = token
             found.seen_ms = now
-            _put(db, found)
         return self._derive(device, role, token.generation), token.at_ms
 
     def rotate(
         self, device: str, role: str, scopes: Sequence[str] | None, now: int
     ) -> tuple[str, tuple[str, ...]]:
         """Replace a token, with the same scopes or fewer; returns it and its scopes."""
-        with self._database.writing() as db:
-            found = _find(db, device, role)
+        with self._changing(device, role) as found:
             held = found.tokens[role].scopes
             kept = held if scopes is None else tuple(each for each in held if each in scopes)
             token = self._token(device, role, kept, uuid.uuid4().hex, now)
             found.tokens[role] = token
-            _put(db, found)
         return self._derive(device, role, token.generation), kept
 
     def revoke(self, device: str, role: str, now: int) -> None:
         """Make a token invalid. The device stays paired, and gets a new one when it logs in."""
-        with self._database.writing() as db:
-            found = _find(db, device, role)
+        with self._changing(device, role) as found:
             found.tokens[role] = self._token(device, role, found.tokens[role].scopes, "", now)
-            _put(db, found)
 
     def remove(self, device: str, role: str = "") -> None:
         """Forget a device, or what it was approved for in one role."""
@@ -296,38 +290,40 @@ class Devices:
                 db.execute("DELETE FROM device WHERE id = ?", (device,))
 
     def rename(self, device: str, name: str) -> None:
-        with self._database.writing() as db:
-            found = _find(db, device)
+        with self._changing(device) as found:
             found.about = msgspec.structs.replace(found.about, display_name=name)
-            _put(db, found)
 
     def offer(self, device: str, surface: NodeSurface, now: int) -> bool:
         """Note what a node offers. True if that has to be approved, and is asked for the first
         time."""
-        with self._database.writing() as db:
-            found = _find(db, device, "node")
+        with self._changing(device, "node") as found:
             node = found.node
-            is_fine = node.approved is not None and node.approved.covers(surface)
-            is_new = not is_fine and node.asked != surface
-            if is_fine:
-                node.asked, node.asked_id, node.asked_ms = None, "", 0
-            elif is_new:
+            if node.approved is not None and node.approved.covers(surface):
+                node.asked, node.asked_id = None, ""
+                return False
+            is_new = node.asked != surface
+            if is_new:
                 node.asked, node.asked_id, node.asked_ms = surface, str(uuid.uuid4()), now
-            _put(db, found)
         return is_new
 
     def settle_offer(self, device: str, request: str, now: int, *, approve: bool) -> Paired:
         """Approve or reject what a node asks for."""
-        with self._database.writing() as db:
-            found = _find(db, device, "node")
+        with self._changing(device, "node") as found:
             node = found.node
             if node.asked is None or node.asked_id != request:
                 raise NotFoundError("unknown requestId")
             if approve:
                 node.approved, node.approved_ms = node.asked, now
-            node.asked, node.asked_id, node.asked_ms = None, "", 0
-            _put(db, found)
+            node.asked, node.asked_id = None, ""
         return found
+
+    @contextmanager
+    def _changing(self, device: str, role: str = "") -> Iterator[Paired]:
+        """A device to be changed in the `with` block, and stored after it."""
+        with self._database.writing() as db:
+            found = _find(db, device, role)
+            yield found
+            _put(db, found)
 
 
 def _find(db: Connection, device: str, role: str = "") -> Paired:

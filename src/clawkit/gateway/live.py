@@ -204,6 +204,8 @@ class LiveSessions:
         """Ids of the runs of a session that are not over."""
         if (there := self._open.get(key)) is not None:
             return list(there.runs)
+        if ":subagent:" not in key:
+            return []
         return [id_ for each in self._open.values() for id_ in each.narrator.runs_of(key)]
 
     async def open(self, key: str, *, owner: bool) -> Open:
@@ -540,9 +542,10 @@ class LiveSessions:
         place = self.workspace(agent)
         return self._store.create(agent, workspace=place, name=name, label=label, thinking=thinking)
 
-    def create(self, agent: str, label: str = "", thinking: str = "") -> Session:
-        """A new session of its own."""
-        return self._create(agent, f"dashboard:{uuid.uuid4()}", label=label, thinking=thinking)
+    def create(self, agent: str, label: str = "", thinking: str = "", name: str = "") -> Session:
+        """A new session of its own, by default with a new name."""
+        name = name or f"dashboard:{uuid.uuid4()}"
+        return self._create(agent, name, label=label, thinking=thinking)
 
     async def sweep(self, idle_s: float = IDLE_S) -> None:
         """Close the agents that have not been used for a while."""

@@ -180,9 +180,8 @@ class Narrator:
         """Tell those who follow the list of sessions that this one has changed."""
         clients = self._hub.wants("sessions.changed", lambda each: each.follows_sessions)
         if clients and (session := self._store.find(self._id)) is not None:
-            row = self._row(session)
-            payload = {"sessionKey": self._key, "agentId": self._agent, "ts": now_ms(), **what}
-            send(clients, "sessions.changed", payload | {"session": row, **row}, droppable=True)
+            payload = wire.session_event(self._row(session), **what)
+            send(clients, "sessions.changed", payload, droppable=True)
 
     def _tell_message(self) -> None:
         """Tell the last message, as it was stored."""
@@ -252,9 +251,8 @@ class Narrator:
                         "command_output", command | {"phase": "end", "status": status} | known
                     )
 
-    def waits_for(self, approval: str, call: str) -> None:
-        data = {"phase": "waiting-approval", "approvalId": approval, "toolCallId": call}
-        self._tell("lifecycle", data)
+    def tell_approval(self, phase: str, approval: str, call: str) -> None:
+        self._tell("lifecycle", {"phase": phase, "approvalId": approval, "toolCallId": call})
 
     def _tell_call(self, data: dict[str, Any]) -> None:
         """Calls go to those who asked for them, and to those who follow the session."""

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 KEEP_MS = 300_000
 """How long the answer of a node is kept for a request that is sent again."""
 
+_STATES = ("unapproved", "approved"), ("pending-approval", "pending-reapproval")
+
 
 class NodeResult(Struct, frozen=True):
     """How a command ended on a node."""
@@ -110,16 +112,12 @@ class Nodes:
         """A node as clients see it."""
         about, node = paired.about, paired.node
         client = self.connection(about.device_id)
-        states = {
-            True: ("pending-approval", "pending-reapproval"),
-            False: ("unapproved", "approved"),
-        }
         row: dict[str, Any] = {"nodeId": about.device_id, "displayName": about.display_name}
         row |= {"platform": about.platform, "deviceFamily": about.device_family}
         row |= {"clientId": about.client_id, "clientMode": about.client_mode}
         row |= {"caps": list(node.approved.caps) if node.approved else []}
         row |= {"commands": self.commands(paired), "paired": True, "connected": client is not None}
-        row |= {"approvalState": states[node.asked is not None][node.approved is not None]}
+        row |= {"approvalState": _STATES[node.asked is not None][node.approved is not None]}
         row |= {"createdAtMs": paired.created_ms, "lastSeenAtMs": paired.seen_ms}
         if client is not None:
             row |= {"version": client.connect.client.version, "connectedAtMs": client.since_ms}

@@ -17,7 +17,7 @@ from starlette.routing import Route, WebSocketRoute
 from starlette.websockets import WebSocket
 
 from clawkit.agent_session import ConfigInput
-from clawkit.approvals.broker import PendingStore
+from clawkit.approvals.broker import PendingStore, StoredQuestion
 from clawkit.config.load import Loaded
 from clawkit.config.paths import home, waiting_file
 from clawkit.config.secrets import resolve
@@ -288,9 +288,9 @@ class Gateway:
             },
         }
 
-    def _note_question(self, session: str, approval: str, call: str) -> None:
-        if (there := self.live.find(session)) is not None:
-            there.narrator.waits_for(approval, call)
+    def _note_question(self, phase: str, asked: StoredQuestion) -> None:
+        if (there := self.live.find(asked.question.session)) is not None:
+            there.narrator.tell_approval(phase, asked.id, asked.question.call_id)
 
     def request_restart(
         self, why: str, delay_s: float = RESTART_DELAY_S, session: str = "", note: str = ""

@@ -100,11 +100,7 @@ class Shelf:
         return Visible("", agents=tuple(self._gateway.store.agents() if agents is None else agents))
 
     def list(
-        self,
-        wanted: Filter,
-        limit: int,
-        offset: int = 0,
-        agents: Sequence[str] | None = None,
+        self, wanted: Filter, limit: int, offset: int = 0, agents: Sequence[str] | None = None
     ) -> list[Session]:
         return self._gateway.store.listing(self._visible(agents), wanted, limit, offset)
 

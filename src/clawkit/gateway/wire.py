@@ -77,6 +77,12 @@ def message(session: str, entry: StoredMessage, run: str = "") -> dict[str, Any]
     return _body(entry.message) | {"__openclaw": about}
 
 
+def session_event(row: dict[str, Any], **what: Any) -> dict[str, Any]:
+    """What clients are told about a change of the session of that row."""
+    about = {"sessionKey": row["key"], "ts": now_ms(), "session": row}
+    return {**about, **row, **what}
+
+
 def message_event(row: dict[str, Any], message: dict[str, Any]) -> dict[str, Any]:
     """What clients are told about a new message in the session of that row."""
     about = message["__openclaw"]

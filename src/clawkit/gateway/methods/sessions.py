@@ -72,7 +72,13 @@ class Preview(Closed, frozen=True):
 
 
 class Create(Closed, frozen=True):
+    """A new session takes the model and the thinking level of `parentSessionKey`."""
+
     agent_id: Short | None = None
+    key: Short | None = None
+    parent_session_key: Short | None = None
+    succeeds_parent: Ignored = UNSET
+    emit_command_hooks: Ignored = UNSET
     label: Label | None = None
     message: str | None = None
     thinking_level: Thinking | None = None
@@ -253,21 +259,30 @@ async def _create(caller: GatewayConnection, params: Create, _id: str) -> Any:
     agent = live.check_agent(params.agent_id)
     if params.label:
         _check_label(caller, params.label, "")
-    model = _find_model(caller, agent, params.model) if params.model else ""
-    session = live.create(agent, params.label or "", params.thinking_level or "")
+    key = live.resolve_key(params.key, agent) if params.key else ""
+    if key and caller.gateway.shelf.find(key) is not None:
+        raise invalid(f"session already exists: {key}")
+    old = _stored(caller, Key(params.parent_session_key)) if params.parent_session_key else None
+    model = old.model_override if old else ""
+    if params.model:
+        model = _find_model(caller, agent, params.model)
+    thinking = params.thinking_level or (old.thinking if old else "")
+    name = key.removeprefix(f"agent:{agent}:")
+    session = live.create(agent, params.label or "", thinking, name)
     if model:
         session = caller.gateway.store.set_model(session.id, model)
     if params.message:
         await accept(caller, session.key, str(uuid.uuid4()), params.message)
     _tell_changed(caller.gateway, session, "create")
-    provider, name = wire.split_model(model or caller.gateway.shelf.default_model(agent)[0])
+    provider, model_id = wire.split_model(model or caller.gateway.shelf.default_model(agent)[0])
     return {
         "ok": True,
         "key": session.key,
         "sessionId": session.id,
         "entry": wire.session_entry(session),
         "runStarted": bool(params.message),
-        "resolved": {"modelProvider": provider, "model": name},
+        "resolved": {"modelProvider": provider, "model": model_id},
+        **ignored(params),
     }
 
 
@@ -355,7 +370,7 @@ async def _abort(caller: GatewayConnection, params: SessionAbort, _id: str) -> A
     live = caller.gateway.live
     if params.key is None and params.run_id is None:
         raise invalid("invalid sessions.abort params: must have required property 'key'")
-    run = live.run(params.run_id) if params.run_id else None
+    run = live.run(params.run_id or "")
     key = live.resolve_key(params.key) if params.key is not None else run.session if run else ""
     stopped = await live.abort(key, params.run_id)
     return {"ok": True, "aborted": bool(stopped), "runIds": stopped}
@@ -368,13 +383,8 @@ async def _get(caller: GatewayConnection, params: Get, _id: str) -> Any:
 
 
 def _tell_changed(gateway: Gateway, session: Session, reason: str) -> None:
-    row = gateway.shelf.row(session)
-    payload = {"sessionKey": session.key, "agentId": session.agent, "reason": reason}
-    gateway.hub.broadcast(
-        "sessions.changed",
-        payload | {"ts": now_ms(), "session": row, **row},
-        lambda each: each.follows_sessions,
-    )
+    payload = wire.session_event(gateway.shelf.row(session), reason=reason)
+    gateway.hub.broadcast("sessions.changed", payload, lambda each: each.follows_sessions)
 
 
 def _for_follow(params: Follow) -> str:

@@ -157,18 +157,18 @@ def _resident_pages() -> int:
 
 
 async def _channels(_caller: GatewayConnection, params: ChannelsStatus, _id: str) -> Any:
-    lists: dict[str, Any] = {"channelOrder": [], "channelMeta": [], "statusIssues": []}
-    tables: dict[str, Any] = {"channelLabels": {}, "channels": {}, "channelAccounts": {}}
-    tables |= {"channelDefaultAccountId": {}}
-    return {"ts": now_ms(), **lists, **tables, **ignored(params)}
+    lists = ("channelOrder", "channelMeta", "statusIssues")
+    tables = ("channelLabels", "channels", "channelAccounts", "channelDefaultAccountId")
+    empty: dict[str, Any] = {**{key: [] for key in lists}, **{key: {} for key in tables}}
+    return {"ts": now_ms(), **empty, **ignored(params)}
 
 
 async def _skills(caller: GatewayConnection, params: SkillsStatus, _id: str) -> Any:
     """Clawkit has no skills."""
     live = caller.gateway.live
     agent = live.check_agent(params.agent_id)
-    place = {"workspaceDir": live.workspace(agent), "managedSkillsDir": ""}
-    return {**place, "agentId": agent, "skills": []}
+    about = {"agentId": agent, "workspaceDir": live.workspace(agent)}
+    return {**about, "managedSkillsDir": "", "skills": []}
 
 
 async def _heartbeat(_caller: GatewayConnection, _params: NoParams, _id: str) -> Any:
