@@ -86,7 +86,7 @@ async def test_messages_that_were_steered_into_a_turn_are_resumed_with_it() -> N
 async def test_an_answer_that_was_stored_and_not_recorded_is_not_asked_for_again() -> None:
     async with serve({}, ScriptedModel("the answer")) as ground:
         peer = await ground.join(READ_WRITE, Device())
-        ground.gateway.ledger.end = lambda _run: None  # type: ignore[method-assign]
+        ground.gateway.ledger.end = lambda run: None  # type: ignore[method-assign]
         await peer.call("chat.send", message("work"))
         await peer.until_chat("final")
     model = ScriptedModel("too much")
