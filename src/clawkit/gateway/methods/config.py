@@ -26,7 +26,7 @@ from clawkit.gateway.config_text import (
     restore,
     restore_text,
 )
-from clawkit.gateway.methods.method import Method
+from clawkit.gateway.methods.method import Method, Run
 from clawkit.gateway.protocol import Closed, GatewayError, NoParams, Short, invalid, now_ms
 from clawkit.gateway.reload import kind_of
 from clawkit.gateway.scopes import ADMIN, READ
@@ -171,16 +171,11 @@ def _children(shape: Shape, path: Path) -> Iterable[dict[str, Any]]:
         }
 
 
-async def _set(caller: GatewayConnection, params: Write, _id: str) -> Any:
-    return await unbroken(write_config(caller.gateway, params, "config-set"))
+def _writer(kind: str) -> Run:
+    async def write(caller: GatewayConnection, params: Write, _id: str) -> Any:
+        return await unbroken(write_config(caller.gateway, params, kind))
 
-
-async def _apply(caller: GatewayConnection, params: Apply, _id: str) -> Any:
-    return await unbroken(write_config(caller.gateway, params, "config-apply"))
-
-
-async def _patch(caller: GatewayConnection, params: ConfigPatch, _id: str) -> Any:
-    return await unbroken(write_config(caller.gateway, params, "config-patch"))
+    return write
 
 
 def _parse(raw: str) -> Any:
@@ -271,7 +266,7 @@ METHODS = (
     Method("config.get", READ, NoParams, _get),
     Method("config.schema", READ, NoParams, _schema),
     Method("config.schema.lookup", READ, Lookup, _lookup),
-    Method("config.set", ADMIN, Write, _set),
-    Method("config.patch", ADMIN, ConfigPatch, _patch, limited=True),
-    Method("config.apply", ADMIN, Apply, _apply, limited=True),
+    Method("config.set", ADMIN, Write, _writer("config-set")),
+    Method("config.patch", ADMIN, ConfigPatch, _writer("config-patch"), limited=True),
+    Method("config.apply", ADMIN, Apply, _writer("config-apply"), limited=True),
 )
