@@ -211,8 +211,10 @@ async def write_config(
         raise GatewayError("UNAVAILABLE", "the configuration does not come from a file")
     if isinstance(params, Apply) and params.delivery_context:
         raise invalid("deliveryContext: channels are not supported; name a session in sessionKey")
-    session = getattr(params, "session_key", None)
-    session = gateway.live.resolve_key(session) if session is not None else ""
+    named = params.session_key if isinstance(params, Apply) else None
+    if isinstance(params, Apply) and params.note and named is None:
+        raise invalid("note: name the session that it is for in sessionKey")
+    session = gateway.live.resolve_key(named) if named is not None else ""
     _parse(params.raw)
     edit, paths = _editor(gateway, params)
 
