@@ -163,12 +163,8 @@ def _children(shape: Shape, path: Path) -> Iterable[dict[str, Any]]:
         return
     for key, inner in layout_of(shape.sections[0]).shapes.items():
         has_children = bool(inner.sections or inner.values or inner.items)
-        yield {
-            "key": key,
-            "required": False,
-            "hasChildren": has_children,
-            **_about((*path, key)),
-        }
+        child = {"key": key, "required": False, "hasChildren": has_children}
+        yield child | _about((*path, key))
 
 
 def _writer(kind: str) -> Run:
@@ -209,12 +205,7 @@ async def write_config(
     file, key = gateway.watch.file, gateway.key
     if file.startswith("<"):
         raise GatewayError("UNAVAILABLE", "the configuration does not come from a file")
-    if isinstance(params, Apply) and params.delivery_context:
-        raise invalid("deliveryContext: channels are not supported; name a session in sessionKey")
-    named = params.session_key if isinstance(params, Apply) else None
-    if isinstance(params, Apply) and params.note and named is None:
-        raise invalid("note: name the session that it is for in sessionKey")
-    session = gateway.live.resolve_key(named) if named is not None else ""
+    session = _session(gateway, params) if isinstance(params, Apply) else ""
     _parse(params.raw)
     edit, paths = _editor(gateway, params)
 
@@ -253,6 +244,15 @@ async def write_config(
     payload = {"kind": kind, "status": "ok", "ts": now_ms(), "stats": stats}
     is_kept = bool(restart["ok"] and session)
     return answer | {"sentinel": {"persisted": is_kept, "payload": payload}}
+
+
+def _session(gateway: Gateway, params: Apply) -> str:
+    """The session that is told about a restart; empty for none. Raises `GatewayError`."""
+    if params.delivery_context:
+        raise invalid("deliveryContext: channels are not supported; name a session in sessionKey")
+    if params.note and params.session_key is None:
+        raise invalid("note: name the session that it is for in sessionKey")
+    return gateway.live.resolve_key(params.session_key) if params.session_key is not None else ""
 
 
 def _validate(gateway: Gateway, text: str) -> None:
