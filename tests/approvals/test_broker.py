@@ -434,8 +434,10 @@ async def test_giving_up_withdraws_the_question(waiting: PendingStore, decided: 
 
 
 async def test_an_approver_that_comes_back_keeps_the_question(waiting: PendingStore) -> None:
-    prompt = Silent()
-    prompt.keeps_questions = True
+    class Returning(Silent):
+        keeps_questions = True
+
+    prompt = Returning()
     task = asyncio.create_task(Broker(waiting, approver=prompt).ask(ASKED))
     await only(waiting)
     await prompt.asked.wait()

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import os
+from pathlib import Path
 from typing import Any
 
 from tests.gateway.conftest import Device, serve
@@ -202,3 +204,16 @@ async def test_a_question_survives_a_restart_and_its_answer_counts() -> None:
         history = await approver.call("chat.history", {"sessionKey": "main"})
         results = [each for each in history["messages"] if each["role"] == "toolResult"]
         assert results[-1]["isError"] is False
+
+
+async def test_a_damaged_record_of_runs_is_reported_and_the_gateway_serves() -> None:
+    path = Path(os.environ["CLAWKIT_HOME"]) / "gateway" / "runs.sqlite"
+    path.parent.mkdir(mode=0o700)
+    path.write_bytes(b"nonsense")
+    path.chmod(0o600)
+    async with serve({}) as ground:
+        peer = await ground.join()
+        error = await peer.refused("chat.send", message("hi"))
+        assert error["code"] == "UNAVAILABLE"
+        assert "runs.sqlite" in error["message"]
+        assert (await peer.call("health"))["ok"]

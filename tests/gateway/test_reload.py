@@ -254,6 +254,9 @@ async def test_a_restart_is_asked_for_once_and_the_note_is_said_afterwards(file:
         given = {"raw": raw, "baseHash": done["hash"], "deliveryContext": {"channel": "telegram"}}
         refused = await peer.refused("config.patch", given)
         assert refused["message"].startswith("deliveryContext: ")
+        given = {"raw": raw, "baseHash": done["hash"], "note": "for no one"}
+        refused = await peer.refused("config.apply", given)
+        assert refused["message"].startswith("note: ")
     model = ScriptedModel("seen", "seen")
     async with serve(str(file), model) as ground:
         peer = await ground.join()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import resource
@@ -10,16 +11,27 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
+import pytest
 from tests.gateway.test_background import configure, home, wait_until
 from tests.gateway.test_command import BASE, clawkit, free_port, running
 
+from clawkit.config.load import load
+from clawkit.errors import ToolError
+from clawkit.gateway.client import Target, open_client
 from clawkit.gateway.record import read_record
+from clawkit.gateway.server import read_secret
 
 
 def call(method: str, **params: Any) -> Any:
-    done = clawkit("call", method, "--params", json.dumps(params))
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout)
+    record = read_record()
+    assert record is not None
+    target = Target(record.url, read_secret(load())[1])
+
+    async def work() -> Any:
+        async with open_client(target) as client:
+            return await client.call(method, params)
+
+    return asyncio.run(work())
 
 
 def start_marks() -> int:
@@ -59,9 +71,7 @@ def test_a_patch_restarts_the_process_in_place_and_says_the_note() -> None:
         configure(f"{{ gateway: {{ port: {port} }} }}")
         wait_until(lambda: (found := read_record()) is not None and found.restart_needed)
         assert "Restart it to apply gateway.port" in clawkit("status").stdout
-        shown = json.loads(clawkit("status", "--json").stdout)
-        assert shown["configState"]["restartNeeded"] == ["gateway.port"]
-        assert "Restart it to apply gateway.port" in clawkit("health").stdout
+        assert call("health")["config"]["restartNeeded"] == ["gateway.port"]
         assert "does not use the changed gateway.port" in doctor()
         configure("{ gateway: { port: ")
         wait_until(lambda: (found := read_record()) is not None and found.config_problem)
@@ -95,13 +105,11 @@ def test_a_full_disk_is_an_error_and_leaves_nothing_half_written() -> None:
         limits = resource.prlimit(process.pid, resource.RLIMIT_FSIZE)
         resource.prlimit(process.pid, resource.RLIMIT_FSIZE, (8, limits[1]))
         given = {"sessionKey": "main", "message": "list", "idempotencyKey": "second"}
-        refused = clawkit("call", "chat.send", "--params", json.dumps(given))
-        assert refused.returncode == 1
-        assert "runs.sqlite" in refused.stderr
+        with pytest.raises(ToolError, match=r"runs\.sqlite"):
+            call("chat.send", **given)
         patch = {"raw": "{tools: {deny: ['write']}}", "baseHash": base}
-        refused = clawkit("call", "config.patch", "--params", json.dumps(patch))
-        assert refused.returncode == 1
-        assert "clawkit.json5" in refused.stderr
+        with pytest.raises(ToolError, match=r"clawkit\.json5"):
+            call("config.patch", **patch)
         assert config.read_bytes() == before
         resource.prlimit(process.pid, resource.RLIMIT_FSIZE, limits)
         assert call("chat.send", **given)["status"] == "started"

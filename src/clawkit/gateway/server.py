@@ -23,7 +23,7 @@ from clawkit.config.paths import home, waiting_file
 from clawkit.config.secrets import resolve
 from clawkit.config.sections.gateway import GatewaySettings as Settings
 from clawkit.content import Source, Text, User
-from clawkit.errors import ConfigError, Issue, SecretError
+from clawkit.errors import ConfigError, Issue, SecretError, ToolError
 from clawkit.gateway.approvals import ApprovalDesk
 from clawkit.gateway.auth import AuthPolicy, Mode
 from clawkit.gateway.connection import GatewayConnection
@@ -334,7 +334,10 @@ class Gateway:
         self._tasks = [asyncio.ensure_future(each) for each in work]
         self.is_ready = True
         log.info("the gateway is ready")
-        self.live.resume()
+        try:
+            self.live.resume()
+        except ToolError as error:
+            log.error("runs from before the start cannot be resumed: %s", error)
         self.on_started()
 
     async def _tick(self) -> None:

@@ -34,7 +34,7 @@ from clawkit.gateway.config_text import (
     restore,
     restore_text,
 )
-from clawkit.gateway.methods.method import Method
+from clawkit.gateway.methods.method import Method, Run
 from clawkit.gateway.protocol import Closed, GatewayError, NoParams, Short, invalid, now_ms
 from clawkit.gateway.reload import kind_of
 from clawkit.gateway.scopes import ADMIN, READ
@@ -174,24 +174,15 @@ def _children(shape: Shape, path: Path) -> Iterable[dict[str, Any]]:
         return
     for key, inner in layout_of(shape.sections[0]).shapes.items():
         has_children = bool(inner.sections or inner.values or inner.items)
-        yield {
-            "key": key,
-            "required": False,
-            "hasChildren": has_children,
-            **_about((*path, key)),
-        }
+        child = {"key": key, "required": False, "hasChildren": has_children}
+        yield child | _about((*path, key))
 
 
-async def _set(caller: GatewayConnection, params: Write, _id: str) -> Any:
-    return await unbroken(write_config(caller.gateway, params, "config-set"))
+def _writer(kind: str) -> Run:
+    async def write(caller: GatewayConnection, params: Write, _id: str) -> Any:
+        return await unbroken(write_config(caller.gateway, params, kind))
 
-
-async def _apply(caller: GatewayConnection, params: Apply, _id: str) -> Any:
-    return await unbroken(write_config(caller.gateway, params, "config-apply"))
-
-
-async def _patch(caller: GatewayConnection, params: ConfigPatch, _id: str) -> Any:
-    return await unbroken(write_config(caller.gateway, params, "config-patch"))
+    return write
 
 
 def _parse(raw: str) -> Any:
@@ -225,10 +216,7 @@ async def write_config(
     file, key = gateway.watch.file, gateway.key
     if file.startswith("<"):
         raise GatewayError("UNAVAILABLE", "the configuration does not come from a file")
-    if isinstance(params, Apply) and params.delivery_context:
-        raise invalid("deliveryContext: channels are not supported; name a session in sessionKey")
-    session = getattr(params, "session_key", None)
-    session = gateway.live.resolve_key(session) if session is not None else ""
+    session = _session(gateway, params) if isinstance(params, Apply) else ""
     _parse(params.raw)
     edit, paths = _editor(gateway, params)
 
@@ -281,6 +269,15 @@ def _preview(gateway: Gateway, done: ConfigChange) -> dict[str, Any]:
     return {"ok": True, "path": done.file, "dryRun": True, "requiresRestart": restart, **shown}
 
 
+def _session(gateway: Gateway, params: Apply) -> str:
+    """The session that is told about a restart; empty for none. Raises `GatewayError`."""
+    if params.delivery_context:
+        raise invalid("deliveryContext: channels are not supported; name a session in sessionKey")
+    if params.note and params.session_key is None:
+        raise invalid("note: name the session that it is for in sessionKey")
+    return gateway.live.resolve_key(params.session_key) if params.session_key is not None else ""
+
+
 def _validate(gateway: Gateway, text: str) -> None:
     try:
         gateway.check(loads(text, file=gateway.watch.file, every_error=True))
@@ -294,7 +291,7 @@ METHODS = (
     Method("config.get", READ, NoParams, _get),
     Method("config.schema", READ, NoParams, _schema),
     Method("config.schema.lookup", READ, Lookup, _lookup),
-    Method("config.set", ADMIN, Write, _set),
-    Method("config.patch", ADMIN, ConfigPatch, _patch, limited=True),
-    Method("config.apply", ADMIN, Apply, _apply, limited=True),
+    Method("config.set", ADMIN, Write, _writer("config-set")),
+    Method("config.patch", ADMIN, ConfigPatch, _writer("config-patch"), limited=True),
+    Method("config.apply", ADMIN, Apply, _writer("config-apply"), limited=True),
 )
