@@ -124,7 +124,8 @@ def write_record(
     read = {each: sign_file(each) for each in files}
     about = (os.getpid(), since, host, port, __version__, started_by, config, asked_port)
     record = RunningGateway(*about, secret, serves_commands, read)
-    write_atomic(record_file(), json.dumps(record._asdict()).encode())
+    text = json.dumps(record._asdict(), separators=(",", ":"))
+    write_atomic(record_file(), text.encode())
 
 
 def sign_file(path: str) -> list[int]:
