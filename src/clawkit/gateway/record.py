@@ -130,8 +130,12 @@ def write_record(
     since = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
     read = {each: sign_file(each) for each in files}
     about = (os.getpid(), since, host, port, __version__, started_by, config, asked_port)
-    record = RunningGateway(*about, secret, serves_commands, read, fingerprint)
-    write_atomic(record_file(), json.dumps(record._asdict()).encode())
+    _write(RunningGateway(*about, secret, serves_commands, read, fingerprint))
+
+
+def _write(record: RunningGateway) -> None:
+    text = json.dumps(record._asdict(), separators=(",", ":"))
+    write_atomic(record_file(), text.encode())
 
 
 def sign_file(path: str) -> list[int]:
@@ -151,7 +155,7 @@ def note_config(problem: str, restart_needed: Iterable[str], files: Iterable[str
         waiting = tuple(restart_needed)
         changed = record._replace(config_problem=problem, restart_needed=waiting, files=read)
         with suppress(OSError):  # the log has it, too
-            write_atomic(record_file(), json.dumps(changed._asdict()).encode())
+            _write(changed)
 
 
 def remove_record() -> None:
