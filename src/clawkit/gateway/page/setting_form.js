@@ -41,7 +41,7 @@ export function listsIn(patch, path = []) {
 }
 
 /** The text of a path, as the gateway writes it: `agents.list[0].name`. */
-export function formatPath(path) {
+function formatPath(path) {
   return path.map((step) => {
     if (typeof step === 'number') return `[${step}]`;
     return NAME.test(step) ? `.${step}` : `[${JSON.stringify(step)}]`;

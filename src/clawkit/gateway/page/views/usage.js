@@ -89,7 +89,7 @@ function Totals({ title, rows }) {
  * Days and, for each name, its value on each of them; names beyond the largest ones are one.
  * @param {any} data @param {string} measure @param {string} by
  */
-export function series(data, measure, by) {
+function series(data, measure, by) {
   const { of, adds } = MEASURES[measure];
   const group = GROUPS[by];
   const days = [];
