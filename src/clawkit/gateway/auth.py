@@ -30,6 +30,36 @@ _PAIRING = {
 }
 
 
+_REFUSALS = {
+    f"AUTH_{kind.upper()}_{what.upper()}": (
+        f"unauthorized: gateway {kind} {what}",
+        f"{kind}_{what}",
+        what == "mismatch",
+    )
+    for kind in ("token", "password")
+    for what in ("mismatch", "missing")
+} | {
+    "AUTH_DEVICE_TOKEN_MISMATCH": (
+        "unauthorized: device token mismatch",
+        "device_token_mismatch",
+        True,
+    ),
+    "AUTH_BOOTSTRAP_TOKEN_INVALID": (
+        "unauthorized: bootstrap token invalid or expired",
+        "bootstrap_token_invalid",
+        True,
+    ),
+    "AUTH_SCOPE_MISMATCH": ("device token scope mismatch", "scope-mismatch", False),
+    "AUTH_TRUSTED_PROXY_REJECTED": (
+        "unauthorized: no user who may log in was named by a trusted proxy; connect through the "
+        "proxy (gateway.trustedProxies, gateway.auth.trustedProxy)",
+        "trusted_proxy_rejected",
+        False,
+    ),
+}
+"""The message and the reason of each refusal, and whether a secret was wrong."""
+
+
 class AuthPolicy(Struct, frozen=True):
     """How clients log in."""
 
@@ -165,23 +195,24 @@ def _authenticate(policy: AuthPolicy, attempt: Attempt, role: Role) -> Method | 
         if attempt.place.user:
             return "trusted-proxy"
         if not attempt.place.is_local:
-            return _no_user()
+            return _refuse("AUTH_TRUSTED_PROXY_REJECTED")
     kind: Secret = "password" if policy.mode == "password" else "token"
+    wrong = _refuse(f"AUTH_{kind.upper()}_{'MISMATCH' if given else 'MISSING'}")
     if any(same(each, policy.secret) for each in given):
         return kind
     if device is None:
-        return _mismatch(kind) if given else _needs_device()
+        return wrong if given else _needs_device()
     if auth.bootstrap_token:
         is_valid = attempt.has_code and role == "operator"
-        return "bootstrap-token" if is_valid else _wrong_code()
+        return "bootstrap-token" if is_valid else _refuse("AUTH_BOOTSTRAP_TOKEN_INVALID")
     token = auth.device_token or auth.token or ""
     if not token:
-        return _mismatch(kind) if given else _missing(kind)
+        return wrong
     grant = attempt.known.grants.get(role) if attempt.known else None
     if grant is None or not same(hash_token(token), grant.token_hash):
-        return _wrong_device_token() if auth.device_token else _mismatch(kind)
+        return _refuse("AUTH_DEVICE_TOKEN_MISMATCH") if auth.device_token else wrong
     if lacking(grant.scopes, attempt.connect.scopes):
-        return _refuse("AUTH_SCOPE_MISMATCH", "device token scope mismatch", "scope-mismatch")
+        return _refuse("AUTH_SCOPE_MISMATCH")
     return "device-token"
 
 
@@ -229,35 +260,9 @@ def _needs_device() -> Refuse:
     return Refuse(GatewayError("NOT_PAIRED", "device identity required", details))
 
 
-def _mismatch(mode: Secret) -> Refuse:
-    code = f"AUTH_{mode.upper()}_MISMATCH"
-    return _refuse(code, f"unauthorized: gateway {mode} mismatch", f"{mode}_mismatch", guess=True)
-
-
-def _missing(mode: Secret) -> Refuse:
-    code = f"AUTH_{mode.upper()}_MISSING"
-    return _refuse(code, f"unauthorized: gateway {mode} missing", f"{mode}_missing")
-
-
-def _no_user() -> Refuse:
-    message = (
-        "unauthorized: no user who may log in was named by a trusted proxy; connect through the "
-        "proxy (gateway.trustedProxies, gateway.auth.trustedProxy)"
-    )
-    return _refuse("AUTH_TRUSTED_PROXY_REJECTED", message, "trusted_proxy_rejected")
-
-
-def _wrong_device_token() -> Refuse:
-    message = "unauthorized: device token mismatch"
-    return _refuse("AUTH_DEVICE_TOKEN_MISMATCH", message, "device_token_mismatch", guess=True)
-
-
-def _wrong_code() -> Refuse:
-    message = "unauthorized: bootstrap token invalid or expired"
-    return _refuse("AUTH_BOOTSTRAP_TOKEN_INVALID", message, "bootstrap_token_invalid", guess=True)
-
-
-def _refuse(code: str, message: str, reason: str, *, guess: bool = False) -> Refuse:
+def _refuse(code: str) -> Refuse:
+    """A refusal of the table; what is wrong with a secret counts as a guess."""
+    message, reason, guess = _REFUSALS[code]
     step = "update_auth_credentials" if guess else "update_auth_configuration"
     details = {
         "code": code,

@@ -13,15 +13,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 from clawkit.gateway.protocol import Connect, ConnectAuth, DeviceClaim
 
 MAX_SKEW_MS = 120_000
-Problem = Literal[
-    "DEVICE_AUTH_PUBLIC_KEY_INVALID",
-    "DEVICE_AUTH_DEVICE_ID_MISMATCH",
-    "DEVICE_AUTH_SIGNATURE_EXPIRED",
-    "DEVICE_AUTH_NONCE_REQUIRED",
-    "DEVICE_AUTH_NONCE_MISMATCH",
-    "DEVICE_AUTH_SIGNATURE_INVALID",
-]
-WORDS: dict[Problem, tuple[str, str]] = {
+WORDS = {
     "DEVICE_AUTH_PUBLIC_KEY_INVALID": ("device public key invalid", "device-public-key"),
     "DEVICE_AUTH_DEVICE_ID_MISMATCH": ("device identity mismatch", "device-id-mismatch"),
     "DEVICE_AUTH_SIGNATURE_EXPIRED": ("device signature expired", "device-signature-stale"),
@@ -71,8 +63,8 @@ def normal(text: str) -> str:
     return text.strip().translate(_LOWER)
 
 
-def find_problem(connect: Connect, claim: DeviceClaim, nonce: str, now: int) -> Problem | None:
-    """Why a device is not who it says; None if it is. `now` is in milliseconds."""
+def find_problem(connect: Connect, claim: DeviceClaim, nonce: str, now: int) -> str | None:
+    """Why a device is not who it says, a key of `WORDS`; None if it is. `now` is milliseconds."""
     key = decode_key(claim.public_key)
     if key is None:
         return "DEVICE_AUTH_PUBLIC_KEY_INVALID"

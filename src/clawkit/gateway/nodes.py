@@ -6,10 +6,10 @@ import asyncio
 import uuid
 from typing import TYPE_CHECKING, Any
 
-import msgspec
 from msgspec import Struct
 
 from clawkit.config.sections.gateway import GatewaySettings
+from clawkit.errors import NotFoundError
 from clawkit.gateway.devices import NodeSurface, Paired
 from clawkit.gateway.node_policy import allowed_commands, approval_scopes
 from clawkit.gateway.protocol import MAX_BUFFERED, GatewayError, encode, event, invalid, now_ms
@@ -86,6 +86,26 @@ class Nodes:
     def all(self) -> list[Paired]:
         return [each for each in self._gateway.devices.paired() if "node" in each.tokens]
 
+    def get(self, id_: str) -> Paired:
+        for each in self.all():
+            if each.about.device_id == id_:
+                return each
+        raise NotFoundError("unknown nodeId")
+
+    def get_asked(self, request: str) -> Paired:
+        """The node that asks for something with this request."""
+        for each in self.all():
+            if each.node.asked_id == request != "":
+                return each
+        raise NotFoundError("unknown requestId")
+
+    def settle_offer(self, request: str, *, approve: bool) -> Paired:
+        """Approve or reject what a node asks for, and tell everyone."""
+        id_ = self.get_asked(request).about.device_id
+        found = self._gateway.devices.settle_offer(id_, request, now_ms(), approve=approve)
+        self.tell_resolved(request, id_, "approved" if approve else "rejected")
+        return found
+
     def row(self, paired: Paired) -> dict[str, Any]:
         """A node as clients see it."""
         about, node = paired.about, paired.node
@@ -102,10 +122,10 @@ class Nodes:
         row |= {"approvalState": states[node.asked is not None][node.approved is not None]}
         row |= {"createdAtMs": paired.created_ms, "lastSeenAtMs": paired.seen_ms}
         if client is not None:
-            told = msgspec.to_builtins(client.connect)
             row |= {"version": client.connect.client.version, "connectedAtMs": client.since_ms}
-            claims = ("pathEnv", "permissions", "computerUse", "workerRuns")
-            row |= {key: told[key] for key in claims if told.get(key)}
+            claims = client.connect
+            row |= {"pathEnv": claims.path_env, "permissions": claims.permissions}
+            row |= {"computerUse": claims.computer_use, "workerRuns": claims.worker_runs}
         optional = {
             "approvedAtMs": node.approved_ms,
             "pendingRequestId": node.asked_id,
@@ -124,11 +144,8 @@ class Nodes:
     def tell_resolved(self, request: str, node: str, decision: str) -> None:
         payload = {"requestId": request, "nodeId": node, "decision": decision, "ts": now_ms()}
         self._gateway.hub.broadcast("node.pair.resolved", payload)
-        self.tell(node, "node.pair.resolved", payload)
-
-    def tell(self, node: str, name: str, payload: Any) -> None:
         if (client := self.connection(node)) is not None:
-            client.send(event(name, encode(payload)))
+            client.send(event("node.pair.resolved", encode(payload)))
 
     def note_stats(self, node: str, stats: dict[str, Any]) -> None:
         self.stats[node] = stats | {"updatedAtMs": now_ms()}
@@ -158,10 +175,11 @@ class Nodes:
 
     def _find(self, node: str, command: str) -> GatewayConnection:
         """The connection of a node that may be sent the command. Raises `GatewayError`."""
-        paired = next((each for each in self.all() if each.about.device_id == node), None)
-        if paired is None:
+        try:
+            paired = self.get(node)
+        except NotFoundError:
             changed = {"code": "PAIRING_CHANGED"}
-            raise GatewayError("UNAVAILABLE", "unknown node; list them with node.list", changed)
+            raise GatewayError("UNAVAILABLE", "unknown node; see node.list", changed) from None
         if command not in self.commands(paired):
             details = {"reason": "command not allowlisted", "command": command}
             raise invalid(

@@ -14,6 +14,7 @@ from clawkit.gateway.methods.status import agent_ids
 from clawkit.gateway.protocol import Closed, Ignored, NoParams, Short, ignored
 from clawkit.gateway.scopes import READ
 from clawkit.models.catalog import Catalog
+from clawkit.sessions.keys import parse_key
 
 if TYPE_CHECKING:
     from clawkit.gateway.connection import GatewayConnection
@@ -25,17 +26,15 @@ _ABOUT = {
 }
 
 
-class IdentityGet(Closed, frozen=True):
+class OfAgent(Closed, frozen=True):
     agent_id: Short | None = None
     session_key: Short | None = None
 
 
-class ModelsList(Closed, frozen=True):
+class ModelsList(OfAgent, frozen=True):
     """`default` is `configured`. The list is made for each request, so `refresh` does nothing."""
 
     view: Literal["default", "configured", "all"] = "configured"
-    session_key: Short | None = None
-    agent_id: Short | None = None
     provider: Short | None = None
     refresh: Ignored = UNSET
 
@@ -46,6 +45,13 @@ class CommandsList(Closed, frozen=True):
     agent_id: Short | None = None
     scope: Literal["text", "native", "both"] = "both"
     include_args: bool = False
+
+
+def find_agent(gateway: Gateway, params: OfAgent) -> str:
+    """The agent that is named, or that of the session, or the default one."""
+    if params.session_key is None:
+        return gateway.live.check_agent(params.agent_id)
+    return parse_key(gateway.live.resolve_key(params.session_key, params.agent_id)).agent
 
 
 async def _list(caller: GatewayConnection, _params: NoParams, _id: str) -> Any:
@@ -77,12 +83,8 @@ def _row(gateway: Gateway, id_: str) -> dict[str, Any]:
     return row | ({"name": agent.name} if agent.name else {})
 
 
-async def _identity(caller: GatewayConnection, params: IdentityGet, _id: str) -> Any:
-    live = caller.gateway.live
-    if params.session_key is not None:
-        id_ = live.resolve_key(params.session_key, params.agent_id).split(":")[1]
-    else:
-        id_ = live.check_agent(params.agent_id)
+async def _identity(caller: GatewayConnection, params: OfAgent, _id: str) -> Any:
+    id_ = find_agent(caller.gateway, params)
     agent = caller.gateway.loaded.config.agents.get(id_)
     name = agent.identity.name or agent.name
     shown = name or "Assistant"
@@ -95,13 +97,8 @@ async def _identity(caller: GatewayConnection, params: IdentityGet, _id: str) ->
 
 
 async def _models(caller: GatewayConnection, params: ModelsList, _id: str) -> Any:
-    live = caller.gateway.live
-    if params.session_key is not None:
-        agent = live.resolve_key(params.session_key, params.agent_id).split(":")[1]
-    else:
-        agent = live.check_agent(params.agent_id)
-    everything = params.view == "all"
-    rows = list_models(caller.gateway, agent, everything=everything)
+    agent = find_agent(caller.gateway, params)
+    rows = list_models(caller.gateway, agent, everything=params.view == "all")
     wanted = (params.provider or "").strip().lower()
     return {"models": [row for row in rows if wanted in ("", row["provider"])], **ignored(params)}
 
@@ -126,7 +123,7 @@ def list_models(gateway: Gateway, agent: str, *, everything: bool = False) -> li
 
 def snapshot_models(gateway: Gateway, session: str) -> dict[str, Any]:
     """The models of a session, for a client that has just connected."""
-    agent = gateway.live.resolve_key(session).split(":")[1]
+    agent = find_agent(gateway, OfAgent(session_key=session))
     about = {"sessionKey": session}
     return {"target": about, "scope": about, "catalog": {"models": list_models(gateway, agent)}}
 
@@ -149,7 +146,7 @@ def list_commands(*, args: bool = False) -> list[dict[str, Any]]:
 
 METHODS = (
     Method("agents.list", READ, NoParams, _list),
-    Method("agent.identity.get", READ, IdentityGet, _identity),
+    Method("agent.identity.get", READ, OfAgent, _identity),
     Method("models.list", READ, ModelsList, _models),
     Method("commands.list", READ, CommandsList, _commands),
 )

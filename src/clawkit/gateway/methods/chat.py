@@ -11,7 +11,7 @@ from msgspec import UNSET, Meta, UnsetType, field
 from clawkit.config.sections.shared import Thinking
 from clawkit.gateway import protocol, wire
 from clawkit.gateway.live import RESETS
-from clawkit.gateway.methods.agents import list_commands, list_models
+from clawkit.gateway.methods.agents import OfAgent, find_agent, list_commands, list_models
 from clawkit.gateway.methods.method import Method
 from clawkit.gateway.methods.runs import GivenAttachment, IdempotencyKey, accept, outcome
 from clawkit.gateway.protocol import Closed, Short, invalid, now_ms
@@ -38,11 +38,6 @@ class History(Closed, frozen=True):
     max_chars: Annotated[int, Meta(ge=1)] | None = None
     offset: Annotated[int, Meta(ge=0)] = 0
     cursor: Short | None = None
-
-
-class Metadata(Closed, frozen=True):
-    agent_id: Short | None = None
-    session_key: Short | None = None
 
 
 class ChatSend(Closed, frozen=True):
@@ -133,20 +128,12 @@ async def _startup(caller: GatewayConnection, params: History, id_: str) -> Any:
     shown: dict[str, Any] = await _history(caller, params, id_)
     if "kind" in shown:
         return shown
-    agent = shown["sessionKey"].split(":")[1]
-    return shown | {"metadata": _about(caller, agent)}
+    about = OfAgent(session_key=shown["sessionKey"])
+    return shown | {"metadata": await _metadata(caller, about, id_)}
 
 
-async def _metadata(caller: GatewayConnection, params: Metadata, _id: str) -> Any:
-    live = caller.gateway.live
-    if params.session_key is not None:
-        agent = live.resolve_key(params.session_key, params.agent_id).split(":")[1]
-    else:
-        agent = live.check_agent(params.agent_id)
-    return _about(caller, agent)
-
-
-def _about(caller: GatewayConnection, agent: str) -> dict[str, Any]:
+async def _metadata(caller: GatewayConnection, params: OfAgent, _id: str) -> Any:
+    agent = find_agent(caller.gateway, params)
     return {"models": list_models(caller.gateway, agent), "commands": list_commands()}
 
 
@@ -255,7 +242,7 @@ def _for_agent(params: AgentParams) -> str:
 METHODS = (
     Method("chat.history", READ, History, _history),
     Method("chat.startup", READ, History, _startup),
-    Method("chat.metadata", READ, Metadata, _metadata),
+    Method("chat.metadata", READ, OfAgent, _metadata),
     Method("chat.send", WRITE, ChatSend, _send),
     Method("chat.abort", WRITE, ChatAbort, _abort),
     Method("agent", WRITE, AgentParams, _agent, more=_for_agent),

@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 import msgspec
 from msgspec import Meta, Struct
 
-from clawkit.errors import NotFoundError
-from clawkit.gateway.devices import Paired
 from clawkit.gateway.methods.approvals import Set
 from clawkit.gateway.methods.devices import RequestId, check_rights, disconnect
 from clawkit.gateway.methods.method import NODE, Method
@@ -57,8 +55,8 @@ class NodeInvoke(NodeId, frozen=True):
     timeout_ms: Annotated[int, Meta(ge=1, le=MAX_TIMEOUT_MS)] = TIMEOUT_MS
 
 
-class NodeApprovalsSet(Set, frozen=True):
-    node_id: Short = msgspec.field(default="")
+class NodeApprovalsSet(Set, frozen=True, kw_only=True):
+    node_id: Short
 
 
 class NodeProblem(Closed, frozen=True):
@@ -96,58 +94,36 @@ async def _list(caller: GatewayConnection, _params: NoParams, _id: str) -> Any:
     return {"ts": now_ms(), "nodes": [nodes.row(each) for each in nodes.all()]}
 
 
-def _node(caller: GatewayConnection, id_: str) -> Paired:
-    for each in caller.gateway.nodes.all():
-        if each.about.device_id == id_:
-            return each
-    raise invalid("unknown nodeId")
-
-
 async def _describe(caller: GatewayConnection, params: NodeId, _id: str) -> Any:
-    return {"ts": now_ms(), **caller.gateway.nodes.row(_node(caller, params.node_id))}
+    nodes = caller.gateway.nodes
+    return {"ts": now_ms(), **nodes.row(nodes.get(params.node_id))}
 
 
 async def _pairs(caller: GatewayConnection, _params: NoParams, _id: str) -> Any:
     nodes = caller.gateway.nodes
-    known = nodes.all()
     return {
-        "pending": [nodes.pending_row(each) for each in known if each.node.asked is not None],
-        "paired": [nodes.row(each) for each in known if each.node.approved is not None],
+        "pending": [nodes.pending_row(each) for each in nodes.all() if each.node.asked is not None],
+        "paired": [nodes.row(each) for each in nodes.all() if each.node.approved is not None],
     }
 
 
-def _request(caller: GatewayConnection, id_: str) -> Paired:
-    for each in caller.gateway.nodes.all():
-        if each.node.asked_id == id_ != "":
-            return each
-    raise NotFoundError("unknown requestId")
-
-
 async def _approve(caller: GatewayConnection, params: RequestId, _id: str) -> Any:
-    asked = _request(caller, params.request_id)
-    for scope in approval_scopes(asked.node.asked.commands if asked.node.asked else ()):
+    nodes = caller.gateway.nodes
+    asked = nodes.get_asked(params.request_id).node.asked
+    for scope in approval_scopes(asked.commands if asked else ()):
         if not caller.may(scope):
             raise missing_scope(scope)
-    return {"requestId": params.request_id, "node": _settle(caller, asked, params, approve=True)}
+    found = nodes.settle_offer(params.request_id, approve=True)
+    return {"requestId": params.request_id, "node": nodes.row(found)}
 
 
 async def _reject(caller: GatewayConnection, params: RequestId, _id: str) -> Any:
-    asked = _request(caller, params.request_id)
-    node = _settle(caller, asked, params, approve=False)
-    return {"requestId": params.request_id, "nodeId": node["nodeId"]}
-
-
-def _settle(
-    caller: GatewayConnection, asked: Paired, params: RequestId, *, approve: bool
-) -> dict[str, Any]:
-    gateway, id_ = caller.gateway, asked.about.device_id
-    found = gateway.devices.settle_offer(id_, params.request_id, now_ms(), approve=approve)
-    gateway.nodes.tell_resolved(params.request_id, id_, "approved" if approve else "rejected")
-    return gateway.nodes.row(found)
+    found = caller.gateway.nodes.settle_offer(params.request_id, approve=False)
+    return {"requestId": params.request_id, "nodeId": found.about.device_id}
 
 
 async def _remove(caller: GatewayConnection, params: NodeId, _id: str) -> Any:
-    node = _node(caller, params.node_id)
+    node = caller.gateway.nodes.get(params.node_id)
     check_rights(caller, ["node"], [])
     caller.gateway.devices.remove(params.node_id, "node")
     caller.gateway.nodes.tell_resolved(node.node.asked_id, params.node_id, "removed")
@@ -156,9 +132,8 @@ async def _remove(caller: GatewayConnection, params: NodeId, _id: str) -> Any:
 
 
 async def _rename(caller: GatewayConnection, params: NodeRename, _id: str) -> Any:
-    caller.gateway.devices.rename(
-        _node(caller, params.node_id).about.device_id, params.display_name
-    )
+    caller.gateway.nodes.get(params.node_id)
+    caller.gateway.devices.rename(params.node_id, params.display_name)
     return {"nodeId": params.node_id, "displayName": params.display_name}
 
 

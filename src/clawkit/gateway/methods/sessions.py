@@ -5,7 +5,6 @@ from __future__ import annotations
 import uuid
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
 from clawkit.agent.model_selection import ModelSelection
@@ -98,8 +97,8 @@ class Delete(Key, frozen=True):
     archived_only: bool = False
 
 
-class SessionSend(Key, frozen=True):
-    message: str = msgspec.field(default="")
+class SessionSend(Key, frozen=True, kw_only=True):
+    message: Annotated[str, Meta(min_length=1)]
     idempotency_key: IdempotencyKey | None = None
 
 
@@ -347,8 +346,6 @@ async def _delete(caller: GatewayConnection, params: Delete, _id: str) -> Any:
 
 
 async def _send(caller: GatewayConnection, params: SessionSend, _id: str) -> Any:
-    if not params.message.strip():
-        raise invalid("invalid sessions.send params: must have required property 'message'")
     key = _stored(caller, params).key
     run_id = params.idempotency_key or str(uuid.uuid4())
     return await accept(caller, key, run_id, params.message)
@@ -359,8 +356,6 @@ async def _abort(caller: GatewayConnection, params: SessionAbort, _id: str) -> A
     if params.key is None and params.run_id is None:
         raise invalid("invalid sessions.abort params: must have required property 'key'")
     run = live.run(params.run_id) if params.run_id else None
-    if params.key is None and run is None:
-        return {"ok": True, "aborted": False, "runIds": []}
     key = live.resolve_key(params.key) if params.key is not None else run.session if run else ""
     stopped = await live.abort(key, params.run_id)
     return {"ok": True, "aborted": bool(stopped), "runIds": stopped}
