@@ -26,6 +26,7 @@ from clawkit.testing import say as words
 pytestmark = [NEEDS_CHROMIUM, pytest.mark.asyncio(loop_scope="module")]
 
 MAX_FIRST_LOAD = 60_000
+WAIT_S = 30.0
 ASKS: dict[str, Any] = {
     "tools": {"exec": {"security": "allowlist", "ask": "always", "host": "gateway"}}
 }
@@ -86,7 +87,7 @@ async def test_a_walk_through_the_page(browser: Browser, tmp_path: Path) -> None
         await shoot(page, pictures, "2-approval")
         await page.emulate_media(color_scheme="dark")
         await asked.get_by_role("button", name="Allow once").click()
-        await gate.reached.wait()
+        await asyncio.wait_for(gate.reached.wait(), WAIT_S)
         await expect(bubbles(page, "assistant").last).to_contain_text("A long")
         await shoot(page, pictures, "3-streaming-dark")
         await page.set_viewport_size({"width": 390, "height": 780})
@@ -183,7 +184,7 @@ async def test_a_lost_connection_doubles_and_loses_nothing(browser: Browser) -> 
         visit(browser, ground) as page,
     ):
         await say(page, "hello")
-        await gate.reached.wait()
+        await asyncio.wait_for(gate.reached.wait(), WAIT_S)
         await expect(bubbles(page, "assistant")).to_contain_text("First words")
         for client in list(ground.gateway.hub.clients.values()):
             client.close(1012, "service restart")
@@ -207,7 +208,7 @@ async def test_sessions_can_be_switched_while_a_turn_runs(browser: Browser) -> N
         visit(browser, ground) as page,
     ):
         await say(page, "work")
-        await gate.reached.wait()
+        await asyncio.wait_for(gate.reached.wait(), WAIT_S)
         await page.get_by_label("Message", exact=True).fill("a draft")
         await page.get_by_role("button", name="New chat").click()
         await expect(page.get_by_text("Nothing has been said")).to_be_visible()
@@ -237,7 +238,7 @@ async def test_a_turn_is_steered_and_the_model_chosen(browser: Browser) -> None:
     model = ScriptedModel(gate, then="Both read.", facts=Facts(reasoning=True))
     async with serve({"models": MODELS}, model) as ground, visit(browser, ground) as page:
         await say(page, "start")
-        await gate.reached.wait()
+        await asyncio.wait_for(gate.reached.wait(), WAIT_S)
         await expect(page.get_by_role("button", name="Steer")).to_be_visible()
         await say(page, "rather this")
         await expect(page.locator(".pending")).to_have_count(1)

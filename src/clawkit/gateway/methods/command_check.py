@@ -28,6 +28,7 @@ class CommandCheck(Closed, frozen=True):
 
 
 async def _check(caller: GatewayConnection, params: CommandCheck, _id: str) -> Any:
+    """How a command would be judged, part by part; nothing runs."""
     gateway = caller.gateway
     agent = gateway.live.check_agent(params.agent_id)
     sandboxed = gateway.loaded.config.agents.sandbox_of(agent).covers("main")

@@ -181,7 +181,13 @@ class Gateway {
     const stored = await loadToken();
     /** @type {Record<string, string>} */
     const auth = Object.keys(this.#secret).length || !stored ? this.#secret : { deviceToken: stored };
-    const client = { id: 'openclaw-control-ui', version: '1', platform: 'web', mode: 'webchat' };
+    const client = {
+      id: 'openclaw-control-ui',
+      version: '1',
+      platform: 'web',
+      mode: 'webchat',
+      displayName: `Control page (${navigator.platform})`,
+    };
     const signed = [
       ...['v2', identity.id, client.id, client.mode, 'operator', SCOPES.join(','), challenge.ts],
       ...[auth.token ?? auth.deviceToken ?? auth.bootstrapToken ?? '', challenge.nonce],
