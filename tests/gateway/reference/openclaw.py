@@ -97,7 +97,7 @@ class Reference:
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
-            timeout=2 * WAIT_S,
+            timeout=4 * WAIT_S,
         )
         return done.returncode, re.sub(r"\x1b\[[0-9;]*m", "", done.stdout)
 

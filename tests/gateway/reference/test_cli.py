@@ -42,7 +42,7 @@ TABLE = (
     Row("gateway status", r"Connectivity probe: ok"),
     Row("gateway probe", r"Reachable: yes\nCapability: \S+", is_slow=True),
     Row("health", r"Agents: main"),
-    Row("status", r"reachable \d+ms", is_slow=True),
+    Row("status", r"reachable [0-9.]+m?s", is_slow=True),
     Row("agent --agent main -m list", r"a\.txt"),
     Row("agent --agent main -m list --json", r'"text": "[^\n]*a\.txt'),
     Row("system presence", r'\[\n  \{[^\]]*"mode": "gateway"', is_slow=True),
@@ -83,6 +83,7 @@ def outcomes(
 
 
 @pytest.mark.long
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.command)
 def test_a_command_prints_what_it_should(
     outcomes: dict[Row, Future[tuple[int, str]]], row: Row
