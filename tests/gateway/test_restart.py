@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import os
 import resource
@@ -17,21 +16,13 @@ from tests.gateway.test_command import BASE, clawkit, free_port, running
 
 from clawkit.config.load import load
 from clawkit.errors import ToolError
-from clawkit.gateway.client import Target, open_client
+from clawkit.gateway.client import connect, find_target
 from clawkit.gateway.record import read_record
-from clawkit.gateway.server import read_secret
 
 
 def call(method: str, **params: Any) -> Any:
-    record = read_record()
-    assert record is not None
-    target = Target(record.url, read_secret(load())[1])
-
-    async def work() -> Any:
-        async with open_client(target) as client:
-            return await client.call(method, params)
-
-    return asyncio.run(work())
+    with connect(find_target(load())) as link:
+        return link.call(method, params, 30)
 
 
 def start_marks() -> int:

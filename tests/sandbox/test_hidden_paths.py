@@ -43,10 +43,10 @@ def test_accounts_are_secret_and_programs_beside_them_are_not(
 def test_a_pattern_stands_for_the_files_that_exist(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert "/etc/ssh/ssh_host_*_key" in paths._SYSTEM.split()
+    assert "/etc/ssh/ssh_host_*_key" in paths._SYSTEM
     for name in ("ssh_host_a_key", "ssh_host_b_key", "ssh_host_b_key.pub"):
         (tmp_path / name).touch()
-    monkeypatch.setattr(paths, "_SYSTEM", f"{tmp_path}/ssh_host_*_key {tmp_path}/gone")
+    monkeypatch.setattr(paths, "_SYSTEM", [f"{tmp_path}/ssh_host_*_key", f"{tmp_path}/gone"])
     found = set(secret_paths((), str(tmp_path / "state"), Settings()))
     keys = {os.path.realpath(tmp_path / f"ssh_host_{each}_key") for each in "ab"}
     assert {each for each in found if each.startswith(str(tmp_path))} == keys
