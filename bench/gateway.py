@@ -44,7 +44,7 @@ def _gateway(place: Path) -> Iterator[None]:
     )
     try:
         assert process.stderr is not None
-        while b"Clients log in" not in process.stderr.readline():
+        while b"gateway token" not in process.stderr.readline():
             assert process.poll() is None, "the gateway did not start"
         yield
     finally:

@@ -16,6 +16,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from websockets.asyncio.client import ClientConnection, connect
 
+from clawkit.cli.gateway import LazyRooms
 from clawkit.gateway.scopes import ALL
 from clawkit.gateway.serve import listen, make_server
 from clawkit.gateway.server import Gateway, app
@@ -216,7 +217,9 @@ async def serve(
     if isinstance(config, dict):
         own = config.get("gateway", {})
         given = {**config, "gateway": {"auth": {"token": TOKEN}, **own}}
-    application = app(given, model=model or ScriptedModel(then="Hello there, friend."))
+    # As `clawkit gateway run` has it.
+    said = model or ScriptedModel(then="Hello there, friend.")
+    application = app(given, model=said, chats=LazyRooms())
     sock = listen("127.0.0.1", 0)
     port = sock.getsockname()[1]
     server = make_server(application, "127.0.0.1", port, certificate)

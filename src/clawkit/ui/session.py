@@ -71,6 +71,10 @@ class TypedCallApprover:
     def __init__(self, approver: Approver) -> None:
         self._approver = approver
 
+    @property
+    def keeps_questions(self) -> bool:
+        return getattr(self._approver, "keeps_questions", False)
+
     async def ask(self, request: Question) -> Answer:
         # Typing a command does not approve the hosts that it connects to.
         if request.tool in (_typed.get() or ()) and request.asked_by != "sandbox.network":
