@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import hashlib
 import json
@@ -299,13 +300,22 @@ def test_mode_remote_needs_an_address() -> None:
 
 async def call_health(target: Target) -> Any:
     """In a thread, because the gateway runs in this one."""
-    import asyncio
 
     def call() -> Any:
         with connect(target) as link:
             return link.call("health")["ok"], link.hello["auth"]
 
     return await asyncio.to_thread(call)
+
+
+async def test_an_answer_that_something_was_accepted_is_an_answer(ground: Ground) -> None:
+    asked = {"command": "ls", "twoPhase": True}
+
+    def ask() -> Any:
+        with connect(Target("127.0.0.1", ground.port, secret=TOKEN, is_own=True)) as link:
+            return link.call("exec.approval.request", asked, 10)
+
+    assert (await asyncio.to_thread(ask))["status"] == "accepted"
 
 
 async def test_the_own_secret_is_known_and_a_wrong_one_is_not(ground: Ground) -> None:

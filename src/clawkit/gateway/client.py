@@ -29,6 +29,8 @@ SILENCE_S = 75.0
 """A gateway sends something at least every 30 seconds."""
 _PROTOCOL = 4
 _MAX_FILE = 4 * 1024**2
+_ANSWERED_TWICE = ("agent", "clawkit.turn", "clawkit.chat.type")
+"""Methods that answer when a message is accepted, and again when its turn is over."""
 LOOPBACK = ("localhost", "::1")
 
 
@@ -219,7 +221,7 @@ class Link:
                 self.events.append(frame)
             elif frame.get("id") == id_:
                 payload = payload_of(frame)
-                if not (isinstance(payload, dict) and payload.get("status") == "accepted"):
+                if method not in _ANSWERED_TWICE or payload.get("status") != "accepted":
                     return payload
 
     def __enter__(self) -> Link:

@@ -110,7 +110,7 @@ async def _open(caller: GatewayConnection, params: OpenChat, _id: str) -> Any:
         raise refused(error) from None
     key = session.key
     caller.leave_chats()  # a terminal has one at a time
-    caller.watched = {key}
+    caller.attached = {key}
     push = partial(_push, caller, key)
     report = partial(gateway.live.report, key)
     chat = gateway.chats.open(there.agent, push, report, keyboard=params.keyboard)
