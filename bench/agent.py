@@ -101,9 +101,7 @@ class Service:
         self._listener.close()
 
 
-def _start(
-    place: Path, service: Service, *options: str, sandboxed: bool = False
-) -> subprocess.Popen[bytes]:
+def configure(place: Path, service: Service, *, sandboxed: bool = False) -> None:
     home = place / "home"
     home.mkdir(exist_ok=True, mode=0o700)
     provider = {
@@ -119,8 +117,19 @@ def _start(
     if not sandboxed:
         config["tools"]["exec"] = {"mode": "full"}
     (home / "clawkit.json5").write_text(json.dumps(config), encoding="utf-8")
+
+
+def _start(
+    place: Path, service: Service, *options: str, sandboxed: bool = False
+) -> subprocess.Popen[bytes]:
+    configure(place, service, sandboxed=sandboxed)
+    return spawn(place, *options)
+
+
+def spawn(place: Path, *options: str) -> subprocess.Popen[bytes]:
+    """`clawkit agent`, with the configuration that is there."""
     env = {key: value for key, value in os.environ.items() if key != "PYTHONDONTWRITEBYTECODE"}
-    env["CLAWKIT_HOME"] = str(home)
+    env["CLAWKIT_HOME"] = str(place / "home")
     argv = [CLAWKIT, "agent", "-m", "go", *options]
     work = place / "work"
     work.mkdir(exist_ok=True)

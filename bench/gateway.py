@@ -14,9 +14,8 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
-from bench.agent import CLAWKIT, Service, _low, _repeat, _reply, _start
+from bench.agent import CLAWKIT, Service, _low, _repeat, _reply, _start, configure, spawn
 from bench.figure import Figure, fastest
 
 STARTS, STEPS, ROUNDS = 15, 60, 4
@@ -59,16 +58,17 @@ def _forever() -> Iterator[bytes]:
 
 def _start_up(place: Path) -> Figure:
     service = ManyConnections(_forever())
-    _start(place, service, "--local").wait(60)
+    configure(place, service)
+    spawn(place, "--local").wait(60)
     base: list[float] = []
     ours: list[float] = []
     with _gateway(place):
-        _start(place, service).wait(60)
+        spawn(place).wait(60)
         for _ in range(STARTS):
             argv = [sys.executable, "-c", "pass"]
             base.append(fastest(lambda: subprocess.run(argv, check=True), 1))  # noqa: B023
             began, before = time.perf_counter(), len(service.came)
-            _start(place, service).wait(60)
+            spawn(place).wait(60)
             ours.append(service.came[before] - began)
     service.close()
     pass_ms, took_ms = min(base) * 1e3, min(ours) * 1e3
@@ -99,17 +99,11 @@ def _gap(place: Path) -> Figure:
 
 def _gaps_in_gateway(place: Path) -> float:
     service = ManyConnections(_repeat("read", {"path": "small.txt"}, STEPS))
-    _write_config(place, service)
+    configure(place, service)
     with _gateway(place):
-        _start(place, service).wait(120)
+        spawn(place).wait(120)
     service.close()
     return _low(service.gaps()[5:])
-
-
-def _write_config(place: Path, service: Any) -> None:
-    """The configuration of `_start`, before the gateway reads it."""
-    process = _start(place, service, "--print-prompt")
-    process.wait(60)
 
 
 def measure() -> Iterator[Figure]:
