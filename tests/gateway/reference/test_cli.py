@@ -57,7 +57,7 @@ TABLE = (
     Row("devices list", r"No device pairing entries\."),
     Row("logs --limit 5", r"the gateway is ready"),
     Row("channels status", r"Gateway reachable\.", ("channels.status",)),
-    Row("skills list", r"Skills", ("skills.status",)),
+    Row("skills list", r"No skills found", ("skills.status",)),
     Row("gateway usage-cost", r"(?i)total", ("usage.cost",)),
     Row("secrets reload", r"Secrets reloaded\.", ("secrets.reload",)),
 )
