@@ -136,6 +136,7 @@ async def test_a_command_runs_in_the_home_of_the_gateway(tmp_path: Path) -> None
 
 
 async def test_a_gateway_without_chats_says_so(ground: Ground, tmp_path: Path) -> None:
+    ground.gateway.chats = None
     peer = await ground.join()
     error = await peer.refused("clawkit.chat.open", {"cwd": str(tmp_path)})
     assert error["message"] == "this gateway has no chat"
