@@ -321,6 +321,44 @@ def test_a_piped_chat_prints_what_it_prints_without_a_gateway(near: Home, lines:
     assert hide.sub("", plain(through.stderr)) == hide.sub("", plain(local.stderr))
 
 
+def test_a_command_that_nobody_typed_waits_for_approval(own: Home) -> None:
+    own.configure(
+        """{
+          tools: { exec: { ask: "always" } },
+          models: { providers: { none: { baseUrl: "http://127.0.0.1:9", models: [{ id: "x" }] } } },
+        }"""
+    )
+    chat = [*PROGRAM, "chat", "--model", "none/x"]
+    pipe = subprocess.PIPE
+    with own.gateway():
+        for args, given in ((["!touch made"], ""), ([], "!touch made\n")):
+            process = subprocess.Popen(
+                [*chat, *args], cwd=own.work, env=own.env, stdin=pipe, stdout=pipe, stderr=pipe,
+                text=True,
+            )  # fmt: skip
+            assert process.stdin is not None
+            assert process.stderr is not None
+            process.stdin.write(given)
+            process.stdin.close()
+            process.stdin = None
+            waits = _until(process.stderr, "waiting for approval")
+            id_ = re.findall(r"resolve (\w+) allow-once", waits)[0]
+            assert own.run("approvals", "resolve", id_, "deny").returncode == 0
+            process.communicate(timeout=WAIT_S)
+            assert not (own.work / "made").exists()
+
+
+async def test_a_command_that_starts_a_chat_asks(
+    near: Home, screens: Callable[..., Screen]
+) -> None:
+    near.run("agent", "-m", "list", "--session", "given")
+    chat = screens("--session", "given", '/tool read {"path": "a.txt"}')
+    await chat.until("Press a letter")
+    chat.type("n")
+    await chat.until_gone("Press a letter")
+    assert "the text" not in chat.text
+
+
 async def test_a_chat_says_that_the_gateway_is_gone_and_how_to_go_on(own: Home) -> None:
     env: Any = {"CLAWKIT_HOME": own.env["CLAWKIT_HOME"], "CLAWKIT_CONFIG": ""}
     with own.gateway() as gateway:

@@ -50,6 +50,8 @@ class HostedChat(Protocol):
     """The command that is running."""
     next_session: str | None
     """Where to go on instead: an id or a name, empty for a new session."""
+    given: str
+    """The message from the command line, which the person may not have written."""
 
     @property
     def is_busy(self) -> bool: ...
@@ -90,6 +92,8 @@ class TypedLine(ChatKey, frozen=True, kw_only=True):
     """Read it when the agent is done, instead of during its work."""
     wait: bool = False
     """Answer a message twice, as `clawkit.turn` does."""
+    given: bool = False
+    """Whether it is from the command line, and not typed."""
     attachments: Annotated[list[GivenAttachment], Meta(max_length=10)] = msgspec.field(
         default_factory=list
     )
@@ -147,6 +151,8 @@ async def _type(caller: GatewayConnection, params: TypedLine, id_: str) -> Any:
     """Run a command of the chat, or say something."""
     chat, live = await _find(caller, params.key), caller.gateway.live
     text, is_later = chat.read(params.line)
+    if params.given:
+        chat.given = text
     if chat.is_command(text):
         return await _run(caller, chat, text, params.key)
     pictures = [await read_image(chat.agent, each) for each in params.attachments]
