@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import pty
 import re
 import signal
 import socket
@@ -319,6 +320,26 @@ def test_a_piped_chat_prints_what_it_prints_without_a_gateway(near: Home, lines:
     assert plain(through.stdout) == plain(local.stdout)
     hide = re.compile("session [a-z0-9]{8},")
     assert hide.sub("", plain(through.stderr)) == hide.sub("", plain(local.stderr))
+
+
+@pytest.mark.parametrize("options", [["chat"], ["chat", "--local"]])
+def test_a_directory_cannot_control_the_terminal_of_a_piped_chat(
+    near: Home, options: list[str]
+) -> None:
+    place = near.work.parent / "d\x1b]0;title\x07"
+    place.mkdir(exist_ok=True)
+    ours, theirs = pty.openpty()
+    try:
+        subprocess.run(
+            [*PROGRAM, *options], cwd=place, env={**near.env, "NO_COLOR": "1"}, stderr=theirs,
+            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, timeout=WAIT_S, check=True,
+        )  # fmt: skip
+        shown = os.read(ours, 1 << 16)
+    finally:
+        os.close(ours)
+        os.close(theirs)
+    assert b"title" in shown
+    assert b"\x1b]0;title" not in shown
 
 
 def test_a_command_that_nobody_typed_waits_for_approval(own: Home) -> None:

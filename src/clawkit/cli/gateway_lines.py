@@ -151,6 +151,6 @@ class _LineFollower(TurnFollower):
 
 def show_rows(rows: Sequence[Any], *, err: bool = False) -> None:
     for text, style, _ in rows:
-        shown = printable(text) if is_terminal(sys.stdout) else text
+        shown = printable(text) if is_terminal(sys.stderr if err else sys.stdout) else text
         click.secho(shown, fg=COLOURS.get(style), err=err)
     sys.stdout.flush()
