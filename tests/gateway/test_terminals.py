@@ -179,6 +179,23 @@ async def test_messages_wait_for_their_turn_or_their_time(tmp_path: Path) -> Non
         assert (await peer.call("clawkit.chat.type", line("exit", "5")))["over"]
 
 
+async def test_a_line_that_is_sent_again_is_said_once(tmp_path: Path) -> None:
+    model = ScriptedModel(then="ok")
+    async with serve({}, model) as ground:
+        peer = await ground.join()
+        key = (await peer.call("clawkit.chat.open", {"cwd": str(tmp_path)}))["key"]
+        typed = {"key": key, "line": "go", "idempotencyKey": "same"}
+        ids = [await peer.send("clawkit.chat.type", typed) for _ in range(2)]
+        for each in ids:
+            assert (await peer.answer(each))["payload"]["runId"] == "same"
+        ended = await end_of(peer, await peer.send("clawkit.chat.type", typed | {"wait": True}))
+        assert ended["text"] == "ok"
+        assert len(model.requests) == 1
+        other = (await peer.call("clawkit.chat.open", {"session": "other"}))["key"]
+        error = await peer.refused("clawkit.chat.type", typed | {"key": other})
+        assert error["message"] == "idempotencyKey was already used in another session"
+
+
 @pytest.mark.parametrize("how", ["typed", "given", "piped"])
 async def test_only_what_a_person_typed_runs_without_a_question(tmp_path: Path, how: str) -> None:
     """What is piped or was given with the program may have been written by somebody else."""
