@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import pty
 import re
 import signal
 import socket
@@ -319,6 +320,64 @@ def test_a_piped_chat_prints_what_it_prints_without_a_gateway(near: Home, lines:
     assert plain(through.stdout) == plain(local.stdout)
     hide = re.compile("session [a-z0-9]{8},")
     assert hide.sub("", plain(through.stderr)) == hide.sub("", plain(local.stderr))
+
+
+@pytest.mark.parametrize("options", [["chat"], ["chat", "--local"]])
+def test_a_directory_cannot_control_the_terminal_of_a_piped_chat(
+    near: Home, options: list[str]
+) -> None:
+    place = near.work.parent / "d\x1b]0;title\x07"
+    place.mkdir(exist_ok=True)
+    ours, theirs = pty.openpty()
+    try:
+        subprocess.run(
+            [*PROGRAM, *options], cwd=place, env={**near.env, "NO_COLOR": "1"}, stderr=theirs,
+            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, timeout=WAIT_S, check=True,
+        )  # fmt: skip
+        shown = os.read(ours, 1 << 16)
+    finally:
+        os.close(ours)
+        os.close(theirs)
+    assert b"title" in shown
+    assert b"\x1b]0;title" not in shown
+
+
+def test_a_command_that_nobody_typed_waits_for_approval(own: Home) -> None:
+    own.configure(
+        """{
+          tools: { exec: { ask: "always" } },
+          models: { providers: { none: { baseUrl: "http://127.0.0.1:9", models: [{ id: "x" }] } } },
+        }"""
+    )
+    chat = [*PROGRAM, "chat", "--model", "none/x"]
+    pipe = subprocess.PIPE
+    with own.gateway():
+        for args, given in ((["!touch made"], ""), ([], "!touch made\n")):
+            process = subprocess.Popen(
+                [*chat, *args], cwd=own.work, env=own.env, stdin=pipe, stdout=pipe, stderr=pipe,
+                text=True,
+            )  # fmt: skip
+            assert process.stdin is not None
+            assert process.stderr is not None
+            process.stdin.write(given)
+            process.stdin.close()
+            process.stdin = None
+            waits = _until(process.stderr, "waiting for approval")
+            id_ = re.findall(r"resolve (\w+) allow-once", waits)[0]
+            assert own.run("approvals", "resolve", id_, "deny").returncode == 0
+            process.communicate(timeout=WAIT_S)
+            assert not (own.work / "made").exists()
+
+
+async def test_a_command_that_starts_a_chat_asks(
+    near: Home, screens: Callable[..., Screen]
+) -> None:
+    near.run("agent", "-m", "list", "--session", "given")
+    chat = screens("--session", "given", '/tool read {"path": "a.txt"}')
+    await chat.until("Press a letter")
+    chat.type("n")
+    await chat.until_gone("Press a letter")
+    assert "the text" not in chat.text
 
 
 async def test_a_chat_says_that_the_gateway_is_gone_and_how_to_go_on(own: Home) -> None:

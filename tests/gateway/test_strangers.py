@@ -278,7 +278,7 @@ async def test_only_a_few_guesses_wait(ground: Ground) -> None:
         ground.gateway.logins.fail = lambda place: 0.0  # type: ignore[method-assign]
 
 
-LONG = {"message", "content", "payloadJSON"}
+LONG = {"message", "line", "content", "payloadJSON"}
 """Texts that may be as long as a frame."""
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import PIL.Image
+import pytest
 from tests.gateway.conftest import TOKEN, Ground, Peer, serve
 
 from clawkit.cli.gateway import LazyRooms
@@ -178,20 +179,40 @@ async def test_messages_wait_for_their_turn_or_their_time(tmp_path: Path) -> Non
         assert (await peer.call("clawkit.chat.type", line("exit", "5")))["over"]
 
 
-async def test_what_is_piped_into_a_chat_is_not_what_a_person_typed(tmp_path: Path) -> None:
-    """Without a keyboard, a command that was typed needs the approval that any other needs."""
-    async with serve(RULES, ScriptedModel(then="ok")) as ground:
-        host(ground.gateway)
-        for keyboard in (True, False):
-            peer = await ground.join()
-            params = {"cwd": str(tmp_path), "keyboard": keyboard}
-            key = (await peer.call("clawkit.chat.open", params))["key"]
-            typed = {"key": key, "line": "/tool ls {}", "idempotencyKey": f"k{keyboard}"}
-            id_ = await peer.send("clawkit.chat.type", typed)
+async def test_a_line_that_is_sent_again_is_said_once(tmp_path: Path) -> None:
+    model = ScriptedModel(then="ok")
+    async with serve({}, model) as ground:
+        peer = await ground.join()
+        key = (await peer.call("clawkit.chat.open", {"cwd": str(tmp_path)}))["key"]
+        typed = {"key": key, "line": "go", "idempotencyKey": "same"}
+        ids = [await peer.send("clawkit.chat.type", typed) for _ in range(2)]
+        for each in ids:
+            assert (await peer.answer(each))["payload"]["runId"] == "same"
+        ended = await end_of(peer, await peer.send("clawkit.chat.type", typed | {"wait": True}))
+        assert ended["text"] == "ok"
+        assert len(model.requests) == 1
+        other = (await peer.call("clawkit.chat.open", {"session": "other"}))["key"]
+        error = await peer.refused("clawkit.chat.type", typed | {"key": other})
+        assert error["message"] == "idempotencyKey was already used in another session"
+
+
+@pytest.mark.parametrize("how", ["typed", "given", "piped"])
+async def test_only_what_a_person_typed_runs_without_a_question(tmp_path: Path, how: str) -> None:
+    """What is piped or was given with the program may have been written by somebody else."""
+    made = tmp_path / "made"
+    params = {"path": str(made), "content": "x"}
+    async with serve({"tools": {"rules": [{"tool": "write", "effect": "ask"}]}}) as ground:
+        peer = await ground.join()
+        opened = {"cwd": str(tmp_path), "keyboard": how != "piped"}
+        key = (await peer.call("clawkit.chat.open", opened))["key"]
+        line = {"key": key, "line": f"/tool write {json.dumps(params)}", "idempotencyKey": "k"}
+        id_ = await peer.send("clawkit.chat.type", line | {"given": how == "given"})
+        if how != "typed":
             asked = await peer.until(lambda each: each.get("event") == "exec.approval.requested")
             answer = {"id": asked["payload"]["id"], "decision": "deny"}
             await peer.call("exec.approval.resolve", answer)
-            assert (await peer.answer(id_))["ok"]
+        assert (await peer.answer(id_))["ok"]
+        assert made.exists() == (how == "typed")
 
 
 async def test_a_session_in_which_nothing_was_said_ends_with_its_chat(tmp_path: Path) -> None:

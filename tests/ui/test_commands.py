@@ -379,6 +379,7 @@ async def test_what_a_person_typed_is_not_asked_about(
     )
     async with agent:
         talk = Chat(lambda _: agent)
+        talk.has_keyboard = True
         await commands.run(talk, line)
         assert (workspace / "made").exists()
         assert person.questions == []
@@ -403,6 +404,7 @@ async def test_a_command_of_an_agent_does_not_count_as_typed_by_a_person(
         keep=False,
     ) as agent:
         talk = Chat(lambda _: agent)
+        talk.has_keyboard = True
         await commands.run(talk, '/tool write {"path": "made", "content": "x"}')
     assert len(person.questions) == 1
     assert not (workspace / "made").exists()
@@ -412,16 +414,17 @@ async def test_a_command_of_an_agent_does_not_count_as_typed_by_a_person(
 
 
 @pytest.mark.parametrize(
-    ("line", "given"),
+    ("line", "how"),
     [
-        ("!touch made", True),
-        ('/tool exec {"command": "touch made", "elevated": true}', False),
-        ('/tool exec {"command": "touch made", "access": {"hosts": ["example.com"]}}', False),
-        ('/tool exec {"command": "touch made", "background": true, "detach": true}', False),
+        ("!touch made", "given"),
+        ("!touch made", "piped"),
+        ('/tool exec {"command": "touch made", "elevated": true}', "typed"),
+        ('/tool exec {"command": "touch made", "access": {"hosts": ["example.com"]}}', "typed"),
+        ('/tool exec {"command": "touch made", "background": true, "detach": true}', "typed"),
     ],
 )
-async def test_what_starts_the_chat_or_leaves_the_sandbox_is_asked_about(
-    workspace: Path, line: str, given: bool
+async def test_what_nobody_typed_or_leaves_the_sandbox_is_asked_about(
+    workspace: Path, line: str, how: str
 ) -> None:
     person = Asked()
     async with Agent.open(
@@ -433,7 +436,8 @@ async def test_what_starts_the_chat_or_leaves_the_sandbox_is_asked_about(
         keep=False,
     ) as agent:
         talk = Chat(lambda _: agent)
-        talk.given = line if given else ""
+        talk.given = line if how == "given" else ""
+        talk.has_keyboard = how != "piped"
         await commands.run(talk, line)
     assert len(person.questions) == 1
     assert not (workspace / "made").exists()

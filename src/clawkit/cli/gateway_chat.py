@@ -110,7 +110,7 @@ class GatewayChat(InputHandler):
             self._ask(asked)
         attached = [attach(each) for each in pictures]
         if message or attached:
-            self._run(self._type(message, attachments=attached))
+            self._run(self._type(message, attachments=attached, given=True))
 
     def _enter(self, opened: dict[str, Any]) -> None:
         """Show a conversation that was opened."""

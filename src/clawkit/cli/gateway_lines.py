@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from clawkit.agent.events import ToolHappened, TurnEnded
+from clawkit.agent.events import ToolHappened
 from clawkit.cli.gateway_follow import TurnFollower
 from clawkit.cli.gateway_turn import CHAT, StartedTurn, attach, chat_params
 from clawkit.cli.options import is_terminal, warn
@@ -35,7 +35,7 @@ def run_lines(
         chat = _LinesChat(link, options, opened, make_approver)
         attached = [attach(each) for each in pictures]
         if message or attached:
-            chat.take(message, attached)
+            chat.take(message, attached, given=True)
         while not chat.is_over and (line := chat.next_line()) is not None:
             if line.strip():
                 chat.take(line)
@@ -89,12 +89,14 @@ class _LinesChat:
         self._data = rest
         return line + end
 
-    def take(self, line: str, attached: Sequence[dict[str, str]] = ()) -> None:
+    def take(
+        self, line: str, attached: Sequence[dict[str, str]] = (), *, given: bool = False
+    ) -> None:
         params = {"key": self._key, "line": line, "wait": True, "attachments": list(attached)}
-        params["idempotencyKey"] = os.urandom(16).hex()
+        params |= {"given": given, "idempotencyKey": os.urandom(16).hex()}
         started = StartedTurn(self._link, self._link.request("clawkit.chat.type", params), params)
         output = PlainOutput()
-        follower = _LineFollower(started, output, self._make_approver)
+        follower = _LineFollower(started, output, self._make_approver, self._key)
         try:
             ended = follower.run()
         except KeyboardInterrupt:
@@ -123,6 +125,16 @@ class _LineFollower(TurnFollower):
 
     command: dict[str, Any] | None = None
 
+    def __init__(
+        self,
+        started: StartedTurn,
+        output: PlainOutput,
+        make_approver: Callable[[], Approver | None],
+        key: str,
+    ) -> None:
+        super().__init__(started, output, make_approver)
+        self._sessions.add(key)  # a command is not accepted first
+
     def _show(self, payload: dict[str, Any]) -> None:
         if "event" in payload:
             return super()._show(payload)
@@ -133,12 +145,12 @@ class _LineFollower(TurnFollower):
     def _end(self, payload: dict[str, Any]) -> None:
         if "ended" in payload:
             return super()._end(payload)
-        self.command, self._ended = payload, TurnEnded("done")
-        return None
+        self.command = payload
+        return super()._end({"ended": {"how": "done"}})
 
 
 def show_rows(rows: Sequence[Any], *, err: bool = False) -> None:
     for text, style, _ in rows:
-        shown = printable(text) if is_terminal(sys.stdout) else text
+        shown = printable(text) if is_terminal(sys.stderr if err else sys.stdout) else text
         click.secho(shown, fg=COLOURS.get(style), err=err)
     sys.stdout.flush()

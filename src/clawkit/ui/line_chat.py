@@ -159,8 +159,9 @@ class LineChat(ChatSession):
             click.echo(f"clawkit: {printable(str(error))}", err=True)
 
     def rows(self, rows: Sequence[PaintedRow], *, err: bool = False) -> None:
+        stream = sys.stderr if err else sys.stdout
         for row in rows:
-            text = printable(row.text) if sys.stdout.isatty() else row.text
+            text = printable(row.text) if stream is not None and stream.isatty() else row.text
             click.secho(text, fg=COLOURS.get(row.style), err=err)
         sys.stdout.flush()
 

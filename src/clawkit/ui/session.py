@@ -159,8 +159,12 @@ class ChatSession(ABC):
         words = text[1:] if text.startswith("//") else text
         return [Text(words.encode("utf-8", "replace").decode()), *pictures]
 
+    def is_typed(self, line: str) -> bool:
+        """Whether a person has certainly typed a line."""
+        return self.has_keyboard and line != self.given
+
     async def call(self, line: str) -> None:
-        """Run a command (`!ls`) or a tool call (`/tool ls {}`) that the person typed."""
+        """Run a command (`!ls`) or a tool call (`/tool ls {}`) of the person."""
         try:
             name, params = read_line(line)
         except ValueError as error:
@@ -169,8 +173,8 @@ class ChatSession(ABC):
         # No loop detection: a person may repeat a command.
         run = replace(self.agent.kit.run, watch=None)
         request = CallRequest(name, params, f"typed_{os.urandom(4).hex()}")
-        is_typed = line != self.given and _LEAVING.isdisjoint(params)
-        with _typed_by_person(canonical(name)) if is_typed else nullcontext():
+        is_approved = self.is_typed(line) and _LEAVING.isdisjoint(params)
+        with _typed_by_person(canonical(name)) if is_approved else nullcontext():
             result = await call(run, request, self.show_call)
         if result.details.get("status") != "blocked":  # the call's own line shows the reason
             self.show_result(result)

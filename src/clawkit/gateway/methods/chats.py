@@ -22,7 +22,7 @@ from clawkit.core.approval import Approver
 from clawkit.errors import ClawkitError
 from clawkit.gateway.hub import send
 from clawkit.gateway.methods.method import Method
-from clawkit.gateway.methods.runs import GivenAttachment, IdempotencyKey, read_image
+from clawkit.gateway.methods.runs import GivenAttachment, IdempotencyKey, read_image, started_before
 from clawkit.gateway.methods.terminals import (
     SessionPlace,
     accepted,
@@ -50,6 +50,8 @@ class HostedChat(Protocol):
     """The command that is running."""
     next_session: str | None
     """Where to go on instead: an id or a name, empty for a new session."""
+    given: str
+    """The message from the command line, which the person may not have written."""
 
     @property
     def is_busy(self) -> bool: ...
@@ -90,6 +92,8 @@ class TypedLine(ChatKey, frozen=True, kw_only=True):
     """Read it when the agent is done, instead of during its work."""
     wait: bool = False
     """Answer a message twice, as `clawkit.turn` does."""
+    given: bool = False
+    """Whether it is from the command line, and not typed."""
     attachments: Annotated[list[GivenAttachment], Meta(max_length=10)] = msgspec.field(
         default_factory=list
     )
@@ -145,17 +149,22 @@ async def _find(caller: GatewayConnection, key: str) -> HostedChat:
 
 async def _type(caller: GatewayConnection, params: TypedLine, id_: str) -> Any:
     """Run a command of the chat, or say something."""
-    chat, live = await _find(caller, params.key), caller.gateway.live
+    chat, key, run_id = await _find(caller, params.key), params.key, params.idempotency_key
     text, is_later = chat.read(params.line)
-    if chat.is_command(text):
-        return await _run(caller, chat, text, params.key)
+    if params.given:
+        chat.given = text
+    run = started_before(caller, key, run_id)
+    if run is None and chat.is_command(text):
+        return await _run(caller, chat, text, key)
     pictures = [await read_image(chat.agent, each) for each in params.attachments]
-    said = [*chat.blocks(text), *pictures]
-    mode: Any = "followup" if params.later or is_later or params.wait else None
-    run = await live.start(
-        params.key, params.idempotency_key, said, owner=True, client=caller.name, mode=mode
-    )
-    session = caller.gateway.store.find(params.key)
+    run = run or started_before(caller, key, run_id)  # sent again in the meantime
+    if run is None:
+        said = [*chat.blocks(text), *pictures]
+        mode: Any = "followup" if params.later or is_later or params.wait else None
+        run = await caller.gateway.live.start(
+            key, run_id, said, owner=True, client=caller.name, mode=mode
+        )
+    session = caller.gateway.store.find(key)
     if not params.wait or session is None:
         return {"runId": run.id, "state": chat.state()}
     caller.send(answer(id_, accepted(chat.agent, session, pictures)))

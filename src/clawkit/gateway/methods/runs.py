@@ -56,9 +56,7 @@ async def accept(
 ) -> dict[str, Any]:
     """Start a run, or say what became of it if it was started before."""
     live = caller.gateway.live
-    if (run := live.run(run_id)) is not None:
-        if run.session != key:
-            raise invalid("idempotencyKey was already used in another session")
+    if (run := started_before(caller, key, run_id)) is not None:
         return {"runId": run.id, "status": run.status if run.over.is_set() else "in_flight"}
     if message.strip() in RESETS and not caller.may(ADMIN):
         raise missing_scope(ADMIN)
@@ -86,6 +84,15 @@ async def accept(
         prepare=prepare,
     )
     return {"runId": run.id, "status": "started"}
+
+
+def started_before(caller: GatewayConnection, key: str, run_id: str) -> GatewayRun | None:
+    """The run that was started with this idempotency key. Raises `GatewayError` if that was in
+    another session."""
+    run = caller.gateway.live.run(run_id)
+    if run is not None and run.session != key:
+        raise invalid("idempotencyKey was already used in another session")
+    return run
 
 
 async def read_image(agent: Agent, given: GivenAttachment) -> Image:
