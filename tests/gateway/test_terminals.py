@@ -202,3 +202,22 @@ async def test_a_session_in_which_nothing_was_said_ends_with_its_chat(tmp_path: 
         await peer.call("health")
         assert ground.gateway.store.find(first) is None
         assert ground.gateway.store.find(second) is not None
+
+
+async def test_a_session_in_which_another_client_says_something_stays(tmp_path: Path) -> None:
+    async with serve({}, ScriptedModel()) as ground:
+        other, live = await ground.join(), ground.gateway.live
+        said = {"sessionKey": "s", "message": "important", "idempotencyKey": "kept"}
+        peer = await ground.join()
+        given = {"cwd": str(tmp_path), "session": "s"}
+        key = (await peer.call("clawkit.chat.open", given))["key"]
+        async with live._lock(key):  # the message is there before it is known that no one spoke
+            await peer.socket.close()
+            sent = await other.send("chat.send", said)
+            await other.call("health")
+        assert (await other.answer(sent))["ok"]
+        await other.call("agent.wait", {"runId": "kept"})
+        assert ground.gateway.store.get("s", "main").workspace == str(tmp_path)
+        await live.discard(key)  # nothing is going on, and no turn was completed
+        history = await other.call("chat.history", {"sessionKey": "s"})
+        assert history["messages"][0]["role"] == "user"
