@@ -32,6 +32,7 @@ from clawkit.gateway.methods.terminals import (
 )
 from clawkit.gateway.protocol import Closed, GatewayError, Short, answer, invalid
 from clawkit.gateway.scopes import ADMIN
+from clawkit.media.protocols import Media
 
 if TYPE_CHECKING:
     from clawkit.gateway.connection import GatewayConnection
@@ -149,7 +150,8 @@ async def _type(caller: GatewayConnection, params: TypedLine, id_: str) -> Any:
     text, is_later = chat.read(params.line)
     if chat.is_command(text):
         return await _run(caller, chat, text, params.key)
-    pictures = [await read_image(chat.agent, each) for each in params.attachments]
+    media = chat.agent.kit.run.services[Media]
+    pictures = [await read_image(media, each) for each in params.attachments]
     said = [*chat.blocks(text), *pictures]
     mode: Any = "followup" if params.later or is_later or params.wait else None
     run = await live.start(
