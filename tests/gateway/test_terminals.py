@@ -14,7 +14,9 @@ from tests.gateway.conftest import TOKEN, Ground, Peer, serve
 
 from clawkit.cli.gateway import LazyRooms
 from clawkit.content import Image, User
+from clawkit.gateway.live import LiveSessions
 from clawkit.gateway.server import Gateway
+from clawkit.media.local import LocalMedia
 from clawkit.testing import Gate, ScriptedModel, call
 
 RULES: dict[str, Any] = {"tools": {"rules": [{"tool": "ls", "effect": "ask"}]}}
@@ -79,6 +81,26 @@ async def test_a_turn_takes_its_directory_model_thinking_and_pictures(tmp_path: 
         assert "has no session in" in none["message"]
 
 
+async def test_no_session_is_made_for_a_turn_with_a_broken_picture(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with serve({}) as ground:
+        peer, store, made = await ground.join(), ground.gateway.store, []
+        decode = LocalMedia.picture
+
+        async def picture(media: LocalMedia, data: bytes, **limits: int) -> Any:
+            made.append(store.find("new", "main"))
+            return await decode(media, data, **limits)
+
+        monkeypatch.setattr(LocalMedia, "picture", picture)
+        text = {"content": base64.b64encode(b"no picture").decode()}
+        error = await peer.refused(
+            "clawkit.turn", turn(tmp_path, session="new", attachments=[text])
+        )
+        assert "only images can be attached" in error["message"]
+        assert (made, store.find("new", "main")) == ([None], None)
+
+
 async def test_limits_are_those_of_one_turn_and_not_of_what_others_run(tmp_path: Path) -> None:
     gate = Gate("done")
     async with serve({}, ScriptedModel(call("ls", {}), gate, then="free")) as ground:
@@ -97,6 +119,43 @@ async def test_limits_are_those_of_one_turn_and_not_of_what_others_run(tmp_path:
         assert (await end_of(peer, id_))["how"] == "done"
         assert await peer.call("clawkit.release", which) == {"released": True}
         assert await peer.call("clawkit.release", which) == {"released": False}
+
+
+async def test_limits_of_a_turn_that_cannot_start_do_not_stay(tmp_path: Path) -> None:
+    model = ScriptedModel("one", call("ls", {}), "two")
+    async with serve({}, model) as ground:
+        peer = await ground.join()
+        await end_of(peer, await peer.send("clawkit.turn", turn(tmp_path, session="s")))
+        wrong = turn(tmp_path, "2", session="s", maxTurns=1, maxCost=0.001, model="nope/x")
+        assert (await peer.refused("clawkit.turn", wrong))["details"]["exitCode"] == 2
+        await peer.call("chat.send", {"sessionKey": "s", "message": "go", "idempotencyKey": "3"})
+        assert (await peer.call("agent.wait", {"runId": "3"}))["status"] == "ok"
+        assert len(model.requests) == 3
+
+
+async def test_a_turn_that_cannot_start_takes_no_message_of_others_with_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gate = Gate("done")
+    async with serve({}, ScriptedModel(gate)) as ground:
+        peer, other = await ground.join(), await ground.join()
+        start = LiveSessions.start
+
+        async def late(live: LiveSessions, key: str, run_id: str, *given: Any, **more: Any) -> Any:
+            """Others say something in the new session before the turn turns out to be wrong."""
+            if run_id == "wrong":
+                said = {"sessionKey": "new", "message": "important", "idempotencyKey": "right"}
+                await other.call("chat.send", said)
+            return await start(live, key, run_id, *given, **more)
+
+        monkeypatch.setattr(LiveSessions, "start", late)
+        wrong = turn(tmp_path, "wrong", session="new", model="nope/x")
+        assert (await peer.refused("clawkit.turn", wrong))["details"]["exitCode"] == 2
+        gate.release()
+        assert (await other.call("agent.wait", {"runId": "right"}))["status"] == "ok"
+        assert ground.gateway.store.get("new", "main").workspace == str(tmp_path)
+        history = await other.call("chat.history", {"sessionKey": "new"})
+        assert [each["role"] for each in history["messages"]] == ["user", "assistant"]
 
 
 async def test_a_question_has_all_its_offers_and_takes_a_reason(tmp_path: Path) -> None:
@@ -224,3 +283,22 @@ async def test_a_session_in_which_nothing_was_said_ends_with_its_chat(tmp_path: 
         await peer.call("health")
         assert ground.gateway.store.find(first) is None
         assert ground.gateway.store.find(second) is not None
+
+
+async def test_a_session_in_which_another_client_says_something_stays(tmp_path: Path) -> None:
+    async with serve({}, ScriptedModel()) as ground:
+        other, live = await ground.join(), ground.gateway.live
+        said = {"sessionKey": "s", "message": "important", "idempotencyKey": "kept"}
+        peer = await ground.join()
+        given = {"cwd": str(tmp_path), "session": "s"}
+        key = (await peer.call("clawkit.chat.open", given))["key"]
+        async with live._lock(key):  # the message is there before it is known that no one spoke
+            await peer.socket.close()
+            sent = await other.send("chat.send", said)
+            await other.call("health")
+        assert (await other.answer(sent))["ok"]
+        await other.call("agent.wait", {"runId": "kept"})
+        assert ground.gateway.store.get("s", "main").workspace == str(tmp_path)
+        await live.discard(key)  # nothing is going on, and no turn was completed
+        history = await other.call("chat.history", {"sessionKey": "s"})
+        assert history["messages"][0]["role"] == "user"

@@ -319,14 +319,22 @@ class LiveSessions:
             self._spawn(there.agent.report())
 
     def discard_empty(self, key: str) -> None:
-        """Delete a session in which nothing was said."""
-        session = self._store.find(key)
-        if session is not None and not session.turns and not self.active(key):
-            self._spawn(self._discard(session))
+        """Delete a session in which nothing was said, soon."""
+        self._spawn(self.discard(key))
 
-    async def _discard(self, session: Session) -> None:
-        await self.close_session(session.key)
-        self._store.delete(session.id)
+    async def discard(self, key: str) -> None:
+        """Delete a session in which nothing was said, and in which nothing is going on. It stops
+        nothing, and keeps what a run needs that was accepted, is about to be, or is resumed."""
+        async with self._lock(key):
+            session, there = self._store.find(key), self._open.get(key)
+            if session is None or (there is not None and there.is_busy):
+                return
+            if any(run.session == key for run in self._runs.values()):
+                return
+            if not self._store.history(session.id, 1):
+                await self._shut(key)
+                with suppress(ConflictError):  # another process works in it
+                    self._store.delete(session.id)
 
     def _spawn(self, work: Any) -> None:
         task = asyncio.ensure_future(work)

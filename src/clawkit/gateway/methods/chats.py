@@ -32,6 +32,7 @@ from clawkit.gateway.methods.terminals import (
 )
 from clawkit.gateway.protocol import Closed, GatewayError, Short, answer, invalid
 from clawkit.gateway.scopes import ADMIN
+from clawkit.media.protocols import Media
 
 if TYPE_CHECKING:
     from clawkit.gateway.connection import GatewayConnection
@@ -156,7 +157,8 @@ async def _type(caller: GatewayConnection, params: TypedLine, id_: str) -> Any:
     run = started_before(caller, key, run_id)
     if run is None and chat.is_command(text):
         return await _run(caller, chat, text, key)
-    pictures = [await read_image(chat.agent, each) for each in params.attachments]
+    media = chat.agent.kit.run.services[Media]
+    pictures = [await read_image(media, each) for each in params.attachments]
     run = run or started_before(caller, key, run_id)  # sent again in the meantime
     if run is None:
         said = [*chat.blocks(text), *pictures]

@@ -70,7 +70,8 @@ async def accept(
 
     if attachments:
         there = await live.open(key, owner=caller.may(ADMIN))
-        said = [Text(message), *[await read_image(there.agent, each) for each in attachments]]
+        media = there.agent.kit.run.services[Media]
+        said = [Text(message), *[await read_image(media, each) for each in attachments]]
         if (run := live.run(run_id)) is not None:  # sent again in the meantime
             return {"runId": run.id, "status": "in_flight"}
     run = await live.start(
@@ -95,7 +96,7 @@ def started_before(caller: GatewayConnection, key: str, run_id: str) -> GatewayR
     return run
 
 
-async def read_image(agent: Agent, given: GivenAttachment) -> Image:
+async def read_image(media: Any, given: GivenAttachment) -> Image:
     name = given.file_name[:80] or "attachment"
     if len(given.content) > MAX_ATTACHMENT * 4 // 3 + 4:
         raise invalid(f"{name}: larger than {MAX_ATTACHMENT} bytes")
@@ -105,7 +106,6 @@ async def read_image(agent: Agent, given: GivenAttachment) -> Image:
         raise invalid(f"{name}: not base64") from None
     if len(data) > MAX_IMAGE:
         raise invalid(f"{name}: larger than {MAX_IMAGE} bytes")
-    media: Any = agent.kit.run.services[Media]
     try:
         picture = await media.picture(data, max_side=_MAX_SIDE, max_bytes=_MAX_PICTURE)
     except ToolInputError as error:

@@ -29,6 +29,7 @@ from clawkit.gateway.methods.runs import GivenAttachment, IdempotencyKey, read_i
 from clawkit.gateway.narrator import GatewayRun
 from clawkit.gateway.protocol import Closed, GatewayError, Short, invalid
 from clawkit.gateway.scopes import ADMIN
+from clawkit.media.local import LocalMedia
 from clawkit.runtime import resolve_workspace
 from clawkit.sessions.protocols import Session
 
@@ -78,38 +79,48 @@ class CommandLine(Closed, frozen=True):
 async def _turn(caller: GatewayConnection, params: TurnParams, id_: str) -> Any:
     """Answers twice: when the message is accepted, and when the agent and its sub-agents are
     done."""
-    live = caller.gateway.live
-    if live.run(params.idempotency_key) is not None:
+    if caller.gateway.live.run(params.idempotency_key) is not None:
         raise invalid("idempotencyKey was already used")
     try:
-        session, is_new = find_session(caller, params)
-        try:
-            there = await live.open(session.key, owner=True)
-            _limit(there, params)
-            pictures = [await read_image(there.agent, each) for each in params.attachments]
-            said: list[Block] = [Text(params.message), *pictures]
-            caller.attached.add(session.key)
-            run = await live.start(
-                session.key,
-                params.idempotency_key,
-                said,
-                owner=True,
-                client=caller.name,
-                mode="followup",
-                prepare=lambda agent: _prepare(agent, params),
-            )
-        except BaseException:
-            if is_new:
-                await live.close_session(session.key)
-                caller.gateway.store.delete(session.id)
-            raise
+        run, there, session = await _begin(caller, params)
     except ClawkitError as error:
         raise refused(error) from None
-    caller.send(protocol.answer(id_, accepted(there.agent, session, params.attachments)))
     try:
+        caller.send(protocol.answer(id_, accepted(there.agent, session, params.attachments)))
         return await end_of(run, there.agent)
     finally:
         _unlimit(there, params)
+
+
+async def _begin(caller: GatewayConnection, params: TurnParams) -> tuple[GatewayRun, Open, Session]:
+    """Say the message. If that fails, nothing of it stays: no session, no limits."""
+    live, media = caller.gateway.live, LocalMedia()
+    said: list[Block] = [Text(params.message)]
+    said += [await read_image(media, each) for each in params.attachments]
+    session, is_new = find_session(caller, params)
+    try:
+        there = await live.open(session.key, owner=True)
+        _limit(there, params)
+        try:
+            caller.attached.add(session.key)
+            with there.in_use():
+                run = await live.start(
+                    session.key,
+                    params.idempotency_key,
+                    said,
+                    owner=True,
+                    client=caller.name,
+                    mode="followup",
+                    prepare=lambda agent: _prepare(agent, params),
+                )
+        except BaseException:
+            _unlimit(there, params)
+            raise
+    except BaseException:
+        if is_new:
+            await live.discard(session.key)
+        raise
+    return run, there, session
 
 
 def accepted(agent: Agent, session: Session, attachments: Sequence[object]) -> dict[str, Any]:
