@@ -16,11 +16,13 @@ from clawkit.approvals.protocols import Approvals, Confines
 from clawkit.config.load import Loaded, load, loads
 from clawkit.config.model import Config
 from clawkit.config.modelref import ModelRef, parse_ref
+from clawkit.config.paths import gateway_dir
 from clawkit.config.sources import MAPPING, environment
 from clawkit.core.approval import Answer, Approver, Question, no_approver
 from clawkit.core.call import CallGuard, CallRequest, OnEvent, Run, call, call_all
 from clawkit.core.context import InForce, Scope, Sender
 from clawkit.core.hooks import Hooks
+from clawkit.core.paths import is_below
 from clawkit.core.result import Result
 from clawkit.core.tool import CALLER, Registered, Tool
 from clawkit.errors import ConfigError, Issue, SchemaError
@@ -249,11 +251,18 @@ def resolve_workspace(
             path = os.path.abspath(os.path.expanduser(os.fspath(place)))
             if not os.path.isdir(path):
                 raise ConfigError([Issue("workspace", f"{path!r} is not a directory")])
-            return path
+            return _check_workspace(path)
     try:
-        return os.getcwd()
+        return _check_workspace(os.getcwd())
     except OSError:
         raise ConfigError([Issue("workspace", "the current directory was deleted")]) from None
+
+
+def _check_workspace(path: str) -> str:
+    """Raises `ConfigError` for a place whose files are hidden from tools."""
+    if is_below(os.path.realpath(path), os.path.realpath(gateway_dir(os.environ))):
+        raise ConfigError([Issue("workspace", f"{path!r} has the secrets of the gateway")])
+    return path
 
 
 def make_run(

@@ -23,6 +23,7 @@ from clawkit.config.paths import (
     commands_dir,
     config_file,
     expand,
+    gateway_dir,
     home,
     waiting_file,
     worktrees_dir,
@@ -200,6 +201,7 @@ class Services(Mapping[type, object]):
             workspace_only=held,
             read_roots=(*read, *self._given(), *(self._fs.read_roots if roots else ())),
             write_roots=(*write, *(self._fs.write_roots if roots else ())),
+            hidden=(gateway_dir(os.environ),),
             hard_links=self._fs.hard_links == "allow",
             protection=self._protection(),
             ask=self._fs.protected == "ask",
@@ -251,6 +253,7 @@ class Services(Mapping[type, object]):
             files,
             self._workspace,
             ripgrep=self._fs.ripgrep,
+            hidden=(gateway_dir(os.environ),),
             hard_links=allowed,
             absolute=bool(self._scope.cwd),
         )

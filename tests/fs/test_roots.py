@@ -210,6 +210,23 @@ def test_held_to_nothing_a_change_may_go_anywhere(tmp: Path) -> None:
         reach.locate("loop")
 
 
+@pytest.mark.parametrize("held", [True, False])
+def test_what_is_hidden_cannot_be_opened_by_any_name(tmp: Path, held: bool) -> None:
+    reach = Roots(str(tmp / "ws"), held=held, hidden=[str(tmp / "ws" / "dir")])
+    (tmp / "ws" / "dir" / "f").write_text("secret")
+    (tmp / "ws" / "link").symlink_to("dir/f")
+    before = len(os.listdir("/dev/fd"))
+    for path in ("dir", "dir/f", "link", f"{tmp}/ws/dir/../dir/f", "dir/new", "dir/new/f"):
+        with pytest.raises(ToolAuthorizationError, match="own secrets"):
+            reach.locate(path)
+        with pytest.raises(ToolInputError):
+            reach.open(path, os.O_RDONLY)
+        with pytest.raises((OSError, ToolInputError)):
+            reach.open_near(path, os.O_RDONLY)
+    assert len(os.listdir("/dev/fd")) <= before + 1  # that of the root
+    assert read(reach, "f") == "ws"
+
+
 def test_missing_directories_are_made_one_by_one_and_removed_again(tmp: Path, reach: Roots) -> None:
     target = reach.locate("dir/a/b/c/f")
     noted: list[str] = []

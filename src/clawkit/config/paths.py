@@ -37,6 +37,11 @@ def commands_dir(env: Mapping[str, str]) -> str:
     return os.path.join(home(env), "commands")
 
 
+def gateway_dir(env: Mapping[str, str]) -> str:
+    """Keys and tokens of the gateway, which no tool may read."""
+    return os.path.join(home(env), "gateway")
+
+
 def approvals_file(env: Mapping[str, str]) -> str:
     """The approvals file, which people may edit."""
     return os.path.join(home(env), "exec-approvals.json")

@@ -88,16 +88,22 @@ class LocalFileSystem:
         workspace_only: bool = True,
         read_roots: Sequence[str] = (),
         write_roots: Sequence[str] = (),
+        hidden: Sequence[str] = (),
         hard_links: bool = False,
         protection: Protection = Protection(),  # noqa: B008  # a tuple of tuples
         ask: bool = True,
         journals: str = "",
     ) -> None:
-        """`hard_links` permits files with several hard links; `ask` lets a person decide about
+        """Nothing in the directories `hidden` can be read or changed. `hard_links` permits files
+        with several hard links; `ask` lets a person decide about
         protected files, which are refused otherwise; `journals` is the directory of the journals of
         changes to several files."""
         self._roots = Roots(
-            workspace, held=workspace_only, read_roots=read_roots, write_roots=write_roots
+            workspace,
+            held=workspace_only,
+            read_roots=read_roots,
+            write_roots=write_roots,
+            hidden=hidden,
         )
         self.workspace = self._roots.workspace
         self._one_name = workspace_only and not hard_links

@@ -89,12 +89,20 @@ class Roots:
         held: bool = True,
         read_roots: Sequence[str] = (),
         write_roots: Sequence[str] = (),
+        hidden: Sequence[str] = (),
     ) -> None:
+        """`hidden` are directories that cannot be opened, wherever they are."""
         self.workspace = os.path.abspath(workspace)
         self.held = held
         self._write_roots = (os.path.realpath(self.workspace), *self._resolve(write_roots))
         self._read_roots = (*self._write_roots, *self._resolve(read_roots))
         self._handles: dict[str, _RootHandle] = {}
+        self._hidden = tuple(filter(self._can_reach, map(os.path.realpath, hidden)))
+
+    def _can_reach(self, folder: str) -> bool:
+        """Whether some path below a directory can be opened."""
+        roots = self._read_roots if self.held else ("/",)
+        return any(is_below(folder, root) or is_below(root, folder) for root in roots)
 
     def _resolve(self, roots: Sequence[str]) -> Iterator[str]:
         for root in roots:
@@ -120,7 +128,7 @@ class Roots:
         if not self.held or not is_plain or path[:5].lower() == "file:":
             raise OSError(errno.EINVAL, "has to be looked up", path)
         handle = self._handle(root)  # keep a reference: the descriptor must not be reused
-        return open_near(handle.fd, relative_path(path, root), flags)
+        return self._check_hidden(path, open_near(handle.fd, relative_path(path, root), flags))
 
     def _handle(self, root: str) -> _RootHandle:
         """The open root, reopened if it was replaced."""
@@ -145,8 +153,25 @@ class Roots:
 
     def _open_to_read(self, path: str, flags: int) -> int:
         if self.held:
-            return self._open(path, flags, self._read_roots)[1]
-        return open_anywhere(self._anywhere(path), flags)
+            return self._check_hidden(path, self._open(path, flags, self._read_roots)[1])
+        return self._check_hidden(path, open_anywhere(self._anywhere(path), flags))
+
+    def _check_hidden(self, path: str, fd: int) -> int:
+        """Returns the descriptor. If that is of something hidden, closes it and raises."""
+        if self._hidden:
+            try:
+                self._check_place(path, place_of(fd))
+            except BaseException:
+                os.close(fd)
+                raise
+        return fd
+
+    def _check_place(self, path: str, place: str) -> None:
+        if any(is_below(place, each) for each in self._hidden):
+            raise ToolAuthorizationError(
+                f"{path!r} belongs to clawkit's own secrets, which tools cannot use",
+                reason="hidden",
+            )
 
     def _anywhere(self, path: str) -> str:
         return os.path.join(self.workspace, os.path.expanduser(_plain(path)))
@@ -245,7 +270,9 @@ class Roots:
         flags = O_PATH if follow else O_PATH | os.O_NOFOLLOW
         for _ in range(_ATTEMPTS):
             try:
-                return self._locate(written, flags, roots)
+                target = self._locate(written, flags, roots)
+                self._check_place(path, target.place)
+                return target
             except FileExistsError:
                 continue
             except OSError as error:

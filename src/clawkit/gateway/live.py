@@ -130,9 +130,11 @@ class LiveSessions:
         metrics: Metrics,
         control: Callable[[str], GatewayControl],
         *,
+        secrets: Sequence[str] = (),
         model: Model | None = None,
     ) -> None:
-        """`model` replaces the configured one, for tests."""
+        """`secrets` of the gateway are masked in what agents read and say. `model` replaces the
+        configured one, for tests."""
         self._loaded = loaded
         self._store = store
         self._ledger = ledger
@@ -141,6 +143,7 @@ class LiveSessions:
         self._row = row
         self._metrics = metrics
         self._control = control
+        self._secrets = secrets
         self._model = model
         self._open: dict[str, Open] = {}
         self._locks: dict[str, asyncio.Lock] = {}
@@ -269,6 +272,7 @@ class LiveSessions:
             approver=self._approver,
             in_gateway=True,
         )
+        agent.kit.run.redactor.learn(self._secrets)
         session = agent.session
         if session is None or session.key != key:
             # Its rights and its lock are those of the key.

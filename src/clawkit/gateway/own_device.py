@@ -1,8 +1,9 @@
 """The device identity of this home, for gateways elsewhere.
 
 A gateway gets the configured secret once, to pair this device. From then on it gets a device token,
-which is worth nothing without the key of this home, so that another program that listens at its
-address later learns no secret that it could use.
+which is worth nothing without the key of this home: another program that listens at its address
+later learns no secret that it could use afterwards. It can still pass on a login to the gateway as
+it happens, and use that connection: only TLS with a known certificate ties a login to its channel.
 """
 
 from __future__ import annotations

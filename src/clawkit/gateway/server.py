@@ -185,7 +185,8 @@ class Gateway:
         self.hub = Hub(self.boot_id)
         self.nodes = Nodes(self)
         self.redactor = make_redactor(loaded)
-        self.redactor.learn([own, *([secret] if len(secret) >= MIN_SECRET else [])])
+        learned = [own, *([secret] if len(secret) >= MIN_SECRET else [])]
+        self.redactor.learn(learned)
         self.log = GatewayLog(os.path.join(home(os.environ), "logs"), self.redactor)
         store = locate_store(loaded.config.session.store, os.environ)
         self.store = SessionStore(store, self.redactor.text)
@@ -202,6 +203,7 @@ class Gateway:
             self.shelf.row,
             self.metrics,
             lambda key: SessionControl(self, key),
+            secrets=learned,
             model=model,
         )
         self._started_at = time.monotonic()

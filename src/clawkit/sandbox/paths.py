@@ -354,7 +354,8 @@ def secret_paths(
     found = [f"{home}/{name}" for home in own for name in names]
     homes = ("/root", *glob(f"{_HOMES}/*", include_hidden=True))
     others = (home for home in homes if not any(is_below(each, home) for each in own))
-    found += [state, *others]
+    # A workspace that is or contains the former does not show the latter.
+    found += [state, f"{state}/gateway", *others]
     found += (path for pattern in _SYSTEM for path in glob(pattern))
     found += (os.path.expanduser(path) for path in settings.hide_paths)
     shown = {os.path.realpath(os.path.expanduser(path)) for path in settings.show_paths}

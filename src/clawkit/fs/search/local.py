@@ -9,6 +9,7 @@ from typing import TypeVar
 
 from msgspec import structs
 
+from clawkit.core.paths import is_below
 from clawkit.core.tasks import in_thread
 from clawkit.errors import ToolInputError
 from clawkit.fs.protocols import (
@@ -50,27 +51,39 @@ class LocalSearch:
         *,
         ripgrep: str | None = None,
         use_landlock: bool = True,
+        hidden: Sequence[str] = (),
         hard_links: bool = False,
         absolute: bool = False,
         timeout_s: float = TIMEOUT_S,
     ) -> None:
         """`ripgrep` is the path of the program; None to find it. Without `use_landlock`, as without
-        Landlock, ripgrep is used only if everything may be read. `hard_links` permits files with
-        several hard links. With `absolute`, results have absolute paths."""
+        Landlock, ripgrep is used only if everything may be read. Nothing in the directories
+        `hidden` is shown. `hard_links` permits files with several hard links. With `absolute`,
+        results have absolute paths."""
         self._places = places
         self._workspace = os.path.abspath(workspace)
         self._real = os.path.realpath(workspace)
         self._ripgrep = ripgrep
         self._use_landlock = use_landlock
+        self._hidden = tuple(map(os.path.realpath, hidden))
         self._hard_links = hard_links
         self._shown_from = "\0" if absolute else self._real  # nothing lies below the former
         self._timeout_s = timeout_s
 
     async def grep(self, query: Grep, admit: Admit = admit_all) -> SearchResult:
-        return await _in_thread(lambda switch: self._grep(query, admit, switch))
+        return await _in_thread(lambda switch: self._grep(query, self._shown(admit), switch))
 
     async def find(self, query: Find, admit: Admit = admit_all) -> Names:
-        return await _in_thread(lambda switch: self._find(query, admit, switch))
+        return await _in_thread(lambda switch: self._find(query, self._shown(admit), switch))
+
+    def _shown(self, admit: Admit) -> Admit:
+        """Admits no path that is hidden. Links need not be resolved: searches follow none."""
+
+        def admits(path: str) -> bool:
+            place = os.path.normpath(os.path.join(self._real, path))
+            return not any(is_below(place, each) for each in self._hidden) and admit(path)
+
+        return admits
 
     def _grep(self, query: Grep, admit: Admit, switch: KillSwitch) -> SearchResult:
         _check_pattern(query.pattern)
