@@ -155,6 +155,42 @@ async def test_who_waits_for_a_turn_does_not_keep_others_from_steering(device: D
         assert run.status == "ok"
 
 
+async def test_no_one_gets_the_agent_of_others_between_the_end_of_a_turn_and_of_its_run() -> None:
+    gate = Gate("done")
+    async with serve({}, ScriptedModel(gate, then="ok")) as ground:
+        owner, live = await ground.join(), ground.gateway.live
+        await owner.call("chat.send", message("long"))
+        await gate.reached.wait()
+        there = live.find("agent:main:main")
+        assert there is not None
+        gate.release()
+        while there.agent.turns.lane.is_busy:
+            await asyncio.sleep(0)
+        assert there.runs
+        assert not (await live.open("agent:main:main", owner=False)).owner
+
+
+async def test_no_one_gets_the_agent_of_others_while_their_messages_are_held(
+    ground: Ground, device: Device
+) -> None:
+    owner, other = await ground.join(), await ground.join(READ_WRITE, device)
+    there = await ground.gateway.live.open("agent:main:main", owner=True)
+    with there.agent.turns.lane.held():
+        await owner.call("chat.send", message("mine", "owner"))
+        sent = [await other.send("chat.send", message(text, text)) for text in ("one", "two")]
+        await asyncio.sleep(0.1)
+        assert list(there.runs) == ["owner"]
+    for id_ in sent:
+        assert (await other.answer(id_))["payload"]["status"] == "started"
+    now = ground.gateway.live.find("agent:main:main")
+    assert now is not None
+    assert not now.owner
+    await other.until_chat("final", "two")
+    shown = await other.call("chat.history", {"sessionKey": "main"})
+    said = [each["content"] for each in shown["messages"] if each["role"] == "user"]
+    assert said == ["mine", "one\ntwo"]
+
+
 async def test_the_session_of_a_group_has_the_rights_of_the_group() -> None:
     deny = {"groups": {"-100": {"tools": {"deny": ["exec"]}}}}
     key = "agent:main:telegram:group:-100"

@@ -44,6 +44,7 @@ from clawkit.tools._commands import owner_of
 from clawkit.tools.gateway import GatewayControl
 
 IDLE_S = 300.0
+POLL_S = 0.01
 GRACE_S = 5.0
 """How long turns may go on when the gateway stops."""
 MAX_TRIES = 3
@@ -85,6 +86,7 @@ class Open:
         self.used_at = time.monotonic()
         self.runs: dict[str, tuple[GatewayRun, asyncio.Future[TurnEnded]]] = {}
         self._users = 0
+        self._door = asyncio.Lock()
 
     @contextmanager
     def in_use(self) -> Iterator[None]:
@@ -99,7 +101,20 @@ class Open:
     @property
     def is_busy(self) -> bool:
         """Whether closing it would stop something."""
-        return bool(self.runs) or self.agent.turns.lane.is_busy or self.works_in_background
+        return self.has_turns or self.works_in_background
+
+    @property
+    def has_turns(self) -> bool:
+        """Whether a turn runs or waits, or has ended and was not told yet."""
+        lane = self.agent.turns.lane
+        return bool(self.runs) or lane.is_busy or bool(lane.waiting)
+
+    async def rest(self) -> None:
+        """Wait until it has no turns; who came first goes on first."""
+        async with self._door:
+            while self.has_turns:
+                await self.agent.turns.lane.idle()
+                await asyncio.sleep(POLL_S)  # a lane that is held is idle, too
 
     @property
     def works_in_background(self) -> bool:
@@ -224,11 +239,10 @@ class LiveSessions:
             there = self._open.get(key)
             if there is not None and there.owner != owner:
                 # Outside the lock: those whom the agent works for can still talk to it.
-                await there.agent.turns.lane.idle()
+                await there.rest()
             async with self._lock(key):
                 there = self._open.get(key)
-                is_theirs = there is not None and there.owner != owner
-                if there is None or not (is_theirs and there.agent.turns.lane.is_busy):
+                if there is None or there.owner == owner or not there.has_turns:
                     yield await self._enter(key, owner=owner)
                     return
 
@@ -236,7 +250,7 @@ class LiveSessions:
         if self.is_closed:
             raise _shutting_down()
         there = self._open.get(key)
-        if there is not None and there.owner != owner and there.works_in_background:
+        if there is not None and there.owner != owner and there.is_busy:
             # The tools of an agent are those of the person it was opened for.
             message = "the session is busy with background work of another client"
             raise GatewayError("UNAVAILABLE", message, retry_ms=5000)
