@@ -56,7 +56,7 @@ async def accept(
 ) -> dict[str, Any]:
     """Start a run, or say what became of it if it was started before."""
     live = caller.gateway.live
-    if (run := live.run(run_id)) is not None:
+    if (run := await live.accepted(run_id)) is not None:
         if run.session != key:
             raise invalid("idempotencyKey was already used in another session")
         return {"runId": run.id, "status": run.status if run.over.is_set() else "in_flight"}
@@ -73,7 +73,7 @@ async def accept(
     if attachments:
         there = await live.open(key, owner=caller.may(ADMIN))
         said = [Text(message), *[await read_image(there.agent, each) for each in attachments]]
-        if (run := live.run(run_id)) is not None:  # sent again in the meantime
+        if (run := await live.accepted(run_id)) is not None:  # sent again in the meantime
             return {"runId": run.id, "status": "in_flight"}
     run = await live.start(
         key,
