@@ -16,6 +16,7 @@ from clawkit.config.file_edit import change
 from clawkit.errors import ConfigError, EditError, ToolError
 from clawkit.gateway.config_text import MARKER, hide, restore, restore_text
 from clawkit.gateway.devices import About, Devices
+from clawkit.gateway.protocol import GatewayError
 from clawkit.gateway.server import app
 from clawkit.redact import Redactor
 from clawkit.testing import Gate, ScriptedModel
@@ -153,6 +154,91 @@ async def test_who_waits_for_a_turn_does_not_keep_others_from_steering(device: D
         run = ground.gateway.live.run("steer")
         assert run is not None
         assert run.status == "ok"
+
+
+async def test_no_one_gets_the_agent_of_others_between_the_end_of_a_turn_and_of_its_run() -> None:
+    gate = Gate("done")
+    async with serve({}, ScriptedModel(gate, then="ok")) as ground:
+        owner, live = await ground.join(), ground.gateway.live
+        await owner.call("chat.send", message("long"))
+        await gate.reached.wait()
+        there = live.find("agent:main:main")
+        assert there is not None
+        gate.release()
+        while there.agent.turns.lane.is_busy:
+            await asyncio.sleep(0)
+        assert there.runs
+        assert not (await live.open("agent:main:main", owner=False)).owner
+
+
+async def test_no_one_gets_the_agent_of_others_while_their_messages_are_held(
+    ground: Ground, device: Device
+) -> None:
+    owner, other = await ground.join(), await ground.join(READ_WRITE, device)
+    there = await ground.gateway.live.open("agent:main:main", owner=True)
+    with there.agent.turns.lane.held():
+        await owner.call("chat.send", message("mine", "owner"))
+        sent = [await other.send("chat.send", message(text, text)) for text in ("one", "two")]
+        await asyncio.sleep(0.1)
+        assert list(there.runs) == ["owner"]
+    for id_ in sent:
+        assert (await other.answer(id_))["payload"]["status"] == "started"
+    now = ground.gateway.live.find("agent:main:main")
+    assert now is not None
+    assert not now.owner
+    await other.until_chat("final", "two")
+    shown = await other.call("chat.history", {"sessionKey": "main"})
+    said = [each["content"] for each in shown["messages"] if each["role"] == "user"]
+    assert said == ["mine", "one\ntwo"]
+
+
+async def test_a_message_that_is_sent_again_while_it_waits_is_not_lost(device: Device) -> None:
+    gate = Gate("done")
+    async with serve({}, ScriptedModel(gate, then="ok")) as ground:
+        owner, first = await ground.join(), await ground.join(READ_WRITE, device)
+        await owner.call("chat.send", message("long"))
+        await gate.reached.wait()
+        await first.send("chat.send", message("important", "key"))
+        async with asyncio.timeout(5):
+            while ground.gateway.live.run("key") is None:
+                await asyncio.sleep(0.01)
+        second = await ground.join(READ_WRITE, device)
+        again = await second.send("chat.send", message("important", "key"))
+        await asyncio.sleep(0.1)
+        await first.socket.close()
+        gate.release()
+        assert (await second.answer(again))["payload"]["status"] == "started"
+        found = await second.call("agent.wait", {"runId": "key"})
+        assert (found["status"], found["terminalReply"]["text"]) == ("ok", "ok")
+
+
+async def test_a_message_that_waits_for_the_turn_of_others_can_be_stopped(device: Device) -> None:
+    gate = Gate("done")
+    model = ScriptedModel(gate, then="too much")
+    async with serve({}, model) as ground:
+        owner, other = await ground.join(), await ground.join(READ_WRITE, device)
+        await owner.call("chat.send", message("long"))
+        await gate.reached.wait()
+        waiting = await other.send("chat.send", message("later", "key"))
+        async with asyncio.timeout(5):
+            while ground.gateway.live.run("key") is None:
+                await asyncio.sleep(0.01)
+        stopped = await other.call("chat.abort", {"sessionKey": "main", "runId": "key"})
+        assert stopped["runIds"] == ["key"]
+        assert (await other.call("chat.send", message("later", "key")))["status"] == "aborted"
+        gate.release()
+        await other.answer(waiting)
+        await owner.call("agent.wait", {"runId": "run-1"})
+        assert len(model.requests) == 1
+
+
+async def test_a_key_in_use_is_not_taken_by_another_run(ground: Ground) -> None:
+    live = ground.gateway.live
+    run = await live.start("agent:main:main", "key", "first", owner=True, client="one")
+    with pytest.raises(GatewayError, match="already used"):
+        await live.start("agent:main:main", "key", "second", owner=True, client="two")
+    await run.over.wait()
+    assert run.status == "ok"
 
 
 async def test_the_session_of_a_group_has_the_rights_of_the_group() -> None:

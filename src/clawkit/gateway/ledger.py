@@ -136,4 +136,5 @@ class RunLedger:
 def _run(id_: str, session: str, agent: str, client: str, started_ms: int) -> GatewayRun:
     run = GatewayRun(id_, session, agent, client)
     run.started_ms = started_ms
+    run.decided.set()
     return run

@@ -44,6 +44,7 @@ from clawkit.tools._commands import owner_of
 from clawkit.tools.gateway import GatewayControl
 
 IDLE_S = 300.0
+POLL_S = 0.01
 GRACE_S = 5.0
 """How long turns may go on when the gateway stops."""
 MAX_TRIES = 3
@@ -85,6 +86,7 @@ class Open:
         self.used_at = time.monotonic()
         self.runs: dict[str, tuple[GatewayRun, asyncio.Future[TurnEnded]]] = {}
         self._users = 0
+        self._door = asyncio.Lock()
 
     @contextmanager
     def in_use(self) -> Iterator[None]:
@@ -99,7 +101,20 @@ class Open:
     @property
     def is_busy(self) -> bool:
         """Whether closing it would stop something."""
-        return bool(self.runs) or self.agent.turns.lane.is_busy or self.works_in_background
+        return self.has_turns or self.works_in_background
+
+    @property
+    def has_turns(self) -> bool:
+        """Whether a turn runs or waits, or has ended and was not told yet."""
+        lane = self.agent.turns.lane
+        return bool(self.runs) or lane.is_busy or bool(lane.waiting)
+
+    async def rest(self) -> None:
+        """Wait until it has no turns; who came first goes on first."""
+        async with self._door:
+            while self.has_turns:
+                await self.agent.turns.lane.idle()
+                await asyncio.sleep(POLL_S)  # a lane that is held is idle, too
 
     @property
     def works_in_background(self) -> bool:
@@ -148,6 +163,8 @@ class LiveSessions:
         self._open: dict[str, Open] = {}
         self._locks: dict[str, asyncio.Lock] = {}
         self._runs: dict[str, GatewayRun] = {}
+        self._entering: dict[str, GatewayRun] = {}
+        """Those that wait for the agent of their session."""
         self._tasks: set[asyncio.Task[Any]] = set()
         self._opening = asyncio.Lock()
         self.is_closed = False
@@ -203,6 +220,12 @@ class LiveSessions:
         """A run, also one that was over before the last restart."""
         return self._runs.get(id_) or self._ledger.get(id_)
 
+    async def accepted(self, id_: str) -> GatewayRun | None:
+        """A run that was accepted. Waits for one that may still be refused or dropped."""
+        while (run := self.run(id_)) is not None and not run.decided.is_set():
+            await run.decided.wait()
+        return run
+
     def active(self, key: str) -> list[str]:
         """Ids of the runs of a session that are not over."""
         if (there := self._open.get(key)) is not None:
@@ -227,11 +250,10 @@ class LiveSessions:
             there = self._open.get(key)
             if there is not None and there.owner != owner:
                 # Outside the lock: those whom the agent works for can still talk to it.
-                await there.agent.turns.lane.idle()
+                await there.rest()
             async with self._lock(key):
                 there = self._open.get(key)
-                is_theirs = there is not None and there.owner != owner
-                if there is None or not (is_theirs and there.agent.turns.lane.is_busy):
+                if there is None or there.owner == owner or not there.has_turns:
                     yield await self._enter(key, owner=owner)
                     return
 
@@ -239,7 +261,7 @@ class LiveSessions:
         if self.is_closed:
             raise _shutting_down()
         there = self._open.get(key)
-        if there is not None and there.owner != owner and there.works_in_background:
+        if there is not None and there.owner != owner and there.is_busy:
             # The tools of an agent are those of the person it was opened for.
             message = "the session is busy with background work of another client"
             raise GatewayError("UNAVAILABLE", message, retry_ms=5000)
@@ -365,6 +387,8 @@ class LiveSessions:
     ) -> GatewayRun:
         """Say something in a session. The run is accepted once this returns, and recorded; that of
         a client is resumed after a restart."""
+        if self.run(run_id) is not None:
+            raise invalid("idempotencyKey was already used")
         run = GatewayRun(run_id, key, parse_key(key).agent, client)
         run.on_text = on_text
         self._runs[run.id] = run
@@ -372,16 +396,20 @@ class LiveSessions:
             word = said.strip() if isinstance(said, str) else ""
             if word in RESETS:
                 await self.reset(key)
-                return self._end_at_once(run, STARTED_ANEW)
+                return self._end_at_once(run, TurnEnded("done", text=STARTED_ANEW))
             if word in STOPS:
                 stopped = await self.abort(key)
-                return self._end_at_once(run, STOPPED if stopped else NOTHING_TO_STOP)
+                text = STOPPED if stopped else NOTHING_TO_STOP
+                return self._end_at_once(run, TurnEnded("done", text=text))
+            self._entering[run.id] = run
             async with self._entered(key, owner=owner) as there:
                 if prepare is not None:
                     prepare(there.agent)
                 message = msgspec.structs.replace(as_message(said), ids=(run.id,))
                 size = sum(len(getattr(each, "text", "")) for each in message.content)
                 body = await aside(size, self._ledger.pack, message) if client else b""
+                if run.over.is_set():
+                    return run  # stopped in the meantime
                 self._ledger.add(run, body, owner=owner, timeout_s=timeout_s)
                 try:
                     self._post(there, run, message, mode, timeout_s)
@@ -391,11 +419,14 @@ class LiveSessions:
         except BaseException:
             self._runs.pop(run.id, None)
             raise
+        finally:
+            self._entering.pop(run.id, None)
+            run.decided.set()
         return run
 
-    def _end_at_once(self, run: GatewayRun, text: str) -> GatewayRun:
+    def _end_at_once(self, run: GatewayRun, ended: TurnEnded) -> GatewayRun:
         self._ledger.add(run, owner=False)
-        settle(run, TurnEnded("done", text=text))
+        settle(run, ended)
         self._conclude(run)
         if (there := self._open.get(run.session)) is not None:
             there.narrator.tell_end(run)
@@ -517,6 +548,15 @@ class LiveSessions:
 
     async def abort(self, key: str, run_id: str | None = None, reason: str = "rpc") -> list[str]:
         """Stop the runs of a session, or one of them; returns which."""
+        waiting = [each for each in self._entering.values() if each.session == key]
+        dropped = [each for each in waiting if run_id in (None, each.id)]
+        for run in dropped:
+            run.stop_reason = reason
+            self._end_at_once(run, TurnEnded("aborted"))
+            del self._entering[run.id]
+        return [run.id for run in dropped] + await self._stop(key, run_id, reason)
+
+    async def _stop(self, key: str, run_id: str | None, reason: str) -> list[str]:
         there = self._open.get(key)
         if there is None:
             return []
@@ -528,7 +568,7 @@ class LiveSessions:
 
     async def close_session(self, key: str) -> None:
         """Stop what runs in a session, and close it."""
-        await self.abort(key, reason="closed")
+        await self._stop(key, None, "closed")
         async with self._lock(key):
             await self._shut(key)
 

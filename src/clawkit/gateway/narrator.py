@@ -36,6 +36,8 @@ class GatewayRun:
         self.model = ""
         self.usage: dict[str, Any] = {}
         self.seq = 0
+        self.decided = asyncio.Event()
+        """Set once it is recorded, or was not accepted."""
         self.over = asyncio.Event()
         self.stop_reason = ""
         """Why it was stopped from outside."""
@@ -303,4 +305,5 @@ def settle(run: GatewayRun, ended: TurnEnded) -> None:
         "total": usage.context,
     }
     run.ended_ms = now_ms()
+    run.decided.set()
     run.over.set()

@@ -154,12 +154,12 @@ async def _type(caller: GatewayConnection, params: TypedLine, id_: str) -> Any:
     text, is_later = chat.read(params.line)
     if params.given:
         chat.given = text
-    run = started_before(caller, key, run_id)
+    run = await started_before(caller, key, run_id)
     if run is None and chat.is_command(text):
         return await _run(caller, chat, text, key)
     media = chat.agent.kit.run.services[Media]
     pictures = [await read_image(media, each) for each in params.attachments]
-    run = run or started_before(caller, key, run_id)  # sent again in the meantime
+    run = run or await started_before(caller, key, run_id)  # sent again in the meantime
     if run is None:
         said = [*chat.blocks(text), *pictures]
         mode: Any = "followup" if params.later or is_later or params.wait else None

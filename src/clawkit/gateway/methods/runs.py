@@ -56,7 +56,7 @@ async def accept(
 ) -> dict[str, Any]:
     """Start a run, or say what became of it if it was started before."""
     live = caller.gateway.live
-    if (run := started_before(caller, key, run_id)) is not None:
+    if (run := await started_before(caller, key, run_id)) is not None:
         return {"runId": run.id, "status": run.status if run.over.is_set() else "in_flight"}
     if message.strip() in RESETS and not caller.may(ADMIN):
         raise missing_scope(ADMIN)
@@ -72,7 +72,7 @@ async def accept(
         there = await live.open(key, owner=caller.may(ADMIN))
         media = there.agent.kit.run.services[Media]
         said = [Text(message), *[await read_image(media, each) for each in attachments]]
-        if (run := live.run(run_id)) is not None:  # sent again in the meantime
+        if (run := await live.accepted(run_id)) is not None:  # sent again in the meantime
             return {"runId": run.id, "status": "in_flight"}
     run = await live.start(
         key,
@@ -87,10 +87,10 @@ async def accept(
     return {"runId": run.id, "status": "started"}
 
 
-def started_before(caller: GatewayConnection, key: str, run_id: str) -> GatewayRun | None:
+async def started_before(caller: GatewayConnection, key: str, run_id: str) -> GatewayRun | None:
     """The run that was started with this idempotency key. Raises `GatewayError` if that was in
     another session."""
-    run = caller.gateway.live.run(run_id)
+    run = await caller.gateway.live.accepted(run_id)
     if run is not None and run.session != key:
         raise invalid("idempotencyKey was already used in another session")
     return run
