@@ -235,6 +235,31 @@ async def test_restarting_needs_a_setting(stage: Stage) -> None:
     assert "Look again." in str(note.message.content)
 
 
+@pytest.mark.parametrize("mode", ["hybrid", "restart"])
+@pytest.mark.parametrize("may_restart", [False, True])
+async def test_a_change_by_a_model_restarts_only_if_it_needs_to_and_may(
+    stage: Stage, mode: str, may_restart: bool
+) -> None:
+    gateway, restarts = stage.ground.gateway, list[int]()
+    gateway.on_restart = lambda: restarts.append(1)
+    # The person has changed something that needs a restart, and does not want it yet.
+    commands = f"commands: {{ restart: {json.dumps(may_restart)} }}"
+    stage.file.write_text(TEXT.replace("gateway: {", f"{commands}, gateway: {{ port: 18899,"))
+    await gateway.watch.reload()
+    gateway.watch.mode = mode  # type: ignore[assignment]
+    raw = "{messages: {queue: {cap: 9}}}"
+    done = await stage.use({"action": "config.patch", "raw": raw, "delayMs": 0})
+    assert done["details"]["changedPaths"] == ["messages"]
+    is_restarted = mode == "restart" and may_restart
+    assert ("restart" in done["details"]) is is_restarted
+    assert gateway.is_restarting is bool(restarts) is is_restarted
+
+
+async def test_a_model_cannot_delay_a_restart_for_long(stage: Stage) -> None:
+    result = await stage.use({"action": "restart", "delayMs": 60_001})
+    assert "60000" in result["text"]
+
+
 async def test_the_program_around_the_gateway_restarts_it(stage: Stage) -> None:
     stage.file.write_text(TEXT.replace("tools:", "commands: { restart: true }, tools:"))
     await stage.ground.gateway.watch.reload()

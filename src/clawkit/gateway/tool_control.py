@@ -115,8 +115,11 @@ class SessionControl:
         hash_ = base_hash or self.read_config()["hash"]
         kind, method = (ConfigPatch, "config-patch") if patch else (Apply, "config-apply")
         params = kind(raw, hash_, session_key=self._session, note=note, restart_delay_ms=delay_ms)
+        commands = self._gateway.loaded.config.commands
+        may_restart = commands is not None and commands.restart
+        work = write_config(self._gateway, params, method, _guard, may_restart=may_restart)
         try:
-            return await unbroken(write_config(self._gateway, params, method, _guard))  # type: ignore[no-any-return]
+            return await unbroken(work)  # type: ignore[no-any-return]
         except GatewayError as error:
             raise ToolInputError(error.message) from None
 
