@@ -54,19 +54,20 @@ def test_without_settings_every_built_tool_is_there_in_catalog_order() -> None:
     assert list(assembly.tools) == BUILT
     assert set(assembly.sources) == set(CATALOG)
     assert set(assembly.sources.values()) == {"core"}
-    # This one has to be asked for; it is not policy that takes it away.
+    # These have to be asked for, or are for sessions elsewhere; policy does not take them away.
     assert (
         set(assembly.refused)
         == assembly.off
         == {
             "update_plan",
+            "gateway",
             "sessions_send",
             "sessions_spawn",
             "sessions_yield",
             "subagents",
         }
     )
-    assert assembly.in_force == InForce(tuple(BUILT), 0, 5)
+    assert assembly.in_force == InForce(tuple(BUILT), 0, 6)
     assert assembly.warnings == ()
     assert assembly.rules == ()
 

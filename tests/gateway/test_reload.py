@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import time
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
@@ -157,17 +158,17 @@ async def test_an_invalid_file_changes_nothing_and_is_reported(ground: Ground, f
 
 async def test_what_would_not_start_is_invalid(ground: Ground, file: Path) -> None:
     peer = await ground.join()
-    write_in_place(file, text(gateway="tls: { enabled: true }"))
+    raw = "{ gateway: { auth: { mode: 'none' }, trustedProxies: ['10.0.0.1'] } }"
+    write_in_place(file, raw)
     event = await changed(peer)
-    assert event["issues"][0]["path"] == "gateway.tls"
+    assert event["issues"][0]["path"] == "gateway.trustedProxies"
     write_in_place(file, text(gateway="auth: { mode: 'token', token: '$NOT_SET_ANYWHERE' }"))
     assert (await changed(peer))["valid"] is False
-    raw = "{gateway: {tls: {enabled: true}}}"
     write_in_place(file, text())
     assert (await changed(peer))["valid"] is True
     base = (await peer.call("config.get", {}))["hash"]
     error = await peer.refused("config.patch", {"raw": raw, "baseHash": base})
-    assert error["message"] == "invalid config: gateway.tls: is not supported yet"
+    assert error["message"].startswith("invalid config: gateway.trustedProxies: ")
 
 
 async def test_settings_of_the_gateway_wait_for_a_restart(ground: Ground, file: Path) -> None:
@@ -283,6 +284,48 @@ async def test_restarts_are_not_too_close_together(ground: Ground) -> None:
     assert 20_000 < asked["delayMs"] <= 30_000
     gateway.forget_restart()
     assert not gateway.is_restarting
+
+
+async def test_the_earliest_of_several_restarts_counts(ground: Ground) -> None:
+    gateway, restarts = ground.gateway, []
+    gateway.on_restart = lambda: restarts.append(1)
+    assert gateway.request_restart("later", 60.0)["coalesced"] is False
+    sooner = gateway.request_restart("sooner", 5.0)
+    assert sooner["coalesced"] is True
+    assert 4_000 < sooner["delayMs"] <= 5_000
+    assert gateway.request_restart("later", 60.0)["delayMs"] <= 5_000
+    assert gateway.request_restart("now", 0.0)["delayMs"] == 0
+    await (await ground.join()).call("health")
+    assert gateway.request_restart("again", 0.0)["delayMs"] == 0
+    await (await ground.join()).call("health")
+    assert restarts == [1]
+
+
+async def test_a_clock_that_was_set_back_does_not_delay_a_restart(ground: Ground) -> None:
+    gateway = ground.gateway
+    gateway.on_restart = lambda: None
+    gateway.mark_restart()
+    later = time.time() + 86_400
+    os.utime(Path(os.environ["CLAWKIT_HOME"]) / "gateway" / "restarted", (later, later))
+    assert gateway.request_restart("why", 0.0)["delayMs"] <= 30_000
+
+
+async def test_a_change_that_needs_no_restart_leaves_others_waiting(
+    ground: Ground, file: Path
+) -> None:
+    peer, restarts = await ground.join(), []
+    ground.gateway.on_restart = lambda: restarts.append(1)
+    replace_file(file, text(gateway="port: 18806"))
+    await ground.gateway.watch.reload()
+    base = (await peer.call("config.get", {}))["hash"]
+    given = {"raw": "{tools: {deny: ['write']}}", "baseHash": base, "restartDelayMs": 0}
+    done = await peer.call("config.patch", given)
+    assert done["sentinel"]["payload"]["stats"] == {"requiresRestart": False}
+    assert "restart" not in done
+    assert ground.gateway.watch.waiting == ["gateway.port"]
+    back = {"raw": "{gateway: {port: null}}", "baseHash": done["hash"], "restartDelayMs": 0}
+    assert "restart" not in await peer.call("config.patch", back)
+    assert not ground.gateway.is_restarting
 
 
 async def test_lists_in_a_patch(ground: Ground, file: Path) -> None:

@@ -15,6 +15,7 @@ from tests.gateway.test_turns import READ_WRITE, message
 
 from clawkit.config.json5 import parse_path
 from clawkit.config.schema import find
+from clawkit.config.text_edit import merged
 from clawkit.gateway.config_text import MARKER
 from clawkit.gateway.tool_control import MODELS_MAY_CHANGE, protected_changes
 from clawkit.testing import ScriptedModel, call
@@ -107,9 +108,34 @@ def nest(path: str, value: Any) -> Any:
 def test_what_a_model_may_change_exists_and_is_open(pattern: str) -> None:
     path = pattern.replace("*", "helper")
     assert find(parse_path(path)).shape is not None
-    assert protected_changes({}, nest(path, "x")) == []
-    assert protected_changes(nest(path, "x"), {}) == []
+    there = {"agents": {"entries": {"helper": {"tools": {"deny": ["exec"]}}}}}
+    assert protected_changes(there, merged(there, nest(path, "x"))) == []
+    assert protected_changes(merged(there, nest(path, "x")), there) == []
     assert protected_changes(nest(path, "x"), nest(path, ["y"])) == []
+
+
+@pytest.mark.parametrize("name", ["new", "x:y", "*", "\u200bmain", "main ", "a/../b", "Main", ""])
+def test_a_model_makes_and_removes_no_agents(name: str) -> None:
+    main = {"main": {"model": "lab/x"}}
+    before = {"agents": {"entries": main}}
+    after = {"agents": {"entries": {**main, name: {"model": "lab/x"}}}}
+    [refused] = protected_changes(before, after)
+    assert refused.startswith("agents.entries")
+    assert protected_changes(after, before) == [refused]
+    assert protected_changes({}, after)
+
+
+@pytest.mark.parametrize("name", ["x:y", "*", "\u200bmain", "main ", "a/../b"])
+def test_an_agent_with_an_odd_name_is_not_a_models_to_change(name: str) -> None:
+    before, after = ({"agents": {"entries": {name: {"model": each}}}} for each in ("a/b", "c/d"))
+    assert len(protected_changes(before, after)) == 1
+
+
+async def test_a_model_makes_no_agent_without_its_limits(stage: Stage) -> None:
+    raw = "{agents: {entries: {evil: {model: 'lab/x'}}}}"
+    result = await stage.use({"action": "config.patch", "raw": raw})
+    assert "a model may not change agents.entries.evil.model" in result["text"]
+    assert stage.file.read_text(encoding="utf-8") == TEXT
 
 
 @pytest.mark.parametrize(
@@ -207,6 +233,31 @@ async def test_restarting_needs_a_setting(stage: Stage) -> None:
     assert note.message is not None
     assert note.run.session == "agent:main:main"
     assert "Look again." in str(note.message.content)
+
+
+@pytest.mark.parametrize("mode", ["hybrid", "restart"])
+@pytest.mark.parametrize("may_restart", [False, True])
+async def test_a_change_by_a_model_restarts_only_if_it_needs_to_and_may(
+    stage: Stage, mode: str, may_restart: bool
+) -> None:
+    gateway, restarts = stage.ground.gateway, list[int]()
+    gateway.on_restart = lambda: restarts.append(1)
+    # The person has changed something that needs a restart, and does not want it yet.
+    commands = f"commands: {{ restart: {json.dumps(may_restart)} }}"
+    stage.file.write_text(TEXT.replace("gateway: {", f"{commands}, gateway: {{ port: 18899,"))
+    await gateway.watch.reload()
+    gateway.watch.mode = mode  # type: ignore[assignment]
+    raw = "{messages: {queue: {cap: 9}}}"
+    done = await stage.use({"action": "config.patch", "raw": raw, "delayMs": 0})
+    assert done["details"]["changedPaths"] == ["messages"]
+    is_restarted = mode == "restart" and may_restart
+    assert ("restart" in done["details"]) is is_restarted
+    assert gateway.is_restarting is bool(restarts) is is_restarted
+
+
+async def test_a_model_cannot_delay_a_restart_for_long(stage: Stage) -> None:
+    result = await stage.use({"action": "restart", "delayMs": 60_001})
+    assert "60000" in result["text"]
 
 
 async def test_the_program_around_the_gateway_restarts_it(stage: Stage) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
@@ -97,6 +97,11 @@ class ConfigWatch:
         files = {self.file, *self._gateway.loaded.files, *broken, f"{home(os.environ)}/.env"}
         return [_stat(each) for each in sorted(files)]
 
+    def needing_restart(self, changed: Iterable[str]) -> list[str]:
+        """Those of the changed settings that are not in force before a restart."""
+        fixed = ("hot", "restart") if self.mode == "restart" else ("restart",)
+        return [path for path in changed if kind_of(path) in fixed]
+
     async def watch(self) -> None:
         """Take up every change, until cancelled."""
         if self.mode == "off" or self.file.startswith("<"):
@@ -105,7 +110,7 @@ class ConfigWatch:
             await asyncio.sleep(POLL_S)
             if (now := self._stamp()) != self._seen:
                 await asyncio.sleep(SETTLE_S)
-                if self._stamp() == now:
+                if self._stamp() == now != self._seen:  # and no request has taken it up
                     await self.reload()
                     if self.mode == "restart" and self.waiting:
                         self._gateway.request_restart("the configuration has changed")
@@ -132,9 +137,8 @@ class ConfigWatch:
 
     def _take(self, found: Loaded) -> None:
         gateway, self._text = self._gateway, found.text
-        kinds = {path: kind_of(path) for path in changed_paths(self._started.raw, found.raw)}
-        fixed = ("hot", "restart") if self.mode == "restart" else ("restart",)
-        self.issues, self.waiting = (), [path for path, kind in kinds.items() if kind in fixed]
+        changed = changed_paths(self._started.raw, found.raw)
+        self.issues, self.waiting = (), self.needing_restart(changed)
         if self.mode != "restart":
             gateway.loaded = combine(found, self._started)
             gateway.redactor.learn(known_secrets(found))

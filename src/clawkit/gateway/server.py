@@ -126,6 +126,15 @@ def _restart_mark() -> str:
     return os.path.join(home(os.environ), "gateway", "restarted")
 
 
+def _cooldown_s() -> float:
+    """Seconds until the next restart, whatever was done to the clock since the last one."""
+    try:
+        last = os.stat(_restart_mark()).st_mtime
+    except OSError:  # there was none yet
+        return 0.0
+    return min(COOLDOWN_S, max(0.0, last + COOLDOWN_S - time.time()))
+
+
 def _origin_policy(settings: Settings) -> OriginPolicy:
     origins = tuple(settings.control_ui.allowed_origins)
     proxies, login = tuple(settings.trusted_proxies), proxy_login(settings)
@@ -297,8 +306,9 @@ class Gateway:
     def request_restart(
         self, why: str, delay_s: float = RESTART_DELAY_S, session: str = "", note: str = ""
     ) -> dict[str, Any]:
-        """Restart after a delay, once for all requests until then. The note is said in the session
-        after the restart, even if another program restarts the gateway."""
+        """Restart after a delay, once for all requests until then, at the earliest of their times.
+        The note is said in the session after the restart, even if another program restarts the
+        gateway."""
         if self.on_restart is None:
             return {"ok": False, "reason": "the program that this gateway is part of must do it"}
         if session:
@@ -308,10 +318,9 @@ class Gateway:
             body = self.ledger.pack(User((words,), now_ms(), source, (run.id,)))
             self.ledger.add(run, body, owner=True)
         loop, is_new = asyncio.get_running_loop(), self._restart is None
-        if self._restart is None:
-            with suppress(OSError):  # there was no restart yet
-                last = os.stat(_restart_mark()).st_mtime
-                delay_s = max(delay_s, last + COOLDOWN_S - time.time())
+        delay_s = max(delay_s, _cooldown_s())
+        if self._restart is None or loop.time() + delay_s < self._restart.when():
+            self.forget_restart()
             log.info("restarting in %.1f seconds: %s", delay_s, why)
             self._restart = loop.call_later(delay_s, self.on_restart)
         delay_ms = round((self._restart.when() - loop.time()) * 1000)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any
@@ -16,6 +17,8 @@ from clawkit.gateway.protocol import GatewayError
 if TYPE_CHECKING:
     from clawkit.gateway.server import Gateway
 
+_ENTRIES = ("agents", "entries")
+_AGENT_ID = re.compile("[A-Za-z0-9_-]+")
 _ANY_AGENT = ("agents.defaults", "agents.entries.*")
 MODELS_MAY_CHANGE = (
     *(f"{agent}.model" for agent in _ANY_AGENT),
@@ -33,13 +36,25 @@ becomes part of a prompt."""
 def protected_changes(before: Any, after: Any) -> list[str]:
     """The changed settings that are not a model's to change."""
     old, new = dict(_leaves(before)), dict(_leaves(after))
+    agents = _agents(old) & _agents(new)
     changed = [path for path in {**old, **new} if old.get(path, old) != new.get(path, old)]
     groups = _groups(old) & _groups(new)  # judged by what is in them
     return [
         format_path(path)
         for path in changed
-        if path not in groups and not _may_change(path, new.get(path))
+        if path not in groups and not (_is_of(path, agents) and _may_change(path, new.get(path)))
     ]
+
+
+def _agents(leaves: dict[Path, Any]) -> set[str]:
+    found = {str(path[2]) for path in leaves if path[:2] == _ENTRIES and len(path) > 2}
+    return set(filter(_AGENT_ID.fullmatch, found))
+
+
+def _is_of(path: Path, agents: set[str]) -> bool:
+    """Whether this is no setting of an agent, or one of these: a new agent would have none of the
+    limits of its maker, and without its entry an agent would have those of others."""
+    return path[:2] != _ENTRIES or (len(path) > 2 and path[2] in agents)
 
 
 def _groups(leaves: dict[Path, Any]) -> set[Path]:
@@ -100,8 +115,11 @@ class SessionControl:
         hash_ = base_hash or self.read_config()["hash"]
         kind, method = (ConfigPatch, "config-patch") if patch else (Apply, "config-apply")
         params = kind(raw, hash_, session_key=self._session, note=note, restart_delay_ms=delay_ms)
+        commands = self._gateway.loaded.config.commands
+        may_restart = commands is not None and commands.restart
+        work = write_config(self._gateway, params, method, _guard, may_restart=may_restart)
         try:
-            return await unbroken(write_config(self._gateway, params, method, _guard))  # type: ignore[no-any-return]
+            return await unbroken(work)  # type: ignore[no-any-return]
         except GatewayError as error:
             raise ToolInputError(error.message) from None
 

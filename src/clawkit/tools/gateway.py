@@ -14,7 +14,7 @@ from clawkit.errors import NotFoundError, ToolAuthorizationError, ToolInputError
 from clawkit.tools._params import doc
 
 MAX_CHARS = 12_000
-DELAY_MS = 2_000
+DELAY_MS, MAX_DELAY_MS = 2_000, 60_000
 NO_GATEWAY = (
     "it is for sessions of a gateway (clawkit gateway); elsewhere, the person can use: clawkit "
     "config"
@@ -69,7 +69,7 @@ class Params(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="ca
     base_hash: Annotated[str, doc("config.patch, config.apply: hash of config.get")] = ""
     note: Annotated[str, doc("Is said in this session after the restart", max_length=2_000)] = ""
     delay_ms: Annotated[
-        int, doc("Milliseconds until the restart, so that you can answer", ge=0, le=3_600_000)
+        int, doc("Milliseconds until the restart, so that you can answer", ge=0, le=MAX_DELAY_MS)
     ] = DELAY_MS
 
 

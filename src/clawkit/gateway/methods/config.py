@@ -209,10 +209,15 @@ def _editor(gateway: Gateway, params: Write) -> tuple[Callable[[str], str], list
 
 
 async def write_config(
-    gateway: Gateway, params: Write, kind: str, guard: Guard | None = None
+    gateway: Gateway,
+    params: Write,
+    kind: str,
+    guard: Guard | None = None,
+    *,
+    may_restart: bool = True,
 ) -> dict[str, Any]:
-    """Write the file, take it up, and restart if that is needed. Must not be stopped in between
-    when the client leaves. Raises `GatewayError`."""
+    """Write the file, take it up, and restart if what has changed needs it. Must not be stopped in
+    between when the client leaves. Raises `GatewayError`."""
     file, key = gateway.watch.file, gateway.key
     if file.startswith("<"):
         raise GatewayError("UNAVAILABLE", "the configuration does not come from a file")
@@ -242,7 +247,8 @@ async def write_config(
     changed = list(changed_paths(content(done.before or ""), content(done.after)))
     if done.written:
         await gateway.watch.reload()
-    is_waiting = bool(gateway.watch.waiting)
+    # Not if it was only set back to what is in force.
+    needed = gateway.watch.needing_restart(changed) if gateway.watch.waiting else []
     answer = {
         "ok": True,
         "path": file,
@@ -251,20 +257,25 @@ async def write_config(
         "changedPaths": changed,
     }
     restart: dict[str, Any] = {"ok": False}
-    if is_waiting and isinstance(params, Apply) and gateway.watch.mode in RESTARTING_MODES:
-        why = f"{kind.replace('-', '.')} changed {', '.join(gateway.watch.waiting[:5])}"
+    if needed and may_restart and isinstance(params, Apply) and _restarts(gateway):
+        why = f"{kind.replace('-', '.')} changed {', '.join(needed[:5])}"
         delay_s, note = params.restart_delay_ms / 1000, params.note or ""
         restart = answer["restart"] = gateway.request_restart(why, delay_s, session, note)
-    stats = {"requiresRestart": is_waiting}
+    stats = {"requiresRestart": bool(needed)}
     payload = {"kind": kind, "status": "ok", "ts": now_ms(), "stats": stats}
     is_kept = bool(restart["ok"] and session)
     return answer | {"sentinel": {"persisted": is_kept, "payload": payload}}
 
 
+def _restarts(gateway: Gateway) -> bool:
+    """Whether changes that need a restart get one."""
+    return gateway.watch.mode in RESTARTING_MODES
+
+
 def _preview(gateway: Gateway, done: ConfigChange) -> dict[str, Any]:
     """What a change would do, without secrets."""
     changed = list(changed_paths(content(done.before or ""), content(done.after)))
-    restart = any(kind_of(each) == "restart" for each in changed)
+    restart = bool(gateway.watch.needing_restart(changed))
     shown = {"changedPaths": changed, "diff": list(map(gateway.redactor.strict, done.diff))}
     return {"ok": True, "path": done.file, "dryRun": True, "requiresRestart": restart, **shown}
 
