@@ -483,12 +483,16 @@ def test_a_message_is_left_for_a_session(sessions: Sessions, store: SessionStore
 def test_what_others_said_is_not_shown_as_yours(sessions: Sessions, store: SessionStore) -> None:
     said = User((Text("[not from the user]"),), AT, Source("session", titles=("Message from x",)))
     told = User((Text("[not from the user]"),), AT, Source("subagent", titles=("Done",)))
-    session = talk(store, said, told, name="other")
+    again = User((Text("Go on."),), AT, Source("gateway", titles=("The gateway was restarted.",)))
+    session = talk(store, said, told, again, name="other")
     out = sessions("show", "other").out
+    assert "the gateway" in out
     assert "another session" in out
     assert "sub-agents" in out
     assert "\nyou" not in out
-    assert "## Another session" in sessions("export", "other", "--format", "markdown").out
+    exported = sessions("export", "other", "--format", "markdown").out
+    assert "## Another session" in exported
+    assert "## The gateway" in exported
     assert store.get(session.id).title == "Message from x"
 
 

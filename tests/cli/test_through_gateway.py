@@ -420,7 +420,8 @@ def test_a_gateway_that_is_killed_during_the_turn_is_reported(own: Home) -> None
         out, err = process.communicate(timeout=WAIT_S)
     assert process.returncode == 1
     assert "the gateway closed the connection (connection lost)" in err
-    assert "to continue: clawkit agent --session cut -m" in err
+    assert "It goes on with this turn when it runs again" in err
+    assert "to see the answer: clawkit sessions show cut" in err
     assert json.loads(out.splitlines()[-1])["how"] == "error"
     # The stale record is not used; what was said is there.
     assert own.run("agent", "-m", "list", "--session", "cut").returncode == 0

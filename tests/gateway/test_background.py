@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 from tests.gateway.test_command import BASE, clawkit, free_port, running
 
+from clawkit.cli.gateway_status import explain_reach
 from clawkit.gateway.background import run_argv
 from clawkit.gateway.record import RunningGateway, look, record_file
 from clawkit.process import process_table
@@ -141,6 +142,42 @@ def test_a_gateway_in_the_foreground_is_told_apart(port: int) -> None:
         assert process.poll() is None
         assert clawkit("stop").returncode == 0
         assert process.wait(15) == 0
+
+
+def test_a_gateway_that_others_can_reach_unencrypted_says_so() -> None:
+    configure('{ gateway: { bind: "lan" } }')
+    said = "on all addresses of this machine, unencrypted"
+    begun = clawkit("start", "--port", "0")
+    assert said in begun.stderr
+    assert "clawkit config set gateway.tls.enabled true" in begun.stderr
+    status = clawkit("status").stdout
+    assert said in status
+    record = look().record
+    assert record is not None
+    assert f":{record.port}/" in status.partition("For other machines: ws://")[2]
+    found = subprocess.run([*BASE[:-1], "doctor"], capture_output=True, text=True, check=False)
+    assert said in found.stdout
+
+
+@pytest.mark.parametrize(
+    ("host", "fingerprint", "words"),
+    [
+        ("127.0.0.1", "", []),
+        ("127.0.0.1", "AB:CD", ["Certificate (SHA-256): AB:CD"]),
+        (
+            "10.0.0.5",
+            "",
+            ["on 10.0.0.5, unencrypted. For other machines: ws://10.0.0.5:7/", "read"],
+        ),
+        ("10.0.0.5", "AB:CD", ["on 10.0.0.5. For other machines: wss://10.0.0.5:7/", "AB:CD"]),
+        ("100.64.0.9", "", ["on 100.64.0.9. For other machines: ws://100.64.0.9:7/"]),
+        ("box.example", "", ["on box.example, unencrypted", "read"]),
+    ],
+)
+def test_who_can_reach_and_read_it(host: str, fingerprint: str, words: list[str]) -> None:
+    found = list(explain_reach(host, 7, fingerprint))
+    assert len(found) == len(words)
+    assert all(word in line for word, line in zip(words, found, strict=True))
 
 
 def test_commands_find_a_gateway_on_a_port_of_its_choice() -> None:

@@ -50,6 +50,25 @@ async def test_a_turn_that_a_restart_interrupts_is_resumed_once() -> None:
         assert again.requests == []
 
 
+async def test_a_call_that_a_restart_interrupts_is_not_said_to_be_stopped_by_a_person(
+    tmp_path: Path,
+) -> None:
+    fifo = tmp_path / "fifo"
+    os.mkfifo(fifo)
+    waiting = call("exec", {"command": f"cat {fifo}"})
+    async with serve({}, ScriptedModel(waiting)) as ground:
+        peer = await ground.join(caps=["tool-events"])
+        await peer.call("chat.send", message("work"))
+        await peer.until(
+            lambda each: each.get("event") == "agent" and each["payload"]["stream"] == "tool"
+        )
+    async with serve({}, ScriptedModel("finished")) as ground:
+        peer = await ground.join()
+        await peer.call("agent.wait", {"runId": "run-1"})
+        found = await peer.call("chat.history", {"sessionKey": "main"})
+        assert "interrupted by a restart of the gateway before it finished" in str(found)
+
+
 async def test_messages_that_were_not_read_are_said_in_order_after_a_restart() -> None:
     gate = Gate("never said")
     async with serve({}, ScriptedModel(gate)) as ground:

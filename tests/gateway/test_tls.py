@@ -10,17 +10,18 @@ import os
 import ssl
 import stat
 import subprocess
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
-from tests.gateway.conftest import TOKEN, serve
+from tests.gateway.conftest import TOKEN, Ground, serve
 from tests.gateway.test_background import configure
 from tests.gateway.test_command import clawkit
 
+from clawkit.config.load import loads
 from clawkit.config.sections.gateway import GatewayTls
 from clawkit.errors import ConfigError, ToolError
 from clawkit.gateway import serve as serving
@@ -102,10 +103,35 @@ async def test_a_gateway_is_served_with_tls(tmp_path: Path) -> None:
         other = target._replace(fingerprint="AA:" * 31 + "AA")
         with pytest.raises(ToolError, match="no secret was sent"):
             await _health(other)
-        with pytest.raises(ToolError, match="no gateway can be reached"):
+        with pytest.raises(ToolError, match=r"set gateway\.remote\.tlsFingerprint.*status --json"):
             await _health(target._replace(fingerprint=""))
         trusted = ssl.create_default_context(cafile=made.cert)
         assert await asyncio.to_thread(_get, ground.port, trusted) == (200, "live")
+
+
+async def test_a_port_without_tls_is_told_from_a_gateway_that_is_not_there(ground: Ground) -> None:
+    target = _target(ground.port, "AA:" * 31 + "AA")
+    for given in (target, target._replace(fingerprint="")):
+        with pytest.raises(ToolError, match="that port is not encrypted; use ws://"):
+            await _health(given)
+
+
+@pytest.mark.parametrize(
+    ("given", "good"),
+    [
+        ("AA:" * 31 + "AA", True),
+        ("ab" * 32, True),
+        ("sha256:" + "ab" * 32, True),
+        ("xyz", False),
+        ("ab" * 31, False),
+        ("ab" * 33, False),
+        ("", False),
+    ],
+)
+def test_a_fingerprint_that_is_none_is_refused(given: str, good: bool) -> None:
+    text = json.dumps({"gateway": {"remote": {"tlsFingerprint": given}}})
+    with nullcontext() if good else pytest.raises(ConfigError, match="64 hexadecimal digits"):
+        loads(text)
 
 
 def _target(port: int, fingerprint: str = "") -> Target:

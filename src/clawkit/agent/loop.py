@@ -70,7 +70,7 @@ CUT_OFF = (
     "the call was cut off: the answer reached its token limit before the arguments were "
     "complete, so nothing was done. Send it again in smaller pieces"
 )
-ABORTED = "interrupted by the person before it finished; it may have taken partial effect"
+ABORTED = "interrupted by {} before it finished; it may have taken partial effect"
 SILENT: Mapping[str, str] = {
     "refusal": "refused to answer; rephrase it, or choose another model",
     "length": "reached its token limit before it said anything; ask for less at a time, have it "
@@ -185,6 +185,8 @@ class Conversation(Struct, eq=False):
     """The last answer of this turn, or of the previous one."""
     is_in_turn: bool = False
     """Whether the model would still read a new message in this turn."""
+    interrupter: str = "the person"
+    """Who stops this conversation, as the results of unfinished calls say."""
     _is_busy: bool = False
     _steering: deque[User] = field(default_factory=deque)
     _later: deque[User] = field(default_factory=deque)
@@ -455,7 +457,7 @@ class Conversation(Struct, eq=False):
             # Results are added in the order of the calls, not of their completion.
             for number in range(len(calls)):
                 if number not in stored:
-                    keep(number, Result.text(ABORTED, status="aborted"))
+                    keep(number, Result.text(ABORTED.format(self.interrupter), status="aborted"))
                 self.history.append(stored[number])
         if any(result.details.get("terminate") for result in stored.values()):
             raise EndOfTurn("loop", "stopped: the model kept repeating calls without progress")

@@ -14,6 +14,7 @@ import msgspec
 from clawkit.cli.gateway_status import (
     describe_state,
     explain_config,
+    explain_reach,
     explain_silence,
     how_started,
 )
@@ -95,8 +96,8 @@ def run(port: int | None, started_by: StartedBy, config_file: str | None) -> Non
     def say(host: str, at: int, fingerprint: str) -> None:
         place, s = f"[{host}]:{at}" if ":" in host else f"{host}:{at}", "s" if fingerprint else ""
         click.echo(f"clawkit gateway: ws{s}://{place}, http{s}://{place}", err=True)
-        if fingerprint:
-            click.echo(f"Certificate (SHA-256): {fingerprint}", err=True)
+        for line in explain_reach(host, at, fingerprint):
+            click.echo(line, err=True)
         click.echo("Control page: clawkit gateway url. Token: clawkit gateway token.", err=True)
 
     serve.run(loaded, port, say, started_by, LazyRooms())
@@ -220,7 +221,9 @@ def status(
     uptime = human_time(snapshot["uptimeMs"] / 1000)
     click.echo(printable(f"{target.url}: clawkit {server['version']}, running for {uptime}"))
     if state.is_ready and state.record is not None:
-        click.echo(printable(how_started(state.record)))
+        click.echo(printable(how_started(record := state.record)))
+        for line in explain_reach(record.host, record.port, record.fingerprint):
+            click.echo(printable(line))
     for line in explain_config(snapshot["health"].get("config", {})):
         click.echo(printable(line))
     keys = ("host", "mode", "version", "platform", "reason")

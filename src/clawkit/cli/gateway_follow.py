@@ -93,8 +93,8 @@ class TurnFollower:
         if not self._name:
             return ""
         return (
-            f". What was said is saved; to continue: clawkit agent --session {self._name} -m "
-            '"Go on"'
+            ". It goes on with this turn when it runs again; to see the answer: clawkit sessions "
+            f"show {self._name}"
         )
 
     @contextmanager

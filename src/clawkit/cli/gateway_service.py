@@ -12,7 +12,7 @@ import click
 
 from clawkit.cli.gateway import check_installed
 from clawkit.cli.gateway_logs import log_file
-from clawkit.cli.gateway_status import describe
+from clawkit.cli.gateway_status import describe, explain_reach
 from clawkit.cli.options import (
     F,
     can_ask,
@@ -51,11 +51,10 @@ def _say_started(record: RunningGateway, how: str, as_json: bool) -> None:
     if as_json:
         print_json({how: True, **describe(record)})
         return
-    log = abbreviate_home(log_file())
-    click.echo(
-        printable(f"clawkit gateway: {how}, process {record.pid}, {record.url}\nLog: {log}"),
-        err=True,
-    )
+    rows = [f"clawkit gateway: {how}, process {record.pid}, {record.url}"]
+    rows += explain_reach(record.host, record.port, record.fingerprint)
+    rows.append(f"Log: {abbreviate_home(log_file())}")
+    click.echo(printable("\n".join(rows)), err=True)
 
 
 @click.command()

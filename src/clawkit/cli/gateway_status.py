@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
+import ipaddress
 import os
+import socket
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from clawkit.cli.gateway_logs import log_file
 from clawkit.config.paths import home
+from clawkit.gateway.client import Target, is_loopback
 
 if TYPE_CHECKING:
     from clawkit.cli.doctor_checks import Findings
     from clawkit.gateway.record import GatewayState, RunningGateway
 
+_ALL_ADDRESSES = ("0.0.0.0", "::")  # noqa: S104
+_TAILNET = ipaddress.ip_network("100.64.0.0/10")
+_TO_ENCRYPT = (
+    "To encrypt it: clawkit config set gateway.tls.enabled true && clawkit gateway restart"
+)
 _STARTED_BY = {
     "run": "in the foreground (clawkit gateway run)",
     "start": "in the background (clawkit gateway start)",
@@ -63,6 +71,46 @@ def explain_config(state: dict[str, Any]) -> Iterator[str]:
         yield f"Restart it to apply {', '.join(paths)}: clawkit gateway restart"
 
 
+def explain_reach(host: str, port: int, fingerprint: str) -> Iterator[str]:
+    """How other machines reach a gateway, and what it is safe from."""
+    if not is_loopback(host):
+        far = _own_address(host) if host in _ALL_ADDRESSES else host
+        url = Target(far, port, is_tls=bool(fingerprint)).url
+        yield f"It listens on {_name_reach(host, fingerprint)}. For other machines: {url}"
+    if fingerprint:
+        yield f"Certificate (SHA-256): {fingerprint}"
+    elif _is_readable(host, fingerprint):
+        yield f"Others in the network can read what is said. {_TO_ENCRYPT}"
+
+
+def _name_reach(host: str, fingerprint: str) -> str:
+    where = "all addresses of this machine" if host in _ALL_ADDRESSES else host
+    return f"{where}, unencrypted" if _is_readable(host, fingerprint) else where
+
+
+def _is_readable(host: str, fingerprint: str) -> bool:
+    """Whether others could read what is sent to a gateway. Tailscale encrypts by itself."""
+    if fingerprint or is_loopback(host):
+        return False
+    try:
+        return ipaddress.ip_address(host) not in _TAILNET
+    except ValueError:
+        return True
+
+
+def _own_address(host: str) -> str:
+    """The address that other machines most likely know, else the name of this one."""
+    family, other = (
+        (socket.AF_INET6, "2001:db8::1") if ":" in host else (socket.AF_INET, "192.0.2.1")
+    )
+    with socket.socket(family, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect((other, 9))  # sends nothing
+            return str(probe.getsockname()[0])
+        except OSError:
+            return socket.gethostname()
+
+
 def explain_silence(state: GatewayState) -> str:
     """What the home says about a gateway that does not answer; empty if it says nothing."""
     if (stale := state.stale) is not None:
@@ -95,5 +143,8 @@ def check_gateway() -> Findings:
     if paths := ", ".join(record.restart_needed):
         what = f"the gateway (process {record.pid}) does not use the changed {paths}"
         yield warn(what, "Run: clawkit gateway restart")
+    if _is_readable(record.host, record.fingerprint):
+        reach = _name_reach(record.host, record.fingerprint)
+        yield warn(f"the gateway (process {record.pid}) listens on {reach}", _TO_ENCRYPT)
     if not (record.config_problem or paths):
         yield ok(f"running, process {record.pid}, {record.url}")

@@ -381,7 +381,12 @@ def path(as_json: bool, config_file: str | None) -> None:
         cli.print_location(as_json, "path", opened.store.path, "the first session")
 
 
-_WHOSE = {"": "you", "subagent": "sub-agents", "session": "another session"}
+_WHOSE = {
+    "": "you",
+    "subagent": "sub-agents",
+    "session": "another session",
+    "gateway": "the gateway",
+}
 MAX_RESULT_LINES = 8
 MAX_LINE = 400
 _OPENING = re.compile(r" {0,3}(`{3,}|~{3,})(.*)")

@@ -32,6 +32,8 @@ _MAX_FILE = 4 * 1024**2
 _ANSWERED_TWICE = ("agent", "clawkit.turn", "clawkit.chat.type")
 """Methods that answer when a message is accepted, and again when its turn is over."""
 LOOPBACK = ("localhost", "::1")
+_NOT_TLS = ("WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE")
+"""What OpenSSL calls the answer of a server without TLS."""
 
 
 class CallError(ToolError):
@@ -272,9 +274,24 @@ def explained(target: Target) -> Iterator[None]:
             error.code, f"{target.url}: the gateway closed the connection ({error}){stops}"
         ) from None
     except (OSError, ToolError) as error:
+        if said := _explain_tls(error):
+            raise ToolError(f"{target.url}: {said}") from None
         advice = "" if target.is_own else "; is it running, and is its port forwarded?"
         why = getattr(error, "strerror", "") or error
         raise ToolError(f"{target.url}: no gateway can be reached there ({why}){advice}") from None
+
+
+def _explain_tls(error: Exception) -> str:
+    """What to do about an error of TLS; empty for others. The classes are not imported here."""
+    if why := getattr(error, "verify_message", ""):
+        return (
+            f"its certificate cannot be verified ({why}); if the gateway made it itself, set "
+            "gateway.remote.tlsFingerprint to its fingerprint, which this prints there: clawkit "
+            "gateway status --json"
+        )
+    if getattr(error, "reason", "") in _NOT_TLS:
+        return "that port is not encrypted; use ws:// through ssh, or turn on gateway.tls there"
+    return ""
 
 
 def connect(target: Target, scopes: Sequence[str] = OWNER, timeout_s: float = TIMEOUT_S) -> Link:
@@ -304,13 +321,19 @@ def _tls(fingerprint: str) -> ssl.SSLContext:
     return context
 
 
-def _check_certificate(certificate: bytes, target: Target) -> None:
+def fingerprint_of(certificate: bytes) -> str:
+    """SHA-256, in hexadecimal, with a colon after every byte."""
     import hashlib
+
+    return hashlib.sha256(certificate).digest().hex(":").upper()
+
+
+def _check_certificate(certificate: bytes, target: Target) -> None:
     import hmac
 
-    found = hashlib.sha256(certificate).hexdigest()
-    wanted = target.fingerprint.replace(":", "").lower().removeprefix("sha256").strip("/= ")
-    if not hmac.compare_digest(found, wanted):
+    found = fingerprint_of(certificate)
+    wanted = target.fingerprint.replace(":", "").upper().removeprefix("SHA256").strip("/= ")
+    if not hmac.compare_digest(found.replace(":", "").encode(), wanted.encode()):
         raise ToolError(
             f"{target.url}: its certificate has the fingerprint {found}, which is not "
             "gateway.remote.tlsFingerprint; no secret was sent"

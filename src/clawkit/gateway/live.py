@@ -632,7 +632,8 @@ class LiveSessions:
     async def close(self) -> None:
         """Stop everything. Runs that are not over are resumed by the next start."""
         self.is_closed = True
-        for key in list(self._open):
+        for key, there in list(self._open.items()):
+            there.agent.conversation.interrupter = "a restart of the gateway"
             with suppress(ConflictError):
                 await self.close_session(key)
         if self._tasks:

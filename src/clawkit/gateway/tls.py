@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import ipaddress
 import os
 import ssl
@@ -15,6 +14,7 @@ from msgspec import Struct
 from clawkit.config.paths import expand
 from clawkit.config.sections.gateway import GatewayTls
 from clawkit.errors import ConfigError, Issue
+from clawkit.gateway.client import fingerprint_of
 from clawkit.store import private_dir, write_atomic
 
 VALID = timedelta(days=397)
@@ -27,7 +27,6 @@ class Certificate(Struct, frozen=True):
     cert: str
     key: str
     fingerprint: str
-    """SHA-256, in hexadecimal, with a colon after every byte."""
 
     def context(self) -> ssl.SSLContext:
         """Raises OSError and ValueError if the files cannot be used."""
@@ -77,8 +76,7 @@ def _load(cert: str, key: str) -> Certificate:
         raise _issue("certPath", f"{cert} {why}", hint) from None
     end = "-----END CERTIFICATE-----"
     first = text[text.index("-----BEGIN CERTIFICATE-----") : text.index(end) + len(end)]
-    digest = hashlib.sha256(ssl.PEM_cert_to_DER_cert(first)).hexdigest().upper()
-    return Certificate(cert, key, ":".join(digest[at : at + 2] for at in range(0, 64, 2)))
+    return Certificate(cert, key, fingerprint_of(ssl.PEM_cert_to_DER_cert(first)))
 
 
 def _is_current(cert: str, key: str) -> bool:

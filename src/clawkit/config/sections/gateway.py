@@ -8,6 +8,7 @@ from clawkit.config.section import Conflict, Count, Port, Positive, SecretInput,
 from clawkit.config.sections.shared import People, SsrfPolicy, Switch
 
 _OPEN_BINDS = ("lan", "tailnet")
+_FINGERPRINT = re.compile(r"(?i)(sha256[:/=] ?)?([0-9a-f]{2}:?){31}[0-9a-f]{2}")
 
 
 class RateLimit(Section):
@@ -61,6 +62,17 @@ class GatewayRemote(Section):
     token: SecretInput | None = None  #: Its token.
     password: SecretInput | None = None  #: Its password.
     tls_fingerprint: str | None = None  #: SHA-256 fingerprint its certificate must have.
+
+    @classmethod
+    def conflicts(cls, raw: dict[str, Any]) -> Iterable[Conflict]:
+        yield from super().conflicts(raw)
+        given = raw.get("tlsFingerprint")
+        if isinstance(given, str) and not _FINGERPRINT.fullmatch(given):
+            yield (
+                "tlsFingerprint",
+                "is not a SHA-256 fingerprint: 64 hexadecimal digits, with or without colons",
+                "On its machine, this prints it: clawkit gateway status --json",
+            )
 
 
 class GatewayReload(Section):
