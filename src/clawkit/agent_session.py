@@ -99,6 +99,7 @@ class Agent:
         """The configuration without the overrides of this conversation."""
         self.plain_loaded = kit.loaded
         self._own: dict[str, Any] = {"exec": {}, "elevated": None}
+        self._lent: Mapping[str, Any] = {}
         self.own_model: str | Model | None = None
         """The requested model, by name or as an object; None for the configured one."""
         self.parent: Agent | None = None  # the agent that started this sub-agent
@@ -531,22 +532,32 @@ class Agent:
         Raises `ConfigError` for an unknown mode."""
         self._use(self._own | {"elevated": level})
 
+    def lend(self, own: Mapping[str, Any]) -> None:
+        """Override `exec` and `elevated` further, without storing that; an empty mapping ends it.
+        Raises `ConfigError` for an unknown or invalid setting."""
+        self._apply(self._own, own)
+
     @property
     def has_overrides(self) -> bool:
         """Whether the owner has overridden settings in this conversation, or in its parent's."""
-        is_set = bool(self._own["exec"]) or self._own["elevated"] is not None
+        own = {**self._own, **self._lent}
+        is_set = bool(own["exec"]) or own["elevated"] is not None
         return is_set or (self.parent is not None and self.parent.has_overrides)
 
     def _use(self, own: dict[str, Any]) -> None:
         """Apply overrides to this conversation; they are stored with it."""
-        from clawkit.agent.session_overrides import with_overrides
-
-        self.kit.alter(config=with_overrides(self._plain, self.kit.run.scope.agent, own))
-        self._own = own
-        self._attach()
-        self.refresh()
+        self._apply(own, self._lent)
         if self._kept:
             self._kept.update(state=own)
+
+    def _apply(self, own: dict[str, Any], lent: Mapping[str, Any]) -> None:
+        from clawkit.agent.session_overrides import with_overrides
+
+        agent = self.kit.run.scope.agent
+        self.kit.alter(config=with_overrides(self._plain, agent, {**own, **lent}))
+        self._own, self._lent = own, lent
+        self._attach()
+        self.refresh()
 
     def _attach(self) -> None:
         """Give tools access to this conversation, and redact what is stored in it."""

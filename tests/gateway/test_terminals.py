@@ -14,6 +14,7 @@ from tests.gateway.conftest import TOKEN, Ground, Peer, serve
 
 from clawkit.cli.gateway import LazyRooms
 from clawkit.content import Image, User
+from clawkit.errors import ToolAuthorizationError
 from clawkit.gateway.live import LiveSessions
 from clawkit.gateway.server import Gateway
 from clawkit.media.local import LocalMedia
@@ -272,6 +273,95 @@ async def test_only_what_a_person_typed_runs_without_a_question(tmp_path: Path, 
             await peer.call("exec.approval.resolve", answer)
         assert (await peer.answer(id_))["ok"]
         assert made.exists() == (how == "typed")
+
+
+async def open_chat(ground: Ground, place: Path, session: str = "s") -> tuple[Peer, str]:
+    peer = await ground.join()
+    params = {"workspace": str(place), "session": session, "keyboard": True}
+    return peer, (await peer.call("clawkit.chat.open", params))["key"]
+
+
+async def notice(peer: Peer, text: str) -> None:
+    await peer.until(lambda each: text in str(each.get("payload", {}).get("event")))
+
+
+async def test_what_a_terminal_sets_for_a_session_ends_with_it_and_all_are_told(
+    tmp_path: Path,
+) -> None:
+    async with serve({"tools": {"exec": {"ask": "always"}}}) as ground:
+        (one, key), (other, _) = [await open_chat(ground, tmp_path) for _ in range(2)]
+        live = ground.gateway.live
+
+        async def settings() -> tuple[Any, Any]:
+            config = (await live.open(key, owner=True)).agent.kit.config
+            return config.tools.exec.ask, config.agents.defaults.elevated_default
+
+        for line in ("/exec security=full ask=off", "/elevated full"):
+            typed = {"key": key, "line": line, "idempotencyKey": line}
+            await one.call("clawkit.chat.type", typed)
+        await notice(other, "no sandbox: all commands run, elevated full")
+        await live.sweep(0)
+        assert live.find(key) is None
+        assert await settings() == ("off", "full"), "it holds while the terminal is there"
+        await one.socket.close()
+        await notice(other, "has left")
+        assert await settings() == ("always", None)
+        await live.sweep(0)
+        assert await settings() == ("always", None)
+
+
+async def test_a_turn_under_way_asks_again_when_the_terminal_has_left(tmp_path: Path) -> None:
+    gate = Gate(call("exec", {"command": "touch made"}))
+    config = {"tools": {"exec": {"ask": "always"}}}
+    async with serve(config, ScriptedModel(gate, then="done")) as ground:
+        (one, key), (other, _) = [await open_chat(ground, tmp_path) for _ in range(2)]
+        for line in ("/exec security=full ask=off", "go"):
+            typed = {"key": key, "line": line, "idempotencyKey": line}
+            await one.call("clawkit.chat.type", typed)
+        await gate.reached.wait()
+        await one.socket.close()
+        await notice(other, "has left")
+        gate.release()
+        await other.until(lambda each: each.get("event") == "exec.approval.requested")
+        assert not (tmp_path / "made").exists()
+
+
+async def test_what_another_terminal_set_stays(tmp_path: Path) -> None:
+    async with serve({}) as ground:
+        (one, key), (other, _) = [await open_chat(ground, tmp_path) for _ in range(2)]
+        for peer, line in ((other, "/exec ask=always"), (one, "/elevated full")):
+            typed = {"key": key, "line": line, "idempotencyKey": line}
+            await peer.call("clawkit.chat.type", typed)
+        await one.call("clawkit.chat.open", {"session": "t", "workspace": str(tmp_path)})
+        config = (await ground.gateway.live.open(key, owner=True)).agent.kit.config
+        assert config.tools.exec.ask == "always"
+        assert config.agents.defaults.elevated_default is None
+
+
+async def test_a_chat_that_was_left_sets_nothing(tmp_path: Path) -> None:
+    async with serve({}) as ground:
+        peer, key = await open_chat(ground, tmp_path)
+        chat = next(iter(ground.gateway.hub.clients.values())).chats[key]
+        await peer.call("clawkit.chat.open", {"session": "t", "workspace": str(tmp_path)})
+        with pytest.raises(ToolAuthorizationError):
+            await chat.run("/exec security=full ask=off")
+
+
+@pytest.mark.parametrize("line", ["/exec security=full ask=off", "/elevated full"])
+@pytest.mark.parametrize("how", ["given", "piped"])
+async def test_only_a_person_sets_how_commands_run(tmp_path: Path, how: str, line: str) -> None:
+    async with serve({}) as ground:
+        peer = await ground.join()
+        opened = {"cwd": str(tmp_path), "keyboard": how == "given"}
+        key = (await peer.call("clawkit.chat.open", opened))["key"]
+        typed = {"key": key, "line": line, "idempotencyKey": "k", "given": how == "given"}
+        error = await peer.refused("clawkit.chat.type", typed)
+        assert error["message"].startswith("only a person can set that in a gateway")
+        shown = {"key": key, "line": line.split()[0], "idempotencyKey": "l"}
+        await peer.call("clawkit.chat.type", shown)
+        there = ground.gateway.live.find(key)
+        assert there is not None
+        assert not there.agent.has_overrides
 
 
 async def test_a_session_in_which_nothing_was_said_ends_with_its_chat(tmp_path: Path) -> None:

@@ -8,22 +8,27 @@ from typing import Any
 
 import msgspec
 
-from clawkit.agent.events import no_listener
+from clawkit.agent.events import Noticed, no_listener
 from clawkit.agent_session import Agent
 from clawkit.content import Image, Message, Text
 from clawkit.core.result import Result
+from clawkit.errors import ToolAuthorizationError
 from clawkit.ui import calls, commands
 from clawkit.ui.paint import PaintedRow
 from clawkit.ui.session import ChatSession
 
 Push = Callable[[dict[str, Any]], None]
+Lend = Callable[[Mapping[str, Any]], None]
+_SETTING = ("exec", "elevated")
 
 
 class ChatRoom(ChatSession):
     def __init__(
-        self, agent: Agent, push: Push, report: Callable[[], None], *, keyboard: bool
+        self, agent: Agent, push: Push, report: Callable[[], None], lend: Lend, *, keyboard: bool
     ) -> None:
         self._given_agent = agent
+        self._lend = lend
+        self._lent: dict[str, Any] = {}
         self._push = push
         self._report = report
         self.has_keyboard = keyboard
@@ -79,12 +84,39 @@ class ChatRoom(ChatSession):
     def leave(self) -> None:
         """Called when the terminal has gone."""
         self._looking.cancel()
+        self.has_keyboard = False  # a line that is still to run is nobody's
+        if self._lent:
+            self._lend({})
+            self._tell_all("A terminal has left, and what it set for commands here ends.")
+
+    # Others use the session, too: what a person sets ends when they leave.
+
+    def use_exec(self, changes: Mapping[str, Any]) -> None:
+        self._set({"exec": changes})
+
+    def use_elevated(self, level: str) -> None:
+        self._set({"elevated": level})
+
+    def _set(self, own: dict[str, Any]) -> None:
+        self._lend(self._lent | own)
+        self._lent |= own
+        level = self.agent.kit.config.agents.defaults.elevated_default
+        elevated = f", elevated {level}" if level else ""
+        what = f"{self.describe_commands()}{elevated}"
+        self._tell_all(f"Set in a terminal for this session, until that one leaves: {what}")
+
+    def _tell_all(self, text: str) -> None:
+        self.agent.conversation.tell(Noticed(text, "warning"))
 
     def runs_alone(self, text: str) -> bool:
         command = commands.COMMANDS.get(commands.split(text)[0])
         return command is None or command.is_alone
 
     async def run(self, text: str) -> None:
+        name, rest = commands.split(text)
+        if name in _SETTING and rest and not self.is_typed(text):
+            how = "type it in the chat, or add --local"
+            raise ToolAuthorizationError(f"only a person can set that in a gateway: {how}")
         await commands.run(self, text)
 
     def rows(self, rows: Sequence[PaintedRow]) -> None:

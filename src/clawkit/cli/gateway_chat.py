@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from clawkit.agent.events import Answered, Compacted, Event, Said, TurnEnded, TurnStarted
+from clawkit.agent.events import Answered, Compacted, Event, Noticed, Said, TurnEnded, TurnStarted
 from clawkit.approvals.binding import choice_of, read_question
 from clawkit.cli.gateway_turn import CHAT, attach, chat_params
 from clawkit.content import Assistant, Image, Message, User
@@ -269,7 +269,7 @@ class GatewayChat(InputHandler):
             self._is_busy = self.display.is_stopping = False
             if event.how == "aborted":
                 self.display.running.clear()
-        if isinstance(event, Answered | Compacted | Said | TurnEnded):
+        if isinstance(event, Answered | Compacted | Noticed | Said | TurnEnded):
             self._run(self._update())
         self.prompt.refresh()
 

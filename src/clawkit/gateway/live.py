@@ -12,7 +12,7 @@ import logging
 import os
 import time
 import uuid
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, asynccontextmanager, contextmanager, suppress
 from itertools import groupby
 from typing import Any
@@ -73,6 +73,10 @@ def is_shared(key: str) -> bool:
 
 def _shutting_down() -> GatewayError:
     return GatewayError("UNAVAILABLE", "the gateway is shutting down", retry_ms=1000)
+
+
+def _merged(lent: Mapping[object, Mapping[str, Any]]) -> dict[str, Any]:
+    return {name: value for each in lent.values() for name, value in each.items()}
 
 
 class Open:
@@ -162,6 +166,8 @@ class LiveSessions:
         self._model = model
         self._open: dict[str, Open] = {}
         self._locks: dict[str, asyncio.Lock] = {}
+        self._lent: dict[str, dict[object, Mapping[str, Any]]] = {}
+        """By session: overrides that hold while a client is there, in the order of their making."""
         self._runs: dict[str, GatewayRun] = {}
         self._entering: dict[str, GatewayRun] = {}
         """Those that wait for the agent of their session."""
@@ -321,6 +327,8 @@ class LiveSessions:
         if isinstance(services := agent.kit.run.services, Services):
             services.fill(GatewayControl, lambda: self._control(key))
             services[GatewayControl]  # made now, so that later runs of this agent have it, too
+        if owner and (lent := self._lent.get(key)):
+            agent.lend(_merged(lent))
         await agent.__aenter__()
         if self.is_closed:
             await agent.close()
@@ -338,6 +346,17 @@ class LiveSessions:
         place = os.path.join(home(os.environ), "workspace")
         private_dir(place)
         return place
+
+    def lend(self, key: str, client: object, own: Mapping[str, Any]) -> None:
+        """Override settings of a session for as long as a client is there, also when its agent is
+        opened again; an empty mapping ends it."""
+        lent = {who: each for who, each in self._lent.get(key, {}).items() if who is not client}
+        lent |= {client: own} if own else {}
+        if (there := self._open.get(key)) is not None and there.owner:
+            there.agent.lend(_merged(lent))
+        self._lent[key] = lent
+        if not lent:
+            del self._lent[key]
 
     def report(self, key: str) -> None:
         """Have the model of a session read the results of its sub-agents."""

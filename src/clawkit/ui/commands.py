@@ -337,7 +337,7 @@ async def _exec(chat: ChatSession, rest: str) -> None:
     if rest:
         _check_person()
         changes = {} if rest == "default" else _exec_changes(chat, rest)
-        chat.agent.use_exec(changes)
+        chat.use_exec(changes)
         chat.exec_changes = changes
     settings = chat.exec
     security, ask = settings.policy()
@@ -370,7 +370,7 @@ async def _elevated(chat: ChatSession, rest: str) -> None:
         if rest not in LEVELS:
             raise _unknown("elevated mode", rest, LEVELS)
         _check_person()
-        chat.agent.use_elevated(rest)
+        chat.use_elevated(rest)
     config = chat.agent.kit.config
     level = config.agents.defaults.elevated_default or "on where allowed"
     but = "" if config.tools.elevated.enabled else " (but tools.elevated.enabled is false)"

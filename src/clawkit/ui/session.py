@@ -182,6 +182,12 @@ class ChatSession(ABC):
             if isinstance(block, Image):
                 self.show_image(block)
 
+    def use_exec(self, changes: Mapping[str, Any]) -> None:
+        self.agent.use_exec(changes)
+
+    def use_elevated(self, level: str) -> None:
+        self.agent.use_elevated(level)
+
     async def switch(self, session: str | None) -> None:
         """Switch to another conversation, or to a new one; if that fails, this one stays open."""
         old, new = self.agent, self._open(session=session, go_on=False)

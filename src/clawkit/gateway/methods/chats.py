@@ -39,6 +39,8 @@ if TYPE_CHECKING:
 
 RECALLED = 20
 Push = Callable[[dict[str, Any]], None]
+Lend = Callable[[Mapping[str, Any]], None]
+"""Overrides settings of the session while the chat is open."""
 
 
 class HostedChat(Protocol):
@@ -71,7 +73,7 @@ class ChatHost(Protocol):
 
     def wrap(self, approver: Approver) -> Approver: ...
     def open(
-        self, agent: Agent, push: Push, report: Callable[[], None], *, keyboard: bool
+        self, agent: Agent, push: Push, report: Callable[[], None], lend: Lend, *, keyboard: bool
     ) -> HostedChat: ...
 
 
@@ -117,8 +119,8 @@ async def _open(caller: GatewayConnection, params: OpenChat, _id: str) -> Any:
     caller.leave_chats()  # a terminal has one at a time
     caller.attached = {key}
     push = partial(_push, caller, key)
-    report = partial(gateway.live.report, key)
-    chat = gateway.chats.open(there.agent, push, report, keyboard=params.keyboard)
+    report, lend = partial(gateway.live.report, key), partial(gateway.live.lend, key, caller)
+    chat = gateway.chats.open(there.agent, push, report, lend, keyboard=params.keyboard)
     caller.chats[key] = chat
     if is_new:
         caller.on_leave.append(partial(gateway.live.discard_empty, key))
