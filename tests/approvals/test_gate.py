@@ -16,7 +16,7 @@ from clawkit.approvals.audit import Audit
 from clawkit.approvals.broker import Broker, PendingStore
 from clawkit.approvals.gate import BREAKER_S, TAME, LocalGate
 from clawkit.approvals.judge import Judge
-from clawkit.approvals.protocols import Admitted, Approvals, ExecRequest, ScriptFile
+from clawkit.approvals.protocols import Admitted, Approvals, ExecRequest, ScriptFile, Waiting
 from clawkit.approvals.types import AllowlistEntry
 from clawkit.config.sections.tools import Exec
 from clawkit.core.approval import Answer, Question
@@ -301,3 +301,31 @@ async def test_an_approval_in_the_foreground_is_none_for_the_background(tmp_path
     later.resolve(waiting.pending.id, "allow-once", authorized=True)
     with pytest.raises(ToolAuthorizationError, match="it would run differently than shown"):
         await gate.settle(waiting, request._replace(modes=("background", "stdin")))
+
+
+async def test_a_command_is_asked_about_under_the_same_id_after_a_restart(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    script, path = tmp_path / "x.py", str(tmp_path / "w.sqlite")
+    script.write_text("1", encoding="utf-8")
+
+    async def ask(command: str = "python3 x.py", **env: str) -> str:
+        """The id of the question of a process that then ends."""
+        monkeypatch.setattr("clawkit.approvals.broker._asked", {})
+        broker = Broker(PendingStore(path), later=True)
+        judge = Judge(Exec(), str(tmp_path / "document.json"))
+        gate = LocalGate(judge, lambda: broker, Audit(str(tmp_path / "log")), Redactor())
+        found = await gate.admit(ExecRequest(command, str(tmp_path), {**ENV, **env}), ready)
+        assert isinstance(found, Waiting)
+        return found.pending.id
+
+    first = await ask()
+    assert [await ask(), await ask()] == [first, first]
+    ids = [first, await ask(TOKEN="a")]
+    script.write_text("2", encoding="utf-8")
+    ids.append(await ask(TOKEN="a"))
+    assert len(set(ids)) == 3
+    other = await ask("python3 x.py 2", TOKEN="a")
+    store = PendingStore(path)
+    assert [store.get(each).state for each in ids] == ["withdrawn", "withdrawn", "pending"]
+    assert [each.id for each in store.pending(0)] == [ids[2], other]

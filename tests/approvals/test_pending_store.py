@@ -874,6 +874,44 @@ def test_another_question_takes_nothing_over(
     assert add(waiting, question, binding=binding, now=now).id != id_
 
 
+def test_a_question_that_was_left_behind_is_withdrawn_if_what_it_is_bound_to_has_changed(
+    waiting: PendingStore, path: str
+) -> None:
+    id_ = leave_behind(path)
+    ours = add(waiting, binding={"salt": "0"})
+    seen: list[Any] = []
+
+    def changed(old: Any) -> str:
+        seen.append(old)
+        return "the script has changed"
+
+    fresh = waiting.add(ASKED, {"salt": "1"}, NOW + 1, MINUTE, changed=changed)
+    assert fresh.id not in (id_, ours.id)
+    assert seen == [{}]
+    assert (waiting.get(id_).state, waiting.get(id_).ended_ms) == ("withdrawn", NOW + 1)
+    assert [each.id for each in waiting.pending(NOW)] == [ours.id, fresh.id]
+    assert not waiting.consume(id_, NOW)
+
+
+def test_a_question_that_was_left_behind_is_taken_over_if_nothing_has_changed(
+    waiting: PendingStore, path: str
+) -> None:
+    id_ = leave_behind(path)
+    taken = waiting.add(ASKED, {"salt": "1"}, NOW + 1, MINUTE, changed=lambda _old: "")
+    assert (taken.id, waiting.get(id_).binding) == (id_, {"salt": "1"})
+    assert [each.id for each in waiting.pending(NOW)] == [id_]
+
+
+@pytest.mark.parametrize("binding", [b"{", b"1"])
+def test_a_damaged_question_is_not_taken_over(
+    waiting: PendingStore, path: str, binding: bytes
+) -> None:
+    leave_behind(path)
+    edit(path, "UPDATE question SET binding = ?", binding)
+    with pytest.raises(ToolError, match="is damaged"):
+        waiting.add(ASKED, {}, NOW, MINUTE, changed=lambda _old: "")
+
+
 def test_an_answer_that_was_left_behind_is_asked_for_again(
     waiting: PendingStore, path: str
 ) -> None:

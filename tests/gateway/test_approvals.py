@@ -285,6 +285,11 @@ async def test_a_question_of_an_agent_ends_with_its_process(ground: Ground) -> N
     assert await peer.call("exec.approval.list") == []
     found = (await peer.call("approval.get", {"id": asked.id}))["approval"]
     assert (found["status"], found["reason"]) == ("cancelled", "gateway-restart")
+    for decision in ("allow-once", "deny"):
+        answer = {"id": asked.id, "decision": decision}
+        error = await peer.refused("exec.approval.resolve", answer)
+        assert "what asked it has ended" in error["message"]
+        assert await peer.call("approval.resolve", answer) == {"applied": False, "approval": found}
 
 
 def _disown() -> None:

@@ -14,6 +14,7 @@ from tests.gateway.test_turns import READ_WRITE, message
 
 from clawkit.approvals import broker
 from clawkit.gateway.live import MAX_TRIES, RESUMED
+from clawkit.gateway.protocol import now_ms
 from clawkit.testing import Gate, ScriptedModel, call, hang
 
 
@@ -223,6 +224,33 @@ async def test_a_question_survives_a_restart_and_its_answer_counts() -> None:
         history = await approver.call("chat.history", {"sessionKey": "main"})
         results = [each for each in history["messages"] if each["role"] == "toolResult"]
         assert results[-1]["isError"] is False
+
+
+async def test_a_question_about_a_command_survives_a_restart_unless_the_command_changes() -> None:
+    config = {"tools": {"exec": {"security": "allowlist", "ask": "always"}}}
+    touch = call("exec", {"command": "touch one"})
+    async with serve(config, ScriptedModel(touch)) as ground:
+        _, _, asked = await ask(ground)
+    broker._asked.clear()  # as in a new process
+    async with serve(config, ScriptedModel(touch)) as ground:
+        approver = await ground.join()
+        while not (listed := await approver.call("exec.approval.list")):
+            await asyncio.sleep(0.02)
+        assert [each["id"] for each in listed] == [asked["id"]]
+        assert len(ground.gateway.desk.store.pending(now_ms())) == 1
+    broker._asked.clear()
+    model = ScriptedModel(call("exec", {"command": "touch two"}), "done")
+    async with serve(config, model) as ground:
+        approver = await ground.join()
+        while not (listed := await approver.call("exec.approval.list")):
+            await asyncio.sleep(0.02)
+        assert [each["request"]["command"] for each in listed] == ["touch two"]
+        assert listed[0]["id"] != asked["id"]
+        answer = {"id": asked["id"], "decision": "allow-once"}
+        error = await approver.refused("exec.approval.resolve", answer)
+        assert "can no longer be answered: what asked it has ended" in error["message"]
+        await approver.call("exec.approval.resolve", answer | {"id": listed[0]["id"]})
+        assert (await approver.call("agent.wait", {"runId": "r"}))["status"] == "ok"
 
 
 async def test_a_damaged_record_of_runs_is_reported_and_the_gateway_serves() -> None:

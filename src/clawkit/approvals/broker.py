@@ -81,11 +81,14 @@ CREATE TRIGGER question_ended AFTER UPDATE OF state ON question
     WHEN NEW.state NOT IN ('pending', 'allowed')
     BEGIN UPDATE question SET params = CAST('{}' AS BLOB) WHERE id = NEW.id; END;
 """
+_WITHDRAW = "state = 'withdrawn', ended_ms = ? WHERE id = ? AND state IN ('pending', 'allowed')"
 POLL_S = 0.2
 """How often to check the store for an answer from another process."""
 _GRACE_S = 1.0
 
 SocketAddress = tuple[str, str]
+Changed = Callable[[Mapping[str, Any]], str]
+"""What has changed since something was bound; empty if nothing."""
 
 log = logging.getLogger(__name__)
 
@@ -140,10 +143,17 @@ class PendingStore:
         self.path = self._database.path
 
     def add(
-        self, question: Question, binding: Mapping[str, Any], now_ms: int, timeout_ms: int
+        self,
+        question: Question,
+        binding: Mapping[str, Any],
+        now_ms: int,
+        timeout_ms: int,
+        *,
+        changed: Changed | None = None,
     ) -> Pending:
         """Store a question; one that a process has left behind, and that is the same but for the
-        call, is taken over. Raises `ToolAuthorizationError` if too many are pending."""
+        call, is taken over. If `changed` says that it is bound to something else, it is withdrawn.
+        Raises `ToolAuthorizationError` if too many are pending."""
         packed = pack_question(question, binding)
         id_, agent, me = uuid.uuid4().hex, encode(question.agent), identify_process()
         expires_ms = now_ms + min(max(timeout_ms, 0), MAX_TIMEOUT_MS)
@@ -154,9 +164,9 @@ class PendingStore:
                 " WHERE ended_ms NOT NULL ORDER BY ended_ms DESC LIMIT -1 OFFSET ?)",
                 (now_ms - KEEP_MS, KEEP_ENDED),
             )
-            if (left := self._left_behind(db, agent, packed)) is not None:
-                change = "UPDATE question SET owner = ?, fields = ? WHERE id = ?"
-                db.execute(change, (me, packed[0], left.id))
+            if (left := self._left_behind(db, agent, packed, now_ms, changed)) is not None:
+                change = "UPDATE question SET owner = ?, fields = ?, binding = ? WHERE id = ?"
+                db.execute(change, (me, packed[0], packed[2], left.id))
                 _remember(left.id)
                 return Pending(left.id, question, left.created_ms, left.expires_ms, dict(binding))
             counting = "SELECT count(*) FROM question WHERE state = 'pending' AND agent = ?"
@@ -171,13 +181,25 @@ class PendingStore:
         return Pending(id_, question, now_ms, expires_ms, dict(binding))
 
     def _left_behind(
-        self, db: Connection, agent: bytes, packed: tuple[bytes, bytes, bytes]
+        self,
+        db: Connection,
+        agent: bytes,
+        packed: tuple[bytes, bytes, bytes],
+        now_ms: int,
+        changed: Changed | None,
     ) -> _Row | None:
-        where = "WHERE state = 'pending' AND agent = ? AND params = ? AND binding = ?"
-        fields = _without_call(packed[0])
-        for row in map(_Row._make, db.execute(_SELECT + where, (agent, *packed[1:]))):
-            if _without_call(row.fields) == fields and _is_orphaned(row.id, row.owner):
+        where = "WHERE state = 'pending' AND agent = ? AND params = ? ORDER BY created_ms, id"
+        fields, params, binding = packed
+        for row in [_Row._make(row) for row in db.execute(_SELECT + where, (agent, params))]:
+            if _without_call(row.fields) != _without_call(fields):
+                continue
+            left = self._unpack(row)
+            if not left.orphaned:
+                continue
+            if row.binding == binding or (changed is not None and not changed(left.binding)):
                 return row
+            if changed is not None:
+                db.execute(f"UPDATE question SET {_WITHDRAW}", (now_ms, row.id))  # noqa: S608
         return None
 
     def get(self, id_or_prefix: str) -> StoredQuestion:
@@ -251,10 +273,7 @@ class PendingStore:
 
     def withdraw(self, id_: str, now_ms: int | None = None) -> bool:
         """Withdraw a question, or an approval that has not been used."""
-        return self._update(
-            "state = 'withdrawn', ended_ms = ? WHERE id = ? AND state IN ('pending', 'allowed')",
-            *(_ms(now_ms), id_),
-        )
+        return self._update(_WITHDRAW, _ms(now_ms), id_)
 
     def close(self) -> None:
         self._database.close()
@@ -276,7 +295,7 @@ class PendingStore:
     def _unpack(self, row: _Row) -> StoredQuestion:
         try:
             question = unpack_question(row.fields, row.params)
-            binding = decode(row.binding)
+            binding = dict(decode(row.binding))
             gone = row.state in ("pending", "allowed") and _is_orphaned(row.id, row.owner)
         except (ValueError, TypeError) as error:
             why = f"the question {row.id} in it is damaged: {error}"
@@ -351,19 +370,30 @@ class Broker:
             return "wait"
         return "later" if self._later else "none"
 
-    async def ask(self, request: Question, binding: Mapping[str, Any] | None = None) -> Answer:
+    async def ask(
+        self,
+        request: Question,
+        binding: Mapping[str, Any] | None = None,
+        changed: Changed | None = None,
+    ) -> Answer:
         try:
             if self.route() == "none":
                 return Answer("deny", NO_ONE, silent=True)
-            pending = self.submit(request, binding)
+            pending = self.submit(request, binding, changed)
         except ToolError as error:
             return Answer("deny", str(error))
         return await self._settle(pending, self._approver, patient=self._later)
 
-    def submit(self, request: Question, binding: Mapping[str, Any] | None = None) -> Pending:
+    def submit(
+        self,
+        request: Question,
+        binding: Mapping[str, Any] | None = None,
+        changed: Changed | None = None,
+    ) -> Pending:
         timeout_s = min(request.timeout_s, MAX_WAIT_S)
         timeout_ms = round(timeout_s * 1000) if timeout_s > 0 else 0
-        return self._waiting.add(request, binding or {}, self._now_ms(), timeout_ms)
+        now_ms = self._now_ms()
+        return self._waiting.add(request, binding or {}, now_ms, timeout_ms, changed=changed)
 
     async def outcome(self, pending: Pending) -> Answer:
         return await self._settle(pending, None, patient=True)

@@ -11,6 +11,7 @@ import re
 import time
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from functools import partial
 from types import MappingProxyType
 from typing import Any
 
@@ -120,13 +121,14 @@ class LocalGate:
         from clawkit.approvals.prompt import make_question  # most commands need no approval
 
         question = make_question(request, decision, self._redactor, timeout_s=self._timeout_s)
-        binding = bind(**_facts(request, decision))
+        facts = _facts(request, decision)
+        binding, changed = bind(**facts), partial(check, **facts)
         self._write(request, decision, "ask")
         if route == "later":
-            pending = self._approvals().submit(question, binding)
+            pending = self._approvals().submit(question, binding, changed)
             self._waiting[pending.id] = decision, binding
             return Waiting(pending, decision.reason, decision.to_allow)
-        answer = await self._approvals().ask(question, binding)
+        answer = await self._approvals().ask(question, binding, changed)
         return await self._settle(request, decision, binding, answer)
 
     def may_read(self, path: str) -> bool:

@@ -141,12 +141,22 @@ class Approvals(Protocol):
         """Whether an answer can be expected now (`wait`), later, or never (`none`)."""
         ...
 
-    async def ask(self, request: "Question", binding: Mapping[str, Any] | None = None) -> "Answer":
+    async def ask(
+        self,
+        request: "Question",
+        binding: Mapping[str, Any] | None = None,
+        changed: Callable[[Mapping[str, Any]], str] | None = None,
+    ) -> "Answer":
         """Wait for a person's answer. No answer, or no one to ask, counts as no. `binding` records
-        what the answer applies to."""
+        what the answer applies to; `changed` says what has changed since an earlier binding."""
         ...
 
-    def submit(self, request: "Question", binding: Mapping[str, Any] | None = None) -> "Pending":
+    def submit(
+        self,
+        request: "Question",
+        binding: Mapping[str, Any] | None = None,
+        changed: Callable[[Mapping[str, Any]], str] | None = None,
+    ) -> "Pending":
         """Queue a question without waiting; `outcome` waits for the answer."""
         ...
 

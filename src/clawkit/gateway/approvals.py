@@ -62,6 +62,12 @@ def decisions(question: Question) -> list[str]:
     return ["allow-once", *(["allow-always"] if is_lasting else []), "deny"]
 
 
+def is_awaited(asked: StoredQuestion) -> bool:
+    """Whether an answer can have an effect. A client that asked may come back, also to another
+    process."""
+    return not asked.orphaned or CLIENT in asked.binding
+
+
 class ApprovalDesk:
     """Asks clients, and tells them what was asked and answered.
 
@@ -108,12 +114,11 @@ class ApprovalDesk:
                 pass
 
     def pending(self) -> list[StoredQuestion]:
-        """The questions that can be answered; their file is not created for that. A client that
-        asked may come back, also to another process."""
+        """The questions that can be answered; their file is not created for that."""
         if not os.path.exists(self.store.path):
             return []
         found = self.store.pending(now_ms())
-        return [each for each in found if not each.orphaned or CLIENT in each.binding]
+        return [each for each in found if is_awaited(each)]
 
     def look(self) -> None:
         pending = {each.id: each for each in self.pending()}
@@ -162,7 +167,7 @@ class ApprovalDesk:
         reason = _REASON.get(status, "user")
         if status == "pending" and asked.expires_ms <= now_ms():
             status, reason = "expired", "timeout"
-        elif status == "pending" and asked.orphaned and CLIENT not in asked.binding:
+        elif status == "pending" and not is_awaited(asked):
             status, reason = "cancelled", "gateway-restart"
         shown: dict[str, Any] = {
             "id": asked.id,

@@ -16,7 +16,7 @@ from clawkit.config.paths import approvals_file
 from clawkit.core.approval import Question
 from clawkit.core.tasks import in_thread
 from clawkit.errors import ConflictError, NotFoundError, ToolError, ToolInputError
-from clawkit.gateway.approvals import CLIENT, presentation, to_json
+from clawkit.gateway.approvals import CLIENT, is_awaited, presentation, to_json
 from clawkit.gateway.methods.method import Method
 from clawkit.gateway.protocol import Closed, NoParams, Short, encode, invalid, now_ms
 from clawkit.gateway.scopes import ADMIN, APPROVALS
@@ -135,6 +135,9 @@ async def _decide(caller: GatewayConnection, params: ApprovalDecide, _id: str) -
 
 def _answer(caller: GatewayConnection, params: ApprovalResolve) -> None:
     asked, desk = _find(caller, params.id), caller.gateway.desk
+    if asked.state == "pending" and not is_awaited(asked):
+        what = f"the request {asked.id[:8]} can no longer be answered"
+        raise ConflictError(f"{what}: what asked it has ended, and asks again if it goes on")
     try:
         broker = Broker(desk.store)
         broker.resolve(
