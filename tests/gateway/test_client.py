@@ -551,7 +551,10 @@ def test_only_the_certificate_with_the_fingerprint_is_accepted(
         ("config get", False),
         ("agent -m x", False),
         ("--debug sessions list", False),
-        ("sessions search -- -o", True),
+        ("sessions search -- word", True),
+        ("sessions list --agent -- --here", False),
+        ("sessions export --format -- -o /etc/x", False),
+        ("sessions search -- -o", False),
     ],
 )
 def test_only_commands_about_the_home_run_in_the_home_of_a_gateway(line: str, runs: bool) -> None:
