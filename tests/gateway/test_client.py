@@ -11,6 +11,7 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -135,6 +136,8 @@ def _unmasked(data: bytes) -> Iterator[tuple[int, bytes]]:
         frame(b"x", 0x01) + frame(b"y", 0x81),  # a message inside another
         frame(b"x", 0x09),  # a control frame in pieces
         frame(b"x" * 126, 0x89),
+        frame(b"\xff\xfe"),  # not UTF-8
+        frame("é".encode()[:1], 0x01) + frame(b"", 0x80),
         bytes((0x81, 127)) + (MAX_MESSAGE + 1).to_bytes(8, "big"),
     ],
 )
@@ -167,6 +170,88 @@ def test_a_frame_that_is_not_an_object_is_refused(sent: str, times: int) -> None
     peer = Peer(lambda link: link.sendall(frame(sent.encode() * times)))
     with pytest.raises(ToolError, match="not a JSON object"):
         connect(Target("127.0.0.1", peer.port, is_own=True))
+
+
+def test_many_empty_pieces_take_as_long_as_their_bytes() -> None:
+    pieces = frame(b"", 0x01) + frame(b"", 0x00) * 40_000 + frame(b"x", 0x80)
+    ours = Peer(lambda link: link.sendall(pieces)).open()
+    start = time.monotonic()
+    assert ours.receive(60) == "x"
+    assert time.monotonic() - start < 5
+    ours.close()
+
+
+def test_a_server_that_drips_does_not_extend_the_time() -> None:
+    def drip(link: socket.socket) -> None:
+        with suppress(OSError):
+            for byte in frame(b"x" * 100):
+                link.sendall(bytes((byte,)))
+                time.sleep(0.1)
+
+    ours = Peer(drip).open()
+    start = time.monotonic()
+    with pytest.raises(TimeoutError):
+        ours.receive(0.5)
+    assert time.monotonic() - start < 5
+    ours.close()
+
+
+def test_a_server_that_drips_its_answer_does_not_extend_the_time() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def drip() -> None:
+            link, _ = listener.accept()
+            with link, suppress(OSError):
+                for _ in range(100):
+                    link.sendall(b"x")
+                    time.sleep(0.1)
+
+        threading.Thread(target=drip, daemon=True).start()
+        start = time.monotonic()
+        with pytest.raises(TimeoutError):
+            WebSocket.open("127.0.0.1", listener.getsockname()[1], timeout_s=0.5)
+        assert time.monotonic() - start < 5
+
+
+def test_events_do_not_extend_the_time_of_a_call() -> None:
+    def flood(link: socket.socket) -> None:
+        with suppress(OSError):
+            while True:
+                link.sendall(frame(b'{"type": "event", "payload": {}}'))
+                time.sleep(0.01)
+
+    peer = Peer(flood)
+    start = time.monotonic()
+    with pytest.raises(ToolError, match="does not answer"):
+        connect(Target("127.0.0.1", peer.port, is_own=True), timeout_s=0.5)
+    assert time.monotonic() - start < 5
+
+
+@pytest.mark.parametrize("is_own", [True, False])
+@pytest.mark.parametrize(
+    "answer",
+    [
+        {"ok": False, "error": "x"},
+        {"ok": False, "error": {"message": "no", "details": [1]}},
+        {"ok": True, "payload": [1]},
+        {"ok": True, "payload": {"auth": "x", "features": [1]}},
+        {"ok": True, "payload": {"auth": {"deviceToken": [1]}, "features": {"methods": None}}},
+    ],
+)
+def test_an_answer_of_another_shape_is_no_surprise(answer: dict[str, Any], is_own: bool) -> None:
+    def talk(link: socket.socket) -> None:
+        link.sendall(frame(b'{"type": "event", "payload": [1]}'))
+        link.sendall(frame(json.dumps({"id": "1", **answer}).encode()))
+
+    target = Target("127.0.0.1", Peer(talk).port, secret="s", is_own=is_own)
+    if answer["ok"]:
+        with connect(target) as link:
+            assert not link.has("health")
+        assert not os.path.exists(tokens_file())
+    else:
+        with pytest.raises(CallError) as refused:
+            connect(target)
+        assert refused.value.code == ""
 
 
 # Which gateway
@@ -466,7 +551,10 @@ def test_only_the_certificate_with_the_fingerprint_is_accepted(
         ("config get", False),
         ("agent -m x", False),
         ("--debug sessions list", False),
-        ("sessions search -- -o", True),
+        ("sessions search -- word", True),
+        ("sessions list --agent -- --here", False),
+        ("sessions export --format -- -o /etc/x", False),
+        ("sessions search -- -o", False),
     ],
 )
 def test_only_commands_about_the_home_run_in_the_home_of_a_gateway(line: str, runs: bool) -> None:

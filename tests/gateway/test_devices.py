@@ -117,6 +117,9 @@ async def test_a_helper_cannot_touch_the_devices_of_the_owner(
     for method in ("device.token.rotate", "device.token.revoke", "device.pair.remove"):
         error = await helper.refused(method, {"deviceId": device.id})
         assert error["message"] == "missing scope: operator.admin"
+    name = {"deviceId": device.id, "label": "mine"}
+    error = await helper.refused("device.pair.rename", name)
+    assert error["message"] == "missing scope: operator.admin"
 
 
 async def test_a_revoked_token_is_worthless(ground: Ground, device: Device) -> None:

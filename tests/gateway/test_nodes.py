@@ -213,6 +213,9 @@ async def test_a_node_is_renamed_and_removed(ground: Ground, device: Device) -> 
     helper = await ground.join(["operator.pairing"], Device())
     remove = {"nodeId": device.id}
     assert (await helper.refused("node.pair.remove", remove))["code"] == "FORBIDDEN"
+    assert (await helper.refused("node.rename", name))["code"] == "FORBIDDEN"
+    label = {"deviceId": device.id, "label": "lab"}
+    assert (await helper.refused("device.pair.rename", label))["code"] == "FORBIDDEN"
     await operator.call("node.pair.remove", remove)
     with pytest.raises(ConnectionClosed):
         await node.until(lambda _: False)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import io
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from clawkit.cli.gateway import LazyRooms
 from clawkit.content import Image, User
 from clawkit.errors import ToolAuthorizationError
 from clawkit.gateway.live import LiveSessions
+from clawkit.gateway.methods import terminals
 from clawkit.gateway.server import Gateway
 from clawkit.media.local import LocalMedia
 from clawkit.testing import Gate, ScriptedModel, call
@@ -194,6 +196,24 @@ async def test_a_command_runs_in_the_home_of_the_gateway(tmp_path: Path) -> None
         peer = await ground.join()
         unknown = await peer.refused("clawkit.command", params)
         assert "not configured by a file" in unknown["message"]
+
+
+async def test_a_command_that_prints_too_much_is_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program = tmp_path / "python"
+    text = "import sys, time\nprint('x' * 20_000_000, flush=True)\ntime.sleep(600)\n"
+    program.write_text(f"#!{sys.executable}\n{text}", encoding="utf-8")
+    program.chmod(0o755)
+    file = tmp_path / "own.json5"
+    file.write_text(json.dumps({"gateway": {"auth": {"token": TOKEN}}}), encoding="utf-8")
+    file.chmod(0o600)
+    async with serve(str(file)) as ground:
+        peer = await ground.join()
+        monkeypatch.setattr(sys, "executable", str(program))
+        monkeypatch.setattr(terminals, "COMMAND_S", 10.0)
+        refused = await peer.refused("clawkit.command", {"argv": ["ps"]})
+        assert "larger than" in refused["message"]
 
 
 async def test_a_gateway_without_chats_says_so(ground: Ground, tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 from clawkit.errors import ClawkitError, ToolError
-from clawkit.gateway.client import CallError, Link, Target, connect, find_for_command
+from clawkit.gateway.client import CallError, Link, Target, as_object, connect, find_for_command
 
 METHOD, CHAT = "clawkit.turn", "clawkit.chat.open"
 MAX_IMAGE = 6_291_456
@@ -145,7 +145,7 @@ def open_link(target: Target, method: str) -> Link | None:
     if link.has(method):
         return link
     link.close()
-    version = (link.hello.get("server") or {}).get("version", "")
+    version = as_object(link.hello.get("server")).get("version", "")
     what = f"the gateway at {target.url} ({version}) is of another version"
     if not target.is_own:
         raise ToolError(f"{what}, and cannot do this; update it, or add --local")

@@ -218,12 +218,13 @@ class Link:
 
         id_, deadline = self.request(method, params), time.monotonic() + timeout_s
         while True:
-            frame = self.receive(max(0.001, deadline - time.monotonic()))
+            frame = self.receive(deadline - time.monotonic())
             if frame.get("type") == "event":
                 self.events.append(frame)
             elif frame.get("id") == id_:
                 payload = payload_of(frame)
-                if method not in _ANSWERED_TWICE or payload.get("status") != "accepted":
+                is_first = as_object(payload).get("status") == "accepted"
+                if method not in _ANSWERED_TWICE or not is_first:
                     return payload
 
     def __enter__(self) -> Link:
@@ -237,7 +238,12 @@ class Link:
 
     def has(self, method: str) -> bool:
         """Whether the gateway has a method."""
-        return method in self.hello.get("features", {}).get("methods", ())
+        return method in (as_object(self.hello.get("features")).get("methods") or ())
+
+
+def as_object(value: Any) -> dict[str, Any]:
+    """What another program sent, if it is a JSON object; an empty one otherwise."""
+    return value if isinstance(value, dict) else {}
 
 
 def read_frame(text: str) -> dict[str, Any]:
@@ -254,7 +260,8 @@ def payload_of(frame: dict[str, Any]) -> Any:
     """The payload of an answer. Raises `CallError`."""
     if frame.get("ok"):
         return frame.get("payload")
-    raise CallError(frame.get("error") or {})
+    error = as_object(frame.get("error"))
+    raise CallError(error | {"details": as_object(error.get("details"))})
 
 
 @contextmanager
@@ -303,8 +310,8 @@ def connect(target: Target, scopes: Sequence[str] = OWNER, timeout_s: float = TI
     try:
         if target.fingerprint:
             _check_certificate(socket.certificate(), target)
-        challenge = link.receive(timeout_s).get("payload") or {}
-        link.hello = _log_in(link, challenge, scopes, timeout_s)
+        challenge = as_object(link.receive(timeout_s).get("payload"))
+        link.hello = as_object(_log_in(link, challenge, scopes, timeout_s))
     except BaseException:
         link.close()
         raise

@@ -24,13 +24,11 @@ def why_not_here(argv: Sequence[str]) -> str:
         return f"{name!r} does not go through a gateway"
     if COMMANDS[name] and (not rest or rest[0] not in COMMANDS[name]):
         return f"{' '.join(argv[:2])!r} does not go through a gateway"
-    for word in rest:
-        if word == "--":
-            break
+    for word in rest:  # also those after `--`, which may be the value of an option
         option = word.partition("=")[0]
         is_short = len(word) > 2 and word[0] == "-" != word[1] and word[:2] in _HERE
         # A prefix of a long option is that option.
-        is_long = option.startswith("--") and any(each.startswith(option) for each in _HERE)
+        is_long = option[:2] == "--" != option and any(each.startswith(option) for each in _HERE)
         if option in _HERE or is_short or is_long:
             return f"{option} does not go through a gateway"
     return ""

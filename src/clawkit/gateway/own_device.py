@@ -16,7 +16,7 @@ from typing import Any
 
 from clawkit.config.paths import home
 from clawkit.errors import ToolError, ToolInputError
-from clawkit.gateway.client import CallError, Link
+from clawkit.gateway.client import CallError, Link, as_object
 from clawkit.store import private_dir, write_atomic
 
 _MAX_BYTES = 1024**2
@@ -41,8 +41,8 @@ def log_in_as_device(
         hello = link.call("connect", params, timeout_s)
     except CallError as error:
         raise CallError(error.error | {"message": f"{url}: {error}{_advise(error)}"}) from None
-    given = (hello.get("auth") or {}).get("deviceToken")
-    if given and given != token:
+    given = as_object(as_object(hello).get("auth")).get("deviceToken")
+    if given and isinstance(given, str) and given != token:
         private_dir(os.path.dirname(tokens_file()))
         write_atomic(tokens_file(), json.dumps(tokens | {url: given}).encode())
     return hello

@@ -9,6 +9,7 @@ import binascii
 import os
 import socket
 from collections.abc import Iterator
+from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 from clawkit.errors import ToolError
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     import ssl
 
 MAX_MESSAGE = 50 * 1024**2
+SEND_S = 30.0
 _MAX_HEAD = 16 * 1024
 _CHUNK = 1 << 16
 _GUID = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
@@ -37,7 +39,7 @@ class WebSocket:
     def __init__(self, sock: socket.socket) -> None:
         self._sock = sock
         self._data = bytearray()
-        self._parts: list[bytes] = []
+        self._message = bytearray()
         self._is_in_message = False
 
     @classmethod
@@ -53,19 +55,20 @@ class WebSocket:
         """Connect and upgrade. Raises OSError, TimeoutError, `ToolError`."""
         # Bytes are looked up as they are, without the tables of international names.
         name: Any = host.encode() if host.isascii() else host
+        end = monotonic() + timeout_s
         sock = socket.create_connection((name, port), timeout_s)
         try:
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             if tls is not None:
                 sock = tls.wrap_socket(sock, server_hostname=host)
             made = cls(sock)
-            made._upgrade(f"[{host}]:{port}" if ":" in host else f"{host}:{port}", path)
+            made._upgrade(f"[{host}]:{port}" if ":" in host else f"{host}:{port}", path, end)
         except BaseException:
             sock.close()
             raise
         return made
 
-    def _upgrade(self, host: str, path: str) -> None:
+    def _upgrade(self, host: str, path: str, end: float) -> None:
         from hashlib import sha1
 
         key = binascii.b2a_base64(os.urandom(16), newline=False)
@@ -75,6 +78,7 @@ class WebSocket:
         )
         self._sock.sendall(head.encode("ascii"))
         while b"\r\n\r\n" not in self._data:
+            self._wait_until(end)
             if len(self._data) > _MAX_HEAD or not (more := self._sock.recv(_CHUNK)):
                 raise ToolError("it does not speak WebSocket")
             self._data += more
@@ -90,6 +94,12 @@ class WebSocket:
         if status != [b"101"] or fields.get(b"sec-websocket-accept", b"").strip() != accept.lower():
             said = b" ".join(first.split(b" ")[1:])[:60].decode("latin-1")
             raise ToolError(f"it does not speak WebSocket (HTTP {said})")
+
+    def _wait_until(self, end: float) -> None:
+        """Let what follows take as long as is left. Raises TimeoutError if nothing is."""
+        if (left := end - monotonic()) <= 0:
+            raise TimeoutError
+        self._sock.settimeout(left)
 
     def fileno(self) -> int:
         return self._sock.fileno()
@@ -115,13 +125,17 @@ class WebSocket:
         masked = int.from_bytes(data, "big") ^ int.from_bytes(repeated, "big")
         self._sock.sendall(head + mask + masked.to_bytes(size, "big"))
 
-    def receive(self, timeout_s: float | None) -> str:
+    def receive(self, timeout_s: float) -> str:
         """The next message. Raises TimeoutError, OSError, `SocketClosedError`, `ToolError`."""
-        self._sock.settimeout(timeout_s)
-        while True:
-            for message in self.messages():
-                return message
-            self.read()
+        end = monotonic() + timeout_s
+        try:
+            while True:
+                self._wait_until(end)
+                for message in self.messages():
+                    return message
+                self.read()
+        finally:
+            self._sock.settimeout(SEND_S)
 
     def read(self) -> None:
         """Wait for more data, and keep it. Raises as `receive`."""
@@ -146,13 +160,13 @@ class WebSocket:
             elif kind in (_TEXT, _CONTINUATION):
                 if (kind == _CONTINUATION) != self._is_in_message:
                     raise ToolError("invalid WebSocket frame")
-                self._parts.append(data)
+                self._message += data
                 self._is_in_message = not is_last
-                if sum(map(len, self._parts)) > MAX_MESSAGE:
+                if len(self._message) > MAX_MESSAGE:
                     raise ToolError("a message is too large")
                 if is_last:
-                    whole, self._parts = b"".join(self._parts), []
-                    yield whole.decode()
+                    whole, self._message = self._message, bytearray()
+                    yield _decode(whole)
             elif kind != _PONG:
                 raise ToolError("invalid WebSocket frame")
 
@@ -186,3 +200,10 @@ class WebSocket:
             pass
         finally:
             self._sock.close()
+
+
+def _decode(data: bytearray) -> str:
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        raise ToolError("invalid WebSocket frame") from None

@@ -1,6 +1,6 @@
 """Methods about devices: approving, removing, and their tokens.
 
-No one can grant, or take away, what they do not have themselves.
+No one can grant or take away what they do not have themselves, or rename a device that has more.
 """
 
 from __future__ import annotations
@@ -115,7 +115,11 @@ async def _remove(caller: GatewayConnection, params: DeviceId, _id: str) -> Any:
 
 
 async def _rename(caller: GatewayConnection, params: DeviceRename, _id: str) -> Any:
-    caller.gateway.devices.rename(params.device_id, params.label)
+    devices = caller.gateway.devices
+    if params.device_id != caller.device:
+        device = devices.get(params.device_id)
+        check_rights(caller, device.tokens, device.scopes)
+    devices.rename(params.device_id, params.label)
     return {"deviceId": params.device_id, "label": params.label}
 
 

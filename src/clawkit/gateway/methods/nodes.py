@@ -133,6 +133,7 @@ async def _remove(caller: GatewayConnection, params: NodeId, _id: str) -> Any:
 
 async def _rename(caller: GatewayConnection, params: NodeRename, _id: str) -> Any:
     caller.gateway.nodes.get(params.node_id)
+    check_rights(caller, ["node"], [])
     caller.gateway.devices.rename(params.node_id, params.display_name)
     return {"nodeId": params.node_id, "displayName": params.display_name}
 

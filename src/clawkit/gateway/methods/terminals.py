@@ -40,6 +40,7 @@ LOCAL_ONLY = "LOCAL_ONLY"
 """The code of a refusal of what a command can do without a gateway."""
 COMMAND_S = 60.0
 MAX_OUTPUT = 10 * 1024**2
+_CHUNK = 1 << 16
 FolderPath = Annotated[str, Meta(min_length=1, max_length=4_096)]
 
 
@@ -244,19 +245,33 @@ async def _command(caller: GatewayConnection, params: CommandLine, _id: str) -> 
     process = await asyncio.create_subprocess_exec(
         *argv, cwd=home(env), env=env, stdin=asyncio.subprocess.DEVNULL, stdout=pipe, stderr=pipe
     )
+    size = 0
+
+    async def read(stream: asyncio.StreamReader | None) -> str:
+        """All that it prints; what is too large ends it, and is not kept."""
+        nonlocal size
+        data = bytearray()
+        while more := await stream.read(_CHUNK) if stream is not None else b"":
+            size += len(more)
+            if size <= MAX_OUTPUT:
+                data += more
+            elif process.returncode is None:
+                process.kill()
+        return data.decode(errors="replace")
+
     try:
         async with asyncio.timeout(COMMAND_S):
-            out, err = await process.communicate()
+            out, err = await asyncio.gather(read(process.stdout), read(process.stderr))
+            await process.wait()
     except TimeoutError:
         raise GatewayError("UNAVAILABLE", f"it took more than {COMMAND_S:g} seconds") from None
     finally:
         if process.returncode is None:
             process.kill()
             await process.wait()
-    if len(out) + len(err) > MAX_OUTPUT:
+    if size > MAX_OUTPUT:
         raise invalid(f"its output is larger than {MAX_OUTPUT} bytes; use --limit")
-    texts = {"stdout": out.decode(errors="replace"), "stderr": err.decode(errors="replace")}
-    return texts | {"code": process.returncode}
+    return {"stdout": out, "stderr": err, "code": process.returncode}
 
 
 METHODS = (
