@@ -27,16 +27,16 @@ async def said(peer: Any, session: str = "main") -> list[tuple[str, Any]]:
     ]
 
 
-async def test_a_turn_that_a_restart_interrupts_is_resumed_once() -> None:
+async def test_a_turn_that_a_restart_interrupts_is_resumed_once(device: Device) -> None:
     gate = Gate("never said")
     async with serve({}, ScriptedModel(call("ls", {}), gate)) as ground:
-        peer = await ground.join(READ_WRITE, Device())
+        peer = await ground.join(READ_WRITE, device)
         await peer.call("chat.send", message("work"))
         await gate.reached.wait()
     finish = Gate("finished")
     model = ScriptedModel(finish)
     async with serve({}, model) as ground:
-        peer = await ground.join(READ_WRITE, Device())
+        peer = await ground.join(READ_WRITE, device)
         assert (await peer.call("chat.send", message("work")))["status"] == "in_flight"
         finish.release()
         found = await peer.call("agent.wait", {"runId": "run-1"})
@@ -46,7 +46,7 @@ async def test_a_turn_that_a_restart_interrupts_is_resumed_once() -> None:
         assert len(model.requests) == 1
     again = ScriptedModel("too much")
     async with serve({}, again) as ground:
-        peer = await ground.join(READ_WRITE, Device())
+        peer = await ground.join(READ_WRITE, device)
         assert (await peer.call("chat.send", message("work")))["status"] == "ok"
         await peer.call("sessions.list")
         assert again.requests == []
@@ -233,10 +233,10 @@ async def test_a_key_that_is_used_again_is_that_of_another_message() -> None:
         assert words == ["first", "other", RESUMED, "second"]
 
 
-async def test_the_same_answers_after_a_restart() -> None:
+async def test_the_same_answers_after_a_restart(device: Device) -> None:
     params = {"message": "hi", "idempotencyKey": "run-1"}
     async with serve({}, ScriptedModel("the end")) as ground:
-        peer = await ground.join(READ_WRITE, Device())
+        peer = await ground.join(READ_WRITE, device)
         id_ = await peer.send("agent", params)
         await peer.answer(id_)
         first = await peer.answer(id_)
@@ -244,7 +244,7 @@ async def test_the_same_answers_after_a_restart() -> None:
         assert stopped["status"] == "started"
     model = ScriptedModel("too much")
     async with serve({}, model) as ground:
-        peer = await ground.join(READ_WRITE, Device())
+        peer = await ground.join(READ_WRITE, device)
         id_ = await peer.send("agent", params)
         assert (await peer.answer(id_))["payload"]["status"] == "accepted"
         assert (await peer.answer(id_))["payload"] == first["payload"]

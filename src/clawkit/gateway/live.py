@@ -371,6 +371,7 @@ class LiveSessions:
         *,
         owner: bool,
         client: str = "",
+        digest: str = "",
         mode: Mode | None = None,
         timeout_s: float | None = None,
         prepare: Callable[[Agent], Any] | None = None,
@@ -380,7 +381,7 @@ class LiveSessions:
         a client is resumed after a restart."""
         if self.run(run_id) is not None:
             raise invalid("idempotencyKey was already used")
-        run = GatewayRun(run_id, key, parse_key(key).agent, client)
+        run = GatewayRun(run_id, key, parse_key(key).agent, client, digest)
         run.on_text = on_text
         self._runs[run.id] = run
         try:
@@ -416,7 +417,7 @@ class LiveSessions:
         return run
 
     def _end_at_once(self, run: GatewayRun, ended: TurnEnded) -> GatewayRun:
-        self._ledger.add(run, owner=False)
+        self._ledger.add(run, owner=False, at_once=True)
         settle(run, ended)
         self._conclude(run)
         if (there := self._open.get(run.session)) is not None:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import base64
+import hashlib
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
+import msgspec
 from msgspec import Meta
 
 from clawkit.agent_session import Agent
@@ -20,6 +22,7 @@ from clawkit.gateway.protocol import (
     Closed,
     GatewayError,
     Short,
+    aside,
     invalid,
     missing_scope,
 )
@@ -56,10 +59,10 @@ async def accept(
 ) -> dict[str, Any]:
     """Start a run, or say what became of it if it was started before."""
     live = caller.gateway.live
+    size = len(message) + sum(len(each.content) for each in attachments)
+    digest = await aside(size, _digest, run_id, message, attachments)
     if (run := await live.accepted(run_id)) is not None:
-        if run.session != key:
-            raise invalid("idempotencyKey was already used in another session")
-        return {"runId": run.id, "status": run.status if run.over.is_set() else "in_flight"}
+        return _became(run, key, caller.name, digest)
     if message.strip() in RESETS and not caller.may(ADMIN):
         raise missing_scope(ADMIN)
     said: str | list[Block] = message
@@ -74,18 +77,31 @@ async def accept(
         there = await live.open(key, owner=caller.may(ADMIN))
         said = [Text(message), *[await read_image(there.agent, each) for each in attachments]]
         if (run := await live.accepted(run_id)) is not None:  # sent again in the meantime
-            return {"runId": run.id, "status": "in_flight"}
+            return _became(run, key, caller.name, digest)
     run = await live.start(
         key,
         run_id,
         said,
         owner=caller.may(ADMIN),
         client=caller.name,
+        digest=digest,
         mode=mode,
         timeout_s=timeout_s,
         prepare=prepare,
     )
     return {"runId": run.id, "status": "started"}
+
+
+def _digest(run_id: str, message: str, attachments: Sequence[GivenAttachment]) -> str:
+    return hashlib.sha256(msgspec.json.encode((run_id, message, attachments))).hexdigest()
+
+
+def _became(run: GatewayRun, key: str, client: str, digest: str) -> dict[str, Any]:
+    if run.session != key:
+        raise invalid("idempotencyKey was already used in another session")
+    if (run.client, run.digest) != (client, digest):
+        raise invalid("idempotencyKey was already used by another client or for another message")
+    return {"runId": run.id, "status": run.status if run.over.is_set() else "in_flight"}
 
 
 async def read_image(agent: Agent, given: GivenAttachment) -> Image:
