@@ -113,7 +113,8 @@ class User(Value, frozen=True, tag="user"):
     source: Source | None = None
     """Set if the message is not from the user of this session."""
     ids: tuple[str, ...] = ()
-    """What clients call it, so that it is known after a restart whether it was read."""
+    """What the client calls it, and an id of its own, by which it is known after a restart whether it
+    was read; of each message that was joined into it."""
 
 
 class Assistant(Value, frozen=True, tag="assistant"):

@@ -7,13 +7,15 @@ import os
 from pathlib import Path
 from typing import Any
 
-from tests.gateway.conftest import Device, serve
+from tests.gateway.conftest import Device, Ground, serve
 from tests.gateway.raw_http import send
 from tests.gateway.test_approvals import RULES, ask
 from tests.gateway.test_turns import READ_WRITE, message
 
 from clawkit.approvals import broker
+from clawkit.errors import ToolError
 from clawkit.gateway.live import MAX_TRIES, RESUMED
+from clawkit.gateway.narrator import GatewayRun
 from clawkit.gateway.protocol import now_ms
 from clawkit.testing import Gate, ScriptedModel, call, hang
 
@@ -26,16 +28,16 @@ async def said(peer: Any, session: str = "main") -> list[tuple[str, Any]]:
     ]
 
 
-async def test_a_turn_that_a_restart_interrupts_is_resumed_once() -> None:
+async def test_a_turn_that_a_restart_interrupts_is_resumed_once(device: Device) -> None:
     gate = Gate("never said")
     async with serve({}, ScriptedModel(call("ls", {}), gate)) as ground:
-        peer = await ground.join(READ_WRITE, Device())
+        peer = await ground.join(READ_WRITE, device)
         await peer.call("chat.send", message("work"))
         await gate.reached.wait()
     finish = Gate("finished")
     model = ScriptedModel(finish)
     async with serve({}, model) as ground:
-        peer = await ground.join(READ_WRITE, Device())
+        peer = await ground.join(READ_WRITE, device)
         assert (await peer.call("chat.send", message("work")))["status"] == "in_flight"
         finish.release()
         found = await peer.call("agent.wait", {"runId": "run-1"})
@@ -45,7 +47,7 @@ async def test_a_turn_that_a_restart_interrupts_is_resumed_once() -> None:
         assert len(model.requests) == 1
     again = ScriptedModel("too much")
     async with serve({}, again) as ground:
-        peer = await ground.join(READ_WRITE, Device())
+        peer = await ground.join(READ_WRITE, device)
         assert (await peer.call("chat.send", message("work")))["status"] == "ok"
         await peer.call("sessions.list")
         assert again.requests == []
@@ -136,10 +138,125 @@ async def test_a_run_that_ends_the_gateway_again_and_again_is_given_up() -> None
         assert model.requests == []
 
 
-async def test_the_same_answers_after_a_restart() -> None:
+async def test_messages_that_were_not_read_wait_through_any_number_of_restarts() -> None:
+    for _ in range(MAX_TRIES + 1):
+        gate = Gate("never said")
+        async with serve({}, ScriptedModel(gate)) as ground:
+            peer = await ground.join(READ_WRITE, Device())
+            if ground.gateway.live.run("run-1") is None:
+                await peer.call("chat.send", message("work"))
+                await peer.call("chat.send", message("later", "run-2", queueMode="followup"))
+            await gate.reached.wait()
+    async with serve({}, ScriptedModel("read")) as ground:
+        peer = await ground.join(READ_WRITE, Device())
+        found = await peer.call("agent.wait", {"runId": "run-2"})
+        assert (found["status"], found["terminalReply"]["text"]) == ("ok", "read")
+
+
+def fail_to_end(ground: Ground, run_id: str) -> None:
+    """Have the end of a run not be recorded."""
+    end = ground.gateway.ledger.end
+
+    def fail(run: GatewayRun) -> None:
+        if run.id == run_id:
+            raise ToolError("the disk is full")
+        end(run)
+
+    ground.gateway.ledger.end = fail  # type: ignore[method-assign]
+
+
+async def owner_of_what_is_resumed() -> bool:
+    model = ScriptedModel(gate := Gate("finished"))
+    async with serve({}, model) as ground:
+        await gate.reached.wait()
+        there = ground.gateway.live.find("agent:main:main")
+        assert there is not None
+        return there.owner
+
+
+async def test_a_turn_is_not_resumed_with_the_rights_of_an_earlier_one() -> None:
+    gate = Gate("never said")
+    async with serve({}, ScriptedModel("done", gate)) as ground:
+        fail_to_end(ground, "owner")
+        owner, other = await ground.join(), await ground.join(READ_WRITE, Device())
+        await owner.call("chat.send", message("hello", "owner"))
+        await owner.until_chat("final")
+        await other.call("chat.send", message("use the gateway", "other"))
+        await gate.reached.wait()
+    assert not await owner_of_what_is_resumed()
+
+
+async def test_a_turn_is_not_resumed_with_the_rights_of_an_earlier_one_without_an_answer() -> None:
+    first, gate = Gate("never said"), Gate("never said")
+    async with serve({}, ScriptedModel(first, gate)) as ground:
+        fail_to_end(ground, "owner")
+        owner, other = await ground.join(), await ground.join(READ_WRITE, Device())
+        await owner.call("chat.send", message("hello", "owner"))
+        await first.reached.wait()
+        await owner.call("chat.abort", {"sessionKey": "main"})
+        await other.call("chat.send", message("use the gateway", "other"))
+        await gate.reached.wait()
+    assert not await owner_of_what_is_resumed()
+
+
+async def test_what_others_said_last_does_not_resume_a_turn_before_it() -> None:
+    gate, second = Gate("never said"), Gate("never said")
+    async with serve({}, ScriptedModel(gate, second)) as ground:
+        fail_to_end(ground, "owner")
+        owner, other = await ground.join(), await ground.join(READ_WRITE, Device())
+        await owner.call("chat.send", message("hello", "owner"))
+        await gate.reached.wait()
+        await owner.call("chat.abort", {"sessionKey": "main"})
+        await other.call("chat.send", message("use the gateway", "other"))
+        await second.reached.wait()
+        await other.call("chat.abort", {"sessionKey": "main"})
+        await other.call("agent.wait", {"runId": "other"})
+    model = ScriptedModel("too much")
+    async with serve({}, model) as ground:
+        peer = await ground.join()
+        found = await peer.call("agent.wait", {"runId": "owner"})
+        assert "send it again" in found["error"]
+        assert model.requests == []
+
+
+async def test_an_end_that_could_not_be_recorded_is_recorded_later() -> None:
+    async with serve({}, ScriptedModel(then="done")) as ground:
+        ledger, peer = ground.gateway.ledger, await ground.join()
+        end = ledger.end
+        fail_to_end(ground, "run-1")
+        await peer.call("chat.send", message("one"))
+        await peer.until_chat("final", "run-1")
+        assert [each.run.id for each in ledger.unfinished()] == ["run-1"]
+        ledger.end = end  # type: ignore[method-assign]
+        await ground.gateway.live.sweep()
+        assert ledger.unfinished() == []
+        assert (await peer.call("chat.send", message("one")))["status"] == "ok"
+
+
+async def test_a_key_that_is_used_again_is_that_of_another_message() -> None:
+    async with serve({}, ScriptedModel("old answer")) as ground:
+        peer = await ground.join(READ_WRITE, Device())
+        await peer.call("chat.send", message("first"))
+        await peer.until_chat("final")
+    gate = Gate("never said")
+    async with serve({}, ScriptedModel(gate)) as ground:
+        peer = await ground.join(READ_WRITE, Device())
+        ground.gateway.ledger.remove("run-1")  # as after a while
+        await peer.call("chat.send", message("other", "run-2"))
+        await gate.reached.wait()
+        await peer.call("chat.send", message("second", queueMode="followup"))
+    async with serve({}, ScriptedModel("finished", "new answer")) as ground:
+        peer = await ground.join(READ_WRITE, Device())
+        found = await peer.call("agent.wait", {"runId": "run-1"})
+        assert found["terminalReply"]["text"] == "new answer"
+        words = [text for role, text in await said(peer) if role == "user"]
+        assert words == ["first", "other", RESUMED, "second"]
+
+
+async def test_the_same_answers_after_a_restart(device: Device) -> None:
     params = {"message": "hi", "idempotencyKey": "run-1"}
     async with serve({}, ScriptedModel("the end")) as ground:
-        peer = await ground.join(READ_WRITE, Device())
+        peer = await ground.join(READ_WRITE, device)
         id_ = await peer.send("agent", params)
         await peer.answer(id_)
         first = await peer.answer(id_)
@@ -147,7 +264,7 @@ async def test_the_same_answers_after_a_restart() -> None:
         assert stopped["status"] == "started"
     model = ScriptedModel("too much")
     async with serve({}, model) as ground:
-        peer = await ground.join(READ_WRITE, Device())
+        peer = await ground.join(READ_WRITE, device)
         id_ = await peer.send("agent", params)
         assert (await peer.answer(id_))["payload"]["status"] == "accepted"
         assert (await peer.answer(id_))["payload"] == first["payload"]

@@ -16,7 +16,7 @@ from clawkit.config.file_edit import change
 from clawkit.errors import ConfigError, EditError, ToolError
 from clawkit.gateway.config_text import MARKER, hide, restore, restore_text
 from clawkit.gateway.devices import About, Devices
-from clawkit.gateway.protocol import GatewayError
+from clawkit.gateway.protocol import GatewayError, now_ms
 from clawkit.gateway.server import app
 from clawkit.redact import Redactor
 from clawkit.testing import Gate, ScriptedModel
@@ -268,6 +268,59 @@ async def test_a_client_cannot_make_the_gateway_forget_the_runs_of_others(
     assert (await owner.call("chat.send", message("pay the bill", "pay")))["status"] == "ok"
     kept = [index for index in range(10) if ground.gateway.live.run(f"stop-{index}")]
     assert kept == [5, 6, 7, 8, 9]
+
+
+async def test_what_needs_no_turn_pushes_out_no_runs(
+    ground: Ground, device: Device, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("clawkit.gateway.ledger.KEEP_RUNS", 5)
+    peer = await ground.join(READ_WRITE, device)
+    await peer.call("chat.send", message("pay the bill", "pay"))
+    await peer.until_chat("final", "pay")
+    for index in range(10):
+        await peer.call("chat.send", message("/stop", f"stop-{index}"))
+    assert (await peer.call("chat.send", message("pay the bill", "pay")))["status"] == "ok"
+
+
+async def test_a_clock_that_is_set_makes_the_gateway_forget_no_runs(
+    ground: Ground, device: Device, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    peer = await ground.join(READ_WRITE, device)
+    await peer.call("chat.send", message("pay the bill", "pay"))
+    await peer.until_chat("final", "pay")
+    monkeypatch.setattr("clawkit.gateway.ledger.now_ms", lambda: now_ms() + 3_600_000)
+    await peer.call("chat.send", message("more", "more"))
+    assert (await peer.call("chat.send", message("pay the bill", "pay")))["status"] == "ok"
+
+
+async def test_runs_of_an_earlier_boot_are_forgotten_by_the_clock(
+    ground: Ground, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    peer = await ground.join()
+    await peer.call("chat.send", message("one", "one"))
+    await peer.until_chat("final", "one")
+    monkeypatch.setattr("clawkit.gateway.ledger.here", lambda: "another boot")
+    await peer.call("chat.send", message("two", "two"))
+    assert ground.gateway.live.run("one") is not None
+    monkeypatch.setattr("clawkit.gateway.ledger.now_ms", lambda: now_ms() + 3_600_000)
+    await peer.call("chat.send", message("three", "three"))
+    assert ground.gateway.live.run("one") is None
+
+
+async def test_a_key_stands_for_one_message_of_one_client(device: Device) -> None:
+    gate = Gate("done")
+    async with serve({}, ScriptedModel(gate)) as ground:
+        owner, other = await ground.join(), await ground.join(READ_WRITE, device)
+        await owner.call("chat.send", message("pay", "key"))
+        await gate.reached.wait()
+        for is_over in (False, True):
+            for peer, text in ((other, "pay"), (other, "tea"), (owner, "tea")):
+                error = await peer.refused("chat.send", message(text, "key"))
+                assert "idempotencyKey was already used" in error["message"]
+            again = await owner.call("chat.send", message("pay", "key"))
+            assert again["status"] == ("ok" if is_over else "in_flight")
+            gate.release()
+            await owner.until_chat("final", "key")
 
 
 TEXT = f"""{{

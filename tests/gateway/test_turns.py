@@ -99,17 +99,17 @@ async def test_a_turn_survives_its_client() -> None:
         assert [each["role"] for each in history["messages"]] == ["user", "assistant"]
 
 
-async def test_a_message_that_is_sent_again_is_said_once() -> None:
+async def test_a_message_that_is_sent_again_is_said_once(device: Device) -> None:
     gate = Gate("once")
     model = ScriptedModel(gate, then="twice")
     async with serve({}, model) as ground:
-        peer = await ground.join(READ_WRITE, Device())
+        peer = await ground.join(READ_WRITE, device)
         first = [await peer.send("chat.send", message("hi")) for _ in range(5)]
         answers = [(await peer.answer(each))["payload"]["status"] for each in first]
         assert answers == ["started", *["in_flight"] * 4]
         gate.release()
         await peer.until_chat("final")
-        other = await ground.join(READ_WRITE, Device())
+        other = await ground.join(READ_WRITE, device)
         again = await other.call("chat.send", message("hi"))
         assert again == {"runId": "run-1", "status": "ok"}
         assert len(model.requests) == 1

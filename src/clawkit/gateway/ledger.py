@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, NamedTuple, cast
@@ -11,6 +12,7 @@ import msgspec
 from clawkit.content import User
 from clawkit.gateway.narrator import GatewayRun
 from clawkit.gateway.protocol import now_ms
+from clawkit.process.records import here
 from clawkit.sessions.encode import decode, encode, sound
 from clawkit.store import Database
 
@@ -38,13 +40,24 @@ CREATE TABLE run (
 ) STRICT;
 CREATE INDEX run_by_client ON run (client, ended_ms);
 """
-_PRUNE = """
-DELETE FROM run WHERE ended_ms > 0 AND (ended_ms < ?2 OR id IN (
-    SELECT id FROM run WHERE client = ?1 AND ended_ms > 0 ORDER BY ended_ms DESC, rowid DESC
-    LIMIT -1 OFFSET ?3
-))
+_BINDING = """
+ALTER TABLE run ADD COLUMN digest TEXT NOT NULL DEFAULT '';
+-- Over at once: it needs no turn, so a client can have any number of them.
+ALTER TABLE run ADD COLUMN at_once INTEGER NOT NULL DEFAULT 0;
+-- When it ended by a clock that nobody sets, and since which boot that clock counts.
+ALTER TABLE run ADD COLUMN ended_tick INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE run ADD COLUMN boot TEXT NOT NULL DEFAULT '';
 """
-_ABOUT = "id, session, agent, client, started_ms"
+_PRUNE = """
+DELETE FROM run WHERE ended_ms > 0 AND (
+    CASE boot WHEN :boot THEN ended_tick < :tick - :keep_ms ELSE ended_ms < :now - :keep_ms END
+    OR id IN (
+        SELECT id FROM run WHERE client = :client AND at_once = :at_once AND ended_ms > 0
+        ORDER BY boot = :boot DESC, ended_tick DESC, rowid DESC LIMIT -1 OFFSET :keep
+    )
+)
+"""
+_ABOUT = "id, session, agent, client, digest, started_ms"
 _END = "ended_ms, status, text, error, model, usage"
 
 
@@ -63,7 +76,7 @@ class RunLedger:
     """Every method is atomic, and raises `ToolError` if the database cannot be used."""
 
     def __init__(self, path: str, redact: Callable[[str], str]) -> None:
-        self._database = Database(path, "the record of runs", _APPLICATION, (_SCHEMA,))
+        self._database = Database(path, "the record of runs", _APPLICATION, (_SCHEMA, _BINDING))
         self._redact = redact
 
     def pack(self, message: User) -> bytes:
@@ -71,17 +84,32 @@ class RunLedger:
         return encode(message, self._redact)
 
     def add(
-        self, run: GatewayRun, body: bytes = b"", *, owner: bool, timeout_s: float | None = None
+        self,
+        run: GatewayRun,
+        body: bytes = b"",
+        *,
+        owner: bool,
+        timeout_s: float | None = None,
+        at_once: bool = False,
     ) -> None:
-        """Record a run that is accepted; with its message, it survives a restart."""
-        names = map(sound, (run.id, run.session, run.agent, run.client))
+        """Record a run that is accepted; with its message, it survives a restart. Those that are
+        over `at_once` are counted by themselves."""
+        names = map(sound, (run.id, run.session, run.agent, run.client, run.digest))
+        limits = {
+            "client": sound(run.client),
+            "at_once": at_once,
+            "boot": here(),
+            "tick": _tick(),
+            "now": now_ms(),
+            "keep_ms": round(KEEP_RUNS_S * 1000),
+            "keep": KEEP_RUNS - 1,
+        }
         with self._database.writing() as db:
-            limit = now_ms() - round(KEEP_RUNS_S * 1000)
-            db.execute(_PRUNE, (sound(run.client), limit, KEEP_RUNS - 1))
+            db.execute(_PRUNE, limits)
             db.execute(
-                f"INSERT INTO run ({_ABOUT}, message, owner, timeout_s)"  # noqa: S608
-                " VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
-                (*names, run.started_ms, body, owner, timeout_s or 0.0),
+                f"INSERT INTO run ({_ABOUT}, message, owner, timeout_s, at_once)"  # noqa: S608
+                " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                (*names, run.started_ms, body, owner, timeout_s or 0.0, at_once),
             )
 
     def try_again(self, id_: str) -> None:
@@ -96,8 +124,9 @@ class RunLedger:
         """Record how a run ended."""
         words = map(sound, (run.status, self._redact(run.text), self._redact(run.error), run.model))
         usage = msgspec.json.encode(run.usage).decode()
-        change = f"UPDATE run SET ({_END}, message) = (?, ?, ?, ?, ?, ?, x'') WHERE id = ?"  # noqa: S608
-        self._change(change, run.ended_ms, *words, usage, run.id)
+        names, values = f"{_END}, ended_tick, boot, message", "?, ?, ?, ?, ?, ?, ?, ?, x''"
+        change = f"UPDATE run SET ({names}) = ({values}) WHERE id = ?"  # noqa: S608
+        self._change(change, run.ended_ms, *words, usage, _tick(), here(), run.id)
 
     def _change(self, change: str, *given: Any) -> None:
         with self._database.writing() as db:
@@ -133,8 +162,14 @@ class RunLedger:
         self._database.close()
 
 
-def _run(id_: str, session: str, agent: str, client: str, started_ms: int) -> GatewayRun:
-    run = GatewayRun(id_, session, agent, client)
+def _tick() -> int:
+    return round(time.monotonic() * 1000)
+
+
+def _run(
+    id_: str, session: str, agent: str, client: str, digest: str, started_ms: int
+) -> GatewayRun:
+    run = GatewayRun(id_, session, agent, client, digest)
     run.started_ms = started_ms
     run.decided.set()
     return run

@@ -48,7 +48,7 @@ POLL_S = 0.01
 GRACE_S = 5.0
 """How long turns may go on when the gateway stops."""
 MAX_TRIES = 3
-"""How often a run is resumed: it may be what ends the gateway."""
+"""How often a turn is resumed: it may be what ends the gateway."""
 WARM = 8
 """Open agents for which a process waits for their first command: each takes 5 MB."""
 RESETS = ("/new", "/reset")
@@ -60,6 +60,7 @@ RESUMED = (
     "The gateway was restarted while you were working. Go on where you stopped. A call that was "
     "interrupted may have taken effect: check that before you repeat it."
 )
+LOST = "the gateway was restarted during this run; send it again"
 
 log = logging.getLogger(__name__)
 
@@ -171,6 +172,8 @@ class LiveSessions:
         self._runs: dict[str, GatewayRun] = {}
         self._entering: dict[str, GatewayRun] = {}
         """Those that wait for the agent of their session."""
+        self._unrecorded: dict[str, GatewayRun] = {}
+        """Those that are over, which the ledger does not know yet."""
         self._tasks: set[asyncio.Task[Any]] = set()
         self._opening = asyncio.Lock()
         self.is_closed = False
@@ -399,6 +402,7 @@ class LiveSessions:
         *,
         owner: bool,
         client: str = "",
+        digest: str = "",
         mode: Mode | None = None,
         timeout_s: float | None = None,
         prepare: Callable[[Agent], Any] | None = None,
@@ -408,7 +412,7 @@ class LiveSessions:
         a client is resumed after a restart."""
         if self.run(run_id) is not None:
             raise invalid("idempotencyKey was already used")
-        run = GatewayRun(run_id, key, parse_key(key).agent, client)
+        run = GatewayRun(run_id, key, parse_key(key).agent, client, digest)
         run.on_text = on_text
         self._runs[run.id] = run
         try:
@@ -424,7 +428,7 @@ class LiveSessions:
             async with self._entered(key, owner=owner) as there:
                 if prepare is not None:
                     prepare(there.agent)
-                message = msgspec.structs.replace(as_message(said), ids=(run.id,))
+                message = msgspec.structs.replace(as_message(said), ids=(run.id, uuid.uuid4().hex))
                 size = sum(len(getattr(each, "text", "")) for each in message.content)
                 body = await aside(size, self._ledger.pack, message) if client else b""
                 if run.over.is_set():
@@ -444,7 +448,7 @@ class LiveSessions:
         return run
 
     def _end_at_once(self, run: GatewayRun, ended: TurnEnded) -> GatewayRun:
-        self._ledger.add(run, owner=False)
+        self._ledger.add(run, owner=False, at_once=True)
         settle(run, ended)
         self._conclude(run)
         if (there := self._open.get(run.session)) is not None:
@@ -453,12 +457,20 @@ class LiveSessions:
 
     def _conclude(self, run: GatewayRun) -> None:
         """Record how a run ended."""
-        try:
-            self._ledger.end(run)
-        except ToolError as error:
-            # It stays in memory. After a restart, its transcript shows that it is over.
-            log.error("the end of a run could not be recorded: %s", error)
-        else:
+        self._unrecorded[run.id] = run
+        self._record([run])
+        if run.id not in self._unrecorded:
+            self._record(list(self._unrecorded.values()))
+
+    def _record(self, runs: Sequence[GatewayRun]) -> None:
+        for run in runs:
+            try:
+                self._ledger.end(run)
+            except ToolError as error:
+                # It stays in memory. After a restart, its transcript shows whether it is over.
+                log.error("the end of a run could not be recorded: %s", error)
+                return
+            del self._unrecorded[run.id]
             self._runs.pop(run.id, None)
 
     def _post(
@@ -498,26 +510,35 @@ class LiveSessions:
 
     async def _resume(self, key: str, runs: Sequence[AcceptedRun]) -> None:
         """What the model has not read is said now; what it has read is not said again."""
-        read, answer = self._read_by_model(key)
+        answers, last = self._read_by_model(key)
+        # A client can use its name for a message again: only the last id is that of one message.
+        marks = [each.message.ids[-1] if each.message else "" for each in runs]
+        pairs = list(zip(runs, marks, strict=True))
+        is_owner = all(each.owner for each, mark in pairs if answers.get(mark, "") is None)
         going: tuple[Open, asyncio.Future[TurnEnded]] | None = None
-        for run, message, owner, timeout_s, tries in runs:
+        for (run, message, owner, timeout_s, tries), mark in pairs:
             try:
-                if run.id in read and answer is not None:
+                if (answer := answers.get(mark)) is not None:
                     settle(run, TurnEnded("done", text=answer))
                     self._conclude(run)
                     continue
-                if message is None or tries >= MAX_TRIES:
-                    raise ToolError("the gateway was restarted during this run; send it again")
+                if message is None:
+                    raise ToolError(LOST)
+                if mark not in answers:
+                    async with self._entered(key, owner=owner) as there:
+                        self._post(there, run, message, "followup", timeout_s)
+                    continue
+                # Others may have spoken after a turn whose end could not be recorded.
+                if tries >= MAX_TRIES or last.isdisjoint(marks):
+                    raise ToolError(LOST)
                 self._ledger.try_again(run.id)
-                if run.id in read and going is not None:
+                if going is not None:
                     self._follow(going[0], run, going[1], timeout_s)
                     continue
-                if run.id in read:
-                    source = Source("gateway", titles=("The gateway was restarted.",))
-                    message = User((Text(RESUMED),), now_ms(), source, (run.id,))
-                async with self._entered(key, owner=owner) as there:
-                    future = self._post(there, run, message, "followup", timeout_s)
-                    going = (there, future) if run.id in read else going
+                source = Source("gateway", titles=("The gateway was restarted.",))
+                message = User((Text(RESUMED),), now_ms(), source, message.ids)
+                async with self._entered(key, owner=is_owner) as there:
+                    going = there, self._post(there, run, message, "followup", timeout_s)
             except (ClawkitError, GatewayError) as error:
                 if self.is_closed:
                     return  # the next start resumes it
@@ -525,17 +546,21 @@ class LiveSessions:
                 settle(run, TurnEnded("error", error=str(error)))
                 self._conclude(run)
 
-    def _read_by_model(self, key: str) -> tuple[set[str], str | None]:
-        """The ids of the messages in a transcript, and its last answer; None if it has none to the
-        last message."""
+    def _read_by_model(self, key: str) -> tuple[dict[str, str | None], set[str]]:
+        """The ids of the messages in a transcript with their answers, None for those that have none
+        yet; and the ids of the last message that has any."""
         stored = self._store.find(key)
-        messages = [each.message for each in self._store.history(stored.id)] if stored else []
-        users = [each for each in messages if isinstance(each, User)]
-        read = {id_ for each in users for id_ in each.ids}
-        match messages[-1] if messages else None:
-            case Assistant(stop="stop" | "length" | "refusal") as last if not last.calls:
-                return read, last.text
-        return read, None
+        answers: dict[str, str | None] = {}
+        last: set[str] = set()
+        for entry in self._store.history(stored.id) if stored else ():
+            match entry.message:
+                case User(ids=ids) if ids:
+                    answers |= dict.fromkeys(ids)
+                    last = set(ids)
+                case Assistant(stop="stop" | "length" | "refusal") as said if not said.calls:
+                    new = [id_ for id_, answer in answers.items() if answer is None]
+                    answers |= dict.fromkeys(new, said.text)
+        return answers, last
 
     async def _finish(
         self,
@@ -619,7 +644,8 @@ class LiveSessions:
         return self._create(agent, name, label=label, thinking=thinking)
 
     async def sweep(self, idle_s: float = IDLE_S) -> None:
-        """Close the agents that have not been used for a while."""
+        """Close the agents that have not been used for a while, and record what is left to."""
+        self._record(list(self._unrecorded.values()))
         for key, there in list(self._open.items()):
             if time.monotonic() - there.used_at >= idle_s and not there.is_busy:
                 async with self._lock(key):
@@ -657,3 +683,4 @@ class LiveSessions:
                 await self.close_session(key)
         if self._tasks:
             await asyncio.wait(self._tasks, timeout=5.0)
+        self._record(list(self._unrecorded.values()))

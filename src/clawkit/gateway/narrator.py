@@ -24,11 +24,14 @@ Status = Literal["running", "ok", "error", "aborted", "timeout"]
 class GatewayRun:
     """One message to an agent, and what became of it."""
 
-    def __init__(self, id_: str, session: str, agent: str, client: str = "") -> None:
+    def __init__(
+        self, id_: str, session: str, agent: str, client: str = "", digest: str = ""
+    ) -> None:
+        """`digest` is that of the request: its id stands for nothing else."""
         self.id = id_
         self.session = session
         self.agent = agent
-        self.client = client
+        self.client, self.digest = client, digest
         self.started_ms, self.ended_ms = now_ms(), 0
         self.status: Status = "running"
         self.ended: TurnEnded | None = None

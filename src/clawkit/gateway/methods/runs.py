@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import base64
+import hashlib
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
+import msgspec
 from msgspec import Meta
 
 from clawkit.agent_session import Agent
@@ -20,6 +22,7 @@ from clawkit.gateway.protocol import (
     Closed,
     GatewayError,
     Short,
+    aside,
     invalid,
     missing_scope,
 )
@@ -56,8 +59,10 @@ async def accept(
 ) -> dict[str, Any]:
     """Start a run, or say what became of it if it was started before."""
     live = caller.gateway.live
-    if (run := await started_before(caller, key, run_id)) is not None:
-        return {"runId": run.id, "status": run.status if run.over.is_set() else "in_flight"}
+    size = len(message) + sum(len(each.content) for each in attachments)
+    digest = await aside(size, _digest, run_id, message, attachments)
+    if (run := await live.accepted(run_id)) is not None:
+        return _became(run, key, caller.name, digest)
     if message.strip() in RESETS and not caller.may(ADMIN):
         raise missing_scope(ADMIN)
     said: str | list[Block] = message
@@ -73,13 +78,14 @@ async def accept(
         media = there.agent.kit.run.services[Media]
         said = [Text(message), *[await read_image(media, each) for each in attachments]]
         if (run := await live.accepted(run_id)) is not None:  # sent again in the meantime
-            return {"runId": run.id, "status": "in_flight"}
+            return _became(run, key, caller.name, digest)
     run = await live.start(
         key,
         run_id,
         said,
         owner=caller.may(ADMIN),
         client=caller.name,
+        digest=digest,
         mode=mode,
         timeout_s=timeout_s,
         prepare=prepare,
@@ -89,11 +95,23 @@ async def accept(
 
 async def started_before(caller: GatewayConnection, key: str, run_id: str) -> GatewayRun | None:
     """The run that was started with this idempotency key. Raises `GatewayError` if that was in
-    another session."""
+    another session, or by another client."""
     run = await caller.gateway.live.accepted(run_id)
-    if run is not None and run.session != key:
-        raise invalid("idempotencyKey was already used in another session")
+    if run is not None and (run.session, run.client) != (key, caller.name):
+        raise invalid("idempotencyKey was already used in another session or by another client")
     return run
+
+
+def _digest(run_id: str, message: str, attachments: Sequence[GivenAttachment]) -> str:
+    return hashlib.sha256(msgspec.json.encode((run_id, message, attachments))).hexdigest()
+
+
+def _became(run: GatewayRun, key: str, client: str, digest: str) -> dict[str, Any]:
+    if run.session != key:
+        raise invalid("idempotencyKey was already used in another session")
+    if (run.client, run.digest) != (client, digest):
+        raise invalid("idempotencyKey was already used by another client or for another message")
+    return {"runId": run.id, "status": run.status if run.over.is_set() else "in_flight"}
 
 
 async def read_image(media: Any, given: GivenAttachment) -> Image:
