@@ -202,3 +202,16 @@ async def test_a_session_in_which_nothing_was_said_ends_with_its_chat(tmp_path: 
         await peer.call("health")
         assert ground.gateway.store.find(first) is None
         assert ground.gateway.store.find(second) is not None
+
+
+async def test_a_chat_is_told_what_was_said_and_not_what_tools_did(tmp_path: Path) -> None:
+    calls = [call("ls", {}, id=str(number)) for number in range(25)]
+    async with serve({}, ScriptedModel(*calls, "done")) as ground:
+        peer = await ground.join()
+        given = {"cwd": str(tmp_path), "session": "long"}
+        turn = {"message": "work", "idempotencyKey": "k", **given}
+        assert (await peer.call("clawkit.turn", turn))["status"] == "accepted"
+        await peer.call("agent.wait", {"runId": "k"})
+        opened = await peer.call("clawkit.chat.open", given)
+        assert opened["total"] == 2
+        assert [each["type"] for each in opened["history"]] == ["user", "assistant"]
