@@ -19,6 +19,7 @@ from clawkit.cli.gateway_status import (
 )
 from clawkit.cli.options import (
     config_option,
+    counted,
     json_option,
     print_json,
     print_table,
@@ -47,7 +48,9 @@ _TIMEOUT = click.option(
 
 
 def _url_options(command: Any) -> Any:
-    token = click.option("--token", help="Its token. Default: the configured one.")
+    token = click.option(
+        "--token", help="What to log in with. Default: as configured; nothing with --url."
+    )
     url = click.option("--url", help="Address of another gateway, ws:// or wss://.")
     return url(token(_TIMEOUT(command)))
 
@@ -169,7 +172,8 @@ def health(
         print_json(found)
         return
     agents = ", ".join(
-        f"{each['agentId']} ({each['sessions']['count']} sessions)" for each in found["agents"]
+        f"{each['agentId']} ({counted(each['sessions']['count'], 'session')})"
+        for each in found["agents"]
     )
     click.echo(printable(f"ok, answered in {found['durationMs']} ms; agents: {agents}"))
     for line in explain_config(found.get("config", {})):
@@ -225,9 +229,9 @@ def status(
             click.echo(printable(line))
     for line in explain_config(snapshot["health"].get("config", {})):
         click.echo(printable(line))
-    keys = ("host", "mode", "version", "platform", "reason")
+    keys = ("host", "mode", "version", "platform")
     rows = [[str(each.get(key, "")) for key in keys] for each in snapshot["presence"]]
-    head = ("NAME", "MODE", "VERSION", "PLATFORM", "REASON")
+    head = ("CONNECTED", "KIND", "VERSION", "PLATFORM")
     print_table(head, [[printable(one_line(cell, 60), "") for cell in row] for row in rows])
 
 

@@ -102,7 +102,7 @@ def _why_none(state: GatewayState) -> str:
     message = f"no gateway is running for {home(os.environ)}"
     if state.stale is not None:
         message += f" (process {state.stale.pid} was killed or has crashed)"
-    return f"{message}; start one with: clawkit gateway start"
+    return message
 
 
 @click.command()
@@ -124,7 +124,8 @@ def restart(port: int | None, timeout_s: float, as_json: bool, config_file: str 
     before = state.record if state.pid else None
     if before is not None:
         config_file = config_file or _named_config(before)
-        port = before.asked_port if port is None else port
+        if port is None:  # a free one that was taken is kept: clients know it
+            port = before.port if before.asked_port == 0 else before.asked_port
     warn(map(str, load(config_file).warnings))
     if before is not None and before.started_by == "service":
         _restart_service(timeout_s, as_json)
