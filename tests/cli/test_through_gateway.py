@@ -450,6 +450,12 @@ def test_commands_use_the_remote_gateway(near: Home, own: Home) -> None:
     local = own.run("agent", "-m", "hi", "--no-session")
     assert local.returncode == 2
     assert "--no-session needs --local" in local.stderr
+    assert f"the remote gateway {url} answers" in own.run("doctor").stdout
+    for args in (["start", "--port", "0"], ["restart"], ["logs"], ["token"], ["stop"]):
+        done = own.run("gateway", *args)
+        assert done.returncode == 0, done.stderr
+        assert "'remote'; this is about a gateway on this machine" in done.stderr
+    assert "on this machine" not in near.run("gateway", "token").stderr
 
 
 def test_a_remote_gateway_that_is_not_there_is_reported(own: Home) -> None:
@@ -462,6 +468,7 @@ def test_a_remote_gateway_that_is_not_there_is_reported(own: Home) -> None:
         assert done.returncode == 1
         assert "no gateway can be reached there" in done.stderr
         assert "is its port forwarded?" in done.stderr
+    assert "no gateway can be reached there" in own.run("doctor").stdout
 
 
 @pytest.mark.parametrize(

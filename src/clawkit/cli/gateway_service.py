@@ -12,7 +12,7 @@ import click
 
 from clawkit.cli.gateway import check_installed
 from clawkit.cli.gateway_logs import log_file
-from clawkit.cli.gateway_status import describe, explain_reach
+from clawkit.cli.gateway_status import describe, explain_reach, say_local
 from clawkit.cli.options import (
     F,
     can_ask,
@@ -70,6 +70,7 @@ def start(port: int | None, timeout_s: float, as_json: bool, config_file: str | 
     """
     refuse_commands("start a gateway")
     check_installed()
+    say_local(config_file)
     from clawkit.gateway import background
 
     warn(map(str, load(config_file).warnings))
@@ -83,6 +84,7 @@ def start(port: int | None, timeout_s: float, as_json: bool, config_file: str | 
 def stop(timeout_s: float, force: bool, as_json: bool) -> None:
     """Stop the gateway of this home gracefully, however it was started."""
     refuse_commands("stop the gateway")
+    say_local()
     from clawkit.gateway import background
     from clawkit.gateway.record import look
 
@@ -117,6 +119,7 @@ def restart(port: int | None, timeout_s: float, as_json: bool, config_file: str 
     """
     refuse_commands("restart the gateway")
     check_installed()
+    say_local(config_file)
     from clawkit.gateway import background
     from clawkit.gateway.record import look
 
