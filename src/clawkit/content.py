@@ -113,7 +113,7 @@ class User(Value, frozen=True, tag="user"):
     source: Source | None = None
     """Set if the message is not from the user of this session."""
     ids: tuple[str, ...] = ()
-    """What the client calls it, and an id of its own, by which it is known after a restart whether it
+    """What the client calls it, and an id of its own, by which a restart knows whether it
     was read; of each message that was joined into it."""
 
 

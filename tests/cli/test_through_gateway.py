@@ -165,7 +165,8 @@ def test_a_session_of_another_directory_is_continued_here_and_says_so(
 ) -> None:
     near.run("agent", "-m", "list", "--session", "placed")
     done = near.run("agent", "-m", "!pwd", "--session", "placed", cwd=tmp_path)
-    assert f"the session 'placed' works in {near.work}; running without it" in done.stderr
+    there = f"{near.work} (to use it there: cd {near.work})"
+    assert f"the session 'placed' works in {there}; running without it" in done.stderr
     assert done.stdout.strip() == str(tmp_path)
 
 
@@ -386,10 +387,12 @@ async def test_a_chat_says_that_the_gateway_is_gone_and_how_to_go_on(own: Home) 
         chat = Screen("chat", "--session", "lost", cwd=own.work, **env)
         try:
             await chat.until(READY)
+            chat.type("list\r")
+            await chat.until('"a.txt"')
             gateway.kill()
             assert await chat.end() == 1
             assert "the gateway is gone (connection lost)" in chat.text
-            assert "clawkit chat --session lost" in " ".join(chat.text.split())
+            assert " ".join(chat.text.split()).count("clawkit chat --session lost") == 1
         finally:
             chat.close()
 
@@ -501,10 +504,17 @@ def test_commands_use_the_remote_gateway(near: Home, own: Home) -> None:
     )
     refused = own.run("sessions", "export", "far", "-o", "x")
     assert refused.returncode == 2
-    assert "-o does not go through a gateway" in refused.stderr
+    assert "gateway.mode is 'remote' (ws://" in refused.stderr
+    assert "and -o does not go through a gateway. To run it on this machine" in refused.stderr
     local = own.run("agent", "-m", "hi", "--no-session")
     assert local.returncode == 2
     assert "--no-session needs --local" in local.stderr
+    assert f"the remote gateway {url} answers" in own.run("doctor").stdout
+    for args in (["start", "--port", "0"], ["restart"], ["logs"], ["token"], ["stop"]):
+        done = own.run("gateway", *args)
+        assert done.returncode == 0, done.stderr
+        assert "'remote'; this is about a gateway on this machine" in done.stderr
+    assert "on this machine" not in near.run("gateway", "token").stderr
 
 
 def test_a_remote_gateway_that_is_not_there_is_reported(own: Home) -> None:
@@ -517,6 +527,7 @@ def test_a_remote_gateway_that_is_not_there_is_reported(own: Home) -> None:
         assert done.returncode == 1
         assert "no gateway can be reached there" in done.stderr
         assert "is its port forwarded?" in done.stderr
+    assert "no gateway can be reached there" in own.run("doctor").stdout
 
 
 @pytest.mark.parametrize(

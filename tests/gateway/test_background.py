@@ -109,9 +109,7 @@ def test_start_restart_and_stop(port: int) -> None:
 def test_stop_and_restart_without_a_gateway(port: int) -> None:
     none = clawkit("stop")
     assert none.returncode == 1
-    assert none.stderr == (
-        f"clawkit: no gateway is running for {home()}; start one with: clawkit gateway start\n"
-    )
+    assert none.stderr == f"clawkit: no gateway is running for {home()}\n"
     assert json.loads(clawkit("restart", "--json").stdout)["started"] is True
     assert clawkit("stop").returncode == 0
 
@@ -129,6 +127,12 @@ def test_a_restart_keeps_the_options_and_an_invalid_configuration_stops_nothing(
     other.write_text("{}", encoding="utf-8")
     again = json.loads(clawkit("restart", "--json").stdout)
     assert (again["config"], again["url"]) == (str(other), f"ws://127.0.0.1:{number}/")
+
+
+def test_a_restart_keeps_a_port_that_was_free() -> None:
+    begun = start("--port", "0")
+    again = json.loads(clawkit("restart", "--json").stdout)
+    assert (again["restarted"], again["url"]) == (True, begun["url"])
 
 
 def test_a_gateway_in_the_foreground_is_told_apart(port: int) -> None:
@@ -231,7 +235,7 @@ def test_a_taken_port_is_explained(port: int) -> None:
         other.listen()
         done = clawkit("start")
     assert done.returncode == 1
-    assert f"cannot listen on 127.0.0.1:{port}: is in use" in done.stderr
+    assert f"cannot listen on 127.0.0.1:{port}: it is in use" in done.stderr
     assert "clawkit config set gateway.port PORT" in done.stderr
     assert (gateways(), left_behind()) == ([], set())
 

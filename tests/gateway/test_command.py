@@ -76,6 +76,7 @@ def test_a_gateway_runs_answers_and_stops(port: int) -> None:
         params = '{"message": "list", "idempotencyKey": "k"}'
         turn = json.loads(clawkit("call", "agent", "--params", params).stdout)
         assert turn["status"] == "ok"
+        assert "main (1 session)" in clawkit("health").stdout
         address = clawkit("url").stdout
         assert re.match(rf"http://127\.0\.0\.1:{port}/\?[0-9a-f]{{8}}#code=", address)
         made = json.loads(clawkit("url", "--json").stdout)
@@ -122,7 +123,7 @@ def test_a_taken_port_is_reported(port: int) -> None:
         other.listen()
         found = clawkit("run")
     assert found.returncode == 1
-    assert "in use" in found.stderr
+    assert f"127.0.0.1:{port}: it is in use; stop the program" in found.stderr
 
 
 def test_the_token_is_made_once_and_private() -> None:

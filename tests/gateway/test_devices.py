@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
 import os
+import shlex
 import stat
 from contextlib import suppress
 from typing import Any
 
 import pytest
-from tests.gateway.conftest import PROXY, Device, Ground, Peer, hello_params, serve
+from tests.gateway.conftest import PROXY, TOKEN, Device, Ground, Peer, hello_params, serve
+from tests.gateway.test_command import clawkit
 from websockets.exceptions import ConnectionClosed
 
 from clawkit.errors import NotFoundError
@@ -52,6 +56,22 @@ async def test_a_rejected_request_is_gone(device: Device) -> None:
         assert (await owner.call("device.pair.list"))["pending"] == []
         event = await owner.until(lambda each: each.get("event") == "device.pair.resolved")
         assert event["payload"]["decision"] == "rejected"
+
+
+async def test_the_status_says_who_waits_and_how_to_approve_it(device: Device) -> None:
+    async with serve(PROXIED) as ground:
+        id_ = await request(ground, device, ["operator.read"])
+        near = ("--url", ground.url, "--token", TOKEN)
+        shown = (await asyncio.to_thread(clawkit, "status", *near)).stdout
+        assert "1 device waiting for approval" in shown
+        assert "'cli' at 203.0.113.5, as operator: operator.read\n" in shown
+        [line] = [each for each in shown.splitlines() if "device.pair.approve" in each]
+        assert shlex.split(line)[:2] == ["clawkit", "gateway"]
+        typed = [*shlex.split(line)[2:], "--token", TOKEN]
+        done = await asyncio.to_thread(clawkit, *typed)
+        assert json.loads(done.stdout)["requestId"] == id_
+        found = await asyncio.to_thread(clawkit, "status", "--json", *near)
+        assert json.loads(found.stdout)["pendingDevices"] == 0
 
 
 async def ended(peer: Peer) -> int | None:

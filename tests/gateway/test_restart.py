@@ -76,11 +76,15 @@ def test_a_patch_restarts_the_process_in_place_and_says_the_note() -> None:
 
 
 def test_a_signal_restarts_it_and_another_one_stops_it() -> None:
-    configure(f"{{ gateway: {{ port: {free_port()} }} }}")
-    with running() as process:
+    with running("--port", "0") as process:
+        before = read_record()
         process.send_signal(signal.SIGUSR1)
         wait_until(lambda: start_marks() == 2)
         wait_until(lambda: (found := read_record()) is not None and found.pid == process.pid)
+        after = read_record()
+        assert before is not None
+        assert after is not None
+        assert after.port == before.port
         process.send_signal(signal.SIGTERM)
         assert process.wait(15) == 0
         assert start_marks() == 2

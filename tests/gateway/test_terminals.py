@@ -412,3 +412,16 @@ async def test_a_session_in_which_another_client_says_something_stays(tmp_path: 
         await live.discard(key)  # nothing is going on, and no turn was completed
         history = await other.call("chat.history", {"sessionKey": "s"})
         assert history["messages"][0]["role"] == "user"
+
+
+async def test_a_chat_is_told_what_was_said_and_not_what_tools_did(tmp_path: Path) -> None:
+    calls = [call("ls", {}, id=str(number)) for number in range(25)]
+    async with serve({}, ScriptedModel(*calls, "done")) as ground:
+        peer = await ground.join()
+        given = {"cwd": str(tmp_path), "session": "long"}
+        turn = {"message": "work", "idempotencyKey": "k", **given}
+        assert (await peer.call("clawkit.turn", turn))["status"] == "accepted"
+        await peer.call("agent.wait", {"runId": "k"})
+        opened = await peer.call("clawkit.chat.open", given)
+        assert opened["total"] == 2
+        assert [each["type"] for each in opened["history"]] == ["user", "assistant"]

@@ -95,7 +95,7 @@ def _diagnose(
     from clawkit.cli import doctor_checks as checks
     from clawkit.cli import doctor_services as services
     from clawkit.cli.agent import has_tui
-    from clawkit.cli.gateway_status import check_gateway
+    from clawkit.cli.gateway_status import check_gateway, check_remote
     from clawkit.config.load import load
 
     found: list[tuple[str, Finding]] = []
@@ -112,6 +112,7 @@ def _diagnose(
     except ConfigError as error:
         check("config", checks.config_errors(error), old_spellings)
         return found, False
+    check("gateway", check_remote(loaded))
     check("config", checks.check_config(loaded, file), old_spellings)
     check("policy", checks.check_policy(loaded.config))
     check("secrets", checks.check_secrets(loaded, allow_exec=allow_exec))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import logging
+import shlex
 from secrets import token_hex
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
@@ -16,10 +17,13 @@ from clawkit.cli.gateway_status import (
     explain_config,
     explain_reach,
     explain_silence,
+    explain_waiting,
     how_started,
+    say_local,
 )
 from clawkit.cli.options import (
     config_option,
+    counted,
     json_option,
     print_json,
     print_table,
@@ -32,7 +36,7 @@ from clawkit.text import human_time, one_line, printable
 
 if TYPE_CHECKING:
     from clawkit.core.approval import Approver
-    from clawkit.gateway.client import Target
+    from clawkit.gateway.client import Link, Target
     from clawkit.gateway.methods.chats import HostedChat
     from clawkit.gateway.record import GatewayState, StartedBy
 
@@ -48,7 +52,9 @@ _TIMEOUT = click.option(
 
 
 def _url_options(command: Any) -> Any:
-    token = click.option("--token", help="Its token. Default: the configured one.")
+    token = click.option(
+        "--token", help="What to log in with. Default: as configured; nothing with --url."
+    )
     url = click.option("--url", help="Address of another gateway, ws:// or wss://.")
     return url(token(_TIMEOUT(command)))
 
@@ -170,11 +176,23 @@ def health(
         print_json(found)
         return
     agents = ", ".join(
-        f"{each['agentId']} ({each['sessions']['count']} sessions)" for each in found["agents"]
+        f"{each['agentId']} ({counted(each['sessions']['count'], 'session')})"
+        for each in found["agents"]
     )
     click.echo(printable(f"ok, answered in {found['durationMs']} ms; agents: {agents}"))
     for line in explain_config(found.get("config", {})):
         click.echo(printable(line))
+
+
+def _waiting_devices(link: Link, timeout_s: float) -> list[dict[str, Any]]:
+    """Those that wait for approval, as far as this client may know."""
+    from clawkit.gateway.client import CallError
+
+    try:
+        found: list[dict[str, Any]] = link.call("device.pair.list", {}, timeout_s)["pending"]
+    except CallError:
+        return []
+    return found
 
 
 @click.command()
@@ -194,6 +212,7 @@ def status(
         target, state = _locate(config_file, url, token)
         with connect(target, timeout_s=timeout_s) as link:
             hello = link.hello
+            waiting = _waiting_devices(link, timeout_s)
     except ConfigError:
         if (record := state.record) is not None and record.config_problem:
             click.echo(printable(f"{record.url}: running, {how_started(record)}"))
@@ -216,7 +235,7 @@ def status(
         }
         shown |= {key: snapshot[key] for key in ("uptimeMs", "presence")}
         shown["configState"] = snapshot["health"].get("config", {})
-        print_json(shown | {"auth": hello["auth"]["method"]})
+        print_json(shown | {"auth": hello["auth"]["method"], "pendingDevices": len(waiting)})
         return
     uptime = human_time(snapshot["uptimeMs"] / 1000)
     click.echo(printable(f"{target.url}: clawkit {server['version']}, running for {uptime}"))
@@ -226,9 +245,11 @@ def status(
             click.echo(printable(line))
     for line in explain_config(snapshot["health"].get("config", {})):
         click.echo(printable(line))
-    keys = ("host", "mode", "version", "platform", "reason")
+    for line in explain_waiting(waiting, f" --url {shlex.quote(url)}" if url else ""):
+        click.echo(printable(line))
+    keys = ("host", "mode", "version", "platform")
     rows = [[str(each.get(key, "")) for key in keys] for each in snapshot["presence"]]
-    head = ("NAME", "MODE", "VERSION", "PLATFORM", "REASON")
+    head = ("CONNECTED", "KIND", "VERSION", "PLATFORM")
     print_table(head, [[printable(one_line(cell, 60), "") for cell in row] for row in rows])
 
 
@@ -261,6 +282,7 @@ def token(as_json: bool, config_file: str | None) -> None:
     """Print the token that clients log in with; it is generated if none is configured."""
     refuse_commands("read the token of the gateway")
     check_installed()
+    say_local(config_file)
     from clawkit.gateway.server import read_secret
 
     mode, secret = read_secret(load(config_file), generate=True)

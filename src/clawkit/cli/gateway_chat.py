@@ -15,7 +15,7 @@ import msgspec
 from clawkit.agent.events import Answered, Compacted, Event, Noticed, Said, TurnEnded, TurnStarted
 from clawkit.approvals.binding import choice_of, read_question
 from clawkit.cli.gateway_turn import CHAT, attach, chat_params
-from clawkit.content import Assistant, Image, Message, User
+from clawkit.content import Assistant, Image, User
 from clawkit.errors import ClawkitError, ToolError
 from clawkit.gateway.client import SILENCE_S, Link, payload_of, read_frame
 from clawkit.redact.redactor import Redactor
@@ -128,14 +128,10 @@ class GatewayChat(InputHandler):
             self._take(frame)
 
     def _show_history(self, given: list[Any], total: int) -> None:
-        said: list[User | Assistant] = [
-            each
-            for each in msgspec.convert(given, list[Message])
-            if isinstance(each, User) or (isinstance(each, Assistant) and each.text.strip())
-        ]
-        if total > len(said[-_RECALLED:]):
-            self.display.note(f"{total - len(said[-_RECALLED:])} earlier messages are not shown.")
-        for each in said[-_RECALLED:]:
+        said = msgspec.convert(given, list[User | Assistant])[-_RECALLED:]
+        if total > len(said):
+            self.display.note(f"{total - len(said)} earlier messages are not shown.")
+        for each in said:
             if isinstance(each, User):
                 self.display.show_said(each)
             else:
@@ -148,7 +144,7 @@ class GatewayChat(InputHandler):
 
     async def close(self) -> None:
         self._reader.close()
-        if self._has_said:
+        if self._has_said and self.failure is None:  # which says it, too
             said = f"To continue later: clawkit chat --session {self._name}\n"
             self.prompt.print(self.prompt.paint(said, "dim"))
 

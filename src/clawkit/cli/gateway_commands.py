@@ -22,7 +22,8 @@ def run_remotely(argv: Sequence[str]) -> int | None:
     if is_inside_command():
         raise ToolAuthorizationError("a command that clawkit runs cannot use the gateway")
     if why := why_not_here(argv):
-        raise ClawkitError(f"{why}: {target.url} is used. For this machine, add --local")
+        far = f"gateway.mode is 'remote' ({target.url}), and {why}"
+        raise ClawkitError(f"{far}. To run it on this machine, add --local")
     from clawkit.cli.options import print_text
 
     with connect(target) as link:

@@ -145,6 +145,9 @@ def logs(lines: int, follow: bool, as_json: bool) -> None:
     clawkit gateway logs -f --json | jq 'select(.level != "info")'
     """
     refuse_commands("read the log of the gateway")
+    from clawkit.cli.gateway_status import say_local  # which needs the log, too
+
+    say_local()
     path = log_file()
     if not follow and not os.path.exists(path):
         raise ToolError(

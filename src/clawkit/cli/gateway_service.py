@@ -12,7 +12,7 @@ import click
 
 from clawkit.cli.gateway import check_installed
 from clawkit.cli.gateway_logs import log_file
-from clawkit.cli.gateway_status import describe, explain_reach
+from clawkit.cli.gateway_status import describe, explain_reach, say_local
 from clawkit.cli.options import (
     F,
     can_ask,
@@ -70,6 +70,7 @@ def start(port: int | None, timeout_s: float, as_json: bool, config_file: str | 
     """
     refuse_commands("start a gateway")
     check_installed()
+    say_local(config_file)
     from clawkit.gateway import background
 
     warn(map(str, load(config_file).warnings))
@@ -83,6 +84,7 @@ def start(port: int | None, timeout_s: float, as_json: bool, config_file: str | 
 def stop(timeout_s: float, force: bool, as_json: bool) -> None:
     """Stop the gateway of this home gracefully, however it was started."""
     refuse_commands("stop the gateway")
+    say_local()
     from clawkit.gateway import background
     from clawkit.gateway.record import look
 
@@ -102,7 +104,7 @@ def _why_none(state: GatewayState) -> str:
     message = f"no gateway is running for {home(os.environ)}"
     if state.stale is not None:
         message += f" (process {state.stale.pid} was killed or has crashed)"
-    return f"{message}; start one with: clawkit gateway start"
+    return message
 
 
 @click.command()
@@ -117,6 +119,7 @@ def restart(port: int | None, timeout_s: float, as_json: bool, config_file: str 
     """
     refuse_commands("restart the gateway")
     check_installed()
+    say_local(config_file)
     from clawkit.gateway import background
     from clawkit.gateway.record import look
 
@@ -124,7 +127,8 @@ def restart(port: int | None, timeout_s: float, as_json: bool, config_file: str 
     before = state.record if state.pid else None
     if before is not None:
         config_file = config_file or _named_config(before)
-        port = before.asked_port if port is None else port
+        if port is None:  # a free one that was taken is kept: clients know it
+            port = before.port if before.asked_port == 0 else before.asked_port
     warn(map(str, load(config_file).warnings))
     if before is not None and before.started_by == "service":
         _restart_service(timeout_s, as_json)

@@ -3,17 +3,27 @@
 from __future__ import annotations
 
 import ipaddress
+import json
 import os
+import shlex
 import socket
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
+import click
+
 from clawkit.cli.gateway_logs import log_file
+from clawkit.cli.options import counted
+from clawkit.config.load import load
 from clawkit.config.paths import home
-from clawkit.gateway.client import Target, is_loopback
+from clawkit.errors import ConfigError, ToolError
+from clawkit.gateway.client import Target, is_loopback, parse_url, probe
+from clawkit.text import one_line
 
 if TYPE_CHECKING:
     from clawkit.cli.doctor_checks import Findings
+    from clawkit.config.load import Loaded
     from clawkit.gateway.record import GatewayState, RunningGateway
 
 _ALL_ADDRESSES = ("0.0.0.0", "::")  # noqa: S104
@@ -111,6 +121,19 @@ def _own_address(host: str) -> str:
             return socket.gethostname()
 
 
+def explain_waiting(pending: Sequence[dict[str, Any]], options: str) -> Iterator[str]:
+    """Which devices wait for approval, and how to approve them. `options` name the gateway."""
+    if pending:
+        yield f"{counted(len(pending), 'device')} waiting for approval. If you know it, type:"
+    for each in pending:
+        # On a line of its own: a device chooses its name, which must not be pasted into a shell.
+        name = one_line(str(each.get("displayName") or each.get("clientId") or ""), 40)
+        scopes = ", ".join(each.get("scopes", ()))
+        yield f"  {name!r} at {each.get('remoteIp', '')}, as {each['role']}: {scopes}"
+        given = shlex.quote(json.dumps({"requestId": each["requestId"]}))
+        yield f"    clawkit gateway call device.pair.approve{options} --params {given}"
+
+
 def explain_silence(state: GatewayState) -> str:
     """What the home says about a gateway that does not answer; empty if it says nothing."""
     if (stale := state.stale) is not None:
@@ -126,6 +149,34 @@ def explain_silence(state: GatewayState) -> str:
     if state.pid:
         return f"Process {state.pid} holds the lock: it is starting or stopping; try again"
     return ""
+
+
+def say_local(config_file: str | None = None) -> None:
+    """Say that a command is about this machine, if the configuration names another gateway."""
+    with suppress(ConfigError):  # others report it, and a gateway can be stopped nevertheless
+        settings = load(config_file).config.gateway
+        if settings is not None and settings.mode == "remote":
+            click.echo(
+                "clawkit: gateway.mode is 'remote'; this is about a gateway on this machine",
+                err=True,
+            )
+
+
+def check_remote(loaded: Loaded) -> Findings:
+    """Whether the gateway of `gateway.remote` answers; no secret is read or sent."""
+    from clawkit.cli.doctor_checks import fault, ok
+
+    settings = loaded.config.gateway
+    if settings is None or settings.mode != "remote" or not settings.remote.url:
+        return
+    try:
+        target = parse_url(settings.remote.url, fingerprint=settings.remote.tls_fingerprint or "")
+        probe(target)
+        yield ok(f"the remote gateway {target.url} answers")
+    except ToolError as error:
+        yield fault(
+            str(error), "Start it there, or use this machine: clawkit config unset gateway.mode"
+        )
 
 
 def check_gateway() -> Findings:

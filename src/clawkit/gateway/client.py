@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from clawkit.config.load import Loaded
 
 TIMEOUT_S = 30.0
+PROBE_S = 5.0
 SILENCE_S = 75.0
 """A gateway sends something at least every 30 seconds."""
 _PROTOCOL = 4
@@ -303,6 +304,23 @@ def _explain_tls(error: Exception) -> str:
 
 def connect(target: Target, scopes: Sequence[str] = OWNER, timeout_s: float = TIMEOUT_S) -> Link:
     """Connect and log in. Raises `CallError` if refused, `ToolError` if there is no gateway."""
+    link, challenge = _open(target, timeout_s)
+    try:
+        link.hello = as_object(_log_in(link, challenge, scopes, timeout_s))
+    except BaseException:
+        link.close()
+        raise
+    return link
+
+
+def probe(target: Target, timeout_s: float = PROBE_S) -> None:
+    """Find out whether a gateway answers, without logging in. Raises `ToolError`."""
+    link, _ = _open(target, timeout_s)
+    link.close()
+
+
+def _open(target: Target, timeout_s: float) -> tuple[Link, dict[str, Any]]:
+    """A connection, and its challenge."""
     with explained(target):
         tls = _tls(target.fingerprint) if target.is_tls else None
         socket = WebSocket.open(target.host, target.port, target.path, timeout_s=timeout_s, tls=tls)
@@ -310,12 +328,10 @@ def connect(target: Target, scopes: Sequence[str] = OWNER, timeout_s: float = TI
     try:
         if target.fingerprint:
             _check_certificate(socket.certificate(), target)
-        challenge = as_object(link.receive(timeout_s).get("payload"))
-        link.hello = as_object(_log_in(link, challenge, scopes, timeout_s))
+        return link, as_object(link.receive(timeout_s).get("payload"))
     except BaseException:
         link.close()
         raise
-    return link
 
 
 def _tls(fingerprint: str) -> ssl.SSLContext:

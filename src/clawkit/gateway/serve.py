@@ -315,7 +315,7 @@ def _listen(host: str, port: int) -> socket.socket:
             errno.EACCES: "choose a port above 1023 with --port or gateway.port",
         }
         hint = advice.get(error.errno or 0, "check gateway.bind and gateway.port")
-        why = "is in use" if error.errno == errno.EADDRINUSE else error.strerror or str(error)
+        why = "it is in use" if error.errno == errno.EADDRINUSE else error.strerror or str(error)
         raise ToolError(f"cannot listen on {shown}: {why}; {hint}") from None
 
 
@@ -361,7 +361,8 @@ def run(
         if gateway.is_restarting:
             gateway.mark_restart()
     if gateway.is_restarting:
-        os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])  # noqa: S606
+        kept = ("--port", str(gateway.port)) if port == 0 else ()  # clients know it
+        os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:], *kept])  # noqa: S606
 
 
 def _preflight(loaded: Loaded) -> None:

@@ -17,7 +17,7 @@ from msgspec import Meta
 
 from clawkit.agent_session import Agent
 from clawkit.config.sections.shared import Thinking
-from clawkit.content import Block
+from clawkit.content import Assistant, Block, Message, User
 from clawkit.core.approval import Approver
 from clawkit.errors import ClawkitError
 from clawkit.gateway.hub import send
@@ -124,17 +124,24 @@ async def _open(caller: GatewayConnection, params: OpenChat, _id: str) -> Any:
     caller.chats[key] = chat
     if is_new:
         caller.on_leave.append(partial(gateway.live.discard_empty, key))
-    history = there.agent.conversation.history
+    said = [each for each in there.agent.conversation.history if _is_said(each)]
     return {
         "key": key,
         "name": session.name,
         "workspace": there.agent.kit.workspace,
         "warnings": list(there.agent.warnings),
-        "total": len(history),
-        "history": msgspec.to_builtins(history[-RECALLED:]),
+        "total": len(said),
+        "history": msgspec.to_builtins(said[-RECALLED:]),
         "state": chat.state(),
         **chat.start(),
     }
+
+
+def _is_said(message: Message) -> bool:
+    """Whether a person reads it: not calls of tools and their results."""
+    return isinstance(message, User) or (
+        isinstance(message, Assistant) and bool(message.text.strip())
+    )
 
 
 def _push(caller: GatewayConnection, key: str, what: Mapping[str, Any]) -> None:

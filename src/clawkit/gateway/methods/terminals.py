@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shlex
 import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Any
@@ -170,7 +171,8 @@ def find_session(caller: GatewayConnection, params: SessionPlace) -> tuple[Sessi
         raise ClawkitError(f"{what}, not to {agent!r}")
     is_elsewhere = os.path.realpath(found.workspace) != os.path.realpath(place)
     if is_elsewhere and (params.cwd or params.workspace):
-        message = f"in the gateway, the session {found.name!r} works in {found.workspace}"
+        there = f"{found.workspace} (to use it there: cd {shlex.quote(found.workspace)})"
+        message = f"in the gateway, the session {found.name!r} works in {there}"
         raise invalid(message, {"code": LOCAL_ONLY})
     return found, False
 
