@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import threading
+import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -12,7 +14,16 @@ import pytest
 from tests.gateway.conftest import TOKEN, Device, Ground, serve
 
 from clawkit.errors import EditError
-from clawkit.gateway.config_text import MARKER, changed_paths, hide, restore, restore_text
+from clawkit.gateway import reload
+from clawkit.gateway.config_text import (
+    MARKER,
+    changed_paths,
+    hide,
+    merge_lists,
+    restore,
+    restore_text,
+)
+from clawkit.gateway.methods import config
 from clawkit.redact import Redactor
 
 SECRET = "sk-very-secret-value-123456"
@@ -224,3 +235,57 @@ async def test_forms_are_told_which_settings_have_no_effect(ground: Ground) -> N
     found = await peer.call("config.schema")
     assert found["uiHints"]["tts"]["noEffect"] is True
     assert found["generatedAt"] > "2026"
+
+
+async def test_large_files_do_not_make_other_clients_wait(
+    ground: Ground, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    threads: dict[str, set[threading.Thread]] = {}
+
+    def note(place: Any, name: str) -> None:
+        real = getattr(place, name)
+
+        def noted(*given: Any, **more: Any) -> Any:
+            threads.setdefault(name, set()).add(threading.current_thread())
+            return real(*given, **more)
+
+        monkeypatch.setattr(place, name, noted)
+
+    for name in ("loads", "content", "hide", "hide_values", "changed_paths", "merge_lists"):
+        note(config, name)
+    for name in ("load", "changed_paths", "known_secrets"):
+        note(reload, name)
+    peer = await ground.join()
+    base = (await peer.call("config.get"))["hash"]
+    for dry_run in (True, False):
+        given = {"raw": "{tools: {deny: ['write', 'edit']}}", "baseHash": base, "dryRun": dry_run}
+        await peer.call("config.patch", given)
+    base = (await peer.call("config.get"))["hash"]
+    await peer.refused("config.set", {"raw": "{ tools: 1", "baseHash": base})
+    assert len(threads) == 8
+    assert threading.main_thread() not in set.union(*threads.values())
+
+
+def test_long_lists_are_merged_in_time() -> None:
+    entries = [f"tool-{number}" for number in range(40_000)]
+    start = time.monotonic()
+    assert merge_lists(entries[::-1], entries, ()) == entries[::-1]
+    assert time.monotonic() - start < 5
+
+
+@pytest.mark.parametrize("mode", ["hybrid", "hot"])
+async def test_a_dry_run_says_whether_saving_restarts(ground: Ground, mode: Any) -> None:
+    peer, gateway = await ground.join(), ground.gateway
+    gateway.watch.mode = mode
+    base = (await peer.call("config.get"))["hash"]
+    given = {"raw": "{gateway: {port: 18807}}", "baseHash": base, "dryRun": True}
+    assert "restartsInMs" not in await peer.call("config.patch", given)  # no one restarts it
+    gateway.on_restart = lambda: None
+    shown = await peer.call("config.patch", given)
+    assert shown["requiresRestart"] is True
+    assert shown.get("restartsInMs") == (2_000 if mode == "hybrid" else None)
+    hot = given | {"raw": "{tools: {deny: ['write', 'edit']}}"}
+    whole = given | {"raw": "{gateway: {auth: {token: '__OPENCLAW_REDACTED__'}, port: 18807}}"}
+    assert "restartsInMs" not in await peer.call("config.patch", hot)
+    assert "restartsInMs" not in await peer.call("config.set", whole)
+    assert not gateway.is_restarting

@@ -130,6 +130,20 @@ async def test_forms_change_the_file_and_keep_comments_and_secrets(
         assert SECRET not in await page.content()
 
 
+async def test_the_page_says_before_saving_whether_that_restarts_the_gateway(
+    browser: Browser, file: Path
+) -> None:
+    async with serve(str(file)) as ground, visit(browser, ground) as page:
+        for restart, words in ((None, "when the gateway is restarted"), (list, "Saving restarts")):
+            ground.gateway.on_restart = restart
+            await go(page, "config", "gateway")
+            await page.get_by_label("port", exact=True).fill("18899")
+            await page.get_by_role("button", name="Review").click()
+            await expect(page.get_by_role("dialog")).to_contain_text(words)
+            await page.keyboard.press("Escape")
+            await page.get_by_role("button", name="Discard").click()
+
+
 async def test_what_is_wrong_is_said_at_the_field_and_conflicts_are_shown(
     browser: Browser, file: Path
 ) -> None:

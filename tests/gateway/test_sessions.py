@@ -331,6 +331,18 @@ async def test_a_session_that_another_process_holds_is_reported(ground: Ground) 
     await peer.until_chat("final")
 
 
+async def test_what_a_stranger_sends_cannot_look_like_a_line_of_the_log(ground: Ground) -> None:
+    peer = await ground.join()
+    for mark in "\u2028\u2029\x85\x0b\x0c\x1c":
+        logging.getLogger("clawkit.gateway.x").warning(
+            "sent: %s", f'{mark}{{"level":"info","message":"forged"}}{mark}'
+        )
+    found = await peer.call("logs.tail", {"limit": 6})
+    assert ["sent: " in json.loads(line)["message"] for line in found["lines"]] == [True] * 6
+    for wanted in ({"level": "warning", "text": "forged"}, {"text": "sent: "}):
+        assert len((await peer.call("logs.tail", wanted))["lines"]) == 6
+
+
 async def test_the_log_can_be_followed(ground: Ground) -> None:
     peer = await ground.join()
     first = await peer.call("logs.tail", {"limit": 5})

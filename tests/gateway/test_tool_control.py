@@ -260,6 +260,12 @@ async def test_a_model_cannot_delay_a_restart_for_long(stage: Stage) -> None:
     assert "60000" in result["text"]
 
 
+async def test_a_model_cannot_send_a_file_of_any_size(stage: Stage) -> None:
+    result = await stage.use({"action": "config.apply", "raw": "// a\n" * 30_000})
+    assert result["isError"]
+    assert stage.file.read_text(encoding="utf-8") == TEXT
+
+
 async def test_the_program_around_the_gateway_restarts_it(stage: Stage) -> None:
     stage.file.write_text(TEXT.replace("tools:", "commands: { restart: true }, tools:"))
     await stage.ground.gateway.watch.reload()

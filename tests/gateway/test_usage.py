@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
+import threading
 from collections.abc import AsyncIterator
 from datetime import UTC, date, datetime, timedelta
 from typing import Any
 
 import apsw
 import pytest
-from tests.gateway.conftest import Ground, serve
+from tests.gateway.conftest import Device, Ground, serve
 
 from clawkit.content import Assistant, Message, Summary, Text, ToolCall, ToolResult, Usage, User
 from clawkit.gateway.methods.usage import MAX_DAYS, SessionsUsage, Span, span_of
@@ -197,3 +199,31 @@ async def test_contradicting_agents_are_refused(ground: Ground) -> None:
     assert "unknown agent" in (await peer.refused("usage.cost", {"agentId": "x"}))["message"]
     wrong = await peer.refused("usage.cost", {"startDate": "yesterday"})
     assert wrong["message"].startswith("invalid usage.cost params: at /startDate")
+
+
+async def test_sessions_are_read_by_one_thread_at_a_time_also_when_clients_leave(
+    ground: Ground, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    goes_on, reading, most = threading.Event(), [0], [0]
+
+    def slow(*_given: object) -> list[Any]:
+        reading[0] += 1
+        most[0] = max(most[0], reading[0])
+        goes_on.wait(10)
+        reading[0] -= 1
+        return []
+
+    monkeypatch.setattr(ground.gateway.shelf, "list", slow)
+    before = threading.active_count()
+    leaving, staying = [await ground.join(["operator.read"], Device()) for _ in range(2)]
+    for peer in (leaving, staying):
+        for _ in range(20):
+            await peer.send("usage.cost", {})
+    await asyncio.sleep(0.1)
+    await leaving.socket.close()
+    await asyncio.sleep(0.1)
+    assert reading == [1]
+    assert threading.active_count() - before < 10
+    goes_on.set()
+    assert (await staying.call("usage.cost", {}))["daily"] == []
+    assert most == [1]

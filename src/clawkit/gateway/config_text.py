@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import hmac
+import json
 import re
 from collections.abc import Callable, Container, Iterator
 from typing import Any
@@ -150,7 +151,8 @@ def merge_lists(patch: Any, old: Any, replace: Container[str], path: Path = ()) 
         given = _by_id(patch)
         kept = [merged(each, given.pop(each["id"], {})) for each in old]
         return [*kept, *given.values()]
-    if lost := sum(each not in patch for each in old):
+    there = {json.dumps(each, sort_keys=True) for each in patch}  # lists can be long
+    if lost := sum(json.dumps(each, sort_keys=True) not in there for each in old):
         what = f"{format_path(path)}: this would remove {lost} of {len(old)} entries"
         raise EditError(f"{what}; add them, or list {format_path(path)} in replacePaths")
     return patch

@@ -117,7 +117,9 @@ class GatewayLog:
             data = file.read(size - start)
         if is_cut:
             data = data.partition(b"\n")[2]
-        lines = list(filter(wanted.keeps, data.decode("utf-8", "replace").splitlines()))
+        # What is logged may contain other line breaks, such as U+2028.
+        found = data.decode("utf-8", "replace").removesuffix("\n").split("\n")
+        lines = [line for line in found if line and wanted.keeps(line)]
         return {
             "file": self.path,
             "cursor": size,

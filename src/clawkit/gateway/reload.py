@@ -122,26 +122,31 @@ class ConfigWatch:
         self._seen = self._stamp()
         before = self.issues, self.waiting
         try:
-            found: Loaded = await in_thread(load, gateway.loaded.file)
-            gateway.check(found)
+            found, changed = await in_thread(self._read)
         except (ConfigError, SecretError) as error:
             unread = (Issue("gateway.auth", str(error)),)
             self.issues = error.issues if isinstance(error, ConfigError) else unread
             log.error("the changed configuration is invalid and not used: %s", error)
         else:
-            self._take(found)
+            self._take(found, changed)
             await gateway.live.sweep(0.0)
         self._seen = self._stamp()
         if (self.issues, self.waiting) != before or not self.issues:
             self._tell()
 
-    def _take(self, found: Loaded) -> None:
+    def _read(self) -> tuple[Loaded, list[str]]:
+        """The file, and what in it differs from the start; its secrets are known from then on."""
+        gateway = self._gateway
+        found = load(gateway.loaded.file)
+        gateway.check(found)
+        gateway.redactor.learn(known_secrets(found))
+        return found, list(changed_paths(self._started.raw, found.raw))
+
+    def _take(self, found: Loaded, changed: list[str]) -> None:
         gateway, self._text = self._gateway, found.text
-        changed = changed_paths(self._started.raw, found.raw)
         self.issues, self.waiting = (), self.needing_restart(changed)
         if self.mode != "restart":
             gateway.loaded = combine(found, self._started)
-            gateway.redactor.learn(known_secrets(found))
             gateway.shelf.forget()
         log.info("the configuration was read again")
         for path in self.waiting:

@@ -189,6 +189,8 @@ class Gateway:
         self.calls, self.waiting = CallLimiter(), PendingLogins()
         self.codes = LoginCodes()
         self.model_writes = CallLimiter(MODEL_WRITES)
+        self.reading_usage = asyncio.Lock()
+        """Reading all sessions takes long, so no one can have it done several times at once."""
         self.boot_id = str(uuid.uuid4())
         self.port = settings.port
         self.hub = Hub(self.boot_id)

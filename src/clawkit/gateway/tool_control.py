@@ -8,7 +8,7 @@ from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any
 
 from clawkit.config.json5 import format_path
-from clawkit.core.tasks import unbroken
+from clawkit.core.tasks import in_thread, unbroken
 from clawkit.errors import ConflictError, ToolAuthorizationError, ToolError, ToolInputError
 from clawkit.gateway.config_text import Path
 from clawkit.gateway.methods.config import Apply, ConfigPatch, look_up, read_config, write_config
@@ -99,8 +99,8 @@ class SessionControl:
         self._gateway = gateway
         self._session = session
 
-    def read_config(self) -> dict[str, Any]:
-        return read_config(self._gateway)
+    async def read_config(self) -> dict[str, Any]:
+        return await in_thread(read_config, self._gateway)  # type: ignore[no-any-return]
 
     def look_up(self, path: str) -> dict[str, Any]:
         try:
@@ -112,7 +112,7 @@ class SessionControl:
         self, raw: str, base_hash: str, *, patch: bool, note: str, delay_ms: int
     ) -> dict[str, Any]:
         self._count()
-        hash_ = base_hash or self.read_config()["hash"]
+        hash_ = base_hash or (await self.read_config())["hash"]
         kind, method = (ConfigPatch, "config-patch") if patch else (Apply, "config-apply")
         params = kind(raw, hash_, session_key=self._session, note=note, restart_delay_ms=delay_ms)
         commands = self._gateway.loaded.config.commands

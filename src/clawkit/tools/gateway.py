@@ -13,7 +13,7 @@ from clawkit.core.tool import Effect, Tool
 from clawkit.errors import NotFoundError, ToolAuthorizationError, ToolInputError
 from clawkit.tools._params import doc
 
-MAX_CHARS = 12_000
+MAX_CHARS, MAX_RAW = 12_000, 100_000
 DELAY_MS, MAX_DELAY_MS = 2_000, 60_000
 NO_GATEWAY = (
     "it is for sessions of a gateway (clawkit gateway); elsewhere, the person can use: clawkit "
@@ -32,7 +32,7 @@ NO_UPDATE = (
 class GatewayControl(Protocol):
     """The gateway that runs a session, for the model of that session."""
 
-    def read_config(self) -> dict[str, Any]:
+    async def read_config(self) -> dict[str, Any]:
         """The configuration file, its settings and its hash, without secrets."""
 
     def look_up(self, path: str) -> dict[str, Any]:
@@ -64,7 +64,10 @@ class Params(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="ca
     path: Annotated[str, doc("config.get, config.schema.lookup: a setting, as 'tools.exec'")] = ""
     raw: Annotated[
         str,
-        doc("config.patch: JSON5 to merge, null removes; config.apply: the whole file"),
+        doc(
+            "config.patch: JSON5 to merge, null removes; config.apply: the whole file",
+            max_length=MAX_RAW,
+        ),
     ] = ""
     base_hash: Annotated[str, doc("config.patch, config.apply: hash of config.get")] = ""
     note: Annotated[str, doc("Is said in this session after the restart", max_length=2_000)] = ""
@@ -77,7 +80,7 @@ async def execute(params: Params, ctx: Context, *, may_restart: bool = False) ->
     control = ctx.use(GatewayControl)
     match params.action:
         case "config.get":
-            return _bounded(_read(control, params.path))
+            return _bounded(await _read(control, params.path))
         case "config.schema":
             return Result.json(_overview())
         case "config.schema.lookup":
@@ -101,11 +104,11 @@ async def execute(params: Params, ctx: Context, *, may_restart: bool = False) ->
             raise ToolInputError(NO_UPDATE)
 
 
-def _read(control: GatewayControl, path: str) -> dict[str, Any]:
+async def _read(control: GatewayControl, path: str) -> dict[str, Any]:
     from clawkit.config.json5 import PathError, parse_path
     from clawkit.config.schema import spelled, value_at
 
-    found = control.read_config()
+    found = await control.read_config()
     keys = ("path", "hash", "valid", "issues", "restartNeeded")
     shown = {key: found[key] for key in keys}
     if not path:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
@@ -89,7 +90,7 @@ def _read(gateway: Gateway) -> str | None:
 
 
 def read_config(gateway: Gateway) -> dict[str, Any]:
-    """The answer to config.get."""
+    """The answer to config.get. A large file takes long, so it must run in a thread."""
     text, file = _read(gateway), gateway.watch.file
     issues, warnings, parsed = [], [], {}
     included: list[str] = []
@@ -122,7 +123,7 @@ def read_config(gateway: Gateway) -> dict[str, Any]:
 
 
 async def _get(caller: GatewayConnection, _params: NoParams, _id: str) -> Any:
-    return read_config(caller.gateway)
+    return await in_thread(read_config, caller.gateway)
 
 
 def _issue(issue: Any) -> dict[str, str]:
@@ -222,10 +223,8 @@ async def write_config(
     if file.startswith("<"):
         raise GatewayError("UNAVAILABLE", "the configuration does not come from a file")
     session = _session(gateway, params) if isinstance(params, Apply) else ""
-    _parse(params.raw)
-    edit, paths = _editor(gateway, params)
 
-    def checked(text: str) -> str:
+    def checked(edit: Callable[[str], str], text: str) -> str:
         """The edit; the file is locked, so that the hash cannot become stale."""
         if os.path.exists(file) and params.base_hash is None:
             raise invalid(_NO_HASH)
@@ -237,14 +236,25 @@ async def write_config(
         _validate(gateway, after)
         return after
 
-    try:
+    def work() -> tuple[ConfigChange, list[str], dict[str, Any]]:
+        """All that takes long for a large file: the change, its paths, and what is shown of it."""
+        _parse(params.raw)
+        edit, paths = _editor(gateway, params)
         how: dict[str, Any] = {"paths": paths, "allow_shrink": True, "dry_run": params.dry_run}
-        done = await in_thread(change, file, checked, **how)
+        done = change(file, partial(checked, edit), **how)
+        after = content(done.after)
+        changed = list(changed_paths(content(done.before or ""), after))
+        shown = {"diff": _diff(gateway, done)} if params.dry_run else {"config": hide_values(after)}
+        return done, changed, shown
+
+    done: ConfigChange
+    shown: dict[str, Any]
+    try:
+        done, changed, shown = await in_thread(work)
     except (EditError, ConfigError) as error:
         raise invalid(str(error)) from None
     if params.dry_run:
-        return _preview(gateway, done)
-    changed = list(changed_paths(content(done.before or ""), content(done.after)))
+        return _preview(gateway, params, done.file, changed) | shown
     if done.written:
         await gateway.watch.reload()
     # Not if it was only set back to what is in force.
@@ -253,8 +263,8 @@ async def write_config(
         "ok": True,
         "path": file,
         "hash": hash_text(key, done.after),
-        "config": hide_values(content(done.after)),
         "changedPaths": changed,
+        **shown,
     }
     restart: dict[str, Any] = {"ok": False}
     if needed and may_restart and isinstance(params, Apply) and _restarts(gateway):
@@ -272,12 +282,17 @@ def _restarts(gateway: Gateway) -> bool:
     return gateway.watch.mode in RESTARTING_MODES
 
 
-def _preview(gateway: Gateway, done: ConfigChange) -> dict[str, Any]:
-    """What a change would do, without secrets."""
-    changed = list(changed_paths(content(done.before or ""), content(done.after)))
+def _diff(gateway: Gateway, done: ConfigChange) -> list[str]:
+    return [gateway.redactor.strict(line) for line in done.diff]
+
+
+def _preview(gateway: Gateway, params: Write, file: str, changed: list[str]) -> dict[str, Any]:
+    """What a change would do."""
     restart = bool(gateway.watch.needing_restart(changed))
-    shown = {"changedPaths": changed, "diff": list(map(gateway.redactor.strict, done.diff))}
-    return {"ok": True, "path": done.file, "dryRun": True, "requiresRestart": restart, **shown}
+    answer = {"ok": True, "path": file, "dryRun": True, "requiresRestart": restart}
+    if restart and isinstance(params, Apply) and _restarts(gateway) and gateway.on_restart:
+        answer["restartsInMs"] = params.restart_delay_ms
+    return answer | {"changedPaths": changed}
 
 
 def _session(gateway: Gateway, params: Apply) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from datetime import UTC, date, datetime, timedelta, tzinfo
@@ -14,7 +13,7 @@ from zoneinfo import ZoneInfo
 from msgspec import Meta, Struct, field
 
 from clawkit.content import Assistant, Message, Summary, ToolResult, Usage, User
-from clawkit.core.tasks import in_thread
+from clawkit.core.tasks import in_thread, unbroken
 from clawkit.errors import NotFoundError
 from clawkit.gateway import wire
 from clawkit.gateway.methods.method import Method, Run
@@ -41,8 +40,6 @@ Labels = tuple[str, ...]
 _LABELS = ("session", "agentId", "provider", "model", "date")
 _AT_ONCE = 100
 """Messages that are read together: they can be long."""
-_ONE_AT_A_TIME = threading.Lock()
-"""Reading all sessions takes long, so no one can have it done several times at once."""
 
 
 class Period(Closed, frozen=True):
@@ -199,11 +196,10 @@ class UsageReport(Struct, frozen=True):
         agent = "" if params.agent_scope or key else gateway.live.check_agent(params.agent_id)
         wanted = Filter(agent=agent, since_ms=span.start_ms, archived=None)
         used: list[tuple[Labels, UsageTotals]] = []
-        with _ONE_AT_A_TIME:
-            sessions = [each for each in gateway.shelf.list(wanted, -1) if key in ("", each.key)]
-            for session in sessions:
-                with suppress(NotFoundError):  # deleted meanwhile
-                    used += grouped(answers_of(gateway.store, session, span), *_LABELS)
+        sessions = [each for each in gateway.shelf.list(wanted, -1) if key in ("", each.key)]
+        for session in sessions:
+            with suppress(NotFoundError):  # deleted meanwhile
+                used += grouped(answers_of(gateway.store, session, span), *_LABELS)
         return cls(span, sessions, used)
 
     def total(self) -> UsageTotals:
@@ -257,7 +253,9 @@ def _row(session: Session, used: UsageTotals | None) -> dict[str, Any]:
 
 def _in_thread(report: Callable[[Gateway, Any], dict[str, Any]]) -> Run:
     async def run(caller: GatewayConnection, params: Any, _id: str) -> Any:
-        return await in_thread(report, caller.gateway, params)
+        # Its thread reads on when a client leaves, and then others still wait for it.
+        async with caller.gateway.reading_usage:
+            return await unbroken(in_thread(report, caller.gateway, params))
 
     return run
 

@@ -8,6 +8,7 @@ import { listsIn, MARKER, patched, patchOf, Prose, Setting } from '../setting_fo
 
 const FILE = 'file';
 const RESTART = 'Some of this takes effect when the gateway is restarted.';
+const RESTARTS = 'Saving restarts the gateway.';
 const NOTHING = { base: null, values: {}, text: '' };
 /** Changes that are not saved survive a look at another view. */
 let kept = NOTHING;
@@ -56,7 +57,7 @@ export default function Config({ path }) {
     await reload();
     setReview(null);
     announce('Saved.');
-    if (done.sentinel?.payload.stats.requiresRestart) setProblem(RESTART);
+    if (done.sentinel?.payload.stats.requiresRestart && !done.restart?.ok) setProblem(RESTART);
   };
   const actions = gateway.may('admin') && html`
     <${Button} disabled=${!isChanged} onClick=${() => adopt(data ?? base)}>Discard<//>
@@ -157,7 +158,8 @@ function Review({ review, save, onClose }) {
   const kind = (line) => ({ '+': 'added', '-': 'removed', '@': 'place' }[line[0]] ?? '');
   return html`
     <${Dialog} title="Save these changes?" onClose=${onClose}>
-      ${review.requiresRestart && html`<${Notice} kind="warn">${RESTART}<//>`}
+      ${review.requiresRestart && html`
+        <${Notice} kind="warn">${review.restartsInMs === undefined ? RESTART : RESTARTS}<//>`}
       ${review.diff.length ? html`
         <pre class="diff" tabindex="0" aria-label="Changes">${review.diff.slice(2).map((line, index) => html`
           <div key=${index} class=${kind(line)}>${line}</div>`)}</pre>` : html`<p>Nothing would change.</p>`}
