@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -76,7 +77,7 @@ def test_a_gateway_runs_answers_and_stops(port: int) -> None:
         turn = json.loads(clawkit("call", "agent", "--params", params).stdout)
         assert turn["status"] == "ok"
         address = clawkit("url").stdout
-        assert address.startswith(f"http://127.0.0.1:{port}/#code=")
+        assert re.match(rf"http://127\.0\.0\.1:{port}/\?[0-9a-f]{{8}}#code=", address)
         made = json.loads(clawkit("url", "--json").stdout)
         assert made["url"] != address.strip()
         assert made["expiresAtMs"] > 0

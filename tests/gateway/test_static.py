@@ -79,10 +79,30 @@ async def test_files_are_compressed_and_kept_by_browsers(ground: Ground) -> None
     assert (again.status, again.body) == (304, b"")
     head = await send(ground, "HEAD", "/app.js", login=False)
     assert (head.status, head.body) == (200, b"")
-    fixed = await send(ground, "GET", "/vendor/htm-preact-3.1.1.js", login=False)
-    assert "immutable" in fixed.headers["cache-control"]
     wrong = await send(ground, "POST", "/app.js", {}, login=False)
     assert (wrong.status, wrong.headers["allow"]) == (405, "GET, HEAD")
+
+
+async def test_nothing_is_used_without_asking_the_gateway(ground: Ground) -> None:
+    """Someone else may have had this port, and left files with our names in the browser."""
+    for path in ("/app.js", "/vendor/htm-preact-3.1.1.js", "/style.css"):
+        other = {"If-None-Match": 'W/"of-someone-else"'}
+        found = await send(ground, "GET", path, None, other, login=False)
+        assert (found.status, found.headers["cache-control"]) == (200, "no-cache")
+    found = await send(ground, "GET", "/?1234", None, {"If-None-Match": ""}, login=False)
+    assert found.status == 200
+    assert found.headers["cache-control"] == "no-store"
+    assert found.headers["clear-site-data"] == '"cache"'
+
+
+@pytest.mark.parametrize("path", ["/app.js", "/sw.js", "/v1/models"])
+async def test_a_service_worker_of_others_is_told_to_go(ground: Ground, path: str) -> None:
+    found = await send(ground, "GET", path, None, {"Service-Worker": "script"}, login=False)
+    assert found.status == 200
+    assert found.headers["content-type"].startswith("text/javascript")
+    assert b"registration.unregister()" in found.body
+    foreign = {"Service-Worker": "script", "Host": "evil.example"}
+    assert (await send(ground, "GET", path, None, foreign, login=False)).status == 403
 
 
 async def test_a_page_under_another_name_is_refused(ground: Ground) -> None:

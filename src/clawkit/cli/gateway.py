@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import logging
+from secrets import token_hex
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
@@ -241,8 +242,9 @@ def url(
     made = _call(config_file, url, token, timeout_s, "device.pair.loginCode", {})
     parts = urlsplit(target.url)
     scheme = {"ws": "http", "wss": "https"}[parts.scheme]
-    # What follows the # is not sent to servers and proxies, so it is in no log.
-    address = f"{scheme}://{parts.netloc}{made['path']}#code={made['code']}"
+    # A new address each time: no one who used this port before can have put a page of theirs into
+    # the browser's cache for it. What follows the # is not sent to servers, so it is in no log.
+    address = f"{scheme}://{parts.netloc}{made['path']}?{token_hex(4)}#code={made['code']}"
     if as_json:
         print_json({"url": address, "expiresAtMs": made["expiresAtMs"]})
     else:

@@ -204,6 +204,7 @@ async def _nothing(_request: Request) -> Response:
 
 def _guarded(gateway: Gateway, handler: Handler, method: str, path: str) -> Handler:
     """A handler behind the checks that every request has to pass."""
+    from clawkit.gateway.static import end_service_worker
 
     route = OTHER if path == _ANYTHING else path
 
@@ -224,6 +225,8 @@ def _guarded(gateway: Gateway, handler: Handler, method: str, path: str) -> Hand
                 # A proxy in front could take the end of the body for another request.
                 close = {"Connection": "close"}
                 raise HttpError(400, "invalid_request_error", "two lengths", close)
+            if request.headers.get("service-worker") == "script":
+                return end_service_worker()
             allowed = ("GET", "HEAD") if method == "GET" else (method,)
             if method != "*" and request.method not in allowed:
                 headers = {"Allow": ", ".join(allowed)}

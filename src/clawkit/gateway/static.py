@@ -52,6 +52,16 @@ HEADERS = {
     "X-Frame-Options": "DENY",
 }
 
+# The page has no service worker. One that a former user of the port left in a browser is replaced
+# by this when the browser looks for its update, which it does at every visit.
+_FAREWELL = """\
+addEventListener('install', () => skipWaiting());
+addEventListener('activate', (event) => event.waitUntil((async () => {
+  await registration.unregister();
+  for (const each of await clients.matchAll()) await each.navigate(each.url).catch(() => {});
+})()));
+"""
+
 
 class PageFile(Struct, frozen=True):
     """A file, ready to be sent."""
@@ -64,14 +74,13 @@ class PageFile(Struct, frozen=True):
 @cache
 def prepare(path: Path) -> PageFile:
     plain = path.read_bytes()
-    # The names of vendored files have their version; all others are asked for again every time.
-    is_fixed = path.parent.name == "vendor"
-    headers = {
-        **HEADERS,
-        "Cache-Control": "public, max-age=31536000, immutable" if is_fixed else "no-cache",
-        "Content-Type": _TYPES[path.suffix],
-        "ETag": f'W/"{hashlib.sha256(plain).hexdigest()[:24]}"',
-    }
+    headers = {**HEADERS, "Content-Type": _TYPES[path.suffix]}
+    if path.suffix == ".html":
+        # Whoever had this port before may have left files with our names in the cache.
+        headers |= {"Cache-Control": "no-store", "Clear-Site-Data": '"cache"'}
+    else:
+        tag = f'W/"{hashlib.sha256(plain).hexdigest()[:24]}"'
+        headers |= {"Cache-Control": "no-cache", "ETag": tag}
     return PageFile(plain, gzip.compress(plain, mtime=0), headers)
 
 
@@ -85,6 +94,12 @@ def page_routes(gateway: Gateway) -> dict[str, Handler]:
     names[PAGE / "index.html"] = f"{ui.base}/"
     files = {name: _sender(path) for path, name in names.items()}
     return {"/control-ui-config.json": _config_reader(gateway), **files}
+
+
+def end_service_worker() -> Response:
+    """The answer to a browser that looks for the script of a service worker, whatever its name."""
+    headers = {**HEADERS, "Cache-Control": "no-store", "Content-Type": _TYPES[".js"]}
+    return Response(_FAREWELL, headers=headers)
 
 
 def _config_reader(gateway: Gateway) -> Handler:
@@ -111,7 +126,8 @@ def _config_reader(gateway: Gateway) -> Handler:
 def _sender(path: Path) -> Handler:
     async def send(request: Request) -> Response:
         file = prepare(path)
-        if request.headers.get("if-none-match") == file.headers["ETag"]:
+        tag = file.headers.get("ETag")
+        if tag and request.headers.get("if-none-match") == tag:
             return Response(status_code=304, headers=file.headers)
         if "gzip" in request.headers.get("accept-encoding", ""):
             return Response(file.zipped, headers={**file.headers, "Content-Encoding": "gzip"})
