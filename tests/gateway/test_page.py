@@ -381,6 +381,52 @@ async def test_hostile_text_stays_text(browser: Browser, tmp_path: Path) -> None
         assert await other.evaluate(tried) == "TypeError"
 
 
+HEAVY = {
+    "quotes": ">" * 4_000 + "a",
+    "numbers": "1. " * 1_500 + "a",
+    "mixed": "> - " * 1_000 + "a",
+    "slow": "_a__" * 8_000,
+}
+FREEZES = """() => {
+    let last = performance.now();
+    window.longest = 0;
+    setInterval(() => {
+        window.longest = Math.max(window.longest, performance.now() - last);
+        last = performance.now();
+    }, 20);
+}"""
+
+
+@pytest.mark.parametrize("name", HEAVY)
+async def test_text_that_is_hard_to_parse_is_shown_as_it_is(browser: Browser, name: str) -> None:
+    text = HEAVY[name]
+    async with (
+        serve({}, ScriptedModel(text, then="# ok")) as ground,
+        visit(browser, ground) as page,
+    ):
+        await page.evaluate(FREEZES)
+        await say(page, "first")
+        if name == "slow":
+            await expect(page.get_by_role("button", name="Send")).to_be_visible()
+            await page.get_by_role("button", name="Show all").click()
+        await expect(bubbles(page, "assistant").locator(".plain")).to_have_text(text)
+        assert await page.evaluate("window.longest") < 2_000
+        await say(page, "second")
+        await expect(page.get_by_role("heading", name="ok")).to_be_visible()
+
+
+async def test_of_a_long_answer_being_written_the_end_is_shown(browser: Browser) -> None:
+    gate = Gate(" ".join(str(number) for number in range(5_000)), after=4_900)
+    async with serve({}, ScriptedModel(gate)) as ground, visit(browser, ground) as page:
+        await say(page, "count")
+        await asyncio.wait_for(gate.reached.wait(), WAIT_S)
+        written = page.get_by_label("Answer, being written")
+        await expect(written).to_contain_text(" 4800 ")
+        assert len(await written.inner_text()) < 5_000
+        gate.release()
+        await expect(bubbles(page, "assistant")).to_contain_text("0 1 2 3")
+
+
 async def test_sessions_are_named_searched_reset_and_deleted(browser: Browser) -> None:
     async with serve({}) as ground, visit(browser, ground) as page:
         await say(page, "first words")

@@ -6,6 +6,8 @@ import { gateway } from './client.js';
 
 const PAGE = 50;
 const MAX_CHARS = 8_000;
+// What is being written is rendered again with every word.
+const MAX_STREAMING = 4_000;
 const CUT = '\n[… cut]';
 
 /** What this page has sent and not yet seen in a session, by key. @type {Map<string, any[]>} */
@@ -258,7 +260,9 @@ export class Conversation {
 
   #takeChat(/** @type {any} */ { state, runId, message, errorMessage }) {
     this.#run(state === 'status' || state === 'delta');
-    this.streaming = state === 'delta' ? textOf(message) : state === 'status' ? this.streaming : '';
+    const text = state === 'delta' ? textOf(message) : '';
+    const shown = text.length > MAX_STREAMING ? `… ${text.slice(-MAX_STREAMING)}` : text;
+    this.streaming = state === 'delta' ? shown : state === 'status' ? this.streaming : '';
     if (state === 'error') this.problem = errorMessage || 'The turn failed.';
     if (state === 'aborted') this.problem = 'Stopped.';
     if (!this.isRunning) unseen.set(this.key, this.pending.filter((each) => each.id !== runId));

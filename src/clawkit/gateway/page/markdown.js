@@ -38,11 +38,23 @@ purify.addHook('afterSanitizeAttributes', (/** @type {Element} */ node) => {
   node.setAttribute('rel', 'noopener noreferrer nofollow');
 });
 
-/** @param {string} text */
-const toHtml = (text) => purify.sanitize(marked.parse(text, { async: false }), RULES);
+// The parser takes quadratic time for some texts, and a call for each level of nesting.
+const MAX_CHARS = 10_000;
+const TOO_DEEP = /^(?:[ \t]*(?:[>*+-]|\d{1,9}[.)])){32}/m;
+
+/** Null if the text is better shown as it is. @param {string} text */
+function toHtml(text) {
+  if (text.length > MAX_CHARS || TOO_DEEP.test(text)) return null;
+  try {
+    return purify.sanitize(marked.parse(text, { async: false }), RULES);
+  } catch {
+    return null;
+  }
+}
 
 /** @param {{text: string}} props */
 export function Markdown({ text }) {
   const cleaned = useMemo(() => toHtml(text), [text]);
-  return html`<div class="markdown" dangerouslySetInnerHTML=${{ __html: cleaned }} />`;
+  if (cleaned === null) return html`<div key="plain" class="plain">${text}</div>`;
+  return html`<div key="html" class="markdown" dangerouslySetInnerHTML=${{ __html: cleaned }} />`;
 }
