@@ -502,6 +502,34 @@ async def test_the_allowlist_is_edited_and_tested_part_by_part(browser: Browser)
         await expect(page.get_by_role("alert")).to_contain_text("changed since last load")
 
 
+async def test_a_question_says_where_it_runs_and_what_is_stored(browser: Browser) -> None:
+    command = call("exec", {"command": "uname -s", "workdir": "/tmp"})
+    model = ScriptedModel(command, "no then", command, then="All right.")
+    on_miss = {"exec": {"security": "allowlist", "ask": "on-miss", "host": "gateway"}}
+    async with serve({"tools": on_miss}, model) as ground, visit(browser, ground) as page:
+        await say(page, "run")
+        asked = page.get_by_role("region", name="Approval")
+        await expect(asked).to_be_visible()
+        [question] = ground.gateway.desk.pending()
+        await expect(asked).to_contain_text(question.question.place)
+        assert question.question.place
+        offers = asked.get_by_label("What is always allowed").locator("option")
+        await expect(offers).to_have_text([each.words for each in question.question.lasting])
+        await expect(asked.get_by_role("button").first).to_have_text("Deny")
+        await asked.get_by_label("Why not").fill("use lsb_release")
+        await asked.get_by_role("button", name="Deny").click()
+        await expect(page.get_by_text("no then")).to_be_visible()
+        assert "use lsb_release" in str(model.requests[-1].messages[-1])
+        await say(page, "again")
+        await asked.get_by_label("What is always allowed").select_option(value="exact")
+        await asked.get_by_role("button", name="Allow always").click()
+        await expect(page.get_by_text("All right.")).to_be_visible()
+        await page.get_by_role("link", name="Approvals").click()
+        listed = page.get_by_role("region", name="Allowlist")
+        await expect(listed).to_contain_text("with exactly these arguments, in this directory")
+        await expect(listed).not_to_contain_text("sha256")
+
+
 async def test_the_first_load_is_small_and_comes_from_the_gateway(browser: Browser) -> None:
     async with serve({}) as ground, visit(browser, ground, login=False) as page:
         sizes: list[int] = []
