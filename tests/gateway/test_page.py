@@ -201,6 +201,15 @@ async def test_a_lost_connection_doubles_and_loses_nothing(browser: Browser) -> 
         assert len(ground.gateway.store.history(stored.id, 100)) == 4
 
 
+async def test_a_new_conversation_is_shown_at_once(browser: Browser) -> None:
+    async with serve({}) as ground, visit(browser, ground) as page:
+        await say(page, "first words")
+        await expect(page.get_by_text("Hello there, friend.")).to_be_visible()
+        await say(page, "/new")
+        await expect(page.get_by_text("Nothing has been said")).to_be_visible()
+        await expect(page.get_by_text("first words")).to_have_count(0)
+
+
 async def test_sessions_can_be_switched_while_a_turn_runs(browser: Browser) -> None:
     gate = Gate("The first session goes on.", after=2)
     async with (
