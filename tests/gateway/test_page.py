@@ -133,7 +133,7 @@ async def test_a_secret_is_typed_and_a_wrong_one_explained(browser: Browser) -> 
     config = {"gateway": {"auth": {"token": TOKEN, "rateLimit": limit}}}
     async with serve(config) as ground, visit(browser, ground, login=False) as page:
         field = page.get_by_label("Token")
-        await field.fill(TOKEN)
+        await field.fill(f" {TOKEN} ")
         await field.press("Enter")
         await page.get_by_role("navigation").wait_for()
         await page.get_by_role("button", name="Log out").click()
@@ -148,6 +148,21 @@ async def test_a_secret_is_typed_and_a_wrong_one_explained(browser: Browser) -> 
         await page.add_init_script("Object.defineProperty(crypto, 'subtle', {value: undefined})")
         await page.reload()
         await expect(page.get_by_text("needs HTTPS or an address of this machine")).to_be_visible()
+        await expect(page.locator(".exact")).to_contain_text(f":127.0.0.1:{ground.port} ")
+
+
+async def test_a_code_is_taken_from_an_address_that_is_pasted(browser: Browser) -> None:
+    async with serve({}) as ground, visit(browser, ground, login=False) as page:
+        await page.get_by_label("Token").wait_for()
+        code = ground.gateway.codes.make()
+        await page.evaluate("(code) => { location.hash = `code=${code}`; }", code)
+        await page.get_by_role("navigation").wait_for()
+        assert code not in page.url
+        # One that is not needed is not used, but does not stay in the address either.
+        spare = ground.gateway.codes.make()
+        await page.evaluate("(code) => { location.hash = `code=${code}`; }", spare)
+        await page.wait_for_url(lambda url: spare not in url)
+        assert ground.gateway.codes.redeem(spare)
 
 
 async def test_a_password_is_asked_for_by_its_name(browser: Browser) -> None:
@@ -208,6 +223,16 @@ async def test_a_new_conversation_is_shown_at_once(browser: Browser) -> None:
         await say(page, "/new")
         await expect(page.get_by_text("Nothing has been said")).to_be_visible()
         await expect(page.get_by_text("first words")).to_have_count(0)
+
+
+async def test_the_chat_that_was_open_is_opened_again(browser: Browser) -> None:
+    async with serve({}) as ground, visit(browser, ground) as page:
+        await page.get_by_role("button", name="New chat").click()
+        await page.wait_for_url("**/#/chat/**")
+        before = page.url
+        await page.get_by_role("link", name="Approvals").click()
+        await page.get_by_role("link", name="Chat").click()
+        assert page.url == before
 
 
 async def test_sessions_can_be_switched_while_a_turn_runs(browser: Browser) -> None:
