@@ -216,6 +216,27 @@ async def test_a_lost_connection_doubles_and_loses_nothing(browser: Browser) -> 
         assert len(ground.gateway.store.history(stored.id, 100)) == 4
 
 
+NO_SOCKET = "() => { window.Real = WebSocket; window.WebSocket = class { close() {} }; }"
+
+
+async def test_what_was_said_offline_is_sent_from_any_view(browser: Browser) -> None:
+    async with serve({}) as ground, visit(browser, ground) as page:
+        await page.get_by_label("Message", exact=True).wait_for()
+        # Without a socket, until it is told to try again.
+        await page.evaluate(NO_SOCKET)
+        for client in list(ground.gateway.hub.clients.values()):
+            client.close(1012, "service restart")
+        await expect(page.get_by_text("Reconnecting")).to_be_visible()
+        await say(page, "are you there?")
+        await page.get_by_role("link", name="Sessions").click()
+        await page.evaluate("() => { window.WebSocket = window.Real; }")
+        await page.get_by_role("button", name="Retry now").click()
+        await expect(page.get_by_role("link", name="are you there?")).to_be_visible()
+        await page.get_by_role("link", name="Chat").click()
+        await expect(page.get_by_text("Hello there, friend.")).to_have_count(1)
+        await expect(page.locator(".pending")).to_have_count(0)
+
+
 async def test_a_new_conversation_is_shown_at_once(browser: Browser) -> None:
     async with serve({}) as ground, visit(browser, ground) as page:
         await say(page, "first words")
