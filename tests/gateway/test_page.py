@@ -133,7 +133,7 @@ async def test_a_secret_is_typed_and_a_wrong_one_explained(browser: Browser) -> 
     config = {"gateway": {"auth": {"token": TOKEN, "rateLimit": limit}}}
     async with serve(config) as ground, visit(browser, ground, login=False) as page:
         field = page.get_by_label("Token")
-        await field.fill(TOKEN)
+        await field.fill(f" {TOKEN} ")
         await field.press("Enter")
         await page.get_by_role("navigation").wait_for()
         await page.get_by_role("button", name="Log out").click()
@@ -148,6 +148,21 @@ async def test_a_secret_is_typed_and_a_wrong_one_explained(browser: Browser) -> 
         await page.add_init_script("Object.defineProperty(crypto, 'subtle', {value: undefined})")
         await page.reload()
         await expect(page.get_by_text("needs HTTPS or an address of this machine")).to_be_visible()
+        await expect(page.locator(".exact")).to_contain_text(f":127.0.0.1:{ground.port} ")
+
+
+async def test_a_code_is_taken_from_an_address_that_is_pasted(browser: Browser) -> None:
+    async with serve({}) as ground, visit(browser, ground, login=False) as page:
+        await page.get_by_label("Token").wait_for()
+        code = ground.gateway.codes.make()
+        await page.evaluate("(code) => { location.hash = `code=${code}`; }", code)
+        await page.get_by_role("navigation").wait_for()
+        assert code not in page.url
+        # One that is not needed is not used, but does not stay in the address either.
+        spare = ground.gateway.codes.make()
+        await page.evaluate("(code) => { location.hash = `code=${code}`; }", spare)
+        await page.wait_for_url(lambda url: spare not in url)
+        assert ground.gateway.codes.redeem(spare)
 
 
 async def test_a_password_is_asked_for_by_its_name(browser: Browser) -> None:
@@ -199,6 +214,46 @@ async def test_a_lost_connection_doubles_and_loses_nothing(browser: Browser) -> 
         stored = ground.gateway.shelf.find("agent:main:main")
         assert stored is not None
         assert len(ground.gateway.store.history(stored.id, 100)) == 4
+
+
+NO_SOCKET = "() => { window.Real = WebSocket; window.WebSocket = class { close() {} }; }"
+
+
+async def test_what_was_said_offline_is_sent_from_any_view(browser: Browser) -> None:
+    async with serve({}) as ground, visit(browser, ground) as page:
+        await page.get_by_label("Message", exact=True).wait_for()
+        # Without a socket, until it is told to try again.
+        await page.evaluate(NO_SOCKET)
+        for client in list(ground.gateway.hub.clients.values()):
+            client.close(1012, "service restart")
+        await expect(page.get_by_text("Reconnecting")).to_be_visible()
+        await say(page, "are you there?")
+        await page.get_by_role("link", name="Sessions").click()
+        await page.evaluate("() => { window.WebSocket = window.Real; }")
+        await page.get_by_role("button", name="Retry now").click()
+        await expect(page.get_by_role("link", name="are you there?")).to_be_visible()
+        await page.get_by_role("link", name="Chat").click()
+        await expect(page.get_by_text("Hello there, friend.")).to_have_count(1)
+        await expect(page.locator(".pending")).to_have_count(0)
+
+
+async def test_a_new_conversation_is_shown_at_once(browser: Browser) -> None:
+    async with serve({}) as ground, visit(browser, ground) as page:
+        await say(page, "first words")
+        await expect(page.get_by_text("Hello there, friend.")).to_be_visible()
+        await say(page, "/new")
+        await expect(page.get_by_text("Nothing has been said")).to_be_visible()
+        await expect(page.get_by_text("first words")).to_have_count(0)
+
+
+async def test_the_chat_that_was_open_is_opened_again(browser: Browser) -> None:
+    async with serve({}) as ground, visit(browser, ground) as page:
+        await page.get_by_role("button", name="New chat").click()
+        await page.wait_for_url("**/#/chat/**")
+        before = page.url
+        await page.get_by_role("link", name="Approvals").click()
+        await page.get_by_role("link", name="Chat").click()
+        assert page.url == before
 
 
 async def test_sessions_can_be_switched_while_a_turn_runs(browser: Browser) -> None:
@@ -407,6 +462,7 @@ async def test_text_that_is_hard_to_parse_is_shown_as_it_is(browser: Browser, na
         await page.evaluate(FREEZES)
         await say(page, "first")
         if name == "slow":
+            await expect(page.get_by_role("button", name="Send")).to_be_visible()
             await page.get_by_role("button", name="Show all").click()
         await expect(bubbles(page, "assistant").locator(".plain")).to_have_text(text)
         assert await page.evaluate("window.longest") < 2_000
@@ -499,6 +555,34 @@ async def test_the_allowlist_is_edited_and_tested_part_by_part(browser: Browser)
         await admin.call("exec.approvals.set", {"file": changed, "baseHash": shown["hash"]})
         await page.get_by_role("button", name="Save").click()
         await expect(page.get_by_role("alert")).to_contain_text("changed since last load")
+
+
+async def test_a_question_says_where_it_runs_and_what_is_stored(browser: Browser) -> None:
+    command = call("exec", {"command": "uname -s", "workdir": "/tmp"})
+    model = ScriptedModel(command, "no then", command, then="All right.")
+    on_miss = {"exec": {"security": "allowlist", "ask": "on-miss", "host": "gateway"}}
+    async with serve({"tools": on_miss}, model) as ground, visit(browser, ground) as page:
+        await say(page, "run")
+        asked = page.get_by_role("region", name="Approval")
+        await expect(asked).to_be_visible()
+        [question] = ground.gateway.desk.pending()
+        await expect(asked).to_contain_text(question.question.place)
+        assert question.question.place
+        offers = asked.get_by_label("What is always allowed").locator("option")
+        await expect(offers).to_have_text([each.words for each in question.question.lasting])
+        await expect(asked.get_by_role("button").first).to_have_text("Deny")
+        await asked.get_by_label("Why not").fill("use lsb_release")
+        await asked.get_by_role("button", name="Deny").click()
+        await expect(page.get_by_text("no then")).to_be_visible()
+        assert "use lsb_release" in str(model.requests[-1].messages[-1])
+        await say(page, "again")
+        await asked.get_by_label("What is always allowed").select_option(value="exact")
+        await asked.get_by_role("button", name="Allow always").click()
+        await expect(page.get_by_text("All right.")).to_be_visible()
+        await page.get_by_role("link", name="Approvals").click()
+        listed = page.get_by_role("region", name="Allowlist")
+        await expect(listed).to_contain_text("with exactly these arguments, in this directory")
+        await expect(listed).not_to_contain_text("sha256")
 
 
 async def test_the_first_load_is_small_and_comes_from_the_gateway(browser: Browser) -> None:

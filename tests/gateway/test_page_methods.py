@@ -53,18 +53,21 @@ async def test_a_code_pairs_one_device(ground: Ground) -> None:
 
 
 async def test_a_command_is_judged_part_by_part(ground: Ground) -> None:
-    reader = await ground.join([READ], Device())
-    found = await reader.call(
+    owner = await ground.join()
+    found = await owner.call(
         "exec.approvals.check", {"command": "uname -a | wc -c", "place": "host"}
     )
     assert found["verdict"] == "ask"
     assert found["segments"][0]["by"] is None
     listed = {"command": "uname -a", "place": "host", "allowlist": ["/usr/bin/uname"]}
-    found = await reader.call("exec.approvals.check", listed)
+    found = await owner.call("exec.approvals.check", listed)
     assert (found["verdict"], found["segments"][0]["by"]) == ("allow", "entry")
-    error = await reader.refused("exec.approvals.check", {"command": "ls", "agentId": "nobody"})
+    error = await owner.refused("exec.approvals.check", {"command": "ls", "agentId": "nobody"})
     assert error["message"] == "unknown agent id 'nobody'"
-    error = await reader.refused("exec.approvals.check", {"command": "a\0b"})
+    error = await owner.refused("exec.approvals.check", {"command": "a\0b"})
     assert error["message"] == "command: contains a NUL character"
-    error = await reader.refused("exec.approvals.check", {"command": "ls", "allowlist": [7]})
+    error = await owner.refused("exec.approvals.check", {"command": "ls", "allowlist": [7]})
     assert "an entry is int" in error["message"]
+    reader = await ground.join([READ], Device())
+    error = await reader.refused("exec.approvals.check", {"command": "ls"})
+    assert error["details"]["missingScope"] == "operator.admin"

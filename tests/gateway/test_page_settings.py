@@ -218,7 +218,7 @@ async def test_devices_are_approved_rejected_and_lose_their_tokens(
 ) -> None:
     async with serve(str(file)) as ground, visit(browser, ground) as page:
         await go(page, "devices")
-        own = page.get_by_role("region", name="Device openclaw-control-ui")
+        own = page.get_by_role("region", name="Device Control page (")
         await expect(own).to_contain_text("this browser")
         phone = await waiting(ground, "Phone")
         request = page.get_by_role("region", name="Request to be paired")
@@ -246,6 +246,14 @@ async def test_devices_are_approved_rejected_and_lose_their_tokens(
         await expect(page.get_by_role("dialog")).to_have_count(0)
         await page.reload()
         await expect(own).to_contain_text("connected")
+
+
+async def test_hidden_characters_of_names_are_shown(browser: Browser, file: Path) -> None:
+    async with serve(str(file)) as ground, visit(browser, ground) as page:
+        await go(page, "devices")
+        await waiting(ground, "Pho\u202ene")
+        request = page.get_by_role("region", name="Request to be paired")
+        await expect(request.get_by_role("heading")).to_have_text("PhoU+202Ene")
 
 
 async def test_what_a_node_offers_is_approved(browser: Browser, file: Path) -> None:

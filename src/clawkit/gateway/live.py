@@ -418,7 +418,8 @@ class LiveSessions:
         try:
             word = said.strip() if isinstance(said, str) else ""
             if word in RESETS:
-                await self.reset(key)
+                fresh = await self.reset(key)
+                Narrator(self._hub, self._store, fresh, self._row).changed(reason="reset")
                 return self._end_at_once(run, TurnEnded("done", text=STARTED_ANEW))
             if word in STOPS:
                 stopped = await self.abort(key)

@@ -135,6 +135,9 @@ function Opened({ view, path }) {
   return html`<${Boundary} key=${view.name}><${loaded.Shown} path=${path} /><//>`;
 }
 
+/** The chat that was open last. @type {string[]} */
+let lastChat = [];
+
 function Navigation({ views, current }) {
   const events = ['exec.approval.requested', 'exec.approval.resolved'];
   const pending = useCall(gateway.may('approvals') ? 'exec.approval.list' : null, {}, events).data ?? [];
@@ -146,7 +149,7 @@ function Navigation({ views, current }) {
     <nav aria-label="Views">
       <a class="brand" href="#/chat"><img src="icon.svg" alt="" width="24" height="24" />clawkit</a>
       ${views.map((view) => html`
-        <a key=${view.name} href=${link(view.name)} aria-current=${view === current ? 'page' : null}>
+        <a key=${view.name} href=${link(view.name, ...(view.name === 'chat' ? lastChat : []))} aria-current=${view === current ? 'page' : null}>
           <${Icon} d=${view.icon} />${view.title}
           ${view.name === 'approvals' && pending.length > 0 && html`
             <span class="badge warn" aria-label="${pending.length} pending">${pending.length}</span>`}
@@ -167,11 +170,13 @@ function App() {
   if (!entered) return html`<${Login} />`;
   const views = VIEWS.filter((view) => gateway.may(view.scope));
   const current = views.find((view) => view.name === name) ?? views[0];
+  if (name === 'chat') lastChat = path;
   return html`
     <a class="skip" href="#main" onClick=${skip}>Skip to content</a>
     <${Navigation} views=${views} current=${current} />
     <main id="main" tabindex="-1">
-      ${state !== 'ready' && html`<div class="notice warn" role="status">Connection lost. Reconnecting…</div>`}
+      ${state !== 'ready' && html`<div class="notice warn" role="status">Connection lost. Reconnecting…
+        <${Button} onClick=${() => gateway.retry()}>Retry now<//></div>`}
       ${current ? html`<${Opened} view=${current} path=${path} />`
         : html`<div class="content"><${Notice} kind="warn">This browser may not see anything.<//></div>`}
     </main>`;

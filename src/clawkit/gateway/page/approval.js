@@ -1,26 +1,35 @@
-// A question that waits for an answer: what exactly would run, and the buttons.
+// A question that waits for an answer: what exactly would run, where, and the buttons.
 
-import { Badge, Button, Exact, gateway, html, link, oneLine, Time } from './parts.js';
+import { Badge, Button, Exact, Field, gateway, html, link, oneLine, Select, Time, useState } from './parts.js';
 
-const WORDS = { 'allow-once': 'Allow once', 'allow-always': 'Allow always', deny: 'Deny' };
-const KINDS = { 'allow-once': 'primary', 'allow-always': '', deny: 'danger' };
 export const EVENTS = ['exec.approval.requested', 'exec.approval.resolved'];
 
 /** @param {{approval: any, session?: boolean}} props */
 export function Approval({ approval, session }) {
-  const { id, request, expiresAtMs } = approval;
-  const decide = (decision) => () => gateway.call('exec.approval.resolve', { id, decision });
+  const { id, request, expiresAtMs, clawkit } = approval;
+  const offers = clawkit.lasting.map(({ extent, words }) => [extent, oneLine(words)]);
+  const [extent, setExtent] = useState(offers[0]?.[0]);
+  const [reason, setReason] = useState('');
+  const decide = (decision, more) => () => gateway.call('exec.approval.resolve', { id, decision, ...more });
+  const where = [clawkit.place, ...clawkit.modes].filter(Boolean).join(', ');
+  const warning = request.warningText?.split('\n').map(oneLine).join('\n');
   return html`
     <section class="card approval" aria-label="Approval">
-      <div class="row"><strong>${request.title || 'May this run?'}</strong>
-        <${Badge}>${request.toolName || request.host}<//>
+      <div class="row"><strong>${oneLine(request.title || 'May this run?')}</strong>
+        <${Badge}>${oneLine(request.toolName || request.host)}<//>
         ${session && html`<a href=${link('chat', request.sessionKey)}>${oneLine(request.sessionKey)}</a>`}
         <span class="grow"></span><small>expires <${Time} at=${expiresAtMs} /></small></div>
       <${Exact} text=${request.command} />
-      ${request.cwd && html`<p class="hint">in <code>${request.cwd}</code></p>`}
-      ${request.warningText && html`<div class="notice warn plain">${request.warningText}</div>`}
-      <div class="row">${request.allowedDecisions.map((each) => html`
-        <${Button} key=${each} kind=${KINDS[each]} onClick=${decide(each)}>
-          ${WORDS[each]}<//>`)}</div>
+      ${where && html`<p><strong>${oneLine(where)}</strong></p>`}
+      ${request.cwd && html`<p class="hint">in <code>${oneLine(request.cwd)}</code></p>`}
+      ${warning && html`<div class="notice warn plain">${warning}</div>`}
+      <div class="row">
+        <${Button} kind="danger" onClick=${decide('deny', { reason })}>Deny<//>
+        <${Field} label="Why not" hideLabel placeholder="because…" maxlength="1000" value=${reason} onInput=${setReason} />
+        <span class="grow"></span>
+        <${Button} onClick=${decide('allow-once')}>Allow once<//></div>
+      ${offers.length > 0 && html`<div class="row end">
+        <${Select} label="What is always allowed" hideLabel options=${offers} value=${extent} onInput=${setExtent} />
+        <${Button} onClick=${decide('allow-always', { extent })}>Allow always<//></div>`}
     </section>`;
 }

@@ -6,7 +6,7 @@ import { canIdentify, forget, loadIdentity, loadToken, saveToken, sign } from '.
 const PROTOCOL = 4;
 const SCOPES = ['admin', 'read', 'write', 'approvals', 'pairing'].map((name) => `operator.${name}`);
 const CALL_MS = 30_000;
-const MAX_RETRY_MS = 15_000;
+const MAX_RETRY_MS = 5_000;
 const PAIRING_RETRY_MS = 2_000;
 
 /** An error answer of the gateway, or a call that got none. */
@@ -18,6 +18,13 @@ export class CallError extends Error {
     this.details = error.details ?? {};
     this.retryAfterMs = error.retryAfterMs ?? 0;
   }
+}
+
+/** The one-time code in the address. It must not stay there, and not in the history either. */
+function takeCode() {
+  const code = new URLSearchParams(location.hash.slice(1)).get('code');
+  if (code) history.replaceState(null, '', location.pathname);
+  return code;
 }
 
 /**
@@ -81,19 +88,29 @@ class Gateway {
 
   /** Connect with what is stored, or with the one-time code in the address. */
   async start() {
-    const code = new URLSearchParams(location.hash.slice(1)).get('code');
-    if (code) {
-      // The code works once. It must not stay in the address bar and the history either.
-      history.replaceState(null, '', location.pathname);
-      this.#secret = { bootstrapToken: code };
-    }
+    const code = takeCode();
+    if (code) this.#secret = { bootstrapToken: code };
+    // An address with a code can be pasted into a tab with this page.
+    addEventListener('hashchange', () => {
+      const pasted = takeCode();
+      if (pasted && this.state === 'login') this.#logInWith({ bootstrapToken: pasted });
+    });
     if (!(await canIdentify())) return this.#become('insecure');
     this.#connect();
   }
 
   /** Log in with a secret that was typed. */
   login(/** @type {string} */ secret) {
-    this.#secret = { token: secret, password: secret };
+    this.#logInWith({ token: secret.trim(), password: secret });
+  }
+
+  /** Connect now, and not after the rest of the wait. */
+  retry() {
+    if (this.state === 'offline') this.#connect();
+  }
+
+  #logInWith(/** @type {Record<string, string>} */ secret) {
+    this.#secret = secret;
     this.problem = null;
     this.#become('connecting');
     this.#connect();
@@ -143,7 +160,7 @@ class Gateway {
     this.#disconnect();
     if (this.state === 'login') return;
     if (this.state !== 'pairing') this.#become('offline');
-    const wait = this.state === 'pairing' ? PAIRING_RETRY_MS : this.#retryMs * (1 + Math.random());
+    const wait = this.state === 'pairing' ? PAIRING_RETRY_MS : this.#retryMs * (1 - Math.random() / 2);
     this.#retryMs = Math.min(this.#retryMs * 2, MAX_RETRY_MS);
     this.#timer = setTimeout(() => this.#connect(), wait);
   }

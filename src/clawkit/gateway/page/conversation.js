@@ -13,6 +13,33 @@ const CUT = '\n[… cut]';
 /** What this page has sent and not yet seen in a session, by key. @type {Map<string, any[]>} */
 const unseen = new Map();
 
+/** The conversation that is open. @type {Conversation | null} */
+let opened = null;
+
+/** Send it, again if needed: the id keeps it from being taken twice. @param {string} key @param {any} sent */
+async function submit(key, sent, isRunning = false) {
+  const attachments = sent.attachments.map(({ mimeType, fileName, content }) => ({ mimeType, fileName, content }));
+  const steer = isRunning ? { queueMode: 'steer' } : {};
+  const params = { sessionKey: key, message: sent.text, idempotencyKey: sent.id, attachments, ...steer };
+  try {
+    const { status } = await gateway.call('chat.send', params);
+    if (status !== 'started' && status !== 'in_flight') drop(key, sent);
+  } catch (caught) {
+    const error = /** @type {any} */ (caught);
+    if (error.code !== 'OFFLINE') sent.problem = error.message;
+  }
+}
+
+function drop(/** @type {string} */ key, /** @type {any} */ sent) {
+  unseen.set(key, (unseen.get(key) ?? []).filter((each) => each !== sent));
+}
+
+// What was said while offline is sent, whichever view is open; an open conversation does it itself.
+gateway.watch(() => {
+  if (gateway.state !== 'ready') return;
+  for (const [key, held] of unseen) if (key !== opened?.key) for (const each of held) submit(key, each);
+});
+
 /** The text of a message. @param {any} message @returns {string} */
 export function textOf(message) {
   if (typeof message.content === 'string') return message.content;
@@ -53,6 +80,7 @@ export class Conversation {
   constructor(key, changed) {
     this.key = key;
     this.#changed = changed;
+    opened = this;
     const here = (/** @type {(payload: any) => void} */ take) => (/** @type {any} */ payload) => {
       if (payload.sessionKey === this.key) take(payload);
     };
@@ -69,6 +97,7 @@ export class Conversation {
   close() {
     this.#ends.forEach((end) => end());
     this.#changed = () => {};
+    if (opened === this) opened = null;
   }
 
   /** The messages in the order of the session, in groups that are rendered again if they change. */
@@ -143,24 +172,14 @@ export class Conversation {
     this.#changed();
   }
 
-  /** Send it, again if needed: the id keeps it from being taken twice. @param {any} sent */
-  async #submit(sent) {
-    const attachments = sent.attachments.map(({ mimeType, fileName, content }) => ({ mimeType, fileName, content }));
-    const steer = this.isRunning ? { queueMode: 'steer' } : {};
-    const params = { sessionKey: this.key, message: sent.text, idempotencyKey: sent.id, attachments, ...steer };
-    try {
-      const { status } = await gateway.call('chat.send', params);
-      if (status !== 'started' && status !== 'in_flight') this.drop(sent);
-    } catch (caught) {
-      const error = /** @type {any} */ (caught);
-      if (error.code !== 'OFFLINE') sent.problem = error.message;
-    }
+  async #submit(/** @type {any} */ sent) {
+    await submit(this.key, sent, this.isRunning);
     this.#changed();
   }
 
   /** Forget what was sent. @param {any} sent */
   drop(sent) {
-    unseen.set(this.key, this.pending.filter((each) => each !== sent));
+    drop(this.key, sent);
     this.#changed();
   }
 
@@ -270,7 +289,7 @@ export class Conversation {
   }
 
   #takeChange(/** @type {any} */ { session, reason, phase }) {
-    if (reason === 'reset' || reason === 'delete') {
+    if (['new', 'reset', 'delete'].includes(reason)) {
       this.load();
       return;
     }

@@ -35,8 +35,9 @@ export function Login() {
     </main>`;
 }
 
-const Waiting = ({ gateway }) => html`<p role="status">
-  ${gateway.state === 'offline' ? 'The gateway cannot be reached. Trying again…' : 'Connecting…'}</p>`;
+const Waiting = ({ gateway }) => (gateway.state !== 'offline' ? html`<p role="status">Connecting…</p>` : html`
+  <p role="status">The gateway cannot be reached. Trying again…
+    <${Button} onClick=${() => gateway.retry()}>Retry now<//></p>`);
 
 function Secret({ gateway }) {
   const [secret, setSecret] = useState('');
@@ -70,9 +71,10 @@ function Pairing({ gateway }) {
     </div>`;
 }
 
+const port = location.port || '18789';
 const Insecure = () => html`
   <${Notice} kind="bad">
     This browser cannot identify itself here: it needs HTTPS or an address of this machine, and Ed25519
-    (Chrome 137, Firefox 129, Safari 17). Forward the port, then open http://127.0.0.1:18789/ :
-    <${Exact} text="ssh -L 18789:127.0.0.1:18789 user@gateway" />
+    (Chrome 137, Firefox 129, Safari 17). Forward the port, then open http://127.0.0.1:${port}/ :
+    <${Exact} text=${`ssh -L ${port}:127.0.0.1:${port} user@gateway`} />
   <//>`;

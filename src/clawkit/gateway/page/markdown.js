@@ -55,6 +55,6 @@ function toHtml(text) {
 /** @param {{text: string}} props */
 export function Markdown({ text }) {
   const cleaned = useMemo(() => toHtml(text), [text]);
-  if (cleaned === null) return html`<div class="plain">${text}</div>`;
-  return html`<div class="markdown" dangerouslySetInnerHTML=${{ __html: cleaned }} />`;
+  if (cleaned === null) return html`<div key="plain" class="plain">${text}</div>`;
+  return html`<div key="html" class="markdown" dangerouslySetInnerHTML=${{ __html: cleaned }} />`;
 }

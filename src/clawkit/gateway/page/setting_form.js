@@ -94,7 +94,7 @@ function Group({ name, schema, path, form, remove, children }) {
   const isInside = ({ path: other }) => other.startsWith(here) && '.['.includes(other[here.length]);
   const wrong = form.issues.filter(isInside).length;
   return html`
-    <details class="group" open=${open || wrong > 0} onToggle=${(event) => setOpen(event.target.open)}>
+    <details class="section" open=${open || wrong > 0} onToggle=${(event) => setOpen(event.target.open)}>
       <summary><strong>${name}</strong> ${wrong > 0 && html`<${Badge} kind="bad">${wrong} wrong<//>`}
         <small><${Prose} text=${schema.description} /></small></summary>
       ${(open || wrong > 0) && html`<div class="inside">${children()}

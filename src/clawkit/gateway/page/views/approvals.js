@@ -8,6 +8,8 @@ import {
 const KINDS = { allow: 'good', allowed: 'good', ask: 'warn', deny: 'bad', denied: 'bad' };
 const SECURITY = ['', 'deny', 'allowlist', 'full'];
 const ASK = ['', 'off', 'on-miss', 'always'];
+/** How a pattern begins that is a hash of arguments and their directory. */
+const EXACT = 'sha256:cwd-argv:v1:';
 
 export default function Approvals() {
   return html`
@@ -116,7 +118,8 @@ function Arguments({ entry, onInput }) {
   return html`
     ${isText ? html`<${Field} label="Arguments" hideLabel class="mono" value=${args ?? ''} placeholder="checked"
       onInput=${onInput} />` : html`<code>${JSON.stringify(args)}</code>`}
-    ${argPattern && html`<code>${argPattern}</code>`}`;
+    ${argPattern && (argPattern.startsWith(EXACT) ? html`<small>with exactly these arguments, in this directory</small>`
+      : html`<code>${argPattern}</code>`)}`;
 }
 
 /** What would happen to a command, by the entries as they are shown above. */

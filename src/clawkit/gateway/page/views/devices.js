@@ -3,7 +3,7 @@
 
 import { loadIdentity, saveToken } from '../identity.js';
 import {
-  Badge, Button, Confirm, Empty, gateway, html, Notice, Time, useCall, useEffect, useState, View,
+  Badge, Button, Confirm, Empty, gateway, html, Notice, oneLine, Time, useCall, useEffect, useState, View,
 } from '../parts.js';
 
 const EVENTS = ['device.pair.requested', 'device.pair.resolved', 'presence'];
@@ -27,7 +27,7 @@ export default function Devices() {
     <//>`;
 }
 
-const nameOf = (about) => about.displayName || about.clientId || 'unnamed';
+const nameOf = (about) => oneLine(about.displayName || about.clientId || 'unnamed');
 
 /** Call a method, and then show what is there now. */
 const act = (method, params, reload) => async () => {
@@ -91,11 +91,11 @@ function Facts({ about, id, children }) {
   return html`
     <div class="row"><h3 class="name">${nameOf(about)}</h3>${children}</div>
     <dl class="facts">
-      <dt>Id</dt><dd><code>${id}</code></dd>
-      <dt>Runs on</dt><dd>${[about.platform, about.deviceFamily, about.version].filter(Boolean).join(' · ')}</dd>
+      <dt>Id</dt><dd><code>${oneLine(id)}</code></dd>
+      <dt>Runs on</dt><dd>${oneLine([about.platform, about.deviceFamily, about.version].filter(Boolean).join(' · '))}</dd>
       ${about.remoteIp && html`<dt>Address</dt><dd><code>${about.remoteIp}</code></dd>`}
       ${scopes.length > 0 && html`<dt>${about.commands ? 'Commands' : 'Scopes'}</dt>
-        <dd class="row">${scopes.map((each) => html`<${Badge} key=${each}>${each.replace('operator.', '')}<//>`)}</dd>`}
+        <dd class="row">${scopes.map((each) => html`<${Badge} key=${each}>${oneLine(each.replace('operator.', ''))}<//>`)}</dd>`}
       ${about.ts && html`<dt>Asked</dt><dd><${Time} at=${about.ts} /></dd>`}
       ${about.lastSeenAtMs && html`<dt>Last seen</dt><dd><${Time} at=${about.lastSeenAtMs} /></dd>`}
     </dl>`;
