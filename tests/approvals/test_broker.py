@@ -59,10 +59,11 @@ def waiting(home: str) -> Iterator[PendingStore]:
 class Silent:
     """A prompt that nobody answers."""
 
+    keeps_questions = False
+
     def __init__(self) -> None:
         self.asked = asyncio.Event()
         self.stopped = asyncio.Event()
-        self.keeps_questions = False
 
     async def ask(self, _request: Question) -> Answer:
         self.asked.set()
