@@ -134,8 +134,11 @@ async def test_the_page_says_before_saving_whether_that_restarts_the_gateway(
     browser: Browser, file: Path
 ) -> None:
     async with serve(str(file)) as ground, visit(browser, ground) as page:
-        for restart, words in ((None, "when the gateway is restarted"), (list, "Saving restarts")):
-            ground.gateway.on_restart = restart
+        for restarts, words in (
+            (False, "when the gateway is restarted"),
+            (True, "Saving restarts"),
+        ):
+            ground.gateway.on_restart = (lambda: None) if restarts else None
             await go(page, "config", "gateway")
             await page.get_by_label("port", exact=True).fill("18899")
             await page.get_by_role("button", name="Review").click()
