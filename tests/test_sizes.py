@@ -27,12 +27,13 @@ BUDGETS = {
     # The schemas of tools, in a third of the time: all are declared at every start.
     "core": 1_740,
     "fs": 4_660,
-    # More than twice the 4,000 planned: the protocol of other clients has many fields, in parameters
-    # and answers; a gateway in the background, its service file, and its metrics; what one client
-    # may do to others, and what it may not see; nodes; approvals with a history; TLS, and logins by
-    # a proxy; runs that survive a restart; changed configurations, and what a model may change; the
-    # files of the control page, usage, the doctor; turns, chats and commands of terminals, and a
-    # client that imports almost nothing. To be brought back: fewer layers between method and agent.
+    # More than twice the 4,000 planned: the protocol of other clients has many fields, in
+    # parameters and answers; a gateway in the background, its service file, and its metrics; what
+    # one client may do to others, and what it may not see; nodes; approvals with a history; TLS,
+    # and logins by a proxy; runs that survive a restart; changed configurations, and what a model
+    # may change; the files of the control page, usage, the doctor; turns, chats and commands of
+    # terminals, and a client that imports almost nothing. To be brought back: fewer layers between
+    # method and agent.
     "gateway": 8_580,
     "guard": 460,
     "lsp": 1_260,
