@@ -31,8 +31,8 @@ def test_every_available_entry_leads_to_the_tool_of_that_name(subtests: pytest.S
     cases: Iterable[CatalogEntry] = [entry for entry in ENTRIES if entry.available]
     for entry in cases:
         with subtests.test(f"{entry!r:.80}"):
-            tool = load_tool(entry, Config(tools=Tools(update_plan=True)), Scope(delegates=True))
-            assert isinstance(tool, Tool)
+            scope = Scope(delegates=True, in_gateway=True)
+            tool = load_tool(entry, Config(tools=Tools(update_plan=True)), scope)
             assert isinstance(tool, Tool)
             assert tool.name == entry.id
             assert tool.owner_only <= entry.owner_only
