@@ -23,7 +23,7 @@ def main(arguments: list[str]) -> int:
     FAILED.unlink(missing_ok=True)
     # Many tests wait for processes: more workers than processors keep these busy. Those that
     # coverage is measured by wait less.
-    workers = str((os.cpu_count() or 1) + (1 if "--part=traced" in arguments else 3))
+    workers = str((os.cpu_count() or 1) + (1 if "--part=traced" in arguments else 2))
     parallel = [*PYTEST, "-n", workers, "--dist", "loadgroup", *arguments]
     status = subprocess.run(parallel).returncode
     if status != 1 or not FAILED.exists():

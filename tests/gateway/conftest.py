@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
+from tests.scale import FULL
 from websockets.asyncio.client import ClientConnection, connect
 
 from clawkit.cli.gateway import LazyRooms
@@ -249,3 +250,26 @@ def device() -> Device:
 async def ground() -> AsyncIterator[Ground]:
     async with serve({}) as made:
         yield made
+
+
+BROWSER_TESTS = ("test_page.py", "test_page_settings.py", "test_node_host.py", "test_control_ui.py")
+ALWAYS = (
+    "test_a_walk_through_the_page",
+    "test_a_one_time_address_works_once_and_the_browser_stays_logged_in",
+    "test_a_lost_connection_doubles_and_loses_nothing",
+    "test_hostile_text_stays_text",
+    "test_a_question_says_where_it_runs_and_what_is_stored",
+    "test_the_first_load_is_small_and_comes_from_the_gateway",
+    "test_forms_change_the_file_and_keep_comments_and_secrets",
+    "test_no_name_or_value_becomes_markup",
+)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Browsers and other programs take seconds of processor time for each test: `make test` runs
+    those that matter most, `make bench` all."""
+    for item in items:
+        if item.path.name in BROWSER_TESTS and getattr(item, "originalname", "") not in ALWAYS:
+            item.add_marker(pytest.mark.long)
+            if not FULL:
+                item.add_marker(pytest.mark.skip(reason="for make bench"))
