@@ -19,7 +19,7 @@ from tests.scale import scaled
 
 from clawkit.gateway import protocol
 from clawkit.gateway import serve as serving
-from clawkit.gateway.live import Open
+from clawkit.gateway.open_agent import Open
 
 FLOOD = 10_000
 PLACES = 100

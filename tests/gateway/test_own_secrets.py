@@ -9,7 +9,7 @@ import pytest
 from tests.gateway.conftest import TOKEN, serve
 from tests.gateway.test_terminals import end_of, turn
 
-from clawkit.gateway.live import Open
+from clawkit.gateway.open_agent import Open
 from clawkit.sandbox.confinement import can_confine
 
 FILES = ("running.json", "token", "own-device.key", "device-tokens.json", "key")

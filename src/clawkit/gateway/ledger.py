@@ -9,11 +9,12 @@ from typing import Any, NamedTuple, cast
 
 import msgspec
 
-from clawkit.content import User
+from clawkit.content import Assistant, User
 from clawkit.gateway.narrator import GatewayRun
 from clawkit.gateway.protocol import now_ms
 from clawkit.process.records import here
 from clawkit.sessions.encode import decode, encode, sound
+from clawkit.sessions.store import SessionStore
 from clawkit.store import Database
 
 KEEP_RUNS, KEEP_RUNS_S = 1_000, 300.0
@@ -173,3 +174,20 @@ def _run(
     run.started_ms = started_ms
     run.decided.set()
     return run
+
+
+def read_by_model(store: SessionStore, key: str) -> tuple[dict[str, str | None], set[str]]:
+    """The ids of the messages in a transcript with their answers, None for those that have none
+    yet; and the ids of the last message that has any."""
+    stored = store.find(key)
+    answers: dict[str, str | None] = {}
+    last: set[str] = set()
+    for entry in store.history(stored.id) if stored else ():
+        match entry.message:
+            case User(ids=ids) if ids:
+                answers |= dict.fromkeys(ids)
+                last = set(ids)
+            case Assistant(stop="stop" | "length" | "refusal") as said if not said.calls:
+                new = [id_ for id_, answer in answers.items() if answer is None]
+                answers |= dict.fromkeys(new, said.text)
+    return answers, last

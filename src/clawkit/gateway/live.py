@@ -12,8 +12,8 @@ import logging
 import os
 import time
 import uuid
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, asynccontextmanager, contextmanager, suppress
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import ExitStack, asynccontextmanager, suppress
 from itertools import groupby
 from typing import Any
 
@@ -24,27 +24,25 @@ from clawkit.agent.loop import Words, as_message
 from clawkit.agent_session import Agent
 from clawkit.config.load import Loaded
 from clawkit.config.paths import home
-from clawkit.content import Assistant, Source, Text, User
+from clawkit.content import Source, Text, User
 from clawkit.core.approval import Approver
 from clawkit.errors import ClawkitError, ConflictError, ToolError, ToolInputError
 from clawkit.gateway.hub import Hub, send
-from clawkit.gateway.ledger import AcceptedRun, RunLedger
+from clawkit.gateway.ledger import AcceptedRun, RunLedger, read_by_model
 from clawkit.gateway.metrics import Metrics, TurnMeter
 from clawkit.gateway.narrator import GatewayRun, Narrator, settle
+from clawkit.gateway.open_agent import Open, is_shared, merged, shutting_down
 from clawkit.gateway.protocol import GatewayError, aside, invalid, now_ms
 from clawkit.models.protocols import Model
-from clawkit.process.protocols import Commands
 from clawkit.services import Services
 from clawkit.sessions.keys import parse_key
 from clawkit.sessions.lanes import Mode
 from clawkit.sessions.protocols import Session, check_name, session_key
 from clawkit.sessions.store import SessionStore
 from clawkit.store import private_dir
-from clawkit.tools._commands import owner_of
 from clawkit.tools.gateway import GatewayControl
 
 IDLE_S = 300.0
-POLL_S = 0.01
 GRACE_S = 5.0
 """How long turns may go on when the gateway stops."""
 MAX_TRIES = 3
@@ -63,77 +61,6 @@ RESUMED = (
 LOST = "the gateway was restarted during this run; send it again"
 
 log = logging.getLogger(__name__)
-
-
-def is_shared(key: str) -> bool:
-    """Whether other people read and write in a session: what they said must not act for the
-    owner."""
-    parsed = parse_key(key)
-    return bool(parsed.channel) or parsed.kind == "group"
-
-
-def _shutting_down() -> GatewayError:
-    return GatewayError("UNAVAILABLE", "the gateway is shutting down", retry_ms=1000)
-
-
-def _merged(lent: Mapping[object, Mapping[str, Any]]) -> dict[str, Any]:
-    return {name: value for each in lent.values() for name, value in each.items()}
-
-
-class Open:
-    """An open agent."""
-
-    def __init__(self, agent: Agent, narrator: Narrator, loaded: Loaded, *, owner: bool) -> None:
-        self.agent = agent
-        self.narrator = narrator
-        self.loaded = loaded
-        self.owner = owner
-        self.used_at = time.monotonic()
-        self.runs: dict[str, tuple[GatewayRun, asyncio.Future[TurnEnded]]] = {}
-        self._users = 0
-        self._door = asyncio.Lock()
-
-    @contextmanager
-    def in_use(self) -> Iterator[None]:
-        """Keep it open inside the `with` block."""
-        self._users += 1
-        try:
-            yield
-        finally:
-            self._users -= 1
-            self.used_at = time.monotonic()
-
-    @property
-    def is_busy(self) -> bool:
-        """Whether closing it would stop something."""
-        return self.has_turns or self.works_in_background
-
-    @property
-    def has_turns(self) -> bool:
-        """Whether a turn runs or waits, or has ended and was not told yet."""
-        lane = self.agent.turns.lane
-        return bool(self.runs) or lane.is_busy or bool(lane.waiting)
-
-    async def rest(self) -> None:
-        """Wait until it has no turns; who came first goes on first."""
-        async with self._door:
-            while self.has_turns:
-                await self.agent.turns.lane.idle()
-                await asyncio.sleep(POLL_S)  # a lane that is held is idle, too
-
-    @property
-    def works_in_background(self) -> bool:
-        """Whether something runs that is not a turn: calls, sub-agents, commands."""
-        agent, delegation = self.agent, self.agent.delegation
-        if self._users or agent.has_results:
-            return True
-        if delegation and delegation.subagents.active(agent.session_id):
-            return True
-        run = agent.kit.run
-        if not isinstance(run.services, Services) or not run.services.is_made(Commands):
-            return False
-        commands = run.services[Commands].all(owner_of(run.scope))
-        return any(each.exit is None for each in commands)
 
 
 class LiveSessions:
@@ -268,7 +195,7 @@ class LiveSessions:
 
     async def _enter(self, key: str, *, owner: bool) -> Open:
         if self.is_closed:
-            raise _shutting_down()
+            raise shutting_down()
         there = self._open.get(key)
         if there is not None and there.owner != owner and there.is_busy:
             # The tools of an agent are those of the person it was opened for.
@@ -331,11 +258,11 @@ class LiveSessions:
             services.fill(GatewayControl, lambda: self._control(key))
             services[GatewayControl]  # made now, so that later runs of this agent have it, too
         if owner and (lent := self._lent.get(key)):
-            agent.lend(_merged(lent))
+            agent.lend(merged(lent))
         await agent.__aenter__()
         if self.is_closed:
             await agent.close()
-            raise _shutting_down()
+            raise shutting_down()
         self._open[key] = Open(agent, narrator, loaded, owner=owner)
         return self._open[key]
 
@@ -356,7 +283,7 @@ class LiveSessions:
         lent = {who: each for who, each in self._lent.get(key, {}).items() if who is not client}
         lent |= {client: own} if own else {}
         if (there := self._open.get(key)) is not None and there.owner:
-            there.agent.lend(_merged(lent))
+            there.agent.lend(merged(lent))
         self._lent[key] = lent
         if not lent:
             del self._lent[key]
@@ -511,7 +438,7 @@ class LiveSessions:
 
     async def _resume(self, key: str, runs: Sequence[AcceptedRun]) -> None:
         """What the model has not read is said now; what it has read is not said again."""
-        answers, last = self._read_by_model(key)
+        answers, last = read_by_model(self._store, key)
         # A client can use its name for a message again: only the last id is that of one message.
         marks = [each.message.ids[-1] if each.message else "" for each in runs]
         pairs = list(zip(runs, marks, strict=True))
@@ -546,22 +473,6 @@ class LiveSessions:
                 log.warning("a run could not be resumed: %s", error)
                 settle(run, TurnEnded("error", error=str(error)))
                 self._conclude(run)
-
-    def _read_by_model(self, key: str) -> tuple[dict[str, str | None], set[str]]:
-        """The ids of the messages in a transcript with their answers, None for those that have none
-        yet; and the ids of the last message that has any."""
-        stored = self._store.find(key)
-        answers: dict[str, str | None] = {}
-        last: set[str] = set()
-        for entry in self._store.history(stored.id) if stored else ():
-            match entry.message:
-                case User(ids=ids) if ids:
-                    answers |= dict.fromkeys(ids)
-                    last = set(ids)
-                case Assistant(stop="stop" | "length" | "refusal") as said if not said.calls:
-                    new = [id_ for id_, answer in answers.items() if answer is None]
-                    answers |= dict.fromkeys(new, said.text)
-        return answers, last
 
     async def _finish(
         self,

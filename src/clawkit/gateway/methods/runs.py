@@ -7,7 +7,6 @@ import hashlib
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
-import msgspec
 from msgspec import Meta
 
 from clawkit.agent_session import Agent
@@ -22,7 +21,6 @@ from clawkit.gateway.protocol import (
     Closed,
     GatewayError,
     Short,
-    aside,
     invalid,
     missing_scope,
 )
@@ -59,8 +57,7 @@ async def accept(
 ) -> dict[str, Any]:
     """Start a run, or say what became of it if it was started before."""
     live = caller.gateway.live
-    size = len(message) + sum(len(each.content) for each in attachments)
-    digest = await aside(size, _digest, run_id, message, attachments)
+    digest = _digest(message, attachments)  # at once: nothing may overtake it
     if (run := await live.accepted(run_id)) is not None:
         return _became(run, key, caller.name, digest)
     if message.strip() in RESETS and not caller.may(ADMIN):
@@ -97,13 +94,19 @@ async def started_before(caller: GatewayConnection, key: str, run_id: str) -> Ga
     """The run that was started with this idempotency key. Raises `GatewayError` if that was in
     another session, or by another client."""
     run = await caller.gateway.live.accepted(run_id)
-    if run is not None and (run.session, run.client) != (key, caller.name):
-        raise invalid("idempotencyKey was already used in another session or by another client")
+    if run is not None and run.session != key:
+        raise invalid("idempotencyKey was already used in another session")
+    if run is not None and run.client != caller.name:
+        raise invalid("idempotencyKey was already used by another client")
     return run
 
 
-def _digest(run_id: str, message: str, attachments: Sequence[GivenAttachment]) -> str:
-    return hashlib.sha256(msgspec.json.encode((run_id, message, attachments))).hexdigest()
+def _digest(message: str, attachments: Sequence[GivenAttachment]) -> str:
+    digest = hashlib.sha256(message.encode("utf-8", "surrogatepass"))
+    for each in attachments:
+        digest.update(f"\0{len(each.content)}\0".encode())
+        digest.update(each.content.encode("utf-8", "surrogatepass"))
+    return digest.hexdigest()
 
 
 def _became(run: GatewayRun, key: str, client: str, digest: str) -> dict[str, Any]:

@@ -24,10 +24,10 @@ from clawkit.content import Block, Text
 from clawkit.errors import ClawkitError, ToolInputError
 from clawkit.gateway import protocol
 from clawkit.gateway.home_commands import why_not_here
-from clawkit.gateway.live import Open
 from clawkit.gateway.methods.method import Method
 from clawkit.gateway.methods.runs import GivenAttachment, IdempotencyKey, read_image
 from clawkit.gateway.narrator import GatewayRun
+from clawkit.gateway.open_agent import Open
 from clawkit.gateway.protocol import Closed, GatewayError, Short, invalid
 from clawkit.gateway.scopes import ADMIN
 from clawkit.media.local import LocalMedia

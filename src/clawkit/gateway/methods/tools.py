@@ -13,8 +13,8 @@ from clawkit.config.model import Config
 from clawkit.config.modelref import parse_ref
 from clawkit.core.catalog import CATALOG, PROFILES
 from clawkit.core.context import Scope, Sender
-from clawkit.gateway.live import is_shared
 from clawkit.gateway.methods.method import Method
+from clawkit.gateway.open_agent import is_shared
 from clawkit.gateway.protocol import Closed, Ignored, Short, ignored, invalid
 from clawkit.gateway.scopes import ADMIN, READ
 from clawkit.sessions.keys import parse_key
