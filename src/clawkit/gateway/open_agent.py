@@ -1,0 +1,93 @@
+"""An open agent of the gateway: whether it is busy, and with whose rights it works."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+from clawkit.agent.events import TurnEnded
+from clawkit.agent_session import Agent
+from clawkit.config.load import Loaded
+from clawkit.gateway.narrator import GatewayRun, Narrator
+from clawkit.gateway.protocol import GatewayError
+from clawkit.process.protocols import Commands
+from clawkit.services import Services
+from clawkit.sessions.keys import parse_key
+from clawkit.tools._commands import owner_of
+
+POLL_S = 0.01
+
+
+def is_shared(key: str) -> bool:
+    """Whether other people read and write in a session: what they said must not act for the
+    owner."""
+    parsed = parse_key(key)
+    return bool(parsed.channel) or parsed.kind == "group"
+
+
+def shutting_down() -> GatewayError:
+    return GatewayError("UNAVAILABLE", "the gateway is shutting down", retry_ms=1000)
+
+
+def merged(lent: Mapping[object, Mapping[str, Any]]) -> dict[str, Any]:
+    """What all clients have lent to a session."""
+    return {name: value for each in lent.values() for name, value in each.items()}
+
+
+class Open:
+    """An open agent."""
+
+    def __init__(self, agent: Agent, narrator: Narrator, loaded: Loaded, *, owner: bool) -> None:
+        self.agent = agent
+        self.narrator = narrator
+        self.loaded = loaded
+        self.owner = owner
+        self.used_at = time.monotonic()
+        self.runs: dict[str, tuple[GatewayRun, asyncio.Future[TurnEnded]]] = {}
+        self._users = 0
+        self._door = asyncio.Lock()
+
+    @contextmanager
+    def in_use(self) -> Iterator[None]:
+        """Keep it open inside the `with` block."""
+        self._users += 1
+        try:
+            yield
+        finally:
+            self._users -= 1
+            self.used_at = time.monotonic()
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether closing it would stop something."""
+        return self.has_turns or self.works_in_background
+
+    @property
+    def has_turns(self) -> bool:
+        """Whether a turn runs or waits, or has ended and was not told yet."""
+        lane = self.agent.turns.lane
+        return bool(self.runs) or lane.is_busy or bool(lane.waiting)
+
+    async def rest(self) -> None:
+        """Wait until it has no turns; who came first goes on first."""
+        async with self._door:
+            while self.has_turns:
+                await self.agent.turns.lane.idle()
+                await asyncio.sleep(POLL_S)  # a lane that is held is idle, too
+
+    @property
+    def works_in_background(self) -> bool:
+        """Whether something runs that is not a turn: calls, sub-agents, commands."""
+        agent, delegation = self.agent, self.agent.delegation
+        if self._users or agent.has_results:
+            return True
+        if delegation and delegation.subagents.active(agent.session_id):
+            return True
+        run = agent.kit.run
+        if not isinstance(run.services, Services) or not run.services.is_made(Commands):
+            return False
+        commands = run.services[Commands].all(owner_of(run.scope))
+        return any(each.exit is None for each in commands)
