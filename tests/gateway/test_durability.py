@@ -226,7 +226,7 @@ async def test_an_end_that_could_not_be_recorded_is_recorded_later() -> None:
         fail_to_end(ground, "run-1")
         await peer.call("chat.send", message("one"))
         await peer.until_chat("final", "run-1")
-        assert [each.run.id for each in ledger.unfinished()] == ["run-1"]
+        assert [each.id for each in ledger.unfinished()] == ["run-1"]
         ledger.end = end  # type: ignore[method-assign]
         await ground.gateway.live.sweep()
         assert ledger.unfinished() == []

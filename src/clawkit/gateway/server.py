@@ -65,7 +65,6 @@ from clawkit.gateway.scopes import READ
 from clawkit.gateway.shelf import Shelf
 from clawkit.gateway.tool_control import SessionControl
 from clawkit.runtime import load_config, make_redactor
-from clawkit.sessions.keys import parse_key
 from clawkit.sessions.protocols import locate_store
 from clawkit.sessions.store import SessionStore
 from clawkit.store import private_dir, write_atomic
@@ -205,18 +204,8 @@ class Gateway:
         self.shelf = Shelf(self, model)
         pending = PendingStore(waiting_file(os.environ))
         self.desk = ApprovalDesk(pending, self.hub, self._note_question)
-        self.live = LiveSessions(
-            lambda: self.loaded,
-            self.store,
-            self.ledger,
-            self.hub,
-            chats.wrap(self.desk) if chats is not None else self.desk,
-            self.shelf.row,
-            self.metrics,
-            lambda key: SessionControl(self, key),
-            secrets=learned,
-            model=model,
-        )
+        approver = chats.wrap(self.desk) if chats is not None else self.desk
+        self.live = LiveSessions(self, approver, secrets=learned, model=model)
         self._started_at = time.monotonic()
         self._tasks: list[asyncio.Task[None]] = []
         self.is_ready = False
@@ -246,6 +235,10 @@ class Gateway:
         check_policy(_origin_policy(settings))
         self.preflight(loaded)
         return mode, secret
+
+    def control(self, session: str) -> SessionControl:
+        """What the tool `gateway` may do for the model of a session."""
+        return SessionControl(self, session)
 
     @property
     def uptime_ms(self) -> int:
@@ -316,9 +309,8 @@ class Gateway:
         if session:
             words = Text(f"The gateway was restarted: {why}." + (f"\n{note}" if note else ""))
             source = Source("gateway", titles=(f"The gateway was restarted: {why}.",))
-            run = GatewayRun(f"restart-{uuid.uuid4()}", session, parse_key(session).agent)
-            body = self.ledger.pack(User((words,), now_ms(), source, (run.id,)))
-            self.ledger.add(run, body, owner=True)
+            run = GatewayRun(f"restart-{uuid.uuid4()}", session, owner=True)
+            self.ledger.add(run, self.ledger.pack(User((words,), now_ms(), source, (run.id,))))
         loop, is_new = asyncio.get_running_loop(), self._restart is None
         delay_s = max(delay_s, _cooldown_s())
         if self._restart is None or loop.time() + delay_s < self._restart.when():
