@@ -7,6 +7,7 @@ import os
 from pathlib import Path
 from typing import Any
 
+from msgspec.structs import replace
 from tests.gateway.conftest import Device, Ground, serve
 from tests.gateway.raw_http import send
 from tests.gateway.test_approvals import RULES, ask
@@ -368,6 +369,28 @@ async def test_a_question_about_a_command_survives_a_restart_unless_the_command_
         assert "can no longer be answered: what asked it has ended" in error["message"]
         await approver.call("exec.approval.resolve", answer | {"id": listed[0]["id"]})
         assert (await approver.call("agent.wait", {"runId": "r"}))["status"] == "ok"
+        assert ground.gateway.desk.store.get(asked["id"]).state == "withdrawn"
+
+
+async def test_a_question_of_a_sub_agent_ends_when_its_requester_is_done() -> None:
+    async with serve(RULES, ScriptedModel(call("ls", {}))) as ground:
+        _, _, asked = await ask(ground)
+        store, pending = ground.gateway.store, ground.gateway.desk.store
+        root = store.find("agent:main:main")
+        assert root is not None
+        store.create("main", workspace="/tmp", name="subagent:x", parent=root.id)
+        store.create("main", workspace="/tmp", name="other")
+        question = pending.get(asked["id"]).question
+        left = {
+            key: pending.add(replace(question, session=key), {}, now_ms(), 600_000).id
+            for key in ("agent:main:subagent:x", "agent:main:other")
+        }
+    broker._asked.clear()  # as in a new process
+    async with serve(RULES, ScriptedModel("done")) as ground:
+        peer = await ground.join()
+        assert (await peer.call("agent.wait", {"runId": "r"}))["status"] == "ok"
+        states = {key: ground.gateway.desk.store.get(id_).state for key, id_ in left.items()}
+        assert states == {"agent:main:subagent:x": "withdrawn", "agent:main:other": "pending"}
 
 
 async def test_a_damaged_record_of_runs_is_reported_and_the_gateway_serves() -> None:

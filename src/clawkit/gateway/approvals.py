@@ -120,6 +120,12 @@ class ApprovalDesk:
         found = self.store.pending(now_ms())
         return [each for each in found if is_awaited(each)]
 
+    def drop_left(self, is_over: Callable[[str], bool]) -> None:
+        """Withdraw the questions that no one waits for, in sessions where no one asks again."""
+        for asked in self.store.pending(now_ms()) if os.path.exists(self.store.path) else ():
+            if not is_awaited(asked) and is_over(asked.question.session):
+                self.store.withdraw(asked.id)
+
     def look(self) -> None:
         pending = {each.id: each for each in self.pending()}
         for id_ in [id_ for id_ in self._seen if id_ not in pending]:
