@@ -542,12 +542,8 @@ class LiveSessions:
         lanes = [each.agent.turns.lane for each in self._open.values()]
         for lane in lanes:
             self._held.enter_context(lane.held())
-
-        async def idle() -> None:
-            for lane in lanes:
-                await lane.idle()
-
-        waits = {asyncio.ensure_future(idle()), asyncio.ensure_future(self.hurry.wait())}
+        idle = asyncio.gather(*(lane.idle() for lane in lanes))
+        waits: set[asyncio.Future[Any]] = {idle, asyncio.ensure_future(self.hurry.wait())}
         await asyncio.wait(waits, timeout=GRACE_S, return_when=asyncio.FIRST_COMPLETED)
         for each in waits:
             each.cancel()

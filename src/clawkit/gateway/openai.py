@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import uuid
+from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -37,8 +38,6 @@ PREFIXES = ("openclaw", "clawkit")
 _ROLES = {"user": "User", "assistant": "Assistant", "tool": "Tool", "function": "Tool"}
 _SYSTEM = ("system", "developer")
 _TEXTS = ("text", "input_text", "output_text")
-
-
 _USAGE = ("prompt_tokens", "completion_tokens")
 _INPUT_ROLES = ("user", "assistant", "system", "developer")
 _CONTINUE = "to continue a conversation, send `user` or the header x-openclaw-session-key"
@@ -47,6 +46,15 @@ _CONTINUE = "to continue a conversation, send `user` or the header x-openclaw-se
 class Message(Struct, frozen=True):
     role: Short
     content: Any = None
+
+
+class ApiRequest(Struct, frozen=True, kw_only=True):
+    """The body of a request. Fields that clawkit has no use for, such as a temperature, are
+    ignored: programs send many."""
+
+    model: Short
+    stream: bool | None = False
+    user: Short | None = None
 
 
 def model_ids(gateway: Gateway) -> list[str]:
@@ -66,43 +74,67 @@ def _find_agent(gateway: Gateway, model: str, request: Request) -> str:
     return agent
 
 
-class HttpTurn:
-    """A turn that an HTTP request has started."""
+class HttpTurn(ABC):
+    """A turn that an HTTP request has started, and the answer to that request."""
 
-    def __init__(self, gateway: Gateway) -> None:
+    space: str
+    """Where the sessions of requests that name none are."""
+    run: GatewayRun
+
+    def __init__(self, gateway: Gateway, body: ApiRequest) -> None:
         self._gateway = gateway
+        self._body: Any = body
         self._pieces: asyncio.Queue[str | None] = asyncio.Queue()
-        self.run: GatewayRun
+        self._made_at = now_ms() // 1000
 
-    @classmethod
-    async def start(
-        cls,
-        gateway: Gateway,
-        request: Request,
-        model: str,
-        messages: list[Message],
-        *,
-        user: str,
-        space: str,
-    ) -> HttpTurn:
+    @abstractmethod
+    def whole(self) -> dict[str, Any]:
+        """The answer to a request that does not stream."""
+
+    @abstractmethod
+    def events(self) -> AsyncIterator[bytes]:
+        """The answer as it is written."""
+
+    async def answer(self, request: Request, messages: list[Message]) -> Response:
         """Say the last message in the session that the request names by header or user, or the
         whole conversation in a new one below `space`. Raises `HttpError`."""
-        agent = _find_agent(gateway, model, request)
+        live, body = self._gateway.live, self._body
+        agent = _find_agent(self._gateway, body.model, request)
         key = request.headers.get("x-openclaw-session-key", "").strip()
-        if not key and user:
-            key = f"{space}-user:{uuid.uuid5(uuid.NAMESPACE_OID, user)}"
+        if not key and body.user:
+            key = f"{self.space}-user:{uuid.uuid5(uuid.NAMESPACE_OID, body.user)}"
         text = _last_words(messages) if key else _conversation(messages)
         if not text.strip():
             raise bad("The last message must have text")
-        key = gateway.live.resolve_key(key or f"{space}:{uuid.uuid4()}", agent)
-        turn, id_ = cls(gateway), str(uuid.uuid4())
+        key = live.resolve_key(key or f"{self.space}:{uuid.uuid4()}", agent)
+        said, hear = str(uuid.uuid4()), self._pieces.put_nowait
         try:
-            turn.run = await gateway.live.start(
-                key, id_, text, owner=True, on_text=turn._pieces.put_nowait
-            )
+            self.run = await live.start(key, said, text, owner=True, on_text=hear)
         except ClawkitError as error:
             raise HttpError(409, "conflict", str(error)) from None
-        return turn
+        if body.stream:
+            kind = "text/event-stream"
+            return StreamingResponse(self._stream(), headers=SAFE_HEADERS, media_type=kind)
+        try:
+            await self.run.over.wait()
+        finally:
+            await self._stop()
+        if self.failure:
+            raise HttpError(500, "api_error", self.failure)
+        return answer(self.whole())
+
+    async def _stream(self) -> AsyncIterator[bytes]:
+        try:
+            async for chunk in self.events():
+                yield chunk
+            yield b"data: [DONE]\n\n"
+        finally:
+            await self._stop()
+
+    async def _stop(self) -> None:
+        """Stop the run of a client that has left."""
+        if not self.run.over.is_set():
+            await self._gateway.live.abort(self.run.session, self.run.id)
 
     @property
     def failure(self) -> str:
@@ -116,16 +148,6 @@ class HttpTurn:
         kinds = ("input", "cacheRead", "cacheWrite")
         given, written = sum(used.get(kind, 0) for kind in kinds), used.get("output", 0)
         return {first: given, second: written, "total_tokens": given + written}
-
-    async def finish(self) -> None:
-        """Wait until the run has succeeded. Raises `HttpError` if it failed."""
-        try:
-            await self.run.over.wait()
-        except asyncio.CancelledError:
-            await self._gateway.live.abort(self.run.session, self.run.id)
-            raise
-        if self.failure:
-            raise HttpError(500, "api_error", self.failure)
 
     async def pieces(self) -> AsyncIterator[str]:
         """The text as it is written, until the run is over. Answers are separate paragraphs."""
@@ -141,20 +163,6 @@ class HttpTurn:
                 yield self.run.text  # the gateway itself has answered
         finally:
             waiting.cancel()
-
-    def stream(self, chunks: AsyncIterator[bytes]) -> StreamingResponse:
-        """An answer of events. A client that leaves stops the run."""
-
-        async def guarded() -> AsyncIterator[bytes]:
-            try:
-                async for chunk in chunks:
-                    yield chunk
-                yield b"data: [DONE]\n\n"
-            finally:
-                if not self.run.over.is_set():
-                    await self._gateway.live.abort(self.run.session, self.run.id)
-
-        return StreamingResponse(guarded(), headers=SAFE_HEADERS, media_type="text/event-stream")
 
 
 def read_text(content: Any) -> str:
@@ -201,14 +209,9 @@ class StreamOptions(Struct, frozen=True):
     include_usage: bool = False
 
 
-class Completion(Struct, frozen=True):
-    """The body of a request. Fields that clawkit has no use for are ignored: programs send many."""
-
-    model: Short
+class Completion(ApiRequest, frozen=True, kw_only=True):
     messages: Annotated[list[Message], Meta(min_length=1, max_length=2_000)]
-    stream: bool = False
     stream_options: StreamOptions | None = None
-    user: Short = ""
 
 
 async def list_models(gateway: Gateway, request: Request) -> Response:
@@ -227,35 +230,35 @@ async def show_model(gateway: Gateway, request: Request) -> Response:
 async def complete(gateway: Gateway, request: Request) -> Response:
     await _enter(gateway, request, is_on=gateway.settings.http.endpoints.chat_completions.enabled)
     body = await read_body(request, Completion, MAX_BODY_BYTES)
-    turn = await HttpTurn.start(
-        gateway, request, body.model, body.messages, user=body.user, space="openai"
-    )
-    if body.stream:
-        usage = body.stream_options is not None and body.stream_options.include_usage
-        return turn.stream(_stream(turn, body.model, usage=usage))
-    await turn.finish()
-    message = {"role": "assistant", "content": turn.run.text}
-    choice = {"index": 0, "message": message, "finish_reason": "stop"}
-    shown = _head(turn, body.model, "chat.completion")
-    return answer(shown | {"choices": [choice], "usage": turn.usage(*_USAGE)})
+    return await CompletionTurn(gateway, body).answer(request, body.messages)
 
 
-async def _stream(turn: HttpTurn, model: str, *, usage: bool) -> AsyncIterator[bytes]:
-    """The answer as it is written."""
-    head = _head(turn, model, "chat.completion.chunk")
+class CompletionTurn(HttpTurn):
+    space = "openai"
 
-    def chunk(delta: dict[str, Any], finish: str | None = None) -> bytes:
-        choice = {"index": 0, "delta": delta, "finish_reason": finish}
-        return _line(head | {"choices": [choice]})
+    def _part(self, kind: str, name: str, said: Any, finish: str | None) -> dict[str, Any]:
+        choice = {"index": 0, name: said, "finish_reason": finish}
+        head = {"id": f"chatcmpl_{self.run.id}", "object": kind, "created": self._made_at}
+        return head | {"model": self._body.model, "choices": [choice]}
 
-    yield chunk({"role": "assistant"})
-    async for piece in turn.pieces():
-        yield chunk({"content": piece})
-    if turn.failure:
-        yield _line({"error": {"message": turn.failure, "type": "api_error"}})
-    yield chunk({}, "stop")
-    if usage:
-        yield _line(head | {"choices": [], "usage": turn.usage(*_USAGE)})
+    def whole(self) -> dict[str, Any]:
+        message = {"role": "assistant", "content": self.run.text}
+        shown = self._part("chat.completion", "message", message, "stop")
+        return shown | {"usage": self.usage(*_USAGE)}
+
+    async def events(self) -> AsyncIterator[bytes]:
+        def chunk(delta: dict[str, Any], finish: str | None = None) -> dict[str, Any]:
+            return self._part("chat.completion.chunk", "delta", delta, finish)
+
+        yield _line(chunk({"role": "assistant"}))
+        async for piece in self.pieces():
+            yield _line(chunk({"content": piece}))
+        if self.failure:
+            yield _line({"error": {"message": self.failure, "type": "api_error"}})
+        yield _line(chunk({}, "stop"))
+        options = self._body.stream_options
+        if options is not None and options.include_usage:
+            yield _line(chunk({}) | {"choices": [], "usage": self.usage(*_USAGE)})
 
 
 def _line(payload: dict[str, Any]) -> bytes:
@@ -264,11 +267,6 @@ def _line(payload: dict[str, Any]) -> bytes:
 
 def _model(id_: str) -> dict[str, Any]:
     return {"id": id_, "object": "model", "created": 0, "owned_by": "openclaw", "permission": []}
-
-
-def _head(turn: HttpTurn, model: str, kind: str) -> dict[str, Any]:
-    id_ = f"chatcmpl_{turn.run.id}"
-    return {"id": id_, "object": kind, "created": now_ms() // 1000, "model": model}
 
 
 class InputItem(Struct, frozen=True):
@@ -285,15 +283,11 @@ class TextOptions(Struct, frozen=True):
     format: TextFormat | None = None
 
 
-class ResponseRequest(Struct, frozen=True):
-    """The body of a request. What would change the answer and is not supported is refused;
-    other fields, such as a temperature, are ignored: programs send many."""
+class ResponseRequest(ApiRequest, frozen=True, kw_only=True):
+    """What would change the answer and is not supported is refused."""
 
-    model: str
     input: str | Annotated[list[InputItem], Meta(min_length=1, max_length=2_000)]
     instructions: str | None = None
-    stream: bool | None = False
-    user: str | None = None
     previous_response_id: str | None = None
     conversation: Any = None
     prompt: Any = None
@@ -307,14 +301,7 @@ async def respond(gateway: Gateway, request: Request) -> Response:
     await _enter(gateway, request, is_on=gateway.settings.http.endpoints.responses.enabled)
     body = await read_body(request, ResponseRequest, MAX_BODY_BYTES)
     _check(body)
-    turn = await HttpTurn.start(
-        gateway, request, body.model, _read_input(body), user=body.user or "", space="openresponses"
-    )
-    answered = _Answer(turn, body.model)
-    if body.stream:
-        return turn.stream(answered.stream())
-    await turn.finish()
-    return answer(answered.response("completed"))
+    return await ResponseTurn(gateway, body).answer(request, _read_input(body))
 
 
 def _check(body: ResponseRequest) -> None:
@@ -349,50 +336,46 @@ def _read_input(body: ResponseRequest) -> list[Message]:
     return [Message("system", body.instructions), *said] if body.instructions else said
 
 
-class _Answer:
-    """One answer, whole or as events."""
+class ResponseTurn(HttpTurn):
+    space = "openresponses"
+    _number = 0
 
-    def __init__(self, turn: HttpTurn, model: str) -> None:
-        self._turn = turn
-        self._head = {"id": f"resp_{turn.run.id}", "object": "response"}
-        self._created_at = now_ms() // 1000
-        self._model = model
-        self._item_id = f"msg_{turn.run.id}"
-        self._number = 0
+    def whole(self) -> dict[str, Any]:
+        return self._response("completed")
 
-    def response(self, status: str, error: str = "") -> dict[str, Any]:
+    def _response(self, status: str, error: str = "") -> dict[str, Any]:
         is_done = status == "completed"
-        shown: dict[str, Any] = {**self._head, "created_at": self._created_at}
-        shown |= {"status": status, "model": self._model}
-        shown["output"] = [self._item("completed", self._turn.run.text)] if is_done else []
-        usage = self._turn.usage("input_tokens", "output_tokens")
+        shown: dict[str, Any] = {"id": f"resp_{self.run.id}", "object": "response"}
+        shown |= {"created_at": self._made_at, "status": status, "model": self._body.model}
+        shown["output"] = [self._item("completed", self.run.text)] if is_done else []
+        usage = self.usage("input_tokens", "output_tokens")
         shown["usage"] = None if status == "in_progress" else usage
         code = {"code": "server_error", "message": error}
         return shown | {"error": code if error else None}
 
     def _item(self, status: str, text: str | None = None) -> dict[str, Any]:
-        item: dict[str, Any] = {"type": "message", "id": self._item_id, "role": "assistant"}
+        item: dict[str, Any] = {"type": "message", "role": "assistant"}
         item["content"] = [] if text is None else [_part(text)]
-        return item | {"phase": "final_answer", "status": status}
+        return item | {"id": f"msg_{self.run.id}", "phase": "final_answer", "status": status}
 
-    async def stream(self) -> AsyncIterator[bytes]:
+    async def events(self) -> AsyncIterator[bytes]:
         """Deltas are everything the agent says; what is done is its last answer."""
-        item = {"item_id": self._item_id, "output_index": 0, "content_index": 0}
-        yield self._event("created", response=self.response("in_progress"))
-        yield self._event("in_progress", response=self.response("in_progress"))
+        item = {"item_id": f"msg_{self.run.id}", "output_index": 0, "content_index": 0}
+        yield self._event("created", response=self._response("in_progress"))
+        yield self._event("in_progress", response=self._response("in_progress"))
         yield self._event("output_item.added", output_index=0, item=self._item("in_progress"))
         yield self._event("content_part.added", **item, part=_part(""))
-        async for piece in self._turn.pieces():
+        async for piece in self.pieces():
             yield self._event("output_text.delta", **item, delta=piece)
-        if error := self._turn.failure:
-            yield self._event("failed", response=self.response("failed", error))
-        else:
-            text = self._turn.run.text
-            yield self._event("output_text.done", **item, text=text)
-            yield self._event("content_part.done", **item, part=_part(text))
-            done = self._item("completed", text)
-            yield self._event("output_item.done", output_index=0, item=done)
-            yield self._event("completed", response=self.response("completed"))
+        if error := self.failure:
+            yield self._event("failed", response=self._response("failed", error))
+            return
+        text = self.run.text
+        yield self._event("output_text.done", **item, text=text)
+        yield self._event("content_part.done", **item, part=_part(text))
+        done = self._item("completed", text)
+        yield self._event("output_item.done", output_index=0, item=done)
+        yield self._event("completed", response=self.whole())
 
     def _event(self, name: str, **fields: Any) -> bytes:
         kind = f"response.{name}"
