@@ -849,6 +849,49 @@ async def test_unstored_agents_and_plain_tools_have_no_sub_agents(workspace: Pat
         assert "needs an agent with a saved session" in refusal(agent)
 
 
+@pytest.mark.parametrize(
+    ("how", "by"),
+    [
+        ("close", "a restart of the gateway"),
+        ("cancel", "the program"),
+        ("limit", "its time limit"),
+    ],
+)
+async def test_an_interrupted_call_says_who_stopped_it(workspace: Path, how: str, by: str) -> None:
+    called = asyncio.Event()
+
+    @tool
+    async def hold() -> str:
+        """Wait until it is stopped."""
+        called.set()
+        await asyncio.Event().wait()
+        return ""
+
+    limit: dict[str, Any] = {"runTimeoutSeconds": 0.5} if how == "limit" else {}
+    model = model_of([spawn(**limit), "Waiting.", "I see."], lambda _: call("hold"))
+    config = {"tools": {"subagents": {"tools": {"alsoAllow": ["hold"]}}}}
+    async with Agent.open(config, workspace=workspace, model=model, tools=[hold]) as agent:
+        await agent.send("go")
+        await called.wait()
+        [run] = runs_of(agent)
+        assert agent.delegation is not None
+        if how == "cancel":
+            await agent.delegation.cancel(run, "the program")
+        elif how == "limit":
+            await agent.delegation.wait([run], None)
+        agent.conversation.interrupter = "a restart of the gateway"
+    with_results = SessionStore(locate_store(None, os.environ))
+    found = with_results.find(run.session)
+    assert found is not None
+    [result] = [
+        each.message
+        for each in with_results.history(found.id)
+        if isinstance(each.message, ToolResult)
+    ]
+    with_results.close()
+    assert f"interrupted by {by} before it finished" in str(result.content)
+
+
 async def test_closing_stores_what_was_under_way_and_tells_it_once(workspace: Path) -> None:
     gate = Gate("never")
     model = model_of([spawn(label="slow"), "waiting"], lambda _: ["so far", gate][1])

@@ -292,7 +292,7 @@ class Agent:
                 self.delegation.waiting.end()
                 self.delegation.subagents.listen(self.session_id, None)
                 if self.parent is None:
-                    await self.delegation.subagents.close()
+                    await self.delegation.subagents.close(self.conversation.interrupter)
             await self.kit.close()
         finally:
             if self.parent is None or self.parent.models is not self.models:

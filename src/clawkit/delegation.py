@@ -520,6 +520,9 @@ class ChildAgent:
     def steer(self, text: str) -> None:
         self.agent.post(text, mode="steer")
 
+    def note_stop(self, by: str) -> None:
+        self.agent.conversation.interrupter = by
+
     async def work(self) -> RunOutcome:
         agent, spec = self.agent, self._spec
         schema = spec.request.output_schema

@@ -147,8 +147,16 @@ def test_a_node_is_never_replaced_even_where_there_seems_to_be_one() -> None:
     ("given", "available", "message"),
     [
         (("sandbox",), (), "'sandbox': there is no sandbox here. No other host .* is 'sandbox'"),
-        (("node", "node"), (), "'node': no node is connected. No other host .* is 'node'"),
-        (("auto", "node"), BOTH, "no node is connected; tools.exec.host is 'auto'"),
+        (
+            ("node", "node"),
+            (),
+            "'node': commands of agents cannot run on nodes. No other host .* is 'node'",
+        ),
+        (
+            ("auto", "node"),
+            BOTH,
+            "commands of agents cannot run on nodes; tools.exec.host is 'auto'",
+        ),
         (("auto",), (), "'gateway': this machine does not run commands itself"),
         (("auto", "sandbox"), {"gateway"}, "there is no sandbox here; tools.exec.host is 'auto'"),
         (("gateway", "node"), BOTH, "'node' is refused: .* is 'gateway', .* only 'gateway'"),

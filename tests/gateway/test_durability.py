@@ -7,6 +7,7 @@ import os
 from pathlib import Path
 from typing import Any
 
+from msgspec.structs import replace
 from tests.gateway.conftest import Device, Ground, serve
 from tests.gateway.raw_http import send
 from tests.gateway.test_approvals import RULES, ask
@@ -225,7 +226,7 @@ async def test_an_end_that_could_not_be_recorded_is_recorded_later() -> None:
         fail_to_end(ground, "run-1")
         await peer.call("chat.send", message("one"))
         await peer.until_chat("final", "run-1")
-        assert [each.run.id for each in ledger.unfinished()] == ["run-1"]
+        assert [each.id for each in ledger.unfinished()] == ["run-1"]
         ledger.end = end  # type: ignore[method-assign]
         await ground.gateway.live.sweep()
         assert ledger.unfinished() == []
@@ -367,6 +368,28 @@ async def test_a_question_about_a_command_survives_a_restart_unless_the_command_
         assert "can no longer be answered: what asked it has ended" in error["message"]
         await approver.call("exec.approval.resolve", answer | {"id": listed[0]["id"]})
         assert (await approver.call("agent.wait", {"runId": "r"}))["status"] == "ok"
+        assert ground.gateway.desk.store.get(asked["id"]).state == "withdrawn"
+
+
+async def test_a_question_of_a_sub_agent_ends_when_its_requester_is_done() -> None:
+    async with serve(RULES, ScriptedModel(call("ls", {}))) as ground:
+        _, _, asked = await ask(ground)
+        store, pending = ground.gateway.store, ground.gateway.desk.store
+        root = store.find("agent:main:main")
+        assert root is not None
+        store.create("main", workspace="/tmp", name="subagent:x", parent=root.id)
+        store.create("main", workspace="/tmp", name="other")
+        question = pending.get(asked["id"]).question
+        left = {
+            key: pending.add(replace(question, session=key), {}, now_ms(), 600_000).id
+            for key in ("agent:main:subagent:x", "agent:main:other")
+        }
+    broker._asked.clear()  # as in a new process
+    async with serve(RULES, ScriptedModel("done")) as ground:
+        peer = await ground.join()
+        assert (await peer.call("agent.wait", {"runId": "r"}))["status"] == "ok"
+        states = {key: ground.gateway.desk.store.get(id_).state for key, id_ in left.items()}
+        assert states == {"agent:main:subagent:x": "withdrawn", "agent:main:other": "pending"}
 
 
 async def test_a_damaged_record_of_runs_is_reported_and_the_gateway_serves() -> None:

@@ -9,7 +9,7 @@ import pytest
 from tests.gateway.conftest import TOKEN, Device, Ground, serve
 from tests.gateway.raw_http import send
 
-from clawkit.gateway.history import PAGE_BYTES
+from clawkit.gateway.shelf import MAX_BYTES
 from clawkit.models.protocols import Facts
 from clawkit.testing import ScriptedModel, call
 from clawkit.version import __version__
@@ -90,7 +90,7 @@ async def test_a_page_is_not_larger_than_an_answer_may_be() -> None:
         await say(ground, *"1234567")
         older, newer = (await walk(ground, "main", 1000))[::-1]
         assert len(older) + len(newer) == 14
-        assert 900_000 * len(newer) // 2 < PAGE_BYTES
+        assert 900_000 * len(newer) // 2 < MAX_BYTES
 
 
 @pytest.mark.parametrize(

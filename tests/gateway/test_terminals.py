@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import io
 import json
+import os
 import sys
 from pathlib import Path
 from typing import Any
 
 import PIL.Image
 import pytest
-from tests.gateway.conftest import TOKEN, Ground, Peer, serve
+from tests.gateway.conftest import TOKEN, Device, Ground, Peer, serve
 
 from clawkit.cli.gateway import LazyRooms
 from clawkit.content import Image, User
@@ -303,6 +305,27 @@ async def open_chat(ground: Ground, place: Path, session: str = "s") -> tuple[Pe
 
 async def notice(peer: Peer, text: str) -> None:
     await peer.until(lambda each: text in str(each.get("payload", {}).get("event")))
+
+
+async def test_what_a_person_runs_is_not_ended_by_the_message_of_another_client(
+    tmp_path: Path,
+) -> None:
+    fifo = tmp_path / "fifo"
+    os.mkfifo(fifo)
+    async with serve({}) as ground:
+        owner, key = await open_chat(ground, tmp_path)
+        other = await ground.join(["operator.read", "operator.write"], Device())
+        line = {"key": key, "line": f"!cat {fifo}", "idempotencyKey": "typed"}
+        typed = await owner.send("clawkit.chat.type", line)
+        end = await asyncio.to_thread(os.open, fifo, os.O_WRONLY)  # cat has opened it
+        said = {"sessionKey": key, "message": "hello", "idempotencyKey": "said"}
+        error = await other.refused("chat.send", said)
+        assert "busy with background work of another client" in error["message"]
+        os.write(end, b"to the end")
+        os.close(end)
+        assert (await owner.answer(typed))["ok"]
+        assert "to the end" in str(owner.of("clawkit.event"))
+        assert (await other.call("chat.send", said))["status"] == "started"
 
 
 async def test_what_a_terminal_sets_for_a_session_ends_with_it_and_all_are_told(

@@ -231,7 +231,7 @@ async def test_restarting_needs_a_setting(stage: Stage) -> None:
     assert restarts == [1]
     [note] = [each for each in stage.ground.gateway.ledger.unfinished() if each.message]
     assert note.message is not None
-    assert note.run.session == "agent:main:main"
+    assert note.session == "agent:main:main"
     assert "Look again." in str(note.message.content)
 
 

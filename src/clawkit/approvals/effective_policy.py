@@ -85,7 +85,7 @@ HostName = Literal["sandbox", "gateway", "node"]
 _MISSING: dict[HostName, str] = {
     "sandbox": "there is no sandbox here",
     "gateway": "this machine does not run commands itself",
-    "node": "no node is connected",
+    "node": "commands of agents cannot run on nodes",
 }
 
 
@@ -138,7 +138,7 @@ def resolve_host(
             f"node: the command would run on the host {place!r}, not on a node; "
             "leave node out, or choose the host 'node'"
         )
-    # Nodes are not implemented, and nothing else may replace one.
+    # Commands of agents do not run on nodes, and nothing else may replace one.
     if place not in available or place == "node":
         raise ToolAuthorizationError(
             f"the command cannot run on the host {place!r}: {_MISSING[place]}. No other host is "

@@ -6,7 +6,7 @@ import asyncio
 import logging
 import os
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -14,8 +14,10 @@ from clawkit.approvals.binding import choice_of
 from clawkit.approvals.broker import PendingStore, StoredQuestion
 from clawkit.core.approval import Answer, Question
 from clawkit.errors import ToolError
-from clawkit.gateway.hub import Hub
 from clawkit.gateway.protocol import now_ms
+
+if TYPE_CHECKING:
+    from clawkit.gateway.server import Gateway
 
 POLL_S = 1.0
 """How often to look for questions of other processes, and for answers given elsewhere."""
@@ -44,6 +46,8 @@ def to_json(asked: StoredQuestion) -> dict[str, Any]:
 def presentation(asked: StoredQuestion) -> dict[str, Any]:
     """What a person has to know to answer."""
     question = asked.question
+    # Permanent approvals are offered for the exact command.
+    lasting = ["allow-always"] if any(e.extent == "exact" for e in question.lasting) else []
     return {
         "kind": "exec",
         "commandText": question.command or question.title,
@@ -52,14 +56,8 @@ def presentation(asked: StoredQuestion) -> dict[str, Any]:
         "host": question.host or "gateway",
         "nodeId": asked.binding.get("nodeId"),
         "agentId": question.agent,
-        "allowedDecisions": decisions(question),
+        "allowedDecisions": ["allow-once", *lasting, "deny"],
     }
-
-
-def decisions(question: Question) -> list[str]:
-    """What a client may answer; permanent approvals are offered for the exact command."""
-    is_lasting = any(each.extent == "exact" for each in question.lasting)
-    return ["allow-once", *(["allow-always"] if is_lasting else []), "deny"]
 
 
 def is_awaited(asked: StoredQuestion) -> bool:
@@ -74,13 +72,9 @@ class ApprovalDesk:
     It answers nothing itself: an answer goes into the store, where the agent finds it.
     """
 
-    def __init__(
-        self, store: PendingStore, hub: Hub, on_change: Callable[[str, StoredQuestion], None]
-    ) -> None:
-        """`on_change` is called with what has happened to a question of an agent."""
+    def __init__(self, store: PendingStore, gateway: Gateway) -> None:
         self.store = store
-        self._hub = hub
-        self._on_change = on_change
+        self._gateway, self._hub = gateway, gateway.hub
         self.keeps_questions = False
         """Whether questions stay open for a turn that the next gateway resumes."""
         self._seen: dict[str, StoredQuestion] = {}
@@ -115,10 +109,16 @@ class ApprovalDesk:
 
     def pending(self) -> list[StoredQuestion]:
         """The questions that can be answered; their file is not created for that."""
-        if not os.path.exists(self.store.path):
-            return []
-        found = self.store.pending(now_ms())
-        return [each for each in found if is_awaited(each)]
+        return [each for each in self._all_pending() if is_awaited(each)]
+
+    def _all_pending(self) -> list[StoredQuestion]:
+        return self.store.pending(now_ms()) if os.path.exists(self.store.path) else []
+
+    def drop_left(self, is_over: Callable[[str], bool]) -> None:
+        """Withdraw the questions that no one waits for, in sessions where no one asks again."""
+        for asked in self._all_pending():
+            if not is_awaited(asked) and is_over(asked.question.session):
+                self.store.withdraw(asked.id)
 
     def look(self) -> None:
         pending = {each.id: each for each in self.pending()}
@@ -150,10 +150,10 @@ class ApprovalDesk:
         payload = {"sessionKey": key, "sourceSessionKey": key, "updatedAtMs": now_ms()}
         payload |= {"phase": phase, "approval": self.snapshot(asked)}
         self._hub.broadcast("session.approval", payload, lambda each: key in each.watched)
-        if CLIENT not in asked.binding:
-            self._on_change(
-                "waiting-approval" if phase == "pending" else "approval-resolved", asked
-            )
+        there = self._gateway.live.find(key)
+        if CLIENT not in asked.binding and there is not None:
+            state = "waiting-approval" if phase == "pending" else "approval-resolved"
+            there.narrator.tell_approval(state, asked.id, asked.question.call_id)
 
     async def outcome(self, id_: str) -> Answer:
         """Wait for the answer to a question. Raises `NotFoundError`."""

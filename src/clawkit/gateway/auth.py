@@ -31,33 +31,26 @@ _PAIRING = {
 
 
 _REFUSALS = {
-    f"AUTH_{kind.upper()}_{what.upper()}": (
-        f"unauthorized: gateway {kind} {what}",
-        f"{kind}_{what}",
-        what == "mismatch",
-    )
-    for kind in ("token", "password")
-    for what in ("mismatch", "missing")
-} | {
-    "AUTH_DEVICE_TOKEN_MISMATCH": (
-        "unauthorized: device token mismatch",
-        "device_token_mismatch",
-        True,
-    ),
-    "AUTH_BOOTSTRAP_TOKEN_INVALID": (
-        "unauthorized: bootstrap token invalid or expired",
-        "bootstrap_token_invalid",
-        True,
-    ),
-    "AUTH_SCOPE_MISMATCH": ("device token scope mismatch", "scope-mismatch", False),
-    "AUTH_TRUSTED_PROXY_REJECTED": (
+    "TOKEN_MISMATCH": "unauthorized: gateway token mismatch",
+    "TOKEN_MISSING": "unauthorized: gateway token missing",
+    "PASSWORD_MISMATCH": "unauthorized: gateway password mismatch",
+    "PASSWORD_MISSING": "unauthorized: gateway password missing",
+    "DEVICE_TOKEN_MISMATCH": "unauthorized: device token mismatch",
+    "BOOTSTRAP_TOKEN_INVALID": "unauthorized: bootstrap token invalid or expired",
+    "SCOPE_MISMATCH": "device token scope mismatch",
+    "TRUSTED_PROXY_REJECTED": (
         "unauthorized: no user who may log in was named by a trusted proxy; connect through the "
-        "proxy (gateway.trustedProxies, gateway.auth.trustedProxy)",
-        "trusted_proxy_rejected",
-        False,
+        "proxy (gateway.trustedProxies, gateway.auth.trustedProxy)"
     ),
+    "RATE_LIMITED": "unauthorized: too many failed authentication attempts; retry later",
 }
-"""The message and the reason of each refusal, and whether a secret was wrong."""
+_GUESSES = (
+    "TOKEN_MISMATCH",
+    "PASSWORD_MISMATCH",
+    "DEVICE_TOKEN_MISMATCH",
+    "BOOTSTRAP_TOKEN_INVALID",
+)
+"""Refusals of a wrong secret."""
 
 
 class AuthPolicy(Struct, frozen=True):
@@ -201,24 +194,24 @@ def _authenticate(policy: AuthPolicy, attempt: Attempt, role: Role) -> Method | 
         if attempt.place.user:
             return "trusted-proxy"
         if not attempt.place.is_local:
-            return _refuse("AUTH_TRUSTED_PROXY_REJECTED")
+            return _refuse("TRUSTED_PROXY_REJECTED")
     kind: Secret = "password" if policy.mode == "password" else "token"
-    wrong = _refuse(f"AUTH_{kind.upper()}_{'MISMATCH' if given else 'MISSING'}")
+    wrong = _refuse(f"{kind.upper()}_{'MISMATCH' if given else 'MISSING'}")
     if any(same(each, policy.secret) for each in given):
         return kind
     if device is None:
         return wrong if given else _needs_device()
     if auth.bootstrap_token:
         is_valid = attempt.has_code and role == "operator"
-        return "bootstrap-token" if is_valid else _refuse("AUTH_BOOTSTRAP_TOKEN_INVALID")
+        return "bootstrap-token" if is_valid else _refuse("BOOTSTRAP_TOKEN_INVALID")
     token = auth.device_token or auth.token or ""
     if not token:
         return wrong
     grant = attempt.known.grants.get(role) if attempt.known else None
     if grant is None or not same(hash_token(token), grant.token_hash):
-        return _refuse("AUTH_DEVICE_TOKEN_MISMATCH") if auth.device_token else wrong
+        return _refuse("DEVICE_TOKEN_MISMATCH") if auth.device_token else wrong
     if lacking(grant.scopes, attempt.connect.scopes):
-        return _refuse("AUTH_SCOPE_MISMATCH")
+        return _refuse("SCOPE_MISMATCH")
     return "device-token"
 
 
@@ -254,10 +247,8 @@ def _why_unpaired(attempt: Attempt, role: Role) -> Reason | None:
         return "role-upgrade"
     if lacking(grant.scopes, attempt.connect.scopes):
         return "scope-upgrade"
-    is_same = (normal(client.platform), normal(client.device_family)) == (
-        normal(known.platform),
-        normal(known.family),
-    )
+    pairs = (client.platform, known.platform), (client.device_family, known.family)
+    is_same = all(normal(now) == normal(before) for now, before in pairs)
     return None if is_same else "metadata-upgrade"
 
 
@@ -266,28 +257,23 @@ def _needs_device() -> Refuse:
     return Refuse(GatewayError("NOT_PAIRED", "device identity required", details))
 
 
-def _refuse(code: str) -> Refuse:
+def _refuse(what: str) -> Refuse:
     """A refusal of the table; what is wrong with a secret counts as a guess."""
-    message, reason, guess = _REFUSALS[code]
-    step = "update_auth_credentials" if guess else "update_auth_configuration"
-    details = {
-        "code": code,
-        "authReason": reason,
-        "canRetryWithDeviceToken": code in ("AUTH_TOKEN_MISMATCH", "AUTH_PASSWORD_MISMATCH"),
-        "recommendedNextStep": step,
-    }
-    return Refuse(invalid(message, details), is_guess=guess)
+    is_guess = what in _GUESSES
+    step = "update_auth_credentials" if is_guess else "update_auth_configuration"
+    return Refuse(invalid(_REFUSALS[what], _details(what, step)), is_guess=is_guess)
+
+
+def _details(what: str, step: str) -> dict[str, Any]:
+    reason = "scope-mismatch" if what == "SCOPE_MISMATCH" else what.lower()
+    details = {"code": f"AUTH_{what}", "authReason": reason, "recommendedNextStep": step}
+    is_ours = what in ("TOKEN_MISMATCH", "PASSWORD_MISMATCH")
+    return details | {"canRetryWithDeviceToken": is_ours}
 
 
 def rate_limited(retry_ms: int) -> GatewayError:
-    details = {
-        "code": "AUTH_RATE_LIMITED",
-        "authReason": "rate_limited",
-        "canRetryWithDeviceToken": False,
-        "recommendedNextStep": "wait_then_retry",
-    }
-    message = "unauthorized: too many failed authentication attempts; retry later"
-    return GatewayError("INVALID_REQUEST", message, details, retry_ms=retry_ms)
+    details = _details("RATE_LIMITED", "wait_then_retry")
+    return GatewayError("INVALID_REQUEST", _REFUSALS["RATE_LIMITED"], details, retry_ms=retry_ms)
 
 
 def pairing_required(

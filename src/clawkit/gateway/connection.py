@@ -15,16 +15,7 @@ import msgspec
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from clawkit.errors import ClawkitError, ConflictError, ToolError, ToolInputError
-from clawkit.gateway import protocol
-from clawkit.gateway.auth import (
-    Admit,
-    Attempt,
-    Pair,
-    Refuse,
-    decide,
-    pairing_required,
-    rate_limited,
-)
+from clawkit.gateway import auth, protocol
 from clawkit.gateway.devices import describe
 from clawkit.gateway.methods import find_method, read_frame
 from clawkit.gateway.methods.agents import snapshot_models
@@ -48,11 +39,9 @@ log = logging.getLogger(__name__)
 class HandshakeError(Exception):
     """Ends a connection that has not logged in."""
 
-    def __init__(
-        self, code: int, error: GatewayError | None = None, id_: str = "", *, reason: str = ""
-    ) -> None:
+    def __init__(self, code: int, error: GatewayError | None = None, reason: str = "") -> None:
         super().__init__(code)
-        self.code, self.error, self.id = code, error, id_
+        self.code, self.error = code, error
         self.reason = error.message if error is not None else reason
 
 
@@ -80,6 +69,7 @@ class GatewayConnection:
         self.chats: dict[str, HostedChat] = {}
         self.on_leave: list[Callable[[], None]] = []
         self._socket = socket
+        self._connect_id = ""
         self._seq = 0
         self._frames: deque[bytes] = deque()
         self._buffered = 0
@@ -148,68 +138,58 @@ class GatewayConnection:
         if not waiting.enter(who):
             await self._end(1008, "too many unauthenticated connections")
             return False
-        # The place is given back before anything else is written: that can take a while.
+        nonce, refused = str(uuid.uuid4()), None
+        able = ["model-catalog-snapshot"]
+        challenge = {"nonce": nonce, "ts": protocol.now_ms(), "capabilities": able}
         try:
-            refused = await self._greet()
+            async with asyncio.timeout(protocol.HELLO_S):
+                await self._write(protocol.event("connect.challenge", protocol.encode(challenge)))
+                await self._write(await self._shake_hands(nonce))
+                return True
+        except HandshakeError as error:
+            refused = error
+        except GatewayError as error:
+            refused = HandshakeError(1008, error)
+        except TimeoutError:
+            refused = HandshakeError(1008, reason="handshake timeout")
+        except ClawkitError as error:
+            log.error("a login failed: %s", error)
+            refused = HandshakeError(1011, reason="the gateway cannot check logins; see its log")
         finally:
+            # Before anything else is written: that can take a while.
             waiting.leave(who)
-        if refused is None:
-            return True
         if refused.error is not None:
             log.warning("refused a client from %s: %s", self.place.address, refused.reason)
             self._abort_soon()
-            await self._write(protocol.refusal(refused.id, refused.error))
+            await self._write(protocol.refusal(self._connect_id, refused.error))
         await self._end(refused.code, protocol.close_reason(refused.reason))
         return False
 
-    async def _greet(self) -> HandshakeError | None:
-        """Challenge the client and say hello; returns why it was refused, if it was."""
-        nonce = str(uuid.uuid4())
-        try:
-            async with asyncio.timeout(protocol.HELLO_S):
-                able = ["model-catalog-snapshot"]
-                challenge = {"nonce": nonce, "ts": protocol.now_ms(), "capabilities": able}
-                await self._write(protocol.event("connect.challenge", protocol.encode(challenge)))
-                await self._write(await self._shake_hands(nonce))
-        except HandshakeError as refused:
-            return refused
-        except TimeoutError:
-            return HandshakeError(1008, reason="handshake timeout")
-        except ClawkitError as error:
-            log.error("a login failed: %s", error)
-            return HandshakeError(1011, reason="the gateway cannot check logins; see its log")
-        return None
-
     async def _shake_hands(self, nonce: str) -> bytes:
-        """Read the connect request and decide; returns the hello. Raises `HandshakeError`."""
+        """Read the connect request and decide; returns the hello. Raises `HandshakeError`, and
+        `GatewayError` for what is refused with a reason."""
         request = self._first(await self._read(protocol.MAX_FRAME_BEFORE_HELLO))
-        try:
-            self.connect = protocol.decode_params(Connect, "connect", request.params)
-        except GatewayError as error:
-            raise HandshakeError(1008, error, request.id) from None
-        gateway, address = self.gateway, self.place.address
-        device = self.connect.device
-        near = gateway.is_auto_network(address)
-        async with gateway.logins.turn(self.place) as locked_s:
+        self.connect = connect = protocol.decode_params(Connect, "connect", request.params)
+        gateway, place = self.gateway, self.place
+        near = gateway.is_auto_network(place.address)
+        async with gateway.logins.turn(place) as locked_s:
             if locked_s:
-                raise HandshakeError(1008, rate_limited(round(locked_s * 1000)), request.id)
-            known = gateway.devices.known(device.id) if device else None
+                raise auth.rate_limited(round(locked_s * 1000))
+            known = gateway.devices.known(connect.device.id) if connect.device else None
             now = protocol.now_ms()
-            code = self.connect.auth.bootstrap_token
+            code = connect.auth.bootstrap_token
             has_code = bool(code) and gateway.codes.redeem(code or "")
-            attempt = Attempt(self.connect, self.place, nonce, now, known, near, has_code)
-            decision = decide(gateway.auth, attempt)
-            if isinstance(decision, Refuse):
+            attempt = auth.Attempt(connect, place, nonce, now, known, near, has_code)
+            decision = auth.decide(gateway.auth, attempt)
+            if isinstance(decision, auth.Refuse):
                 if decision.is_guess:
-                    await asyncio.sleep(gateway.logins.fail(self.place))
-                raise HandshakeError(decision.close, decision.error, request.id)
-        if isinstance(decision, Pair):
-            about = describe(self.connect, address)
-            scopes = self.connect.scopes
-            pending = gateway.devices.request(about, decision.role, scopes, now)
+                    await asyncio.sleep(gateway.logins.fail(place))
+                raise HandshakeError(decision.close, decision.error)
+        if isinstance(decision, auth.Pair):
+            about = describe(connect, place.address)
+            pending = gateway.devices.request(about, decision.role, connect.scopes, now)
             gateway.hub.broadcast("device.pair.requested", pending.to_json())
-            needed = pairing_required(decision, self.connect, pending.id, known)
-            raise HandshakeError(1008, needed, request.id)
+            raise auth.pairing_required(decision, connect, pending.id, known)
         return protocol.answer(request.id, self._admit(decision, now))
 
     def _first(self, text: str) -> RequestFrame:
@@ -221,28 +201,25 @@ class GatewayConnection:
                 msgspec.json.decode(text)
             except (ValueError, RecursionError):
                 raise HandshakeError(1000) from None
-            raise HandshakeError(1008, invalid(f"invalid request frame: {error}"), "") from None
+            raise invalid(f"invalid request frame: {error}") from None
+        self._connect_id = request.id
         if request.method != "connect":
-            too_early = invalid("invalid handshake: first request must be connect")
-            raise HandshakeError(1008, too_early, request.id)
+            raise invalid("invalid handshake: first request must be connect")
         return request
 
-    def _admit(self, admit: Admit, now: int) -> dict[str, Any]:
+    def _admit(self, admit: auth.Admit, now: int) -> dict[str, Any]:
         self.role = admit.role
         self.device = self.connect.device.id if self.connect.device else ""
         self.grant(admit.scopes)
         self.is_scoped = "session-scoped-events" in self.caps
-        auth: dict[str, Any] = {
-            "method": admit.method,
-            "role": admit.role,
-            "scopes": list(admit.scopes),
-        }
+        login: dict[str, Any] = {"method": admit.method, "role": admit.role}
+        login["scopes"] = list(admit.scopes)
         if self.device:
             if admit.approve:
                 about = describe(self.connect, "")
                 self.gateway.devices.approve(about, admit.role, admit.scopes, now, "silent")
             token, issued = self.gateway.devices.token(self.device, admit.role, now)
-            auth |= {"deviceToken": token, "issuedAtMs": issued}
+            login |= {"deviceToken": token, "issuedAtMs": issued}
         self.gateway.hub.join(self)
         if self.role == "node":
             self.gateway.nodes.join(self)
@@ -250,7 +227,7 @@ class GatewayConnection:
             with suppress(GatewayError):  # the session of an agent that is gone has no models
                 snapshot = protocol.encode(snapshot_models(self.gateway, wish.session_key))
                 self.send(protocol.event("models.snapshot", snapshot))
-        return self.gateway.hello(self, auth)
+        return self.gateway.hello(self, login)
 
     async def _work(self) -> None:
         admit = self._extension("admit")

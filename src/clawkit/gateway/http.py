@@ -1,15 +1,14 @@
-"""The HTTP side of the gateway: probes, and tools for programs. Everything else is WebSocket."""
+"""The HTTP side of the gateway: probes, and tools and messages for programs."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
-from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import msgspec
-from msgspec import Struct
+from msgspec import Meta, Struct
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Route
@@ -39,10 +38,11 @@ DENIED_TOOLS = frozenset(
 if `gateway.tools.allow` names them."""
 
 _ANYTHING = "/{path:path}"
+_INVOKE = "/tools/invoke"
 SAFE_HEADERS = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"}
 
 log = logging.getLogger(__name__)
-Handler = Callable[[Request], Awaitable[Response]]
+Handler = Callable[["Gateway", Request], Awaitable[Response]]
 T = TypeVar("T")
 
 
@@ -78,9 +78,14 @@ def bad(message: str) -> HttpError:
     return HttpError(400, "invalid_request_error", message)
 
 
-def refusal(error: HttpError, *, is_tool: bool = False) -> Response:
-    shown: dict[str, Any] = {"error": {"message": error.message, "type": error.kind}}
-    return answer({"ok": False, **shown} if is_tool else shown, error.status, error.headers)
+def not_found(message: str = "Not found") -> HttpError:
+    return HttpError(404, "not_found", message)
+
+
+class HistoryQuery(Struct, frozen=True):
+    limit: Annotated[int, Meta(ge=1, le=1_000)] = 200
+    cursor: Annotated[int, Meta(ge=1, le=2**31)] | None = None
+    """Only messages before this number."""
 
 
 async def check_login(gateway: Gateway, request: Request, *, device_tokens: bool = False) -> None:
@@ -140,124 +145,146 @@ async def read_body(request: Request, kind: type[T], max_bytes: int) -> T:
         raise bad(f"invalid body: {error}") from None
 
 
+async def _live(_gateway: Gateway, _request: Request) -> Response:
+    return answer({"ok": True, "status": "live"})
+
+
+async def _ready(gateway: Gateway, _request: Request) -> Response:
+    failing = [] if gateway.is_ready else ["startup-sidecars"]
+    shown = {"ready": not failing, "failing": failing, "uptimeMs": gateway.uptime_ms}
+    return answer(shown, 503 if failing else 200)
+
+
+async def _started(gateway: Gateway, _request: Request) -> Response:
+    shown = {"ok": True, "status": "started", "version": __version__}
+    return answer(shown | {"uptimeMs": gateway.uptime_ms})
+
+
+async def _metrics(gateway: Gateway, request: Request) -> Response:
+    await check_login(gateway, request)
+    gauges = {
+        "clients": ("Clients that are connected.", len(gateway.hub.clients)),
+        "sessions_open": ("Sessions that are open.", gateway.live.opened),
+        "turns_running": ("Turns that are under way.", gateway.live.running),
+        "uptime_seconds": ("Time since the start.", gateway.uptime_ms / 1000),
+    }
+    headers = {**SAFE_HEADERS, "Content-Type": CONTENT_TYPE}
+    return Response(gateway.metrics.render(gauges), headers=headers)
+
+
+async def _history(gateway: Gateway, request: Request) -> Response:
+    """A page of messages, oldest first; `nextCursor` leads to older ones."""
+    await check_login(gateway, request)
+    try:
+        query = msgspec.convert(dict(request.query_params), HistoryQuery, strict=False)
+    except ValueError as error:
+        raise bad(f"invalid query: {error}") from None
+    key = gateway.live.resolve_key(request.path_params["key"])
+    session = gateway.shelf.find(key)
+    if session is None:
+        raise not_found(f"Session not found: {key[:300]}")
+    newer = 0
+    if query.cursor is not None:
+        newer = gateway.store.page(session.id, 1, upto=query.cursor - 1, tools=True).newer
+    page = gateway.shelf.messages(session, query.limit, newer)
+    has_more = page.next_offset is not None
+    cursor = str(page.messages[0]["__openclaw"]["seq"]) if has_more else None
+    shown = {"sessionKey": key, "items": page.messages, "messages": page.messages}
+    return answer(shown | {"hasMore": has_more, "nextCursor": cursor})
+
+
 def routes(gateway: Gateway) -> list[Route]:
     """All routes. Paths match exactly; a wrong method is answered with 405."""
-    from clawkit.gateway.history import read_history
-    from clawkit.gateway.openai import complete, list_models, show_model
-    from clawkit.gateway.responses import respond
+    from clawkit.gateway.openai import complete, list_models, respond, show_model
     from clawkit.gateway.static import page_routes
 
-    async def live(_request: Request) -> Response:
-        return answer({"ok": True, "status": "live"})
-
-    async def ready(_request: Request) -> Response:
-        failing = [] if gateway.is_ready else ["startup-sidecars"]
-        shown = {"ready": not failing, "failing": failing, "uptimeMs": gateway.uptime_ms}
-        return answer(shown, 503 if failing else 200)
-
-    async def started(_request: Request) -> Response:
-        shown = {"ok": True, "status": "started", "version": __version__}
-        return answer(shown | {"uptimeMs": gateway.uptime_ms})
-
-    async def invoke(request: Request) -> Response:
-        await check_login(gateway, request)
-        return await _invoke(gateway, await read_body(request, Invoke, MAX_INVOKE_BYTES))
-
-    async def metrics(request: Request) -> Response:
-        await check_login(gateway, request)
-        shown = gateway.metrics.render(
-            {
-                "clients": ("Clients that are connected.", len(gateway.hub.clients)),
-                "sessions_open": ("Sessions that are open.", gateway.live.opened),
-                "turns_running": ("Turns that are under way.", gateway.live.running),
-                "uptime_seconds": ("Time since the start.", gateway.uptime_ms / 1000),
-            }
-        )
-        return Response(shown, headers={**SAFE_HEADERS, "Content-Type": CONTENT_TYPE})
-
-    table: list[tuple[tuple[str, ...], Handler, str]] = [
-        (("/health", "/healthz"), live, "GET"),
-        (("/ready", "/readyz"), ready, "GET"),
-        (("/startup", "/startupz"), started, "GET"),
-        (("/metrics",), metrics, "GET"),
-        (("/sessions/{key:path}/history",), partial(read_history, gateway), "GET"),
-        (("/tools/invoke",), invoke, "POST"),
-        (("/v1/models",), partial(list_models, gateway), "GET"),
-        (("/v1/models/{model:path}",), partial(show_model, gateway), "GET"),
-        (("/v1/chat/completions",), partial(complete, gateway), "POST"),
-        (("/v1/responses",), partial(respond, gateway), "POST"),
-    ]
-    table += [((path,), handler, "GET") for path, handler in page_routes(gateway).items()]
-    found = [
-        Route(path, _guarded(gateway, handler, method, path))
-        for paths, handler, method in (*table, ((_ANYTHING,), _nothing, "*"))
-        for path in paths
-    ]
+    table: dict[str, tuple[Handler, str]] = {
+        **dict.fromkeys(("/health", "/healthz"), (_live, "GET")),
+        **dict.fromkeys(("/ready", "/readyz"), (_ready, "GET")),
+        **dict.fromkeys(("/startup", "/startupz"), (_started, "GET")),
+        "/metrics": (_metrics, "GET"),
+        "/sessions/{key:path}/history": (_history, "GET"),
+        _INVOKE: (_invoke, "POST"),
+        "/v1/models": (list_models, "GET"),
+        "/v1/models/{model:path}": (show_model, "GET"),
+        "/v1/chat/completions": (complete, "POST"),
+        "/v1/responses": (respond, "POST"),
+        **{path: (handler, "GET") for path, handler in page_routes(gateway).items()},
+        _ANYTHING: (_nothing, "*"),
+    }
+    found = [Route(path, _guarded(gateway, path, *each)) for path, each in table.items()]
     for route in found:
         route.methods = set()  # all of them: a wrong one is answered by us, after the other checks
     return found
 
 
-async def _nothing(_request: Request) -> Response:
-    raise HttpError(404, "not_found", "Not found")
+async def _nothing(_gateway: Gateway, _request: Request) -> Response:
+    raise not_found()
 
 
-def _guarded(gateway: Gateway, handler: Handler, method: str, path: str) -> Handler:
+def _guarded(
+    gateway: Gateway, path: str, handler: Handler, method: str
+) -> Callable[[Request], Awaitable[Response]]:
     """A handler behind the checks that every request has to pass."""
-    from clawkit.gateway.static import end_service_worker
-
-    route = OTHER if path == _ANYTHING else path
 
     async def guarded(request: Request) -> Response:
         status = 500
         try:
-            found = await checked(request)
+            try:
+                found = _check(gateway, request, method) or await handler(gateway, request)
+            except (HttpError, GatewayError) as error:
+                found = _refusal(error, is_tool=path == _INVOKE)
+            except ClientDisconnect:
+                found = Response(status_code=499)
             status = found.status_code
+            return found
         finally:
+            route = OTHER if path == _ANYTHING else path
             gateway.metrics.http_request(route, request.method, status)
-        return found
-
-    async def checked(request: Request) -> Response:
-        try:
-            if why := gateway.place_of(request.scope).refused:
-                raise HttpError(403, "forbidden", why)
-            if {"transfer-encoding", "content-length"} <= set(request.headers):
-                # A proxy in front could take the end of the body for another request.
-                close = {"Connection": "close"}
-                raise HttpError(400, "invalid_request_error", "two lengths", close)
-            if request.headers.get("service-worker") == "script":
-                return end_service_worker()
-            allowed = ("GET", "HEAD") if method == "GET" else (method,)
-            if method != "*" and request.method not in allowed:
-                headers = {"Allow": ", ".join(allowed)}
-                raise HttpError(405, "method_not_allowed", "Method not allowed", headers)
-            return await handler(request)
-        except HttpError as error:
-            return refusal(
-                error, is_tool=path == "/tools/invoke" and error.status not in (401, 405)
-            )
-        except GatewayError as error:
-            found = bad(error.message)
-            if error.code == "UNAVAILABLE":
-                wait = {"Retry-After": str((error.retry_ms or 0) // 1000 + 1)}
-                found = HttpError(503, "unavailable", error.message, wait)
-            return refusal(found, is_tool=path == "/tools/invoke")
-        except ClientDisconnect:
-            return Response(status_code=499)
 
     return guarded
 
 
-async def _invoke(gateway: Gateway, body: Invoke) -> Response:
+def _check(gateway: Gateway, request: Request, method: str) -> Response | None:
+    """Refuse what no route may see; an answer if there is one already. Raises `HttpError`."""
+    from clawkit.gateway.static import end_service_worker
+
+    if why := gateway.place_of(request.scope).refused:
+        raise HttpError(403, "forbidden", why)
+    if {"transfer-encoding", "content-length"} <= set(request.headers):
+        # A proxy in front could take the end of the body for another request.
+        raise HttpError(400, "invalid_request_error", "two lengths", {"Connection": "close"})
+    if request.headers.get("service-worker") == "script":
+        return end_service_worker()
+    allowed = ("GET", "HEAD") if method == "GET" else (method,)
+    if method != "*" and request.method not in allowed:
+        headers = {"Allow": ", ".join(allowed)}
+        raise HttpError(405, "method_not_allowed", "Method not allowed", headers)
+    return None
+
+
+def _refusal(error: HttpError | GatewayError, *, is_tool: bool) -> Response:
+    if isinstance(error, GatewayError):
+        wait = {"Retry-After": str((error.retry_ms or 0) // 1000 + 1)}
+        is_busy = error.code == "UNAVAILABLE"
+        busy = HttpError(503, "unavailable", error.message, wait)
+        error = busy if is_busy else bad(error.message)
+    shown: dict[str, Any] = {"error": {"message": error.message, "type": error.kind}}
+    if is_tool and error.status not in (401, 405):
+        shown = {"ok": False, **shown}
+    return answer(shown, error.status, error.headers)
+
+
+async def _invoke(gateway: Gateway, request: Request) -> Response:
+    await check_login(gateway, request)
+    body = await read_body(request, Invoke, MAX_INVOKE_BYTES)
     name = canonical(body.tool or body.name)
     if not name:
         raise bad("tool is required")
     settings = gateway.settings.tools
-    denied = (DENIED_TOOLS - {canonical(each) for each in settings.allow}) | {
-        canonical(each) for each in settings.deny
-    }
-    missing = HttpError(404, "not_found", f"Tool not available: {name[:80]}")
-    if name in denied:
+    denied = DENIED_TOOLS.difference(map(canonical, settings.allow))
+    missing = not_found(f"Tool not available: {name[:80]}")
+    if name in denied.union(map(canonical, settings.deny)):
         raise missing
     key = gateway.live.resolve_key(body.session_key, body.agent_id)
     try:
@@ -276,20 +303,12 @@ async def _invoke(gateway: Gateway, body: Invoke) -> Response:
         result = await there.agent.kit.call(name, args)
     if result.is_error:
         raise _failure(result)
-    return answer({"ok": True, "result": _to_json(result)})
+    content = [block.to_json() for block in result.content]
+    return answer({"ok": True, "result": {"content": content, "details": dict(result.details)}})
 
 
 def _failure(result: Result) -> HttpError:
     text, code = result.as_text()[:2_000], result.details.get("code")
     if result.details.get("status") == "blocked":
         return HttpError(403, "forbidden", text)
-    if code in (400, 404, 409):
-        return bad(text)
-    return HttpError(500, "tool_error", text)
-
-
-def _to_json(result: Result) -> dict[str, Any]:
-    return {
-        "content": [block.to_json() for block in result.content],
-        "details": dict(result.details),
-    }
+    return bad(text) if code in (400, 404, 409) else HttpError(500, "tool_error", text)

@@ -15,22 +15,21 @@ import uuid
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import ExitStack, asynccontextmanager, suppress
 from itertools import groupby
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from clawkit.agent.events import Event, TurnEnded, TurnStarted, both
 from clawkit.agent.loop import Words, as_message
 from clawkit.agent_session import Agent
-from clawkit.config.load import Loaded
 from clawkit.config.paths import home
 from clawkit.content import Source, Text, User
 from clawkit.core.approval import Approver
 from clawkit.errors import ClawkitError, ConflictError, ToolError, ToolInputError
-from clawkit.gateway.hub import Hub, send
-from clawkit.gateway.ledger import AcceptedRun, RunLedger, read_by_model
-from clawkit.gateway.metrics import Metrics, TurnMeter
-from clawkit.gateway.narrator import GatewayRun, Narrator, settle
+from clawkit.gateway.hub import send
+from clawkit.gateway.ledger import read_by_model
+from clawkit.gateway.metrics import TurnMeter
+from clawkit.gateway.narrator import GatewayRun, Narrator
 from clawkit.gateway.open_agent import Open, is_shared, merged, shutting_down
 from clawkit.gateway.protocol import GatewayError, aside, invalid, now_ms
 from clawkit.models.protocols import Model
@@ -38,9 +37,11 @@ from clawkit.services import Services
 from clawkit.sessions.keys import parse_key
 from clawkit.sessions.lanes import Mode
 from clawkit.sessions.protocols import Session, check_name, session_key
-from clawkit.sessions.store import SessionStore
 from clawkit.store import private_dir
 from clawkit.tools.gateway import GatewayControl
+
+if TYPE_CHECKING:
+    from clawkit.gateway.server import Gateway
 
 IDLE_S = 300.0
 GRACE_S = 5.0
@@ -68,30 +69,16 @@ class LiveSessions:
 
     def __init__(
         self,
-        loaded: Callable[[], Loaded],
-        store: SessionStore,
-        ledger: RunLedger,
-        hub: Hub,
+        gateway: Gateway,
         approver: Approver,
-        row: Callable[[Session], dict[str, Any]],
-        metrics: Metrics,
-        control: Callable[[str], GatewayControl],
         *,
         secrets: Sequence[str] = (),
         model: Model | None = None,
     ) -> None:
         """`secrets` of the gateway are masked in what agents read and say. `model` replaces the
         configured one, for tests."""
-        self._loaded = loaded
-        self._store = store
-        self._ledger = ledger
-        self._hub = hub
-        self._approver = approver
-        self._row = row
-        self._metrics = metrics
-        self._control = control
-        self._secrets = secrets
-        self._model = model
+        self._gateway, self._store, self._ledger = gateway, gateway.store, gateway.ledger
+        self._approver, self._secrets, self._model = approver, secrets, model
         self._open: dict[str, Open] = {}
         self._locks: dict[str, asyncio.Lock] = {}
         self._lent: dict[str, dict[object, Mapping[str, Any]]] = {}
@@ -111,7 +98,7 @@ class LiveSessions:
     def resolve_key(self, text: str, agent: str | None = None) -> str:
         """The key of a session given by its key or name, or by its id in the place of the name: no
         session has two keys. Raises `GatewayError`."""
-        main, given = self._loaded().config.session.main_key, text.strip()
+        main, given = self._gateway.loaded.config.session.main_key, text.strip()
         if not given.lower().startswith("agent:"):
             name = main if given.lower() in ("", "main") else given
             given = session_key(self.check_agent(agent), name)
@@ -133,7 +120,7 @@ class LiveSessions:
 
     def check_agent(self, agent: str | None) -> str:
         """The id of an agent that exists, by default of the default one."""
-        agents = self._loaded().config.agents
+        agents = self._gateway.loaded.config.agents
         name = (agent or "").strip().lower() or agents.default_id()
         if name != agents.default_id() and name not in agents.by_id():
             raise invalid(f"unknown agent id '{name}'")
@@ -196,18 +183,16 @@ class LiveSessions:
     async def _enter(self, key: str, *, owner: bool) -> Open:
         if self.is_closed:
             raise shutting_down()
-        there = self._open.get(key)
-        if there is not None and there.owner != owner and there.is_busy:
-            # The tools of an agent are those of the person it was opened for.
-            message = "the session is busy with background work of another client"
-            raise GatewayError("UNAVAILABLE", message, retry_ms=5000)
-        is_outdated = there is not None and there.loaded is not self._loaded()
-        if there is not None and not there.is_busy and (is_outdated or there.owner != owner):
+        if (there := self._open.get(key)) is not None:
+            is_other, is_busy = there.owner != owner, there.is_busy
+            if is_other and is_busy:
+                # The tools of an agent are those of the person it was opened for.
+                message = "the session is busy with background work of another client"
+                raise GatewayError("UNAVAILABLE", message, retry_ms=5000)
             # What runs keeps the configuration that it began with.
-            await self._shut(key)
-            there = None
-        if there is None:
-            there = await self._start(key, owner=owner)
+            if not is_busy and (is_other or there.loaded is not self._gateway.loaded):
+                await self._shut(key)
+        there = self._open.get(key) or await self._start(key, owner=owner)
         there.used_at = time.monotonic()
         return there
 
@@ -215,7 +200,7 @@ class LiveSessions:
         # Opening takes a while: others hear their events between two of them.
         await self._opening.acquire()
         asyncio.get_running_loop().call_soon(self._opening.release)
-        loaded, parsed = self._loaded(), parse_key(key)
+        loaded, parsed = self._gateway.loaded, parse_key(key)
         stored = self._store.find(key)
         agent = Agent.open(
             loaded,
@@ -236,26 +221,21 @@ class LiveSessions:
             # Its rights and its lock are those of the key.
             await agent.close()
             raise ToolError("the session could not be stored under its key")
-        narrator = Narrator(self._hub, self._store, session, self._row)
-        heard, meter = agent.conversation.tell, TurnMeter(self._metrics)
+        hub, narrator = self._gateway.hub, Narrator(self._gateway, session)
+        meter = TurnMeter(self._gateway.metrics)
 
         def show(event: Event) -> None:
             meter(event)
-            if clients := self._hub.wants("clawkit.event", lambda each: key in each.attached):
+            if clients := hub.wants("clawkit.event", lambda each: key in each.attached):
                 send(clients, "clawkit.event", {"key": key, "run": narrator.run_id, "event": event})
 
-        def tell(event: Event) -> None:
-            show(event)
-            narrator(event)
-            heard(event)
-
-        agent.conversation.tell = tell
+        agent.conversation.tell = both(show, both(narrator, agent.conversation.tell))
         agent.turns.warms_up = len(self._open) < WARM
         agent.on_subagent_event = both(show, narrator.hear_subagent)
         agent.on_results = lambda: self.report(key)
         agent.deliver = narrator.post
         if isinstance(services := agent.kit.run.services, Services):
-            services.fill(GatewayControl, lambda: self._control(key))
+            services.fill(GatewayControl, lambda: self._gateway.control(key))
             services[GatewayControl]  # made now, so that later runs of this agent have it, too
         if owner and (lent := self._lent.get(key)):
             agent.lend(merged(lent))
@@ -268,7 +248,7 @@ class LiveSessions:
 
     def workspace(self, agent: str, stored: Session | None = None) -> str:
         """Where a session works: where it began, what is configured, or a directory of ours."""
-        agents = self._loaded().config.agents
+        agents = self._gateway.loaded.config.agents
         if stored is not None and os.path.isdir(stored.workspace):
             return stored.workspace
         if place := agents.get(agent).workspace or agents.defaults.workspace:
@@ -339,18 +319,16 @@ class LiveSessions:
         a client is resumed after a restart."""
         if self.run(run_id) is not None:
             raise invalid("idempotencyKey was already used")
-        run = GatewayRun(run_id, key, parse_key(key).agent, client, digest)
-        run.on_text = on_text
+        run = GatewayRun(run_id, key, client, digest, owner, timeout_s, on_text=on_text)
         self._runs[run.id] = run
         try:
             word = said.strip() if isinstance(said, str) else ""
             if word in RESETS:
                 fresh = await self.reset(key)
-                Narrator(self._hub, self._store, fresh, self._row).changed(reason="reset")
+                Narrator(self._gateway, fresh).changed(reason="reset")
                 return self._end_at_once(run, TurnEnded("done", text=STARTED_ANEW))
             if word in STOPS:
-                stopped = await self.abort(key)
-                text = STOPPED if stopped else NOTHING_TO_STOP
+                text = STOPPED if await self.abort(key) else NOTHING_TO_STOP
                 return self._end_at_once(run, TurnEnded("done", text=text))
             self._entering[run.id] = run
             async with self._entered(key, owner=owner) as there:
@@ -361,9 +339,9 @@ class LiveSessions:
                 body = await aside(size, self._ledger.pack, message) if client else b""
                 if run.over.is_set():
                     return run  # stopped in the meantime
-                self._ledger.add(run, body, owner=owner, timeout_s=timeout_s)
+                self._ledger.add(run, body)
                 try:
-                    self._post(there, run, message, mode, timeout_s)
+                    self._post(there, run, message, mode)
                 except BaseException:
                     self._ledger.remove(run.id)
                     raise
@@ -376,22 +354,21 @@ class LiveSessions:
         return run
 
     def _end_at_once(self, run: GatewayRun, ended: TurnEnded) -> GatewayRun:
-        self._ledger.add(run, owner=False, at_once=True)
-        settle(run, ended)
-        self._conclude(run)
+        self._ledger.add(run, at_once=True)
+        self._conclude(run, ended)
         if (there := self._open.get(run.session)) is not None:
             there.narrator.tell_end(run)
         return run
 
-    def _conclude(self, run: GatewayRun) -> None:
+    def _conclude(self, run: GatewayRun, ended: TurnEnded) -> None:
         """Record how a run ended."""
+        run.settle(ended)
         self._unrecorded[run.id] = run
-        self._record([run])
-        if run.id not in self._unrecorded:
-            self._record(list(self._unrecorded.values()))
+        self._record()
 
-    def _record(self, runs: Sequence[GatewayRun]) -> None:
-        for run in runs:
+    def _record(self) -> None:
+        """Record all ends, the latest first: what cannot be recorded must not hold it up."""
+        for run in reversed(list(self._unrecorded.values())):
             try:
                 self._ledger.end(run)
             except ToolError as error:
@@ -401,106 +378,99 @@ class LiveSessions:
             del self._unrecorded[run.id]
             self._runs.pop(run.id, None)
 
-    def _post(
-        self,
-        there: Open,
-        run: GatewayRun,
-        message: User,
-        mode: Mode | None,
-        timeout_s: float | None,
-    ) -> asyncio.Future[TurnEnded]:
+    def _post(self, there: Open, run: GatewayRun, message: User, mode: Mode | None) -> None:
         def begin(event: Event) -> None:
             if isinstance(event, TurnStarted):
                 there.narrator.run = run
 
-        future = there.agent.turns.post(message, mode, tell=begin)
-        self._follow(there, run, future, timeout_s)
+        self._follow(there, run, there.agent.turns.post(message, mode, tell=begin))
         there.narrator.changed(reason="send")
-        return future
 
-    def _follow(
-        self,
-        there: Open,
-        run: GatewayRun,
-        future: asyncio.Future[TurnEnded],
-        timeout_s: float | None,
-    ) -> None:
-        there.runs[run.id] = run, future
-        self._spawn(self._finish(there, run, future, timeout_s))
+    def _follow(self, there: Open, run: GatewayRun, turn: asyncio.Future[TurnEnded]) -> None:
+        there.runs[run.id], run.turn = run, turn
+        self._spawn(self._finish(there, run, turn))
 
     def resume(self) -> None:
         """Go on with the runs that were accepted before the gateway ended."""
         unfinished = self._ledger.unfinished()
-        self._runs |= {each.run.id: each.run for each in unfinished}
-        unfinished.sort(key=lambda each: each.run.session)  # the order within a session stays
-        for key, runs in groupby(unfinished, lambda each: each.run.session):
+        self._runs |= {run.id: run for run in unfinished}
+        unfinished.sort(key=lambda run: run.session)  # the order within a session stays
+        for key, runs in groupby(unfinished, lambda run: run.session):
             self._spawn(self._resume(key, list(runs)))
 
-    async def _resume(self, key: str, runs: Sequence[AcceptedRun]) -> None:
+    async def _resume(self, key: str, runs: Sequence[GatewayRun]) -> None:
         """What the model has not read is said now; what it has read is not said again."""
         answers, last = read_by_model(self._store, key)
         # A client can use its name for a message again: only the last id is that of one message.
-        marks = [each.message.ids[-1] if each.message else "" for each in runs]
-        pairs = list(zip(runs, marks, strict=True))
-        is_owner = all(each.owner for each, mark in pairs if answers.get(mark, "") is None)
-        going: tuple[Open, asyncio.Future[TurnEnded]] | None = None
-        for (run, message, owner, timeout_s, tries), mark in pairs:
+        marks = {run.id: run.message.ids[-1] if run.message else "" for run in runs}
+        is_owner = all(run.owner for run in runs if answers.get(marks[run.id], "") is None)
+        going: tuple[Open, GatewayRun] | None = None
+        for run in runs:
+            mark, message = marks[run.id], run.message
             try:
                 if (answer := answers.get(mark)) is not None:
-                    settle(run, TurnEnded("done", text=answer))
-                    self._conclude(run)
+                    self._conclude(run, TurnEnded("done", text=answer))
                     continue
                 if message is None:
                     raise ToolError(LOST)
-                if mark not in answers:
-                    async with self._entered(key, owner=owner) as there:
-                        self._post(there, run, message, "followup", timeout_s)
-                    continue
-                # Others may have spoken after a turn whose end could not be recorded.
-                if tries >= MAX_TRIES or last.isdisjoint(marks):
-                    raise ToolError(LOST)
-                self._ledger.try_again(run.id)
-                if going is not None:
-                    self._follow(going[0], run, going[1], timeout_s)
-                    continue
-                source = Source("gateway", titles=("The gateway was restarted.",))
-                message = User((Text(RESUMED),), now_ms(), source, message.ids)
-                async with self._entered(key, owner=is_owner) as there:
-                    going = there, self._post(there, run, message, "followup", timeout_s)
+                is_read = mark in answers
+                if is_read:
+                    # Others may have spoken after a turn whose end could not be recorded.
+                    if run.tries >= MAX_TRIES or last.isdisjoint(marks.values()):
+                        raise ToolError(LOST)
+                    self._ledger.try_again(run.id)
+                    if going is not None and going[1].turn is not None:
+                        self._follow(going[0], run, going[1].turn)
+                        continue
+                    source = Source("gateway", titles=("The gateway was restarted.",))
+                    message = User((Text(RESUMED),), now_ms(), source, message.ids)
+                async with self._entered(key, owner=is_owner if is_read else run.owner) as there:
+                    self._post(there, run, message, "followup")
+                going = (there, run) if is_read else going
             except (ClawkitError, GatewayError) as error:
                 if self.is_closed:
                     return  # the next start resumes it
                 log.warning("a run could not be resumed: %s", error)
-                settle(run, TurnEnded("error", error=str(error)))
-                self._conclude(run)
+                self._conclude(run, TurnEnded("error", error=str(error)))
 
-    async def _finish(
-        self,
-        there: Open,
-        run: GatewayRun,
-        future: asyncio.Future[TurnEnded],
-        timeout_s: float | None,
-    ) -> None:
+    async def _finish(self, there: Open, run: GatewayRun, turn: asyncio.Future[TurnEnded]) -> None:
         """Wait for the end of a run, and tell it."""
-        await asyncio.wait({future}, timeout=timeout_s)
-        if not future.done():
+        await asyncio.wait({turn}, timeout=run.timeout_s)
+        if not turn.done():
             run.stop_reason = "timeout"
-            await there.agent.turns.lane.cancel(future)
-        if future.cancelled():
+            await there.agent.turns.lane.cancel(turn)
+        if turn.cancelled():
             is_late = run.stop_reason == "timeout"
             said = "the time limit of the request was reached" if is_late else ""
             ended = TurnEnded("timeout" if is_late else "aborted", error=said)
-        elif (error := future.exception()) is not None:
-            text = str(error) if isinstance(error, ClawkitError) else f"{type(error).__name__}"
+        elif (error := turn.exception()) is not None:
+            text = str(error) if isinstance(error, ClawkitError) else type(error).__name__
             ended = TurnEnded("error", error=text)
         else:
-            ended = future.result()
+            ended = turn.result()
         there.runs.pop(run.id, None)
         there.used_at = time.monotonic()
-        settle(run, ended)
-        if run.status == "ok" or not self.is_closed:  # what the shutdown interrupts is resumed
-            self._conclude(run)
+        if ended.how != "done" and self.is_closed:
+            run.settle(ended)  # it is resumed
+        else:
+            self._conclude(run, ended)
         there.narrator.tell_end(run)
+        if not there.has_turns and not self.is_closed:
+            self._drop_questions(run.session)
+
+    def _drop_questions(self, key: str) -> None:
+        """Withdraw what an agent asked before a restart, and did not ask again."""
+
+        def is_within(name: str) -> bool:
+            session = self._store.find(name)
+            while session is not None and session.key != key:
+                session = self._store.find(session.parent) if session.parent else None
+            return session is not None
+
+        try:
+            self._gateway.desk.drop_left(is_within)
+        except ToolError as error:
+            log.warning("%s", error)
 
     async def abort(self, key: str, run_id: str | None = None, reason: str = "rpc") -> list[str]:
         """Stop the runs of a session, or one of them; returns which."""
@@ -516,11 +486,12 @@ class LiveSessions:
         there = self._open.get(key)
         if there is None:
             return []
-        found = [pair for id_, pair in there.runs.items() if run_id in (None, id_)]
-        for run, future in found:
+        found = [run for id_, run in there.runs.items() if run_id in (None, id_)]
+        for run in found:
             run.stop_reason = reason
-            await there.agent.turns.lane.cancel(future)
-        return [run.id for run, _ in found]
+            if run.turn is not None:
+                await there.agent.turns.lane.cancel(run.turn)
+        return [run.id for run in found]
 
     async def close_session(self, key: str) -> None:
         """Stop what runs in a session, and close it."""
@@ -539,25 +510,20 @@ class LiveSessions:
         stored = self._store.find(key)
         if stored is None:
             parsed = parse_key(key)
-            return self._create(parsed.agent, parsed.name)
+            return self.create(parsed.agent, name=parsed.name)
         self._store.rename(stored.id, f"{stored.name}:before:{stored.id}"[:256])
-        fresh = self._create(stored.agent, stored.name, thinking=stored.thinking)
-        if stored.model_override:
-            fresh = self._store.set_model(fresh.id, stored.model_override)
-        return self._store.update(fresh.id, label=stored.label) if stored.label else fresh
-
-    def _create(self, agent: str, name: str, label: str = "", thinking: str = "") -> Session:
-        place = self.workspace(agent)
-        return self._store.create(agent, workspace=place, name=name, label=label, thinking=thinking)
+        fresh = self.create(stored.agent, stored.label, stored.thinking, stored.name)
+        override = stored.model_override
+        return self._store.set_model(fresh.id, override) if override else fresh
 
     def create(self, agent: str, label: str = "", thinking: str = "", name: str = "") -> Session:
         """A new session of its own, by default with a new name."""
-        name = name or f"dashboard:{uuid.uuid4()}"
-        return self._create(agent, name, label=label, thinking=thinking)
+        name, place = name or f"dashboard:{uuid.uuid4()}", self.workspace(agent)
+        return self._store.create(agent, workspace=place, name=name, label=label, thinking=thinking)
 
     async def sweep(self, idle_s: float = IDLE_S) -> None:
         """Close the agents that have not been used for a while, and record what is left to."""
-        self._record(list(self._unrecorded.values()))
+        self._record()
         for key, there in list(self._open.items()):
             if time.monotonic() - there.used_at >= idle_s and not there.is_busy:
                 async with self._lock(key):
@@ -576,12 +542,8 @@ class LiveSessions:
         lanes = [each.agent.turns.lane for each in self._open.values()]
         for lane in lanes:
             self._held.enter_context(lane.held())
-
-        async def idle() -> None:
-            for lane in lanes:
-                await lane.idle()
-
-        waits = {asyncio.ensure_future(idle()), asyncio.ensure_future(self.hurry.wait())}
+        idle = asyncio.gather(*(lane.idle() for lane in lanes))
+        waits: set[asyncio.Future[Any]] = {idle, asyncio.ensure_future(self.hurry.wait())}
         await asyncio.wait(waits, timeout=GRACE_S, return_when=asyncio.FIRST_COMPLETED)
         for each in waits:
             each.cancel()
@@ -595,4 +557,4 @@ class LiveSessions:
                 await self.close_session(key)
         if self._tasks:
             await asyncio.wait(self._tasks, timeout=5.0)
-        self._record(list(self._unrecorded.values()))
+        self._record()

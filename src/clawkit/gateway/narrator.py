@@ -5,67 +5,88 @@ from __future__ import annotations
 import asyncio
 import uuid
 from collections.abc import Callable
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
+
+from msgspec import Struct, field
 
 from clawkit.agent import events
 from clawkit.agent.events import Event, TurnEnded
+from clawkit.content import User
 from clawkit.gateway import wire
-from clawkit.gateway.hub import Hub, send
+from clawkit.gateway.hub import send
 from clawkit.gateway.protocol import now_ms
+from clawkit.sessions.keys import parse_key
 from clawkit.sessions.protocols import Session
-from clawkit.sessions.store import SessionStore
+
+if TYPE_CHECKING:
+    from clawkit.gateway.server import Gateway
 
 PIECE_S = 0.05
 """Text is sent at most this often: every event repeats all of it."""
 _COMMANDS = ("exec", "process", "code_execution")
+_KNOWN = ("exitCode", "durationMs", "cwd")
+"""What is told of a command that has ended, as far as it is known."""
 Status = Literal["running", "ok", "error", "aborted", "timeout"]
 
 
-class GatewayRun:
+class GatewayRun(Struct, eq=False):
     """One message to an agent, and what became of it."""
 
-    def __init__(
-        self, id_: str, session: str, agent: str, client: str = "", digest: str = ""
-    ) -> None:
-        """`digest` is that of the request: its id stands for nothing else."""
-        self.id = id_
-        self.session = session
-        self.agent = agent
-        self.client, self.digest = client, digest
-        self.started_ms, self.ended_ms = now_ms(), 0
-        self.status: Status = "running"
-        self.ended: TurnEnded | None = None
-        self.text = self.error = ""
-        self.model = ""
-        self.usage: dict[str, Any] = {}
-        self.seq = 0
-        self.decided = asyncio.Event()
-        """Set once it is recorded, or was not accepted."""
-        self.over = asyncio.Event()
-        self.stop_reason = ""
-        """Why it was stopped from outside."""
-        self.on_text: Callable[[str], None] | None = None
-        """Called with each new piece of an answer, and with the empty text after its last one."""
+    id: str
+    session: str
+    client: str = ""
+    digest: str = ""
+    """That of the request: its id stands for nothing else."""
+    owner: bool = False
+    timeout_s: float | None = None
+    started_ms: int = field(default_factory=now_ms)
+    ended_ms: int = 0
+    status: Status = "running"
+    text: str = ""
+    error: str = ""
+    model: str = ""
+    usage: dict[str, Any] = {}
+    message: User | None = None
+    """What was said, in a run of before the last start; None if it must not be resumed."""
+    tries: int = 0
+    """How often it was resumed."""
+    turn: asyncio.Future[TurnEnded] | None = None
+    """Set once an agent has the message."""
+    ended: TurnEnded | None = None
+    seq: int = 0
+    decided: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set once it is recorded, or was not accepted."""
+    over: asyncio.Event = field(default_factory=asyncio.Event)
+    stop_reason: str = ""
+    """Why it was stopped from outside."""
+    on_text: Callable[[str], None] | None = None
+    """Called with each new piece of an answer, and with the empty text after its last one."""
+
+    @property
+    def agent(self) -> str:
+        return parse_key(self.session).agent
+
+    def settle(self, ended: TurnEnded) -> None:
+        """Take down how it ended."""
+        how: dict[str, Status] = {"done": "ok", "aborted": "aborted", "timeout": "timeout"}
+        usage, self.ended = ended.usage, ended
+        self.status, self.text, self.error = how.get(ended.how, "error"), ended.text, ended.error
+        self.usage = {"input": usage.input, "output": usage.output, "total": usage.context}
+        self.usage |= {"cacheRead": usage.cache_read, "cacheWrite": usage.cache_write}
+        self.ended_ms = now_ms()
+        self.decided.set()
+        self.over.set()
 
 
 class Narrator:
     """The listener of one open agent."""
 
-    def __init__(
-        self,
-        hub: Hub,
-        store: SessionStore,
-        session: Session,
-        row: Callable[[Session], Any],
-        run_id: str = "",
-    ) -> None:
+    def __init__(self, gateway: Gateway, session: Session, run_id: str = "") -> None:
         """`run_id` is for turns that no client asked for; by default each has a new one."""
         self.run: GatewayRun | None = None
         """The run whose turn is under way."""
-        self._hub = hub
-        self._store = store
+        self._gateway, self._hub, self._store = gateway, gateway.hub, gateway.store
         self._id, self._key, self._agent = session.id, session.key, session.agent
-        self._row = row
         self._text, self._sent, self._answer = "", 0, 0
         self._is_replaced = False
         self._sent_at = 0.0
@@ -113,8 +134,7 @@ class Narrator:
     def _start(self, model: str) -> None:
         self._own = None
         if self.run is None:
-            id_ = self._run_id or str(uuid.uuid4())
-            self.run = self._own = GatewayRun(id_, self._key, self._agent)
+            self.run = self._own = GatewayRun(self._run_id or str(uuid.uuid4()), self._key)
         self.run.model = model
         self._text, self._sent, self._answer = "", 0, 0
         self.changed(reason="agent.run.started")
@@ -143,7 +163,7 @@ class Narrator:
             self._tell("lifecycle", {"phase": "error", **times, "error": ended.error or stop})
         self.changed(phase="end", runId=run.id)
         if self._own is not None:
-            settle(self._own, ended)
+            self._own.settle(ended)
             self.tell_end(self._own)
         self.run = self._own = None
 
@@ -152,8 +172,7 @@ class Narrator:
         if not isinstance(event, events.SubagentHappened):
             return
         if event.run not in self._subagents and (session := self._store.find(event.session)):
-            made = Narrator(self._hub, self._store, session, self._row, event.run)
-            self._subagents[event.run] = made
+            self._subagents[event.run] = Narrator(self._gateway, session, event.run)
         if (found := self._subagents.get(event.run)) is not None:
             found(event.event)
         if isinstance(event.event, events.RunEnded):
@@ -165,8 +184,8 @@ class Narrator:
 
     async def post(self, text: str) -> None:
         """Tell people something that the agent says outside a turn of theirs."""
-        run = GatewayRun(str(uuid.uuid4()), self._key, self._agent)
-        settle(run, TurnEnded("done", text=text))
+        run = GatewayRun(str(uuid.uuid4()), self._key)
+        run.settle(TurnEnded("done", text=text))
         self.tell_end(run)
 
     def tell_end(self, run: GatewayRun) -> None:
@@ -185,7 +204,7 @@ class Narrator:
         """Tell those who follow the list of sessions that this one has changed."""
         clients = self._hub.wants("sessions.changed", lambda each: each.follows_sessions)
         if clients and (session := self._store.find(self._id)) is not None:
-            payload = wire.session_event(self._row(session), **what)
+            payload = wire.session_event(self._gateway.shelf.row(session), **what)
             send(clients, "sessions.changed", payload, droppable=True)
 
     def _tell_message(self) -> None:
@@ -195,7 +214,8 @@ class Narrator:
         if session is None or not (entries := self._store.history(self._id, 1)):
             return
         message = wire.message(self._id, entries[-1], self.run.id if self.run else "")
-        send(clients, "session.message", wire.message_event(self._row(session), message))
+        row = self._gateway.shelf.row(session)
+        send(clients, "session.message", wire.message_event(row, message))
 
     def _add(self, text: str) -> None:
         self._text += text
@@ -226,35 +246,31 @@ class Narrator:
         self._is_replaced = False
 
     def _tell_tool(self, event: dict[str, Any]) -> None:
-        name, id_, at = event["tool"], event["callId"], now_ms()
+        name, id_, phase = event["tool"], event["callId"], event["type"]
         call = {"name": name, "toolCallId": id_}
         item = {"itemId": f"tool:{id_}", **call, "kind": "tool"}
-        command = {"itemId": f"command:{id_}", **call}
-        result = {"content": event.get("content", []), "details": event.get("details", {})}
-        match event["type"]:
-            case "start":
-                title = {"title": name, "status": "running", "startedAt": at}
-                self._tell("item", item | {"phase": "start"} | title)
-                self._tell_call({"phase": "start", **call, "args": event["params"]})
-            case "update":
-                self._tell_call({"phase": "update", **call, "partialResult": result})
-                if name in _COMMANDS:
-                    output = "".join(each.get("text", "") for each in result["content"])
-                    shown = {"phase": "delta", "output": output, "status": "running"}
-                    self._tell("command_output", command | shown)
-            case "end":
-                failed = bool(event.get("isError"))
-                data = {"phase": "result", **call, "isError": failed, "result": result}
-                self._tell_call(data)
-                status = "failed" if failed else "completed"
-                self._tell("item", item | {"phase": "end", "status": status, "endedAt": at})
-                if name in _COMMANDS:
-                    keys = ("exitCode", "durationMs", "cwd")
-                    known = {key: result["details"].get(key) for key in keys}
-                    known = {key: value for key, value in known.items() if value is not None}
-                    self._tell(
-                        "command_output", command | {"phase": "end", "status": status} | known
-                    )
+        if phase == "start":
+            title = {"phase": "start", "title": name, "status": "running", "startedAt": now_ms()}
+            self._tell("item", item | title)
+            return self._tell_call({"phase": "start", **call, "args": event["params"]})
+        details = event.get("details", {})
+        result = {"content": event.get("content", []), "details": details}
+        if phase == "update":
+            status = "running"
+            self._tell_call({"phase": "update", **call, "partialResult": result})
+            output = "".join(each.get("text", "") for each in result["content"])
+            shown = {"phase": "delta", "output": output}
+        else:
+            failed = bool(event.get("isError"))
+            status = "failed" if failed else "completed"
+            self._tell_call({"phase": "result", **call, "isError": failed, "result": result})
+            self._tell("item", item | {"phase": "end", "status": status, "endedAt": now_ms()})
+            known = [key for key in _KNOWN if details.get(key) is not None]
+            shown = {"phase": "end", **{key: details[key] for key in known}}
+        if name in _COMMANDS:
+            about = {"itemId": f"command:{id_}", **call, "status": status}
+            self._tell("command_output", about | shown)
+        return None
 
     def tell_approval(self, phase: str, approval: str, call: str) -> None:
         self._tell("lifecycle", {"phase": phase, "approvalId": approval, "toolCallId": call})
@@ -291,22 +307,3 @@ class Narrator:
         payload = about | {"seq": run.seq, "state": state} | more
         droppable = state in ("status", "delta")
         self._hub.broadcast("chat", payload, near=self._key, droppable=droppable)
-
-
-def settle(run: GatewayRun, ended: TurnEnded) -> None:
-    """Record how a run ended."""
-    run.ended = ended
-    how: dict[str, Status] = {"done": "ok", "aborted": "aborted", "timeout": "timeout"}
-    run.status = how.get(ended.how, "error")
-    run.text, run.error = ended.text, ended.error
-    usage = ended.usage
-    run.usage = {
-        "input": usage.input,
-        "output": usage.output,
-        "cacheRead": usage.cache_read,
-        "cacheWrite": usage.cache_write,
-        "total": usage.context,
-    }
-    run.ended_ms = now_ms()
-    run.decided.set()
-    run.over.set()

@@ -8,7 +8,6 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-from clawkit.agent.events import TurnEnded
 from clawkit.agent_session import Agent
 from clawkit.config.load import Loaded
 from clawkit.gateway.narrator import GatewayRun, Narrator
@@ -46,7 +45,7 @@ class Open:
         self.loaded = loaded
         self.owner = owner
         self.used_at = time.monotonic()
-        self.runs: dict[str, tuple[GatewayRun, asyncio.Future[TurnEnded]]] = {}
+        self.runs: dict[str, GatewayRun] = {}
         self._users = 0
         self._door = asyncio.Lock()
 

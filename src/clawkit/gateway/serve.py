@@ -13,6 +13,7 @@ import ssl
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 from typing import Any
 
 import uvicorn
@@ -29,7 +30,7 @@ from clawkit.gateway.methods.chats import ChatHost
 from clawkit.gateway.origin import own_names
 from clawkit.gateway.protocol import MAX_FRAME, MAX_FRAME_BEFORE_HELLO, PING_S
 from clawkit.gateway.record import StartedBy, lock_file, without_record, write_record
-from clawkit.gateway.server import Gateway, app, read_secret
+from clawkit.gateway.server import Gateway, app
 from clawkit.gateway.tls import Certificate, find_certificate
 from clawkit.store import hold_lock
 
@@ -44,18 +45,13 @@ MAX_PONGS = 1024**2
 _TAILNET = ipaddress.ip_network("100.64.0.0/10")
 
 
-class TlsConfig(uvicorn.Config):
-    """A server whose connections are encrypted."""
-
-    tls: ssl.SSLContext
-
-
 class Http(H11Protocol):
     """An HTTP connection that ends if its client takes too long to send a request, and at once if
     there are too many."""
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
+    def __init__(self, *args: Any, tls: ssl.SSLContext | None = None, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
+        self._tls = tls
         self._deadline: asyncio.TimerHandle | None = None
         self._unread = 0
         self._encrypting: asyncio.Task[None] | None = None
@@ -67,11 +63,11 @@ class Http(H11Protocol):
         self._watch()
         if len(self.connections) > max_connections():
             transport.abort()
-        elif isinstance(self.config, TlsConfig):
+        elif self._tls is not None:
             # Begun here, and not by the server, so that it is limited like everything else.
             transport.pause_reading()
             self._early = bytearray()
-            self._encrypting = asyncio.ensure_future(self._encrypt(transport, self.config.tls))
+            self._encrypting = asyncio.ensure_future(self._encrypt(transport, self._tls))
 
     async def _encrypt(self, transport: asyncio.Transport, context: ssl.SSLContext) -> None:
         made: Any = None
@@ -210,8 +206,7 @@ def check_exposure(loaded: Loaded, host: str) -> None:
         is_near = ipaddress.ip_address(host).is_loopback
     except ValueError:
         is_near = host == "localhost"
-    mode, _ = read_secret(loaded)
-    if mode == "none" and not is_near:
+    if (loaded.config.gateway or Settings()).auth.mode == "none" and not is_near:
         message = f"{host} can be reached from other machines, and gateway.auth.mode is 'none'"
         hint = "Set gateway.auth.mode to token or password, or gateway.bind to loopback"
         raise ConfigError([Issue("gateway.bind", message, hint=hint)])
@@ -262,12 +257,14 @@ class Server(uvicorn.Server):
 def make_server(
     application: Starlette, host: str, port: int, certificate: Certificate | None = None
 ) -> Server:
-    config = (TlsConfig if certificate else uvicorn.Config)(
+    # h11 limits the size of headers, unlike httptools.
+    http: Any = partial(Http, tls=certificate.context() if certificate else None)
+    config = uvicorn.Config(
         application,
         host=host,
         port=port,
         ws=Socket,
-        http=Http,  # h11 limits the size of headers, unlike httptools
+        http=http,
         loop="asyncio",
         backlog=BACKLOG,
         lifespan="on",
@@ -282,8 +279,6 @@ def make_server(
         date_header=False,
         timeout_graceful_shutdown=STOP_S,
     )
-    if isinstance(config, TlsConfig) and certificate is not None:
-        config.tls = certificate.context()
     return Server(config)
 
 
@@ -358,8 +353,6 @@ def run(
         gateway.on_started, gateway.on_restart = ready, server.stop
         with sock:
             asyncio.run(_serve(server, sock))
-        if gateway.is_restarting:
-            gateway.mark_restart()
     if gateway.is_restarting:
         kept = ("--port", str(gateway.port)) if port == 0 else ()  # clients know it
         os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:], *kept])  # noqa: S606

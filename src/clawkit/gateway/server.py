@@ -17,13 +17,14 @@ from starlette.routing import Route, WebSocketRoute
 from starlette.websockets import WebSocket
 
 from clawkit.agent_session import ConfigInput
-from clawkit.approvals.broker import PendingStore, StoredQuestion
+from clawkit.approvals.broker import PendingStore
 from clawkit.config.load import Loaded
 from clawkit.config.paths import home, waiting_file
 from clawkit.config.secrets import resolve
 from clawkit.config.sections.gateway import GatewaySettings as Settings
 from clawkit.content import Source, Text, User
 from clawkit.errors import ConfigError, Issue, SecretError, ToolError
+from clawkit.gateway import origin, protocol
 from clawkit.gateway.approvals import ApprovalDesk
 from clawkit.gateway.auth import AuthPolicy, Mode
 from clawkit.gateway.connection import GatewayConnection
@@ -40,32 +41,13 @@ from clawkit.gateway.methods.status import health
 from clawkit.gateway.metrics import Metrics
 from clawkit.gateway.narrator import GatewayRun
 from clawkit.gateway.nodes import Nodes
-from clawkit.gateway.origin import (
-    BAD_ORIGIN,
-    NO_TLS,
-    OriginPolicy,
-    Place,
-    ProxyLogin,
-    check_policy,
-    is_within,
-    locate,
-    own_names,
-)
-from clawkit.gateway.protocol import (
-    MAX_ATTACHMENT,
-    MAX_BUFFERED,
-    MAX_FRAME,
-    MAX_IMAGE,
-    PROTOCOL,
-    TICK_MS,
-    now_ms,
-)
+from clawkit.gateway.origin import OriginPolicy, Place, ProxyLogin, check_policy, locate, own_names
+from clawkit.gateway.protocol import TICK_MS, now_ms
 from clawkit.gateway.reload import ConfigWatch
 from clawkit.gateway.scopes import READ
 from clawkit.gateway.shelf import Shelf
 from clawkit.gateway.tool_control import SessionControl
 from clawkit.runtime import load_config, make_redactor
-from clawkit.sessions.keys import parse_key
 from clawkit.sessions.protocols import locate_store
 from clawkit.sessions.store import SessionStore
 from clawkit.store import private_dir, write_atomic
@@ -83,11 +65,6 @@ MODEL_WRITES = 3
 """Changes of the gateway that models may make in a minute."""
 MIN_SECRET = 8
 log = logging.getLogger(__name__)
-
-
-def token_file() -> str:
-    """Where the generated token is."""
-    return os.path.join(home(os.environ), "gateway", "token")
 
 
 def read_secret(loaded: Loaded, *, generate: bool = False) -> tuple[Mode, str]:
@@ -110,7 +87,7 @@ def read_secret(loaded: Loaded, *, generate: bool = False) -> tuple[Mode, str]:
 
 
 def _generated_token(*, generate: bool) -> str:
-    path = token_file()
+    path = os.path.join(home(os.environ), "gateway", "token")
     with suppress(FileNotFoundError), open(path, encoding="utf-8") as file:
         if found := file.read(200).strip():
             return found
@@ -204,19 +181,9 @@ class Gateway:
         self.ledger = RunLedger(os.path.join(place, "runs.sqlite"), self.redactor.text)
         self.shelf = Shelf(self, model)
         pending = PendingStore(waiting_file(os.environ))
-        self.desk = ApprovalDesk(pending, self.hub, self._note_question)
-        self.live = LiveSessions(
-            lambda: self.loaded,
-            self.store,
-            self.ledger,
-            self.hub,
-            chats.wrap(self.desk) if chats is not None else self.desk,
-            self.shelf.row,
-            self.metrics,
-            lambda key: SessionControl(self, key),
-            secrets=learned,
-            model=model,
-        )
+        self.desk = ApprovalDesk(pending, self)
+        approver = chats.wrap(self.desk) if chats is not None else self.desk
+        self.live = LiveSessions(self, approver, secrets=learned, model=model)
         self._started_at = time.monotonic()
         self._tasks: list[asyncio.Task[None]] = []
         self.is_ready = False
@@ -247,12 +214,16 @@ class Gateway:
         self.preflight(loaded)
         return mode, secret
 
+    def control(self, session: str) -> SessionControl:
+        """What the tool `gateway` may do for the model of a session."""
+        return SessionControl(self, session)
+
     @property
     def uptime_ms(self) -> int:
         return round((time.monotonic() - self._started_at) * 1000)
 
     def is_auto_network(self, address: str) -> bool:
-        return is_within(address, self.settings.nodes.pairing.auto_approve_cidrs)
+        return origin.is_within(address, self.settings.nodes.pairing.auto_approve_cidrs)
 
     def place_of(self, scope: Mapping[str, Any]) -> Place:
         """Where a request comes from."""
@@ -261,7 +232,7 @@ class Gateway:
             headers.setdefault(name.decode("latin-1").lower(), []).append(value.decode("latin-1"))
         peer = scope.get("client")
         if self.settings.tls.enabled and scope.get("scheme") not in ("https", "wss"):
-            return Place(peer[0] if peer else "", refused=NO_TLS)
+            return Place(peer[0] if peer else "", refused=origin.NO_TLS)
         return locate(self.origin, peer[0] if peer else "", headers)
 
     def hello(self, client: GatewayConnection, auth: dict[str, Any]) -> dict[str, Any]:
@@ -270,7 +241,7 @@ class Gateway:
         default, may_read = agents.default_id(), client.may(READ)
         return {
             "type": "hello-ok",
-            "protocol": PROTOCOL,
+            "protocol": protocol.PROTOCOL,
             "server": {"version": __version__, "connId": client.id, "bootId": self.boot_id},
             "features": {
                 "methods": list(METHODS),
@@ -294,16 +265,15 @@ class Gateway:
             },
             "auth": auth,
             "policy": {
-                "maxPayload": MAX_FRAME,
-                "maxBufferedBytes": MAX_BUFFERED,
+                "maxPayload": protocol.MAX_FRAME,
+                "maxBufferedBytes": protocol.MAX_BUFFERED,
                 "tickIntervalMs": TICK_MS,
-                "attachments": {"maxBytes": MAX_ATTACHMENT, "maxImageBytes": MAX_IMAGE},
+                "attachments": {
+                    "maxBytes": protocol.MAX_ATTACHMENT,
+                    "maxImageBytes": protocol.MAX_IMAGE,
+                },
             },
         }
-
-    def _note_question(self, phase: str, asked: StoredQuestion) -> None:
-        if (there := self.live.find(asked.question.session)) is not None:
-            there.narrator.tell_approval(phase, asked.id, asked.question.call_id)
 
     def request_restart(
         self, why: str, delay_s: float = RESTART_DELAY_S, session: str = "", note: str = ""
@@ -316,9 +286,8 @@ class Gateway:
         if session:
             words = Text(f"The gateway was restarted: {why}." + (f"\n{note}" if note else ""))
             source = Source("gateway", titles=(f"The gateway was restarted: {why}.",))
-            run = GatewayRun(f"restart-{uuid.uuid4()}", session, parse_key(session).agent)
-            body = self.ledger.pack(User((words,), now_ms(), source, (run.id,)))
-            self.ledger.add(run, body, owner=True)
+            run = GatewayRun(f"restart-{uuid.uuid4()}", session, owner=True)
+            self.ledger.add(run, self.ledger.pack(User((words,), now_ms(), source, (run.id,))))
         loop, is_new = asyncio.get_running_loop(), self._restart is None
         delay_s = max(delay_s, _cooldown_s())
         if self._restart is None or loop.time() + delay_s < self._restart.when():
@@ -337,10 +306,6 @@ class Gateway:
         if self._restart is not None:
             self._restart.cancel()
             self._restart = None
-
-    def mark_restart(self) -> None:
-        """Remember when the last restart was."""
-        write_atomic(_restart_mark(), b"")
 
     async def start(self) -> None:
         work = (self._tick(), self._sweep(), self.desk.watch(), self.watch.watch())
@@ -390,6 +355,8 @@ class Gateway:
         self.desk.store.close()
         self.store.close()
         self.ledger.close()
+        if self.is_restarting:
+            write_atomic(_restart_mark(), b"")
         log.info("the gateway has stopped")
         self.log.close()
 
@@ -397,7 +364,7 @@ class Gateway:
         """Serve one WebSocket client."""
         place = self.place_of(socket.scope)
         # A page of others gets no socket: those are counted, and it could use up all of them.
-        if why := place.refused or (BAD_ORIGIN if place.bad_origin else ""):
+        if why := place.refused or (origin.BAD_ORIGIN if place.bad_origin else ""):
             log.warning("refused a connection from %s: %s", place.address, why)
             return await socket.close()
         await socket.accept()

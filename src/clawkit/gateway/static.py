@@ -93,7 +93,7 @@ def page_routes(gateway: Gateway) -> dict[str, Handler]:
     names = {path: f"{ui.base}/{path.relative_to(PAGE).as_posix()}" for path in found}
     names[PAGE / "index.html"] = f"{ui.base}/"
     files = {name: _sender(path) for path, name in names.items()}
-    return {"/control-ui-config.json": _config_reader(gateway), **files}
+    return {"/control-ui-config.json": _show_config, **files}
 
 
 def end_service_worker() -> Response:
@@ -102,29 +102,23 @@ def end_service_worker() -> Response:
     return Response(_FAREWELL, headers=headers)
 
 
-def _config_reader(gateway: Gateway) -> Handler:
-    async def read(request: Request) -> Response:
-        await check_login(gateway, request, device_tokens=True)
-        agents = gateway.loaded.config.agents
-        agent = agents.get(agents.default_id())
-        name = agent.identity.name or agent.name or "Assistant"
-        return answer(
-            {
-                "basePath": gateway.settings.control_ui.base,
-                "assistantName": name,
-                "assistantAvatar": agent.identity.emoji or name[:1].upper(),
-                "assistantAgentId": agents.default_id(),
-                "serverVersion": __version__,
-                "serverBuildId": __version__,
-                "terminalEnabled": False,
-            }
-        )
-
-    return read
+async def _show_config(gateway: Gateway, request: Request) -> Response:
+    await check_login(gateway, request, device_tokens=True)
+    agents = gateway.loaded.config.agents
+    agent = agents.get(agents.default_id())
+    name = agent.identity.name or agent.name or "Assistant"
+    shown = {
+        "basePath": gateway.settings.control_ui.base,
+        "assistantName": name,
+        "assistantAvatar": agent.identity.emoji or name[:1].upper(),
+        "assistantAgentId": agents.default_id(),
+        **dict.fromkeys(("serverVersion", "serverBuildId"), __version__),
+    }
+    return answer(shown | {"terminalEnabled": False})
 
 
 def _sender(path: Path) -> Handler:
-    async def send(request: Request) -> Response:
+    async def send(_gateway: Gateway, request: Request) -> Response:
         file = prepare(path)
         tag = file.headers.get("ETag")
         if tag and request.headers.get("if-none-match") == tag:

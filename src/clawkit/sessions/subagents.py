@@ -90,6 +90,9 @@ class RunningSubagent(Protocol):
         """Do the task, and wait for its own sub-agents. Raises nothing but `CancelledError`."""
 
     def steer(self, text: str) -> None: ...
+    def note_stop(self, by: str) -> None:
+        """Called before its work is cancelled."""
+
     @property
     def usage(self) -> Usage: ...
     @property
@@ -113,6 +116,7 @@ class _Live(Struct):
     task: asyncio.Task[None] | None = None
     ended_as: RunOutcome | None = None
     """The outcome, if it was decided from outside."""
+    stopped_by: str = "its time limit"
     has_slot: bool = False
     is_ending: bool = False
     """Whether it may no longer start sub-agents."""
@@ -277,6 +281,7 @@ class Subagents:
             await asyncio.wait({work}, timeout=limit_s or None)
         finally:
             if not work.done():
+                child.note_stop(live.stopped_by)
                 work.cancel()
                 await asyncio.wait({work}, timeout=_STOP_S)
         if not work.done():
@@ -448,7 +453,7 @@ class Subagents:
         live = self._live.get(id_)
         if live is None:
             return
-        live.is_ending = True
+        live.is_ending, live.stopped_by = True, by
         live.ended_as = self._partial(live, "cancelled", f"cancelled by {by}")
         await self._stop_below(live.session.id, by)
         await self._stop(live, live.ended_as)
@@ -468,12 +473,12 @@ class Subagents:
             raise ToolInputError(f"the sub-agent {id_} {state} and cannot be steered")
         live.child.steer(text)
 
-    async def close(self) -> None:
+    async def close(self, by: str) -> None:
         """Stop all sub-agents; their partial results are stored as `interrupted`."""
         self._is_closed = True
         lives = list(self._live.values())
         for live in lives:
-            live.is_ending = True
+            live.is_ending, live.stopped_by = True, by
             if live.task is not None:
                 live.task.cancel()
         for live in lives:

@@ -165,7 +165,10 @@ async def _type(caller: GatewayConnection, params: TypedLine, id_: str) -> Any:
         chat.given = text
     run = await started_before(caller, key, run_id)
     if run is None and chat.is_command(text):
-        return await _run(caller, chat, text, key)
+        there = await caller.gateway.live.open(key, owner=True)
+        chat.agent = there.agent
+        with there.in_use():  # others wait for it, or are told that the session is busy
+            return await _run(caller, chat, text, key)
     media = chat.agent.kit.run.services[Media]
     pictures = [await read_image(media, each) for each in params.attachments]
     run = run or await started_before(caller, key, run_id)  # sent again in the meantime
