@@ -24,13 +24,30 @@ def test_an_interrupt_while_modules_are_loaded_ends_it_without_a_traceback(
     # Found before the real one, as is an interrupt that comes while that is read.
     (tmp_path / f"{module}.py").write_text("raise KeyboardInterrupt\n", encoding="utf-8")
     done = subprocess.run(
-        [sys.executable, *start, "agent", "-m", "list"],
+        [sys.executable, *start, "agent", "-m", "list", "--local"],
         env={**os.environ, "PYTHONPATH": str(tmp_path)},
         cwd=tmp_path,
         capture_output=True,
         text=True,
     )
     assert (done.returncode, done.stdout, done.stderr.lstrip()) == (130, "", said)
+
+
+@pytest.mark.parametrize(
+    ("args", "with_click"), [((), False), (("--json",), False), (("--thinking", "off"), True)]
+)
+def test_a_simple_turn_does_not_import_click(
+    args: tuple[str, ...], with_click: bool, tmp_path: Path
+) -> None:
+    (tmp_path / "click.py").write_text("raise KeyboardInterrupt\n", encoding="utf-8")
+    done = subprocess.run(
+        [sys.executable, "-m", "clawkit", "agent", "-m", "list", *args],
+        env={**os.environ, "PYTHONPATH": str(tmp_path)},
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+    )
+    assert ("click.py" in done.stdout, done.returncode) == (not with_click, 130 * with_click)
 
 
 def test_without_a_command_and_a_terminal_the_help_is_printed(tmp_path: Path) -> None:

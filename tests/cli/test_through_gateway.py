@@ -541,6 +541,7 @@ def test_a_remote_gateway_that_is_not_there_is_reported(own: Home) -> None:
         (["-m"], False),
         (["-m", "a", "-m", "b"], False),
         (["-m", "a", "--session", "--json"], False),
+        (["-m", "a", "--model"], False),
         (["-m", "a", "more"], False),
         (["-m", "a", "--local"], False),
         (["-m", "a", "--config", "x"], False),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 from datetime import datetime
 from enum import Enum
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
 import msgspec
 import pytest
@@ -14,6 +14,8 @@ from msgspec import UNSET, Meta, Struct, UnsetType, defstruct
 from clawkit.core.catalog import CATALOG
 from clawkit.core.struct_schema import struct_schema
 from clawkit.core.tool import Tool
+from clawkit.schema.choose import Target, adapt
+from clawkit.schema.clean import inline
 
 
 def by_msgspec(struct: type[Struct]) -> dict[str, Any]:
@@ -22,18 +24,34 @@ def by_msgspec(struct: type[Struct]) -> dict[str, Any]:
         part.pop("title", None)
         part.pop("description", None)
     own: dict[str, Any] = parts.pop(root["$ref"].rsplit("/", 1)[-1])
-    return own | ({"$defs": parts} if parts else {})
+    return inline(own | {"$defs": parts})
 
 
 @pytest.mark.parametrize("entry", [each for each in CATALOG.values() if each.available])
 def test_the_parameters_of_every_tool_have_the_schema_of_msgspec(entry: Any) -> None:
     params = importlib.import_module(entry.module).Params
-    assert struct_schema(params) == by_msgspec(params)
+    assert_alike(params)
+
+
+def assert_alike(params: type[Struct]) -> None:
+    """It is the schema of msgspec, and adapted to every provider as if it came from elsewhere."""
+    schema = struct_schema(params)
+    assert schema is not None
+    assert inline(schema) == by_msgspec(params)
+    for target in get_args(Target):
+        for strict in (False, True):
+            assert adapt(schema, target, strict=strict) == adapt(
+                dict(schema), target, strict=strict
+            )
 
 
 class Part(Struct, rename="camel", frozen=True):
     some_name: Annotated[str, Meta(description="Its name")] = ""
-    others: "tuple[Part, ...]" = ()  # noqa: UP037
+    sizes: tuple[int, ...] = ()
+
+
+class Tree(Struct):
+    parts: "list[Tree]" = []  # noqa: UP037
 
 
 class Tagged(Struct, tag=True):
@@ -55,7 +73,6 @@ ALIKE: list[tuple[Any, ...]] = [
     (Literal["b", "a"], "a"),
     (list[str], msgspec.field(default_factory=list)),
     (Annotated[tuple[int, ...], Meta(max_length=4)], (1, 2)),
-    (list[Any],),
     (dict[str, int], msgspec.field(default_factory=dict)),
     (dict[str, Any],),
     (Any, 1),
@@ -64,6 +81,9 @@ ALIKE: list[tuple[Any, ...]] = [
     (Annotated[str, Meta(description="d", extra_json_schema={"enum": ["x"]})],),
 ]
 UNUSUAL: list[tuple[Any, ...]] = [
+    (list[Any],),
+    (Tree,),
+    (Annotated[str, Meta(extra_json_schema={"x-mine": 1})],),
     (datetime,),
     (Colour,),
     (Tagged,),
@@ -87,7 +107,7 @@ def of_field(field: tuple[Any, ...]) -> type[Struct]:
 def test_ordinary_fields_have_the_schema_of_msgspec(subtests: pytest.Subtests) -> None:
     for field in ALIKE:
         with subtests.test(field=str(field)):
-            assert struct_schema(of_field(field)) == by_msgspec(of_field(field))
+            assert_alike(of_field(field))
 
 
 def test_unusual_fields_are_left_to_msgspec(subtests: pytest.Subtests) -> None:
@@ -96,10 +116,12 @@ def test_unusual_fields_are_left_to_msgspec(subtests: pytest.Subtests) -> None:
             assert struct_schema(of_field(field)) is None
 
 
-def test_two_structs_of_one_name_are_left_to_msgspec() -> None:
+def test_two_structs_of_one_name_are_not_confused() -> None:
     other = defstruct("Part", [("x", int)])
-    params = defstruct("Params", [("one", Part), ("two", other)])
-    assert struct_schema(params) is None
+    schema = struct_schema(defstruct("Params", [("one", Part), ("two", other)]))
+    assert schema is not None
+    assert set(schema["properties"]["one"]["properties"]) == {"someName", "sizes"}
+    assert set(schema["properties"]["two"]["properties"]) == {"x"}
     assert struct_schema(defstruct("Params", [("x", int)], array_like=True)) is None
 
 

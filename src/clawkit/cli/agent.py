@@ -4,22 +4,17 @@ from __future__ import annotations
 
 import os
 import sys
-from functools import cache, partial
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from clawkit.cli import options as cli
-from clawkit.errors import ClawkitError, ToolError
+from clawkit.errors import ClawkitError
 from clawkit.text import one_line
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from clawkit.agent.events import Tell, TurnEnded
+    from clawkit.agent.events import Tell
     from clawkit.agent_session import Agent
-    from clawkit.cli.turn_output import TurnOutput
-    from clawkit.content import Block
     from clawkit.core.approval import Approver
 
 MAX_MESSAGE = 4 * 1024 * 1024
@@ -47,45 +42,13 @@ def agent(**options: Any) -> int:
     git diff | clawkit agent -m - --session review
     clawkit agent -m "Fix the failing test" --json --max-turns 30
     """
+    from clawkit.cli.turn import run_agent
 
-    @cache
-    def output() -> TurnOutput:
-        from clawkit.cli.turn_output import JsonOutput, PlainOutput
-
-        return JsonOutput() if options["as_json"] else PlainOutput()
-
-    try:
+    def read_message() -> str:
         _refuse_more_words("quote the message after -m: clawkit agent -m", options["message"])
-        if options["print_prompt"]:
-            import asyncio
+        return "" if options["print_prompt"] else _read_message(options["message"])
 
-            return asyncio.run(_print_prompt(open_agent(options, output())))
-        ended = _answer(options, _read_message(options["message"]), output)
-    except KeyboardInterrupt:
-        output().give_up("aborted")
-        raise
-    except (ClawkitError, click.ClickException, OSError) as error:
-        output().give_up("error", getattr(error, "strerror", "") or str(error))
-        raise
-    output().finish(ended)
-    return 0 if ended.how == "done" else 1
-
-
-def _answer(options: dict[str, Any], said: str, output: Callable[[], TurnOutput]) -> TurnEnded:
-    """Run the turn in the gateway if there is one, else here."""
-    from clawkit.cli.gateway_turn import find_gateway
-
-    beside = cache(lambda: _approver_beside_pipe(options))
-    if (target := find_gateway(options)) is not None:
-        from clawkit.cli.gateway_follow import run_turn
-
-        ended = run_turn(target, options, said, output(), lambda: _approver(beside()))
-        if ended is not None:
-            return ended
-    import asyncio
-
-    opened = open_agent(options, output(), beside())
-    return asyncio.run(_one_turn(opened, said, options["images"], output()))
+    return run_agent(options, read_message)
 
 
 def _refuse_more_words(what: str, message: str | None) -> None:
@@ -94,139 +57,21 @@ def _refuse_more_words(what: str, message: str | None) -> None:
         import shlex
 
         said = shlex.quote(one_line(" ".join(filter(None, (message, *words))), 60))
-        raise click.UsageError(f"{what} {said}")
-
-
-def _approver_beside_pipe(options: dict[str, Any]) -> Any:
-    """An approver that asks at the terminal while the message comes from standard input."""
-    is_piped = options["message"] == "-" and not cli.is_terminal(sys.stdin)
-    if not is_piped or not cli.is_terminal(sys.stderr) or options["as_json"] or cli.is_command():
-        return None
-    from clawkit.cli.terminal import TerminalApprover, open_terminal
-
-    fd = open_terminal()
-    return None if fd is None else TerminalApprover(fd)
-
-
-def _approver(approver: Approver | None) -> Approver | None:
-    """The given approver, else one at this terminal; none for what an agent started."""
-    if cli.is_command():
-        return None
-    if approver is None and cli.can_ask():
-        from clawkit.cli.terminal import TerminalApprover
-
-        return TerminalApprover()
-    return approver
-
-
-def open_agent(options: dict[str, Any], tell: Any, approver: Any = None) -> Agent:
-    from msgspec.structs import asdict
-
-    from clawkit.agent_session import Agent
-    from clawkit.cli.gateway_commands import retry_released
-    from clawkit.process.process_table import hide_memory
-
-    hide_memory()
-    approver = _approver(approver)
-    if options["no_session"] and (options["session"] or options["go_on"]):
-        raise click.UsageError("--no-session cannot be combined with --session or --continue")
-    if options["go_on"] and options["session"]:
-        raise click.UsageError("--continue and --session cannot be combined")
-    session = _choose_session(options)
-    same = ("workspace", "agent", "model", "thinking", "max_turns", "max_cost")
-    try:
-        with cli.wrong_usage():
-            opening = partial(
-                Agent.open,
-                options["config_file"],
-                **{name: options[name] for name in (*same, "sandboxed", "depth")},
-                session=session,
-                keep=not options["no_session"],
-                **asdict(cli.origin_of(options)),
-                approver=approver,
-                tell=tell,
-            )
-            opened = retry_released(opening, session or "")
-    except ToolError as error:
-        if isinstance(error.__cause__, OSError):  # of the store of sessions
-            how = "`clawkit doctor` says how to fix it; with --no-session nothing is saved"
-            raise ToolError(f"{error}. {how}") from error
-        raise
-    cli.warn(filter(None, (*opened.warnings, cli.workspace_warning(opened.kit.workspace))))
-    return opened
-
-
-def _choose_session(options: dict[str, Any]) -> str | None:
-    """The last session here, or the one that was typed: its id in full, where only the beginning
-    was."""
-    session: str | None = options["session"]
-    if not session and not options["go_on"]:
-        return None
-    from clawkit.cli.sessions import open_store
-    from clawkit.policy.selectors import choose_agent
-    from clawkit.runtime import resolve_workspace
-
-    with open_store(options["config_file"], options["agent"]) as opened:
-        config = opened.loaded.config
-        agent = choose_agent(config, options["agent"], cli.origin_of(options)).agent
-        if session:
-            known = opened.store.find(session, agent, is_short=True)
-            return known.id if known else session
-        place = resolve_workspace(config, agent, options["workspace"])
-        found = opened.store.recent(agent, place, 1)
-    if not found:
-        raise click.UsageError(f"the agent {agent!r} has no session in {place} yet")
-    return found[0].id
-
-
-async def _print_prompt(opened: Agent) -> int:
-    async with opened:
-        cli.print_text(opened.prompt(), nl=False)
-    return 0
-
-
-async def _one_turn(
-    opened: Agent, text: str, images: tuple[str, ...], watcher: TurnOutput
-) -> TurnEnded:
-    """Run the turn; stopped cleanly by Ctrl-C, SIGTERM, or if the output cannot be written."""
-    import asyncio
-
-    from clawkit.agent.events import Noticed, no_listener
-    from clawkit.content import Text
-
-    async with opened:
-        with cli.wrong_usage():
-            said: list[Block] = [Text(text), *[await opened.attach(path) for path in images]]
-        model = opened.conversation.model
-        if images and not model.facts.images:
-            watcher(Noticed(f"{model.ref} {BLIND}", "warning"))
-        if watcher.shows_subagents:
-            opened.on_subagent_event = watcher
-        task = asyncio.ensure_future(opened.work(said))
-        watcher.stop = task.cancel
-        with cli.cancelled_by_signals(task):
-            try:
-                return await task
-            except asyncio.CancelledError:
-                raise watcher.failed or KeyboardInterrupt from None
-            finally:
-                # The last event is the end of the turn, even if more is stopped after it.
-                opened.on_subagent_event = no_listener
-                cli.tell_ending(opened.kit.run)
+        raise ClawkitError(f"{what} {said}")
 
 
 def _read_message(text: str | None) -> str:
     if text is None:
-        raise click.UsageError("a message is needed: -m TEXT, or -m - to read standard input")
+        raise ClawkitError("a message is needed: -m TEXT, or -m - to read standard input")
     # Typed or piped text is UTF-8 regardless of the locale.
     data = cli.read_input("-", MAX_MESSAGE) if text == "-" else os.fsencode(text)
     if len(data) > MAX_MESSAGE:
-        raise click.UsageError(f"the message is longer than {MAX_MESSAGE} bytes")
+        raise ClawkitError(f"the message is longer than {MAX_MESSAGE} bytes")
     if b"\0" in data:
-        raise click.UsageError("standard input is not text; name the file in the message instead")
+        raise ClawkitError("standard input is not text; name the file in the message instead")
     text = data.decode("utf-8", "replace")
     if not text.strip():
-        raise click.UsageError("the message is empty")
+        raise ClawkitError("the message is empty")
     return text
 
 
@@ -250,6 +95,7 @@ def chat(message: str, **options: Any) -> int:
     import asyncio
 
     from clawkit.cli.gateway_turn import find_gateway, open_chat
+    from clawkit.cli.turn import choose_approver
 
     _refuse_more_words("quote the message: clawkit chat", message)
     pictures = options.pop("images")
@@ -276,15 +122,10 @@ def chat(message: str, **options: Any) -> int:
         from clawkit.cli.gateway_lines import run_lines
 
         link, opened = hosted
-        return run_lines(link, options, opened, lambda: _approver(None), message, pictures)
-    approver: Approver | None = None
-    if cli.can_ask():
-        from clawkit.cli.terminal import TerminalApprover
-
-        approver = TerminalApprover()
-        if not has_tui():
-            click.echo("For the full terminal interface: pip install 'clawkit[tui]'", err=True)
-    return asyncio.run(run_plain(doors, PlainOutput(), approver, message, pictures))
+        return run_lines(link, options, opened, lambda: choose_approver(None), message, pictures)
+    if cli.can_ask() and not has_tui():
+        click.echo("For the full terminal interface: pip install 'clawkit[tui]'", err=True)
+    return asyncio.run(run_plain(doors, PlainOutput(), choose_approver(None), message, pictures))
 
 
 def has_tui() -> bool:
@@ -299,6 +140,8 @@ class _Doors:
         self._options = options
 
     def open(self, tell: Tell, approver: Approver | None, **changes: Any) -> Agent:
+        from clawkit.cli.turn import open_agent
+
         return open_agent({**self._options, **changes}, tell, approver)
 
     def ending(self, agent: Agent) -> None:

@@ -35,7 +35,7 @@ _FLAGS = {"--json": "as_json", "--continue": "go_on"}
 _DEFAULTS: dict[str, Any] = {
     **dict.fromkeys(("message", "session", "agent", "workspace", "config_file", "sandboxed")),
     **dict.fromkeys(_SETTINGS.values()),
-    **dict.fromkeys(("go_on", "no_session", "local", "as_json"), False),
+    **dict.fromkeys(("go_on", "no_session", "local", "as_json", "print_prompt"), False),
     **dict.fromkeys(_SCOPE, ""),
     "owner": True,
     "depth": 0,
@@ -206,12 +206,12 @@ def read_simple(args: Sequence[str]) -> dict[str, Any] | None:
         if arg in _FLAGS:
             found[_FLAGS[arg]] = True
         elif arg in _SIMPLE and found[_SIMPLE[arg]] is None:
-            found[_SIMPLE[arg]] = next(left, None)
+            found[_SIMPLE[arg]] = next(left, "-")
         else:
             return None
     message = found["message"]
     is_plain = bool(message) and message != "-" and message.strip() and message.isprintable()
-    # A value that begins with a dash is another option, or a mistake.
+    # A value that begins with a dash is another option, or a mistake, as is one that is missing.
     is_plain = is_plain and not any(str(found[key]).startswith("-") for key in _SIMPLE.values())
     return found if is_plain and not (found["go_on"] and found["session"]) else None
 

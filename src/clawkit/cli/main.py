@@ -5,23 +5,17 @@ Commands are imported on use: `--help` needs only the table and click.
 
 from __future__ import annotations
 
-import gc
 import sys
 
-# Start-up creates many objects, all of which survive: collecting garbage among them would take a
-# tenth of the time to the first request.
-gc.set_threshold(100_000, 20, 20)
-
 try:
-    import errno
     import importlib
-    import io
     import os
     from collections.abc import Mapping
     from typing import Any
 
     import click
 
+    from clawkit.cli.start import finish, import_msgspec
     from clawkit.version import __version__
 except KeyboardInterrupt:
     # `run` would catch it, but does not exist yet.
@@ -248,7 +242,7 @@ class LazyGroup(click.Group):
             }
             help_ = f"{about}\n{_HELP.get(cmd_name, '')}"
             return LazyGroup(cmd_name, table=below, help=help_)
-        _import_msgspec()
+        import_msgspec()
         command: click.Command = getattr(importlib.import_module(module), function)
         return command
 
@@ -319,50 +313,29 @@ def main(context: click.Context, debug: bool) -> Any:
     return 2
 
 
-def _import_msgspec() -> None:
-    """Import msgspec, which most commands use, without typing_extensions: if it is installed,
-    msgspec takes names from it that this Python has as well, for 2 % of the start."""
-    if "typing_extensions" in sys.modules:
-        return
-    sys.modules["typing_extensions"] = None  # type: ignore[assignment]  # cannot be imported
-    try:
-        importlib.import_module("msgspec")
-    finally:
-        del sys.modules["typing_extensions"]
-
-
 def run(argv: list[str] | None = None) -> None:
     """Run the command line and exit. Errors have no traceback unless `--debug` is given."""
     args = list(sys.argv[1:] if argv is None else argv)
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):
-            # Characters that the terminal's encoding lacks are escaped instead of raising.
-            stream.reconfigure(errors="backslashreplace")
     first_word = next((i for i, arg in enumerate(args) if not arg.startswith("-")), len(args))
-    debug = "--debug" in args[:first_word]
+    finish(lambda: _run(args, first_word), debug="--debug" in args[:first_word])
+
+
+def _run(args: list[str], first_word: int) -> object:
+    is_plain = os.environ.get("NO_COLOR") or os.environ.get("TERM") in ("dumb", "unknown")
+    color = False if is_plain else None
     try:
-        is_plain = os.environ.get("NO_COLOR") or os.environ.get("TERM") in ("dumb", "unknown")
-        color = False if is_plain else None
         code = _run_remotely(args, first_word)
-        if code is None:
-            code = main.main(args, prog_name="clawkit", standalone_mode=False, color=color)
-        _end(code if isinstance(code, int) else 0)
+        if code is not None:
+            return code
+        return main.main(args, prog_name="clawkit", standalone_mode=False, color=color)
     except click.ClickException as error:
         if isinstance(error, click.NoSuchOption):
             said = error.message + _advise(error.option_name, error.ctx)
             error = click.NoSuchOption(error.option_name, said, error.possibilities, error.ctx)
         error.show()
-        _end(error.exit_code)
-    except (KeyboardInterrupt, click.Abort):
-        click.echo("interrupted", err=True)
-        _end(130)
-    except OSError as error:
-        click.echo(f"clawkit: {error.strerror or error}", err=True)
-        _end(1)
-    except Exception as error:  # top level of the program
-        if debug:
-            raise
-        _end(_report(error))
+        return error.exit_code
+    except click.Abort:
+        raise KeyboardInterrupt from None
 
 
 def _run_remotely(args: list[str], at: int) -> int | None:
@@ -388,30 +361,3 @@ def _advise(option: str, context: click.Context | None) -> str:
 
     is_known = any(option in each.opts for each in chat.params)
     return f" It is an option of the chat: clawkit chat {option}" if is_known else ""
-
-
-def _report(error: Exception) -> int:
-    from clawkit.text import printable
-
-    exit_code: Any = getattr(error, "exit_code", None)
-    if isinstance(exit_code, int):
-        click.echo(f"clawkit: {printable(str(error))}", err=True)
-        return exit_code
-    click.echo(
-        f"clawkit: unexpected {type(error).__name__}: {printable(str(error))}\n"
-        "This is a bug in clawkit; `clawkit --debug …` shows where.",
-        err=True,
-    )
-    return 1
-
-
-def _end(code: int) -> None:
-    try:
-        if sys.stdout is not None:
-            sys.stdout.flush()
-    except OSError as error:
-        # The rest cannot be written; keep the interpreter from failing on it again at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        # EIO: the terminal has gone, so exit as if by SIGHUP.
-        code = code or (129 if error.errno == errno.EIO else 1)
-    sys.exit(code)

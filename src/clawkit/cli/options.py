@@ -6,23 +6,29 @@ import json
 import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from functools import reduce
-from typing import TYPE_CHECKING, Any, NamedTuple, TextIO, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import click
 
-from clawkit.errors import ClawkitError, ConflictError, ToolAuthorizationError, ToolInputError
+from clawkit.cli.console import can_ask as can_ask
+from clawkit.cli.console import cancelled_by_signals as cancelled_by_signals
+from clawkit.cli.console import is_command as is_command
+from clawkit.cli.console import is_terminal as is_terminal
+from clawkit.cli.console import origin_of as origin_of
+from clawkit.cli.console import print_text as print_text
+from clawkit.cli.console import tell_ending as tell_ending
+from clawkit.cli.console import warn as warn
+from clawkit.cli.console import workspace_warning as workspace_warning
+from clawkit.cli.console import wrong_usage as wrong_usage
+from clawkit.errors import ClawkitError, ToolAuthorizationError
 from clawkit.terminal_text import text_width, truncate
 from clawkit.text import nearest, printable
 
 if TYPE_CHECKING:
-    import asyncio
-
     from clawkit.config.load import Loaded
-    from clawkit.core.call import Run
     from clawkit.core.context import Scope
-    from clawkit.policy.selectors import Origin
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -189,27 +195,11 @@ def read_settings(options: dict[str, Any], session: str = "main") -> ResolvedOpt
     return ResolvedOptions(loaded, scope, options["workspace"], chosen.by)
 
 
-def origin_of(options: dict[str, Any]) -> Origin:
-    """Where the message comes from, as the options say."""
-    from clawkit.core.context import Sender
-    from clawkit.policy.selectors import Origin
-
-    sender = Sender(owner=options["owner"], id=options["sender"], roles=options["roles"])
-    places = {name: options[name] for name in ("channel", "account", "group", "space")}
-    return Origin(sender=sender, **places)
-
-
 def print_json(value: Any) -> None:
     """Print one JSON value, indented; on a terminal, with unprintable characters escaped."""
     text = json.dumps(value, indent=2, ensure_ascii=False)
     plain = text.replace("\n", "").isprintable() or not is_terminal(sys.stdout)
     click.echo(text if plain else json.dumps(value, indent=2))
-
-
-def print_text(text: str, *, nl: bool = True, err: bool = False) -> None:
-    """Print text unchanged; on a terminal, with unprintable characters escaped."""
-    is_shown = is_terminal(sys.stderr if err else sys.stdout)
-    click.echo(printable(text) if is_shown else text, nl=nl, err=err)
 
 
 def print_done(as_json: bool, data: Any, said: str) -> None:
@@ -233,30 +223,20 @@ def print_location(as_json: bool, name: str, path: str, creator: str) -> None:
 
 def read_input(file: str, max_bytes: int) -> bytes:
     """Read a file, or standard input for `-`; input that is too long has one byte more than
-    `max_bytes`. Raises UsageError."""
+    `max_bytes`. Raises `ClawkitError`."""
     try:
         if file == "-":
             return sys.stdin.buffer.read(max_bytes + 1) if sys.stdin is not None else b""
         with open(file, "rb") as stream:
             return stream.read(max_bytes + 1)
     except OSError as error:
-        raise click.UsageError(f"cannot read {file!r}: {error.strerror}") from None
+        raise ClawkitError(f"cannot read {file!r}: {error.strerror}") from None
 
 
 def suggest(name: str, known: Iterable[str]) -> str:
     """`; did you mean …?`, or the empty string."""
     close = nearest(name, known)
     return f"; did you mean {' or '.join(map(repr, close))}?" if close else ""
-
-
-def is_terminal(stream: TextIO | None) -> bool:
-    """Whether a stream is a terminal; None is a stream that was closed at start-up."""
-    return stream is not None and stream.isatty()
-
-
-def can_ask() -> bool:
-    """Whether there is a terminal to ask on and to read the answer from."""
-    return is_terminal(sys.stdin) and is_terminal(sys.stderr)
 
 
 def yes_option(*more: str) -> Callable[[F], F]:
@@ -289,58 +269,6 @@ def count_tokens(tokens: int) -> str:
     return f"{tokens / 1_000_000:.1f}".removesuffix(".0") + "M"
 
 
-def workspace_warning(workspace: str) -> str:
-    """Why a directory is too broad for a workspace; empty if it is not."""
-    real = os.path.realpath(workspace)
-    homes = {"/": "the root directory", os.path.realpath(os.path.expanduser("~")): "your home"}
-    if real not in homes:
-        return ""
-    return (
-        f"the workspace is {homes[real]} ({real}): the agent can change every file in it. Start "
-        "clawkit in a project directory, or add --workspace DIR"
-    )
-
-
-@contextmanager
-def cancelled_by_signals(task: asyncio.Future[Any]) -> Iterator[None]:
-    """Within this block, Ctrl-C and SIGTERM cancel the task."""
-    import asyncio
-    import signal
-
-    loop = asyncio.get_running_loop()
-    for each in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(each, task.cancel)
-    try:
-        yield
-    finally:
-        for each in (signal.SIGINT, signal.SIGTERM):
-            loop.remove_signal_handler(each)
-
-
-def warn(messages: Any) -> None:
-    """Print warnings on standard error."""
-    for message in messages:
-        click.echo(f"{click.style('warning:', fg='yellow')} {printable(message)}", err=True)
-
-
-@contextmanager
-def wrong_usage() -> Iterator[None]:
-    """Within this block, names on the command line that are unknown or invalid exit with 2."""
-    try:
-        yield
-    except (ConflictError, ToolAuthorizationError):
-        raise
-    except ToolInputError as error:
-        raise ClawkitError(str(error)) from None
-
-
-def is_command() -> bool:
-    """Whether an agent's command runs this, so that no person is at the terminal."""
-    from clawkit.process import process_table
-
-    return process_table.is_inside_command()
-
-
 def refuse_commands(what: str = "change what clawkit allows") -> None:
     """Raise if an agent's command runs this: it must not answer for a person."""
     if is_command():
@@ -349,23 +277,6 @@ def refuse_commands(what: str = "change what clawkit allows") -> None:
             "terminal",
             reason="approval",
         )
-
-
-def tell_ending(run: Run) -> None:
-    """Print which background commands are about to be stopped, because clawkit exits."""
-    from clawkit.process.protocols import Commands
-    from clawkit.services import Services
-    from clawkit.tools._commands import owner_of
-
-    if isinstance(run.services, Services) and run.services.is_made(Commands):
-        mine = run.services[Commands].all(owner_of(run.scope))
-        running = [each for each in mine if each.exit is None or each.left]
-        names = [each.id for each in running if not each.launch.detach]
-        if names:
-            click.echo(
-                f"clawkit: stopping {', '.join(names)} (commands started with detach keep running)",
-                err=True,
-            )
 
 
 def columns() -> int | None:

@@ -10,8 +10,7 @@ import termios
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
-import click
-
+from clawkit.cli.console import style
 from clawkit.core.approval import MAX_WAIT_S, Answer, Question
 from clawkit.line_reader import read_ready
 from clawkit.terminal_text import truncate, wrap
@@ -25,6 +24,7 @@ paste, or, after a letter, of a word that was meant for another prompt."""
 _WIDTH = 80
 _MOST = 4_096
 _CTRL_C = "\x03"
+_BOLD, _DIM = "1", "2"
 _ARROW = r"\x1b[\[O][ABCD]"
 _ARROWS = re.compile(f"((?:{_ARROW})+)([\r\n]*)")
 
@@ -56,7 +56,7 @@ class TerminalApprover:
             if self._bell:
                 screen.say("\a", nl=False)
             title, *rows = questions.show_question(request, screen.width)
-            screen.say(f"\n{title}", bold=True)
+            screen.say(f"\n{title}", _BOLD)
             for row in rows:
                 screen.say(row)
             choices = list(questions.choices_for(request))
@@ -87,9 +87,9 @@ class _Screen:
         # 0 if the terminal does not know its width.
         return os.get_terminal_size(sys.stderr.fileno()).columns or _WIDTH
 
-    def say(self, text: str, *, nl: bool = True, **style: bool) -> None:
-        shown = click.style(text, **style) if self._has_styles and any(style.values()) else text
-        click.echo(shown, nl=nl, err=True, color=True)
+    def say(self, text: str, code: str = "", *, nl: bool = True) -> None:
+        shown = style(text, code) if self._has_styles and code else text
+        print(shown, end="\n" * nl, file=sys.stderr, flush=True)
 
 
 async def _ask_line(choices: list[PromptChoice], screen: _Screen) -> PromptChoice:
@@ -111,7 +111,7 @@ async def _ask_keys(choices: list[PromptChoice], screen: _Screen, time: str) -> 
     lasting = " (Enter confirms a lasting answer)" if any(each.lasts for each in choices) else ""
     hint = f"Press a letter{lasting}, or arrow keys and Enter. No answer within {time} means no."
     for row in wrap(hint, screen.width, "  "):
-        screen.say(row, dim=True)
+        screen.say(row, _DIM)
     rows = len(choices)
     with _input(screen.fd, lines=False):
         _draw(choices, at, screen)
@@ -149,7 +149,9 @@ def _draw(choices: list[PromptChoice], at: int, screen: _Screen) -> None:
     for number, each in enumerate(choices):
         mark = ">" if number == at else " "
         screen.say("\x1b[2K", nl=False)
-        screen.say(truncate(f"{mark} {each.key}  {each.words}", room), bold=number == at)
+        screen.say(
+            truncate(f"{mark} {each.key}  {each.words}", room), _BOLD if number == at else ""
+        )
 
 
 async def _ask_reason(screen: _Screen) -> Answer:

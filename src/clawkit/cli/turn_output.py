@@ -6,13 +6,12 @@ import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 
-import click
 import msgspec
 
 from clawkit.agent import events
 from clawkit.agent.events import Ended, Event, TurnEnded
 from clawkit.call_summary import summarize_params
-from clawkit.cli.options import is_terminal
+from clawkit.cli.console import GREY, YELLOW, echo, is_terminal, style
 from clawkit.config.modelref import OPERATOR
 from clawkit.text import human_time, one_line, printable
 
@@ -82,7 +81,7 @@ class JsonOutput(TurnOutput):
 
             # ASCII only: lone surrogates can be escaped, and nothing can deceive the terminal.
             line = json.dumps(msgspec.to_builtins(event)).encode()
-        click.echo(line)
+        echo(line)
 
 
 class PlainOutput(TurnOutput):
@@ -123,7 +122,7 @@ class PlainOutput(TurnOutput):
                 void = "; the text above is void" if is_shown else ""
                 # The reason starts with the model that failed.
                 again = " again" if reason.startswith(f"{model} ") else ""
-                self._note(f"{reason}{void}; asking {model}{again}{wait}", "yellow")
+                self._note(f"{reason}{void}; asking {model}{again}{wait}", YELLOW)
                 self._streamed = []
             case events.ToolHappened(event=happened):
                 if happened["type"] == "start":
@@ -132,7 +131,7 @@ class PlainOutput(TurnOutput):
                 elif happened["type"] == "end" and happened.get("isError"):
                     words = f"{happened['tool']} failed: {happened.get('error', '')}"
                     if self._held_back is None:
-                        self._note(words, "yellow")
+                        self._note(words, YELLOW)
                     else:
                         self._held_back.append(words)
             case events.Said(message=message, steering=is_steering) if message.source is not None:
@@ -141,23 +140,23 @@ class PlainOutput(TurnOutput):
                 for title in message.source.titles:
                     self._note(title)
             case events.Noticed(text=text, level=level):
-                self._note(text, "bright_black" if level == "info" else "yellow")
+                self._note(text, GREY if level == "info" else YELLOW)
             case events.Compacted(tokens_before=before, tokens_after=after):
                 self._note(f"the session was compacted: {before} → {after} tokens")
             case TurnEnded():
                 # The operator was stopped before it could repeat them.
                 held_back, self._held_back = self._held_back or (), None
                 for words in held_back:
-                    self._note(words, "yellow")
+                    self._note(words, YELLOW)
 
     def finish(self, ended: TurnEnded) -> None:
         self._end_line()
         if ended.error:
-            click.echo(f"clawkit: {printable(ended.error)}", err=True)
+            echo(f"clawkit: {printable(ended.error)}", err=True)
 
-    def _note(self, text: str, colour: str = "bright_black") -> None:
+    def _note(self, text: str, colour: str = GREY) -> None:
         self._end_line()
-        click.secho(f"{_MARK} {printable(one_line(text, 400))}", fg=colour, err=True)
+        echo(style(f"{_MARK} {printable(one_line(text, 400))}", colour), err=True)
 
     def _as_text(self, text: str) -> str:
         """Indent lines of an answer that could be mistaken for lines about tool calls."""
@@ -166,10 +165,10 @@ class PlainOutput(TurnOutput):
 
     def _write(self, text: str) -> None:
         if text:
-            click.echo(text, nl=False)
+            echo(text, nl=False)
             self._in_line = not text.endswith("\n")
 
     def _end_line(self) -> None:
         if self._in_line:
-            click.echo()
+            echo()
             self._in_line = False

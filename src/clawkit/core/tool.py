@@ -226,7 +226,7 @@ class Tool:
         if self.hidden.isdisjoint(self.properties):
             return self.schema
         shown = {name: part for name, part in self.properties.items() if name not in self.hidden}
-        offered = self.schema | {"properties": shown}
+        offered = type(self.schema)(self.schema | {"properties": shown})
         if isinstance(required := self.schema.get("required"), list):
             offered["required"] = [name for name in required if name not in self.hidden]
         return offered

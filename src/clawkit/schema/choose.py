@@ -20,6 +20,7 @@ from typing import Any, Literal, get_args
 
 import msgspec
 
+from clawkit.core.struct_schema import CleanSchema
 from clawkit.errors import SchemaError
 from clawkit.schema.clean import (
     NEVER,
@@ -387,15 +388,17 @@ def adapt(schema: Mapping[str, Any], target: Target, *, strict: bool = False) ->
     subset and has no effect for other targets. Raises `SchemaError` if it cannot be adapted:
     recursion, external references, no object at the root, too large, not JSON.
     """
-    source = msgspec.json.encode(inline(schema))
-    adapted: dict[str, Any] = msgspec.json.decode(_adapt(source, target, strict))
+    is_clean = isinstance(schema, CleanSchema)
+    source = msgspec.json.encode(schema if is_clean else inline(schema))
+    adapted: dict[str, Any] = msgspec.json.decode(_adapt(source, target, strict, is_clean))
     return adapted
 
 
 @lru_cache(maxsize=2048)
-def _adapt(source: bytes, target: Target, strict: bool) -> bytes:
+def _adapt(source: bytes, target: Target, strict: bool, is_clean: bool) -> bytes:
     """Takes and returns bytes, so that callers cannot change cached values."""
-    schema = _FORMS[target](object_root(clean(msgspec.json.decode(source))))
+    node = msgspec.json.decode(source)
+    schema = _FORMS[target](node if is_clean else object_root(clean(node)))
     return msgspec.json.encode(_strict(schema) if strict and target == "openai" else schema)
 
 

@@ -34,7 +34,7 @@ MAX_IMAGES = 4
 _MAX_NAME = 500
 MAX_CODE = 128 * 1024
 """Bytes of code in one call; more belongs in a file."""
-TIMEOUT_S, MAX_TIMEOUT_S = 30.0, 600.0
+TIMEOUT_S, MAX_TIMEOUT_S = 30, 600
 _PROGRAMS: dict[Language, str] = {"python": "python3 -I -u -", "javascript": "node -"}
 """Commands that would run code from standard input."""
 _DESCRIPTION = (
