@@ -84,6 +84,7 @@ async def test_a_walk_through_the_page(browser: Browser, tmp_path: Path) -> None
         asked = page.get_by_role("region", name="Approval")
         await expect(asked.locator(".exact")).to_have_text("printf 'aU+202Eb'; echo out-put")
         await expect(page.get_by_role("navigation").get_by_label("1 pending")).to_be_visible()
+        await expect(page.locator("details.call .badge").last).to_have_text("needs approval")
         await shoot(page, pictures, "2-approval")
         await page.emulate_media(color_scheme="dark")
         await asked.get_by_role("button", name="Allow once").click()
@@ -216,7 +217,12 @@ async def test_a_lost_connection_doubles_and_loses_nothing(browser: Browser) -> 
         assert len(ground.gateway.store.history(stored.id, 100)) == 4
 
 
-NO_SOCKET = "() => { window.Real = WebSocket; window.WebSocket = class { close() {} }; }"
+NO_SOCKET = """() => {
+    window.Real = WebSocket;
+    window.tried = new Promise((done) => {
+        window.WebSocket = class { constructor() { done(); } close() {} };
+    });
+}"""
 
 
 async def test_what_was_said_offline_is_sent_from_any_view(browser: Browser) -> None:
@@ -226,7 +232,7 @@ async def test_what_was_said_offline_is_sent_from_any_view(browser: Browser) -> 
         await page.evaluate(NO_SOCKET)
         for client in list(ground.gateway.hub.clients.values()):
             client.close(1012, "service restart")
-        await expect(page.get_by_text("Reconnecting")).to_be_visible()
+        await page.evaluate("() => window.tried")
         await say(page, "are you there?")
         await page.get_by_role("link", name="Sessions").click()
         await page.evaluate("() => { window.WebSocket = window.Real; }")
@@ -240,7 +246,7 @@ async def test_what_was_said_offline_is_sent_from_any_view(browser: Browser) -> 
 async def test_a_new_conversation_is_shown_at_once(browser: Browser) -> None:
     async with serve({}) as ground, visit(browser, ground) as page:
         await say(page, "first words")
-        await expect(page.get_by_text("Hello there, friend.")).to_be_visible()
+        await expect(bubbles(page, "assistant")).to_contain_text("Hello there, friend.")
         await say(page, "/new")
         await expect(page.get_by_text("Nothing has been said")).to_be_visible()
         await expect(page.get_by_text("first words")).to_have_count(0)
@@ -309,6 +315,47 @@ async def test_a_turn_is_steered_and_the_model_chosen(browser: Browser) -> None:
         assert (stored.thinking, stored.model_override) == ("high", "local/small")
 
 
+async def test_the_model_is_chosen_before_anything_is_said(browser: Browser) -> None:
+    agents = {"list": [{"id": "main"}, {"id": "work"}]}
+    config = {"models": MODELS, "agents": agents}
+    model = ScriptedModel(then="ok", facts=Facts(reasoning=True))
+    async with serve(config, model) as ground, visit(browser, ground) as page:
+        await page.goto(f"{ground.http}/#/chat/agent:work:main")
+        await expect(page.get_by_label("Model")).to_have_value("scripted/model")
+        await page.get_by_label("Thinking").select_option("low")
+        await expect(page.get_by_label("Thinking")).to_have_value("low")
+        await page.get_by_label("Model").select_option("local/small")
+        await expect(page.get_by_label("Model")).to_have_value("local/small")
+        stored = ground.gateway.store.get("main", "work")
+        assert (stored.thinking, stored.model_override) == ("low", "local/small")
+
+
+async def test_nothing_that_was_typed_is_left_for_the_next_person(browser: Browser) -> None:
+    async with serve({}) as ground, visit(browser, ground) as page:
+        box = page.get_by_label("Message", exact=True)
+        await box.fill("my secret plans")
+        await page.get_by_role("button", name="Log out").click()
+        await page.get_by_label("Token").fill(TOKEN)
+        await page.get_by_role("button", name="Log in").click()
+        await expect(box).to_have_value("")
+        # Nor is it sent for them: the device is removed while the message waits for a connection.
+        await page.evaluate(NO_SOCKET)
+        [device] = ground.gateway.devices.paired()
+        for client in list(ground.gateway.hub.clients.values()):
+            client.close(1012, "service restart")
+        await page.evaluate("() => window.tried")
+        await say(page, "for nobody else")
+        ground.gateway.devices.remove(device.about.device_id)
+        await page.evaluate("() => { window.WebSocket = window.Real; }")
+        await page.get_by_role("button", name="Retry now").click()
+        await page.get_by_label("Token").fill(TOKEN)
+        await page.get_by_role("button", name="Log in").click()
+        await expect(box).to_have_value("")
+        await say(page, "hello")
+        await expect(bubbles(page, "assistant")).to_contain_text("Hello there, friend.")
+        await expect(page.get_by_text("for nobody else")).to_have_count(0)
+
+
 async def test_output_of_a_command_is_shown_while_it_runs(browser: Browser, tmp_path: Path) -> None:
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
@@ -317,10 +364,15 @@ async def test_output_of_a_command_is_shown_while_it_runs(browser: Browser, tmp_
     tools = {"exec": {"security": "full", "ask": "off", "host": "gateway"}}
     async with serve({"tools": tools}, model) as ground, visit(browser, ground) as page:
         await say(page, "run")
-        output = page.get_by_label("Output of exec")
+        output, badge = page.get_by_label("Output of exec"), page.locator("details.call .badge")
         await expect(output).to_have_text("so-far\n")
+        await expect(badge).to_have_text("running")
+        # Also for those who come later.
+        await page.reload()
+        await expect(badge).to_have_text("running")
         await asyncio.to_thread(pipe.write_text, "")
         await expect(page.get_by_text("Done.")).to_be_visible()
+        await expect(badge).to_have_text("done")
         await expect(output).to_be_hidden()
         await page.locator("details.call summary").click()
         await expect(page.locator(".call .output")).to_contain_text("and-after")
@@ -487,6 +539,7 @@ async def test_sessions_are_named_searched_reset_and_deleted(browser: Browser) -
         await say(page, "first words")
         await expect(page.get_by_text("Hello there, friend.")).to_be_visible()
         await page.get_by_role("button", name="New chat").click()
+        await page.wait_for_url("**/#/chat/**")
         await page.get_by_role("link", name="Sessions").click()
         main = ground.gateway.store.get("main", "main")
         child = ground.gateway.store.create("main", workspace="", label="helper", parent=main.id)
@@ -504,6 +557,7 @@ async def test_sessions_are_named_searched_reset_and_deleted(browser: Browser) -
         await page.get_by_role("dialog").get_by_role("button", name="Delete").click()
         await expect(page.get_by_text("No session matches.")).to_be_visible()
         await page.get_by_label("Search names and keys").fill("")
+        await expect(page.get_by_role("link", name="helper")).to_be_visible()
         await page.get_by_role("button", name="Reset first words").click()
         await page.get_by_role("dialog").get_by_role("button", name="Reset").click()
         await expect(page.get_by_role("dialog")).to_be_hidden()

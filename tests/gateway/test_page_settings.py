@@ -278,7 +278,7 @@ async def test_logs_are_followed_filtered_and_paused(browser: Browser, file: Pat
     log = logging.getLogger("clawkit.gateway.tests")
     async with serve(str(file)) as ground, visit(browser, ground) as page:
         await go(page, "logs")
-        lines = page.get_by_role("log").get_by_role("listitem")
+        lines = page.get_by_role("list", name="Log").get_by_role("listitem")
         await expect(lines.filter(has_text="the gateway is ready")).to_have_count(1)
         log.warning("first of all")
         await expect(lines.filter(has_text="first of all")).to_have_count(1)
@@ -347,3 +347,46 @@ async def test_no_name_or_value_becomes_markup(browser: Browser, file: Path) -> 
         await page.get_by_role("button", name="Review").click()
         await expect(page.locator(".diff .added")).to_contain_text(EVIL)
         assert await page.locator("img[src=x], main script").count() == 0
+
+
+AXE = Path(__file__).parents[2] / ".venv/npm/node_modules/axe-core/axe.min.js"
+COMPLAINTS = """async () => (await axe.run({resultTypes: ['violations']})).violations.flatMap(
+    (each) => each.nodes.map((node) => `${each.id}: ${node.html.slice(0, 200)}`))"""
+PLACES = {
+    "chat": "New chat",
+    "sessions": "Sessions",
+    "approvals": "Approvals",
+    "policy": "Policy",
+    "agents": "Agents",
+    "devices": "Devices",
+    "usage": "Usage",
+    "config/gateway": "Configuration",
+    "config/file": "Configuration",
+    "logs": "Logs",
+    "doctor": "Doctor",
+}
+
+
+@pytest.mark.skipif(
+    not AXE.exists() and os.environ.get("CLAWKIT_TEST_ALL") != "1", reason="needs axe-core"
+)
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+async def test_a_checker_of_accessibility_finds_nothing(
+    browser: Browser, file: Path, scheme: str
+) -> None:
+    """Names of controls, roles, contrasts, order of headings, and what else axe knows."""
+    async with serve(str(file)) as ground:
+        async with visit(browser, ground, login=False, color_scheme=scheme) as page:
+            await page.get_by_label("Token").wait_for()
+            await page.evaluate(AXE.read_text(encoding="utf-8"))
+            assert await page.evaluate(COMPLAINTS) == []
+        now = datetime.now(UTC)
+        remember(ground, "main", "one", asked(now), said(now, output=9), created=now)
+        await waiting(ground, "A phone")
+        async with visit(browser, ground, color_scheme=scheme) as page:
+            await page.evaluate(AXE.read_text(encoding="utf-8"))
+            for place, title in PLACES.items():
+                await go(page, place)
+                await expect(page.locator(".bar h1")).to_have_text(title)
+                await expect(page.get_by_text("Loading…")).to_have_count(0)
+                assert await page.evaluate(COMPLAINTS) == [], place

@@ -626,6 +626,24 @@ async def test_progress_is_told_while_it_runs(workspace: Path) -> None:
     assert updates[0]["details"]["elapsedMs"] > 0
 
 
+async def test_progress_on_a_terminal_is_its_screen(workspace: Path) -> None:
+    """Bars are drawn over, colours are not text, and programs that fill the screen are readable."""
+    events = Events()
+
+    def note(event: Any) -> None:
+        events(event)
+        if any("100" in each["details"]["tail"] for each in events.of("update")):
+            (workspace / "enough").touch()
+
+    draw = r"printf '\033[2J\033[3;5Hmenu\033[1;1H\033[31m1%%\r100%%\033[0m'"
+    async with open_kit(workspace, config=FULL, on_event=note) as kit:
+        talk = f"{draw}; until [ -e enough ]; do sleep 0.05; done"
+        await run(kit, talk, pty=True, columns=40, rows=8, yieldMs=120_000)
+    shown = events.of("update")[-1]
+    assert shown["details"]["tail"] == "100%\n\n    menu"
+    assert shown["content"][0]["text"] == "100%\n\n    menu"
+
+
 async def until(events: Events, kind: str, count: int = 1) -> list[Any]:
     async with asyncio.timeout(60):
         while len(events.of(kind)) < count:

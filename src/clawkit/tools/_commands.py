@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from clawkit.config.model import Config
     from clawkit.config.sections.tools import Exec
     from clawkit.process.command import Command
+    from clawkit.process.terminal import Screen, TerminalState
 
 FINISHED = 100_000
 """Characters of a finished command's output in a result; longer output is kept in a file."""
@@ -159,6 +160,29 @@ def say_exit(command: Command, exit_: Exit, *, names_hosts: bool = True) -> str:
                 f"`process kill` with sessionId {command.id} stops it now.]"
             )
     return "\n".join(said)
+
+
+async def draw(command: Command, terminal: TerminalState) -> Screen:
+    """What a person would see on its terminal. Raises `ToolError`, as `render` does."""
+    from clawkit.core.tasks import in_thread
+    from clawkit.process.terminal import SCREEN_BYTES, render
+
+    start = max(0, command.output.size - SCREEN_BYTES)
+    data = await command.output.read(start, SCREEN_BYTES)
+    drawn: Screen = await in_thread(render, data, *terminal.size, cut=start > 0)
+    return drawn
+
+
+async def show_so_far(command: Command) -> str:
+    """The screen of a command that has a terminal, else the end of its output."""
+    from clawkit.process.output_text import tail_text
+
+    if command.terminal is not None:
+        try:
+            return "\n".join((await draw(command, command.terminal)).lines).rstrip("\n")
+        except ToolError:
+            pass  # its output is there, too
+    return tail_text(command.output.tail(4 * TAIL), TAIL)
 
 
 def say_running(command: Command, ctx: Context, warnings: list[str]) -> Result:

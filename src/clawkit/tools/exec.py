@@ -351,7 +351,6 @@ async def _watch(command: "Command", ctx: Context, seconds: float | None) -> Exi
     import asyncio
 
     from clawkit.core.tasks import unbroken
-    from clawkit.process.output_text import tail_text
 
     seen, waited = 0, 0.0
     try:
@@ -364,7 +363,7 @@ async def _watch(command: "Command", ctx: Context, seconds: float | None) -> Exi
             size = command.output.size
             if size != seen:
                 seen = size
-                tail = tail_text(command.output.tail(4 * _c.TAIL), _c.TAIL)
+                tail = await _c.show_so_far(command)
                 facts = {"bytes": size, "elapsedMs": round(command.runtime_s * 1000)}
                 await ctx.update(
                     Result.text(tail, status="running", sessionId=command.id, tail=tail, **facts)

@@ -1,88 +1,28 @@
-// The page: login, navigation, and the view that the address names. A view is loaded when opened.
+// The page: navigation, and the view that the address names, or the login. A view is loaded when opened.
 
+import { EVENTS } from './approval.js';
 import { gateway } from './client.js';
-import { Login } from './login.js';
 import {
-  Button, Component, html, Icon, link, Notice, render, useCall, useEffect, useGateway, useState,
+  Button, Component, html, Icon, link, loadStyle, Notice, render, useCall, useEffect, useGateway, useState,
 } from './parts.js';
 
 /**
- * The views, in the order of the navigation. `load` imports a module whose default export is a
- * component; it gets `path`, the parts of the address after the name. `scope` is what it needs, `icon`
- * the lines of an SVG of 24 by 24.
+ * The views, in the order of the navigation: the name of its module, whose default export is a component
+ * that gets `path`, the parts of the address after the name; its title; the scope that it needs; the lines
+ * of an icon of 24 by 24.
  */
 const VIEWS = [
-  {
-    name: 'chat',
-    title: 'Chat',
-    icon: 'M4 5h16v11H9l-5 4z',
-    scope: 'read',
-    load: () => import('./views/chat.js'),
-  },
-  {
-    name: 'sessions',
-    title: 'Sessions',
-    icon: 'M4 6h5l2 2h9v10H4z',
-    scope: 'read',
-    load: () => import('./views/sessions.js'),
-  },
-  {
-    name: 'approvals',
-    title: 'Approvals',
-    icon: 'M12 3l7 3v5c0 5-3 8-7 10-4-2-7-5-7-10V6zM9 12l2 2 4-4',
-    scope: 'approvals',
-    load: () => import('./views/approvals.js'),
-  },
-  {
-    name: 'policy',
-    title: 'Policy',
-    icon: 'M4 6h16M4 12h10M4 18h6M18 15v6M15 18h6',
-    scope: 'read',
-    load: () => import('./views/policy.js'),
-  },
-  {
-    name: 'agents',
-    title: 'Agents',
-    icon: 'M12 4a4 4 0 1 1 0 8 4 4 0 0 1 0-8M5 20c0-4 3-6 7-6s7 2 7 6',
-    scope: 'read',
-    load: () => import('./views/agents.js'),
-  },
-  {
-    name: 'devices',
-    title: 'Devices',
-    icon: 'M3 5h13v9H3zM7 18h5M18 9h4v10h-4z',
-    scope: 'pairing',
-    load: () => import('./views/devices.js'),
-  },
-  {
-    name: 'usage',
-    title: 'Usage',
-    icon: 'M4 20V4M4 20h16M8 16v-4M12 16V8M16 16v-6',
-    scope: 'read',
-    load: () => import('./views/usage.js'),
-  },
-  {
-    name: 'config',
-    title: 'Configuration',
-    icon: 'M4 7h10M18 7h2M14 5v4M4 17h2M10 17h10M10 15v4',
-    scope: 'read',
-    load: () => import('./views/config.js'),
-  },
-  {
-    name: 'logs',
-    title: 'Logs',
-    icon: 'M5 4h14v16H5zM8 9h8M8 13h8M8 17h4',
-    scope: 'read',
-    load: () => import('./views/logs.js'),
-  },
-  {
-    name: 'doctor',
-    title: 'Doctor',
-    icon: 'M12 5v14M5 12h14',
-    scope: 'admin',
-    load: () => import('./views/doctor.js'),
-  },
-];
+  ['chat', 'Chat', 'read', 'M4 5h16v11H9l-5 4z'],
+  ['sessions', 'Sessions', 'read', 'M4 6h5l2 2h9v10H4z'],
+  ['approvals', 'Approvals', 'approvals', 'M12 3l7 3v5c0 5-3 8-7 10-4-2-7-5-7-10V6zM9 12l2 2 4-4'],
+  ['policy', 'Policy', 'read', 'M4 6h16M4 12h10M4 18h6M18 15v6M15 18h6'],
+  ['agents', 'Agents', 'read', 'M12 4a4 4 0 1 1 0 8 4 4 0 0 1 0-8M5 20c0-4 3-6 7-6s7 2 7 6'],
+  ['devices', 'Devices', 'pairing', 'M3 5h13v9H3zM7 18h5M18 9h4v10h-4z'],
+  ['usage', 'Usage', 'read', 'M4 20V4M4 20h16M8 16v-4M12 16V8M16 16v-6'],
+  ['config', 'Configuration', 'read', 'M4 7h10M18 7h2M14 5v4M4 17h2M10 17h10M10 15v4'],
+  ['logs', 'Logs', 'read', 'M5 4h14v16H5zM8 9h8M8 13h8M8 17h4'],
+  ['doctor', 'Doctor', 'admin', 'M12 5v14M5 12h14'],
+].map(([name, title, scope, icon]) => ({ name, title, scope, icon }));
 
 /** The address as a list: `#/chat/main` is `['chat', 'main']`. */
 function usePath() {
@@ -120,27 +60,27 @@ class Boundary extends Component {
   }
 }
 
-function Opened({ view, path }) {
-  const [loaded, setLoaded] = useState({ name: '', Shown: null, error: null });
+function Opened({ view: { name }, path }) {
+  const [{ shown, View, error }, setLoaded] = useState({ shown: '' });
   useEffect(() => {
     let wanted = true;
-    view.load().then(
-      (module) => wanted && setLoaded({ name: view.name, Shown: module.default, error: null }),
-      (error) => wanted && setLoaded({ name: view.name, Shown: null, error }),
-    );
+    const load = async () => {
+      if (name !== 'chat') await loadStyle('views.css');
+      return { View: (await import(`./views/${name}.js`)).default };
+    };
+    load().catch((problem) => ({ error: problem })).then((found) => wanted && setLoaded({ shown: name, ...found }));
     return () => { wanted = false; };
-  }, [view]);
-  if (loaded.name !== view.name) return html`<p class="empty">Loading…</p>`;
-  if (loaded.error) return html`<div class="content"><${Notice} error=${loaded.error} /></div>`;
-  return html`<${Boundary} key=${view.name}><${loaded.Shown} path=${path} /><//>`;
+  }, [name]);
+  if (shown !== name) return html`<p class="empty">Loading…</p>`;
+  if (error) return html`<div class="content"><${Notice} error=${error} /></div>`;
+  return html`<${Boundary} key=${name}><${View} path=${path} /><//>`;
 }
 
-/** The chat that was open last. @type {string[]} */
-let lastChat = [];
+/** The chat that was open last. */
+const last = gateway.remember();
 
 function Navigation({ views, current }) {
-  const events = ['exec.approval.requested', 'exec.approval.resolved'];
-  const pending = useCall(gateway.may('approvals') ? 'exec.approval.list' : null, {}, events).data ?? [];
+  const pending = useCall(gateway.may('approvals') ? 'exec.approval.list' : null, {}, EVENTS).data ?? [];
   // On phones, not all views fit.
   useEffect(() => {
     document.querySelector('nav [aria-current]')?.scrollIntoView({ block: 'nearest', inline: 'center' });
@@ -149,7 +89,8 @@ function Navigation({ views, current }) {
     <nav aria-label="Views">
       <a class="brand" href="#/chat"><img src="icon.svg" alt="" width="24" height="24" />clawkit</a>
       ${views.map((view) => html`
-        <a key=${view.name} href=${link(view.name, ...(view.name === 'chat' ? lastChat : []))} aria-current=${view === current ? 'page' : null}>
+        <a key=${view.name} href=${link(view.name, ...(last.get(view.name) ?? []))}
+          aria-current=${view === current ? 'page' : null}>
           <${Icon} d=${view.icon} />${view.title}
           ${view.name === 'approvals' && pending.length > 0 && html`
             <span class="badge warn" aria-label="${pending.length} pending">${pending.length}</span>`}
@@ -163,20 +104,23 @@ function App() {
   const { state } = useGateway();
   const [name, ...path] = usePath();
   const [entered, setEntered] = useState(false);
-  useEffect(() => {
-    if (state === 'ready') setEntered(true);
-    if (['login', 'pairing', 'insecure'].includes(state)) setEntered(false);
-  }, [state]);
-  if (!entered) return html`<${Login} />`;
+  const isStranger = ['login', 'pairing', 'insecure'].includes(state);
+  useEffect(() => setEntered(state === 'ready' || (entered && !isStranger)), [state]);
+  if (isStranger) return html`<${Opened} view=${{ name: 'login' }} />`;
+  const retry = html`<${Button} onClick=${() => gateway.retry()}>Retry now<//>`;
+  if (!entered) {
+    return html`<main class="empty" id="main"><p role="status">
+      ${state === 'offline' ? html`The gateway cannot be reached. Trying again… ${retry}` : 'Connecting…'}</p></main>`;
+  }
   const views = VIEWS.filter((view) => gateway.may(view.scope));
   const current = views.find((view) => view.name === name) ?? views[0];
-  if (name === 'chat') lastChat = path;
+  if (name === 'chat') last.set(name, path);
   return html`
     <a class="skip" href="#main" onClick=${skip}>Skip to content</a>
     <${Navigation} views=${views} current=${current} />
     <main id="main" tabindex="-1">
-      ${state !== 'ready' && html`<div class="notice warn" role="status">Connection lost. Reconnecting…
-        <${Button} onClick=${() => gateway.retry()}>Retry now<//></div>`}
+      ${state !== 'ready' && html`
+        <div class="notice warn" role="status">Connection lost. Reconnecting… ${retry}</div>`}
       ${current ? html`<${Opened} view=${current} path=${path} />`
         : html`<div class="content"><${Notice} kind="warn">This browser may not see anything.<//></div>`}
     </main>`;

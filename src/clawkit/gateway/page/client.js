@@ -49,6 +49,8 @@ class Gateway {
   #socket = null;
   /** @type {Record<string, string>} */
   #secret = {};
+  /** @type {Map<string, any>[]} */
+  #memories = [];
   #retryMs = 500;
   #timer = 0;
   #count = 0;
@@ -84,6 +86,13 @@ class Gateway {
   may(/** @type {string} */ scope) {
     const held = this.hello?.auth?.scopes ?? [];
     return held.includes('operator.admin') || held.includes(`operator.${scope}`);
+  }
+
+  /** A map for what a view remembers. It is emptied at a logout: someone else may log in next. */
+  remember() {
+    const made = new Map();
+    this.#memories.push(made);
+    return made;
   }
 
   /** Connect with what is stored, or with the one-time code in the address. */
@@ -129,6 +138,7 @@ class Gateway {
 
   #become(/** @type {State} */ state) {
     this.state = state;
+    if (state === 'login') for (const each of this.#memories) each.clear();
     for (const watch of this.#watchers) watch();
   }
 

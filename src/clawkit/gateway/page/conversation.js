@@ -2,6 +2,7 @@
 // The messages of one session. The gateway is the truth: a message is known by its sequence number,
 // so that nothing appears twice, and after a reconnect the latest ones are loaded again.
 
+import { EVENTS } from './approval.js';
 import { gateway } from './client.js';
 
 const PAGE = 50;
@@ -9,9 +10,11 @@ const MAX_CHARS = 8_000;
 // What is being written is rendered again with every word.
 const MAX_STREAMING = 4_000;
 const CUT = '\n[… cut]';
+const CUT_START = '… ';
+const NONE = { content: '' };
 
 /** What this page has sent and not yet seen in a session, by key. @type {Map<string, any[]>} */
-const unseen = new Map();
+const unseen = gateway.remember();
 
 /** The conversation that is open. @type {Conversation | null} */
 let opened = null;
@@ -62,7 +65,9 @@ export class Conversation {
   #loading = false;
   /** Results by the id of their call. @type {Map<string, any>} */
   results = new Map();
-  /** Output so far, of calls without a result. @type {Map<string, string>} */
+  /** Questions that wait for an answer. @type {any[]} */
+  asked = [];
+  /** Output so far, of calls that have started and have no result. @type {Map<string, string>} */
   output = new Map();
   /** The answer that is being written. */
   streaming = '';
@@ -89,6 +94,7 @@ export class Conversation {
       gateway.on('session.tool', here((payload) => this.#takeTool(payload.data))),
       gateway.on('chat', here((payload) => this.#takeChat(payload))),
       gateway.on('sessions.changed', here((payload) => this.#takeChange(payload))),
+      ...EVENTS.map((event) => gateway.on(event, () => this.#loadAsked())),
       gateway.watch(() => gateway.state === 'ready' && this.load()),
     ];
     this.load();
@@ -126,12 +132,25 @@ export class Conversation {
       this.#takeRow(found.sessionInfo);
       this.#add(found.messages);
       this.hasMore = this.#bySeq.size < found.totalMessages;
-      // What came before the answer may be a stored message by now; what came since is not.
-      if (this.streaming === streaming) this.streaming = '';
+      // What is being written may be a stored message by now.
+      const isStored = textOf(found.messages.at(-1) ?? NONE).includes(this.streaming.replace(CUT_START, ''));
+      if (this.streaming === streaming || isStored) this.streaming = '';
+      // Which calls have started is not known: all have, until they are seen to end.
+      for (const call of this.#groupOf.keys()) if (!this.results.has(call)) this.#startCall(call);
+      this.#loadAsked();
       for (const each of this.pending) this.#submit(each);
     } catch (error) {
       this.#fail(error);
     }
+    this.#changed();
+  }
+
+  async #loadAsked() {
+    if (!gateway.may('approvals')) return;
+    const all = await gateway.call('exec.approval.list').catch(() => null);
+    const before = this.asked;
+    this.asked = all?.filter((each) => each.request.sessionKey === this.key) ?? before;
+    for (const { request } of [...before, ...this.asked]) this.#touch(this.#groupOf.get(request.toolCallId));
     this.#changed();
   }
 
@@ -189,8 +208,10 @@ export class Conversation {
 
   /** Change a setting of the session. @param {'model' | 'thinkingLevel'} field @param {string} value */
   async patch(field, value) {
+    // A session is stored when something is said in it, or chosen for it.
+    const [method, agentId] = this.row ? ['sessions.patch'] : ['sessions.create', this.key.split(':')[1]];
     try {
-      await gateway.call('sessions.patch', { key: this.key, [field]: value });
+      await gateway.call(method, { key: this.key, agentId, [field]: value });
     } catch (error) {
       this.#fail(error);
       this.#changed();
@@ -269,18 +290,22 @@ export class Conversation {
     this.#changed();
   }
 
-  #takeTool(/** @type {any} */ { phase, toolCallId, partialResult, result }) {
+  #takeTool(/** @type {any} */ { toolCallId, partialResult, result }) {
     const content = (partialResult ?? result)?.content ?? [];
     const text = content.map((part) => part.text ?? '').join('');
-    if (phase !== 'start') this.output.set(toolCallId, text.slice(-MAX_CHARS));
-    this.#touch(this.#groupOf.get(toolCallId));
+    this.#startCall(toolCallId, text.slice(-MAX_CHARS));
     this.#changed();
+  }
+
+  #startCall(/** @type {string} */ id, output = this.output.get(id) ?? '') {
+    this.output.set(id, output);
+    this.#touch(this.#groupOf.get(id));
   }
 
   #takeChat(/** @type {any} */ { state, runId, message, errorMessage }) {
     this.#run(state === 'status' || state === 'delta');
     const text = state === 'delta' ? textOf(message) : '';
-    const shown = text.length > MAX_STREAMING ? `… ${text.slice(-MAX_STREAMING)}` : text;
+    const shown = text.length > MAX_STREAMING ? CUT_START + text.slice(-MAX_STREAMING) : text;
     this.streaming = state === 'delta' ? shown : state === 'status' ? this.streaming : '';
     if (state === 'error') this.problem = errorMessage || 'The turn failed.';
     if (state === 'aborted') this.problem = 'Stopped.';

@@ -54,6 +54,19 @@ export function useCall(method, params = {}, events = []) {
   return { ...found, reload };
 }
 
+/** Sheets that were asked for. @type {Map<string, Promise<void>>} */
+const sheets = new Map();
+
+/** Have a style sheet, loaded on first use. @param {string} href */
+export function loadStyle(href) {
+  const load = () => new Promise((onload, reject) => {
+    const onerror = () => { sheets.delete(href); reject(new Error(`${href} could not be loaded.`)); };
+    document.head.append(Object.assign(document.createElement('link'), { rel: 'stylesheet', href, onload, onerror }));
+  });
+  if (!sheets.has(href)) sheets.set(href, load());
+  return sheets.get(href);
+}
+
 /** Tell screen readers something. @param {string} text */
 export function announce(text) {
   const live = document.getElementById('live');
@@ -85,11 +98,17 @@ export function Exact({ text }) {
   return html`<pre class="exact" dir="ltr" tabindex="0">${parts}${text.slice(end)}</pre>`;
 }
 
-/** The frame of a view. @param {any} props */
-export function View({ title, actions, children, wide }) {
+/** The top of a view: its title, and what can be done. @param {any} props */
+export function Bar({ title, children }) {
   useEffect(() => { document.title = `${title} · clawkit`; }, [title]);
   return html`
-    <header class="bar"><h1>${title}</h1><div class="row">${actions}</div></header>
+    <header class="bar"><h1 dir="auto" title=${title}>${title}</h1><div class="row">${children}</div></header>`;
+}
+
+/** The frame of a view. @param {any} props */
+export function View({ title, actions, children, wide }) {
+  return html`
+    <${Bar} title=${title}>${actions}<//>
     <div class=${`content ${wide ? 'wide' : ''}`}>${children}</div>`;
 }
 
@@ -156,13 +175,18 @@ export const Badge = ({ kind = '', children }) => html`<span class="badge ${kind
 const RELATIVE = new Intl.RelativeTimeFormat('en', { numeric: 'auto', style: 'short' });
 const DATE = new Intl.DateTimeFormat(undefined, { dateStyle: 'medium', timeStyle: 'medium' });
 const COMPACT = new Intl.NumberFormat('en', { notation: 'compact' });
+const TICK_MS = 15_000;
 const STEPS = [['second', 60], ['minute', 60], ['hour', 24], ['day', 30], ['month', 12], ['year', 1e9]];
 
 /** A time, relative to now. @param {{at: number}} props */
 export function Time({ at }) {
+  const [now, setNow] = useState(Date.now);
+  useEffect(() => {
+    const timer = setInterval(() => setNow(Date.now()), TICK_MS);
+    return () => clearInterval(timer);
+  }, []);
   if (!at || !(Math.abs(at) < 8.64e15)) return null;
-  const seconds = (at - Date.now()) / 1000;
-  let value = seconds;
+  let value = (at - now) / 1000;
   let unit = 'second';
   for (const [name, size] of STEPS) {
     unit = name;
@@ -207,5 +231,17 @@ export function Confirm({ question, action, onClick, children, ...more }) {
         <${Button} kind="danger" autofocus onClick=${act}>${action}<//></div><//>`}`;
 }
 
+/** @param {{lines: string[]}} props */
+export function Diff({ lines }) {
+  const kinds = { '+': 'added', '-': 'removed', '@': 'place' };
+  return html`<pre class="diff" tabindex="0" aria-label="Changes">${lines.map((line) => html`
+    <span class=${kinds[line[0]] ?? ''}>${`${line}\n`}</span>`)}</pre>`;
+}
+
 /** Go to a view. @param {string[]} path */
 export const link = (...path) => `#/${path.map(encodeURIComponent).join('/')}`;
+
+/** Start a session, and show it. */
+export async function createChat() {
+  location.hash = link('chat', (await gateway.call('sessions.create', {})).key);
+}

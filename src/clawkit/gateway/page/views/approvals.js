@@ -2,7 +2,7 @@
 
 import { Approval, EVENTS } from '../approval.js';
 import {
-  Badge, Button, Confirm, Empty, Exact, Field, gateway, html, Notice, oneLine, Time, useCall, useState, View,
+  Badge, Button, Confirm, Empty, Exact, Field, gateway, html, Notice, oneLine, Select, Time, useCall, useState, View,
 } from '../parts.js';
 
 const KINDS = { allow: 'good', allowed: 'good', ask: 'warn', deny: 'bad', denied: 'bad' };
@@ -85,12 +85,8 @@ function Allowlist() {
 /** Without empty fields: those are not settings. */
 const tidy = (rules) => Object.fromEntries(Object.entries(rules).filter(([, value]) => value !== ''));
 
-function Choice({ label, values, value, onInput, disabled }) {
-  return html`
-    <${Field} as="select" label=${label} value=${value} onInput=${onInput} disabled=${disabled}>
-      ${values.map((each) => html`
-        <option key=${each} value=${each} selected=${each === value}>${each || 'as configured'}</option>`)}<//>`;
-}
+const Choice = ({ values, ...more }) => html`
+  <${Select} options=${values.map((each) => [each, each || 'as configured'])} ...${more} />`;
 
 function Entries({ entries, onChange }) {
   const set = (index, fields) => onChange(entries.with(index, { ...entries[index], ...fields }));
@@ -98,7 +94,7 @@ function Entries({ entries, onChange }) {
   const remove = (index) => () => onChange(entries.toSpliced(index, 1));
   return html`
     <table>
-      <thead><tr><th>Program (path, name or pattern)</th><th>Arguments</th><th>Last used</th><th></th></tr></thead>
+      <thead><tr><th>Program (path, name or pattern)</th><th>Arguments</th><th>Last used</th><td></td></tr></thead>
       <tbody>${entries.map(toEntry).map((entry, index) => html`
         <tr key=${entry.id || index}>
           <td><${Field} label="Program" hideLabel class="mono" value=${entry.pattern}

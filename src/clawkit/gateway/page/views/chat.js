@@ -1,18 +1,17 @@
 // Chat: one session, its messages as they come, and what you say.
 
-import { Approval, EVENTS } from '../approval.js';
+import { Approval } from '../approval.js';
 import { Conversation, isCut } from '../conversation.js';
 import { Markdown } from '../markdown.js';
 import {
-  announce, Button, compact, Component, Empty, Field, gateway, html, Icon, link, Notice, oneLine, Time, useCall,
+  announce, Bar, Button, compact, Component, createChat, Empty, gateway, html, Icon, Notice, oneLine, Select, Time,
   useEffect, useRef, useState, View,
 } from '../parts.js';
-import { Images, ToolCall } from '../tool_call.js';
+import { Images, IMAGES, ToolCall } from '../tool_call.js';
 
-const IMAGES = ['image/png', 'image/jpeg', 'image/gif', 'image/webp'];
 const MAX_FILES = 10;
 /** What is typed but not sent, by session. @type {Map<string, string>} */
-const drafts = new Map();
+const drafts = gateway.remember();
 
 export default function Chat({ path }) {
   const key = path[0] || gateway.hello.snapshot.sessionDefaults.mainSessionKey;
@@ -39,46 +38,35 @@ function useConversation(/** @type {string} */ key) {
 
 function Session({ wanted }) {
   const chat = useConversation(wanted);
-  const approvals = useCall(gateway.may('approvals') ? 'exec.approval.list' : null, {}, EVENTS).data ?? [];
   if (!chat?.isLoaded) {
     return html`<${View} title="Chat"><${Notice} kind="bad">${chat?.problem}<//><${Empty} data=${null} /><//>`;
   }
-  const asked = approvals.filter((each) => each.request.sessionKey === chat.key);
-  const title = oneLine(chat.row?.displayName || chat.key);
+  const title = oneLine(chat.row?.displayName || (chat.groups.length ? chat.key : 'New chat'));
   return html`
-    <header class="bar"><h1>${title}</h1><${Controls} chat=${chat} /></header>
-    <${Messages} chat=${chat} asked=${asked} />
+    <${Bar} title=${title}><${Controls} chat=${chat} /><//>
+    <${Messages} chat=${chat} />
     <${Composer} chat=${chat} />`;
 }
 
 function Controls({ chat }) {
   const { row, about } = chat;
-  const create = async () => {
-    const made = await gateway.call('sessions.create', {});
-    location.hash = link('chat', made.key);
-  };
-  const current = row ? `${row.modelProvider}/${row.model}` : '';
-  const models = about.metadata.models.map((each) => `${each.provider}/${each.id}`);
-  const names = current && !models.includes(current) ? [current, ...models] : models;
-  const levels = about.defaults.thinkingLevels.map((each) => each.id);
-  const level = row?.thinkingLevel ?? about.thinkingLevel;
-  const why = row ? '' : 'After the first message';
+  const { modelProvider, model } = row ?? about.defaults;
+  const current = `${modelProvider}/${model}`;
+  const models = new Map(about.metadata.models.map((each) => [`${each.provider}/${each.id}`, each]));
+  if (!models.has(current)) models.set(current, about.defaults);
+  const levels = models.get(current).thinkingLevels.map((each) => [each.id, `thinking ${each.id}`]);
   return html`
-    <div class="row">
-      ${row && html`<small>${compact(row.totalTokens)} tokens</small>`}
-      <${Field} as="select" label="Model" hideLabel title=${why || 'Model'} disabled=${!row}
-        onInput=${(value) => chat.patch('model', value)}>${names.map((each) => html`
-          <option key=${each} value=${each} selected=${each === current}>${each}</option>`)}<//>
-      <${Field} as="select" label="Thinking" hideLabel title=${why || 'Thinking'} disabled=${!row}
-        onInput=${(value) => chat.patch('thinkingLevel', value)}>${levels.map((each) => html`
-          <option key=${each} value=${each} selected=${each === level}>thinking ${each}</option>`)}<//>
-      <${Button} onClick=${create}>New chat<//>
-    </div>`;
+    ${row && html`<small>${compact(row.totalTokens)} tokens</small>`}
+    <${Select} label="Model" hideLabel title="Model" options=${[...models.keys()].map((each) => [each, each])}
+      value=${current} onInput=${(value) => chat.patch('model', value)} />
+    <${Select} label="Thinking" hideLabel title="Thinking" options=${levels}
+      value=${row?.thinkingLevel ?? about.thinkingLevel} onInput=${(value) => chat.patch('thinkingLevel', value)} />
+    <${Button} onClick=${createChat}>New chat<//>`;
 }
 
-function Messages({ chat, asked }) {
+function Messages({ chat }) {
   const top = useRef(null);
-  const { groups } = chat;
+  const { asked, groups } = chat;
   useEffect(() => {
     const look = new IntersectionObserver(
       ([entry]) => entry.isIntersecting && chat.loadOlder(), { rootMargin: '400px' },
@@ -140,10 +128,7 @@ function Part({ part, chat, role }) {
       <details class="thinking"><summary>Thinking</summary><div class="plain">${part.thinking}</div></details>`;
   }
   if (part.type === 'toolCall') {
-    const result = chat.results.get(part.id);
-    const open = () => { if (result && isCut(result)) chat.loadWhole(result); };
-    return html`<${ToolCall} call=${part} result=${result} output=${chat.output.get(part.id)}
-      isActive=${chat.isRunning} onOpen=${open} />`;
+    return html`<${ToolCall} call=${part} chat=${chat} />`;
   }
   return null;
 }
@@ -178,7 +163,10 @@ function Composer({ chat }) {
   const [files, setFiles] = useState([]);
   const [problem, setProblem] = useState('');
   const input = useRef(null);
-  useEffect(() => { drafts.set(chat.key, text); }, [text]);
+  const write = (/** @type {string} */ now) => {
+    setText(now);
+    drafts.set(chat.key, now);
+  };
   const attach = async (/** @type {Iterable<File>} */ given) => {
     setProblem('');
     // Copied now: what was dropped is gone after the event.
@@ -194,7 +182,7 @@ function Composer({ chat }) {
   const send = () => {
     if (!text.trim() && !files.length) return;
     chat.send(text, files);
-    setText('');
+    write('');
     setFiles([]);
     input.current.focus();
   };
@@ -232,7 +220,7 @@ function Composer({ chat }) {
           <${Icon} d="M12 5v14M5 12h14" /><span class="unseen">Attach images</span>
           <input class="unseen" type="file" accept=${IMAGES.join(',')} multiple onChange=${choose} /></label>
         <textarea ref=${input} class="grow" rows="2" aria-label="Message" value=${text} autofocus placeholder=${hint}
-          onInput=${(event) => setText(event.target.value)} onKeyDown=${press} onPaste=${paste}></textarea>
+          onInput=${(event) => write(event.target.value)} onKeyDown=${press} onPaste=${paste}></textarea>
         ${chat.isRunning && html`<${Button} kind="danger" onClick=${() => chat.stop()}>Stop<//>`}
         <${Button} kind="primary" disabled=${!gateway.may('write')} onClick=${send}>
           ${chat.isRunning ? 'Steer' : 'Send'}<//>

@@ -2,7 +2,7 @@
 // Configuration: forms from the schema, and the file itself; what would change is shown before it is saved.
 
 import {
-  announce, Button, Dialog, Empty, gateway, html, link, Notice, useCall, useEffect, useState, View,
+  announce, Button, Dialog, Diff, Empty, gateway, html, link, Notice, useCall, useEffect, useState, View,
 } from '../parts.js';
 import { listsIn, MARKER, patched, patchOf, Prose, Setting } from '../setting_form.js';
 
@@ -11,14 +11,13 @@ const RESTART = 'Some of this takes effect when the gateway is restarted.';
 const RESTARTS = 'Saving restarts the gateway.';
 const NOTHING = { base: null, values: {}, text: '' };
 /** Changes that are not saved survive a look at another view. */
-let kept = NOTHING;
-gateway.watch(() => { if (gateway.state === 'login') kept = NOTHING; });
+const kept = gateway.remember();
 
 export default function Config({ path }) {
   const { data, error, reload } = useCall('config.get', {}, ['config.changed']);
   const schema = useCall('config.schema');
-  const [edit, setEdit] = useState(kept);
-  useEffect(() => { kept = edit; }, [edit]);
+  const [edit, setEdit] = useState(kept.get('edit') ?? NOTHING);
+  useEffect(() => { kept.set('edit', edit); }, [edit]);
   const [problem, setProblem] = useState(null);
   const [review, setReview] = useState(null);
   const { base } = edit;
@@ -99,7 +98,8 @@ const Invalid = ({ base }) => html`
 
 const Issues = ({ issues }) => html`
   <ul>${issues.map(({ path, message }) => html`
-    <li key=${path + message}><a href=${link('config', path.split(/[.[]/)[0])}>${path}</a>: ${message}</li>`)}</ul>`;
+    <li key=${path + message}>${path && html`<a href=${link('config', path.split(/[.[]/)[0])}>${path}</a>: `}
+      ${message}</li>`)}</ul>`;
 
 const rootOf = (schema) => schema.schema.$defs.Config.properties;
 
@@ -155,14 +155,11 @@ function File({ edit, setEdit, locked }) {
 }
 
 function Review({ review, save, onClose }) {
-  const kind = (line) => ({ '+': 'added', '-': 'removed', '@': 'place' }[line[0]] ?? '');
   return html`
     <${Dialog} title="Save these changes?" onClose=${onClose}>
       ${review.requiresRestart && html`
         <${Notice} kind="warn">${review.restartsInMs === undefined ? RESTART : RESTARTS}<//>`}
-      ${review.diff.length ? html`
-        <pre class="diff" tabindex="0" aria-label="Changes">${review.diff.slice(2).map((line, index) => html`
-          <div key=${index} class=${kind(line)}>${line}</div>`)}</pre>` : html`<p>Nothing would change.</p>`}
+      ${review.diff.length ? html`<${Diff} lines=${review.diff.slice(2)} />` : html`<p>Nothing would change.</p>`}
       <div class="row end"><${Button} kind="primary" disabled=${!review.diff.length} onClick=${save}>Save<//></div>
     <//>`;
 }

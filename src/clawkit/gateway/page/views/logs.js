@@ -26,7 +26,7 @@ export default function Logs() {
       </div>
       <${Notice} error=${error} />
       ${file && html`<p class="hint">${file}</p>`}
-      ${lines?.length ? html`<ol class="log" role="log" aria-live="off" tabindex="0" aria-label="Log">
+      ${lines?.length ? html`<ol class="log" tabindex="0" aria-label="Log">
           ${lines.map((line) => html`<${Line} key=${line.key} line=${line} />`)}<li ref=${end} /></ol>`
         : html`<${Empty} data=${lines}>No line fits.<//>`}
     <//>`;

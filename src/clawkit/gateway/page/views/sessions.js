@@ -1,8 +1,8 @@
 // Sessions: all conversations as a tree with their sub-agents.
 
 import {
-  Badge, Button, compact, Confirm, Dialog, Empty, Field, gateway, html, link, money, Notice, oneLine, Time, useEffect,
-  useEvent, useRef, useState, View,
+  Badge, Button, compact, Confirm, createChat, Dialog, Empty, Field, gateway, html, link, money, Notice, oneLine, Time,
+  useEffect, useEvent, useRef, useState, View,
 } from '../parts.js';
 
 const PAGE = 100;
@@ -58,11 +58,8 @@ function toTree(/** @type {any[]} */ rows) {
 export default function Sessions() {
   const [search, setSearch] = useState('');
   const { rows, hasMore, error, more } = useSessions(search);
-  const create = async () => {
-    location.hash = link('chat', (await gateway.call('sessions.create', {})).key);
-  };
   return html`
-    <${View} title="Sessions" actions=${html`<${Button} kind="primary" onClick=${create}>New chat<//>`}>
+    <${View} title="Sessions" actions=${html`<${Button} kind="primary" onClick=${createChat}>New chat<//>`}>
       <${Field} label="Search names and keys" type="search" value=${search} onInput=${setSearch} />
       <${Notice} error=${error} />
       ${rows?.length ? html`<${Branch} below=${toTree(rows)} parent="" />`

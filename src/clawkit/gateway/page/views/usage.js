@@ -2,7 +2,7 @@
 // Usage: tokens, cost and latency by day, model and agent, as plots and as tables.
 
 import {
-  compact, Empty, html, money, Notice, Select, useCall, useEffect, useRef, useState, View,
+  compact, Empty, html, loadStyle, money, Notice, Select, useCall, useEffect, useRef, useState, View,
 } from '../parts.js';
 
 const seconds = (ms) => (ms === null ? '–' : `${(ms / 1000).toFixed(1)} s`);
@@ -117,7 +117,8 @@ function Plot({ data, measure, by }) {
     let plot = null;
     let isWanted = true;
     const draw = async () => {
-      const uPlot = await loadPlot();
+      await loadStyle('vendor/uplot-1.6.32.css');
+      const { default: uPlot } = await import('../vendor/uplot-1.6.32.js');
       if (!isWanted) return;
       plot?.destroy();
       const values = stacked(days, [...found.values()], measure);
@@ -145,14 +146,6 @@ function Plot({ data, measure, by }) {
             <rect width="10" height="10" rx="2" fill=${colour(index)} /></svg> ${name}</span>`)}
       </figcaption>
     </figure>`;
-}
-
-async function loadPlot() {
-  if (!document.getElementById('uplot')) {
-    const about = { id: 'uplot', rel: 'stylesheet', href: 'vendor/uplot-1.6.32.css' };
-    document.head.append(Object.assign(document.createElement('link'), about));
-  }
-  return (await import('../vendor/uplot-1.6.32.js')).default;
 }
 
 const colour = (index) => `hsl(${HUES[index]} 65% 55%)`;

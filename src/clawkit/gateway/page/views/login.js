@@ -1,6 +1,6 @@
 // What is shown until this browser is logged in.
 
-import { Button, Exact, Field, html, Notice, useEffect, useGateway, useState } from './parts.js';
+import { Button, Exact, Field, html, Notice, useEffect, useGateway, useState } from '../parts.js';
 
 /** What an error of a login means, and what to do. @type {Record<string, string>} */
 const REASONS = {
@@ -24,20 +24,16 @@ function explain(/** @type {any} */ problem) {
   return REASONS[problem.details.code] ?? problem.message;
 }
 
-export function Login() {
+export default function Login() {
   const gateway = useGateway();
   useEffect(() => { document.title = 'Log in · clawkit'; }, []);
-  const Shown = { login: Secret, pairing: Pairing, insecure: Insecure }[gateway.state] ?? Waiting;
+  const Shown = { pairing: Pairing, insecure: Insecure }[gateway.state] ?? Secret;
   return html`
     <main class="login" id="main">
       <h1><img src="icon.svg" alt="" width="40" height="40" />clawkit</h1>
       <${Shown} gateway=${gateway} />
     </main>`;
 }
-
-const Waiting = ({ gateway }) => (gateway.state !== 'offline' ? html`<p role="status">Connecting…</p>` : html`
-  <p role="status">The gateway cannot be reached. Trying again…
-    <${Button} onClick=${() => gateway.retry()}>Retry now<//></p>`);
 
 function Secret({ gateway }) {
   const [secret, setSecret] = useState('');
