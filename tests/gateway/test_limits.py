@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from clawkit.config.sections.gateway import RateLimit
 from clawkit.gateway.limits import CallLimiter, LoginLimiter, PendingLogins
 from clawkit.gateway.origin import Place
 
@@ -18,7 +19,7 @@ class Clock:
 
 def test_an_address_is_locked_out_and_let_in_again() -> None:
     clock = Clock()
-    limiter = LoginLimiter(3, 60, 300, clock=clock)
+    limiter = LoginLimiter(RateLimit(max_attempts=3), clock=clock)
     for _ in range(2):
         assert limiter.fail(FAR) == 0
     assert limiter.locked_s(FAR) == 0
@@ -31,7 +32,7 @@ def test_an_address_is_locked_out_and_let_in_again() -> None:
 
 def test_old_failures_are_forgotten() -> None:
     clock = Clock()
-    limiter = LoginLimiter(3, 60, 300, clock=clock)
+    limiter = LoginLimiter(RateLimit(max_attempts=3), clock=clock)
     for _ in range(10):
         limiter.fail(FAR)
         clock.now += 31
@@ -39,18 +40,18 @@ def test_old_failures_are_forgotten() -> None:
 
 
 def test_this_machine_waits_longer_each_time() -> None:
-    limiter = LoginLimiter(10, 60, 300, clock=Clock())
+    limiter = LoginLimiter(RateLimit(max_attempts=10), clock=Clock())
     delays = [limiter.fail(NEAR) for _ in range(12)]
     assert delays[:5] == [0.25, 0.5, 1, 2, 4]
     assert set(delays[5:]) == {5}
     assert limiter.locked_s(NEAR) == 0
-    strict = LoginLimiter(1, 60, 300, exempt_loopback=False, clock=Clock())
+    strict = LoginLimiter(RateLimit(max_attempts=1, exempt_loopback=False), clock=Clock())
     strict.fail(NEAR)
     assert strict.locked_s(NEAR) > 0
 
 
 def test_many_addresses_do_not_fill_the_memory() -> None:
-    limiter = LoginLimiter(1, 60, 300, clock=Clock())
+    limiter = LoginLimiter(RateLimit(max_attempts=1), clock=Clock())
     for number in range(10_100):
         limiter.fail(Place(f"2001:db8::{number:x}"))
     assert len(limiter._failures) <= 10_000

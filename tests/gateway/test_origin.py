@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from clawkit.gateway.origin import OriginPolicy, Place, ProxyLogin, find_user, locate
+from clawkit.config.sections.gateway import TrustedProxy
+from clawkit.gateway.origin import OriginPolicy, Place, find_user, locate
 
 POLICY = OriginPolicy(
     trusted_proxies=("10.0.0.0/8", "::1"),
@@ -113,7 +114,9 @@ def test_forwarding_headers_of_others_are_refused(header: str) -> None:
     assert "gateway.trustedProxies" in at("127.0.0.1", **{header: "127.0.0.1"}).refused
 
 
-LOGIN = ProxyLogin("x-user", ("x-verified",), ("ada", "bob"))
+LOGIN = TrustedProxy(
+    user_header="X-User", required_headers=["x-verified"], allow_users=["ada", "bob"]
+)
 NAMED = {"x-user": ["ada"], "x-verified": ["1"]}
 
 

@@ -20,6 +20,7 @@ from tests.gateway.conftest import TOKEN, Ground, hello_params, serve
 from tests.gateway.raw_http import send
 from websockets.exceptions import InvalidStatus
 
+from clawkit.config.sections.gateway import RateLimit
 from clawkit.errors import ConfigError
 from clawkit.gateway import connection, protocol
 from clawkit.gateway import log as logs
@@ -233,7 +234,7 @@ def test_the_client_of_a_proxy_is_named_in_many_ways(headers: dict[str, str], ad
 
 
 def test_only_a_program_on_this_machine_is_not_locked_out() -> None:
-    limiter = LoginLimiter(2, 60, 300)
+    limiter = LoginLimiter(RateLimit(max_attempts=2))
     behind, here = Place("127.0.0.1"), Place("127.0.0.1", is_local=True)
     for _ in range(2):
         limiter.fail(behind)

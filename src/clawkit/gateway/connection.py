@@ -319,13 +319,12 @@ class GatewayConnection:
         self._wrong_roles = self._wrong_roles + 1 if is_wrong else 0
         return refused.code.lower(), protocol.refusal(request.id, refused)
 
-    def tell(
-        self, name: str, payload: bytes, *, state: bytes = b"", droppable: bool = False
-    ) -> None:
+    def tell(self, name: str, payload: bytes, *, droppable: bool = False) -> None:
         """Send a broadcast event. A client that does not keep up misses what can be missed."""
         self._seq += 1
         if droppable and self._buffered + len(payload) > protocol.MAX_BUFFERED:
             return
+        state = self.gateway.hub.state() if name == "presence" else None
         self.send(protocol.event(name, payload, self._seq, state))
 
     def send(self, frame: bytes) -> None:

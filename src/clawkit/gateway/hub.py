@@ -63,8 +63,7 @@ class Hub:
     def _note(self, client: GatewayConnection) -> None:
         if client.connect.client.mode in _SHOWN_MODES:
             self.presence_version += 1
-            state = encode(self.state())
-            self.broadcast("presence", {"presence": self.presence()}, state=state, droppable=True)
+            self.broadcast("presence", {"presence": self.presence()}, droppable=True)
 
     def state(self) -> dict[str, int]:
         return {"presence": self.presence_version, "health": self.health_version}
@@ -74,14 +73,9 @@ class Hub:
         host = socket.gethostname()
         kernel = f"{platform.system().lower()} {platform.release()}"
         text = f"Gateway: {host} · app {__version__} · mode gateway · reason self"
-        own: dict[str, Any] = {"host": host, "platform": kernel, "mode": "gateway"}
-        own |= {
-            "version": __version__,
-            "reason": "self",
-            "instanceId": self._instance,
-            "text": text,
-            "ts": now_ms(),
-        }
+        own: dict[str, Any] = {"host": host, "platform": kernel, "mode": "gateway", "text": text}
+        own |= {"version": __version__, "reason": "self", "instanceId": self._instance}
+        own["ts"] = now_ms()
         return [own, *(each.presence for each in self.clients.values())]
 
     def of_device(self, device: str) -> list[GatewayConnection]:
@@ -99,11 +93,7 @@ class Hub:
             able = [each for each in self.clients.values() if not scope or each.may(scope)]
             self._by_scope[scope] = able
         if near:
-            able = [
-                each
-                for each in able
-                if not each.is_scoped or each.follows_sessions or near in each.followed
-            ]
+            able = [each for each in able if not each.is_scoped or each.follows(near)]
         return able if wanted is None else [each for each in able if wanted(each)]
 
     def broadcast(
@@ -113,22 +103,16 @@ class Hub:
         wanted: Wanted | None = None,
         *,
         near: str = "",
-        state: bytes = b"",
         droppable: bool = False,
     ) -> None:
         """Send an event to all clients that may see it, encoded once."""
         if clients := self.wants(name, wanted, near):
-            send(clients, name, payload, state=state, droppable=droppable)
+            send(clients, name, payload, droppable=droppable)
 
 
 def send(
-    clients: Iterable[GatewayConnection],
-    name: str,
-    payload: Any,
-    *,
-    state: bytes = b"",
-    droppable: bool = False,
+    clients: Iterable[GatewayConnection], name: str, payload: Any, *, droppable: bool = False
 ) -> None:
     data = encode(payload)
     for each in clients:
-        each.tell(name, data, state=state, droppable=droppable)
+        each.tell(name, data, droppable=droppable)

@@ -8,6 +8,7 @@ from collections import Counter, OrderedDict, deque
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
+from clawkit.config.sections.gateway import RateLimit
 from clawkit.gateway.origin import Place
 
 MAX_UNAUTHENTICATED = 32
@@ -33,20 +34,11 @@ class LoginLimiter:
 
     def __init__(
         self,
-        max_attempts: int,
-        window_s: float,
-        lockout_s: float,
-        *,
-        exempt_loopback: bool = True,
-        clock: Clock = time.monotonic,
+        limit: RateLimit,
         on_lockout: Callable[[], None] = lambda: None,
+        clock: Clock = time.monotonic,
     ) -> None:
-        self._max_attempts = max_attempts
-        self._window_s = window_s
-        self._lockout_s = lockout_s
-        self._exempt_loopback = exempt_loopback
-        self._clock = clock
-        self._on_lockout = on_lockout
+        self._limit, self._on_lockout, self._clock = limit, on_lockout, clock
         self._failures: OrderedDict[str, deque[float]] = OrderedDict()
         self._locked: OrderedDict[str, float] = OrderedDict()
         self._turns: dict[str, _Turns] = {}
@@ -78,18 +70,18 @@ class LoginLimiter:
     def fail(self, place: Place) -> float:
         """Count a wrong secret; returns the seconds to wait before answering."""
         now, who = self._clock(), place.who
-        failures = self._failures.setdefault(who, deque(maxlen=self._max_attempts))
+        failures = self._failures.setdefault(who, deque(maxlen=self._limit.max_attempts))
         self._failures.move_to_end(who)
-        while failures and failures[0] <= now - self._window_s:
+        while failures and failures[0] <= now - self._limit.window_ms / 1000:
             failures.popleft()
         failures.append(now)
         if len(self._failures) > _MAX_ADDRESSES:
             self._failures.popitem(last=False)
-        if self._exempt_loopback and place.is_local:
+        if self._limit.exempt_loopback and place.is_local:
             doubled: float = _FIRST_DELAY_S * 2 ** (len(failures) - 1)
             return min(doubled, _MAX_DELAY_S)
-        if len(failures) >= self._max_attempts:
-            self._locked[who] = now + self._lockout_s
+        if len(failures) >= self._limit.max_attempts:
+            self._locked[who] = now + self._limit.lockout_ms / 1000
             self._on_lockout()
             if len(self._locked) > _MAX_ADDRESSES:
                 self._locked.popitem(last=False)

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from clawkit.agent.events import Event, TurnEnded, TurnStarted, both
+from clawkit.agent.events import Event, TurnEnded, TurnStarted, both, no_listener
 from clawkit.agent.loop import Words, as_message
 from clawkit.agent_session import Agent
 from clawkit.config.paths import home
@@ -313,7 +313,7 @@ class LiveSessions:
         mode: Mode | None = None,
         timeout_s: float | None = None,
         prepare: Callable[[Agent], Any] | None = None,
-        on_text: Callable[[str], None] | None = None,
+        on_text: Callable[[str], None] = no_listener,
     ) -> GatewayRun:
         """Say something in a session. The run is accepted once this returns, and recorded; that of
         a client is resumed after a restart."""

@@ -99,8 +99,7 @@ class Metrics:
         self.http.add(route, method if method in ("GET", "HEAD", "POST") else OTHER, str(status))
 
     def used(self, model: str, usage: Usage) -> None:
-        kinds = ("input", "output", "cache_read", "cache_write")
-        for kind in kinds:
+        for kind in ("input", "output", "cache_read", "cache_write"):
             if count := getattr(usage, kind):
                 self.tokens.add(model, kind, by=count)
         self.cost.add(model, by=usage.cost)
@@ -151,13 +150,8 @@ def _head(name: str, about: str, kind: str) -> Iterator[str]:
 
 
 def _sample(name: str, labels: Iterable[tuple[str, str]], value: float) -> str:
-    pairs = ",".join(f'{label}="{escape(text)}"' for label, text in labels)
+    pairs = ",".join(f'{label}="{text.translate(_ESCAPES)}"' for label, text in labels)
     return f"{name}{{{pairs}}} {_number(value)}" if pairs else f"{name} {_number(value)}"
-
-
-def escape(text: str) -> str:
-    """A label value as the format wants it."""
-    return text.translate(_ESCAPES)
 
 
 def _number(value: float) -> str:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from msgspec import Struct, field
 
 from clawkit.agent import events
-from clawkit.agent.events import Event, TurnEnded
+from clawkit.agent.events import Event, TurnEnded, no_listener
 from clawkit.content import User
 from clawkit.gateway import wire
 from clawkit.gateway.hub import send
@@ -59,7 +59,7 @@ class GatewayRun(Struct, eq=False):
     over: asyncio.Event = field(default_factory=asyncio.Event)
     stop_reason: str = ""
     """Why it was stopped from outside."""
-    on_text: Callable[[str], None] | None = None
+    on_text: Callable[[str], None] = no_listener
     """Called with each new piece of an answer, and with the empty text after its last one."""
 
     @property
@@ -103,23 +103,20 @@ class Narrator:
         match event:
             case events.TurnStarted(model=model):
                 self._start(model)
-            case events.Said():
+            case events.Said() | events.ResultStored():
                 self._tell_message()
             case events.Requested(model=model):
                 self._request(model)
             case events.Voided():
                 self._end_text()
-                self._text, self._sent, self._is_replaced = "", 0, True
+                self._is_replaced = True
             case events.Answered(message=message):
                 self._tell_message()
                 self._tell("usage", {"outputTokens": message.usage.output})
                 self._end_text()
-                self._text, self._sent = "", 0
                 self._answer += 1
             case events.ToolHappened(event=details):
                 self._tell_tool(details)
-            case events.ResultStored():
-                self._tell_message()
             case events.TurnEnded():
                 self._end(event)
             case _:
@@ -219,7 +216,7 @@ class Narrator:
 
     def _add(self, text: str) -> None:
         self._text += text
-        if self.run is not None and self.run.on_text is not None:
+        if self.run is not None:
             self.run.on_text(text)
         if self._timer is None:
             loop = asyncio.get_running_loop()
@@ -227,8 +224,9 @@ class Narrator:
             self._timer = loop.call_later(wait_s, self._flush)
 
     def _end_text(self) -> None:
-        if self._text and self.run is not None and self.run.on_text is not None:
+        if self._text and self.run is not None:
             self.run.on_text("")
+        self._text, self._sent = "", 0
 
     def _flush(self) -> None:
         if self._timer is None:

@@ -15,6 +15,7 @@ from urllib.parse import urlsplit
 
 from msgspec import Struct
 
+from clawkit.config.sections.gateway import TrustedProxy
 from clawkit.errors import ConfigError, Issue
 
 MAX_USER = 200
@@ -52,18 +53,6 @@ class Place(Struct, frozen=True):
         return "local" if self.is_local else self.address
 
 
-class ProxyLogin(Struct, frozen=True):
-    """How a trusted proxy names the user it has authenticated. Names of headers are in lower
-    case."""
-
-    user_header: str
-    required_headers: tuple[str, ...] = ()
-    allow_users: tuple[str, ...] | None = None
-    """None for all whom the proxy lets in."""
-    allow_loopback: bool = False
-    """Whether a proxy on this machine is believed: there, every program can send such headers."""
-
-
 class OriginPolicy(Struct, frozen=True):
     """The settings that `locate` needs."""
 
@@ -71,8 +60,10 @@ class OriginPolicy(Struct, frozen=True):
     allowed_origins: tuple[str, ...] = ()
     names: tuple[str, ...] = ()
     """Names of this machine, beside addresses and `localhost`."""
-    login: ProxyLogin | None = None
-    """If logins are left to the proxies."""
+    login: TrustedProxy | None = None
+    """How a trusted proxy names the user it has authenticated, if logins are left to proxies. On
+    this machine every program can send such headers, so that a proxy here is not believed unless
+    that is allowed."""
 
 
 def check_policy(policy: OriginPolicy) -> None:
@@ -141,8 +132,8 @@ def find_user(policy: OriginPolicy, peer: str, headers: Mapping[str, list[str]])
         return ""
     if is_loopback(peer) and not login.allow_loopback:
         return ""
-    user = _only(headers, login.user_header)
-    is_complete = all(_only(headers, each) for each in login.required_headers)
+    user = _only(headers, (login.user_header or "").lower())
+    is_complete = all(_only(headers, each.lower()) for each in login.required_headers)
     is_name = user.isprintable() and 0 < len(user) <= MAX_USER
     is_allowed = login.allow_users is None or user in login.allow_users
     return user if is_complete and is_name and is_allowed else ""

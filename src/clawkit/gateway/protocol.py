@@ -31,7 +31,6 @@ MAX_ATTACHMENT, MAX_IMAGE = 19_464_192, 6_291_456
 
 Code = Literal["INVALID_REQUEST", "UNAVAILABLE", "FORBIDDEN", "NOT_PAIRED", "APPROVAL_NOT_FOUND"]
 Role = Literal["operator", "node"]
-Scope = str
 _IDS = (
     "cli gateway-client openclaw-tui openclaw-control-ui webchat webchat-ui node-host "
     "openclaw-probe openclaw-macos openclaw-linux openclaw-ios openclaw-watchos openclaw-android "
@@ -79,7 +78,7 @@ def invalid(message: str, details: Mapping[str, Any] | None = None) -> GatewayEr
     return GatewayError("INVALID_REQUEST", message, details)
 
 
-def missing_scope(scope: Scope) -> GatewayError:
+def missing_scope(scope: str) -> GatewayError:
     details = {"code": "MISSING_SCOPE", "missingScope": scope, "requiredScopes": [scope]}
     return GatewayError("FORBIDDEN", f"missing scope: {scope}", details)
 
@@ -243,11 +242,13 @@ def refusal(id_: str, error: GatewayError) -> bytes:
     return encode({"type": "res", "id": id_, "ok": False, "error": error.to_json()})
 
 
-def event(name: str, payload: bytes, seq: int | None = None, state: bytes = b"") -> bytes:
+def event(
+    name: str, payload: bytes, seq: int | None = None, state: dict[str, int] | None = None
+) -> bytes:
     """An event frame around a payload that is JSON already."""
     end = b"" if seq is None else b',"seq":%d' % seq
-    if state:
-        end += b',"stateVersion":' + state
+    if state is not None:
+        end += b',"stateVersion":' + encode(state)
     return b'{"type":"event","event":"%s","payload":%s%s}' % (name.encode(), payload, end)
 
 

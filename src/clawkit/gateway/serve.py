@@ -42,6 +42,12 @@ BACKLOG = 128
 MAX_FILES = 4_096
 MAX_PONGS = 1024**2
 """Bytes of answers to pings that a client may leave unread."""
+_ADVICE = {
+    errno.EADDRINUSE: "stop the program that uses it, or choose another port with --port or: "
+    "clawkit config set gateway.port PORT",
+    errno.EADDRNOTAVAIL: "set gateway.bind to an address of this machine",
+    errno.EACCES: "choose a port above 1023 with --port or gateway.port",
+}
 _TAILNET = ipaddress.ip_network("100.64.0.0/10")
 
 
@@ -232,11 +238,7 @@ def only_one() -> Iterator[None]:
 class Server(uvicorn.Server):
     """A server that tells its clients before it closes their sockets, and leaves signals to us."""
 
-    @property
-    def gateway(self) -> Gateway:
-        application: Any = self.config.app
-        found: Gateway = application.state.gateway
-        return found
+    gateway: Gateway
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -279,11 +281,13 @@ def make_server(
         date_header=False,
         timeout_graceful_shutdown=STOP_S,
     )
-    return Server(config)
+    server = Server(config)
+    server.gateway = application.state.gateway
+    return server
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """A listening socket; port 0 takes a free one. Raises OSError."""
+    """A listening socket; port 0 takes a free one. Raises `ToolError`."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     # asyncio turns off the delay of small writes only for sockets that say they are TCP.
     sock = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
@@ -291,27 +295,13 @@ def listen(host: str, port: int) -> socket.socket:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         sock.bind((host, port))
         sock.listen(BACKLOG)
-    except OSError:
-        sock.close()
-        raise
-    return sock
-
-
-def _listen(host: str, port: int) -> socket.socket:
-    """As `listen`, with an error that says what to do. Raises `ToolError`."""
-    try:
-        return listen(host, port)
     except OSError as error:
+        sock.close()
         shown = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-        advice = {
-            errno.EADDRINUSE: "stop the program that uses it, or choose another port with --port "
-            "or: clawkit config set gateway.port PORT",
-            errno.EADDRNOTAVAIL: "set gateway.bind to an address of this machine",
-            errno.EACCES: "choose a port above 1023 with --port or gateway.port",
-        }
-        hint = advice.get(error.errno or 0, "check gateway.bind and gateway.port")
+        hint = _ADVICE.get(error.errno or 0, "check gateway.bind and gateway.port")
         why = "it is in use" if error.errno == errno.EADDRINUSE else error.strerror or str(error)
         raise ToolError(f"cannot listen on {shown}: {why}; {hint}") from None
+    return sock
 
 
 def run(
@@ -331,7 +321,7 @@ def run(
     raise_file_limit()
     directory = os.path.dirname(lock_file())
     with only_one(), without_record():
-        sock = _listen(host, settings.port if port is None else port)
+        sock = listen(host, settings.port if port is None else port)
         application = app(loaded, chats=chats)
         gateway: Gateway = application.state.gateway
         gateway.port = sock.getsockname()[1]

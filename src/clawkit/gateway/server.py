@@ -13,7 +13,7 @@ from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 from starlette.applications import Starlette
-from starlette.routing import Route, WebSocketRoute
+from starlette.routing import WebSocketRoute
 from starlette.websockets import WebSocket
 
 from clawkit.agent_session import ConfigInput
@@ -41,7 +41,7 @@ from clawkit.gateway.methods.status import health
 from clawkit.gateway.metrics import Metrics
 from clawkit.gateway.narrator import GatewayRun
 from clawkit.gateway.nodes import Nodes
-from clawkit.gateway.origin import OriginPolicy, Place, ProxyLogin, check_policy, locate, own_names
+from clawkit.gateway.origin import OriginPolicy, Place, check_policy, locate, own_names
 from clawkit.gateway.protocol import TICK_MS, now_ms
 from clawkit.gateway.reload import ConfigWatch
 from clawkit.gateway.scopes import READ
@@ -113,26 +113,14 @@ def _cooldown_s() -> float:
 
 
 def _origin_policy(settings: Settings) -> OriginPolicy:
-    origins = tuple(settings.control_ui.allowed_origins)
-    proxies, login = tuple(settings.trusted_proxies), proxy_login(settings)
-    return OriginPolicy(proxies, origins, own_names(), login)
-
-
-def proxy_login(settings: Settings) -> ProxyLogin | None:
-    """How proxies name users, in the mode trusted-proxy. Raises `ConfigError`."""
-    if settings.auth.mode != "trusted-proxy":
-        return None
-    if not settings.trusted_proxies:
+    """Where requests may come from. Raises `ConfigError`."""
+    login = settings.auth.trusted_proxy if settings.auth.mode == "trusted-proxy" else None
+    if login is not None and not settings.trusted_proxies:
         hint = "Set gateway.trustedProxies to the address that the proxy connects from"
         message = "is 'trusted-proxy', and there is no trusted proxy"
         raise ConfigError([Issue("gateway.auth.mode", message, hint=hint)])
-    given = settings.auth.trusted_proxy
-    return ProxyLogin(
-        (given.user_header or "").lower(),
-        tuple(each.lower() for each in given.required_headers),
-        None if given.allow_users is None else tuple(given.allow_users),
-        given.allow_loopback,
-    )
+    origins = tuple(settings.control_ui.allowed_origins)
+    return OriginPolicy(tuple(settings.trusted_proxies), origins, own_names(), login)
 
 
 class Gateway:
@@ -155,14 +143,7 @@ class Gateway:
         self.key = load_key(os.path.join(place, "key"))
         self.devices = Devices(os.path.join(place, "devices.sqlite"), self.key)
         self.metrics = Metrics(METHODS.__contains__)
-        limit = settings.auth.rate_limit
-        self.logins = LoginLimiter(
-            limit.max_attempts,
-            limit.window_ms / 1000,
-            limit.lockout_ms / 1000,
-            exempt_loopback=limit.exempt_loopback,
-            on_lockout=self.metrics.lockouts.add,
-        )
+        self.logins = LoginLimiter(settings.auth.rate_limit, self.metrics.lockouts.add)
         self.calls, self.waiting = CallLimiter(), PendingLogins()
         self.codes = LoginCodes()
         self.model_writes = CallLimiter(MODEL_WRITES)
@@ -391,11 +372,8 @@ def app(
         finally:
             await gateway.stop()
 
-    async def socket(websocket: WebSocket) -> None:
-        await gateway.serve(websocket)
-
-    made: list[Route | WebSocketRoute] = [*routes(gateway), WebSocketRoute("/{path:path}", socket)]
-    application = Starlette(routes=made, lifespan=lifespan)
+    socket = WebSocketRoute("/{path:path}", gateway.serve)
+    application = Starlette(routes=[*routes(gateway), socket], lifespan=lifespan)
     application.router.redirect_slashes = False
     application.state.gateway = gateway
     return application
