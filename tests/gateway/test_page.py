@@ -328,6 +328,14 @@ async def test_the_model_is_chosen_before_anything_is_said(browser: Browser) -> 
         await expect(page.get_by_label("Model")).to_have_value("local/small")
         stored = ground.gateway.store.get("main", "work")
         assert (stored.thinking, stored.model_override) == ("low", "local/small")
+        # What is refused is not shown as chosen.
+        await page.get_by_label("Model").evaluate("(each) => each.add(new Option('no/such'))")
+        await page.get_by_label("Model").select_option("no/such")
+        await expect(page.get_by_role("note")).to_contain_text("invalid model")
+        await expect(page.get_by_label("Model")).to_have_value("local/small")
+        await page.goto(f"{ground.http}/#/chat/agent:nobody:main")
+        await expect(page.get_by_role("note")).to_contain_text("nobody")
+        await expect(page.get_by_text("Loading…")).to_have_count(0)
 
 
 async def test_nothing_that_was_typed_is_left_for_the_next_person(browser: Browser) -> None:
@@ -413,7 +421,7 @@ DROP = """([name, type, data]) => {
     const bytes = Uint8Array.from(atob(data), (each) => each.charCodeAt(0));
     const files = new DataTransfer();
     files.items.add(new File([bytes], name, {type}));
-    document.querySelector('.composer').dispatchEvent(
+    document.querySelector('.messages').dispatchEvent(
         new DragEvent('drop', {dataTransfer: files, bubbles: true, cancelable: true}));
 }"""
 

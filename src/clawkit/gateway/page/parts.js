@@ -8,6 +8,8 @@ import { gateway } from './client.js';
 export { Component, gateway, html, render };
 export { useCallback, useEffect, useLayoutEffect, useMemo, useRef, useState };
 
+const TOGETHER_MS = 100;
+
 /** Render again whenever the state of the connection changes. */
 export function useGateway() {
   const [, update] = useState(0);
@@ -17,18 +19,9 @@ export function useGateway() {
 }
 
 /**
- * Call `listen` with every such event while the component is shown.
- * @param {string} event @param {(payload: any) => void} listen
- */
-export function useEvent(event, listen) {
-  const latest = useRef(listen);
-  latest.current = listen;
-  useEffect(() => gateway.on(event, (payload) => latest.current(payload)), [event]);
-}
-
-/**
  * The answer of a method. It is asked for again when the parameters change, after a reconnect, when
- * one of `events` happens, and by `reload`. A null method asks for nothing.
+ * one of `events` happens, of which several in a row are taken together, and by `reload`. A null method
+ * asks for nothing.
  * @param {string | null} method @param {object} [params] @param {string[]} [events]
  * @returns {{data: any, error: Error | null, reload: () => Promise<void>}}
  */
@@ -47,9 +40,11 @@ export function useCall(method, params = {}, events = []) {
     }
   }, [wanted]);
   useEffect(() => {
+    let timer = 0;
+    const soon = () => { timer ||= setTimeout(() => { timer = 0; reload(); }, TOGETHER_MS); };
     reload();
-    const ends = [gateway.watch(reload), ...events.map((event) => gateway.on(event, reload))];
-    return () => ends.forEach((end) => end());
+    const ends = [gateway.watch(reload), ...events.map((event) => gateway.on(event, soon))];
+    return () => { clearTimeout(timer); ends.forEach((end) => end()); };
   }, [reload]);
   return { ...found, reload };
 }
@@ -150,8 +145,8 @@ export function Field({ label, hint, as = 'input', onInput, children, hideLabel,
 
 /** A field to choose in; `options` are pairs of a value and its text. @param {any} props */
 export function Select({ options, value, ...more }) {
-  return html`<${Field} as="select" ...${more}>${options.map(([key, shown]) => html`
-    <option key=${key} value=${key} selected=${key === value}>${shown}</option>`)}<//>`;
+  return html`<${Field} as="select" value=${value} ...${more}>${options.map(([key, shown]) => html`
+    <option key=${key} value=${key}>${shown}</option>`)}<//>`;
 }
 
 /** @param {{error?: Error | null, kind?: string, children?: any}} props */
@@ -176,15 +171,18 @@ const RELATIVE = new Intl.RelativeTimeFormat('en', { numeric: 'auto', style: 'sh
 const DATE = new Intl.DateTimeFormat(undefined, { dateStyle: 'medium', timeStyle: 'medium' });
 const COMPACT = new Intl.NumberFormat('en', { notation: 'compact' });
 const TICK_MS = 15_000;
+const HOUR_MS = 3_600_000;
 const STEPS = [['second', 60], ['minute', 60], ['hour', 24], ['day', 30], ['month', 12], ['year', 1e9]];
 
 /** A time, relative to now. @param {{at: number}} props */
 export function Time({ at }) {
   const [now, setNow] = useState(Date.now);
+  const isNear = Math.abs(at - now) < HOUR_MS;
   useEffect(() => {
+    if (!isNear) return undefined;
     const timer = setInterval(() => setNow(Date.now()), TICK_MS);
     return () => clearInterval(timer);
-  }, []);
+  }, [isNear]);
   if (!at || !(Math.abs(at) < 8.64e15)) return null;
   let value = (at - now) / 1000;
   let unit = 'second';

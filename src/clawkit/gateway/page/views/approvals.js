@@ -40,7 +40,7 @@ function History() {
           <tbody>${data.items.map((each) => html`<tr key=${each.id}><td><${Time} at=${each.resolvedAtMs} /></td>
             <td><${Exact} text=${each.presentation.commandText} /></td>
             <td><${Badge} kind=${KINDS[each.status] ?? 'warn'}>${each.decision ?? each.status}<//></td>
-            <td class="hint">${oneLine(each.resolver.id ?? each.resolver.kind).slice(0, 16)}</td></tr>`)}</tbody></table>`
+            <td class="hint">${oneLine(each.resolver.id ?? each.resolver.kind).slice(0, 8)}</td></tr>`)}</tbody></table>`
         : html`<${Empty} data=${data}>No command has been decided about yet.<//>`}
     </section>`;
 }

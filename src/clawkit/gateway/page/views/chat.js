@@ -39,7 +39,8 @@ function useConversation(/** @type {string} */ key) {
 function Session({ wanted }) {
   const chat = useConversation(wanted);
   if (!chat?.isLoaded) {
-    return html`<${View} title="Chat"><${Notice} kind="bad">${chat?.problem}<//><${Empty} data=${null} /><//>`;
+    return html`<${View} title="Chat"><${Notice} kind="bad">${chat?.problem}<//>
+      <${Empty} data=${chat?.problem ? [] : null} /><//>`;
   }
   const title = oneLine(chat.row?.displayName || (chat.groups.length ? chat.key : 'New chat'));
   return html`
@@ -75,6 +76,7 @@ function Messages({ chat }) {
     return () => look.disconnect();
   }, [chat, groups.length]);
   useEffect(() => { if (asked.length) announce('An approval is needed.'); }, [asked.length]);
+  useEffect(() => announce(chat.isRunning ? 'Working.' : 'Ready.'), [chat.isRunning]);
   const isEmpty = !groups.length && !chat.pending.length && !chat.streaming;
   return html`
     <div class="scroll" tabindex="0" role="region" aria-label="Messages">
@@ -87,7 +89,7 @@ function Messages({ chat }) {
         ${chat.pending.map((each) => html`<${Pending} key=${each.id} sent=${each} chat=${chat} />`)}
         ${asked.map((each) => html`<${Approval} key=${each.id} approval=${each} />`)}
         ${chat.problem && html`<${Notice} kind="warn">${chat.problem}<//>`}
-        ${chat.isRunning && !chat.streaming && !asked.length && html`<p class="working" role="status">Working…</p>`}
+        ${chat.isRunning && !chat.streaming && !asked.length && html`<p class="working">Working…</p>`}
       </div>
     </div>`;
 }
@@ -158,6 +160,8 @@ async function readFile(file) {
   return { fileName: file.name.slice(0, 200), mimeType: file.type, content: url.split(',')[1], url };
 }
 
+const stay = (event) => event.preventDefault();
+
 function Composer({ chat }) {
   const [text, setText] = useState(drafts.get(chat.key) ?? '');
   const [files, setFiles] = useState([]);
@@ -192,10 +196,16 @@ function Composer({ chat }) {
       send();
     }
   };
-  const drop = (event) => {
-    event.preventDefault();
-    attach(event.dataTransfer.files);
-  };
+  // Anywhere on the page: the browser would open what is dropped elsewhere, and leave the page.
+  useEffect(() => {
+    const drop = (/** @type {DragEvent} */ event) => {
+      event.preventDefault();
+      attach(event.dataTransfer?.files ?? []);
+    };
+    addEventListener('drop', drop);
+    addEventListener('dragover', stay);
+    return () => { removeEventListener('drop', drop); removeEventListener('dragover', stay); };
+  }, []);
   const paste = (event) => {
     if (!event.clipboardData.files.length) return;
     event.preventDefault();
@@ -205,11 +215,10 @@ function Composer({ chat }) {
     attach(event.target.files);
     event.target.value = '';
   };
-  const stay = (event) => event.preventDefault();
   const hint = chat.isRunning ? 'Say something to the running turn…'
     : 'Message… (Enter sends, Shift+Enter for a new line)';
   return html`
-    <form class="composer" onSubmit=${stay} onDrop=${drop} onDragOver=${stay}>
+    <form class="composer" onSubmit=${stay}>
       <${Notice} kind="bad">${problem}<//>
       ${files.length > 0 && html`<div class="row">${files.map((each) => html`
         <span class="attached" key=${each.url}><img src=${each.url} alt=${each.fileName} />

@@ -2,47 +2,10 @@
 
 import {
   Badge, Button, compact, Confirm, createChat, Dialog, Empty, Field, gateway, html, link, money, Notice, oneLine, Time,
-  useEffect, useEvent, useRef, useState, View,
+  useCall, useState, View,
 } from '../parts.js';
 
 const PAGE = 100;
-const TYPING_MS = 200;
-
-/** The rows that match, kept up to date by events. */
-function useSessions(/** @type {string} */ search) {
-  const [found, setFound] = useState({ rows: null, hasMore: false, error: null });
-  const count = useRef(0);
-  const load = async (offset = 0) => {
-    const asked = ++count.current;
-    try {
-      const page = await gateway.call('sessions.list', { limit: PAGE, offset, search });
-      if (asked !== count.current) return;
-      setFound((old) => ({ rows: merge(offset ? old.rows : [], page.sessions), hasMore: page.hasMore, error: null }));
-    } catch (error) {
-      if (asked === count.current && error.code !== 'OFFLINE') setFound({ rows: [], hasMore: false, error });
-    }
-  };
-  useEffect(() => {
-    const timer = setTimeout(load, TYPING_MS);
-    const end = gateway.watch(() => gateway.state === 'ready' && load());
-    return () => { clearTimeout(timer); end(); };
-  }, [search]);
-  useEvent('sessions.changed', ({ reason, session }) => {
-    setFound((old) => {
-      if (!old.rows) return old;
-      if (reason === 'delete') return { ...old, rows: old.rows.filter((row) => row.key !== session.key) };
-      const isKnown = old.rows.some((row) => row.key === session.key);
-      return isKnown || !search ? { ...old, rows: merge(old.rows, [session]) } : old;
-    });
-  });
-  return { ...found, more: () => load(found.rows.length) };
-}
-
-/** Rows with newer versions of themselves, the latest first. */
-function merge(/** @type {any[]} */ rows, /** @type {any[]} */ newer) {
-  const byKey = new Map([...rows, ...newer].map((row) => [row.key, row]));
-  return [...byKey.values()].sort((a, b) => b.updatedAt - a.updatedAt);
-}
 
 /** Each session below the one that started it, if that is shown. */
 function toTree(/** @type {any[]} */ rows) {
@@ -57,14 +20,15 @@ function toTree(/** @type {any[]} */ rows) {
 
 export default function Sessions() {
   const [search, setSearch] = useState('');
-  const { rows, hasMore, error, more } = useSessions(search);
+  const [limit, setLimit] = useState(PAGE);
+  const { data, error } = useCall('sessions.list', { limit, search }, ['sessions.changed']);
   return html`
     <${View} title="Sessions" actions=${html`<${Button} kind="primary" onClick=${createChat}>New chat<//>`}>
       <${Field} label="Search names and keys" type="search" value=${search} onInput=${setSearch} />
       <${Notice} error=${error} />
-      ${rows?.length ? html`<${Branch} below=${toTree(rows)} parent="" />`
-        : html`<${Empty} data=${rows}>${search ? 'No session matches.' : 'There are no sessions yet.'}<//>`}
-      ${hasMore && html`<p class="row"><${Button} onClick=${more}>Show more<//></p>`}
+      ${data?.count ? html`<${Branch} below=${toTree(data.sessions)} parent="" />`
+        : html`<${Empty} data=${error ? [] : data}>${search ? 'No session matches.' : 'There are no sessions yet.'}<//>`}
+      ${data?.hasMore && html`<p class="row"><${Button} onClick=${() => setLimit(limit + PAGE)}>Show more<//></p>`}
     <//>`;
 }
 
