@@ -19,7 +19,7 @@ from clawkit.core.result import Result
 from clawkit.errors import ClawkitError
 from clawkit.gateway.auth import same
 from clawkit.gateway.metrics import CONTENT_TYPE, OTHER
-from clawkit.gateway.protocol import GatewayError, Short, encode
+from clawkit.gateway.protocol import GatewayError, Ignored, Short, encode, ignored
 from clawkit.version import __version__
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ class Invoke(Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
     args: dict[str, Any] = msgspec.field(default_factory=dict)
     session_key: Short = "main"
     agent_id: Short | None = None
-    idempotency_key: Short | None = None
+    idempotency_key: Ignored = msgspec.UNSET
     dry_run: bool = False
 
 
@@ -161,7 +161,8 @@ def routes(gateway: Gateway) -> list[Route]:
 
     async def invoke(request: Request) -> Response:
         await check_login(gateway, request)
-        return await _invoke(gateway, await read_body(request, Invoke, MAX_INVOKE_BYTES))
+        body = await read_body(request, Invoke, MAX_INVOKE_BYTES)
+        return answer(await invoke_tool(gateway, body, owner=True) | ignored(body))
 
     async def metrics(request: Request) -> Response:
         await check_login(gateway, request)
@@ -248,7 +249,8 @@ def _guarded(gateway: Gateway, handler: Handler, method: str, path: str) -> Hand
     return guarded
 
 
-async def _invoke(gateway: Gateway, body: Invoke) -> Response:
+async def invoke_tool(gateway: Gateway, body: Invoke, *, owner: bool) -> dict[str, Any]:
+    """Call a tool of a session, with the rights of the owner or without. Raises `HttpError`."""
     name = canonical(body.tool or body.name)
     if not name:
         raise bad("tool is required")
@@ -261,7 +263,7 @@ async def _invoke(gateway: Gateway, body: Invoke) -> Response:
         raise missing
     key = gateway.live.resolve_key(body.session_key, body.agent_id)
     try:
-        there = await gateway.live.open(key, owner=True)
+        there = await gateway.live.open(key, owner=owner)
     except ClawkitError as error:
         raise HttpError(409, "conflict", str(error)) from None
     tool = there.agent.kit.run.tools.get(name)
@@ -271,12 +273,12 @@ async def _invoke(gateway: Gateway, body: Invoke) -> Response:
     if body.action is not None and "action" in tool.offered.get("properties", {}):
         args.setdefault("action", body.action)
     if body.dry_run:
-        return answer({"ok": True, "dryRun": True, "tool": name, "args": args})
+        return {"ok": True, "dryRun": True, "tool": name, "args": args}
     with there.in_use():
         result = await there.agent.kit.call(name, args)
     if result.is_error:
         raise _failure(result)
-    return answer({"ok": True, "result": _to_json(result)})
+    return {"ok": True, "result": _to_json(result)}
 
 
 def _failure(result: Result) -> HttpError:

@@ -2,25 +2,22 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from clawkit.gateway.methods import (
     agents,
     approvals,
     chat,
     chats,
-    command_check,
     config,
     devices,
-    doctor,
-    nodes,
     sessions,
     status,
     terminals,
     tools,
     usage,
 )
-from clawkit.gateway.methods.method import NODE, Method
+from clawkit.gateway.methods.method import NODE, Caller, Method
 from clawkit.gateway.protocol import (
     GatewayError,
     RequestFrame,
@@ -31,12 +28,18 @@ from clawkit.gateway.protocol import (
 )
 from clawkit.gateway.scopes import ADMIN
 
-if TYPE_CHECKING:
-    from clawkit.gateway.connection import GatewayConnection
-
 _MODULES = (
-    *(status, config, sessions, chat, agents, tools, approvals, command_check, devices, nodes),
-    *(usage, doctor, terminals, chats),
+    status,
+    config,
+    sessions,
+    chat,
+    agents,
+    tools,
+    approvals,
+    devices,
+    usage,
+    terminals,
+    chats,
 )
 METHODS: dict[str, Method] = {
     method.name: method for module in _MODULES for method in module.METHODS
@@ -64,7 +67,7 @@ def read_frame(text: str) -> tuple[RequestFrame, Any]:
         return request, error
 
 
-def find_method(caller: GatewayConnection, request: RequestFrame, params: Any) -> Method:
+def find_method(caller: Caller, request: RequestFrame, params: Any) -> Method:
     """The method of a request, if the caller may use it. Raises `GatewayError`."""
     name = request.method
     if (name in NODE_METHODS) != (caller.role == "node"):

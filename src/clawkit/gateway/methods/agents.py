@@ -9,15 +9,14 @@ from msgspec import UNSET
 from clawkit.config.sections.shared import ModelChoice
 from clawkit.gateway import wire
 from clawkit.gateway.live import RESETS, STOPS
-from clawkit.gateway.methods.method import Method
+from clawkit.gateway.methods.method import Caller, Method, OfAgent
 from clawkit.gateway.methods.status import agent_ids
-from clawkit.gateway.protocol import Closed, Ignored, NoParams, Short, ignored
+from clawkit.gateway.protocol import Ignored, NoParams, Short, ignored, now_ms
 from clawkit.gateway.scopes import READ
 from clawkit.models.catalog import Catalog
 from clawkit.sessions.keys import parse_key
 
 if TYPE_CHECKING:
-    from clawkit.gateway.connection import GatewayConnection
     from clawkit.gateway.server import Gateway
 
 _ABOUT = {
@@ -26,12 +25,11 @@ _ABOUT = {
 }
 
 
-class OfAgent(Closed, frozen=True):
-    agent_id: Short | None = None
+class OfSession(OfAgent, frozen=True):
     session_key: Short | None = None
 
 
-class ModelsList(OfAgent, frozen=True):
+class ModelsList(OfSession, frozen=True):
     """`default` is `configured`. The list is made for each request, so `refresh` does nothing."""
 
     view: Literal["default", "configured", "all"] = "configured"
@@ -39,22 +37,27 @@ class ModelsList(OfAgent, frozen=True):
     refresh: Ignored = UNSET
 
 
-class CommandsList(Closed, frozen=True):
+class AuthStatus(OfAgent, frozen=True):
+    """Credentials are read for each request, so `refresh` does nothing."""
+
+    refresh: Ignored = UNSET
+
+
+class CommandsList(OfAgent, frozen=True):
     """All commands are for both scopes, and the same for all agents."""
 
-    agent_id: Short | None = None
     scope: Literal["text", "native", "both"] = "both"
     include_args: bool = False
 
 
-def find_agent(gateway: Gateway, params: OfAgent) -> str:
+def find_agent(gateway: Gateway, params: OfSession) -> str:
     """The agent that is named, or that of the session, or the default one."""
     if params.session_key is None:
         return gateway.live.check_agent(params.agent_id)
     return parse_key(gateway.live.resolve_key(params.session_key, params.agent_id)).agent
 
 
-async def _list(caller: GatewayConnection, _params: NoParams, _id: str) -> Any:
+async def _list(caller: Caller, _params: NoParams, _id: str) -> Any:
     gateway = caller.gateway
     config = gateway.loaded.config
     return {
@@ -83,7 +86,7 @@ def _row(gateway: Gateway, id_: str) -> dict[str, Any]:
     return row | ({"name": agent.name} if agent.name else {})
 
 
-async def _identity(caller: GatewayConnection, params: OfAgent, _id: str) -> Any:
+async def _identity(caller: Caller, params: OfSession, _id: str) -> Any:
     id_ = find_agent(caller.gateway, params)
     agent = caller.gateway.loaded.config.agents.get(id_)
     name = agent.identity.name or agent.name
@@ -96,7 +99,7 @@ async def _identity(caller: GatewayConnection, params: OfAgent, _id: str) -> Any
     }
 
 
-async def _models(caller: GatewayConnection, params: ModelsList, _id: str) -> Any:
+async def _models(caller: Caller, params: ModelsList, _id: str) -> Any:
     agent = find_agent(caller.gateway, params)
     rows = list_models(caller.gateway, agent, everything=params.view == "all")
     wanted = (params.provider or "").strip().lower()
@@ -123,12 +126,27 @@ def list_models(gateway: Gateway, agent: str, *, everything: bool = False) -> li
 
 def snapshot_models(gateway: Gateway, session: str) -> dict[str, Any]:
     """The models of a session, for a client that has just connected."""
-    agent = find_agent(gateway, OfAgent(session_key=session))
+    agent = find_agent(gateway, OfSession(session_key=session))
     about = {"sessionKey": session}
     return {"target": about, "scope": about, "catalog": {"models": list_models(gateway, agent)}}
 
 
-async def _commands(caller: GatewayConnection, params: CommandsList, _id: str) -> Any:
+async def _auth_status(caller: Caller, params: AuthStatus, _id: str) -> Any:
+    """Which providers have a credential, and where it comes from; no one is asked whether it is
+    valid."""
+    catalog = Catalog.of(caller.gateway.loaded, caller.gateway.live.check_agent(params.agent_id))
+    rows: dict[str, dict[str, Any]] = {}
+    for entry in catalog.list():
+        id_, has_one = entry.ref.provider, entry.has_credential
+        if id_ not in rows and (has_one or entry.source != "known"):
+            rows[id_] = {"provider": id_, "authProvider": id_, "displayName": id_, "profiles": []}
+            rows[id_] |= {"status": "static" if has_one else "missing"}
+            if has_one:
+                rows[id_]["apiKey"] = {"source": catalog.credentials.for_provider(id_)[0].id}
+    return {"ts": now_ms(), "providers": list(rows.values()), **ignored(params)}
+
+
+async def _commands(caller: Caller, params: CommandsList, _id: str) -> Any:
     caller.gateway.live.check_agent(params.agent_id)
     return {"commands": list_commands(args=params.include_args)}
 
@@ -146,7 +164,8 @@ def list_commands(*, args: bool = False) -> list[dict[str, Any]]:
 
 METHODS = (
     Method("agents.list", READ, NoParams, _list),
-    Method("agent.identity.get", READ, OfAgent, _identity),
+    Method("agent.identity.get", READ, OfSession, _identity),
     Method("models.list", READ, ModelsList, _models),
+    Method("models.authStatus", READ, AuthStatus, _auth_status),
     Method("commands.list", READ, CommandsList, _commands),
 )

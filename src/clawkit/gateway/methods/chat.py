@@ -8,19 +8,18 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from msgspec import UNSET, Meta, UnsetType, field
 
-from clawkit.config.sections.shared import Thinking
 from clawkit.gateway import protocol, wire
 from clawkit.gateway.live import RESETS
-from clawkit.gateway.methods.agents import OfAgent, find_agent, list_commands, list_models
-from clawkit.gateway.methods.method import Method
-from clawkit.gateway.methods.runs import GivenAttachment, IdempotencyKey, accept, outcome
+from clawkit.gateway.methods import runs
+from clawkit.gateway.methods.agents import OfSession, find_agent, list_commands, list_models
+from clawkit.gateway.methods.method import Caller, Method, OfAgent
+from clawkit.gateway.methods.runs import GivenAttachment, IdempotencyKey, RunMessage, accept
 from clawkit.gateway.protocol import Closed, Short, invalid, now_ms
 from clawkit.gateway.scopes import ADMIN, READ, WRITE
 from clawkit.gateway.shelf import MAX_BYTES, NO_MESSAGES
 from clawkit.sessions.lanes import Mode
 
 if TYPE_CHECKING:
-    from clawkit.gateway.connection import GatewayConnection
     from clawkit.gateway.server import Gateway
     from clawkit.sessions.protocols import Session
 
@@ -30,9 +29,8 @@ LEAF_CHANGED = "active-leaf-changed"
 """Clients load the conversation again for this reason."""
 
 
-class History(Closed, frozen=True):
+class History(OfAgent, frozen=True, kw_only=True):
     session_key: Short
-    agent_id: Short | None = None
     limit: Annotated[int, Meta(ge=1, le=1_000)] = DEFAULT_LIMIT
     max_bytes: Annotated[int, Meta(ge=1_024)] = MAX_BYTES
     max_chars: Annotated[int, Meta(ge=1)] | None = None
@@ -44,36 +42,26 @@ class History(Closed, frozen=True):
     """Runs that a client has no answer for: `inputReceipts` has those that are not over."""
 
 
-class ChatSend(Closed, frozen=True):
+class ChatSend(RunMessage, frozen=True, kw_only=True):
     session_key: Short
-    message: str
-    idempotency_key: IdempotencyKey
-    agent_id: Short | None = None
     session_id: Short = ""
     expected_leaf_entry_id: Short | UnsetType | None = UNSET
     """The last message that the sender has seen; null for none."""
-    deliver: bool = False
-    thinking: Thinking | None = None
     attachments: Annotated[list[GivenAttachment], Meta(max_length=10)] = field(default_factory=list)
     queue_mode: Mode | None = None
     timeout_ms: Annotated[int, Meta(ge=0)] = 0
 
 
-class ChatAbort(Closed, frozen=True):
+class ChatAbort(OfAgent, frozen=True, kw_only=True):
     session_key: Short
-    agent_id: Short | None = None
     run_id: Short | None = None
 
 
-class AgentParams(Closed, frozen=True):
+class AgentParams(RunMessage, frozen=True, kw_only=True):
     message: Annotated[str, Meta(min_length=1)]
-    idempotency_key: IdempotencyKey
-    agent_id: Short | None = None
     session_key: Short | None = None
     session_id: Short | None = None
-    deliver: bool = False
     timeout: Annotated[float, Meta(ge=0)] = 0
-    thinking: Thinking | None = None
     model: Short | None = None
 
 
@@ -82,7 +70,7 @@ class Wait(Closed, frozen=True):
     timeout_ms: Annotated[int, Meta(ge=0, le=3_600_000)] = WAIT_MS
 
 
-async def _history(caller: GatewayConnection, params: History, _id: str) -> Any:
+async def _history(caller: Caller, params: History, _id: str) -> Any:
     gateway = caller.gateway
     key = gateway.live.resolve_key(params.session_key, params.agent_id)
     session = gateway.shelf.find(key)
@@ -127,47 +115,33 @@ def _delta(gateway: Gateway, params: History, session: Session | None) -> dict[s
         return {"kind": "reset"}
     row = gateway.shelf.row(session)
     messages = [wire.message_event(row, each) for each in found]
-    cursor = _cursor(session, found, seen)
-    return {"kind": "delta", "messages": messages, "deltaCursor": cursor, "sessionInfo": row}
+    delta = {"kind": "delta", "messages": messages, "deltaCursor": _cursor(session, found, seen)}
+    return delta | {"pendingInputs": {"items": [], "total": 0}, "sessionInfo": row}
 
 
-async def _startup(caller: GatewayConnection, params: History, id_: str) -> Any:
+async def _startup(caller: Caller, params: History, id_: str) -> Any:
     shown: dict[str, Any] = await _history(caller, params, id_)
     if "kind" in shown:
         return shown
-    about = OfAgent(session_key=shown["sessionKey"])
+    about = OfSession(session_key=shown["sessionKey"])
     return shown | {"metadata": await _metadata(caller, about, id_)}
 
 
-async def _metadata(caller: GatewayConnection, params: OfAgent, _id: str) -> Any:
+async def _metadata(caller: Caller, params: OfSession, _id: str) -> Any:
     agent = find_agent(caller.gateway, params)
     return {"models": list_models(caller.gateway, agent), "commands": list_commands()}
 
 
-async def _send(caller: GatewayConnection, params: ChatSend, _id: str) -> Any:
+async def _send(caller: Caller, params: ChatSend, _id: str) -> Any:
     if not params.message.strip() and not params.attachments:
         raise invalid("message or attachment required")
-    _check_delivery(params)
     key = caller.gateway.live.resolve_key(params.session_key, params.agent_id)
     _check_seen(caller, key, params)
-    return await accept(
-        caller,
-        key,
-        params.idempotency_key,
-        params.message,
-        mode=params.queue_mode,
-        timeout_s=params.timeout_ms / 1000 or None,
-        thinking=params.thinking,
-        attachments=params.attachments,
-    )
+    more: Any = {"mode": params.queue_mode, "attachments": params.attachments}
+    return await accept(caller, key, params, params.timeout_ms / 1000, **more)
 
 
-def _check_delivery(params: ChatSend | AgentParams) -> None:
-    if params.deliver:
-        raise invalid("deliver: clawkit has no channels to deliver answers to; leave it out")
-
-
-def _check_seen(caller: GatewayConnection, key: str, params: ChatSend) -> None:
+def _check_seen(caller: Caller, key: str, params: ChatSend) -> None:
     """Refuse what was written in view of another conversation: the session was started anew, or
     others have gone on in the meantime."""
     session = caller.gateway.shelf.find(key)
@@ -184,29 +158,19 @@ def _check_seen(caller: GatewayConnection, key: str, params: ChatSend) -> None:
         raise invalid("session changed; reload the conversation", {"reason": LEAF_CHANGED})
 
 
-async def _abort(caller: GatewayConnection, params: ChatAbort, _id: str) -> Any:
+async def _abort(caller: Caller, params: ChatAbort, _id: str) -> Any:
     key = caller.gateway.live.resolve_key(params.session_key, params.agent_id)
-    stopped = await caller.gateway.live.abort(key, params.run_id)
-    return {"ok": True, "aborted": bool(stopped), "runIds": stopped}
+    return await runs.stop(caller, key, params.run_id)
 
 
-async def _agent(caller: GatewayConnection, params: AgentParams, id_: str) -> Any:
+async def _agent(caller: Caller, params: AgentParams, id_: str) -> Any:
     """Answers twice: when the message is accepted, and when the agent is done."""
     live = caller.gateway.live
     key = params.session_key
     if key is None and params.session_id:
         key = f"agent:{live.check_agent(params.agent_id)}:explicit:{params.session_id}"
     key = live.resolve_key(key or "main", params.agent_id)
-    _check_delivery(params)
-    await accept(
-        caller,
-        key,
-        params.idempotency_key,
-        params.message,
-        timeout_s=params.timeout or None,
-        thinking=params.thinking,
-        model=params.model,
-    )
+    await accept(caller, key, params, params.timeout, model=params.model)
     run = live.run(params.idempotency_key)
     if run is None:
         raise invalid("the run is no longer known")
@@ -220,10 +184,10 @@ async def _agent(caller: GatewayConnection, params: AgentParams, id_: str) -> An
     caller.send(protocol.answer(id_, accepted))
     await run.over.wait()
     session = caller.gateway.shelf.find(key)
-    return outcome(run, session.id if session else "")
+    return runs.outcome(run, session.id if session else "")
 
 
-async def _wait(caller: GatewayConnection, params: Wait, _id: str) -> Any:
+async def _wait(caller: Caller, params: Wait, _id: str) -> Any:
     run = caller.gateway.live.run(params.run_id)
     if run is None:
         return {"runId": params.run_id, "status": "timeout"}
@@ -249,7 +213,7 @@ def _for_agent(params: AgentParams) -> str:
 METHODS = (
     Method("chat.history", READ, History, _history),
     Method("chat.startup", READ, History, _startup),
-    Method("chat.metadata", READ, OfAgent, _metadata),
+    Method("chat.metadata", READ, OfSession, _metadata),
     Method("chat.send", WRITE, ChatSend, _send),
     Method("chat.abort", WRITE, ChatAbort, _abort),
     Method("agent", WRITE, AgentParams, _agent, more=_for_agent),

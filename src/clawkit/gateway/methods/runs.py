@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 from msgspec import Meta
 
@@ -14,6 +14,7 @@ from clawkit.config.sections.shared import Thinking
 from clawkit.content import Block, Image, Text
 from clawkit.errors import ToolInputError
 from clawkit.gateway.live import RESETS
+from clawkit.gateway.methods.method import Caller, OfAgent
 from clawkit.gateway.narrator import GatewayRun
 from clawkit.gateway.protocol import (
     MAX_ATTACHMENT,
@@ -28,9 +29,6 @@ from clawkit.gateway.scopes import ADMIN
 from clawkit.media.protocols import Media
 from clawkit.sessions.lanes import Mode
 
-if TYPE_CHECKING:
-    from clawkit.gateway.connection import GatewayConnection
-
 IdempotencyKey = Annotated[str, Meta(min_length=1, max_length=256)]
 _MAX_SIDE = 1200
 _MAX_PICTURE = 5 * 1024 * 1024
@@ -43,61 +41,71 @@ class GivenAttachment(Closed, frozen=True):
     type: Short = ""
 
 
+class RunMessage(OfAgent, frozen=True, kw_only=True):
+    """What all methods that start a run have."""
+
+    message: str
+    idempotency_key: IdempotencyKey
+    deliver: bool = False
+    thinking: Thinking | None = None
+
+
 async def accept(
-    caller: GatewayConnection,
+    caller: Caller,
     key: str,
-    run_id: str,
-    message: str,
+    said: RunMessage,
+    timeout_s: float = 0,
     *,
     mode: Mode | None = None,
-    timeout_s: float | None = None,
-    thinking: Thinking | None = None,
     model: str | None = None,
     attachments: Sequence[GivenAttachment] = (),
 ) -> dict[str, Any]:
     """Start a run, or say what became of it if it was started before."""
-    live = caller.gateway.live
-    digest = _digest(message, attachments)  # at once: nothing may overtake it
-    if (run := await live.accepted(run_id)) is not None:
-        return _became(run, key, caller.name, digest)
-    if message.strip() in RESETS and not caller.may(ADMIN):
+    if said.deliver:
+        raise invalid("deliver: clawkit has no channels to deliver answers to; leave it out")
+    live, run_id, is_owner = caller.gateway.live, said.idempotency_key, caller.may(ADMIN)
+    digest = _digest(said.message, attachments)  # at once: nothing may overtake it
+    if (run := await started_before(caller, key, run_id, digest)) is not None:
+        return _became(run)
+    if said.message.strip() in RESETS and not is_owner:
         raise missing_scope(ADMIN)
-    said: str | list[Block] = message
+    words: str | list[Block] = said.message
 
     def prepare(agent: Agent) -> None:
-        if thinking is not None:
-            agent.use_thinking(thinking)
+        if said.thinking is not None:
+            agent.use_thinking(said.thinking)
         if model:
             agent.use_model(model)
 
     if attachments:
-        there = await live.open(key, owner=caller.may(ADMIN))
-        media = there.agent.kit.run.services[Media]
-        said = [Text(message), *[await read_image(media, each) for each in attachments]]
-        if (run := await live.accepted(run_id)) is not None:  # sent again in the meantime
-            return _became(run, key, caller.name, digest)
+        media = (await live.open(key, owner=is_owner)).agent.kit.run.services[Media]
+        words = [Text(said.message), *[await read_image(media, each) for each in attachments]]
+        if (run := await started_before(caller, key, run_id, digest)) is not None:
+            return _became(run)  # sent again in the meantime
     run = await live.start(
         key,
         run_id,
-        said,
-        owner=caller.may(ADMIN),
+        words,
+        owner=is_owner,
         client=caller.name,
         digest=digest,
         mode=mode,
-        timeout_s=timeout_s,
+        timeout_s=timeout_s or None,
         prepare=prepare,
     )
     return {"runId": run.id, "status": "started"}
 
 
-async def started_before(caller: GatewayConnection, key: str, run_id: str) -> GatewayRun | None:
+async def started_before(
+    caller: Caller, key: str, run_id: str, digest: str | None = None
+) -> GatewayRun | None:
     """The run that was started with this idempotency key. Raises `GatewayError` if that was in
-    another session, or by another client."""
+    another session, by another client, or for something else."""
     run = await caller.gateway.live.accepted(run_id)
     if run is not None and run.session != key:
         raise invalid("idempotencyKey was already used in another session")
-    if run is not None and run.client != caller.name:
-        raise invalid("idempotencyKey was already used by another client")
+    if run is not None and (run.client != caller.name or digest not in (None, run.digest)):
+        raise invalid("idempotencyKey was already used by another client or for another message")
     return run
 
 
@@ -109,12 +117,14 @@ def _digest(message: str, attachments: Sequence[GivenAttachment]) -> str:
     return digest.hexdigest()
 
 
-def _became(run: GatewayRun, key: str, client: str, digest: str) -> dict[str, Any]:
-    if run.session != key:
-        raise invalid("idempotencyKey was already used in another session")
-    if (run.client, run.digest) != (client, digest):
-        raise invalid("idempotencyKey was already used by another client or for another message")
+def _became(run: GatewayRun) -> dict[str, Any]:
     return {"runId": run.id, "status": run.status if run.over.is_set() else "in_flight"}
+
+
+async def stop(caller: Caller, key: str, run_id: str | None) -> dict[str, Any]:
+    """Stop the runs of a session, or one of them."""
+    stopped = await caller.gateway.live.abort(key, run_id)
+    return {"ok": True, "aborted": bool(stopped), "runIds": stopped}
 
 
 async def read_image(media: Any, given: GivenAttachment) -> Image:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from msgspec import UNSET, structs
 
@@ -13,26 +13,22 @@ from clawkit.config.model import Config
 from clawkit.config.modelref import parse_ref
 from clawkit.core.catalog import CATALOG, PROFILES
 from clawkit.core.context import Scope, Sender
-from clawkit.gateway.methods.method import Method
+from clawkit.gateway.http import HttpError, Invoke, invoke_tool
+from clawkit.gateway.methods.method import Caller, Method, OfAgent
 from clawkit.gateway.open_agent import is_shared
-from clawkit.gateway.protocol import Closed, Ignored, Short, ignored, invalid
-from clawkit.gateway.scopes import ADMIN, READ
+from clawkit.gateway.protocol import Ignored, Short, ignored, invalid
+from clawkit.gateway.scopes import ADMIN, READ, WRITE
 from clawkit.sessions.keys import parse_key
 
-if TYPE_CHECKING:
-    from clawkit.gateway.connection import GatewayConnection
 
-
-class CatalogParams(Closed, frozen=True):
-    agent_id: Short | None = None
+class CatalogParams(OfAgent, frozen=True):
     include_plugins: Ignored = UNSET
 
 
-class Effective(Closed, frozen=True):
+class Effective(OfAgent, frozen=True, kw_only=True):
     """A session, and what should be assumed about it instead of what is so."""
 
     session_key: Short
-    agent_id: Short | None = None
     model: Short | None = None
     channel: Short | None = None
     account_id: Short | None = None
@@ -46,7 +42,7 @@ class Effective(Closed, frozen=True):
         return any(each is not None for each in structs.astuple(self)[2:])
 
 
-async def _catalog(caller: GatewayConnection, params: CatalogParams, _id: str) -> Any:
+async def _catalog(caller: Caller, params: CatalogParams, _id: str) -> Any:
     agent = caller.gateway.live.check_agent(params.agent_id)
     groups: dict[str, list[dict[str, Any]]] = {}
     for entry in CATALOG.values():
@@ -65,7 +61,7 @@ async def _catalog(caller: GatewayConnection, params: CatalogParams, _id: str) -
     }
 
 
-async def _effective(caller: GatewayConnection, params: Effective, _id: str) -> Any:
+async def _effective(caller: Caller, params: Effective, _id: str) -> Any:
     key = caller.gateway.live.resolve_key(params.session_key, params.agent_id)
     there, config = caller.gateway.live.find(key), caller.gateway.loaded.config
     is_owner = caller.may(ADMIN) and not is_shared(key)
@@ -126,7 +122,19 @@ def _scope(config: Config, key: str, params: Effective, *, owner: bool) -> Scope
     )
 
 
+async def _invoke(caller: Caller, params: Invoke, _id: str) -> Any:
+    """As `POST /tools/invoke`; without `operator.admin`, with the tools of someone who is not the
+    owner."""
+    about = {"toolName": params.name or params.tool}
+    try:
+        done = await invoke_tool(caller.gateway, params, owner=caller.may(ADMIN))
+    except HttpError as error:
+        return {"ok": False, **about, "error": {"code": error.kind, "message": error.message}}
+    return {"ok": True, **about, "output": done.pop("result", done), **ignored(params)}
+
+
 METHODS = (
     Method("tools.catalog", READ, CatalogParams, _catalog),
     Method("tools.effective", READ, Effective, _effective),
+    Method("tools.invoke", WRITE, Invoke, _invoke),
 )
