@@ -32,7 +32,7 @@ async def read_history(gateway: Gateway, request: Request) -> Response:
     await check_login(gateway, request)
     query = _read_query(request)
     key = gateway.live.resolve_key(request.path_params["key"])
-    session = gateway.shelf.find(key)
+    session = gateway.store.find(key)
     if session is None:
         raise HttpError(404, "not_found", f"Session not found: {key[:300]}")
     messages, has_more = _read_page(gateway, session.id, query)

@@ -62,8 +62,8 @@ from clawkit.gateway.protocol import (
 )
 from clawkit.gateway.reload import ConfigWatch
 from clawkit.gateway.scopes import READ
-from clawkit.gateway.shelf import Shelf
 from clawkit.gateway.tool_control import SessionControl
+from clawkit.gateway.wire import Shelf
 from clawkit.runtime import load_config, make_redactor
 from clawkit.sessions.keys import parse_key
 from clawkit.sessions.protocols import locate_store

@@ -7,14 +7,13 @@ from typing import Any
 from clawkit.gateway.methods import (
     agents,
     approvals,
-    chat,
     chats,
     config,
     devices,
+    runs,
     sessions,
     status,
     terminals,
-    tools,
     usage,
 )
 from clawkit.gateway.methods.method import NODE, Caller, Method
@@ -28,19 +27,7 @@ from clawkit.gateway.protocol import (
 )
 from clawkit.gateway.scopes import ADMIN
 
-_MODULES = (
-    status,
-    config,
-    sessions,
-    chat,
-    agents,
-    tools,
-    approvals,
-    devices,
-    usage,
-    terminals,
-    chats,
-)
+_MODULES = (status, config, sessions, runs, agents, approvals, devices, usage, terminals, chats)
 METHODS: dict[str, Method] = {
     method.name: method for module in _MODULES for method in module.METHODS
 }

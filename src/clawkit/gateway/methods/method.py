@@ -11,10 +11,11 @@ from clawkit.gateway.protocol import Closed, Short
 
 if TYPE_CHECKING:
     from clawkit.gateway.connection import GatewayConnection
+    from clawkit.gateway.server import Gateway as Gateway
 
     Caller = GatewayConnection
 else:
-    Caller = Any  # its module imports the methods
+    Caller = Gateway = Any  # their modules import the methods
 
 Run = Callable[[Caller, Any, str], Awaitable[Any]]
 """Is given the caller, the decoded parameters and the id of the request; returns the payload."""

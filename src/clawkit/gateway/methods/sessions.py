@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 from msgspec import UNSET, Meta, UnsetType
 
@@ -11,19 +11,17 @@ from clawkit.agent.model_selection import ModelSelection
 from clawkit.config.sections.shared import Thinking
 from clawkit.errors import NotFoundError, ToolInputError
 from clawkit.gateway import wire
-from clawkit.gateway.methods.method import Caller, Method, OfAgent
+from clawkit.gateway.methods.method import Caller, Gateway, Method, OfAgent
 from clawkit.gateway.methods.runs import IdempotencyKey, RunMessage, accept, stop
 from clawkit.gateway.methods.status import agent_ids
 from clawkit.gateway.protocol import Closed, Ignored, Short, ignored, invalid, now_ms
 from clawkit.gateway.scopes import ADMIN, APPROVALS, READ, WRITE
-from clawkit.gateway.shelf import NO_MESSAGES
 from clawkit.sessions.protocols import Filter, Session
-
-if TYPE_CHECKING:
-    from clawkit.gateway.server import Gateway
 
 Label = Annotated[str, Meta(min_length=1, max_length=120)]
 _PREVIEWS = 64
+_KEPT = ("sessionId", "updatedAt", "createdAt", "label", "thinkingLevel")
+"""What rows and entries of sessions have in common."""
 
 
 class List(Closed, frozen=True):
@@ -153,7 +151,7 @@ def _select(caller: Caller, params: List, found: list[Session]) -> list[Session]
     if params.active_only:
         found = [each for each in found if caller.gateway.live.active(each.key)]
     if params.spawned_by:
-        parent = caller.gateway.shelf.find(caller.gateway.live.resolve_key(params.spawned_by))
+        parent = caller.gateway.store.find(caller.gateway.live.resolve_key(params.spawned_by))
         found = [each for each in found if parent is not None and each.parent == parent.id]
     return found
 
@@ -207,14 +205,14 @@ def _key(caller: Caller, params: Key) -> str:
 
 
 def _stored(caller: Caller, params: Key) -> Session:
-    found = caller.gateway.shelf.find(_key(caller, params))
+    found = caller.gateway.store.find(_key(caller, params))
     if found is None:
         raise invalid("session not found")
     return found
 
 
 async def _describe(caller: Caller, params: Key, _id: str) -> Any:
-    found = caller.gateway.shelf.find(_key(caller, params))
+    found = caller.gateway.store.find(_key(caller, params))
     return {"session": None if found is None else caller.gateway.shelf.row(found)}
 
 
@@ -224,7 +222,7 @@ async def _resolve(caller: Caller, params: SessionResolve, _id: str) -> Any:
         raise invalid("exactly one of key, sessionId and label is required")
     if params.key:
         key = caller.gateway.live.resolve_key(params.key, params.agent_id)
-        found = caller.gateway.shelf.find(key)
+        found = caller.gateway.store.find(key)
     else:
         try:
             found = caller.gateway.store.get(given[0], params.agent_id or "")
@@ -238,7 +236,7 @@ async def _resolve(caller: Caller, params: SessionResolve, _id: str) -> Any:
 async def _preview(caller: Caller, params: Preview, _id: str) -> Any:
     previews: list[dict[str, Any]] = []
     for text in params.keys:
-        found = caller.gateway.shelf.find(caller.gateway.live.resolve_key(text))
+        found = caller.gateway.store.find(caller.gateway.live.resolve_key(text))
         if found is None:
             previews.append({"key": text, "status": "missing", "items": []})
             continue
@@ -255,7 +253,7 @@ async def _create(caller: Caller, params: Create, _id: str) -> Any:
     if params.label:
         _check_label(caller, params.label, "")
     key = live.resolve_key(params.key, agent) if params.key else ""
-    if key and caller.gateway.shelf.find(key) is not None:
+    if key and caller.gateway.store.find(key) is not None:
         raise invalid(f"session already exists: {key}")
     old = _stored(caller, Key(key=params.parent_session_key)) if params.parent_session_key else None
     model = old.model_override if old else ""
@@ -278,10 +276,13 @@ def _changed(gateway: Gateway, session: Session, reason: str) -> dict[str, Any]:
     row = gateway.shelf.row(session)
     payload = wire.session_event(row, reason=reason)
     gateway.hub.broadcast("sessions.changed", payload, lambda each: each.follows_sessions)
-    resolved = {key: row[key] for key in ("modelProvider", "model")}
+    entry = {key: row[key] for key in _KEPT if key in row}
+    entry |= {"lifecycleRevision": session.id, "sessionRoot": session.workspace}
+    entry |= {"modelOverride": session.model_override} if session.model_override else {}
+    entry |= {"parentSessionKey": row["spawnedBy"]} if "spawnedBy" in row else {}
+    resolved = {"modelProvider": row["modelProvider"], "model": row["model"]}
     resolved["thinkingLevel"] = session.thinking or None
-    entry = {"entry": wire.session_entry(session), "resolved": resolved}
-    return {"ok": True, "key": session.key, **entry}
+    return {"ok": True, "key": session.key, "entry": entry, "resolved": resolved}
 
 
 def _check_label(caller: Caller, label: str, id_: str) -> None:
@@ -323,7 +324,7 @@ async def _patch(caller: Caller, params: Patch, _id: str) -> Any:
 async def _reset(caller: Caller, params: SessionReset, _id: str) -> Any:
     key = _key(caller, params)
     if params.expected_session_id:
-        found = caller.gateway.shelf.find(key)
+        found = caller.gateway.store.find(key)
         if found is None or found.id != params.expected_session_id:
             raise invalid("session changed; reload the conversation")
     session = await caller.gateway.live.reset(key)
@@ -351,7 +352,7 @@ async def _delete(caller: Caller, params: Delete, _id: str) -> Any:
         )
     gateway, key = caller.gateway, _key(caller, params)
     main = gateway.loaded.config.session.main_key
-    found = gateway.shelf.find(key)
+    found = gateway.store.find(key)
     if key == gateway.live.resolve_key(main):
         raise invalid("cannot delete the main session; reset it instead")
     if found is None or (params.archived_only and not found.archived_ms):
@@ -378,8 +379,8 @@ async def _abort(caller: Caller, params: SessionAbort, _id: str) -> Any:
 
 
 async def _get(caller: Caller, params: Get, _id: str) -> Any:
-    found = caller.gateway.shelf.find(_key(caller, params))
-    page = caller.gateway.shelf.messages(found, params.limit) if found else NO_MESSAGES
+    found = caller.gateway.store.find(_key(caller, params))
+    page = caller.gateway.shelf.messages(found, params.limit) if found else wire.NO_MESSAGES
     return {"messages": page.messages}
 
 

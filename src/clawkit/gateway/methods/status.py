@@ -9,7 +9,7 @@ import socket
 import subprocess
 import sys
 import time
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import msgspec
 from msgspec import UNSET, Meta, Struct
@@ -19,16 +19,13 @@ from clawkit.core.tasks import in_thread
 from clawkit.errors import ConfigError
 from clawkit.gateway import protocol
 from clawkit.gateway.log import Level, LogFilter
-from clawkit.gateway.methods.method import Caller, Method, OfAgent
+from clawkit.gateway.methods.method import Caller, Gateway, Method, OfAgent
 from clawkit.gateway.own_device import own_identity
 from clawkit.gateway.protocol import Closed, Ignored, NoParams, Short, ignored, invalid, now_ms
 from clawkit.gateway.scopes import ADMIN, READ
-from clawkit.gateway.shelf import NO_SUMMARY
+from clawkit.gateway.wire import NO_SUMMARY
 from clawkit.sessions.protocols import Filter
 from clawkit.version import __version__
-
-if TYPE_CHECKING:
-    from clawkit.gateway.server import Gateway
 
 DOCTOR_S = 120.0
 _NO_HEARTBEAT = {"enabled": False, "every": "0m", "everyMs": None}

@@ -16,13 +16,12 @@ from clawkit.content import Assistant, Message, Summary, ToolResult, Usage, User
 from clawkit.core.tasks import in_thread, unbroken
 from clawkit.errors import NotFoundError
 from clawkit.gateway import wire
-from clawkit.gateway.methods.method import Caller, Method, Run
+from clawkit.gateway.methods.method import Caller, Gateway, Method, Run
 from clawkit.gateway.protocol import Closed, NoParams, Short, invalid, now_ms
 from clawkit.gateway.scopes import READ
 from clawkit.sessions.protocols import Filter, Session
 
 if TYPE_CHECKING:
-    from clawkit.gateway.server import Gateway
     from clawkit.sessions.store import SessionStore
 
 DAYS, MAX_DAYS = 30, 3_660
