@@ -466,7 +466,7 @@ def gateway_methods(module: str) -> str:
 def _gateway_method(method: Any) -> str:
     scope = f"`{method.scope}`" + (f"; {method.more.__doc__}" if method.more else "")
     words = [scope + ("; at most 30 calls a minute" if method.limited else "") + "."]
-    fields = msgspec.structs.fields(method.params)
+    fields = sorted(msgspec.structs.fields(method.params), key=lambda each: not each.required)
     told = [method.run, *([method.params] if fields else [])]
     words += [" ".join(each.__doc__.split()) for each in told if _says(each)]
     rows = (

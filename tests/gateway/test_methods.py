@@ -36,6 +36,7 @@ PARAMS: dict[str, Any] = {
     "sessions.get": {"key": "main"},
     "sessions.patch": {"key": "nothing"},
     "sessions.reset": {"key": "x"},
+    "sessions.compact": {"key": "nothing"},
     "sessions.delete": {"key": "y"},
     "sessions.send": {"key": "nothing", "message": "hi"},
     "sessions.abort": {"key": "main"},
@@ -136,7 +137,7 @@ async def test_a_missing_parameter_is_named(ground: Ground) -> None:
 
 async def test_an_unknown_method_is_told_to_admins_alone(ground: Ground) -> None:
     admin, reader = await joined(ground, "operator.admin"), await joined(ground, "operator.read")
-    for name in ("nope.x", "cron.list", "tools.invoke", "__class__"):
+    for name in ("nope.x", "cron.list", "chat.inject", "__class__"):
         error = await admin.refused(name)
         assert (error["code"], error["message"]) == ("INVALID_REQUEST", f"unknown method: {name}")
         assert (await reader.refused(name))["message"] == "missing scope: operator.admin"

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.gateway.conftest import Ground, Peer, serve
+from tests.gateway.conftest import Device, Ground, Peer, serve
 
 from clawkit.gateway import wire
 from clawkit.testing import ScriptedModel, call
@@ -263,3 +263,77 @@ async def test_what_a_sub_agent_does_is_told_as_of_its_session() -> None:
         assert [each["message"]["role"] for each in messages][:2] == ["user", "assistant"]
         assert messages[0]["activeRunIds"] == [run]
         assert messages[0]["session"]["spawnedBy"] == "agent:main:main"
+
+
+async def test_a_conversation_is_summarized_between_turns(place: Ground) -> None:
+    peer = await place.join()
+    lost = await peer.refused("sessions.compact", {"key": "none"})
+    assert lost["message"] == "session not found"
+    empty = await peer.call("sessions.compact", {"key": "a"})
+    assert (empty["compacted"], empty["key"]) == (False, "agent:main:a")
+    await say(peer, "1")
+    await peer.call("sessions.subscribe")
+    done = await peer.call("sessions.compact", {"key": "s"})
+    assert done["result"]["summary"] == "Hello there, friend."
+    event = await peer.until(lambda each: each.get("event") == "sessions.changed")
+    assert event["payload"]["reason"] == "compact"
+    stored = await peer.call("chat.history", {"sessionKey": "s"})
+    assert stored["messages"][-1]["role"] == "system"
+    there = place.gateway.live.find("agent:main:s")
+    assert there is not None
+    with there.agent.conversation._alone():
+        busy = await peer.refused("sessions.compact", {"key": "s"})
+    assert busy["code"] == "UNAVAILABLE"
+
+
+async def test_tools_are_called_with_the_rights_of_the_client() -> None:
+    async with serve({"gateway": {"tools": {"allow": ["gateway"]}}}) as ground:
+        owner, guest = await ground.join(), await ground.join(["operator.write"], Device())
+        plan = {"name": "find", "args": {"pattern": "*.none"}}
+        done = await owner.call("tools.invoke", {**plan, "idempotencyKey": "k"})
+        assert (done["ok"], done["toolName"], done["ignored"]) == (
+            True,
+            "find",
+            ["idempotencyKey"],
+        )
+        assert done["output"]["content"]
+        tried = await owner.call("tools.invoke", {**plan, "dryRun": True})
+        assert tried["output"]["args"] == plan["args"]
+        for peer, name, code in (
+            (owner, "exec", "not_found"),
+            (owner, "", "invalid_request_error"),
+            (guest, "gateway", "not_found"),
+        ):
+            refused = await peer.call("tools.invoke", {"name": name, "agentId": "main"})
+            assert (refused["ok"], refused["error"]["code"]) == (False, code), refused
+        own = {"name": "gateway", "args": {"action": "config.schema.lookup", "path": "agents"}}
+        assert (await owner.call("tools.invoke", own))["ok"]
+        session = {"name": "ls", "sessionKey": "agent:none:x"}
+        assert "unknown agent" in (await owner.refused("tools.invoke", session))["message"]
+
+
+async def test_a_restart_can_be_asked_for(place: Ground) -> None:
+    peer, gateway = await place.join(), place.gateway
+    refused = await peer.call("gateway.restart.request")
+    assert (refused["ok"], "program" in refused["reason"]) == (False, True)
+    gateway.on_restart = lambda: None
+    asked = {"reason": "new certificate", "skipDeferral": True}
+    done = await peer.call("gateway.restart.request", asked)
+    assert (done["ok"], done["reason"], done["coalesced"]) == (True, "new certificate", False)
+    assert done["ignored"] == ["skipDeferral"]
+    assert (await peer.call("gateway.restart.request"))["coalesced"] is True
+    assert gateway.is_restarting
+    gateway.forget_restart()
+
+
+async def test_credentials_are_listed_without_their_secrets() -> None:
+    lab: dict[str, Any] = {"baseUrl": "http://127.0.0.1:9/v1", "models": [{"id": "one"}]}
+    providers = {"lab": {**lab, "apiKey": "k" * 20}, "bare": lab}
+    async with serve({"models": {"providers": providers}}) as ground:
+        found = await (await ground.join()).call("models.authStatus", {"refresh": True})
+        rows = {each["provider"]: each for each in found["providers"]}
+        assert rows["lab"]["status"] == "static"
+        assert rows["lab"]["apiKey"]["source"].endswith("apiKey")
+        assert "k" * 20 not in str(found)
+        assert found["ignored"] == ["refresh"]
+        assert rows["bare"]["status"] in ("missing", "static")

@@ -127,7 +127,7 @@ async def test_the_main_session_is_not_deleted(ground: Ground) -> None:
     [
         ({"thinkingLevel": "enormous"}, "invalid sessions.patch params: at /thinkingLevel"),
         ({"model": "nobody/nothing"}, "invalid model: "),
-        ({"verboseLevel": "on"}, "invalid sessions.patch params: at root: unexpected property"),
+        ({"pinned": True}, "invalid sessions.patch params: at root: unexpected property"),
         ({"label": ""}, "invalid sessions.patch params: at /label"),
     ],
 )

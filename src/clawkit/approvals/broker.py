@@ -150,12 +150,14 @@ class PendingStore:
         timeout_ms: int,
         *,
         changed: Changed | None = None,
+        id_: str = "",
     ) -> Pending:
         """Store a question; one that a process has left behind, and that is the same but for the
         call, is taken over. If `changed` says that it is bound to something else, it is withdrawn.
-        Raises `ToolAuthorizationError` if too many are pending."""
+        Its id is new unless given. Raises `ToolAuthorizationError` if too many are pending, and
+        `ConflictError` if another question has the id."""
         packed = pack_question(question, binding)
-        id_, agent, me = uuid.uuid4().hex, encode(question.agent), identify_process()
+        agent, me = encode(question.agent), identify_process()
         expires_ms = now_ms + min(max(timeout_ms, 0), MAX_TIMEOUT_MS)
         with self._database.writing() as db:
             _expire(db, now_ms)
@@ -173,6 +175,9 @@ class PendingStore:
             if db.execute(counting, (agent,)).get >= MAX_PENDING:
                 said = f"{MAX_PENDING} requests of {one_line(question.agent, 40)!r} are pending"
                 raise ToolAuthorizationError(f"{said}; answer some first", reason="approval-limit")
+            id_ = id_ or uuid.uuid4().hex
+            if db.execute("SELECT 1 FROM question WHERE id = ?", (id_,)).get is not None:
+                raise ConflictError("another request has this id; use a new one")
             db.execute(
                 "INSERT INTO question VALUES (?, 'pending', ?, ?, ?, ?, NULL, ?, ?, ?, NULL)",
                 (id_, agent, me, now_ms, expires_ms, *packed),

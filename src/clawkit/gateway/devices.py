@@ -168,9 +168,10 @@ class Devices:
         grants = {role: Grant(each.scopes, each.hash) for role, each in found.tokens.items()}
         return KnownDevice(found.about.platform, found.about.device_family, grants)
 
-    def get(self, device: str) -> Paired:
+    def get(self, device: str, role: str = "") -> Paired:
+        """A device that is paired, in any role or in this one."""
         with self._database.using() as db:
-            return _find(db, device)
+            return _find(db, device, role)
 
     def paired(self) -> list[Paired]:
         with self._database.using() as db:
@@ -234,19 +235,21 @@ class Devices:
             device.about, device.approved_ms, device.via = about, now, via
             old = device.tokens.get(role) or DeviceToken((), "", "", now)
             wider = tuple(dict.fromkeys((*old.scopes, *scopes)))
-            generation = old.generation or uuid.uuid4().hex
-            device.tokens[role] = self._token(about.device_id, role, wider, generation, now)
+            self._renew(device, role, wider, now, old.generation or uuid.uuid4().hex)
             _put(db, device)
         for each in self.pending(now):
             if each.about.device_id == about.device_id:
                 self.drop_pending(each.id)
         return device
 
-    def _token(
-        self, device: str, role: str, scopes: tuple[str, ...], generation: str, now: int
-    ) -> DeviceToken:
-        hashed = hash_token(self._derive(device, role, generation)) if generation else ""
-        return DeviceToken(scopes, generation, hashed, now)
+    def _renew(
+        self, device: Paired, role: str, scopes: tuple[str, ...], now: int, generation: str
+    ) -> str:
+        """Give a device another token in a role, or none without a generation."""
+        token = self._derive(device.about.device_id, role, generation) if generation else ""
+        hashed = hash_token(token) if token else ""
+        device.tokens[role] = DeviceToken(scopes, generation, hashed, now)
+        return token
 
     def _derive(self, device: str, role: str, generation: str) -> str:
         digest = hmac.digest(self._key, f"{device}|{role}|{generation}".encode(), "sha256")
@@ -255,12 +258,10 @@ class Devices:
     def token(self, device: str, role: str, now: int) -> tuple[str, int]:
         """The token of a device in a role, a new one if it was revoked, and when it was issued."""
         with self._changing(device, role) as found:
-            token = found.tokens[role]
-            if not token.generation:
-                token = self._token(device, role, token.scopes, uuid.uuid4().hex, now)
-                found.tokens[role] = token
-            found.seen_ms = now
-        return self._derive(device, role, token.generation), token.at_ms
+            held, found.seen_ms = found.tokens[role], now
+            if not held.generation:
+                return self._renew(found, role, held.scopes, now, uuid.uuid4().hex), now
+        return self._derive(device, role, held.generation), held.at_ms
 
     def rotate(
         self, device: str, role: str, scopes: Sequence[str] | None, now: int
@@ -269,14 +270,12 @@ class Devices:
         with self._changing(device, role) as found:
             held = found.tokens[role].scopes
             kept = held if scopes is None else tuple(each for each in held if each in scopes)
-            token = self._token(device, role, kept, uuid.uuid4().hex, now)
-            found.tokens[role] = token
-        return self._derive(device, role, token.generation), kept
+            return self._renew(found, role, kept, now, uuid.uuid4().hex), kept
 
     def revoke(self, device: str, role: str, now: int) -> None:
         """Make a token invalid. The device stays paired, and gets a new one when it logs in."""
         with self._changing(device, role) as found:
-            found.tokens[role] = self._token(device, role, found.tokens[role].scopes, "", now)
+            self._renew(found, role, found.tokens[role].scopes, now, "")
 
     def remove(self, device: str, role: str = "") -> None:
         """Forget a device, or what it was approved for in one role."""

@@ -18,7 +18,7 @@ from clawkit.core.result import Result
 from clawkit.errors import ClawkitError
 from clawkit.gateway.auth import same
 from clawkit.gateway.metrics import CONTENT_TYPE, OTHER
-from clawkit.gateway.protocol import GatewayError, Short, encode
+from clawkit.gateway.protocol import GatewayError, Ignored, Short, encode, ignored
 from clawkit.version import __version__
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ class Invoke(Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
     args: dict[str, Any] = msgspec.field(default_factory=dict)
     session_key: Short = "main"
     agent_id: Short | None = None
-    idempotency_key: Short | None = None
+    idempotency_key: Ignored = msgspec.UNSET
     dry_run: bool = False
 
 
@@ -180,7 +180,7 @@ async def _history(gateway: Gateway, request: Request) -> Response:
     except ValueError as error:
         raise bad(f"invalid query: {error}") from None
     key = gateway.live.resolve_key(request.path_params["key"])
-    session = gateway.shelf.find(key)
+    session = gateway.store.find(key)
     if session is None:
         raise not_found(f"Session not found: {key[:300]}")
     newer = 0
@@ -278,6 +278,11 @@ def _refusal(error: HttpError | GatewayError, *, is_tool: bool) -> Response:
 async def _invoke(gateway: Gateway, request: Request) -> Response:
     await check_login(gateway, request)
     body = await read_body(request, Invoke, MAX_INVOKE_BYTES)
+    return answer(await invoke_tool(gateway, body, owner=True) | ignored(body))
+
+
+async def invoke_tool(gateway: Gateway, body: Invoke, *, owner: bool) -> dict[str, Any]:
+    """Call a tool of a session, with the rights of the owner or without. Raises `HttpError`."""
     name = canonical(body.tool or body.name)
     if not name:
         raise bad("tool is required")
@@ -288,7 +293,7 @@ async def _invoke(gateway: Gateway, request: Request) -> Response:
         raise missing
     key = gateway.live.resolve_key(body.session_key, body.agent_id)
     try:
-        there = await gateway.live.open(key, owner=True)
+        there = await gateway.live.open(key, owner=owner)
     except ClawkitError as error:
         raise HttpError(409, "conflict", str(error)) from None
     tool = there.agent.kit.run.tools.get(name)
@@ -298,13 +303,13 @@ async def _invoke(gateway: Gateway, request: Request) -> Response:
     if body.action is not None and "action" in tool.offered.get("properties", {}):
         args.setdefault("action", body.action)
     if body.dry_run:
-        return answer({"ok": True, "dryRun": True, "tool": name, "args": args})
+        return {"ok": True, "dryRun": True, "tool": name, "args": args}
     with there.in_use():
         result = await there.agent.kit.call(name, args)
     if result.is_error:
         raise _failure(result)
     content = [block.to_json() for block in result.content]
-    return answer({"ok": True, "result": {"content": content, "details": dict(result.details)}})
+    return {"ok": True, "result": {"content": content, "details": dict(result.details)}}
 
 
 def _failure(result: Result) -> HttpError:

@@ -76,8 +76,8 @@ def _read_tokens() -> dict[str, str]:
     return found if isinstance(found, dict) else {}
 
 
-def _claim(params: dict[str, Any], challenge: dict[str, Any]) -> dict[str, Any]:
-    """This device, with a signature over the challenge."""
+def own_identity() -> tuple[Any, str, str]:
+    """The private key of this home, its id as a device, and its public key."""
     try:
         from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
         from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
@@ -87,7 +87,12 @@ def _claim(params: dict[str, Any], challenge: dict[str, Any]) -> dict[str, Any]:
         ) from None
     key = Ed25519PrivateKey.from_private_bytes(_load_seed())
     public = key.public_key().public_bytes(Encoding.Raw, PublicFormat.Raw)
-    device, client, auth = hashlib.sha256(public).hexdigest(), params["client"], params["auth"]
+    return key, hashlib.sha256(public).hexdigest(), _base64(public)
+
+
+def _claim(params: dict[str, Any], challenge: dict[str, Any]) -> dict[str, Any]:
+    """This device, with a signature over the challenge."""
+    (key, device, public), client, auth = own_identity(), params["client"], params["auth"]
     at, nonce = challenge.get("ts", 0), str(challenge.get("nonce", ""))
     secret = auth.get("token") or auth.get("deviceToken") or ""
     scopes = ",".join(params["scopes"])
@@ -95,7 +100,7 @@ def _claim(params: dict[str, Any], challenge: dict[str, Any]) -> dict[str, Any]:
     text = "|".join((*about, str(at), secret, nonce, client["platform"], ""))
     return {
         "id": device,
-        "publicKey": _base64(public),
+        "publicKey": public,
         "signature": _base64(key.sign(text.encode())),
         "signedAt": at,
         "nonce": nonce,

@@ -45,8 +45,8 @@ from clawkit.gateway.origin import OriginPolicy, Place, check_policy, locate, ow
 from clawkit.gateway.protocol import TICK_MS, now_ms
 from clawkit.gateway.reload import ConfigWatch
 from clawkit.gateway.scopes import READ
-from clawkit.gateway.shelf import Shelf
 from clawkit.gateway.tool_control import SessionControl
+from clawkit.gateway.wire import Shelf
 from clawkit.runtime import load_config, make_redactor
 from clawkit.sessions.protocols import locate_store
 from clawkit.sessions.store import SessionStore

@@ -2,25 +2,21 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from clawkit.gateway.methods import (
     agents,
     approvals,
-    chat,
     chats,
-    command_check,
     config,
     devices,
-    doctor,
-    nodes,
+    runs,
     sessions,
     status,
     terminals,
-    tools,
     usage,
 )
-from clawkit.gateway.methods.method import NODE, Method
+from clawkit.gateway.methods.method import NODE, Caller, Method
 from clawkit.gateway.protocol import (
     GatewayError,
     RequestFrame,
@@ -31,13 +27,7 @@ from clawkit.gateway.protocol import (
 )
 from clawkit.gateway.scopes import ADMIN
 
-if TYPE_CHECKING:
-    from clawkit.gateway.connection import GatewayConnection
-
-_MODULES = (
-    *(status, config, sessions, chat, agents, tools, approvals, command_check, devices, nodes),
-    *(usage, doctor, terminals, chats),
-)
+_MODULES = (status, config, sessions, runs, agents, approvals, devices, usage, terminals, chats)
 METHODS: dict[str, Method] = {
     method.name: method for module in _MODULES for method in module.METHODS
 }
@@ -64,7 +54,7 @@ def read_frame(text: str) -> tuple[RequestFrame, Any]:
         return request, error
 
 
-def find_method(caller: GatewayConnection, request: RequestFrame, params: Any) -> Method:
+def find_method(caller: Caller, request: RequestFrame, params: Any) -> Method:
     """The method of a request, if the caller may use it. Raises `GatewayError`."""
     name = request.method
     if (name in NODE_METHODS) != (caller.role == "node"):

@@ -1,24 +1,30 @@
-"""Methods about agents, their models and the commands of a chat."""
+"""Methods about agents: their models, the commands of a chat, and tools: what exists, and what a
+session has, with the reason."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
-from msgspec import UNSET
+from msgspec import UNSET, structs
 
+from clawkit.agent.assemble import assemble
+from clawkit.agent.explanation import explain_tool
+from clawkit.agent.model import context_window_of, default_model, target_of
+from clawkit.config.model import Config
+from clawkit.config.modelref import parse_ref
 from clawkit.config.sections.shared import ModelChoice
+from clawkit.core.catalog import CATALOG, PROFILES
+from clawkit.core.context import Scope, Sender
 from clawkit.gateway import wire
+from clawkit.gateway.http import HttpError, Invoke, invoke_tool
 from clawkit.gateway.live import RESETS, STOPS
-from clawkit.gateway.methods.method import Method
+from clawkit.gateway.methods.method import Caller, Gateway, Method, OfAgent
 from clawkit.gateway.methods.status import agent_ids
-from clawkit.gateway.protocol import Closed, Ignored, NoParams, Short, ignored
-from clawkit.gateway.scopes import READ
+from clawkit.gateway.open_agent import is_shared
+from clawkit.gateway.protocol import Ignored, NoParams, Short, ignored, invalid, now_ms
+from clawkit.gateway.scopes import ADMIN, READ, WRITE
 from clawkit.models.catalog import Catalog
 from clawkit.sessions.keys import parse_key
-
-if TYPE_CHECKING:
-    from clawkit.gateway.connection import GatewayConnection
-    from clawkit.gateway.server import Gateway
 
 _ABOUT = {
     **dict.fromkeys(RESETS, "Start a new conversation."),
@@ -26,12 +32,11 @@ _ABOUT = {
 }
 
 
-class OfAgent(Closed, frozen=True):
-    agent_id: Short | None = None
+class OfSession(OfAgent, frozen=True):
     session_key: Short | None = None
 
 
-class ModelsList(OfAgent, frozen=True):
+class ModelsList(OfSession, frozen=True):
     """`default` is `configured`. The list is made for each request, so `refresh` does nothing."""
 
     view: Literal["default", "configured", "all"] = "configured"
@@ -39,22 +44,48 @@ class ModelsList(OfAgent, frozen=True):
     refresh: Ignored = UNSET
 
 
-class CommandsList(Closed, frozen=True):
+class AuthStatus(OfAgent, frozen=True):
+    """Credentials are read for each request, so `refresh` does nothing."""
+
+    refresh: Ignored = UNSET
+
+
+class CommandsList(OfAgent, frozen=True):
     """All commands are for both scopes, and the same for all agents."""
 
-    agent_id: Short | None = None
     scope: Literal["text", "native", "both"] = "both"
     include_args: bool = False
 
 
-def find_agent(gateway: Gateway, params: OfAgent) -> str:
+class CatalogParams(OfAgent, frozen=True):
+    include_plugins: Ignored = UNSET
+
+
+class Effective(OfAgent, frozen=True, kw_only=True):
+    """A session, and what should be assumed about it instead of what is so."""
+
+    session_key: Short
+    model: Short | None = None
+    channel: Short | None = None
+    account_id: Short | None = None
+    group_id: Short | None = None
+    sender_id: Short | None = None
+    sender_is_owner: bool | None = None
+    sandboxed: bool | None = None
+
+    @property
+    def is_assumed(self) -> bool:
+        return any(each is not None for each in structs.astuple(self)[2:])
+
+
+def find_agent(gateway: Gateway, params: OfSession) -> str:
     """The agent that is named, or that of the session, or the default one."""
     if params.session_key is None:
         return gateway.live.check_agent(params.agent_id)
     return parse_key(gateway.live.resolve_key(params.session_key, params.agent_id)).agent
 
 
-async def _list(caller: GatewayConnection, _params: NoParams, _id: str) -> Any:
+async def _list(caller: Caller, _params: NoParams, _id: str) -> Any:
     gateway = caller.gateway
     config = gateway.loaded.config
     return {
@@ -83,7 +114,7 @@ def _row(gateway: Gateway, id_: str) -> dict[str, Any]:
     return row | ({"name": agent.name} if agent.name else {})
 
 
-async def _identity(caller: GatewayConnection, params: OfAgent, _id: str) -> Any:
+async def _identity(caller: Caller, params: OfSession, _id: str) -> Any:
     id_ = find_agent(caller.gateway, params)
     agent = caller.gateway.loaded.config.agents.get(id_)
     name = agent.identity.name or agent.name
@@ -96,7 +127,7 @@ async def _identity(caller: GatewayConnection, params: OfAgent, _id: str) -> Any
     }
 
 
-async def _models(caller: GatewayConnection, params: ModelsList, _id: str) -> Any:
+async def _models(caller: Caller, params: ModelsList, _id: str) -> Any:
     agent = find_agent(caller.gateway, params)
     rows = list_models(caller.gateway, agent, everything=params.view == "all")
     wanted = (params.provider or "").strip().lower()
@@ -123,12 +154,27 @@ def list_models(gateway: Gateway, agent: str, *, everything: bool = False) -> li
 
 def snapshot_models(gateway: Gateway, session: str) -> dict[str, Any]:
     """The models of a session, for a client that has just connected."""
-    agent = find_agent(gateway, OfAgent(session_key=session))
+    agent = find_agent(gateway, OfSession(session_key=session))
     about = {"sessionKey": session}
     return {"target": about, "scope": about, "catalog": {"models": list_models(gateway, agent)}}
 
 
-async def _commands(caller: GatewayConnection, params: CommandsList, _id: str) -> Any:
+async def _auth_status(caller: Caller, params: AuthStatus, _id: str) -> Any:
+    """Which providers have a credential, and where it comes from; no one is asked whether it is
+    valid."""
+    catalog = Catalog.of(caller.gateway.loaded, caller.gateway.live.check_agent(params.agent_id))
+    rows: dict[str, dict[str, Any]] = {}
+    for entry in catalog.list():
+        id_, has_one = entry.ref.provider, entry.has_credential
+        if id_ not in rows and (has_one or entry.source != "known"):
+            rows[id_] = {"provider": id_, "authProvider": id_, "displayName": id_, "profiles": []}
+            rows[id_] |= {"status": "static" if has_one else "missing"}
+            if has_one:
+                rows[id_]["apiKey"] = {"source": catalog.credentials.for_provider(id_)[0].id}
+    return {"ts": now_ms(), "providers": list(rows.values()), **ignored(params)}
+
+
+async def _commands(caller: Caller, params: CommandsList, _id: str) -> Any:
     caller.gateway.live.check_agent(params.agent_id)
     return {"commands": list_commands(args=params.include_args)}
 
@@ -144,9 +190,104 @@ def list_commands(*, args: bool = False) -> list[dict[str, Any]]:
     ]
 
 
+async def _catalog(caller: Caller, params: CatalogParams, _id: str) -> Any:
+    agent = caller.gateway.live.check_agent(params.agent_id)
+    groups: dict[str, list[dict[str, Any]]] = {}
+    for entry in CATALOG.values():
+        tool: dict[str, Any] = {"id": entry.id, "label": entry.id, "source": "core"}
+        tool |= {"description": entry.description, "available": entry.available}
+        tool |= {"defaultProfiles": list(entry.profiles)}
+        groups.setdefault(entry.section, []).append(tool)
+    return {
+        "agentId": agent,
+        "profiles": [{"id": each, "label": each.capitalize()} for each in PROFILES],
+        "groups": [
+            {"id": name.lower(), "label": name, "source": "core", "tools": tools}
+            for name, tools in groups.items()
+        ],
+        **ignored(params),
+    }
+
+
+async def _effective(caller: Caller, params: Effective, _id: str) -> Any:
+    key = caller.gateway.live.resolve_key(params.session_key, params.agent_id)
+    there, config = caller.gateway.live.find(key), caller.gateway.loaded.config
+    is_owner = caller.may(ADMIN) and not is_shared(key)
+    scope = _scope(config, key, params, owner=is_owner)
+    if there is not None and there.owner == is_owner and not params.is_assumed:
+        assembly = there.agent.kit.assembly
+    else:
+        assembly = assemble(config, scope)
+    profile = config.agents.get(scope.agent).tools.profile or config.tools.profile or "full"
+    tools = [
+        {
+            "id": name,
+            "label": name,
+            "description": tool.description.partition("\n")[0],
+            "rawDescription": tool.description,
+            "source": assembly.sources.get(name, "core"),
+        }
+        for name, tool in assembly.tools.items()
+    ]
+    group = {"id": "core", "label": "Built-in tools", "source": "core", "tools": tools}
+    provider = target_of(scope.model)
+    return {
+        "agentId": scope.agent,
+        "profile": profile,
+        "groups": [group],
+        "trace": [explain_tool(each, assembly, provider, config) for each in assembly.sources],
+        "warnings": list(assembly.warnings),
+    }
+
+
+def _scope(config: Config, key: str, params: Effective, *, owner: bool) -> Scope:
+    """What the policy of a session depends on. Parameters replace what its key says."""
+    parsed = parse_key(key)
+    try:
+        named = parse_ref(params.model) if params.model else None
+    except ValueError as error:
+        raise invalid(f"model: {error}") from None
+    model = named or default_model(config, parsed.agent)
+    group = parsed.peer if parsed.kind == "group" else ""
+    sandboxed = params.sandboxed
+    if sandboxed is None:
+        sandboxed = config.agents.sandbox_of(parsed.agent).covers(key)
+    if params.sender_is_owner is not None:
+        owner = params.sender_is_owner
+    return Scope(
+        agent=parsed.agent,
+        session=key,
+        model=model,
+        context_window=context_window_of(config, model),
+        channel=parsed.channel if params.channel is None else params.channel,
+        account=params.account_id or "",
+        group=group if params.group_id is None else params.group_id,
+        sender=Sender(owner=owner, id=params.sender_id or ""),
+        sandboxed=sandboxed,
+        depth=parsed.depth,
+        delegates=True,
+        in_gateway=True,
+    )
+
+
+async def _invoke(caller: Caller, params: Invoke, _id: str) -> Any:
+    """As `POST /tools/invoke`; without `operator.admin`, with the tools of someone who is not the
+    owner."""
+    about = {"toolName": params.name or params.tool}
+    try:
+        done = await invoke_tool(caller.gateway, params, owner=caller.may(ADMIN))
+    except HttpError as error:
+        return {"ok": False, **about, "error": {"code": error.kind, "message": error.message}}
+    return {"ok": True, **about, "output": done.pop("result", done), **ignored(params)}
+
+
 METHODS = (
     Method("agents.list", READ, NoParams, _list),
-    Method("agent.identity.get", READ, OfAgent, _identity),
+    Method("agent.identity.get", READ, OfSession, _identity),
     Method("models.list", READ, ModelsList, _models),
+    Method("models.authStatus", READ, AuthStatus, _auth_status),
     Method("commands.list", READ, CommandsList, _commands),
+    Method("tools.catalog", READ, CatalogParams, _catalog),
+    Method("tools.effective", READ, Effective, _effective),
+    Method("tools.invoke", WRITE, Invoke, _invoke),
 )

@@ -1,32 +1,35 @@
-"""Methods about approvals: asking and answering questions, and the approvals file."""
+"""Methods about approvals: asking and answering questions, the approvals file, judging commands."""
 
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import os
 from contextlib import suppress
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
-from msgspec import Meta
+from msgspec import UNSET, Meta
 
 from clawkit.approvals.broker import MAX_TIMEOUT_MS, Broker, StoredQuestion
 from clawkit.approvals.file import ApprovalsDocument, read_document, replace
 from clawkit.approvals.types import Choice
+from clawkit.command_check import Checker, Wanted
+from clawkit.command_check import to_json as show_check
 from clawkit.config.paths import approvals_file
 from clawkit.core.approval import Question
+from clawkit.core.context import Scope
 from clawkit.core.tasks import in_thread
 from clawkit.errors import ConflictError, NotFoundError, ToolError, ToolInputError
+from clawkit.gateway import protocol
 from clawkit.gateway.approvals import CLIENT, is_awaited, presentation, to_json
-from clawkit.gateway.methods.method import Method
-from clawkit.gateway.protocol import Closed, NoParams, Short, encode, invalid, now_ms
+from clawkit.gateway.methods.method import Caller, Method, OfAgent
+from clawkit.gateway.protocol import Closed, Ignored, NoParams, Short, ignored, invalid, now_ms
 from clawkit.gateway.scopes import ADMIN, APPROVALS
 from clawkit.text import one_line
 
-if TYPE_CHECKING:
-    from clawkit.gateway.connection import GatewayConnection
-
 _AGAIN = "exec approvals changed since last load; re-run exec.approvals.get and retry"
 _NO_HASH = "exec approvals base hash required; re-run exec.approvals.get and retry"
+_EXPIRED = "Re-request the action; pending approvals are cleared after expiry."
 _ASK_MS = 1_800_000
 _MAX_COMMAND = 100_000
 
@@ -53,15 +56,19 @@ class ApprovalHistory(Closed, frozen=True):
     kind: Literal["exec", "plugin", "system-agent"] = "exec"
 
 
-class ApprovalRequest(Closed, frozen=True):
-    """A client asks before it runs a command itself."""
+class ApprovalRequest(OfAgent, frozen=True, kw_only=True):
+    """A client asks before it runs a command itself, so it is for the client to know what it would
+    run without an answer: `security` and `ask` do nothing."""
 
     command: Annotated[str, Meta(min_length=1, max_length=_MAX_COMMAND)]
+    id: Short = ""
+    """A name that this client can use for the question."""
+    security: Ignored = UNSET
+    ask: Ignored = UNSET
     cwd: Short = ""
     host: Literal["gateway", "node", "sandbox"] = "gateway"
     node_id: Short | None = None
     warning_text: Annotated[str, Meta(max_length=_MAX_COMMAND)] = ""
-    agent_id: Short | None = None
     session_key: Short = "main"
     tool_call_id: Short = ""
     timeout_ms: Annotated[int, Meta(ge=1, le=MAX_TIMEOUT_MS)] = _ASK_MS
@@ -74,35 +81,45 @@ class Set(Closed, frozen=True):
     base_hash: Short | None = None
 
 
-async def _list(caller: GatewayConnection, _params: NoParams, _id: str) -> Any:
+class CommandCheck(OfAgent, frozen=True, kw_only=True):
+    """A command to judge; nothing runs."""
+
+    command: Annotated[str, Meta(min_length=1, max_length=32_768)]
+    place: Wanted | None = None
+    allowlist: Annotated[list[Any], Meta(max_length=1_000)] | None = None
+    """Entries to judge by, instead of those in force."""
+
+
+async def _list(caller: Caller, _params: NoParams, _id: str) -> Any:
     return [to_json(each) for each in caller.gateway.desk.pending()]
 
 
-async def _list_none(_caller: GatewayConnection, _params: NoParams, _id: str) -> Any:
+async def _list_none(_caller: Caller, _params: NoParams, _id: str) -> Any:
     """All questions of clawkit are in `exec.approval.list`; clients read the other lists, too."""
     return []
 
 
-def _find(caller: GatewayConnection, id_: str) -> StoredQuestion:
+def _stored_id(given: str) -> str:
+    """The id in the store for one that a client has chosen."""
+    return hashlib.sha256(given.encode("utf-8", "surrogatepass")).hexdigest()[:32]
+
+
+def _find(caller: Caller, id_: str) -> StoredQuestion:
     """A question by its whole id: a prefix may mean another one tomorrow."""
-    with suppress(ToolInputError):
-        found = caller.gateway.desk.store.get(id_)
-        if found.id == id_:
-            return found
+    for each in (id_, _stored_id(id_)):
+        with suppress(ToolInputError):
+            found = caller.gateway.desk.store.get(each)
+            if found.id == each:
+                return found
     raise _unknown()
 
 
 def _unknown() -> Exception:
-    return invalid(
-        "unknown or expired approval id",
-        {
-            "reason": "APPROVAL_NOT_FOUND",
-            "remediation": "Re-request the action; pending approvals are cleared after expiry.",
-        },
-    )
+    details = {"reason": "APPROVAL_NOT_FOUND", "remediation": _EXPIRED}
+    return invalid("unknown or expired approval id", details)
 
 
-async def _get(caller: GatewayConnection, params: Id, _id: str) -> Any:
+async def _get(caller: Caller, params: Id, _id: str) -> Any:
     asked = _find(caller, params.id)
     if asked.state != "pending":
         raise _unknown()
@@ -110,11 +127,11 @@ async def _get(caller: GatewayConnection, params: Id, _id: str) -> Any:
     return presentation(asked) | session | {"id": asked.id, "expiresAtMs": asked.expires_ms}
 
 
-async def _snapshot(caller: GatewayConnection, params: Id, _id: str) -> Any:
+async def _snapshot(caller: Caller, params: Id, _id: str) -> Any:
     return {"approval": caller.gateway.desk.snapshot(_find(caller, params.id))}
 
 
-async def _resolve(caller: GatewayConnection, params: ApprovalResolve, _id: str) -> Any:
+async def _resolve(caller: Caller, params: ApprovalResolve, _id: str) -> Any:
     try:
         _answer(caller, params)
     except ConflictError as error:
@@ -122,25 +139,22 @@ async def _resolve(caller: GatewayConnection, params: ApprovalResolve, _id: str)
     return {"ok": True}
 
 
-async def _decide(caller: GatewayConnection, params: ApprovalDecide, _id: str) -> Any:
+async def _decide(caller: Caller, params: ApprovalDecide, _id: str) -> Any:
     """As `exec.approval.resolve`; who comes too late learns how it was answered."""
-    is_first = True
-    try:
+    is_first = False
+    with suppress(ConflictError):
         _answer(caller, params)
-    except ConflictError:
-        is_first = False
-    approval = caller.gateway.desk.snapshot(_find(caller, params.id))
-    return {"applied": is_first, "approval": approval}
+        is_first = True
+    return {"applied": is_first, **await _snapshot(caller, params, _id)}
 
 
-def _answer(caller: GatewayConnection, params: ApprovalResolve) -> None:
+def _answer(caller: Caller, params: ApprovalResolve) -> None:
     asked, desk = _find(caller, params.id), caller.gateway.desk
     if asked.state == "pending" and not is_awaited(asked):
         what = f"the request {asked.id[:8]} can no longer be answered"
         raise ConflictError(f"{what}: what asked it has ended, and asks again if it goes on")
     try:
-        broker = Broker(desk.store)
-        broker.resolve(
+        Broker(desk.store).resolve(
             asked.id,
             params.decision,
             extent=params.extent,
@@ -153,7 +167,7 @@ def _answer(caller: GatewayConnection, params: ApprovalResolve) -> None:
     desk.look()
 
 
-async def _request(caller: GatewayConnection, params: ApprovalRequest, _id: str) -> Any:
+async def _request(caller: Caller, params: ApprovalRequest, _id: str) -> Any:
     if params.host == "node" and not params.node_id:
         raise invalid("nodeId is required for host=node")
     desk, live = caller.gateway.desk, caller.gateway.live
@@ -171,28 +185,30 @@ async def _request(caller: GatewayConnection, params: ApprovalRequest, _id: str)
         call_id=params.tool_call_id,
     )
     binding = {CLIENT: caller.id, "nodeId": params.node_id}
-    pending = desk.store.add(question, binding, now_ms(), params.timeout_ms)
+    id_ = _stored_id(params.id) if params.id else ""
+    pending = desk.store.add(question, binding, now_ms(), params.timeout_ms, id_=id_)
     desk.look()
-    times = {"createdAtMs": pending.created_ms, "expiresAtMs": pending.expires_ms}
     if params.two_phase:
-        route = {"status": "accepted", "deliveryRoute": "approval-client"}
-        return {"id": pending.id, **route, **times}
+        times = {"createdAtMs": pending.created_ms, "expiresAtMs": pending.expires_ms}
+        route = {"status": "accepted", "deliveryRoute": "approval-client", **times}
+        return {"id": params.id or pending.id, **route, **ignored(params)}
     try:
-        return await _outcome(caller, pending.id)
+        return await _outcome(caller, pending.id) | ignored(params)
     except asyncio.CancelledError:
         with suppress(ToolError):
             desk.store.withdraw(pending.id)
         raise
 
 
-async def _wait(caller: GatewayConnection, params: Id, _id: str) -> Any:
-    with suppress(ToolInputError):
-        if CLIENT in caller.gateway.desk.store.get(params.id).binding:
-            return await _outcome(caller, params.id)
+async def _wait(caller: Caller, params: Id, _id: str) -> Any:
+    with suppress(protocol.GatewayError, ToolInputError):
+        found = _find(caller, params.id)
+        if CLIENT in found.binding:
+            return await _outcome(caller, found.id) | {"id": params.id}
     raise invalid("approval expired or not found")
 
 
-async def _outcome(caller: GatewayConnection, id_: str) -> dict[str, Any]:
+async def _outcome(caller: Caller, id_: str) -> dict[str, Any]:
     """How a question was answered; the decision is null if no one did."""
     desk = caller.gateway.desk
     await desk.outcome(id_)
@@ -202,7 +218,7 @@ async def _outcome(caller: GatewayConnection, id_: str) -> dict[str, Any]:
     return shown | {"decision": ended.get("decision"), "terminalReason": ended["reason"]}
 
 
-async def _history(caller: GatewayConnection, params: ApprovalHistory, _id: str) -> Any:
+async def _history(caller: Caller, params: ApprovalHistory, _id: str) -> Any:
     if params.kind != "exec":
         return {"items": []}
     desk = caller.gateway.desk
@@ -233,20 +249,34 @@ def _show(document: ApprovalsDocument) -> dict[str, Any]:
     }
 
 
-async def _get_file(_caller: GatewayConnection, _params: NoParams, _id: str) -> Any:
+async def _get_file(_caller: Caller, _params: NoParams, _id: str) -> Any:
     return _show(read_document(approvals_file(os.environ)))
 
 
-async def _set_file(_caller: GatewayConnection, params: Set, _id: str) -> Any:
+async def _set_file(_caller: Caller, params: Set, _id: str) -> Any:
     path = approvals_file(os.environ)
     if params.base_hash is None and read_document(path).exists:
         raise invalid(_NO_HASH)
-    text = encode(params.file).decode()
+    text = protocol.encode(params.file).decode()
     try:
         document = await in_thread(replace, path, text, params.base_hash)
     except ConflictError:
         raise invalid(_AGAIN) from None
     return _show(document)
+
+
+async def _check(caller: Caller, params: CommandCheck, _id: str) -> Any:
+    """How a command would be judged, part by part; nothing runs."""
+    gateway = caller.gateway
+    agent = gateway.live.check_agent(params.agent_id)
+    sandboxed = gateway.loaded.config.agents.sandbox_of(agent).covers("main")
+    scope = Scope(agent=agent, sandboxed=sandboxed)
+    checker = Checker(gateway.loaded, scope, gateway.live.workspace(agent))
+    case = {"command": params.command, "place": params.place, "allowlist": params.allowlist}
+    try:
+        return show_check(await in_thread(checker.check, case))
+    except ValueError as error:
+        raise invalid(str(error)) from None
 
 
 METHODS = (
@@ -262,4 +292,5 @@ METHODS = (
     Method("approval.history", APPROVALS, ApprovalHistory, _history),
     Method("exec.approvals.get", ADMIN, NoParams, _get_file),
     Method("exec.approvals.set", ADMIN, Set, _set_file),
+    Method("exec.approvals.check", ADMIN, CommandCheck, _check),
 )

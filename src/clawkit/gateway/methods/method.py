@@ -7,10 +7,17 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
+from clawkit.gateway.protocol import Closed, Short
+
 if TYPE_CHECKING:
     from clawkit.gateway.connection import GatewayConnection
+    from clawkit.gateway.server import Gateway as Gateway
 
-Run = Callable[["GatewayConnection", Any, str], Awaitable[Any]]
+    Caller = GatewayConnection
+else:
+    Caller = Gateway = Any  # their modules import the methods
+
+Run = Callable[[Caller, Any, str], Awaitable[Any]]
 """Is given the caller, the decoded parameters and the id of the request; returns the payload."""
 
 
@@ -29,3 +36,7 @@ class Method(Struct, frozen=True):
     """The scope that these parameters need."""
     limited: bool = False
     """Whether a client may call it only so many times a minute."""
+
+
+class OfAgent(Closed, frozen=True):
+    agent_id: Short | None = None

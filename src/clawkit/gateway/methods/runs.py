@@ -1,39 +1,38 @@
-"""What the methods that start a run have in common."""
+"""Methods that start runs and follow them: those of chat clients, and `agent` with `agent.wait`."""
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import hashlib
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
-from msgspec import Meta
+from msgspec import UNSET, Meta, UnsetType, field
 
 from clawkit.agent_session import Agent
 from clawkit.config.sections.shared import Thinking
 from clawkit.content import Block, Image, Text
 from clawkit.errors import ToolInputError
+from clawkit.gateway import protocol, wire
 from clawkit.gateway.live import RESETS
+from clawkit.gateway.methods.agents import OfSession, find_agent, list_commands, list_models
+from clawkit.gateway.methods.method import Caller, Gateway, Method, OfAgent
 from clawkit.gateway.narrator import GatewayRun
-from clawkit.gateway.protocol import (
-    MAX_ATTACHMENT,
-    MAX_IMAGE,
-    Closed,
-    GatewayError,
-    Short,
-    invalid,
-    missing_scope,
-)
-from clawkit.gateway.scopes import ADMIN
+from clawkit.gateway.protocol import MAX_ATTACHMENT, MAX_IMAGE, Closed, Short, invalid, now_ms
+from clawkit.gateway.scopes import ADMIN, READ, WRITE
+from clawkit.gateway.wire import MAX_BYTES, NO_MESSAGES
 from clawkit.media.protocols import Media
 from clawkit.sessions.lanes import Mode
-
-if TYPE_CHECKING:
-    from clawkit.gateway.connection import GatewayConnection
+from clawkit.sessions.protocols import Session
 
 IdempotencyKey = Annotated[str, Meta(min_length=1, max_length=256)]
 _MAX_SIDE = 1200
 _MAX_PICTURE = 5 * 1024 * 1024
+DEFAULT_LIMIT = 200
+WAIT_MS = 30_000
+LEAF_CHANGED = "active-leaf-changed"
+"""Clients load the conversation again for this reason."""
 
 
 class GivenAttachment(Closed, frozen=True):
@@ -43,61 +42,247 @@ class GivenAttachment(Closed, frozen=True):
     type: Short = ""
 
 
+class RunMessage(OfAgent, frozen=True, kw_only=True):
+    """What all methods that start a run have."""
+
+    message: str
+    idempotency_key: IdempotencyKey
+    deliver: bool = False
+    thinking: Thinking | None = None
+
+
+class History(OfAgent, frozen=True, kw_only=True):
+    session_key: Short
+    limit: Annotated[int, Meta(ge=1, le=1_000)] = DEFAULT_LIMIT
+    max_bytes: Annotated[int, Meta(ge=1_024)] = MAX_BYTES
+    max_chars: Annotated[int, Meta(ge=1)] | None = None
+    offset: Annotated[int, Meta(ge=0)] = 0
+    cursor: Short | None = None
+    input_run_ids: Annotated[list[IdempotencyKey], Meta(max_length=50)] = field(
+        default_factory=list
+    )
+    """Runs that a client has no answer for: `inputReceipts` has those that are not over."""
+
+
+class ChatSend(RunMessage, frozen=True, kw_only=True):
+    session_key: Short
+    session_id: Short = ""
+    expected_leaf_entry_id: Short | UnsetType | None = UNSET
+    """The last message that the sender has seen; null for none."""
+    attachments: Annotated[list[GivenAttachment], Meta(max_length=10)] = field(default_factory=list)
+    queue_mode: Mode | None = None
+    timeout_ms: Annotated[int, Meta(ge=0)] = 0
+
+
+class ChatAbort(OfAgent, frozen=True, kw_only=True):
+    session_key: Short
+    run_id: Short | None = None
+
+
+class AgentParams(RunMessage, frozen=True, kw_only=True):
+    message: Annotated[str, Meta(min_length=1)]
+    session_key: Short | None = None
+    session_id: Short | None = None
+    timeout: Annotated[float, Meta(ge=0)] = 0
+    model: Short | None = None
+
+
+class Wait(Closed, frozen=True):
+    run_id: Short
+    timeout_ms: Annotated[int, Meta(ge=0, le=3_600_000)] = WAIT_MS
+
+
+async def _history(caller: Caller, params: History, _id: str) -> Any:
+    gateway = caller.gateway
+    key = gateway.live.resolve_key(params.session_key, params.agent_id)
+    session = gateway.store.find(key)
+    if params.cursor is not None:
+        return _delta(gateway, params, session)
+    agent = key.split(":")[1]
+    page = NO_MESSAGES
+    if session is not None:
+        wanted = (params.limit, params.offset, params.max_bytes, params.max_chars)
+        page = gateway.shelf.messages(session, *wanted)
+    shown: dict[str, Any] = {
+        "sessionKey": key,
+        "sessionId": session.id if session else None,
+        "messages": page.messages,
+        "activity": [],
+        "pendingInputs": {"items": [], "total": 0},
+        "deltaCursor": _cursor(session, page.messages) if not params.offset else None,
+        "hasMore": page.next_offset is not None,
+        "totalMessages": page.total,
+        "defaults": gateway.shelf.defaults(agent),
+        "sessionInfo": gateway.shelf.row(session) if session else None,
+        "thinkingLevel": (session.thinking if session else "") or gateway.shelf.thinking(agent),
+    }
+    if params.input_run_ids:
+        known = [id_ for id_ in params.input_run_ids if id_ in gateway.live.active(key)]
+        shown["inputReceipts"] = [{"runId": id_, "state": "pending"} for id_ in known]
+    return shown | ({} if page.next_offset is None else {"nextOffset": page.next_offset})
+
+
+def _cursor(session: Session | None, shown: Sequence[dict[str, Any]], seen: int = 0) -> str | None:
+    last = shown[-1]["__openclaw"]["seq"] if shown else seen
+    return wire.message_id(session.id, last) if session else None
+
+
+def _delta(gateway: Gateway, params: History, session: Session | None) -> dict[str, Any]:
+    """What was said since the cursor. A client that has missed too much loads all of it again."""
+    seen = wire.message_number(session.id, params.cursor) if session else None
+    if session is None or seen is None:
+        return {"kind": "reset"}
+    found = gateway.shelf.since(session, seen, params.limit, params.max_bytes, params.max_chars)
+    if found is None:
+        return {"kind": "reset"}
+    row = gateway.shelf.row(session)
+    messages = [wire.message_event(row, each) for each in found]
+    delta = {"kind": "delta", "messages": messages, "deltaCursor": _cursor(session, found, seen)}
+    return delta | {"pendingInputs": {"items": [], "total": 0}, "sessionInfo": row}
+
+
+async def _startup(caller: Caller, params: History, id_: str) -> Any:
+    shown: dict[str, Any] = await _history(caller, params, id_)
+    if "kind" in shown:
+        return shown
+    about = OfSession(session_key=shown["sessionKey"])
+    return shown | {"metadata": await _metadata(caller, about, id_)}
+
+
+async def _metadata(caller: Caller, params: OfSession, _id: str) -> Any:
+    agent = find_agent(caller.gateway, params)
+    return {"models": list_models(caller.gateway, agent), "commands": list_commands()}
+
+
+async def _send(caller: Caller, params: ChatSend, _id: str) -> Any:
+    if not params.message.strip() and not params.attachments:
+        raise invalid("message or attachment required")
+    key = caller.gateway.live.resolve_key(params.session_key, params.agent_id)
+    _check_seen(caller, key, params)
+    more: Any = {"mode": params.queue_mode, "attachments": params.attachments}
+    return await accept(caller, key, params, params.timeout_ms / 1000, **more)
+
+
+def _check_seen(caller: Caller, key: str, params: ChatSend) -> None:
+    """Refuse what was written in view of another conversation: the session was started anew, or
+    others have gone on in the meantime."""
+    session = caller.gateway.store.find(key)
+    is_same = not params.session_id or session is None or session.id == params.session_id
+    expected = params.expected_leaf_entry_id
+    if is_same and expected is not UNSET:
+        last = caller.gateway.store.history(session.id, 1) if session else []
+        seen = wire.message_number(session.id if session else "", expected)
+        newest = last[-1].number if last else 0
+        # A client that names the session, too, may have missed the latest messages.
+        oldest = 0 if params.session_id else newest
+        is_same = seen is not None and oldest <= seen <= newest
+    if not is_same:
+        raise invalid("session changed; reload the conversation", {"reason": LEAF_CHANGED})
+
+
+async def _abort(caller: Caller, params: ChatAbort, _id: str) -> Any:
+    key = caller.gateway.live.resolve_key(params.session_key, params.agent_id)
+    return await stop(caller, key, params.run_id)
+
+
+async def _agent(caller: Caller, params: AgentParams, id_: str) -> Any:
+    """Answers twice: when the message is accepted, and when the agent is done."""
+    live = caller.gateway.live
+    key = params.session_key
+    if key is None and params.session_id:
+        key = f"agent:{live.check_agent(params.agent_id)}:explicit:{params.session_id}"
+    key = live.resolve_key(key or "main", params.agent_id)
+    await accept(caller, key, params, params.timeout, model=params.model)
+    run = live.run(params.idempotency_key)
+    if run is None:
+        raise invalid("the run is no longer known")
+    accepted = {
+        "runId": run.id,
+        "sessionKey": key,
+        "agentId": run.agent,
+        "status": "accepted",
+        "acceptedAt": now_ms(),
+    }
+    caller.send(protocol.answer(id_, accepted))
+    await run.over.wait()
+    session = caller.gateway.store.find(key)
+    return outcome(run, session.id if session else "")
+
+
+async def _wait(caller: Caller, params: Wait, _id: str) -> Any:
+    run = caller.gateway.live.run(params.run_id)
+    if run is None:
+        return {"runId": params.run_id, "status": "timeout"}
+    try:
+        await asyncio.wait_for(run.over.wait(), params.timeout_ms / 1000)
+    except TimeoutError:
+        return {"runId": run.id, "status": "timeout"}
+    shown = {
+        "runId": run.id,
+        "status": "ok" if run.status == "ok" else "timeout" if run.status == "timeout" else "error",
+        "startedAt": run.started_ms,
+        "endedAt": run.ended_ms,
+        "terminalReply": {"disposition": "visible" if run.text else "silent", "text": run.text},
+    }
+    return shown | ({"error": run.error or run.status} if run.status != "ok" else {})
+
+
 async def accept(
-    caller: GatewayConnection,
+    caller: Caller,
     key: str,
-    run_id: str,
-    message: str,
+    said: RunMessage,
+    timeout_s: float = 0,
     *,
     mode: Mode | None = None,
-    timeout_s: float | None = None,
-    thinking: Thinking | None = None,
     model: str | None = None,
     attachments: Sequence[GivenAttachment] = (),
 ) -> dict[str, Any]:
     """Start a run, or say what became of it if it was started before."""
-    live = caller.gateway.live
-    digest = _digest(message, attachments)  # at once: nothing may overtake it
-    if (run := await live.accepted(run_id)) is not None:
-        return _became(run, key, caller.name, digest)
-    if message.strip() in RESETS and not caller.may(ADMIN):
-        raise missing_scope(ADMIN)
-    said: str | list[Block] = message
+    if said.deliver:
+        raise invalid("deliver: clawkit has no channels to deliver answers to; leave it out")
+    live, run_id, is_owner = caller.gateway.live, said.idempotency_key, caller.may(ADMIN)
+    digest = _digest(said.message, attachments)  # at once: nothing may overtake it
+    if (run := await started_before(caller, key, run_id, digest)) is not None:
+        return _became(run)
+    if said.message.strip() in RESETS and not is_owner:
+        raise protocol.missing_scope(ADMIN)
+    words: str | list[Block] = said.message
 
     def prepare(agent: Agent) -> None:
-        if thinking is not None:
-            agent.use_thinking(thinking)
+        if said.thinking is not None:
+            agent.use_thinking(said.thinking)
         if model:
             agent.use_model(model)
 
     if attachments:
-        there = await live.open(key, owner=caller.may(ADMIN))
-        media = there.agent.kit.run.services[Media]
-        said = [Text(message), *[await read_image(media, each) for each in attachments]]
-        if (run := await live.accepted(run_id)) is not None:  # sent again in the meantime
-            return _became(run, key, caller.name, digest)
+        media = (await live.open(key, owner=is_owner)).agent.kit.run.services[Media]
+        words = [Text(said.message), *[await read_image(media, each) for each in attachments]]
+        if (run := await started_before(caller, key, run_id, digest)) is not None:
+            return _became(run)  # sent again in the meantime
     run = await live.start(
         key,
         run_id,
-        said,
-        owner=caller.may(ADMIN),
+        words,
+        owner=is_owner,
         client=caller.name,
         digest=digest,
         mode=mode,
-        timeout_s=timeout_s,
+        timeout_s=timeout_s or None,
         prepare=prepare,
     )
     return {"runId": run.id, "status": "started"}
 
 
-async def started_before(caller: GatewayConnection, key: str, run_id: str) -> GatewayRun | None:
+async def started_before(
+    caller: Caller, key: str, run_id: str, digest: str | None = None
+) -> GatewayRun | None:
     """The run that was started with this idempotency key. Raises `GatewayError` if that was in
-    another session, or by another client."""
+    another session, by another client, or for something else."""
     run = await caller.gateway.live.accepted(run_id)
     if run is not None and run.session != key:
         raise invalid("idempotencyKey was already used in another session")
-    if run is not None and run.client != caller.name:
-        raise invalid("idempotencyKey was already used by another client")
+    if run is not None and (run.client != caller.name or digest not in (None, run.digest)):
+        raise invalid("idempotencyKey was already used by another client or for another message")
     return run
 
 
@@ -109,12 +294,14 @@ def _digest(message: str, attachments: Sequence[GivenAttachment]) -> str:
     return digest.hexdigest()
 
 
-def _became(run: GatewayRun, key: str, client: str, digest: str) -> dict[str, Any]:
-    if run.session != key:
-        raise invalid("idempotencyKey was already used in another session")
-    if (run.client, run.digest) != (client, digest):
-        raise invalid("idempotencyKey was already used by another client or for another message")
+def _became(run: GatewayRun) -> dict[str, Any]:
     return {"runId": run.id, "status": run.status if run.over.is_set() else "in_flight"}
+
+
+async def stop(caller: Caller, key: str, run_id: str | None) -> dict[str, Any]:
+    """Stop the runs of a session, or one of them."""
+    stopped = await caller.gateway.live.abort(key, run_id)
+    return {"ok": True, "aborted": bool(stopped), "runIds": stopped}
 
 
 async def read_image(media: Any, given: GivenAttachment) -> Image:
@@ -138,7 +325,7 @@ def outcome(run: GatewayRun, session_id: str) -> dict[str, Any]:
     """The final answer to the method `agent`. Raises `GatewayError` for a run that failed."""
     provider, _, model = run.model.partition("/")
     if run.status in ("error", "timeout"):
-        raise GatewayError("UNAVAILABLE", run.error or "the run failed", {"runId": run.id})
+        raise protocol.GatewayError("UNAVAILABLE", run.error or "the run failed", {"runId": run.id})
     return {
         "runId": run.id,
         "status": run.status if run.status != "aborted" else "error",
@@ -157,3 +344,14 @@ def outcome(run: GatewayRun, session_id: str) -> dict[str, Any]:
             },
         },
     }
+
+
+METHODS = (
+    Method("chat.history", READ, History, _history),
+    Method("chat.startup", READ, History, _startup),
+    Method("chat.metadata", READ, OfSession, _metadata),
+    Method("chat.send", WRITE, ChatSend, _send),
+    Method("chat.abort", WRITE, ChatAbort, _abort),
+    Method("agent", WRITE, AgentParams, _agent),
+    Method("agent.wait", WRITE, Wait, _wait),
+)

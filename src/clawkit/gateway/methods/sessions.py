@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 from msgspec import UNSET, Meta, UnsetType
 
@@ -11,27 +11,22 @@ from clawkit.agent.model_selection import ModelSelection
 from clawkit.config.sections.shared import Thinking
 from clawkit.errors import NotFoundError, ToolInputError
 from clawkit.gateway import wire
-from clawkit.gateway.methods.method import Method
-from clawkit.gateway.methods.runs import IdempotencyKey, accept
+from clawkit.gateway.methods.method import Caller, Gateway, Method, OfAgent
+from clawkit.gateway.methods.runs import IdempotencyKey, RunMessage, accept, stop
 from clawkit.gateway.methods.status import agent_ids
 from clawkit.gateway.protocol import Closed, Ignored, Short, ignored, invalid, now_ms
 from clawkit.gateway.scopes import ADMIN, APPROVALS, READ, WRITE
-from clawkit.gateway.shelf import NO_MESSAGES
 from clawkit.sessions.protocols import Filter, Session
 
-if TYPE_CHECKING:
-    from clawkit.gateway.connection import GatewayConnection
-    from clawkit.gateway.server import Gateway
-
-Limit = Annotated[int, Meta(ge=1, le=1_000)]
-Offset = Annotated[int, Meta(ge=0)]
 Label = Annotated[str, Meta(min_length=1, max_length=120)]
 _PREVIEWS = 64
+_KEPT = ("sessionId", "updatedAt", "createdAt", "label", "thinkingLevel")
+"""What rows and entries of sessions have in common."""
 
 
 class List(Closed, frozen=True):
     limit: Annotated[int, Meta(ge=1, le=10_000)] = 100
-    offset: Offset = 0
+    offset: Annotated[int, Meta(ge=0)] = 0
     agent_id: Short = ""
     search: Short = ""
     label: Short = ""
@@ -49,20 +44,18 @@ class List(Closed, frozen=True):
     """All the same here: when the session was last used."""
 
 
-class Key(Closed, frozen=True):
+class Key(OfAgent, frozen=True, kw_only=True):
     key: Short
-    agent_id: Short | None = None
 
 
 class Follow(Key, frozen=True):
     include_approvals: bool = False
 
 
-class SessionResolve(Closed, frozen=True):
+class SessionResolve(OfAgent, frozen=True):
     key: Short = ""
     session_id: Short = ""
     label: Short = ""
-    agent_id: Short | None = None
 
 
 class Preview(Closed, frozen=True):
@@ -71,10 +64,9 @@ class Preview(Closed, frozen=True):
     max_chars: Annotated[int, Meta(ge=20, le=2_000)] = wire.PREVIEW_CHARS
 
 
-class Create(Closed, frozen=True):
+class Create(OfAgent, frozen=True):
     """A new session takes the model and the thinking level of `parentSessionKey`."""
 
-    agent_id: Short | None = None
     key: Short | None = None
     parent_session_key: Short | None = None
     succeeds_parent: Ignored = UNSET
@@ -91,6 +83,7 @@ class Patch(Key, frozen=True):
     label: Label | UnsetType | None = UNSET
     model: Short | UnsetType | None = UNSET
     thinking_level: Thinking | UnsetType | None = UNSET
+    verbose_level: Ignored = UNSET
 
 
 class SessionReset(Key, frozen=True):
@@ -114,10 +107,10 @@ class SessionAbort(Closed, frozen=True):
 
 
 class Get(Key, frozen=True):
-    limit: Limit = 200
+    limit: Annotated[int, Meta(ge=1, le=1_000)] = 200
 
 
-async def _list(caller: GatewayConnection, params: List, _id: str) -> Any:
+async def _list(caller: Caller, params: List, _id: str) -> Any:
     shelf, config = caller.gateway.shelf, caller.gateway.loaded.config
     since = now_ms() - params.active_minutes * 60_000 if params.active_minutes else 0
     wanted = Filter(
@@ -153,12 +146,12 @@ async def _list(caller: GatewayConnection, params: List, _id: str) -> Any:
     }
 
 
-def _select(caller: GatewayConnection, params: List, found: list[Session]) -> list[Session]:
+def _select(caller: Caller, params: List, found: list[Session]) -> list[Session]:
     """The sessions that are at work, and those that another one has started."""
     if params.active_only:
         found = [each for each in found if caller.gateway.live.active(each.key)]
     if params.spawned_by:
-        parent = caller.gateway.shelf.find(caller.gateway.live.resolve_key(params.spawned_by))
+        parent = caller.gateway.store.find(caller.gateway.live.resolve_key(params.spawned_by))
         found = [each for each in found if parent is not None and each.parent == parent.id]
     return found
 
@@ -179,14 +172,14 @@ def _last_words(gateway: Gateway, id_: str) -> str | None:
     return None
 
 
-async def _subscribe(caller: GatewayConnection, params: List, id_: str) -> Any:
+async def _subscribe(caller: Caller, params: List, id_: str) -> Any:
     """With parameters, the answer has the list, too."""
     caller.follows_sessions = True
     listed = {"list": await _list(caller, params, id_)} if params != List() else {}
     return {"subscribed": True, **listed}
 
 
-async def _follow(caller: GatewayConnection, params: Follow, _id: str) -> Any:
+async def _follow(caller: Caller, params: Follow, _id: str) -> Any:
     key = _key(caller, params)
     if len(caller.followed) >= 1_000:
         raise invalid("too many subscriptions")
@@ -200,36 +193,36 @@ async def _follow(caller: GatewayConnection, params: Follow, _id: str) -> Any:
     return {"subscribed": True, "key": key, "approvalReplay": replay}
 
 
-async def _unfollow(caller: GatewayConnection, params: Key, _id: str) -> Any:
+async def _unfollow(caller: Caller, params: Key, _id: str) -> Any:
     key = _key(caller, params)
     caller.followed.discard(key)
     caller.watched.discard(key)
     return {"subscribed": False, "key": key}
 
 
-def _key(caller: GatewayConnection, params: Key) -> str:
+def _key(caller: Caller, params: Key) -> str:
     return caller.gateway.live.resolve_key(params.key, params.agent_id)
 
 
-def _stored(caller: GatewayConnection, params: Key) -> Session:
-    found = caller.gateway.shelf.find(_key(caller, params))
+def _stored(caller: Caller, params: Key) -> Session:
+    found = caller.gateway.store.find(_key(caller, params))
     if found is None:
         raise invalid("session not found")
     return found
 
 
-async def _describe(caller: GatewayConnection, params: Key, _id: str) -> Any:
-    found = caller.gateway.shelf.find(_key(caller, params))
+async def _describe(caller: Caller, params: Key, _id: str) -> Any:
+    found = caller.gateway.store.find(_key(caller, params))
     return {"session": None if found is None else caller.gateway.shelf.row(found)}
 
 
-async def _resolve(caller: GatewayConnection, params: SessionResolve, _id: str) -> Any:
+async def _resolve(caller: Caller, params: SessionResolve, _id: str) -> Any:
     given = [each for each in (params.key, params.session_id, params.label) if each]
     if len(given) != 1:
         raise invalid("exactly one of key, sessionId and label is required")
     if params.key:
         key = caller.gateway.live.resolve_key(params.key, params.agent_id)
-        found = caller.gateway.shelf.find(key)
+        found = caller.gateway.store.find(key)
     else:
         try:
             found = caller.gateway.store.get(given[0], params.agent_id or "")
@@ -240,10 +233,10 @@ async def _resolve(caller: GatewayConnection, params: SessionResolve, _id: str) 
     return {"ok": True, "key": found.key, "agentId": found.agent}
 
 
-async def _preview(caller: GatewayConnection, params: Preview, _id: str) -> Any:
+async def _preview(caller: Caller, params: Preview, _id: str) -> Any:
     previews: list[dict[str, Any]] = []
     for text in params.keys:
-        found = caller.gateway.shelf.find(caller.gateway.live.resolve_key(text))
+        found = caller.gateway.store.find(caller.gateway.live.resolve_key(text))
         if found is None:
             previews.append({"key": text, "status": "missing", "items": []})
             continue
@@ -254,15 +247,15 @@ async def _preview(caller: GatewayConnection, params: Preview, _id: str) -> Any:
     return {"ts": now_ms(), "previews": previews}
 
 
-async def _create(caller: GatewayConnection, params: Create, _id: str) -> Any:
+async def _create(caller: Caller, params: Create, _id: str) -> Any:
     live = caller.gateway.live
     agent = live.check_agent(params.agent_id)
     if params.label:
         _check_label(caller, params.label, "")
     key = live.resolve_key(params.key, agent) if params.key else ""
-    if key and caller.gateway.shelf.find(key) is not None:
+    if key and caller.gateway.store.find(key) is not None:
         raise invalid(f"session already exists: {key}")
-    old = _stored(caller, Key(params.parent_session_key)) if params.parent_session_key else None
+    old = _stored(caller, Key(key=params.parent_session_key)) if params.parent_session_key else None
     model = old.model_override if old else ""
     if params.model:
         model = _find_model(caller, agent, params.model)
@@ -272,34 +265,40 @@ async def _create(caller: GatewayConnection, params: Create, _id: str) -> Any:
     if model:
         session = caller.gateway.store.set_model(session.id, model)
     if params.message:
-        await accept(caller, session.key, str(uuid.uuid4()), params.message)
-    _tell_changed(caller.gateway, session, "create")
-    provider, model_id = wire.split_model(model or caller.gateway.shelf.default_model(agent)[0])
-    return {
-        "ok": True,
-        "key": session.key,
-        "sessionId": session.id,
-        "entry": wire.session_entry(session),
-        "runStarted": bool(params.message),
-        "resolved": {"modelProvider": provider, "model": model_id},
-        **ignored(params),
-    }
+        said = RunMessage(message=params.message, idempotency_key=str(uuid.uuid4()))
+        await accept(caller, session.key, said)
+    about = {"sessionId": session.id, "runStarted": bool(params.message)}
+    return {**_changed(caller.gateway, session, "create"), **about, **ignored(params)}
 
 
-def _check_label(caller: GatewayConnection, label: str, id_: str) -> None:
+def _changed(gateway: Gateway, session: Session, reason: str) -> dict[str, Any]:
+    """Tell those who follow the list of sessions; returns the answer about a changed session."""
+    row = gateway.shelf.row(session)
+    payload = wire.session_event(row, reason=reason)
+    gateway.hub.broadcast("sessions.changed", payload, lambda each: each.follows_sessions)
+    entry = {key: row[key] for key in _KEPT if key in row}
+    entry |= {"lifecycleRevision": session.id, "sessionRoot": session.workspace}
+    entry |= {"modelOverride": session.model_override} if session.model_override else {}
+    entry |= {"parentSessionKey": row["spawnedBy"]} if "spawnedBy" in row else {}
+    resolved = {"modelProvider": row["modelProvider"], "model": row["model"]}
+    resolved["thinkingLevel"] = session.thinking or None
+    return {"ok": True, "key": session.key, "entry": entry, "resolved": resolved}
+
+
+def _check_label(caller: Caller, label: str, id_: str) -> None:
     taken = caller.gateway.shelf.list(Filter(label=label), 2)
     if any(each.id != id_ for each in taken):
         raise invalid(f"label already in use: {label}")
 
 
-def _find_model(caller: GatewayConnection, agent: str, name: str) -> str:
+def _find_model(caller: Caller, agent: str, name: str) -> str:
     try:
         return str(ModelSelection(caller.gateway.loaded, agent).find(name))
     except ToolInputError as error:
         raise invalid(f"invalid model: {error}") from None
 
 
-async def _patch(caller: GatewayConnection, params: Patch, _id: str) -> Any:
+async def _patch(caller: Caller, params: Patch, _id: str) -> Any:
     gateway = caller.gateway
     session = _stored(caller, params)
     changes: dict[str, Any] = {}
@@ -319,72 +318,70 @@ async def _patch(caller: GatewayConnection, params: Patch, _id: str) -> Any:
         level: Any = changes["thinking"] or gateway.shelf.thinking(session.agent)
         there.agent.use_thinking(level)
     session = gateway.store.update(session.id, **changes)
-    _tell_changed(gateway, session, "patch")
-    row = gateway.shelf.row(session)
-    resolved = {key: row[key] for key in ("modelProvider", "model")}
-    return {
-        "ok": True,
-        "path": gateway.store.path,
-        "key": session.key,
-        "entry": wire.session_entry(session),
-        "resolved": resolved | {"thinkingLevel": session.thinking or None},
-    }
+    return {**_changed(gateway, session, "patch"), "path": gateway.store.path, **ignored(params)}
 
 
-async def _reset(caller: GatewayConnection, params: SessionReset, _id: str) -> Any:
+async def _reset(caller: Caller, params: SessionReset, _id: str) -> Any:
     key = _key(caller, params)
     if params.expected_session_id:
-        found = caller.gateway.shelf.find(key)
+        found = caller.gateway.store.find(key)
         if found is None or found.id != params.expected_session_id:
             raise invalid("session changed; reload the conversation")
     session = await caller.gateway.live.reset(key)
-    _tell_changed(caller.gateway, session, params.reason or "reset")
-    return {"ok": True, "key": key, "entry": wire.session_entry(session)}
+    return _changed(caller.gateway, session, params.reason or "reset")
 
 
-async def _delete(caller: GatewayConnection, params: Delete, _id: str) -> Any:
+async def _compact(caller: Caller, params: Key, _id: str) -> Any:
+    """Have the model replace the older part of a conversation with a summary."""
+    session = _stored(caller, params)
+    there = await caller.gateway.live.open(session.key, owner=True)
+    talk, lane = there.agent.conversation, there.agent.turns.lane
+    before, answer = talk.context_tokens, {"ok": True, "key": session.key}
+    with there.in_use(), lane.held():  # messages wait, as they do during a turn
+        if not await talk.compact():
+            return answer | {"compacted": False, "reason": "there is nothing to summarize"}
+    _changed(caller.gateway, caller.gateway.store.get(session.id), "compact")
+    result = {"summary": getattr(talk.history[0], "text", ""), "tokensBefore": before}
+    return answer | {"compacted": True, "result": result}
+
+
+async def _delete(caller: Caller, params: Delete, _id: str) -> Any:
     if not params.delete_transcript:
         raise invalid(
             "deleteTranscript cannot be false: export the session first (clawkit sessions export)"
         )
     gateway, key = caller.gateway, _key(caller, params)
     main = gateway.loaded.config.session.main_key
-    found = gateway.shelf.find(key)
+    found = gateway.store.find(key)
     if key == gateway.live.resolve_key(main):
         raise invalid("cannot delete the main session; reset it instead")
     if found is None or (params.archived_only and not found.archived_ms):
         return {"ok": True, "key": key, "deleted": False, "archived": []}
     await gateway.live.close_session(key)
     gateway.store.delete(found.id)
-    _tell_changed(gateway, found, "delete")
+    _changed(gateway, found, "delete")
     return {"ok": True, "key": key, "deleted": True, "archived": []}
 
 
-async def _send(caller: GatewayConnection, params: SessionSend, _id: str) -> Any:
-    key = _stored(caller, params).key
+async def _send(caller: Caller, params: SessionSend, _id: str) -> Any:
     run_id = params.idempotency_key or str(uuid.uuid4())
-    return await accept(caller, key, run_id, params.message)
+    said = RunMessage(message=params.message, idempotency_key=run_id)
+    return await accept(caller, _stored(caller, params).key, said)
 
 
-async def _abort(caller: GatewayConnection, params: SessionAbort, _id: str) -> Any:
+async def _abort(caller: Caller, params: SessionAbort, _id: str) -> Any:
     live = caller.gateway.live
     if params.key is None and params.run_id is None:
         raise invalid("invalid sessions.abort params: must have required property 'key'")
     run = live.run(params.run_id or "")
     key = live.resolve_key(params.key) if params.key is not None else run.session if run else ""
-    stopped = await live.abort(key, params.run_id)
-    return {"ok": True, "aborted": bool(stopped), "runIds": stopped}
+    return await stop(caller, key, params.run_id)
 
 
-async def _get(caller: GatewayConnection, params: Get, _id: str) -> Any:
-    found = caller.gateway.shelf.find(_key(caller, params))
-    page = caller.gateway.shelf.messages(found, params.limit) if found else NO_MESSAGES
+async def _get(caller: Caller, params: Get, _id: str) -> Any:
+    found = caller.gateway.store.find(_key(caller, params))
+    page = caller.gateway.shelf.messages(found, params.limit) if found else wire.NO_MESSAGES
     return {"messages": page.messages}
-
-
-def _tell_changed(gateway: Gateway, session: Session, reason: str) -> None:
-    payload = wire.session_event(gateway.shelf.row(session), reason=reason)
-    gateway.hub.broadcast("sessions.changed", payload, lambda each: each.follows_sessions)
 
 
 def _for_follow(params: Follow) -> str:
@@ -409,6 +406,7 @@ METHODS = (
     Method("sessions.create", WRITE, Create, _create),
     Method("sessions.patch", WRITE, Patch, _patch),
     Method("sessions.reset", ADMIN, SessionReset, _reset),
+    Method("sessions.compact", ADMIN, Key, _compact),
     Method("sessions.delete", WRITE, Delete, _delete, more=_for_delete),
     Method("sessions.send", WRITE, SessionSend, _send),
     Method("sessions.abort", WRITE, SessionAbort, _abort),

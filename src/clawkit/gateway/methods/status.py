@@ -1,4 +1,4 @@
-"""Methods about the gateway itself: health, status, presence, logs."""
+"""Methods about the gateway itself: health, status, presence, logs, the doctor, restarts."""
 
 from __future__ import annotations
 
@@ -6,26 +6,28 @@ import os
 import platform
 import shutil
 import socket
+import subprocess
 import sys
 import time
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
+import msgspec
 from msgspec import UNSET, Meta, Struct
 
 from clawkit.config.paths import home
+from clawkit.core.tasks import in_thread
 from clawkit.errors import ConfigError
+from clawkit.gateway import protocol
 from clawkit.gateway.log import Level, LogFilter
-from clawkit.gateway.methods.method import Method
+from clawkit.gateway.methods.method import Caller, Gateway, Method, OfAgent
+from clawkit.gateway.own_device import own_identity
 from clawkit.gateway.protocol import Closed, Ignored, NoParams, Short, ignored, invalid, now_ms
 from clawkit.gateway.scopes import ADMIN, READ
-from clawkit.gateway.shelf import NO_SUMMARY
+from clawkit.gateway.wire import NO_SUMMARY
 from clawkit.sessions.protocols import Filter
 from clawkit.version import __version__
 
-if TYPE_CHECKING:
-    from clawkit.gateway.connection import GatewayConnection
-    from clawkit.gateway.server import Gateway
-
+DOCTOR_S = 120.0
 _NO_HEARTBEAT = {"enabled": False, "every": "0m", "everyMs": None}
 
 
@@ -53,8 +55,19 @@ class ChannelsStatus(Closed, frozen=True):
     channel: Ignored = UNSET
 
 
-class SkillsStatus(Closed, frozen=True):
-    agent_id: Short | None = None
+class RestartRequest(Closed, frozen=True):
+    """Turns have time to end in any case."""
+
+    reason: Short = "a client asked for it"
+    skip_deferral: Ignored = UNSET
+
+
+class DoctorReport(Struct, frozen=True, rename="camel"):
+    """What the command prints; the rest of it is about `--fix`."""
+
+    ok: bool
+    config_valid: bool
+    findings: list[dict[str, str]]
 
 
 def agent_ids(gateway: Gateway) -> list[str]:
@@ -92,19 +105,19 @@ def health(gateway: Gateway, *, details: bool = True) -> dict[str, Any]:
     }
 
 
-async def _health(caller: GatewayConnection, _params: Health, _id: str) -> Any:
+async def _health(caller: Caller, _params: Health, _id: str) -> Any:
     return health(caller.gateway)
 
 
-async def _status(caller: GatewayConnection, params: Status, _id: str) -> Any:
+async def _status(caller: Caller, params: Status, _id: str) -> Any:
     gateway, now = caller.gateway, now_ms()
     default = gateway.loaded.config.agents.default_id()
     model, window, _ = gateway.shelf.default_model(default)
     recent = []
     for each in gateway.shelf.list(Filter(), 10):
         row = gateway.shelf.row(each)
-        window = row["contextTokens"]
-        used = round(100 * each.context_tokens / window) if window else None
+        room = row["contextTokens"]
+        used = round(100 * each.context_tokens / room) if room else None
         row |= {"age": now - each.updated_ms, "percentUsed": used, "flags": []}
         recent.append(row)
     by_agent = [{"agentId": each, **gateway.shelf.summary(each)} for each in agent_ids(gateway)]
@@ -127,28 +140,40 @@ async def _status(caller: GatewayConnection, params: Status, _id: str) -> Any:
     }
 
 
-async def _presence(caller: GatewayConnection, _params: NoParams, _id: str) -> Any:
+async def _presence(caller: Caller, _params: NoParams, _id: str) -> Any:
     return caller.gateway.hub.presence()
 
 
-async def _tail(caller: GatewayConnection, params: Tail, _id: str) -> Any:
+async def _tail(caller: Caller, params: Tail, _id: str) -> Any:
     wanted = LogFilter(params.level, params.text)
     return caller.gateway.log.tail(params.cursor, params.limit, params.max_bytes, wanted)
 
 
-async def _info(caller: GatewayConnection, _params: NoParams, _id: str) -> Any:
-    gateway, disk = caller.gateway, shutil.disk_usage(home(os.environ))
-    pages, size = os.sysconf("SC_PHYS_PAGES"), os.sysconf("SC_PAGE_SIZE")
-    rss = _resident_pages()
+async def _info(caller: Caller, _params: NoParams, _id: str) -> Any:
+    gateway, place = caller.gateway, home(os.environ)
+    disk, size = shutil.disk_usage(place), os.sysconf("SC_PAGE_SIZE")
     host, kernel = socket.gethostname(), platform.release()
     system = {"hostname": host, "machineName": host, "platform": sys.platform, "release": kernel}
     system |= {"arch": platform.machine(), "osLabel": f"{platform.system()} {kernel}"}
     process = {"port": gateway.port, "pid": os.getpid(), "processInstanceId": gateway.boot_id}
     process |= {"uptimeMs": gateway.uptime_ms, "pythonVersion": platform.python_version()}
-    space = {"diskPath": home(os.environ), "diskTotalBytes": disk.total}
-    space |= {"diskAvailableBytes": disk.free, "memoryTotalBytes": pages * size}
+    process |= {"processMemory": {"rssBytes": _resident_pages() * size}}
+    space = {"diskPath": place, "diskTotalBytes": disk.total, "diskAvailableBytes": disk.free}
+    pages = {"memoryTotalBytes": "SC_PHYS_PAGES", "memoryFreeBytes": "SC_AVPHYS_PAGES"}
+    memory = {name: os.sysconf(kind) * size for name, kind in pages.items()}
     load = {"cpuCount": os.cpu_count(), "loadAverage": list(os.getloadavg())}
-    return {**system, **process, **space, **load, "processMemory": {"rssBytes": rss * size}}
+    return {**system, **process, **space, **memory, **load}
+
+
+async def _identity(_caller: Caller, _params: NoParams, _id: str) -> Any:
+    """This home as a device, for gateways and nodes elsewhere."""
+    _, device, public = own_identity()
+    return {"deviceId": device, "publicKey": public}
+
+
+async def _restart(caller: Caller, params: RestartRequest, _id: str) -> Any:
+    """Restart soon, once for all requests until then."""
+    return caller.gateway.request_restart(params.reason) | ignored(params)
 
 
 def _resident_pages() -> int:
@@ -156,14 +181,14 @@ def _resident_pages() -> int:
         return int(file.read().split()[1])
 
 
-async def _channels(_caller: GatewayConnection, params: ChannelsStatus, _id: str) -> Any:
+async def _channels(_caller: Caller, params: ChannelsStatus, _id: str) -> Any:
     lists = ("channelOrder", "channelMeta", "statusIssues")
     tables = ("channelLabels", "channels", "channelAccounts", "channelDefaultAccountId")
     empty: dict[str, Any] = {**{key: [] for key in lists}, **{key: {} for key in tables}}
     return {"ts": now_ms(), **empty, **ignored(params)}
 
 
-async def _skills(caller: GatewayConnection, params: SkillsStatus, _id: str) -> Any:
+async def _skills(caller: Caller, params: OfAgent, _id: str) -> Any:
     """Clawkit has no skills."""
     live = caller.gateway.live
     agent = live.check_agent(params.agent_id)
@@ -171,18 +196,52 @@ async def _skills(caller: GatewayConnection, params: SkillsStatus, _id: str) -> 
     return {**about, "managedSkillsDir": "", "skills": []}
 
 
-async def _heartbeat(_caller: GatewayConnection, _params: NoParams, _id: str) -> Any:
+async def _heartbeat(_caller: Caller, _params: NoParams, _id: str) -> Any:
     """There are no heartbeats, so there was none."""
     return None
 
 
-async def _reload_secrets(caller: GatewayConnection, _params: NoParams, _id: str) -> Any:
+async def _reload_secrets(caller: Caller, _params: NoParams, _id: str) -> Any:
     """Read the configuration again, and with it every secret that it refers to."""
     watch = caller.gateway.watch
     await watch.reload()
     if watch.issues:
         raise invalid(str(ConfigError(watch.issues)))
     return {"ok": True, "warningCount": 0}
+
+
+async def _doctor(caller: Caller, _params: NoParams, _id: str) -> Any:
+    """What `clawkit doctor --json` reports, without secrets."""
+    file = caller.gateway.loaded.file
+    if file is not None and file.startswith("<"):
+        raise protocol.GatewayError("UNAVAILABLE", "the configuration does not come from a file")
+    report: DoctorReport = await in_thread(_examine, file)
+    redact = caller.gateway.redactor.strict
+    findings = [{key: redact(each[key]) for key in each} for each in report.findings]
+    shown = {"ok": report.ok, "configValid": report.config_valid, "findings": findings}
+    return {"ts": now_ms(), **shown}
+
+
+def _examine(file: str | None) -> DoctorReport:
+    """The report of the command, which belongs to a layer above this one. `-P`: modules are not
+    imported from the directory it is in."""
+    argv = [sys.executable, "-P", "-m", "clawkit", "doctor", "--json"]
+    argv += ["--config", file] if file is not None else []
+    try:
+        done = subprocess.run(  # our own program
+            argv,
+            cwd=home(os.environ),
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=DOCTOR_S,
+            check=False,
+        )
+        return msgspec.json.decode(done.stdout, type=DoctorReport)
+    except subprocess.TimeoutExpired:
+        what = f"took more than {DOCTOR_S:g} seconds"
+    except ValueError:
+        what = "printed no report"
+    raise protocol.GatewayError("UNAVAILABLE", f"clawkit doctor {what}; run it in a terminal")
 
 
 METHODS = (
@@ -192,7 +251,10 @@ METHODS = (
     Method("system.info", READ, NoParams, _info),
     Method("logs.tail", READ, Tail, _tail),
     Method("channels.status", READ, ChannelsStatus, _channels),
-    Method("skills.status", READ, SkillsStatus, _skills),
+    Method("skills.status", READ, OfAgent, _skills),
     Method("last-heartbeat", READ, NoParams, _heartbeat),
     Method("secrets.reload", ADMIN, NoParams, _reload_secrets),
+    Method("gateway.identity.get", READ, NoParams, _identity),
+    Method("gateway.restart.request", ADMIN, RestartRequest, _restart, limited=True),
+    Method("doctor.run", ADMIN, NoParams, _doctor, limited=True),
 )

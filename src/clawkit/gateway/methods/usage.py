@@ -16,14 +16,12 @@ from clawkit.content import Assistant, Message, Summary, ToolResult, Usage, User
 from clawkit.core.tasks import in_thread, unbroken
 from clawkit.errors import NotFoundError
 from clawkit.gateway import wire
-from clawkit.gateway.methods.method import Method, Run
+from clawkit.gateway.methods.method import Caller, Gateway, Method, Run
 from clawkit.gateway.protocol import Closed, NoParams, Short, invalid, now_ms
 from clawkit.gateway.scopes import READ
 from clawkit.sessions.protocols import Filter, Session
 
 if TYPE_CHECKING:
-    from clawkit.gateway.connection import GatewayConnection
-    from clawkit.gateway.server import Gateway
     from clawkit.sessions.store import SessionStore
 
 DAYS, MAX_DAYS = 30, 3_660
@@ -252,7 +250,7 @@ def _row(session: Session, used: UsageTotals | None) -> dict[str, Any]:
 
 
 def _in_thread(report: Callable[[Gateway, Any], dict[str, Any]]) -> Run:
-    async def run(caller: GatewayConnection, params: Any, _id: str) -> Any:
+    async def run(caller: Caller, params: Any, _id: str) -> Any:
         # Its thread reads on when a client leaves, and then others still wait for it.
         async with caller.gateway.reading_usage:
             return await unbroken(in_thread(report, caller.gateway, params))
@@ -260,7 +258,7 @@ def _in_thread(report: Callable[[Gateway, Any], dict[str, Any]]) -> Run:
     return run
 
 
-async def _status(_caller: GatewayConnection, _params: NoParams, _id: str) -> Any:
+async def _status(_caller: Caller, _params: NoParams, _id: str) -> Any:
     """No provider is asked for its quotas, so there are none to report."""
     return {"updatedAt": now_ms(), "providers": []}
 
