@@ -22,8 +22,9 @@ BUDGETS = {
     # chats and commands that a gateway runs: the terminal here, the conversation there.
     "cli": 7_730,
     "code": 650,
-    # The whole path of a misspelt setting is suggested; a mapping has no lines.
-    "config": 3_970,
+    # The whole path of a misspelt setting is suggested; a mapping has no lines; edits and diffs of
+    # large files in linear time.
+    "config": 3_980,
     # The schemas of tools, in a third of the time: all are declared at every start.
     "core": 1_740,
     "fs": 4_660,
@@ -56,7 +57,7 @@ BUDGETS = {
     # Listing, reading, searching and writing to sessions; starting, steering and waiting for
     # sub-agents, with attachments and worktrees, and what to use instead of parameters that others
     # have; the gateway that runs a session.
-    "tools": 3_850,
+    "tools": 3_790,
     # Access to a database without generators; sub-agents: opening them, their results as messages,
     # their events and deadlines, and what they are handed: files, and worktrees that hostile
     # contents cannot make run anything; one lane of turns for all who speak, and messages between
