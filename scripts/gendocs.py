@@ -194,12 +194,15 @@ def events(_: str) -> str:
 
 def gateway_reload(_: str) -> str:
     """What happens when a setting changes while the gateway runs."""
-    from clawkit.gateway.reload import HOT, RESTART
+    from clawkit.gateway.reload import KINDS
 
-    shown = [each for each in HOT if not each.startswith("$")]
+    hot, restart = (
+        code(name for name, each in KINDS.items() if each == kind and not name.startswith("$"))
+        for kind in ("hot", "restart")
+    )
     rows = (
-        (code(shown), "apply from the next message to a session on"),
-        (code(RESTART), "apply after a restart; until then, the gateway reports that it is needed"),
+        (hot, "apply from the next message to a session on"),
+        (restart, "apply after a restart; until then, the gateway reports that it is needed"),
         ("settings without an effect in this version", "nothing"),
     )
     return table(("Settings", "A change"), rows)

@@ -161,6 +161,15 @@ def test_distant_changes_are_shown_apart() -> None:
     ]
 
 
+def test_a_change_of_very_many_lines_is_counted() -> None:
+    same = "// same\n" * 5_000
+    old, new = (f"{same}{{ a: [\n{word * 1_500}] }}\n{same}" for word in ("1,\n", "2,\n3,\n"))
+    lines = diff(old, new, "f")
+    assert lines[2:] == ["@@ -5002,1500 +5002,3000 @@", "1,500 lines are replaced by 3,000 lines"]
+    few = diff(old, old.replace("1,\n]", "4,\n]"), "f")
+    assert few[2:] == ["@@ -6499,5 +6499,5 @@", " 1,", " 1,", "-1,", "+4,", " ] }", " // same"]
+
+
 def test_nothing_changed_is_no_diff() -> None:
     assert diff("{}", "{}", "f") == []
 

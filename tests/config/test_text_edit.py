@@ -494,3 +494,23 @@ def repr_of(value: Any) -> str:
     if isinstance(value, dict):
         return "{" + ",".join(f"{key}:{repr_of(value[key])}" for key in sorted(value)) + "}"
     return f"[{','.join(map(repr_of, value))}]" if isinstance(value, list) else repr(value)
+
+
+def test_additions_at_all_levels_are_laid_out_as_if_they_came_one_after_another() -> None:
+    text = "{\n  a: { b: { c: 1 } },\n  d: {\n    e: 1,\n  },\n}\n"
+    long = "x" * 60
+    patch = {"a": {"b": {"n": long, "m": [long]}, "o": 2 * long}, "d": {"f": {}}, "g": 2}
+    assert merge_patch(text, patch) == (
+        "{\n"
+        "  a: {\n"
+        "    b: {\n"
+        "      c: 1,\n"
+        f'      n: "{long}",\n'
+        f'      m: ["{long}"]\n'
+        "    },\n"
+        f'    o: "{long}{long}"\n'
+        "  },\n"
+        "  d: {\n    e: 1,\n    f: {},\n  },\n"
+        "  g: 2,\n"
+        "}\n"
+    )

@@ -17,7 +17,6 @@ from clawkit.errors import EditError
 from clawkit.gateway import reload
 from clawkit.gateway.config_text import (
     MARKER,
-    changed_paths,
     hide,
     merge_lists,
     restore,
@@ -157,6 +156,46 @@ async def test_a_broken_file_is_reported_and_the_gateway_goes_on(
     assert (await peer.call("health"))["ok"]
 
 
+@pytest.mark.parametrize("broken", ["{ tools: ", '{ "$include": ', "{ a: '\\\\n", "/*" * 100_000])
+async def test_a_file_that_cannot_be_parsed_can_only_be_replaced(
+    ground: Ground, file: Path, broken: str
+) -> None:
+    peer = await ground.join()
+    file.write_text(broken, encoding="utf-8")
+    base = (await peer.call("config.get", {}))["hash"]
+    for method, raw in (
+        ("config.patch", "{tools: {deny: ['edit']}}"),
+        ("config.set", f"{{gateway: {{auth: {{token: '{MARKER}'}}}}}}"),
+    ):
+        error = await peer.refused(method, {"raw": raw, "baseHash": base})
+        assert "Fix it in a text editor first" in error["message"]
+        assert file.read_text(encoding="utf-8") == broken
+    raw = f"{{ gateway: {{ auth: {{ token: '{TOKEN}' }} }}, tools: {{ deny: ['edit'] }} }}"
+    for dry_run in (True, False):
+        given = {"raw": raw, "baseHash": base, "dryRun": dry_run}
+        done = await peer.call("config.set", given)
+        assert set(done["changedPaths"]) == {"models", "tools.deny"}  # since it was last valid
+    assert file.read_text(encoding="utf-8") == raw
+    assert file.with_name("clawkit.json5.bak").read_text(encoding="utf-8") == broken
+    assert (await peer.call("config.get", {}))["valid"] is True
+
+
+async def test_what_is_not_a_text_file_is_reported_and_not_written(
+    ground: Ground, file: Path
+) -> None:
+    peer = await ground.join()
+    file.write_bytes(b"{ tools: \xff }")
+    found = await peer.call("config.get", {})
+    assert (found["valid"], found["raw"], found["config"]) == (False, None, {})
+    assert "is not UTF-8 text" in found["issues"][0]["message"]
+    file.unlink()
+    os.mkfifo(file)
+    found = await peer.call("config.get", {})
+    assert "is not a regular file" in found["issues"][0]["message"]
+    error = await peer.refused("config.set", {"raw": "{}", "baseHash": found["hash"]})
+    assert "is not a regular file" in error["message"]
+
+
 async def test_settings_can_be_looked_up(ground: Ground) -> None:
     peer = await ground.join()
     found = await peer.call("config.schema.lookup", {"path": "gateway.auth"})
@@ -194,6 +233,22 @@ def test_markers_stand_for_the_secret_at_their_place() -> None:
             restore(wrong, old)
 
 
+def test_entries_without_an_id_keep_their_secrets_only_as_they_were() -> None:
+    old = [["s", 1, {"deep": [{"key": "t", "plain": True}]}], {"id": "a", "key": "u"}]
+    new = [[MARKER, 1, {"deep": [{"key": MARKER, "plain": True}]}], {"id": "a", "key": MARKER}]
+    assert restore(new, old) == old
+    for wrong in (
+        [[MARKER, 2, {"deep": [{"key": MARKER, "plain": True}]}], new[1]],
+        [[MARKER, 1, {"deep": [{"key": MARKER, "plain": 1}]}], new[1]],
+        [[MARKER, 1, {"deep": MARKER}], new[1]],
+        [new[1], new[0]],
+        [new[0]],
+    ):
+        with pytest.raises(EditError, match="the list has changed"):
+            restore(wrong, old)
+    assert restore([["x"], new[1]], old) == [["x"], old[1]]
+
+
 def test_hiding_and_restoring_keeps_the_rest_of_a_text() -> None:
     redactor = Redactor()
     hidden = hide(TEXT, redactor)
@@ -205,7 +260,7 @@ def test_hiding_and_restoring_keeps_the_rest_of_a_text() -> None:
 
 def test_changed_settings_are_named() -> None:
     old, new = {"a": {"b": 1, "c": 2}, "d": [1]}, {"a": {"b": 1, "c": 3}, "e": True}
-    assert list(changed_paths(old, new)) == ["a.c", "d", "e"]
+    assert list(reload.changed_paths(old, new)) == [("a", "c"), ("d",), ("e",)]
 
 
 async def test_a_change_can_be_looked_at_before_it_is_made(ground: Ground, file: Path) -> None:
@@ -251,7 +306,7 @@ async def test_large_files_do_not_make_other_clients_wait(
 
         monkeypatch.setattr(place, name, noted)
 
-    for name in ("loads", "content", "hide", "hide_values", "changed_paths", "merge_lists"):
+    for name in ("loads", "content", "hide", "masked", "changed_paths", "merge_lists"):
         note(config, name)
     for name in ("load", "changed_paths", "known_secrets"):
         note(reload, name)

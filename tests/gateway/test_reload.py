@@ -13,9 +13,10 @@ import pytest
 from tests.gateway.conftest import TOKEN, Device, Ground, Peer, serve
 from tests.gateway.test_turns import message
 
+from clawkit.config.json5 import parse_path
 from clawkit.config.model import Config
 from clawkit.config.section import layout_of
-from clawkit.gateway.reload import HOT, RESTART, kind_of
+from clawkit.gateway.reload import KINDS, kind_of
 from clawkit.testing import Gate, ScriptedModel, call
 
 AUTH = f'auth: {{ token: "{TOKEN}" }}'
@@ -77,19 +78,20 @@ async def tools(peer: Peer) -> set[str]:
         ("logging.redactPatterns", "restart"),
         ("logging.level", "none"),
         ("cron.enabled", "none"),
-        ("agents.list.0.groupChat.historyLimit", "none"),
+        ("agents.list[0].groupChat.historyLimit", "none"),
+        ("agents.entries.a.groupChat", "none"),
+        ('agents.entries["a.groupChat"].groupChat', "none"),
         ("nonsense", "restart"),
         ("toolsets.x", "restart"),
     ],
 )
 def test_what_a_change_needs(path: str, kind: str) -> None:
-    assert kind_of(path) == kind
+    assert kind_of(parse_path(path)) == kind
 
 
 def test_every_section_is_listed() -> None:
     sections = set(layout_of(Config).shapes)
-    unlisted = {each for each in sections if each not in (*HOT, *RESTART)}
-    assert {kind_of(each) for each in unlisted} == {"none"}
+    assert sections <= KINDS.keys()
 
 
 @pytest.mark.parametrize("write", [replace_file, write_in_place])
@@ -346,3 +348,73 @@ async def test_lists_in_a_patch(ground: Ground, file: Path) -> None:
     gone = {"raw": "{agents: {list: [{id: 'c'}]}}", "baseHash": done["hash"]}
     done = await peer.call("config.patch", gone | {"replacePaths": ["agents.list"]})
     assert done["config"]["agents"]["list"] == [{"id": "c"}]
+
+
+async def test_a_file_in_every_state(ground: Ground, file: Path) -> None:
+    peer = await ground.join()
+
+    def denying(tool: str) -> str:
+        return text(f'tools: {{ deny: ["{tool}"] }}')
+
+    async def denied(tool: str) -> bool:
+        assert (await changed(peer))["valid"] is True
+        return tool not in await tools(peer)
+
+    async def invalid() -> str:
+        event = await changed(peer)
+        assert event["valid"] is False
+        assert "write" not in await tools(peer)  # as it was last valid
+        return str(event["issues"][0]["message"])
+
+    file.write_bytes(b"\xef\xbb\xbf" + denying("write").encode())
+    assert await denied("write")
+    file.write_bytes(b"")
+    assert "the text is empty" in await invalid()
+    target = file.with_name("target.json5")
+    target.write_text(denying("edit"), encoding="utf-8")
+    file.unlink()
+    file.symlink_to(target)
+    assert await denied("edit")
+    target.write_text(denying("ls"), encoding="utf-8")
+    assert await denied("ls")
+    found = await peer.call("config.get", {})
+    error = await peer.refused("config.set", {"raw": "{}", "baseHash": found["hash"]})
+    assert f"is a symbolic link; use its target: '{target}'" in error["message"]
+    other = file.with_name("other.json5")
+    other.write_text(denying("write"), encoding="utf-8")
+    replace_file(target, denying("grep"))
+    assert await denied("grep")
+    file.unlink()
+    file.symlink_to(other)
+    assert await denied("write")
+    file.unlink()
+    assert "does not exist" in await invalid()
+    file.write_text(denying("write"), encoding="utf-8")
+    assert await denied("write")
+    file.unlink()
+    file.mkdir()
+    assert "is a directory" in await invalid()
+    file.rmdir()
+    file.write_text(denying("edit"), encoding="utf-8")
+    assert await denied("edit")
+    old = file.stat()
+    write_in_place(file, denying("grep")[: old.st_size])
+    os.utime(file, ns=(old.st_atime_ns, old.st_mtime_ns))  # as if the clock was set back
+    assert file.stat().st_size == old.st_size
+    assert await denied("grep")
+
+
+async def test_a_change_while_the_file_is_read_is_taken_up_too(ground: Ground, file: Path) -> None:
+    peer, gateway = await ground.join(), ground.gateway
+    later = iter([text('tools: { deny: ["edit"] }')])
+
+    def change_once(_loaded: Any) -> None:
+        for words in later:
+            file.write_text(words, encoding="utf-8")
+
+    gateway.preflight = change_once
+    file.write_text(text('tools: { deny: ["write"] }'), encoding="utf-8")
+    await changed(peer)
+    await changed(peer)
+    assert {"write"} <= await tools(peer)
+    assert "edit" not in await tools(peer)

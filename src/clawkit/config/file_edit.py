@@ -1,7 +1,7 @@
 """Sets, unsets and patches settings in the configuration file.
 
 A list replaces a list. An object replaces an object only if no setting is lost, at any depth; the
-same holds for the two lists whose entries have ids. `replace` allows the loss; `merge` adds the new
+same holds for a list whose entries have ids. `replace` allows the loss; `merge` adds the new
 settings to the old ones.
 
 The file is locked, the result is validated before it is written, and the previous file is kept as a
@@ -11,18 +11,17 @@ backup. If anything fails, the file does not change.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from clawkit.config.json5 import Json5Error, Node, format_path, parse, quote, skip_gap
+from clawkit.config import text_edit
+from clawkit.config.json5 import Json5Error, format_path, parse, skip_gap
 from clawkit.config.load import cut_off, loads
 from clawkit.config.masking import masked
 from clawkit.config.paths import include_roots
 from clawkit.config.schema import ROOT, Path, aligned, below, find, is_secret, spelled, value_at
 from clawkit.config.section import Shape
 from clawkit.config.sources import INCLUDE, ConfigFile, ConfigTree, ReadError, read_text
-from clawkit.config.text_edit import Edit, apply, merge_patch, set_value, unset_value
-from clawkit.config.text_edit import merged as patched
 from clawkit.errors import ConfigError, EditError, Issue
 from clawkit.redact import Redactor
 from clawkit.store import locked, private_dir, rotate_backups, write_atomic
@@ -30,6 +29,8 @@ from clawkit.text import printable
 
 MAX_LISTED = 6
 CONTEXT_LINES = 2
+MAX_COMPARED = 1_000
+"""Lines of a change that a diff shows."""
 
 
 def set_setting(
@@ -43,23 +44,23 @@ def set_setting(
     where = spelled(path, root)
     old = value_at(root, where)
     if merge and old is not None:
-        if not _can_merge(old, value, found.path):
+        if not _can_merge(old, value):
             raise EditError(
                 f"{format_path(found.path)!r} cannot be merged: only objects, and lists whose "
                 "entries have ids, can. Use --replace instead of --merge"
             )
-        value = _merged(old, value, found.shape, found.path)
+        value = _merged(old, value, found.shape)
     else:
         value = aligned(value, old, found.shape)
         if not replace:
             lost = _lost(old, value, found.shape, found.path)
             _refuse_loss(lost, "Add --merge to keep them, or --replace to drop them")
-    return set_value(text, where, value)
+    return text_edit.set_value(text, where, value)
 
 
 def unset_setting(text: str, path: Path) -> str:
     """`text` without one setting. Raises EditError if it is not there."""
-    return unset_value(text, spelled(path, content(text)))
+    return text_edit.unset_value(text, spelled(path, content(text)))
 
 
 def patch_settings(text: str, patch: Mapping[str, Any], *, replace: bool = False) -> str:
@@ -67,10 +68,10 @@ def patch_settings(text: str, patch: Mapping[str, Any], *, replace: bool = False
     root = content(text)
     patch = aligned(dict(patch), root, ROOT)
     if not replace:
-        kept = patched(root, _without_nulls(patch))
+        kept = text_edit.merged(root, _without_nulls(patch))
         advice = "To remove a setting, set it to null; or add --replace"
         _refuse_loss(_lost(root, kept, ROOT, ()), advice)
-    return merge_patch(text, patch)
+    return text_edit.merge_patch(text, patch)
 
 
 def _without_nulls(patch: Mapping[str, Any]) -> dict[str, Any]:
@@ -92,13 +93,6 @@ def patched_paths(patch: Mapping[str, Any], above: Path = ()) -> Iterator[Path]:
 def content(text: str) -> Any:
     """The value of a text; an empty object if it contains none yet. Raises Json5Error."""
     return parse(text).value if skip_gap(text, 0) < len(text) else {}
-
-
-def _has_ids(path: Path) -> bool:
-    """Whether this is a list whose entries are identified by id, not by position."""
-    return path == ("agents", "list") or (
-        len(path) == 4 and path[:2] == ("models", "providers") and path[3] == "models"
-    )
 
 
 def _ids(entries: Any) -> dict[str, int]:
@@ -127,7 +121,7 @@ def _lost(old: Any, new: Any, shape: Shape, path: Path) -> Iterator[str]:
                 yield format_path((*path, key))
             else:
                 yield from _lost(value, new[key], inner, (*path, name))
-    elif isinstance(old, list) and _has_ids(path):
+    else:
         kept = _ids(new)
         for key, index in _ids(old).items():
             if key not in kept:
@@ -137,19 +131,19 @@ def _lost(old: Any, new: Any, shape: Shape, path: Path) -> Iterator[str]:
                 yield from _lost(old[index], new[kept[key]], inner, (*path, index))
 
 
-def _can_merge(old: Any, new: Any, path: Path) -> bool:
+def _can_merge(old: Any, new: Any) -> bool:
     both_lists = isinstance(old, list) and isinstance(new, list)
-    return (isinstance(old, dict) and isinstance(new, dict)) or (both_lists and _has_ids(path))
+    both_objects = isinstance(old, dict) and isinstance(new, dict)
+    return both_objects or (both_lists and bool(_ids(old) or _ids(new)))
 
 
-def _merged(old: Any, new: Any, shape: Shape, path: Path) -> Any:
-    if not _can_merge(old, new, path):
+def _merged(old: Any, new: Any, shape: Shape) -> Any:
+    if not _can_merge(old, new):
         return new
     if isinstance(old, dict):
         result = dict(old)
         for key, value in aligned(new, old, shape).items():
-            name, inner = below(shape, key)
-            result[key] = _merged(old[key], value, inner, (*path, name)) if key in old else value
+            result[key] = _merged(old[key], value, below(shape, key)[1]) if key in old else value
         return result
     entries, places = list(old), _ids(old)
     for entry in new:
@@ -157,7 +151,7 @@ def _merged(old: Any, new: Any, shape: Shape, path: Path) -> Any:
         if at is None:
             entries.append(entry)
         else:
-            entries[at] = _merged(old[at], entry, below(shape, at)[1], (*path, at))
+            entries[at] = _merged(old[at], entry, below(shape, at)[1])
     return entries
 
 
@@ -166,6 +160,13 @@ LOCK_WAIT_S = 10.0
 SMALL_BYTES = 512
 """Files of up to this size may shrink by any amount."""
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+
+
+_REFUSED = "the change was refused: it would make the configuration invalid:"
+Judgement = tuple[tuple[Issue, ...], tuple[Issue, ...]]
+"""The errors from before an edit, and its new warnings."""
+Judge = Callable[[str | None, str], Judgement]
+"""Is given the text before and after an edit, and raises to refuse it."""
 
 
 class ConfigChange(NamedTuple):
@@ -191,71 +192,68 @@ def change(
     file: str,
     edit: Callable[[str], str],
     *,
-    paths: Iterable[Path] = (),
+    paths: Collection[Path] = (),
     allow_shrink: bool = False,
     dry_run: bool = False,
     env: Mapping[str, str] | None = None,
     wait_s: float = LOCK_WAIT_S,
+    judge: Judge | None = None,
 ) -> ConfigChange:
     """Apply a text edit to a file, which is created if it does not exist.
 
     `paths` are the settings to be edited: those that come from included files are refused.
     `wait_s` is how long to wait for the lock. A file with errors may be edited as long as the edit
-    adds none. If it raises EditError or ConfigError, nothing was written.
+    adds none; `judge` may be stricter. If anything is raised, nothing was written.
     """
     env = os.environ if env is None else env
+
+    def prepare() -> ConfigChange:
+        before = _read(file)
+        text = before or ""
+        try:
+            _refuse_included(file, text, paths, env)
+            after = edit(text)
+            if not allow_shrink:
+                _refuse_shrinking(len(text.encode()), len(after.encode()))
+            found = judge(before, after) if judge else _judge(file, env, before, after)
+        except Json5Error as error:
+            raise ConfigError([error.issue(file, "Fix it in a text editor first")]) from error
+        return ConfigChange(file, before, after, *found)
+
     if dry_run:
-        return _prepare(file, edit, paths, allow_shrink, env)
+        return prepare()
     if env.get(READONLY, "") not in ("", "0"):
         raise EditError(f"the configuration is read-only: {READONLY} is set")
     try:
-        if not os.path.isdir(os.path.dirname(file)):
-            private_dir(os.path.dirname(file))
-        with locked(f"{file}.lock", wait_s=wait_s):
-            prepared = _prepare(file, edit, paths, allow_shrink, env)
-            if prepared.before == prepared.after:
-                return prepared
-            if _read(file) != prepared.before:
-                raise EditError(
-                    f"{file!r} was changed by another process in the meantime; try again"
-                )
-            rotate_backups(file)
-            write_atomic(file, _byte_order_mark(file) + prepared.after.encode())
+        return _write(file, prepare, wait_s)
     except TimeoutError:
-        raise EditError(
-            f"{file!r} was not changed: another process is changing it; try again"
-        ) from None
+        why = "another process is changing it; try again"
+        raise EditError(f"{file!r} was not changed: {why}") from None
     except OSError as error:
         where = error.filename or file
         raise EditError(f"{file!r} was not changed: {where!r}: {error.strerror}") from error
+
+
+def _write(file: str, prepare: Callable[[], ConfigChange], wait_s: float) -> ConfigChange:
+    if not os.path.isdir(os.path.dirname(file)):
+        private_dir(os.path.dirname(file))
+    with locked(f"{file}.lock", wait_s=wait_s):
+        prepared = prepare()
+        if prepared.before == prepared.after:
+            return prepared
+        if _read(file) != prepared.before:
+            raise EditError(f"{file!r} was changed by another process in the meantime; try again")
+        rotate_backups(file)
+        write_atomic(file, _byte_order_mark(file) + prepared.after.encode())
     return prepared._replace(written=True)
 
 
-def _prepare(
-    file: str,
-    edit: Callable[[str], str],
-    paths: Iterable[Path],
-    allow_shrink: bool,
-    env: Mapping[str, str],
-) -> ConfigChange:
-    before = _read(file)
-    text = before or ""
-    try:
-        _refuse_included(file, text, paths, env)
-        after = edit(text)
-    except Json5Error as error:
-        raise ConfigError([error.issue(file, "Fix it in a text editor first")]) from error
-    old_size, size = len(text.encode()), len(after.encode())
-    if not allow_shrink and old_size > SMALL_BYTES and size < old_size / 2:
+def _refuse_shrinking(old_size: int, size: int) -> None:
+    if old_size > SMALL_BYTES and size < old_size / 2:
         raise EditError(
             f"this would shrink the file from {old_size} to {size} bytes; if you mean it, add "
             "--force (config unset) or --replace (config set, config patch)"
         )
-    issues, warnings = _judge(after, file, env)
-    old_issues, old_warnings = ([], []) if before is None else _judge(before, file, env)
-    _refuse_new_issues(_added(old_issues, issues))
-    shown = cut_off(issues, len(issues))
-    return ConfigChange(file, before, after, tuple(shown), tuple(_added(old_warnings, warnings)))
 
 
 def _read(file: str) -> str | None:
@@ -271,8 +269,8 @@ def _read(file: str) -> str | None:
         raise ConfigError([Issue("", str(error), file)]) from error
 
 
-def _refuse_included(file: str, text: str, paths: Iterable[Path], env: Mapping[str, str]) -> None:
-    if INCLUDE not in text and "\\" not in text:
+def _refuse_included(file: str, text: str, paths: Collection[Path], env: Mapping[str, str]) -> None:
+    if not paths or (INCLUDE not in text and "\\" not in text):
         return
     own = content(text)
     tree = ConfigTree(ConfigFile(file, text), include_roots(env)) if own else None
@@ -303,7 +301,22 @@ def _included_at(tree: ConfigTree, own: object, path: Path) -> tuple[str, int] |
     return None
 
 
-def _judge(text: str, file: str, env: Mapping[str, str]) -> tuple[list[Issue], list[Issue]]:
+def _judge(file: str, env: Mapping[str, str], before: str | None, after: str) -> Judgement:
+    issues, warnings = _issues_of(after, file, env)
+    old_issues, old_warnings = ([], []) if before is None else _issues_of(before, file, env)
+    added = _added(old_issues, issues)
+    lines = [
+        f"  {each.path or 'the file'}: {each.message}{each.hint and f'. {each.hint}'}"
+        for each in added[:MAX_LISTED]
+    ]
+    if len(added) > MAX_LISTED:
+        lines.append(f"  and {len(added) - MAX_LISTED} more")
+    if lines:
+        raise EditError("\n".join((_REFUSED, *lines)))
+    return tuple(cut_off(issues, len(issues))), tuple(_added(old_warnings, warnings))
+
+
+def _issues_of(text: str, file: str, env: Mapping[str, str]) -> tuple[list[Issue], list[Issue]]:
     """The errors and the warnings of a text as content of the file."""
     try:
         return [], loads(text, file=file, env=env, every_error=True).warnings
@@ -317,18 +330,6 @@ def _added(before: Sequence[Issue], after: Sequence[Issue]) -> list[Issue]:
     return [each for each in after if (each.path, each.message) not in old]
 
 
-def _refuse_new_issues(added: Sequence[Issue]) -> None:
-    if not added:
-        return
-    lines = ["the change was refused: it would make the configuration invalid:"]
-    for each in added[:MAX_LISTED]:
-        hint = f". {each.hint}" if each.hint else ""
-        lines.append(f"  {each.path or 'the file'}: {each.message}{hint}")
-    if len(added) > MAX_LISTED:
-        lines.append(f"  and {len(added) - MAX_LISTED} more")
-    raise EditError("\n".join(lines))
-
-
 def _byte_order_mark(file: str) -> bytes:
     if not os.path.exists(file):
         return b""
@@ -338,22 +339,39 @@ def _byte_order_mark(file: str) -> bytes:
 
 def diff(before: str, after: str, name: str) -> list[str]:
     """A unified diff, with secrets masked after comparing."""
-    from difflib import SequenceMatcher
-
     if before == after:
         return []
+    lines, redactor = [f"--- {name}", f"+++ {name}", *_hunks(before, after)], Redactor()
+    return [printable(redactor.strict(line.removesuffix("\r"))) for line in lines]
+
+
+def _hunks(before: str, after: str) -> Iterator[str]:
+    from difflib import SequenceMatcher
+
     old, new = _lines(before), _lines(after)
-    shown_old, shown_new = _lines(_shown(before)), _lines(_shown(after))
-    lines = [f"--- {name}", f"+++ {name}"]
+    head = _common(old, new)
+    tail = _common(old[head:][::-1], new[head:][::-1])
+    removed, added = (len(each) - head - tail for each in (old, new))
+    if max(removed, added) > MAX_COMPARED:  # could take hours
+        yield f"@@ -{head + 1},{removed} +{head + 1},{added} @@"
+        yield f"{removed:,} lines are replaced by {added:,} lines"
+        return
+    start, rest = max(0, head - CONTEXT_LINES), max(0, tail - CONTEXT_LINES)
+    old, new = old[start : len(old) - rest], new[start : len(new) - rest]
+    shown_old, shown_new = (_lines(_shown(each))[start:] for each in (before, after))
     for group in SequenceMatcher(None, old, new).get_grouped_opcodes(CONTEXT_LINES):
         (_, i1, _, j1, _), (_, _, i2, _, j2) = group[0], group[-1]
-        lines.append(f"@@ -{i1 + 1},{i2 - i1} +{j1 + 1},{j2 - j1} @@")
+        yield f"@@ -{start + i1 + 1},{i2 - i1} +{start + j1 + 1},{j2 - j1} @@"
         for tag, a, b, c, d in group:
-            lines += ((" " if tag == "equal" else "-") + line for line in shown_old[a:b])
+            yield from ((" " if tag == "equal" else "-") + line for line in shown_old[a:b])
             if tag != "equal":
-                lines += (f"+{line}" for line in shown_new[c:d])
-    redactor = Redactor()
-    return [printable(redactor.strict(line.removesuffix("\r"))) for line in lines]
+                yield from (f"+{line}" for line in shown_new[c:d])
+
+
+def _common(old: list[str], new: list[str]) -> int:
+    """How many lines both begin with."""
+    pairs = enumerate(zip(old, new, strict=False))
+    return next((at for at, (one, other) in pairs if one != other), min(len(old), len(new)))
 
 
 def _lines(text: str) -> list[str]:
@@ -366,14 +384,4 @@ def _shown(text: str) -> str:
         root = parse(text)
     except Json5Error:  # `diff` still redacts every line
         return text
-    return apply(text, _masks(text, root, masked(root.value)))
-
-
-def _masks(text: str, node: Node, shown: Any) -> Iterator[Edit]:
-    for key, member in node.members.items():
-        yield from _masks(text, member.node, shown[key])
-    for index, item in enumerate(node.items):
-        yield from _masks(text, item, shown[index])
-    if not (node.members or node.items) and shown != node.value:
-        lines = text.count("\n", node.start, node.end)
-        yield node.start, node.end, quote(str(shown)) + "\n" * lines
+    return text_edit.rewrite(text, root, masked(root.value), keep_lines=True)

@@ -108,11 +108,12 @@ def short(text: str) -> str:
     return repr(text if len(text) <= 40 else f"{text[:39]}…")
 
 
-class Node(msgspec.Struct, eq=False):
+class Node(msgspec.Struct, eq=False, gc=False):
     """A value and its span `[start, end)` in the text.
 
     `source` is what was passed to `parse`. Objects have `members`, arrays have `items`; callers
-    must not change them.
+    must not change them. A large file has many nodes, and none refers to itself: they are no work
+    for the garbage collector, which would stop all threads.
     """
 
     value: Any
@@ -123,13 +124,17 @@ class Node(msgspec.Struct, eq=False):
     items: list[Node] = []
 
 
-class Member(msgspec.Struct, frozen=True):
+class Member(msgspec.Struct, frozen=True, gc=False):
     """One `key: value` of an object; the span is that of the key."""
 
     key_start: int
     key_end: int
     node: Node
     source: Any = None
+
+
+_NOTHING: tuple[dict[str, Member], list[Node]] = {}, []
+"""The members and items of all scalars."""
 
 
 def parse(text: str, source: Any = None) -> Node:
@@ -292,7 +297,7 @@ class _Json5Parser:
             match = _SCALAR.match(text, pos)
         if not match and text.startswith(('"', "'"), pos):
             content, end = read_string(text, pos)
-            return Node(content, pos, end, source)
+            return Node(content, pos, end, source, *_NOTHING)
         if not match:
             self.expect_more(pos)
             raise fault(text, pos, f"expected a value{after}, {_found(text, pos)}")
@@ -300,10 +305,11 @@ class _Json5Parser:
         content = match[group]
         start, end = match.span(group)
         if group == 1:
-            return Node(content, start - 1, end + 1, source)
+            return Node(content, start - 1, end + 1, source, *_NOTHING)
         if content in _LITERALS:
-            return Node(_LITERALS[content], start, end, source)
-        return Node(_to_number(text, start, content, not self.open), start, end, source)
+            return Node(_LITERALS[content], start, end, source, *_NOTHING)
+        number = _to_number(text, start, content, not self.open)
+        return Node(number, start, end, source, *_NOTHING)
 
     def missing_comma(self, holder: Node, pos: int) -> Json5Error:
         self.expect_more(pos)

@@ -65,32 +65,28 @@ def _leaves(
         yield key, value, shape, hide, in_bag
 
 
-def masked(value: Any, shape: Shape = ROOT, *, hide: bool = False) -> Any:
-    """A copy of a value with its secrets masked; references to secrets stay."""
-    return _masked(value, shape, hide, Redactor())
+def masked(value: Any, shape: Shape = ROOT, *, hide: bool = False, mask: str = "") -> Any:
+    """A copy of a value with its secrets masked; references to secrets stay. `mask` replaces every
+    text with a secret in it as a whole."""
+    redactor = Redactor()
 
+    def show(value: Any, shape: Shape, hide: bool) -> Any:
+        hide = hide or is_secret(shape)
+        if isinstance(value, dict) and not _is_reference(value):
+            pairs = value.items()
+            return {key: show(item, *_inside(key, item, shape, hide)) for key, item in pairs}
+        if isinstance(value, list):
+            inner, flagged = shape.items or shape, _flagged(value)
+            return [show(item, inner, hide or at in flagged) for at, item in enumerate(value)]
+        if isinstance(value, str) and not hide:
+            shown = redactor.strict(value)
+            return mask if mask and shown != value else shown
+        if isinstance(value, str):
+            return value if _is_shown(value, shape) else mask or MASK
+        is_open = value is None or isinstance(value, bool | dict) or shape.number or shape.whole
+        return value if is_open or not hide else mask or MASK
 
-def _masked(value: Any, shape: Shape, hide: bool, redactor: Redactor) -> Any:
-    hide = hide or is_secret(shape)
-    if isinstance(value, dict):
-        if _is_reference(value):
-            return value
-        return {
-            key: _masked(item, *_inside(key, item, shape, hide), redactor)
-            for key, item in value.items()
-        }
-    if isinstance(value, list):
-        inner, flagged = shape.items or shape, _flagged(value)
-        return [
-            _masked(item, inner, hide or at in flagged, redactor) for at, item in enumerate(value)
-        ]
-    if isinstance(value, str):
-        if not hide:
-            return redactor.strict(value)
-        return value if _is_shown(value, shape) else MASK
-    if isinstance(value, bool) or value is None:
-        return value
-    return value if shape.number or shape.whole or not hide else MASK
+    return show(value, shape, hide)
 
 
 def _is_shown(text: str, shape: Shape) -> bool:

@@ -146,9 +146,8 @@ def value_at(value: Any, path: Sequence[str | int]) -> Any:
     return value
 
 
-def in_force(config: Config, path: Sequence[str | int]) -> Any:
+def in_force(value: Any, path: Sequence[str | int]) -> Any:
     """The typed value at a path of documented names, including defaults; None if there is none."""
-    value: Any = config
     for step in path:
         if isinstance(value, Section):
             layout = layout_of(type(value))

@@ -12,6 +12,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 from clawkit.config.json5 import (
@@ -74,6 +75,25 @@ def apply(text: str, edits: Iterable[Edit]) -> str:
     return "".join((*pieces, text[done:]))
 
 
+def rewrite(text: str, root: Node, value: Any, *, keep_lines: bool = False) -> str:
+    """`text` with the scalars of `value`, which has the structure of `root`; with `keep_lines`, the
+    lines of those that were longer than a line stay."""
+    edits: list[Edit] = []
+    for node, new in _differing(root, value):
+        lines = text.count("\n", node.start, node.end) if keep_lines else 0
+        edits.append((node.start, node.end, _scalar(new) + "\n" * lines))
+    return apply(text, edits)
+
+
+def _differing(node: Node, value: Any) -> Iterator[tuple[Node, Any]]:
+    for key, member in node.members.items():
+        yield from _differing(member.node, value[key])
+    for index, item in enumerate(node.items):
+        yield from _differing(item, value[index])
+    if not (node.members or node.items) and value != node.value:
+        yield node, value
+
+
 def newline_of(text: str) -> str:
     return "\r\n" if text[: text.find("\n") + 1].endswith("\r\n") else "\n"
 
@@ -125,6 +145,10 @@ def _flat(value: Any, style: Style) -> str:
         return f"{{ {members} }}" if members else "{}"
     if isinstance(value, list):
         return f"[{', '.join(_flat(item, style) for item in value)}]"
+    return _scalar(value)
+
+
+def _scalar(value: Any) -> str:
     return quote(value) if isinstance(value, str) else json.dumps(value)
 
 
@@ -156,15 +180,17 @@ def _skip_back(text: str, pos: int, chars: str) -> int:
     return pos
 
 
-def insert(text: str, node: Node, entries: list[Entry], style: Style) -> list[Edit]:
-    """The edits that put `entries` at the end of an object or a list."""
-    base = indent_of(text, node.start)
+def insert(
+    text: str, node: Node, entries: list[Entry], style: Style, base: str
+) -> tuple[list[Edit], str | None]:
+    """The edits that put `entries` at the end of an object or a list, whose line has the indent
+    `base`; and the new indent of what is in it already, if they move that to lines of its own."""
     slots = _slots(text, node)
     close = node.end - 1
     stop = _skip_back(text, close, SPACE)
     if stop == node.start + 1:
         value = dict(entries) if isinstance(node.value, dict) else [item for _, item in entries]
-        return [(node.start, node.end, render(value, base, style))]
+        return [(node.start, node.end, render(value, base, style))], None
     style = _style_inside(text, node, slots, style)
     comma = [(slots[-1].end, slots[-1].end, ",")] if slots and not style.trailing else []
     tail = "," if style.trailing else ""
@@ -172,15 +198,15 @@ def insert(text: str, node: Node, entries: list[Entry], style: Style) -> list[Ed
     if slots and one_line:
         flat = ", ".join(_entry(entry, _flat(entry[1], style), style) for entry in entries)
         if _fits(text, node, flat):
-            return [*comma, (stop, stop, f" {flat}{tail}")]
+            return [*comma, (stop, stop, f" {flat}{tail}")], None
     lead = _lead(text, slots[-1].start) if slots else None
     inner = base + style.unit if lead is None else lead
     line = style.newline + inner
     new = ",".join(line + _entry(entry, render(entry[1], inner, style), style) for entry in entries)
     if not one_line and (slots or "\n" in text[stop:close]):
-        return [*comma, (stop, stop, new + tail)]
+        return [*comma, (stop, stop, new + tail)], None
     moves = [(_skip_back(text, slot.start, SPACE), slot.start, line) for slot in slots]
-    return [*moves, *comma, (stop, close, f"{new}{tail}{style.newline}{base}")]
+    return [*moves, *comma, (stop, close, f"{new}{tail}{style.newline}{base}")], inner
 
 
 def _fits(text: str, node: Node, flat: str) -> bool:
@@ -201,9 +227,10 @@ def remove(text: str, node: Node, gone: set[int]) -> list[Edit]:
         for run in _runs(text, slots, gone)
     ]
     if not kept:
-        inner = node.start + 1
-        rest = apply(text[: node.end - 1], [(0, inner, ""), *cuts])
-        return cuts if rest.strip(SPACE) else [(inner, node.end - 1, "")]
+        inner, close = node.start + 1, node.end - 1
+        around = pairwise([(0, inner, ""), *cuts, (close, close, "")])
+        is_empty = not any(text[a:b].strip(SPACE) for (_, a, _), (b, _, _) in around)
+        return [(inner, close, "")] if is_empty else cuts
     if slots[-1] is not kept[-1] and slots[-1].comma < 0:
         cuts.append((kept[-1].comma, kept[-1].comma + 1, ""))
     return cuts
@@ -242,12 +269,13 @@ Path = Sequence[str | int]
 def set_value(text: str, path: Path, value: Any) -> str:
     """`text` with the value at `path` set. Missing parents are created."""
     text = _with_root(text)
-    value, node, depth = _plain(value), parse(text), 0
+    root = parse(text)
+    value, node, depth = _plain(value), root, 0
     while depth < len(path) and (below := child(node, path[depth])):
         node, depth = below, depth + 1
     if depth < len(path):
         value = _with_entry(node, path, depth, value)
-    return _assign(text, path[:depth], value)
+    return _assign(text, root, path[:depth], value)
 
 
 def unset_value(text: str, path: Path) -> str:
@@ -265,7 +293,7 @@ def merge_patch(text: str, patch: Mapping[str, Any]) -> str:
     root = parse(text)
     if not isinstance(root.value, dict):
         raise EditError("the file does not contain an object, so the patch cannot be merged")
-    return _assign(text, (), merged(root.value, _plain(patch)))
+    return _assign(text, root, (), merged(root.value, _plain(patch)))
 
 
 def merged(old: Any, patch: Any) -> Any:
@@ -317,15 +345,15 @@ def _with_entry(node: Node, path: Path, depth: int, value: Any) -> Any:
     return [*node.value, value]
 
 
-def _assign(text: str, path: Path, value: Any) -> str:
-    """Make the existing value at `path` equal to `value`. Additions come last, outer ones first, so
-    that none is inside text that another edit removes."""
-    root = parse(text)
+def _assign(text: str, root: Node, path: Path, value: Any) -> str:
+    """Make the existing value at `path` equal to `value`. Additions come last, so that none is
+    inside text that another edit removes."""
     style = style_of(text, root)
-    text = apply(text, _changes(text, _find(root, path), value, style))
     try:
-        while edits := next(_additions(text, _find(parse(text), path), value, style), None):
-            text = apply(text, edits)
+        for phase in (_changes, _additions):
+            if edits := list(phase(text, _find(root, path), value, style)):
+                text = apply(text, edits)
+                root = parse(text)
     except Json5Error as error:
         raise EditError(f"this value cannot be written: {error.message}") from None
     return text
@@ -354,8 +382,11 @@ def _changes(text: str, node: Node, value: Any, style: Style) -> Iterator[Edit]:
         yield node.start, node.end, render(value, indent_of(text, node.start), style)
 
 
-def _additions(text: str, node: Node, value: Any, style: Style) -> Iterator[list[Edit]]:
-    """The edits that add what `node` lacks, one list of edits for each object or list."""
+def _additions(
+    text: str, node: Node, value: Any, style: Style, moved: str | None = None
+) -> Iterator[Edit]:
+    """The edits that add what `node` lacks. `moved` is the indent of its line, if others move it:
+    then all that is below is on that line, too."""
     below: list[tuple[Node, Any]] = []
     entries: list[Entry] = []
     if isinstance(node.value, dict):
@@ -365,6 +396,9 @@ def _additions(text: str, node: Node, value: Any, style: Style) -> Iterator[list
         below = list(zip(node.items, value, strict=False))
         entries = [(None, item) for item in value[len(below) :]]
     if entries:
-        yield insert(text, node, entries, style)
+        base = indent_of(text, node.start) if moved is None else moved
+        edits, inner = insert(text, node, entries, style, base)
+        moved = moved if inner is None else inner
+        yield from edits
     for item, item_value in below:
-        yield from _additions(text, item, item_value, style)
+        yield from _additions(text, item, item_value, style, moved)

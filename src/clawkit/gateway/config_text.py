@@ -10,13 +10,13 @@ import base64
 import hmac
 import json
 import re
-from collections.abc import Callable, Container, Iterator
+from collections.abc import Callable, Container
 from typing import Any
 
 from clawkit.config.file_edit import content
-from clawkit.config.json5 import Node, format_path, parse, quote, skip_gap
+from clawkit.config.json5 import Json5Error, format_path, parse, skip_gap
 from clawkit.config.masking import masked
-from clawkit.config.text_edit import Edit, apply, merged
+from clawkit.config.text_edit import merged, rewrite
 from clawkit.errors import EditError
 from clawkit.redact import Redactor
 from clawkit.text import one_line
@@ -39,7 +39,7 @@ def hide(text: str, redactor: Redactor) -> str:
     comment."""
     if skip_gap(text, 0) < len(text):
         root = parse(text)
-        text = apply(text, list(_marks(root, masked(root.value))))
+        text = rewrite(text, root, masked(root.value, mask=MARKER))
     return _change_comments(text, redactor.strict)
 
 
@@ -49,28 +49,6 @@ def _change_comments(text: str, change: Callable[[str], str]) -> str:
     )
 
 
-def _marks(node: Node, shown: Any) -> Iterator[Edit]:
-    for key, member in node.members.items():
-        yield from _marks(member.node, shown[key])
-    for index, item in enumerate(node.items):
-        yield from _marks(item, shown[index])
-    if not (node.members or node.items) and shown != node.value:
-        yield node.start, node.end, quote(MARKER)
-
-
-def hide_values(value: Any) -> Any:
-    """A parsed configuration with a marker for every secret."""
-    return _replace(value, masked(value))
-
-
-def _replace(value: Any, shown: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: _replace(each, shown[key]) for key, each in value.items()}
-    if isinstance(value, list):
-        return [_replace(each, shown[index]) for index, each in enumerate(value)]
-    return value if value == shown else MARKER
-
-
 def restore(value: Any, old: Any, path: Path = ()) -> Any:
     """A value with the stored secrets in the place of markers. Raises `EditError` for a marker
     where nothing is stored, or in a list that has changed: it could stand for another one."""
@@ -78,14 +56,7 @@ def restore(value: Any, old: Any, path: Path = ()) -> Any:
         below = old if isinstance(old, dict) else {}
         return {key: restore(each, below.get(key), (*path, key)) for key, each in value.items()}
     if isinstance(value, list):
-        found = _by_id(old)
-        if _is_marked(value) and not _is_in_place(value, old):
-            what = f"the list has changed, so it is unclear what {MARKER} stands for"
-            raise EditError(f"{format_path(path)}: {what}; write the secrets out")
-        return [
-            restore(each, _counterpart(each, index, old, found), (*path, index))
-            for index, each in enumerate(value)
-        ]
+        return _restore_list(value, old if isinstance(old, list) else [], path)
     if value != MARKER:
         return value
     if old is None or isinstance(old, dict | list):
@@ -93,25 +64,26 @@ def restore(value: Any, old: Any, path: Path = ()) -> Any:
     return old
 
 
-def _is_marked(value: Any) -> bool:
-    """Whether there is a marker in a value whose place is all that says what it stands for."""
-    if isinstance(value, dict):
-        return any(map(_is_marked, value.values()))
-    if isinstance(value, list):
-        return any(_is_marked(each) for each in value if not _has_id(each))
-    return bool(value == MARKER)
-
-
-def _is_in_place(value: list[Any], old: Any) -> bool:
-    """Whether the entries without an id are where they were."""
-    is_alike = isinstance(old, list) and len(old) == len(value)
-    return is_alike and all(
+def _restore_list(value: list[Any], old: list[Any], path: Path) -> list[Any]:
+    """Entries with an id are found by it; if another has a marker, all others must be in place."""
+    by_id = _by_id(old)
+    is_in_place = len(old) == len(value) and all(
         _has_id(each) or _fits(each, before) for each, before in zip(value, old, strict=True)
     )
+    if not is_in_place and any(_is_marked(each) for each in value if not _has_id(each)):
+        what = f"the list has changed, so it is unclear what {MARKER} stands for"
+        raise EditError(f"{format_path(path)}: {what}; write the secrets out")
+    kept = old if is_in_place else value
+    return [
+        restore(each, by_id.get(each["id"]), (*path, index)) if _has_id(each) else kept[index]
+        for index, each in enumerate(value)
+    ]
 
 
-def _has_id(entry: Any) -> bool:
-    return isinstance(entry, dict) and isinstance(entry.get("id"), str)
+def _is_marked(value: Any) -> bool:
+    if isinstance(value, dict | list):
+        return any(map(_is_marked, value.values() if isinstance(value, dict) else value))
+    return bool(value == MARKER)
 
 
 def _fits(value: Any, old: Any) -> bool:
@@ -120,19 +92,16 @@ def _fits(value: Any, old: Any) -> bool:
         return value.keys() == old.keys() and all(_fits(value[key], old[key]) for key in value)
     if isinstance(value, list) and isinstance(old, list):
         return len(value) == len(old) and all(map(_fits, value, old))
-    return bool(value in (MARKER, old))
+    is_secret = value == MARKER and not (old is None or isinstance(old, dict | list))
+    return is_secret or (type(value) is type(old) and bool(value == old))
 
 
-def _by_id(entries: Any) -> dict[str, Any]:
-    entries = entries if isinstance(entries, list) else []
+def _has_id(entry: Any) -> bool:
+    return isinstance(entry, dict) and isinstance(entry.get("id"), str)
+
+
+def _by_id(entries: list[Any]) -> dict[str, Any]:
     return {each["id"]: each for each in entries if _has_id(each)}
-
-
-def _counterpart(entry: Any, index: int, old: Any, by_id: dict[str, Any]) -> Any:
-    """The stored entry that an entry of a list stands for: by id if it has one."""
-    if _has_id(entry):
-        return by_id.get(entry["id"])
-    return old[index] if isinstance(old, list) and index < len(old) else None
 
 
 def merge_lists(patch: Any, old: Any, replace: Container[str], path: Path = ()) -> Any:
@@ -160,10 +129,16 @@ def merge_lists(patch: Any, old: Any, replace: Container[str], path: Path = ()) 
 
 def restore_text(text: str, old: str, redactor: Redactor) -> str:
     """The same for a whole text; comments that were masked are restored, too. Raises `EditError`
-    for one that stands for several."""
+    for one that stands for several, and `Json5Error` if the old text is needed and broken."""
+    try:
+        stored = content(old)
+    except Json5Error:
+        if MARKER in text:
+            raise
+        return text  # it replaces all of what cannot be read
     if MARKER in text:
-        root, stored = parse(text), content(old)
-        text = apply(text, list(_restored(root, restore(root.value, stored))))
+        root = parse(text)
+        text = rewrite(text, root, restore(root.value, stored))
     originals: dict[str, set[str]] = {}
     for comment in (found for found in _TOKENS.findall(old) if found.startswith("/")):
         originals.setdefault(redactor.strict(comment), set()).add(comment)
@@ -176,21 +151,3 @@ def restore_text(text: str, old: str, redactor: Redactor) -> str:
         return next(iter(known))
 
     return _change_comments(text, original)
-
-
-def _restored(node: Node, value: Any) -> Iterator[Edit]:
-    for key, member in node.members.items():
-        yield from _restored(member.node, value[key])
-    for index, item in enumerate(node.items):
-        yield from _restored(item, value[index])
-    if not (node.members or node.items) and value != node.value:
-        yield node.start, node.end, quote(value) if isinstance(value, str) else str(value)
-
-
-def changed_paths(old: Any, new: Any, path: Path = ()) -> Iterator[str]:
-    """The settings that differ."""
-    if isinstance(old, dict) and isinstance(new, dict):
-        for key in dict.fromkeys((*old, *new)):
-            yield from changed_paths(old.get(key), new.get(key), (*path, key))
-    elif old != new:
-        yield format_path(path)

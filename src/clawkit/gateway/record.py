@@ -139,12 +139,12 @@ def _write(record: RunningGateway) -> None:
 
 
 def sign_file(path: str) -> list[int]:
-    """What changes when a file does; empty if there is none."""
+    """What changes when a file does, or who may read it; empty if there is none."""
     try:
         found = os.stat(path)
     except OSError:
         return []
-    return [found.st_ino, found.st_size, found.st_mtime_ns]
+    return [found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns]
 
 
 def note_config(problem: str, restart_needed: Iterable[str], files: Iterable[str]) -> None:

@@ -5,66 +5,80 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
-import msgspec
+from msgspec.structs import replace
 
+from clawkit.config.json5 import format_path
 from clawkit.config.load import Loaded, load
 from clawkit.config.no_effect import NO_EFFECT
 from clawkit.config.paths import config_file, home
+from clawkit.config.schema import Path, in_force
+from clawkit.config.section import Section, layout_of
 from clawkit.core.tasks import in_thread
 from clawkit.errors import ConfigError, Issue, SecretError
-from clawkit.gateway.config_text import changed_paths, hash_text
+from clawkit.gateway.config_text import hash_text
 from clawkit.gateway.protocol import now_ms
-from clawkit.gateway.record import note_config
+from clawkit.gateway.record import note_config, sign_file
 from clawkit.services import known_secrets
 
 if TYPE_CHECKING:
     from clawkit.gateway.server import Gateway
 
 Kind = Literal["hot", "restart", "none"]
-HOT = (
-    *("$schema", "agents", "approvals", "auth", "bindings", "channels", "commands", "diagnostics"),
-    *("env", "messages", "models", "secrets", "session", "tools"),
-)
-"""Settings that apply from the next message to a session on."""
-RESTART = ("gateway", "logging", "session.store")
-"""Settings that are read once, when the gateway starts."""
-_KINDS: dict[str, Kind] = {**dict.fromkeys(HOT, "hot"), **dict.fromkeys(RESTART, "restart")}
+_SETTINGS: dict[Kind, tuple[str, ...]] = {
+    "hot": (
+        *("$schema", "agents", "approvals", "auth", "bindings", "channels", "commands"),
+        *("diagnostics", "env", "messages", "models", "secrets", "session", "tools"),
+    ),
+    "restart": ("gateway", "logging", "session.store"),
+    "none": NO_EFFECT,
+}
+KINDS = {name: kind for kind, names in _SETTINGS.items() for name in names}
+"""What a change of these settings, and of those below, needs: nothing, and it applies from the next
+message to a session on; a restart, because `combine` keeps them; or it has no effect."""
 POLL_S = 0.5
 SETTLE_S = 0.2
 """How long a file must stay the same before it is read: editors write in several steps."""
 log = logging.getLogger(__name__)
 
 
-def kind_of(path: str) -> Kind:
-    """What a change of a setting needs. The longest entry counts; what is not listed needs a
+def kind_of(path: Path) -> Kind:
+    """What a change of a setting needs: the longest entry counts, and what is not listed needs a
     restart."""
-    parts = path.split(".")
-    if any(_covers(each.split("."), parts) for each in NO_EFFECT):
-        return "none"
-    found = [each for each in _KINDS if _covers(each.split("."), parts)]
-    return _KINDS[max(found, key=len)] if found else "restart"
+    found = [each for each in KINDS if _covers(each.split("."), path)]
+    return KINDS[max(found, key=lambda each: each.count("."))] if found else "restart"
 
 
-def _covers(pattern: Sequence[str], parts: Sequence[str]) -> bool:
-    pairs = zip(pattern, parts, strict=False)
-    return len(pattern) <= len(parts) and all(want in ("*", part) for want, part in pairs)
+def _covers(pattern: Sequence[str], path: Path) -> bool:
+    pairs = zip(pattern, map(str, path), strict=False)
+    return len(pattern) <= len(path) and all(want in ("*", part) for want, part in pairs)
 
 
 def combine(new: Loaded, started: Loaded) -> Loaded:
     """The new configuration, with the settings of the start that need a restart."""
-    config: Any = new.config
-    for path in RESTART:
-        config = _keep(config, started.config, path.split("."))
-    return msgspec.structs.replace(new, config=config)
+    old = started.config
+    session = replace(new.config.session, store=old.session.store)
+    kept = replace(new.config, gateway=old.gateway, logging=old.logging, session=session)
+    return replace(new, config=kept)
 
 
-def _keep(new: Any, old: Any, names: Sequence[str]) -> Any:
-    kept, rest = getattr(old, names[0]), names[1:]
-    value = _keep(getattr(new, names[0]), kept, rest) if rest else kept
-    return msgspec.structs.replace(new, **{names[0]: value})
+def changed_paths(old: Any, new: Any, path: Path = ()) -> Iterator[Path]:
+    """The settings that differ in two texts, as written there, or in two configurations, where
+    spelling does not matter and defaults count."""
+    keys: Any
+    if old == new:
+        return
+    if isinstance(old, dict) and isinstance(new, dict):
+        keys = {**old, **new}
+    elif isinstance(old, Section) and type(old) is type(new):
+        keys = layout_of(type(old)).fields
+    else:
+        yield path
+        return
+    for key in keys:
+        yield from changed_paths(in_force(old, (key,)), in_force(new, (key,)), (*path, key))
 
 
 class ConfigWatch:
@@ -78,28 +92,37 @@ class ConfigWatch:
         """Why the file is not in force."""
         self.waiting: list[str] = []
         """The changed settings that need a restart."""
-        self._text = gateway.loaded.text
+        self.found = gateway.loaded
+        """The file when it was last valid."""
         self._seen = self._stamp()
+        self._reading = asyncio.Lock()
+        """What was read later is taken up later."""
 
     @property
     def file(self) -> str:
         """The configuration file; a name such as `<mapping>` if the gateway was not given one."""
         return self._gateway.loaded.file or config_file(os.environ)
 
+    @property
+    def restarts(self) -> bool:
+        """Whether changes by clients that need a restart get one."""
+        return self.mode in ("hybrid", "restart")
+
     def describe(self) -> dict[str, Any]:
         """For clients."""
         issues = [{"path": each.path, "message": each.message} for each in self.issues]
         return {"valid": not issues, "issues": issues, "restartNeeded": self.waiting}
 
-    def _stamp(self) -> list[tuple[int, ...]]:
+    def _stamp(self) -> dict[str, list[int]]:
         """Changes whenever one of the files does, also when it is replaced."""
         broken = [each.file for each in self.issues if each.file]
         files = {self.file, *self._gateway.loaded.files, *broken, f"{home(os.environ)}/.env"}
-        return [_stat(each) for each in sorted(files)]
+        return {each: sign_file(each) for each in files}
 
-    def needing_restart(self, changed: Iterable[str]) -> list[str]:
-        """Those of the changed settings that are not in force before a restart."""
+    def needing_restart(self, new: Loaded) -> list[Path]:
+        """The settings of a new configuration that are not in force before a restart."""
         fixed = ("hot", "restart") if self.mode == "restart" else ("restart",)
+        changed = changed_paths(self._started.config, new.config)
         return [path for path in changed if kind_of(path) in fixed]
 
     async def watch(self) -> None:
@@ -118,33 +141,31 @@ class ConfigWatch:
     async def reload(self) -> None:
         """Read the file. What can change while the gateway runs does; a file that is invalid
         changes nothing."""
-        gateway = self._gateway
-        self._seen = self._stamp()
-        before = self.issues, self.waiting
-        try:
-            found, changed = await in_thread(self._read)
-        except (ConfigError, SecretError) as error:
-            unread = (Issue("gateway.auth", str(error)),)
-            self.issues = error.issues if isinstance(error, ConfigError) else unread
-            log.error("the changed configuration is invalid and not used: %s", error)
-        else:
-            self._take(found, changed)
-            await gateway.live.sweep(0.0)
-        self._seen = self._stamp()
-        if (self.issues, self.waiting) != before or not self.issues:
-            self._tell()
+        async with self._reading:
+            seen, before = self._stamp(), (self.issues, self.waiting)
+            try:
+                self._take(*await in_thread(self._read))
+                await self._gateway.live.sweep(0.0)
+            except (ConfigError, SecretError) as error:
+                unread = (Issue("gateway.auth", str(error)),)
+                self.issues = error.issues if isinstance(error, ConfigError) else unread
+                log.error("the changed configuration is invalid and not used: %s", error)
+            # What has changed since it was read is to be seen as changed.
+            self._seen = {name: seen.get(name, at) for name, at in self._stamp().items()}
+            if (self.issues, self.waiting) != before or not self.issues:
+                self._tell()
 
-    def _read(self) -> tuple[Loaded, list[str]]:
-        """The file, and what in it differs from the start; its secrets are known from then on."""
+    def _read(self) -> tuple[Loaded, list[Path]]:
+        """The file, and what of it needs a restart; its secrets are known from then on."""
         gateway = self._gateway
         found = load(gateway.loaded.file)
         gateway.check(found)
         gateway.redactor.learn(known_secrets(found))
-        return found, list(changed_paths(self._started.raw, found.raw))
+        return found, self.needing_restart(found)
 
-    def _take(self, found: Loaded, changed: list[str]) -> None:
-        gateway, self._text = self._gateway, found.text
-        self.issues, self.waiting = (), self.needing_restart(changed)
+    def _take(self, found: Loaded, waiting: list[Path]) -> None:
+        gateway, self.found = self._gateway, found
+        self.issues, self.waiting = (), [*map(format_path, waiting)]
         if self.mode != "restart":
             gateway.loaded = combine(found, self._started)
             gateway.shelf.forget()
@@ -157,13 +178,5 @@ class ConfigWatch:
         problem = str(ConfigError(self.issues)) if self.issues else ""
         note_config(problem, self.waiting, gateway.loaded.files)
         # As long as the file is invalid, this is the hash of the last one that was not.
-        about = {"path": self.file, "hash": hash_text(gateway.key, self._text), "ts": now_ms()}
+        about = {"path": self.file, "hash": hash_text(gateway.key, self.found.text), "ts": now_ms()}
         gateway.hub.broadcast("config.changed", about | shown)
-
-
-def _stat(path: str) -> tuple[int, ...]:
-    try:
-        found = os.stat(path)
-    except OSError:
-        return ()
-    return found.st_dev, found.st_ino, found.st_mtime_ns, found.st_size

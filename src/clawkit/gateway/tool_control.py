@@ -7,16 +7,33 @@ from collections.abc import Iterator
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any
 
-from clawkit.config.json5 import format_path
+from clawkit.config.json5 import PathError, format_path, parse_path
+from clawkit.config.model import Config
+from clawkit.config.schema import Path, explain, spelled, value_at
+from clawkit.config.section import layout_of
 from clawkit.core.tasks import in_thread, unbroken
-from clawkit.errors import ConflictError, ToolAuthorizationError, ToolError, ToolInputError
-from clawkit.gateway.config_text import Path
+from clawkit.errors import (
+    ConflictError,
+    NotFoundError,
+    ToolAuthorizationError,
+    ToolError,
+    ToolInputError,
+)
 from clawkit.gateway.methods.config import Apply, ConfigPatch, look_up, read_config, write_config
 from clawkit.gateway.protocol import GatewayError
+from clawkit.tools.gateway import Params
 
 if TYPE_CHECKING:
     from clawkit.gateway.server import Gateway
 
+NO_RESTART = (
+    "restarting is disabled; the person can enable it with: clawkit config set commands.restart "
+    "true"
+)
+NO_UPDATE = (
+    "clawkit does not update itself; the person can update the package (for example with: pip "
+    "install -U clawkit), and then run: clawkit gateway restart"
+)
 _ENTRIES = ("agents", "entries")
 _AGENT_ID = re.compile("[A-Za-z0-9_-]+")
 _ANY_AGENT = ("agents.defaults", "agents.entries.*")
@@ -99,34 +116,49 @@ class SessionControl:
         self._gateway = gateway
         self._session = session
 
-    async def read_config(self) -> dict[str, Any]:
-        return await in_thread(read_config, self._gateway)  # type: ignore[no-any-return]
-
-    def look_up(self, path: str) -> dict[str, Any]:
+    async def run(self, params: Params) -> dict[str, Any]:
         try:
-            return look_up(path)
+            match params.action:
+                case "config.get":
+                    return _part(await in_thread(read_config, self._gateway), params.path)
+                case "config.schema":
+                    return _overview()
+                case "config.schema.lookup":
+                    return look_up(params.path)
+                case "restart":
+                    return self._restart(params)
+                case "update.run":
+                    raise ToolInputError(NO_UPDATE)
+            return await unbroken(self._write(params))  # type: ignore[no-any-return]
         except GatewayError as error:
-            raise ToolInputError(f"{error.message}: {path!r}") from None
+            where = f": {params.path!r}" if params.path else ""
+            raise ToolInputError(f"{error.message}{where}") from None
 
-    async def write_config(
-        self, raw: str, base_hash: str, *, patch: bool, note: str, delay_ms: int
-    ) -> dict[str, Any]:
-        self._count()
-        hash_ = base_hash or (await self.read_config())["hash"]
-        kind, method = (ConfigPatch, "config-patch") if patch else (Apply, "config-apply")
-        params = kind(raw, hash_, session_key=self._session, note=note, restart_delay_ms=delay_ms)
+    @property
+    def _may_restart(self) -> bool:
         commands = self._gateway.loaded.config.commands
-        may_restart = commands is not None and commands.restart
-        work = write_config(self._gateway, params, method, _guard, may_restart=may_restart)
-        try:
-            return await unbroken(work)  # type: ignore[no-any-return]
-        except GatewayError as error:
-            raise ToolInputError(error.message) from None
+        return commands is not None and commands.restart
 
-    def restart(self, note: str, delay_ms: int) -> dict[str, Any]:
+    async def _write(self, params: Params) -> dict[str, Any]:
+        if not params.raw.strip():
+            raise ToolInputError(f"'raw' is required for {params.action}")
+        self._count()
+        hash_ = params.base_hash or (await in_thread(read_config, self._gateway))["hash"]
+        kind = ConfigPatch if params.action == "config.patch" else Apply
+        session, delay_ms = self._session, params.delay_ms
+        given = kind(
+            params.raw, hash_, session_key=session, note=params.note, restart_delay_ms=delay_ms
+        )
+        name = params.action.replace(".", "-")
+        return await write_config(self._gateway, given, name, _guard, may_restart=self._may_restart)
+
+    def _restart(self, params: Params) -> dict[str, Any]:
+        if not self._may_restart:
+            raise ToolAuthorizationError(NO_RESTART, reason="restart-disabled")
         self._count()
         why = "its agent asked for it"
-        done = self._gateway.request_restart(why, delay_ms / 1000, self._session, note)
+        delay_s = params.delay_ms / 1000
+        done = self._gateway.request_restart(why, delay_s, self._session, params.note)
         if not done["ok"]:
             raise ToolError(f"the gateway cannot restart itself: {done['reason']}")
         return done
@@ -135,3 +167,23 @@ class SessionControl:
         """Models may get stuck: only a few changes a minute, by all of them together."""
         if wait_s := self._gateway.model_writes.take("", "gateway"):
             raise ConflictError(f"too many changes of the gateway; try again in {wait_s:.0f} s")
+
+
+def _part(found: dict[str, Any], path: str) -> dict[str, Any]:
+    """The configuration, or one setting of it, and what of it is not in force."""
+    shown = {key: found[key] for key in ("path", "hash", "valid", "issues", "restartNeeded")}
+    config = found["config"]
+    if not path:
+        return {**shown, "config": config}
+    try:
+        value = value_at(config, spelled(parse_path(path), config))
+    except PathError as error:
+        raise ToolInputError(f"invalid path {path!r}: {error}") from None
+    if value is None:
+        raise NotFoundError(f"{path!r} is not set; see config.schema.lookup for its default")
+    return {**shown, "value": value}
+
+
+def _overview() -> dict[str, Any]:
+    sections = {key: explain((key,))[1] for key in layout_of(Config).shapes}
+    return {"sections": sections, "next": "config.schema.lookup with a path describes the rest"}

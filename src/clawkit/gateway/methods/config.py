@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
-from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
@@ -13,31 +12,25 @@ from msgspec import Meta
 
 from clawkit.config.file_edit import (
     ConfigChange,
+    Judgement,
     change,
     content,
     patch_settings,
     patched_paths,
 )
 from clawkit.config.json5 import Json5Error, PathError, format_path, parse_path
-from clawkit.config.load import loads
+from clawkit.config.load import Loaded, loads
+from clawkit.config.masking import masked
 from clawkit.config.no_effect import NO_EFFECT
 from clawkit.config.schema import Path, explain, find, json_schema
 from clawkit.config.section import Shape, describe, layout_of
-from clawkit.config.sources import MAX_FILE_BYTES
+from clawkit.config.sources import MAX_FILE_BYTES, ReadError, read_text
 from clawkit.core.tasks import in_thread, unbroken
 from clawkit.errors import ConfigError, EditError
-from clawkit.gateway.config_text import (
-    changed_paths,
-    hash_text,
-    hide,
-    hide_values,
-    merge_lists,
-    restore,
-    restore_text,
-)
+from clawkit.gateway.config_text import MARKER, hash_text, hide, merge_lists, restore, restore_text
 from clawkit.gateway.methods.method import Method, Run
 from clawkit.gateway.protocol import Closed, GatewayError, NoParams, Short, invalid, now_ms
-from clawkit.gateway.reload import kind_of
+from clawkit.gateway.reload import changed_paths, kind_of
 from clawkit.gateway.scopes import ADMIN, READ
 from clawkit.services import known_secrets
 from clawkit.version import __version__
@@ -48,7 +41,6 @@ if TYPE_CHECKING:
 
 _AGAIN = "config changed since last load; re-run config.get and retry"
 _NO_HASH = "config base hash required; re-run config.get and retry"
-RESTARTING_MODES = ("hybrid", "restart")
 MAX_NOTE = 2_000
 Guard = Callable[[Any, Any], None]
 """Is given the settings before and after a change, and raises `GatewayError` to refuse it."""
@@ -78,47 +70,38 @@ class ConfigPatch(Apply, frozen=True):
     )
 
 
-def _read(gateway: Gateway) -> str | None:
-    file = gateway.watch.file
-    if file.startswith("<"):
-        return gateway.loaded.text
-    try:
-        with open(file, encoding="utf-8-sig", newline="") as stream:
-            return stream.read()
-    except FileNotFoundError:
-        return None
-
-
 def read_config(gateway: Gateway) -> dict[str, Any]:
     """The answer to config.get. A large file takes long, so it must run in a thread."""
-    text, file = _read(gateway), gateway.watch.file
-    issues, warnings, parsed = [], [], {}
-    included: list[str] = []
+    file, state = gateway.watch.file, gateway.watch.describe()
+    text: str | None = None
+    found: Loaded | None = None
+    issues = state["issues"]
     try:
+        if file.startswith("<"):
+            text = gateway.loaded.text
+        elif os.path.lexists(file):
+            text = read_text(file)
         found = loads(text or "{}", file=file)
         gateway.redactor.learn(known_secrets(found))
-        parsed, warnings = found.raw, [_issue(each) for each in found.warnings]
-        included = [each for each in found.files if each != file]
+    except ReadError as error:
+        issues = [{"path": "", "message": str(error)}]
     except ConfigError as error:
         issues = [_issue(each) for each in error.issues]
-    shown, hash_ = hide_values(parsed), hash_text(gateway.key, text)
-    hashes = {"hash": hash_, "configRevisionHash": hash_}
-    hashes["appliedConfigHash"] = hash_text(gateway.key, gateway.loaded.text)
-    state = gateway.watch.describe()
-    issues = issues or state["issues"]
+    shown, hash_ = masked(found.raw if found else {}, mask=MARKER), hash_text(gateway.key, text)
     return {
         "path": file,
         "exists": text is not None,
-        "raw": hide(text, gateway.redactor) if text is not None and parsed else None,
+        "raw": hide(text, gateway.redactor) if text is not None and found else None,
         **dict.fromkeys(("parsed", "sourceConfig", "resolved", "config"), shown),
-        "runtimeConfig": hide_values(gateway.loaded.raw),
-        **hashes,
+        "runtimeConfig": masked(gateway.loaded.raw, mask=MARKER),
+        **dict.fromkeys(("hash", "configRevisionHash"), hash_),
+        "appliedConfigHash": hash_text(gateway.key, gateway.loaded.text),
         "valid": not issues,
         "issues": issues,
         "restartNeeded": state["restartNeeded"],
-        "warnings": warnings,
+        "warnings": [_issue(each) for each in found.warnings] if found else [],
         "legacyIssues": [],
-        "includedPaths": included,
+        "includedPaths": [each for each in found.files if each != file] if found else [],
     }
 
 
@@ -156,7 +139,7 @@ def look_up(given: str) -> dict[str, Any]:
 
 def _about(path: Path) -> dict[str, Any]:
     text = format_path(path)
-    kind, about = kind_of(text), explain(path)[1]
+    kind, about = kind_of(path), explain(path)[1]
     return {"path": text, "reloadKind": kind, "hint": {"help": about}, "hintPath": text}
 
 
@@ -186,27 +169,54 @@ def _writer(kind: str) -> Run:
     return write
 
 
-def _parse(raw: str) -> Any:
+def _edit(gateway: Gateway, params: Write, patch: Any, text: str) -> str:
+    """The file as a request asks for it. It is locked, so that the hash cannot become stale."""
+    if os.path.exists(gateway.watch.file) and params.base_hash is None:
+        raise invalid(_NO_HASH)
+    if params.base_hash is not None and params.base_hash != hash_text(gateway.key, text):
+        raise invalid(_AGAIN)
+    if not isinstance(params, ConfigPatch):
+        return restore_text(params.raw, text, gateway.redactor)
+    old = content(text)
+    merged = merge_lists(patch, old, frozenset(params.replace_paths))
+    return patch_settings(text, restore(merged, old), replace=True)
+
+
+def _write(gateway: Gateway, params: Write, guard: Guard | None) -> tuple[ConfigChange, Loaded]:
+    """Change the file; returns also what is in it then. Takes long for a large file."""
+    file, found = gateway.watch.file, list[Loaded]()
     try:
-        return content(raw)
+        patch = content(params.raw)
     except Json5Error as error:
         raise invalid(f"SyntaxError: JSON5: {error}") from None
-
-
-def _editor(gateway: Gateway, params: Write) -> tuple[Callable[[str], str], list[Path]]:
-    """The edit that a request asks for, and the settings that it names."""
-    if not isinstance(params, ConfigPatch):
-        return lambda text: restore_text(params.raw, text, gateway.redactor), []
-    patch, replace = _parse(params.raw), params.replace_paths
-    if not isinstance(patch, dict):
+    is_patch = isinstance(params, ConfigPatch)
+    if is_patch and not isinstance(patch, dict):
         raise invalid("config.patch raw must be an object")
 
-    def edit(text: str) -> str:
-        old = content(text)
-        merged = merge_lists(patch, old, frozenset(replace))
-        return patch_settings(text, restore(merged, old), replace=True)
+    def judge(before: str | None, after: str) -> Judgement:
+        if guard is not None:
+            guard(content(before or ""), content(after))
+        try:
+            found.append(loads(after, file=file, every_error=True))
+            gateway.check(found[0])
+        except ConfigError as error:
+            first = error.issues[0]
+            message = f"invalid config: {first.path or '<root>'}: {first.message}"
+            raise invalid(message, {"issues": [_issue(each) for each in error.issues]}) from None
+        return (), ()
 
-    return edit, list(patched_paths(patch))
+    try:
+        done = change(
+            file,
+            lambda text: _edit(gateway, params, patch, text),
+            paths=[*patched_paths(patch)] if is_patch else (),
+            allow_shrink=True,
+            dry_run=params.dry_run,
+            judge=judge,
+        )
+    except (EditError, ConfigError) as error:
+        raise invalid(str(error)) from None
+    return done, found[0]
 
 
 async def write_config(
@@ -219,80 +229,44 @@ async def write_config(
 ) -> dict[str, Any]:
     """Write the file, take it up, and restart if what has changed needs it. Must not be stopped in
     between when the client leaves. Raises `GatewayError`."""
-    file, key = gateway.watch.file, gateway.key
-    if file.startswith("<"):
+    watch = gateway.watch
+    if watch.file.startswith("<"):
         raise GatewayError("UNAVAILABLE", "the configuration does not come from a file")
     session = _session(gateway, params) if isinstance(params, Apply) else ""
 
-    def checked(edit: Callable[[str], str], text: str) -> str:
-        """The edit; the file is locked, so that the hash cannot become stale."""
-        if os.path.exists(file) and params.base_hash is None:
-            raise invalid(_NO_HASH)
-        if params.base_hash is not None and params.base_hash != hash_text(key, text):
-            raise invalid(_AGAIN)
-        after = edit(text)
-        if guard is not None:
-            guard(content(text), _parse(after))
-        _validate(gateway, after)
-        return after
+    def work() -> tuple[bool, list[Path], dict[str, Any]]:
+        """Whether it was written, what of it needs a restart, and the answer."""
+        before = watch.found
+        done, new = _write(gateway, params, guard)
+        changed = set(changed_paths(before.config, new.config))
+        needed = [path for path in watch.needing_restart(new) if path in changed]
+        paths = [*map(format_path, changed_paths(before.raw, new.raw))]
+        answer = {"ok": True, "path": watch.file, "changedPaths": paths}
+        if params.dry_run:
+            diff = [gateway.redactor.strict(line) for line in done.diff]
+            return False, needed, answer | {"dryRun": True, "diff": diff}
+        hash_, shown = hash_text(gateway.key, done.after), masked(new.raw, mask=MARKER)
+        return done.written, needed, answer | {"hash": hash_, "config": shown}
 
-    def work() -> tuple[ConfigChange, list[str], dict[str, Any]]:
-        """All that takes long for a large file: the change, its paths, and what is shown of it."""
-        _parse(params.raw)
-        edit, paths = _editor(gateway, params)
-        how: dict[str, Any] = {"paths": paths, "allow_shrink": True, "dry_run": params.dry_run}
-        done = change(file, partial(checked, edit), **how)
-        after = content(done.after)
-        changed = list(changed_paths(content(done.before or ""), after))
-        shown = {"diff": _diff(gateway, done)} if params.dry_run else {"config": hide_values(after)}
-        return done, changed, shown
-
-    done: ConfigChange
-    shown: dict[str, Any]
-    try:
-        done, changed, shown = await in_thread(work)
-    except (EditError, ConfigError) as error:
-        raise invalid(str(error)) from None
+    answer: dict[str, Any]
+    is_written, needed, answer = await in_thread(work)
+    restarts = bool(needed) and may_restart and watch.restarts
     if params.dry_run:
-        return _preview(gateway, params, done.file, changed) | shown
-    if done.written:
-        await gateway.watch.reload()
-    # Not if it was only set back to what is in force.
-    needed = gateway.watch.needing_restart(changed) if gateway.watch.waiting else []
-    answer = {
-        "ok": True,
-        "path": file,
-        "hash": hash_text(key, done.after),
-        "changedPaths": changed,
-        **shown,
-    }
-    restart: dict[str, Any] = {"ok": False}
-    if needed and may_restart and isinstance(params, Apply) and _restarts(gateway):
-        why = f"{kind.replace('-', '.')} changed {', '.join(needed[:5])}"
+        answer["requiresRestart"] = bool(needed)
+        if restarts and isinstance(params, Apply) and gateway.on_restart:
+            answer["restartsInMs"] = params.restart_delay_ms
+        return answer
+    if is_written:
+        await watch.reload()
+    is_kept = False
+    if restarts and isinstance(params, Apply):
+        why = f"{kind.replace('-', '.')} changed {', '.join(map(format_path, needed[:5]))}"
         delay_s, note = params.restart_delay_ms / 1000, params.note or ""
-        restart = answer["restart"] = gateway.request_restart(why, delay_s, session, note)
+        answer["restart"] = gateway.request_restart(why, delay_s, session, note)
+        is_kept = bool(answer["restart"]["ok"] and session)
     stats = {"requiresRestart": bool(needed)}
     payload = {"kind": kind, "status": "ok", "ts": now_ms(), "stats": stats}
-    is_kept = bool(restart["ok"] and session)
     return answer | {"sentinel": {"persisted": is_kept, "payload": payload}}
-
-
-def _restarts(gateway: Gateway) -> bool:
-    """Whether changes that need a restart get one."""
-    return gateway.watch.mode in RESTARTING_MODES
-
-
-def _diff(gateway: Gateway, done: ConfigChange) -> list[str]:
-    return [gateway.redactor.strict(line) for line in done.diff]
-
-
-def _preview(gateway: Gateway, params: Write, file: str, changed: list[str]) -> dict[str, Any]:
-    """What a change would do."""
-    restart = bool(gateway.watch.needing_restart(changed))
-    answer = {"ok": True, "path": file, "dryRun": True, "requiresRestart": restart}
-    if restart and isinstance(params, Apply) and _restarts(gateway) and gateway.on_restart:
-        answer["restartsInMs"] = params.restart_delay_ms
-    return answer | {"changedPaths": changed}
 
 
 def _session(gateway: Gateway, params: Apply) -> str:
@@ -302,15 +276,6 @@ def _session(gateway: Gateway, params: Apply) -> str:
     if params.note and params.session_key is None:
         raise invalid("note: name the session that it is for in sessionKey")
     return gateway.live.resolve_key(params.session_key) if params.session_key is not None else ""
-
-
-def _validate(gateway: Gateway, text: str) -> None:
-    try:
-        gateway.check(loads(text, file=gateway.watch.file, every_error=True))
-    except ConfigError as error:
-        first = error.issues[0]
-        message = f"invalid config: {first.path or '<root>'}: {first.message}"
-        raise invalid(message, {"issues": [_issue(each) for each in error.issues]}) from None
 
 
 METHODS = (
