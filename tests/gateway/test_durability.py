@@ -7,6 +7,8 @@ import os
 from pathlib import Path
 from typing import Any
 
+import apsw
+import pytest
 from msgspec.structs import replace
 from tests.gateway.conftest import Device, Ground, serve
 from tests.gateway.raw_http import send
@@ -15,6 +17,7 @@ from tests.gateway.test_turns import READ_WRITE, message
 
 from clawkit.approvals import broker
 from clawkit.errors import ToolError
+from clawkit.gateway.ledger import RunLedger
 from clawkit.gateway.live import MAX_TRIES, RESUMED
 from clawkit.gateway.narrator import GatewayRun
 from clawkit.gateway.protocol import now_ms
@@ -390,6 +393,19 @@ async def test_a_question_of_a_sub_agent_ends_when_its_requester_is_done() -> No
         assert (await peer.call("agent.wait", {"runId": "r"}))["status"] == "ok"
         states = {key: ground.gateway.desk.store.get(id_).state for key, id_ in left.items()}
         assert states == {"agent:main:subagent:x": "withdrawn", "agent:main:other": "pending"}
+
+
+@pytest.mark.parametrize(
+    "record", [b"", b"[]", b"{}", b'{"id": "a"}', b'{"id": "a", "session": "s", "later": 1}']
+)
+def test_a_damaged_run_is_an_error_that_names_the_file(tmp_path: Path, record: bytes) -> None:
+    path = str(tmp_path / "runs.sqlite")
+    ledger = RunLedger(path, str)
+    ledger.add(GatewayRun("a", "agent:main:main"))
+    assert [each.id for each in ledger.unfinished()] == ["a"]
+    apsw.Connection(path).execute("UPDATE run SET record = ?", (record,))
+    with pytest.raises(ToolError, match=r"runs\.sqlite: .* a run in it is damaged"):
+        ledger.unfinished()
 
 
 async def test_a_damaged_record_of_runs_is_reported_and_the_gateway_serves() -> None:

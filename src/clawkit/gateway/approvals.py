@@ -6,6 +6,7 @@ import asyncio
 import logging
 import os
 from collections.abc import Callable
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -86,12 +87,12 @@ class ApprovalDesk:
         """Wait until cancelled: the broker takes the answer from the store."""
         self._waiting += 1
         self._look.set()
+        never: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
         try:
-            await asyncio.Event().wait()
+            return await never
         finally:
             self._waiting -= 1
             self._look.set()
-        return Answer("deny", silent=True)
 
     async def watch(self) -> None:
         """Tell clients about new and ended questions, until cancelled."""
@@ -101,11 +102,9 @@ class ApprovalDesk:
                 self.look()
             except ToolError as error:
                 log.warning("%s", error)
-            try:
+            with suppress(TimeoutError):
                 wait_s = _BUSY_POLL_S if self._waiting else POLL_S
                 await asyncio.wait_for(self._look.wait(), wait_s)
-            except TimeoutError:
-                pass
 
     def pending(self) -> list[StoredQuestion]:
         """The questions that can be answered; their file is not created for that."""

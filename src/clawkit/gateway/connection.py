@@ -19,7 +19,7 @@ from clawkit.gateway import auth, protocol
 from clawkit.gateway.devices import describe
 from clawkit.gateway.methods import find_method, read_frame
 from clawkit.gateway.methods.agents import snapshot_models
-from clawkit.gateway.origin import Place
+from clawkit.gateway.origin import Place, is_within
 from clawkit.gateway.protocol import Connect, GatewayError, RequestFrame, invalid
 from clawkit.gateway.scopes import READ, satisfies
 
@@ -77,10 +77,6 @@ class GatewayConnection:
         self._closing: tuple[int, str] | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._wrong_roles = 0
-
-    @property
-    def caps(self) -> list[str]:
-        return self.connect.caps
 
     @property
     def name(self) -> str:
@@ -171,7 +167,7 @@ class GatewayConnection:
         request = self._first(await self._read(protocol.MAX_FRAME_BEFORE_HELLO))
         self.connect = connect = protocol.decode_params(Connect, "connect", request.params)
         gateway, place = self.gateway, self.place
-        near = gateway.is_auto_network(place.address)
+        near = is_within(place.address, gateway.settings.nodes.pairing.auto_approve_cidrs)
         async with gateway.logins.turn(place) as locked_s:
             if locked_s:
                 raise auth.rate_limited(round(locked_s * 1000))
@@ -211,7 +207,7 @@ class GatewayConnection:
         self.role = admit.role
         self.device = self.connect.device.id if self.connect.device else ""
         self.grant(admit.scopes)
-        self.is_scoped = "session-scoped-events" in self.caps
+        self.is_scoped = "session-scoped-events" in self.connect.caps
         login: dict[str, Any] = {"method": admit.method, "role": admit.role}
         login["scopes"] = list(admit.scopes)
         if self.device:
@@ -230,9 +226,7 @@ class GatewayConnection:
         return self.gateway.hello(self, login)
 
     async def _work(self) -> None:
-        admit = self._extension("admit")
-        if admit is not None:
-            admit()
+        self._extension("admit")()
         reader = asyncio.ensure_future(self._read_requests())
         writer = asyncio.ensure_future(self._write_frames())
         try:
@@ -247,8 +241,9 @@ class GatewayConnection:
                 log.warning("the connection of %s failed: %r", self.name, error)
 
     def _extension(self, name: str) -> Any:
-        """A function of our own server, which others do not have."""
-        return self._socket.scope.get("extensions", {}).get("clawkit", {}).get(name)
+        """A function of our own server; those of others have none."""
+        own = self._socket.scope.get("extensions", {}).get("clawkit", {})
+        return own.get(name, lambda: None)
 
     async def _read(self, max_bytes: int) -> str:
         message = await self._socket.receive()
@@ -304,10 +299,8 @@ class GatewayConnection:
         try:
             method = find_method(self, request, params)
             frame = protocol.answer(request.id, await method.run(self, params, request.id))
-        except ClawkitError as error:
-            refused = _explain(error)
-        except GatewayError as error:
-            refused = error
+        except (ClawkitError, GatewayError) as error:
+            refused = error if isinstance(error, GatewayError) else _explain(error)
         except Exception:
             log.exception("%s failed", request.method)
             text = f"{request.method} failed; see the gateway's log"
@@ -357,9 +350,7 @@ class GatewayConnection:
 
     def _abort_soon(self) -> None:
         """Do not wait for a client that does not read."""
-        abort = self._extension("abort")
-        if abort is not None:
-            asyncio.get_running_loop().call_later(_CLOSE_S, abort)
+        asyncio.get_running_loop().call_later(_CLOSE_S, self._extension("abort"))
 
     async def _write_frames(self) -> None:
         while True:

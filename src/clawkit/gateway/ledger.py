@@ -110,7 +110,7 @@ class RunLedger:
     def get(self, id_: str) -> GatewayRun | None:
         """A run that is over."""
         for (record,) in self._rows("SELECT record", "id = ? AND ended_ms > 0", sound(id_)):
-            run = _read(record)
+            run = self._read(record)
             run.over.set()
             return run
         return None
@@ -123,8 +123,16 @@ class RunLedger:
             said = None
             with suppress(ValueError):  # not resumed: it is empty, or of another version
                 said = cast("User", decode(body))
-            found.append(_read(record, message=said, tries=tries))
+            found.append(self._read(record, message=said, tries=tries))
         return found
+
+    def _read(self, record: bytes, **more: Any) -> GatewayRun:
+        try:
+            run = GatewayRun(**msgspec.json.decode(record, type=dict[str, Any]), **more)
+        except (ValueError, TypeError) as error:
+            raise self._database.broken(f"a run in it is damaged: {error}") from error
+        run.decided.set()
+        return run
 
     def _rows(self, query: str, where: str, *given: str) -> list[Any]:
         with self._database.using() as db:
@@ -136,12 +144,6 @@ class RunLedger:
 
 def _tick() -> int:
     return round(time.monotonic() * 1000)
-
-
-def _read(record: bytes, **more: Any) -> GatewayRun:
-    run = GatewayRun(**msgspec.json.decode(record), **more)
-    run.decided.set()
-    return run
 
 
 def read_by_model(store: SessionStore, key: str) -> tuple[dict[str, str | None], set[str]]:

@@ -26,9 +26,7 @@ from clawkit.config.paths import home
 from clawkit.content import Source, Text, User
 from clawkit.core.approval import Approver
 from clawkit.errors import ClawkitError, ConflictError, ToolError, ToolInputError
-from clawkit.gateway.hub import send
 from clawkit.gateway.ledger import read_by_model
-from clawkit.gateway.metrics import TurnMeter
 from clawkit.gateway.narrator import GatewayRun, Narrator
 from clawkit.gateway.open_agent import Open, is_shared, merged, shutting_down
 from clawkit.gateway.protocol import GatewayError, aside, invalid, now_ms
@@ -222,12 +220,10 @@ class LiveSessions:
             await agent.close()
             raise ToolError("the session could not be stored under its key")
         hub, narrator = self._gateway.hub, Narrator(self._gateway, session)
-        meter = TurnMeter(self._gateway.metrics)
 
         def show(event: Event) -> None:
-            meter(event)
-            if clients := hub.wants("clawkit.event", lambda each: key in each.attached):
-                send(clients, "clawkit.event", {"key": key, "run": narrator.run_id, "event": event})
+            payload = {"key": key, "run": narrator.run_id, "event": event}
+            hub.broadcast("clawkit.event", payload, lambda each: key in each.attached)
 
         agent.conversation.tell = both(show, both(narrator, agent.conversation.tell))
         agent.turns.warms_up = len(self._open) < WARM
@@ -542,8 +538,12 @@ class LiveSessions:
         lanes = [each.agent.turns.lane for each in self._open.values()]
         for lane in lanes:
             self._held.enter_context(lane.held())
-        idle = asyncio.gather(*(lane.idle() for lane in lanes))
-        waits: set[asyncio.Future[Any]] = {idle, asyncio.ensure_future(self.hurry.wait())}
+
+        async def idle() -> None:
+            for lane in lanes:
+                await lane.idle()
+
+        waits = {asyncio.ensure_future(idle()), asyncio.ensure_future(self.hurry.wait())}
         await asyncio.wait(waits, timeout=GRACE_S, return_when=asyncio.FIRST_COMPLETED)
         for each in waits:
             each.cancel()

@@ -11,7 +11,7 @@ from logging.handlers import RotatingFileHandler
 from typing import Any, Literal, get_args
 
 import msgspec
-from msgspec import Struct
+from msgspec import Struct, field
 
 from clawkit.redact import Redactor
 from clawkit.store import private_dir
@@ -21,6 +21,16 @@ MAX_BYTES, KEEP = 10 * 1024**2, 2
 MAX_LINE = 8_000
 Level = Literal["debug", "info", "warning", "error", "critical"]
 LEVELS: tuple[str, ...] = get_args(Level)
+
+
+class LogLine(Struct, frozen=True):
+    """A line of the file, as programs read it."""
+
+    time: str = ""
+    level: str = ""
+    subsystem: str = ""
+    message: str = ""
+    meta: Any = field(name="_meta", default=None)
 
 
 class LogFilter(Struct, frozen=True):
@@ -35,19 +45,13 @@ class LogFilter(Struct, frozen=True):
         try:
             found = _DECODER.decode(line)
         except ValueError:  # cut off when the process was killed, or of another program
-            found = _Line(message=line)
+            found = LogLine(message=line)
         at = LEVELS.index(found.level) if found.level in LEVELS else len(LEVELS)
         words = f"{found.subsystem} {found.message}".casefold()
         return at >= LEVELS.index(self.level) and self.text.casefold() in words
 
 
-class _Line(Struct, frozen=True):
-    level: str = ""
-    subsystem: str = ""
-    message: str = ""
-
-
-_DECODER = msgspec.json.Decoder(_Line)
+_DECODER = msgspec.json.Decoder(LogLine)
 
 
 class _Format(logging.Formatter):
@@ -60,16 +64,10 @@ class _Format(logging.Formatter):
         if record.exc_info:
             text = f"{text}\n{self.formatException(record.exc_info)}"
         at = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
-        line = {
-            "time": at.replace("+00:00", "Z"),
-            "level": record.levelname.lower(),
-            "subsystem": record.name,
-            "message": self._redact(text)[:MAX_LINE],
-            "_meta": {
-                "logLevelName": "WARN" if record.levelname == "WARNING" else record.levelname
-            },
-        }
-        return msgspec.json.encode(line).decode()
+        name, at = record.levelname, at.replace("+00:00", "Z")
+        meta = {"logLevelName": "WARN" if name == "WARNING" else name}
+        shown = self._redact(text)[:MAX_LINE]
+        return msgspec.json.encode(LogLine(at, name.lower(), record.name, shown, meta)).decode()
 
 
 class _File(RotatingFileHandler):

@@ -5,12 +5,10 @@ Labels have few values, and never what a person wrote: methods, routes, outcomes
 
 from __future__ import annotations
 
-import time
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate
 
-from clawkit.agent.events import Answered, Event, SubagentHappened, TurnEnded, TurnStarted
 from clawkit.content import Usage
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
@@ -114,28 +112,6 @@ class Metrics:
         for metric in (*totals, self.request_s, self.turn_s):
             lines += metric.lines()
         return "".join(f"{line}\n" for line in lines).encode("utf-8", "replace")
-
-
-class TurnMeter:
-    """The listener that counts the turns of one agent, and what it and its sub-agents use."""
-
-    def __init__(self, metrics: Metrics) -> None:
-        self._metrics = metrics
-        self._started: float | None = None
-
-    def __call__(self, event: Event) -> None:
-        match event:
-            case TurnStarted():
-                self._started = time.monotonic()
-            case TurnEnded(how=how):
-                self._metrics.turns.add(how)
-                if self._started is not None:
-                    self._metrics.turn_s.observe(time.monotonic() - self._started)
-                self._started = None
-            case Answered(message=message) | SubagentHappened(event=Answered(message=message)):
-                self._metrics.used(message.model, message.usage)
-            case _:
-                pass
 
 
 def _bounded(known: Mapping[Labels, object], values: Labels) -> Labels:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 import uuid
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Literal
@@ -86,6 +87,7 @@ class Narrator:
         self.run: GatewayRun | None = None
         """The run whose turn is under way."""
         self._gateway, self._hub, self._store = gateway, gateway.hub, gateway.store
+        self._metrics, self._began_s = gateway.metrics, 0.0
         self._id, self._key, self._agent = session.id, session.key, session.agent
         self._text, self._sent, self._answer = "", 0, 0
         self._is_replaced = False
@@ -111,6 +113,7 @@ class Narrator:
                 self._end_text()
                 self._is_replaced = True
             case events.Answered(message=message):
+                self._metrics.used(message.model, message.usage)
                 self._tell_message()
                 self._tell("usage", {"outputTokens": message.usage.output})
                 self._end_text()
@@ -132,7 +135,7 @@ class Narrator:
         self._own = None
         if self.run is None:
             self.run = self._own = GatewayRun(self._run_id or str(uuid.uuid4()), self._key)
-        self.run.model = model
+        self.run.model, self._began_s = model, time.monotonic()
         self._text, self._sent, self._answer = "", 0, 0
         self.changed(reason="agent.run.started")
         self._tell("lifecycle", {"phase": "start", "startedAt": self.run.started_ms})
@@ -148,6 +151,9 @@ class Narrator:
         run = self.run
         if run is None:
             return
+        if not self._run_id:  # those of sub-agents are part of the turn of their requester
+            self._metrics.turns.add(ended.how)
+            self._metrics.turn_s.observe(time.monotonic() - self._began_s)
         stop = "stop" if ended.how == "done" else ended.how
         times = {"startedAt": run.started_ms, "endedAt": now_ms()}
         aborted = ended.how == "aborted"
@@ -277,7 +283,9 @@ class Narrator:
         """Calls go to those who asked for them, and to those who follow the session."""
         payload = self._payload("tool", data)
         if payload is not None:
-            clients = self._hub.wants("agent", lambda each: "tool-events" in each.caps, self._key)
+            clients = self._hub.wants(
+                "agent", lambda each: "tool-events" in each.connect.caps, self._key
+            )
             send(clients, "agent", payload, droppable=True)
             self._hub.broadcast(
                 "session.tool", payload, lambda each: each.follows(self._key), droppable=True

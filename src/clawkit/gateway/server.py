@@ -203,9 +203,6 @@ class Gateway:
     def uptime_ms(self) -> int:
         return round((time.monotonic() - self._started_at) * 1000)
 
-    def is_auto_network(self, address: str) -> bool:
-        return origin.is_within(address, self.settings.nodes.pairing.auto_approve_cidrs)
-
     def place_of(self, scope: Mapping[str, Any]) -> Place:
         """Where a request comes from."""
         headers: dict[str, list[str]] = {}
@@ -288,6 +285,10 @@ class Gateway:
             self._restart.cancel()
             self._restart = None
 
+    def mark_restart(self) -> None:
+        """Remember when the last restart was."""
+        write_atomic(_restart_mark(), b"")
+
     async def start(self) -> None:
         work = (self._tick(), self._sweep(), self.desk.watch(), self.watch.watch())
         self._tasks = [asyncio.ensure_future(each) for each in work]
@@ -337,7 +338,7 @@ class Gateway:
         self.store.close()
         self.ledger.close()
         if self.is_restarting:
-            write_atomic(_restart_mark(), b"")
+            self.mark_restart()
         log.info("the gateway has stopped")
         self.log.close()
 
