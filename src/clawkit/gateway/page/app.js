@@ -70,13 +70,13 @@ function Opened({ view: { name }, path }) {
     };
     load().catch((problem) => ({ error: problem })).then((found) => wanted && setLoaded({ shown: name, ...found }));
     return () => { wanted = false; };
-  }, [name]);
+  }, [name, gateway.state]); // what could not be loaded may be there after a reconnect
   if (shown !== name) return html`<p class="empty">Loading…</p>`;
   if (error) return html`<div class="content"><${Notice} error=${error} /></div>`;
   return html`<${Boundary} key=${name}><${View} path=${path} /><//>`;
 }
 
-/** The chat that was open last. */
+/** The path of the view that was open last, for those that are opened again there. */
 const last = gateway.remember();
 
 function Navigation({ views, current }) {
