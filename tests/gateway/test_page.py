@@ -442,6 +442,29 @@ async def test_long_conversations_are_loaded_in_parts(browser: Browser) -> None:
             await expect(page.get_by_text("Hello there, friend.")).to_be_visible()
 
 
+PHONE = {"viewport": {"width": 390, "height": 780}, "has_touch": True, "is_mobile": True}
+TOO_WIDE = "() => document.documentElement.scrollWidth > 390"
+
+
+async def test_on_a_phone_everything_fits_and_enter_is_a_new_line(browser: Browser) -> None:
+    name = "long " * 20
+    async with serve({}) as ground, visit(browser, ground, **PHONE) as page:
+        ground.gateway.live.create("main", name, "")
+        box = page.get_by_label("Message", exact=True)
+        await box.press_sequentially("one")
+        await box.press("Enter")
+        await box.press_sequentially("x" * 100)
+        await expect(box).to_have_value(f"one\n{'x' * 100}")
+        await page.get_by_role("button", name="Send").tap()
+        await expect(bubbles(page, "assistant")).to_contain_text("Hello there, friend.")
+        assert not await page.evaluate(TOO_WIDE)
+        for link in await page.get_by_role("navigation").get_by_role("link").all():
+            await link.tap()
+            await expect(link).to_have_attribute("aria-current", "page")
+            await expect(page.get_by_text("Loading…")).to_have_count(0)
+            assert not await page.evaluate(TOO_WIDE), await link.inner_text()
+
+
 DROP = """([name, type, data]) => {
     const bytes = Uint8Array.from(atob(data), (each) => each.charCodeAt(0));
     const files = new DataTransfer();
