@@ -36,7 +36,7 @@ BUDGETS = {
     # may change; the files of the control page, usage, the doctor; turns, chats and commands of
     # terminals, and a client that imports almost nothing. To be brought back: fewer layers between
     # method and agent.
-    "gateway": 8_140,
+    "gateway": 8_120,
     "guard": 460,
     "lsp": 1_260,
     "media": 420,
@@ -58,7 +58,7 @@ BUDGETS = {
     # Listing, reading, searching and writing to sessions; starting, steering and waiting for
     # sub-agents, with attachments and worktrees, and what to use instead of parameters that others
     # have; the gateway that runs a session; the screen of a terminal while its command runs.
-    "tools": 3_800,
+    "tools": 3_810,
     # Access to a database without generators; sub-agents: opening them, their results as messages,
     # their events and deadlines, and what they are handed: files, and worktrees that hostile
     # contents cannot make run anything; one lane of turns for all who speak, and messages between

@@ -217,6 +217,31 @@ async def test_a_lost_connection_doubles_and_loses_nothing(browser: Browser) -> 
         assert len(ground.gateway.store.history(stored.id, 100)) == 4
 
 
+async def test_two_tabs_show_the_same_and_log_out_together(browser: Browser) -> None:
+    async with serve({}) as ground, visit(browser, ground) as page:
+        other = await page.context.new_page()
+        await other.goto(ground.http)
+        await say(other, "from the other tab")
+        await expect(bubbles(page, "assistant")).to_contain_text("Hello there, friend.")
+        await expect(bubbles(page, "user")).to_contain_text("from the other tab")
+        await other.get_by_role("button", name="Log out").click()
+        await expect(page.get_by_role("alert")).to_contain_text("was logged out")
+        await expect(page.get_by_label("Token")).to_be_focused()
+
+
+async def test_a_view_that_could_not_be_loaded_is_there_later(browser: Browser) -> None:
+    async with serve({}) as ground, visit(browser, ground) as visited:
+        page = await visited.context.new_page()  # where errors are expected
+        await page.goto(ground.http)
+        await page.route("**/views/agents.js", lambda route: route.fulfill(status=204))
+        await page.get_by_role("link", name="Agents").click()
+        await expect(page.get_by_role("alert")).to_be_visible()
+        await page.unroute_all()
+        for client in list(ground.gateway.hub.clients.values()):
+            client.close(1012, "service restart")
+        await expect(page.get_by_role("region", name="Agent main")).to_be_visible()
+
+
 NO_SOCKET = """() => {
     window.Real = WebSocket;
     window.tried = new Promise((done) => {
@@ -415,6 +440,29 @@ async def test_long_conversations_are_loaded_in_parts(browser: Browser) -> None:
             assert texts == [f"question {number}" for number in range(count // 2)]
             await say(page, "one more")
             await expect(page.get_by_text("Hello there, friend.")).to_be_visible()
+
+
+PHONE = {"viewport": {"width": 390, "height": 780}, "has_touch": True, "is_mobile": True}
+TOO_WIDE = "() => document.documentElement.scrollWidth > 390"
+
+
+async def test_on_a_phone_everything_fits_and_enter_is_a_new_line(browser: Browser) -> None:
+    name = "long " * 20
+    async with serve({}) as ground, visit(browser, ground, **PHONE) as page:
+        ground.gateway.live.create("main", name, "")
+        box = page.get_by_label("Message", exact=True)
+        await box.press_sequentially("one")
+        await box.press("Enter")
+        await box.press_sequentially("x" * 100)
+        await expect(box).to_have_value(f"one\n{'x' * 100}")
+        await page.get_by_role("button", name="Send").tap()
+        await expect(bubbles(page, "assistant")).to_contain_text("Hello there, friend.")
+        assert not await page.evaluate(TOO_WIDE)
+        for link in await page.get_by_role("navigation").get_by_role("link").all():
+            await link.tap()
+            await expect(link).to_have_attribute("aria-current", "page")
+            await expect(page.get_by_text("Loading…")).to_have_count(0)
+            assert not await page.evaluate(TOO_WIDE), await link.inner_text()
 
 
 DROP = """([name, type, data]) => {

@@ -147,6 +147,24 @@ async def test_the_page_says_before_saving_whether_that_restarts_the_gateway(
             await page.get_by_role("button", name="Discard").click()
 
 
+async def test_a_file_that_is_not_in_force_is_marked_in_every_view(
+    browser: Browser, file: Path
+) -> None:
+    text = file.read_text(encoding="utf-8")
+    async with serve(str(file)) as ground, visit(browser, ground) as page:
+        views = page.get_by_role("navigation", name="Views")
+        file.write_text(text.replace("trustedProxies:", "port: 18899, trustedProxies:"))
+        await expect(views.get_by_label("needs a restart")).to_be_visible()
+        await views.get_by_role("link", name="Configuration").click()
+        await expect(page.get_by_role("note")).to_contain_text("restarted: gateway.port")
+        file.write_text("{ agents: ")
+        await expect(views.get_by_label("invalid")).to_be_visible()
+        await expect(page.get_by_text("is never closed")).to_be_visible()
+        file.write_text(text)
+        await expect(views.get_by_label("invalid")).to_be_hidden()
+        await expect(page.get_by_role("note")).to_have_count(0)
+
+
 async def test_what_is_wrong_is_said_at_the_field_and_conflicts_are_shown(
     browser: Browser, file: Path
 ) -> None:

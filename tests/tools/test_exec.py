@@ -626,22 +626,36 @@ async def test_progress_is_told_while_it_runs(workspace: Path) -> None:
     assert updates[0]["details"]["elapsedMs"] > 0
 
 
-async def test_progress_on_a_terminal_is_its_screen(workspace: Path) -> None:
-    """Bars are drawn over, colours are not text, and programs that fill the screen are readable."""
+async def shown_on_a_terminal(workspace: Path, command: str, awaited: str) -> Any:
+    """The last update of a command, which goes on until one shows what is awaited."""
     events = Events()
 
     def note(event: Any) -> None:
         events(event)
-        if any("100" in each["details"]["tail"] for each in events.of("update")):
+        if any(awaited in each["details"]["tail"] for each in events.of("update")):
             (workspace / "enough").touch()
 
-    draw = r"printf '\033[2J\033[3;5Hmenu\033[1;1H\033[31m1%%\r100%%\033[0m'"
     async with open_kit(workspace, config=FULL, on_event=note) as kit:
-        talk = f"{draw}; until [ -e enough ]; do sleep 0.05; done"
+        talk = f"{command}; until [ -e enough ]; do sleep 0.05; done"
         await run(kit, talk, pty=True, columns=40, rows=8, yieldMs=120_000)
-    shown = events.of("update")[-1]
+    return events.of("update")[-1]
+
+
+async def test_progress_on_a_terminal_is_its_screen(workspace: Path) -> None:
+    """Bars are drawn over, colours are not text, and programs that fill the screen are readable."""
+    draw = r"printf '\033[2J\033[3;5Hmenu\033[1;1H\033[31m1%%\r100%%\033[0m'"
+    shown = await shown_on_a_terminal(workspace, draw, "100")
     assert shown["details"]["tail"] == "100%\n\n    menu"
     assert shown["content"][0]["text"] == "100%\n\n    menu"
+
+
+async def test_a_secret_that_a_terminal_breaks_is_masked(workspace: Path) -> None:
+    secret = "npm_" + "CANARY7f3aCANARY7f3aCANARY7f3aCANARY"
+    half = len(secret) // 2
+    say = f"printf 'the token that I use is %s%s ok\\n' {secret[:half]} {secret[half:]}"
+    shown = await shown_on_a_terminal(workspace, say, "ok")
+    assert "the token that I use is" in str(shown)
+    assert "CANARY" not in str(shown)
 
 
 async def until(events: Events, kind: str, count: int = 1) -> list[Any]:

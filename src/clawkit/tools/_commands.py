@@ -16,7 +16,8 @@ if TYPE_CHECKING:
     from clawkit.config.model import Config
     from clawkit.config.sections.tools import Exec
     from clawkit.process.command import Command
-    from clawkit.process.terminal import Screen, TerminalState
+    from clawkit.process.terminal import Screen
+    from clawkit.redact import Redactor
 
 FINISHED = 100_000
 """Characters of a finished command's output in a result; longer output is kept in a file."""
@@ -162,27 +163,32 @@ def say_exit(command: Command, exit_: Exit, *, names_hosts: bool = True) -> str:
     return "\n".join(said)
 
 
-async def draw(command: Command, terminal: TerminalState) -> Screen:
-    """What a person would see on its terminal. Raises `ToolError`, as `render` does."""
-    from clawkit.core.tasks import in_thread
-    from clawkit.process.terminal import SCREEN_BYTES, render
+async def last_drawn(command: Command) -> tuple[bytes, bool]:
+    """The output to draw the screen of a terminal from, and whether there was more before it."""
+    from clawkit.process.terminal import SCREEN_BYTES
 
     start = max(0, command.output.size - SCREEN_BYTES)
-    data = await command.output.read(start, SCREEN_BYTES)
-    drawn: Screen = await in_thread(render, data, *terminal.size, cut=start > 0)
-    return drawn
+    return await command.output.read(start, SCREEN_BYTES), start > 0
 
 
-async def show_so_far(command: Command) -> str:
+async def show_so_far(command: Command, redactor: Redactor) -> str:
     """The screen of a command that has a terminal, else the end of its output."""
-    from clawkit.process.output_text import tail_text
+    from clawkit.core.tasks import in_thread
+    from clawkit.process.output_text import clean, tail_text
+    from clawkit.process.terminal import render
 
-    if command.terminal is not None:
-        try:
-            return "\n".join((await draw(command, command.terminal)).lines).rstrip("\n")
-        except ToolError:
-            pass  # its output is there, too
-    return tail_text(command.output.tail(4 * TAIL), TAIL)
+    tail = tail_text(command.output.tail(4 * TAIL), TAIL)
+    if command.terminal is None:
+        return tail
+    data, is_cut = await last_drawn(command)
+    text = clean(data, cut_start=is_cut, cut_end=True)
+    if redactor.strict(text) != text:
+        return tail  # a secret that is drawn in two rows would not be recognised
+    try:
+        drawn: Screen = await in_thread(render, data, *command.terminal.size, cut=is_cut)
+    except ToolError:
+        return tail
+    return "\n".join(drawn.lines).rstrip("\n")
 
 
 def say_running(command: Command, ctx: Context, warnings: list[str]) -> Result:

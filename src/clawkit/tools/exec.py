@@ -33,6 +33,7 @@ from clawkit.process.protocols import (
     Launch,
     NoTerminalError,
 )
+from clawkit.redact import Redactor
 from clawkit.tools import _commands as _c
 from clawkit.tools._params import doc
 
@@ -363,7 +364,7 @@ async def _watch(command: "Command", ctx: Context, seconds: float | None) -> Exi
             size = command.output.size
             if size != seen:
                 seen = size
-                tail = await _c.show_so_far(command)
+                tail = await _c.show_so_far(command, ctx.use(Redactor))
                 facts = {"bytes": size, "elapsedMs": round(command.runtime_s * 1000)}
                 await ctx.update(
                     Result.text(tail, status="running", sessionId=command.id, tail=tail, **facts)

@@ -448,13 +448,17 @@ async def _show_lines(command: "Command", ctx: Context, params: Params) -> Resul
 
 
 async def _show_screen(command: "Command", params: Params) -> Result:
+    from clawkit.core.tasks import in_thread
+    from clawkit.process.terminal import render
+
     if params.offset not in (UNSET, 0) or params.limit is not UNSET:
         raise ToolInputError("screen: cannot be combined with offset or limit")
     if command.terminal is None:
         why = f"screen: {command.id} has no terminal"
         raise ToolInputError(f"{why}; leave screen out, or start it with pty")
     columns, rows = command.terminal.size
-    drawn = await _c.draw(command, command.terminal)
+    data, is_cut = await _c.last_drawn(command)
+    drawn = await in_thread(render, data, columns, rows, cut=is_cut)
     column, row = drawn.cursor
     title = f", title {drawn.title!r}" if drawn.title else ""
     text = "\n".join(drawn.lines).rstrip("\n") or "(the screen is empty)"

@@ -70,17 +70,23 @@ function Opened({ view: { name }, path }) {
     };
     load().catch((problem) => ({ error: problem })).then((found) => wanted && setLoaded({ shown: name, ...found }));
     return () => { wanted = false; };
-  }, [name]);
+  }, [name, gateway.state]); // what could not be loaded may be there after a reconnect
   if (shown !== name) return html`<p class="empty">Loading…</p>`;
   if (error) return html`<div class="content"><${Notice} error=${error} /></div>`;
   return html`<${Boundary} key=${name}><${View} path=${path} /><//>`;
 }
 
-/** The chat that was open last. */
+/** The path of the view that was open last, for those that are opened again there. */
 const last = gateway.remember();
 
 function Navigation({ views, current }) {
-  const pending = useCall(gateway.may('approvals') ? 'exec.approval.list' : null, {}, EVENTS).data ?? [];
+  const pending = useCall(gateway.may('approvals') ? 'exec.approval.list' : null, {}, EVENTS).data?.length;
+  const config = useCall('health', {}, ['config.changed']).data?.config;
+  /** What is shown beside a title, and in words. */
+  const marks = {
+    approvals: pending && [pending, `${pending} pending`],
+    config: config && (config.valid ? config.restartNeeded.length && ['↻', 'needs a restart'] : ['!', 'invalid']),
+  };
   // On phones, not all views fit.
   useEffect(() => {
     document.querySelector('nav [aria-current]')?.scrollIntoView({ block: 'nearest', inline: 'center' });
@@ -92,8 +98,8 @@ function Navigation({ views, current }) {
         <a key=${view.name} href=${link(view.name, ...(last.get(view.name) ?? []))}
           aria-current=${view === current ? 'page' : null}>
           <${Icon} d=${view.icon} />${view.title}
-          ${view.name === 'approvals' && pending.length > 0 && html`
-            <span class="badge warn" aria-label="${pending.length} pending">${pending.length}</span>`}
+          ${marks[view.name] && html`<span class="badge warn" role="img" title=${marks[view.name][1]}
+            aria-label=${marks[view.name][1]}>${marks[view.name][0]}</span>`}
         </a>`)}
       <div class="grow"></div>
       <${Button} kind="plain" onClick=${() => gateway.logout()}>Log out<//>

@@ -160,6 +160,8 @@ async function readFile(file) {
   return { fileName: file.name.slice(0, 200), mimeType: file.type, content: url.split(',')[1], url };
 }
 
+/** Keyboards on screens have no other way to start a new line. */
+const hasTouch = matchMedia('(pointer: coarse)').matches;
 const stay = (event) => event.preventDefault();
 
 function Composer({ chat }) {
@@ -191,7 +193,7 @@ function Composer({ chat }) {
     input.current.focus();
   };
   const press = (event) => {
-    if (event.key === 'Enter' && !event.shiftKey && !event.isComposing) {
+    if (event.key === 'Enter' && !event.shiftKey && !event.isComposing && !hasTouch) {
       event.preventDefault();
       send();
     }
@@ -216,7 +218,7 @@ function Composer({ chat }) {
     event.target.value = '';
   };
   const hint = chat.isRunning ? 'Say something to the running turn…'
-    : 'Message… (Enter sends, Shift+Enter for a new line)';
+    : hasTouch ? 'Message…' : 'Message… (Enter sends, Shift+Enter for a new line)';
   return html`
     <form class="composer" onSubmit=${stay}>
       <${Notice} kind="bad">${problem}<//>

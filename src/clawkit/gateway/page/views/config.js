@@ -50,13 +50,12 @@ export default function Config({ path }) {
     }
   };
   const save = async () => {
-    const done = await send(false);
+    await send(false);
     // What was saved is no change any more, so that the new file is taken up when it is there.
     setEdit({ ...edit, base: { ...base, config: edit.values, raw: edit.text } });
     await reload();
     setReview(null);
     announce('Saved.');
-    if (done.sentinel?.payload.stats.requiresRestart && !done.restart?.ok) setProblem(RESTART);
   };
   const actions = gateway.may('admin') && html`
     <${Button} disabled=${!isChanged} onClick=${() => adopt(data ?? base)}>Discard<//>
@@ -80,10 +79,11 @@ export default function Config({ path }) {
 function Problems({ base, data, problem, isChanged, keep, isFile }) {
   const isStale = data && data.hash !== base.hash && isChanged;
   const issues = problem?.details?.issues;
-  const error = problem instanceof Error ? problem : null;
   return html`
     ${issues ? html`<${Notice} kind="bad">This is not valid: <${Issues} issues=${issues} /><//>`
-      : html`<${Notice} error=${error} kind=${error ? 'bad' : 'warn'}>${error ? null : problem}<//>`}
+      : html`<${Notice} error=${problem} />`}
+    ${data?.restartNeeded.length > 0 && html`<${Notice} kind="warn">
+      Not in force before the gateway is restarted: ${data.restartNeeded.join(', ')}<//>`}
     ${isStale && html`<${Notice} kind="warn">The file has been changed since you began. ${isFile
       ? 'Copy your text, and discard your changes to see the new file.'
       : html`<${Button} onClick=${keep}>Put my changes on top of it<//>`}<//>`}

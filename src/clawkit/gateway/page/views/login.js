@@ -7,7 +7,7 @@ const REASONS = {
   AUTH_TOKEN_MISMATCH: 'That token is wrong.',
   AUTH_PASSWORD_MISMATCH: 'That password is wrong.',
   AUTH_BOOTSTRAP_TOKEN_INVALID: 'That link has been used or has expired. Print a new one: clawkit gateway url',
-  AUTH_DEVICE_TOKEN_MISMATCH: 'This browser was logged out by the gateway.',
+  AUTH_DEVICE_TOKEN_MISMATCH: 'This browser was logged out.',
   AUTH_SCOPE_MISMATCH: 'This browser may do less than this page needs. Log in again.',
   PAIRING_REQUIRED: 'The request was rejected, or has expired.',
   CONTROL_UI_ORIGIN_NOT_ALLOWED:
@@ -15,8 +15,9 @@ const REASONS = {
 };
 const QUIET = ['AUTH_TOKEN_MISSING', 'AUTH_PASSWORD_MISSING'];
 
-function explain(/** @type {any} */ problem) {
-  if (!problem || QUIET.includes(problem.details.code)) return '';
+function explain(/** @type {any} */ { problem, hello }) {
+  if (!problem) return '';
+  if (QUIET.includes(problem.details.code)) return hello ? REASONS.AUTH_DEVICE_TOKEN_MISMATCH : '';
   if (problem.details.code === 'AUTH_RATE_LIMITED') {
     const minutes = Math.ceil(problem.retryAfterMs / 60_000);
     return `Too many failed logins from this address. Try again in ${minutes} min.`;
@@ -42,7 +43,8 @@ function Secret({ gateway }) {
     event.preventDefault();
     if (secret) gateway.login(secret);
   };
-  const why = explain(gateway.problem);
+  const why = explain(gateway);
+  useEffect(() => document.querySelector('.login input')?.focus(), []);
   return html`
     <form onSubmit=${submit}>
       ${why && html`<div class="notice bad" role="alert">${why}</div>`}
