@@ -182,6 +182,8 @@ def test_events_of_failures_carry_one_line_of_the_error(result: Result, error: s
     event = for_event(result, PLAIN)
     assert event["isError"] is True
     assert event["error"] == error
+    assert for_event(result, PLAIN, brief=True) == {"isError": True, "error": error}
+    assert for_event(Result.text("fine"), PLAIN, brief=True) == {"isError": False}
 
 
 def test_of_the_output_of_a_command_events_have_the_end() -> None:

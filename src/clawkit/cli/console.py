@@ -25,8 +25,9 @@ YELLOW, GREY = "33", "90"
 _STYLES = r"\x1b\[[0-?]*[ -/]*[@-~]"
 
 
-def echo(text: str | bytes = "", *, nl: bool = True, err: bool = False) -> None:
-    """Print and flush, as `click.echo` does: without styles where they are not shown."""
+def echo(text: str | bytes = "", code: str = "", *, nl: bool = True, err: bool = False) -> None:
+    """Print and flush, as `click.echo` does: without styles where they are not shown. `code` is the
+    style of the whole text."""
     stream = sys.stderr if err else sys.stdout
     if stream is None:
         return
@@ -35,8 +36,10 @@ def echo(text: str | bytes = "", *, nl: bool = True, err: bool = False) -> None:
         stream.buffer.write(text + b"\n" * nl)
         stream.buffer.flush()
         return
-    if "\x1b" in text and not has_styles(stream):
-        text = re.sub(_STYLES, "", text)
+    if (code or "\x1b" in text) and not has_styles(stream):
+        text = re.sub(_STYLES, "", text) if "\x1b" in text else text
+    elif code:
+        text = style(text, code)
     stream.write(text + "\n" * nl)
     stream.flush()
 

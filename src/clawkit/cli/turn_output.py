@@ -11,7 +11,7 @@ import msgspec
 from clawkit.agent import events
 from clawkit.agent.events import Ended, Event, TurnEnded
 from clawkit.call_summary import summarize_params
-from clawkit.cli.console import GREY, YELLOW, echo, is_terminal, style
+from clawkit.cli.console import GREY, YELLOW, echo, is_terminal
 from clawkit.config.modelref import OPERATOR
 from clawkit.text import human_time, one_line, printable
 
@@ -25,6 +25,8 @@ class TurnOutput(ABC):
 
     shows_subagents = False
     """Whether events of sub-agents are shown as well."""
+    is_brief = False
+    """Whether the results of calls are not shown, so that their events need not have them."""
 
     def __init__(self) -> None:
         self.failed: OSError | None = None
@@ -86,6 +88,8 @@ class JsonOutput(TurnOutput):
 
 class PlainOutput(TurnOutput):
     """Streams the answer to standard output, and what the agent does to standard error."""
+
+    is_brief = True
 
     def __init__(self) -> None:
         super().__init__()
@@ -156,7 +160,7 @@ class PlainOutput(TurnOutput):
 
     def _note(self, text: str, colour: str = GREY) -> None:
         self._end_line()
-        echo(style(f"{_MARK} {printable(one_line(text, 400))}", colour), err=True)
+        echo(f"{_MARK} {printable(one_line(text, 400))}", colour, err=True)
 
     def _as_text(self, text: str) -> str:
         """Indent lines of an answer that could be mistaken for lines about tool calls."""

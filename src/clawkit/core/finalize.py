@@ -32,8 +32,19 @@ def finalize(result: Result, *, redactor: Redactor, context_window: int | None) 
     return Result(tuple(blocks), details)
 
 
-def for_event(result: Result, redactor: Redactor) -> dict[str, Any]:
-    """The result for listeners: shortened, without images, strictly redacted."""
+def for_event(result: Result, redactor: Redactor, *, brief: bool = False) -> dict[str, Any]:
+    """The result for listeners: shortened, without images, strictly redacted. A `brief` one only
+    says whether the call failed, and why."""
+    event: dict[str, Any] = {} if brief else _shown(result, redactor)
+    event["isError"] = result.is_error
+    if event["isError"]:
+        said = result.details.get("error")
+        message = redactor.strict(said if said and isinstance(said, str) else result.as_text())
+        event["error"] = one_line(message.strip().partition("\n")[0], EVENT_ERROR)
+    return event
+
+
+def _shown(result: Result, redactor: Redactor) -> dict[str, Any]:
     content: list[dict[str, Any]] = []
     for block in result.content:
         if isinstance(block, Text):
@@ -42,13 +53,7 @@ def for_event(result: Result, redactor: Redactor) -> dict[str, Any]:
             size = len(block.data) * 3 // 4 - block.data[-2:].count("=")
             kind = one_line(block.mime_type, 60)
             content.append({"type": "image", "mimeType": kind, "bytes": size, "omitted": True})
-    details = _bounded(redactor.data(result.details, strict=True))
-    event = {"content": content, "details": details, "isError": result.is_error}
-    if result.is_error:
-        said = result.details.get("error")
-        message = redactor.strict(said if said and isinstance(said, str) else result.as_text())
-        event["error"] = one_line(message.strip().partition("\n")[0], EVENT_ERROR)
-    return event
+    return {"content": content, "details": _bounded(redactor.data(result.details, strict=True))}
 
 
 def params_for_event(params: Mapping[str, Any], redactor: Redactor) -> Any:
