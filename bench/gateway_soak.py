@@ -20,11 +20,11 @@ from websockets.exceptions import ConnectionClosed, InvalidHandshake
 from bench.figure import Figure
 from bench.gateway_parts import GatewayProcess, GatewayUser, PacedModel, join
 
-SECONDS = float(os.environ.get("CLAWKIT_SOAK_S", "300"))
 CLIENTS, RESTART_S = 50, 30.0
+RESTARTS = round(float(os.environ.get("CLAWKIT_SOAK_S", "300")) / RESTART_S)
 LEAVES = 0.3
 """How likely a client leaves during a message."""
-ANSWER_S = 20.0
+ANSWER_S = 60.0
 """How long a client waits for an answer, over all of its connections, before it gives up."""
 _GONE = (ConnectionClosed, InvalidHandshake, OSError, EOFError, TimeoutError)
 
@@ -37,7 +37,6 @@ class SoakOutcome(NamedTuple):
     """Messages that were accepted, and are in no conversation."""
     twice: list[str]
     unanswered: list[str]
-    restarts: int
 
     @property
     def faults(self) -> list[str]:
@@ -53,10 +52,9 @@ class Talker:
         self.session = f"soak-{number}"
         self.accepted: list[str] = []
 
-    async def talk(self, until: float) -> None:
-        loop = asyncio.get_running_loop()
+    async def talk(self, enough: asyncio.Event) -> None:
         for count in itertools.count():
-            if loop.time() >= until:
+            if enough.is_set():
                 return
             with suppress(TimeoutError):  # it has no answer, which the history will show
                 await self._say(f"{self.session}-{count}")
@@ -121,7 +119,6 @@ def judge(accepted: list[str], history: list[tuple[str, str]]) -> SoakOutcome:
         [each for each in accepted if not said[each]],
         [each for each, count in said.items() if count > 1],
         [each for each in accepted if said[each] and f"re {each}" not in answers],
-        0,
     )
 
 
@@ -137,21 +134,20 @@ async def _restart(gateway: GatewayProcess, every_s: float, how: signal.Signals)
 
 
 async def soak(
-    place: Path, seconds: float, clients: int, restart_s: float, seed: int
+    place: Path, restarts: int, clients: int, restart_s: float, seed: int
 ) -> SoakOutcome:
+    """Restart the gateway so many times, and this long after it has started."""
     model = PacedModel(_answer)
-    chance, loop = random.Random(seed), asyncio.get_running_loop()
+    chance, enough = random.Random(seed), asyncio.Event()
     async with await model.serve():
         gateway = GatewayProcess(place, model.url)
         await asyncio.to_thread(gateway.start)
         try:
-            until = loop.time() + seconds
             talkers = [Talker(gateway, number, chance) for number in range(clients)]
-            work = asyncio.gather(*(each.talk(until) for each in talkers))
-            restarts = 0
-            while loop.time() + restart_s < until and not work.done():
+            work = asyncio.gather(*(each.talk(enough) for each in talkers))
+            for _ in range(restarts):
                 await _restart(gateway, restart_s, signal.SIGTERM)
-                restarts += 1
+            enough.set()
             await work
             async with join(gateway.url) as user:
                 found = [judge(each.accepted, await each.history(user)) for each in talkers]
@@ -162,14 +158,13 @@ async def soak(
         [name for each in found for name in each.lost],
         [name for each in found for name in each.twice],
         [name for each in found for name in each.unanswered],
-        restarts,
     )
 
 
 def measure() -> Iterable[Figure]:
     with tempfile.TemporaryDirectory() as place:
-        found = asyncio.run(soak(Path(place), SECONDS, CLIENTS, RESTART_S, seed=1))
-    note = f"{found.accepted:,} messages, {found.restarts} restarts; {'; '.join(found.faults[:3])}"
+        found = asyncio.run(soak(Path(place), RESTARTS, CLIENTS, RESTART_S, seed=1))
+    note = f"{found.accepted:,} messages, {RESTARTS} restarts; {'; '.join(found.faults[:3])}"
     yield Figure("gateway soak, lost", len(found.lost), "messages", 0, note)
     yield Figure("gateway soak, said twice", len(found.twice), "messages", 0)
     yield Figure("gateway soak, unanswered", len(found.unanswered), "messages", 0)

@@ -501,13 +501,14 @@ async def test_what_cannot_be_asked_is_no(waiting: PendingStore) -> None:
 
 async def test_too_many_questions_are_no_and_no_silence(waiting: PendingStore) -> None:
     broker = Broker(waiting, approver=ScriptedApprover("allow"))
+    patient = replace(ASKED, timeout_s=3600.0)  # however long it takes to store so many
     for _ in range(MAX_PENDING):
-        broker.submit(ASKED)
-    answer = await broker.ask(ASKED)
+        broker.submit(patient)
+    answer = await broker.ask(patient)
     assert (answer.verdict, answer.silent) == ("deny", False)
     assert "are pending" in answer.reason
     with pytest.raises(ToolAuthorizationError):
-        broker.submit(ASKED)
+        broker.submit(patient)
 
 
 def lock_it(path: str) -> Callable[[], None]:

@@ -252,7 +252,10 @@ async def ground() -> AsyncIterator[Ground]:
         yield made
 
 
-BROWSER_TESTS = ("test_page.py", "test_page_settings.py", "test_node_host.py", "test_control_ui.py")
+BROWSER_TESTS = (
+    *("test_page.py", "test_page_settings.py"),
+    *("test_node_host.py", "test_control_ui.py", "test_tui.py"),
+)
 ALWAYS = (
     "test_a_walk_through_the_page",
     "test_a_one_time_address_works_once_and_the_browser_stays_logged_in",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import subprocess
 from typing import Any
@@ -92,12 +91,14 @@ async def test_a_stopped_run_withdraws_its_question() -> None:
         assert error["details"]["reason"] == "APPROVAL_NOT_FOUND"
 
 
-async def test_questions_of_other_processes_can_be_answered(
-    ground: Ground, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def often(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("clawkit.gateway.approvals.POLL_S", 0.05)
+
+
+@pytest.mark.usefixtures("often")
+async def test_questions_of_other_processes_can_be_answered(ground: Ground) -> None:
     approver = await ground.join()
-    await asyncio.sleep(1.0)  # the first look was before the change
     store = PendingStore(waiting_file(os.environ))
     lasting = (Lasting("exact", "this command"),)
     question = Question("exec", {}, "run it", command="git push", lasting=lasting)

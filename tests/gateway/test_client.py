@@ -175,9 +175,9 @@ def test_a_frame_that_is_not_an_object_is_refused(sent: str, times: int) -> None
 def test_many_empty_pieces_take_as_long_as_their_bytes() -> None:
     pieces = frame(b"", 0x01) + frame(b"", 0x00) * 40_000 + frame(b"x", 0x80)
     ours = Peer(lambda link: link.sendall(pieces)).open()
-    start = time.monotonic()
+    start = time.process_time()
     assert ours.receive(60) == "x"
-    assert time.monotonic() - start < 5
+    assert time.process_time() - start < 5
     ours.close()
 
 

@@ -323,9 +323,9 @@ async def test_large_files_do_not_make_other_clients_wait(
 
 def test_long_lists_are_merged_in_time() -> None:
     entries = [f"tool-{number}" for number in range(40_000)]
-    start = time.monotonic()
+    start = time.process_time()
     assert merge_lists(entries[::-1], entries, ()) == entries[::-1]
-    assert time.monotonic() - start < 5
+    assert time.process_time() - start < 5
 
 
 @pytest.mark.parametrize("mode", ["hybrid", "hot"])

@@ -39,11 +39,11 @@ async def ended(peer: Peer) -> int | None:
 async def stop_reading(ground: Ground, peer: Peer, device: Device) -> None:
     """Leave so much unread that disconnecting the client takes a while."""
     peer.socket.transport.pause_reading()
-    for _ in range(60):
-        await peer.send("config.schema")
     [there] = ground.gateway.hub.of_device(device.id)
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(30):
         while len(there._frames) < 10 or there._tasks:
+            if not there._tasks:
+                await peer.send("config.schema")
             await asyncio.sleep(0.02)
 
 

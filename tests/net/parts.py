@@ -64,7 +64,13 @@ class Server:
 @asynccontextmanager
 async def serving(serve: Serve, context: ssl.SSLContext | None = None) -> AsyncIterator[Server]:
     server = Server(serve)
-    listener = await asyncio.start_server(server.accept, LOCAL, 0, ssl=context)
+    opened: list[asyncio.StreamWriter] = []
+
+    def begin(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> Awaitable[None]:
+        opened.append(writer)
+        return server.accept(reader, writer)
+
+    listener = await asyncio.start_server(begin, LOCAL, 0, ssl=context)
     server.port = listener.sockets[0].getsockname()[1]
     tasks_before = asyncio.all_tasks()
     try:
@@ -75,6 +81,8 @@ async def serving(serve: Serve, context: ssl.SSLContext | None = None) -> AsyncI
         for task in mine:
             task.cancel()
         await asyncio.gather(*mine, return_exceptions=True)
+        for writer in opened:
+            writer.transport.abort()  # also of what had no time to begin
         # Aborted connections are closed in the next round of the loop.
         await asyncio.sleep(0)
 
