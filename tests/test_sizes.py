@@ -63,8 +63,8 @@ BUDGETS = {
     # their events and deadlines, and what they are handed: files, and worktrees that hostile
     # contents cannot make run anything; one lane of turns for all who speak, and messages between
     # sessions with the sender's rights; how a command would be judged, moved here from the command
-    # line.
-    "top level": 3_620,
+    # line; how clawkit was installed.
+    "top level": 3_670,
     # Sub-agents in both chats: their progress, their results, /subagents and /stop.
     "ui": 2_520,
 }

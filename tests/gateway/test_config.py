@@ -24,6 +24,7 @@ from clawkit.gateway.config_text import (
 )
 from clawkit.gateway.methods import config
 from clawkit.redact import Redactor
+from clawkit.version import __version__
 
 SECRET = "sk-very-secret-value-123456"
 TEXT = f"""// my settings; key={SECRET}
@@ -344,3 +345,12 @@ async def test_a_dry_run_says_whether_saving_restarts(ground: Ground, mode: Any)
     assert "restartsInMs" not in await peer.call("config.patch", hot)
     assert "restartsInMs" not in await peer.call("config.set", whole)
     assert not gateway.is_restarting
+
+
+async def test_how_to_update_is_said_and_nothing_is_updated(ground: Ground) -> None:
+    peer = await ground.join()
+    status = await peer.call("update.status")
+    assert (status["updateAvailable"], status["version"]) == (None, __version__)
+    answer = await peer.call("update.run")
+    assert answer["ok"] is False
+    assert status["command"] in answer["result"]["reason"]

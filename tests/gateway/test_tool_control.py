@@ -223,7 +223,8 @@ async def test_restarting_needs_a_setting(stage: Stage) -> None:
     refused = await stage.use({"action": "restart"})
     assert "clawkit config set commands.restart true" in refused["text"]
     update = await stage.use({"action": "update.run"})
-    assert "clawkit does not update itself" in update["text"]
+    assert update["isError"]
+    assert "clawkit does not update itself; on its machine, run: " in update["text"]
     stage.file.write_text(TEXT.replace("tools:", "commands: { restart: true }, tools:"))
     await stage.ground.gateway.watch.reload()
     done = await stage.use({"action": "restart", "delayMs": 0, "note": "Look again."})

@@ -42,6 +42,34 @@ async def test_a_user_of_the_proxy_logs_in_and_the_owner_approves_the_device(
             assert frame["error"]["details"]["code"] == "AUTH_TRUSTED_PROXY_REJECTED"
 
 
+async def test_tailscale_names_the_users_of_the_tailnet_and_no_one_else(device: Device) -> None:
+    login = {
+        "userHeader": "Tailscale-User-Login",
+        "allowUsers": ["ada@example.org"],
+        "allowLoopback": True,
+    }
+    auth = {"mode": "trusted-proxy", "token": TOKEN, "trustedProxy": login, "allowTailscale": True}
+    params = hello_params(["operator.read"], client=("webchat", "webchat"), auth={})
+    through = {"X-Forwarded-For": "100.64.0.7", "X-Forwarded-Proto": "https"}
+    named = {**through, "Tailscale-User-Login": "ada@example.org", "Tailscale-User-Name": "Ada"}
+    refused = (
+        through,  # from the internet, through Funnel
+        {**named, "Tailscale-User-Login": "eve@example.org"},
+        {**through, "Tailscale-User-Name": "ada@example.org"},
+    )
+    async with serve({"gateway": {"auth": auth, "trustedProxies": [PROXY]}}) as ground:
+        _, frame = await ground.shake(params, device, headers=named)
+        assert frame["error"]["code"] == "NOT_PAIRED"  # who she is is known, her device is not
+        for headers in refused:
+            _, frame = await ground.shake(params, device, headers=headers)
+            assert frame["error"]["details"]["code"] == "AUTH_TRUSTED_PROXY_REJECTED"
+    # With a token, no header of Tailscale replaces it.
+    auth = {"mode": "token", "token": TOKEN, "allowTailscale": True}
+    async with serve({"gateway": {"auth": auth, "trustedProxies": [PROXY]}}) as ground:
+        _, frame = await ground.shake(params, device, headers=named)
+        assert frame["error"]["details"]["code"] == "AUTH_TOKEN_MISSING"
+
+
 async def test_over_http_the_token_is_for_this_machine() -> None:
     async with serve(CONFIG) as ground:
         bearer = {"Authorization": f"Bearer {TOKEN}"}

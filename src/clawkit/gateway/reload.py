@@ -103,11 +103,6 @@ class ConfigWatch:
         """The configuration file; a name such as `<mapping>` if the gateway was not given one."""
         return self._gateway.loaded.file or config_file(os.environ)
 
-    @property
-    def restarts(self) -> bool:
-        """Whether changes by clients that need a restart get one."""
-        return self.mode in ("hybrid", "restart")
-
     def describe(self) -> dict[str, Any]:
         """For clients."""
         issues = [{"path": each.path, "message": each.message} for each in self.issues]

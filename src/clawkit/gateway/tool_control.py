@@ -19,7 +19,7 @@ from clawkit.errors import (
     ToolError,
     ToolInputError,
 )
-from clawkit.gateway.methods.config import Apply, ConfigPatch, look_up, read_config, write_config
+from clawkit.gateway.methods import config as methods
 from clawkit.gateway.protocol import GatewayError
 from clawkit.tools.gateway import Params
 
@@ -29,10 +29,6 @@ if TYPE_CHECKING:
 NO_RESTART = (
     "restarting is disabled; the person can enable it with: clawkit config set commands.restart "
     "true"
-)
-NO_UPDATE = (
-    "clawkit does not update itself; the person can update the package (for example with: pip "
-    "install -U clawkit), and then run: clawkit gateway restart"
 )
 _ENTRIES = ("agents", "entries")
 _AGENT_ID = re.compile("[A-Za-z0-9_-]+")
@@ -120,15 +116,15 @@ class SessionControl:
         try:
             match params.action:
                 case "config.get":
-                    return _part(await in_thread(read_config, self._gateway), params.path)
+                    return _part(await in_thread(methods.read_config, self._gateway), params.path)
                 case "config.schema":
                     return _overview()
                 case "config.schema.lookup":
-                    return look_up(params.path)
+                    return methods.look_up(params.path)
                 case "restart":
                     return self._restart(params)
                 case "update.run":
-                    raise ToolInputError(NO_UPDATE)
+                    return methods.explain_update(self._gateway)
             return await unbroken(self._write(params))  # type: ignore[no-any-return]
         except GatewayError as error:
             where = f": {params.path!r}" if params.path else ""
@@ -143,22 +139,18 @@ class SessionControl:
         if not params.raw.strip():
             raise ToolInputError(f"'raw' is required for {params.action}")
         self._count()
-        hash_ = params.base_hash or (await in_thread(read_config, self._gateway))["hash"]
-        kind = ConfigPatch if params.action == "config.patch" else Apply
-        session, delay_ms = self._session, params.delay_ms
-        given = kind(
-            params.raw, hash_, session_key=session, note=params.note, restart_delay_ms=delay_ms
-        )
-        name = params.action.replace(".", "-")
-        return await write_config(self._gateway, given, name, _guard, may_restart=self._may_restart)
+        hash_ = params.base_hash or (await in_thread(methods.read_config, self._gateway))["hash"]
+        kind = methods.ConfigPatch if params.action == "config.patch" else methods.Apply
+        given = kind(params.raw, hash_, False, self._session, params.note, params.delay_ms)
+        how = params.action.replace(".", "-"), _guard
+        return await methods.write_config(self._gateway, given, *how, may_restart=self._may_restart)
 
     def _restart(self, params: Params) -> dict[str, Any]:
         if not self._may_restart:
             raise ToolAuthorizationError(NO_RESTART, reason="restart-disabled")
         self._count()
-        why = "its agent asked for it"
-        delay_s = params.delay_ms / 1000
-        done = self._gateway.request_restart(why, delay_s, self._session, params.note)
+        delay_s, note = params.delay_ms / 1000, params.note
+        done = self._gateway.request_restart("its agent asked for it", delay_s, self._session, note)
         if not done["ok"]:
             raise ToolError(f"the gateway cannot restart itself: {done['reason']}")
         return done

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
+from functools import wraps
 from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
@@ -32,6 +33,7 @@ from clawkit.gateway.methods.method import Method, Run
 from clawkit.gateway.protocol import Closed, GatewayError, NoParams, Short, invalid, now_ms
 from clawkit.gateway.reload import changed_paths, kind_of
 from clawkit.gateway.scopes import ADMIN, READ
+from clawkit.installation import find_installation
 from clawkit.services import known_secrets
 from clawkit.version import __version__
 
@@ -71,7 +73,7 @@ class ConfigPatch(Apply, frozen=True):
 
 
 def read_config(gateway: Gateway) -> dict[str, Any]:
-    """The answer to config.get. A large file takes long, so it must run in a thread."""
+    """The file without its secrets, and what of it is not in force. Takes long for a large one."""
     file, state = gateway.watch.file, gateway.watch.describe()
     text: str | None = None
     found: Loaded | None = None
@@ -105,10 +107,6 @@ def read_config(gateway: Gateway) -> dict[str, Any]:
     }
 
 
-async def _get(caller: GatewayConnection, _params: NoParams, _id: str) -> Any:
-    return await in_thread(read_config, caller.gateway)
-
-
 def _issue(issue: Any) -> dict[str, str]:
     return {"path": issue.path, "message": issue.message}
 
@@ -132,9 +130,14 @@ def look_up(given: str) -> dict[str, Any]:
     found = find(path)
     if found.shape is None or not path:
         raise invalid("config schema path not found")
-    about = _about(found.path)
-    schema = _describe(found.shape, found.path)
-    return {**about, "schema": schema, "children": list(_children(found.shape, found.path))}
+    default, about = explain(found.path)
+    schema: dict[str, Any] = {"description": about, "accepts": describe(found.shape)}
+    if isinstance(default, str | int | float | bool):
+        schema["default"] = default
+    if found.shape.words:
+        schema["enum"] = list(found.shape.words)
+    children = list(_children(found.shape, found.path))
+    return {**_about(found.path), "schema": schema, "children": children}
 
 
 def _about(path: Path) -> dict[str, Any]:
@@ -143,20 +146,9 @@ def _about(path: Path) -> dict[str, Any]:
     return {"path": text, "reloadKind": kind, "hint": {"help": about}, "hintPath": text}
 
 
-def _describe(shape: Shape, path: Path) -> dict[str, Any]:
-    default, about = explain(path)
-    shown: dict[str, Any] = {"description": about, "accepts": describe(shape)}
-    if isinstance(default, str | int | float | bool):
-        shown["default"] = default
-    if shape.words:
-        shown["enum"] = list(shape.words)
-    return shown
-
-
 def _children(shape: Shape, path: Path) -> Iterable[dict[str, Any]]:
-    if not shape.sections:
-        return
-    for key, inner in layout_of(shape.sections[0]).shapes.items():
+    shapes = layout_of(shape.sections[0]).shapes if shape.sections else {}
+    for key, inner in shapes.items():
         has_children = bool(inner.sections or inner.values or inner.items)
         child = {"key": key, "required": False, "hasChildren": has_children}
         yield child | _about((*path, key))
@@ -250,7 +242,7 @@ async def write_config(
 
     answer: dict[str, Any]
     is_written, needed, answer = await in_thread(work)
-    restarts = bool(needed) and may_restart and watch.restarts
+    restarts = bool(needed) and may_restart and watch.mode in ("hybrid", "restart")
     if params.dry_run:
         answer["requiresRestart"] = bool(needed)
         if restarts and isinstance(params, Apply) and gateway.on_restart:
@@ -278,8 +270,34 @@ def _session(gateway: Gateway, params: Apply) -> str:
     return gateway.live.resolve_key(params.session_key) if params.session_key is not None else ""
 
 
+def _describe_update(_gateway: Gateway) -> dict[str, Any]:
+    """How clawkit was installed. It does not look for updates."""
+    found = find_installation()
+    schedule = {"channel": "stable", "autoEnabled": False, "install": {"kind": found.installer}}
+    about = {"sentinel": None, "updateAvailable": None, "effectiveChannel": "stable"}
+    return about | {"schedule": schedule, "version": __version__, "command": found.command}
+
+
+def explain_update(_gateway: Gateway) -> dict[str, Any]:
+    """Only says what a person has to type."""
+    command = find_installation().command
+    how = f"run: {command} && clawkit gateway restart" if command else "do it as you installed it"
+    reason = f"clawkit does not update itself; on its machine, {how}"
+    return {"ok": False, "result": {"reason": reason}, "handoff": {"status": "manual"}}
+
+
+def _threaded(work: Callable[[Gateway], dict[str, Any]]) -> Run:
+    @wraps(work)
+    async def run(caller: GatewayConnection, _params: NoParams, _id: str) -> Any:
+        return await in_thread(work, caller.gateway)
+
+    return run
+
+
 METHODS = (
-    Method("config.get", READ, NoParams, _get),
+    Method("update.status", ADMIN, NoParams, _threaded(_describe_update)),
+    Method("update.run", ADMIN, NoParams, _threaded(explain_update), limited=True),
+    Method("config.get", READ, NoParams, _threaded(read_config)),
     Method("config.schema", READ, NoParams, _schema),
     Method("config.schema.lookup", READ, Lookup, _lookup),
     Method("config.set", ADMIN, Write, _writer("config-set")),

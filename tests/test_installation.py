@@ -1,0 +1,47 @@
+"""How clawkit was installed, and how it is updated."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import pytest
+
+from clawkit.installation import find_installation, judge
+
+PYTHON = sys.executable
+
+
+@pytest.mark.parametrize(
+    ("source", "marks", "tool", "installer", "command"),
+    [
+        (
+            {"url": "file:///a%20b/c", "dir_info": {"editable": True}},
+            *([], "uv", "checkout"),
+            f"git -C '/a b/c' pull && {PYTHON} -m pip install -e '/a b/c'",
+        ),
+        ({"url": "file:///a/c", "dir_info": {}}, [], "pip", "unknown", ""),
+        ({"url": "https://me:secret@x.test/c.git", "vcs_info": {}}, [], "pip", "unknown", ""),
+        ({}, ["pipx_metadata.json"], "pip", "pipx", "pipx upgrade clawkit"),
+        ({}, ["uv-receipt.toml"], "uv", "uv", "uv tool upgrade clawkit"),
+        ({}, [], "uv\n", "uv", f"uv pip install --python {PYTHON} --upgrade clawkit"),
+        ({}, [], "pip\n", "pip", f"{PYTHON} -m pip install --upgrade clawkit"),
+        ({}, [], "", "pip", f"{PYTHON} -m pip install --upgrade clawkit"),
+    ],
+)
+def test_the_command_fits_the_installer(
+    source: dict[str, Any], marks: list[str], tool: str, installer: str, command: str
+) -> None:
+    found = judge(source, marks, tool, is_system=False)
+    assert (found.installer, found.command) == (installer, command)
+
+
+def test_packages_of_the_system_are_left_to_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert judge({}, [], "pip", is_system=True).installer == "pip"  # in an environment of its own
+    monkeypatch.setattr(sys, "prefix", sys.base_prefix)
+    found = judge({}, [], "pip", is_system=True)
+    assert (found.installer, found.command) == ("system", "")
+
+
+def test_this_one_is_found() -> None:
+    assert find_installation().installer != "unknown"
