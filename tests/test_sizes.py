@@ -34,7 +34,7 @@ BUDGETS = {
     # may change; the files of the control page, usage, the doctor; turns, chats and commands of
     # terminals, and a client that imports almost nothing. To be brought back: fewer layers between
     # method and agent.
-    "gateway": 8_510,
+    "gateway": 8_285,
     "guard": 460,
     "lsp": 1_260,
     "media": 420,
@@ -71,7 +71,8 @@ PLANNED = {
     "cron": 1_800,
     "memory": 1_600,
     "plugins": 4_000,
-    "sessions": 2_515,
+    # What sessions used, by day, model and agent, moved here from the gateway.
+    "sessions": 2_580,
     "web": 2_200,
 }
 _NOT_CODE = {
