@@ -39,10 +39,10 @@ def split_model(ref: str) -> tuple[str, str]:
 
 def message(session: str, entry: StoredMessage, run: str = "") -> dict[str, Any]:
     """A stored message."""
-    about: dict[str, Any] = {"id": message_id(session, entry.number), "seq": entry.number}
-    if run:
-        about["runId"] = run
-    return _body(entry.message) | {"__openclaw": about}
+    body, run_id = _body(entry.message), {"runId": run} if run else {}
+    about = {"id": message_id(session, entry.number), "seq": entry.number, **run_id}
+    about |= {key: body[key] for key in ("idempotencyKey",) if key in body}
+    return body | {"__openclaw": about}
 
 
 def session_event(row: dict[str, Any], **what: Any) -> dict[str, Any]:

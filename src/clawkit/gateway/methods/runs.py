@@ -63,6 +63,8 @@ class History(OfAgent, frozen=True, kw_only=True):
 
 
 class ChatSend(RunMessage, frozen=True, kw_only=True):
+    """The messages `/new` and `/reset` need `operator.admin`."""
+
     session_key: Short
     session_id: Short = ""
     expected_leaf_entry_id: Short | UnsetType | None = UNSET
@@ -78,6 +80,8 @@ class ChatAbort(OfAgent, frozen=True, kw_only=True):
 
 
 class AgentParams(RunMessage, frozen=True, kw_only=True):
+    """The messages `/new` and `/reset` need `operator.admin`."""
+
     message: Annotated[str, Meta(min_length=1)]
     session_key: Short | None = None
     session_id: Short | None = None
