@@ -25,9 +25,9 @@ BUDGETS = {
     "code": 650,
     # The whole path of a misspelt setting is suggested; a mapping has no lines; edits and diffs of
     # large files in linear time.
-    "config": 3_980,
+    "config": 3_990,
     # The schemas of tools, in a third of the time: all are declared at every start.
-    "core": 1_735,
+    "core": 1_740,
     "fs": 4_660,
     # More than twice the 4,000 planned: the protocol of other clients has many fields, in
     # parameters and answers; a gateway in the background, its service file, and its metrics; what
@@ -36,7 +36,7 @@ BUDGETS = {
     # may change; the files of the control page, usage, the doctor; turns, chats and commands of
     # terminals, and a client that imports almost nothing. To be brought back: fewer layers between
     # method and agent.
-    "gateway": 8_120,
+    "gateway": 7_980,
     "guard": 460,
     "lsp": 1_260,
     "media": 420,
@@ -73,7 +73,8 @@ PLANNED = {
     "cron": 1_800,
     "memory": 1_600,
     "plugins": 4_000,
-    "sessions": 2_515,
+    # What sessions used, by day, model and agent, moved here from the gateway.
+    "sessions": 2_580,
     "web": 2_200,
 }
 _NOT_CODE = {

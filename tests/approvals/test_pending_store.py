@@ -930,3 +930,13 @@ def test_a_process_that_has_replaced_itself_takes_over_its_own(
     monkeypatch.setattr("clawkit.approvals.broker.MAX_ASKED", 1)
     assert not waiting.get(add(waiting).id).orphaned
     assert waiting.get(id_).orphaned
+
+
+def test_an_id_can_be_given_and_is_given_once(waiting: PendingStore) -> None:
+    id_ = "ab" * 16
+    assert waiting.add(ASKED, {}, NOW, MINUTE, id_=id_).id == waiting.get(id_).id == id_
+    with pytest.raises(ConflictError, match="another request has this id"):
+        waiting.add(ASKED, {}, NOW, MINUTE, id_=id_)
+    assert waiting.withdraw(id_, NOW)
+    with pytest.raises(ConflictError, match="another request has this id"):
+        waiting.add(ASKED, {}, NOW, MINUTE, id_=id_)

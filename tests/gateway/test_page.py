@@ -212,7 +212,7 @@ async def test_a_lost_connection_doubles_and_loses_nothing(browser: Browser) -> 
         await expect(bubbles(page, "assistant")).to_have_count(2)
         await expect(bubbles(page, "user")).to_have_count(2)
         await expect(bubbles(page, "assistant").first).to_contain_text("rest of the answer")
-        stored = ground.gateway.shelf.find("agent:main:main")
+        stored = ground.gateway.store.find("agent:main:main")
         assert stored is not None
         assert len(ground.gateway.store.history(stored.id, 100)) == 4
 
@@ -617,7 +617,7 @@ async def test_sessions_are_named_searched_reset_and_deleted(browser: Browser) -
         await page.get_by_role("button", name="Reset first words").click()
         await page.get_by_role("dialog").get_by_role("button", name="Reset").click()
         await expect(page.get_by_role("dialog")).to_be_hidden()
-        stored = ground.gateway.shelf.find("agent:main:main")
+        stored = ground.gateway.store.find("agent:main:main")
         assert stored is not None
         assert ground.gateway.store.history(stored.id, 10) == []
         assert ground.gateway.shelf.list(Filter(label="My project"), 10) == []

@@ -13,8 +13,9 @@ import pytest
 from tests.gateway.conftest import Device, Ground, serve
 
 from clawkit.content import Assistant, Message, Summary, Text, ToolCall, ToolResult, Usage, User
-from clawkit.gateway.methods.usage import MAX_DAYS, SessionsUsage, Span, span_of
+from clawkit.gateway.methods.usage import MAX_DAYS, SessionsUsage, span_of
 from clawkit.gateway.protocol import GatewayError
+from clawkit.sessions.usage import Span
 
 NOON = datetime(2026, 3, 5, 12, tzinfo=UTC)
 DAY = timedelta(days=1)

@@ -35,9 +35,7 @@ def list_agents(as_json: bool, config_file: str | None) -> None:
     """
     loaded = load(config_file)
     agents = loaded.config.agents
-    default = agents.default_id()
-    ids = [default, *(id_ for id_ in agents.by_id() if id_ != default)]
-    rows = [_to_json(agents, id_) for id_ in ids]
+    default, rows = agents.default_id(), [_to_json(agents, id_) for id_ in agents.ids()]
     if as_json:
         cli.print_json({"default": default, "agents": rows})
     else:

@@ -329,7 +329,8 @@ def _find(db: Connection, device: str, role: str = "") -> Paired:
     body: Any = db.execute("SELECT body FROM device WHERE id = ?", (device,)).get
     found = None if body is None else msgspec.json.decode(body, type=Paired)
     if found is None or (role and role not in found.tokens):
-        raise NotFoundError("unknown deviceId/role" if role else "unknown deviceId")
+        what = {"": "deviceId", "node": "nodeId"}.get(role, "deviceId/role")
+        raise NotFoundError(f"unknown {what}")
     return found
 
 

@@ -88,12 +88,6 @@ class Nodes:
     def all(self) -> list[Paired]:
         return [each for each in self._gateway.devices.paired() if "node" in each.tokens]
 
-    def get(self, id_: str) -> Paired:
-        for each in self.all():
-            if each.about.device_id == id_:
-                return each
-        raise NotFoundError("unknown nodeId")
-
     def get_asked(self, request: str) -> Paired:
         """The node that asks for something with this request."""
         for each in self.all():
@@ -158,8 +152,10 @@ class Nodes:
         call = self._calls.get((client, key))
         if call is None:
             there = self._find(node, command)
-            work = self._ask(there, node, command, params, timeout_ms, key)
-            call = NodeCall(node, command, now_ms(), asyncio.ensure_future(work))
+            request: dict[str, Any] = {"nodeId": node, "command": command, "paramsJSON": params}
+            request |= {"timeoutMs": timeout_ms, "idempotencyKey": key}
+            work = asyncio.ensure_future(self._ask(there, request, timeout_ms))
+            call = NodeCall(node, command, now_ms(), work)
             self._make_room()
             self._calls[client, key] = call
         elif (call.node, call.command) != (node, command):
@@ -174,7 +170,7 @@ class Nodes:
     def _find(self, node: str, command: str) -> GatewayConnection:
         """The connection of a node that may be sent the command. Raises `GatewayError`."""
         try:
-            paired = self.get(node)
+            paired = self._gateway.devices.get(node, "node")
         except NotFoundError:
             changed = {"code": "PAIRING_CHANGED"}
             raise GatewayError("UNAVAILABLE", "unknown node; see node.list", changed) from None
@@ -192,24 +188,17 @@ class Nodes:
         return client
 
     async def _ask(
-        self,
-        client: GatewayConnection,
-        node: str,
-        command: str,
-        params: str,
-        timeout_ms: int,
-        key: str,
+        self, client: GatewayConnection, request: dict[str, Any], timeout_ms: int
     ) -> NodeResult:
         id_, answer = str(uuid.uuid4()), asyncio.get_running_loop().create_future()
         self._waiting[id_] = client, answer
-        about = {"id": id_, "nodeId": node}
-        request = {**about, "command": command, "paramsJSON": params, "timeoutMs": timeout_ms}
-        client.send(event("node.invoke.request", encode(request | {"idempotencyKey": key})))
+        client.send(event("node.invoke.request", encode({"id": id_, **request})))
         try:
             async with asyncio.timeout(timeout_ms / 1000):
                 result: NodeResult = await answer
         except TimeoutError:
-            client.send(event("node.invoke.cancel", encode(about)))
+            cancelled = {"id": id_, "nodeId": request["nodeId"]}
+            client.send(event("node.invoke.cancel", encode(cancelled)))
             return _failed("TIMEOUT", f"the node did not answer within {timeout_ms} ms")
         finally:
             del self._waiting[id_]

@@ -25,7 +25,6 @@ from clawkit.gateway.http import (
     not_found,
     read_body,
 )
-from clawkit.gateway.methods.status import agent_ids
 from clawkit.gateway.narrator import GatewayRun
 from clawkit.gateway.protocol import Short, encode, now_ms
 
@@ -60,14 +59,18 @@ class ApiRequest(Struct, frozen=True, kw_only=True):
 def model_ids(gateway: Gateway) -> list[str]:
     """The agents, as names of models."""
     first = PREFIXES[0]
-    return [first, f"{first}/default", *(f"{first}/{id_}" for id_ in agent_ids(gateway))]
+    return [
+        first,
+        f"{first}/default",
+        *(f"{first}/{id_}" for id_ in gateway.loaded.config.agents.ids()),
+    ]
 
 
 def _find_agent(gateway: Gateway, model: str, request: Request) -> str:
     """The agent that a request is for. Raises `HttpError`."""
     named = request.headers.get("x-openclaw-agent-id", "").strip().lower()
     prefix, _, agent = model.strip().lower().partition("/")
-    known = agent_ids(gateway)
+    known = gateway.loaded.config.agents.ids()
     agent = named or ("" if agent == "default" else agent) or known[0]
     if prefix not in PREFIXES or agent not in known:
         raise bad(f"Unknown model; use one of {', '.join(model_ids(gateway))}")

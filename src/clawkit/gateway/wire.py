@@ -10,7 +10,7 @@ from msgspec import Struct
 from clawkit.agent.model_selection import ModelSelection
 from clawkit.config.modelref import OPERATOR
 from clawkit.config.sections.shared import Thinking as Level
-from clawkit.content import Assistant, Block, Message, Text, Thinking, ToolResult, User
+from clawkit.content import Assistant, Block, Message, Text, Thinking, ToolResult, Usage, User
 from clawkit.errors import ClawkitError
 from clawkit.gateway.protocol import encode, now_ms
 from clawkit.models.protocols import Model
@@ -24,13 +24,11 @@ MAX_BYTES = 6 * 1024**2
 _AT_ONCE = 50
 _CUT = "\n[… cut]"
 _STOPS = {"tool_calls": "toolUse"}
-LEVELS: tuple[str, ...] = get_args(Level)
-NO_LEVELS = ("off",)
 PREVIEW_CHARS = 240
 
 
 def levels(reasoning: bool) -> list[dict[str, str]]:
-    return [{"id": each, "label": each} for each in (LEVELS if reasoning else NO_LEVELS)]
+    return [{"id": each, "label": each} for each in (get_args(Level) if reasoning else ("off",))]
 
 
 def split_model(ref: str) -> tuple[str, str]:
@@ -41,10 +39,10 @@ def split_model(ref: str) -> tuple[str, str]:
 
 def message(session: str, entry: StoredMessage, run: str = "") -> dict[str, Any]:
     """A stored message."""
-    about: dict[str, Any] = {"id": message_id(session, entry.number), "seq": entry.number}
-    if run:
-        about["runId"] = run
-    return _body(entry.message) | {"__openclaw": about}
+    body, run_id = _body(entry.message), {"runId": run} if run else {}
+    about = {"id": message_id(session, entry.number), "seq": entry.number, **run_id}
+    about |= {key: body[key] for key in ("idempotencyKey",) if key in body}
+    return body | {"__openclaw": about}
 
 
 def session_event(row: dict[str, Any], **what: Any) -> dict[str, Any]:
@@ -100,15 +98,17 @@ def _body(said: Message) -> dict[str, Any]:
 
 def _answer(said: Assistant) -> dict[str, Any]:
     provider, model = split_model(said.model)
-    usage = said.usage
-    tokens = {"input": usage.input, "output": usage.output, "totalTokens": usage.context}
-    tokens |= {"cacheRead": usage.cache_read, "cacheWrite": usage.cache_write}
     content = [_part(part) for part in said.content if not _is_hidden(part)]
     body: dict[str, Any] = {"role": "assistant", "content": content, "api": said.api}
     body |= {"provider": provider, "model": model, "timestamp": said.at_ms}
-    body |= {"usage": {**tokens, "cost": {"total": usage.cost}}}
+    body |= {"usage": {**tokens(said.usage), "cost": {"total": said.usage.cost}}}
     body |= {"stopReason": _STOPS.get(said.stop, said.stop)}
     return body | ({"errorMessage": said.error} if said.error else {})
+
+
+def tokens(usage: Usage) -> dict[str, int]:
+    found = {"input": usage.input, "output": usage.output, "totalTokens": usage.context}
+    return found | {"cacheRead": usage.cache_read, "cacheWrite": usage.cache_write}
 
 
 def _is_hidden(part: object) -> bool:
@@ -152,7 +152,6 @@ class ShelvedMessages(Struct, frozen=True):
     next_offset: int | None
 
 
-NO_MESSAGES = ShelvedMessages([], 0, None)
 NO_SUMMARY: dict[str, Any] = {"path": "", "count": 0, "recent": []}
 
 
@@ -238,13 +237,15 @@ class Shelf:
 
     def messages(
         self,
-        session: Session,
+        session: Session | None,
         limit: int,
         offset: int = 0,
         max_bytes: int = MAX_BYTES,
         max_chars: int | None = None,
     ) -> ShelvedMessages:
         """The latest messages that fit, without those that `offset` skips."""
+        if session is None:
+            return ShelvedMessages([], 0, None)
         left, shown, total = min(max_bytes, MAX_BYTES), list[dict[str, Any]](), 0
         # A few at a time: messages can be long.
         for start in range(offset, offset + limit, _AT_ONCE):

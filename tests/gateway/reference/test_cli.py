@@ -58,6 +58,8 @@ TABLE = (
     Row("skills list", r"No skills found", ("skills.status",)),
     Row("gateway usage-cost", r"(?i)total", ("usage.cost",)),
     Row("secrets reload", r"Secrets reloaded\.", ("secrets.reload",)),
+    Row("gateway call gateway.identity.get", r'"publicKey": "', ("gateway.identity.get",)),
+    Row("gateway call models.authStatus", r'"providers": \[', ("models.authStatus",)),
 )
 FEW = ("agent --agent main -m list", "approvals pending")
 """Each command takes OpenClaw seconds of processor time, so the others are for the long tests."""

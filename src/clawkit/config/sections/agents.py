@@ -273,6 +273,10 @@ class Agents(Section):
         """The agent marked as default, or else `main`."""
         return next((name for name, agent in self.by_id().items() if agent.default), MAIN)
 
+    def ids(self) -> list[str]:
+        """All agents, the default one first."""
+        return list(dict.fromkeys((self.default_id(), *self.by_id())))
+
 
 def _normal(agent_id: str) -> str:
     return agent_id.strip().lower()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from clawkit.gateway import protocol
 from clawkit.gateway.methods import (
     agents,
     approvals,
@@ -17,14 +18,7 @@ from clawkit.gateway.methods import (
     usage,
 )
 from clawkit.gateway.methods.method import NODE, Caller, Method
-from clawkit.gateway.protocol import (
-    GatewayError,
-    RequestFrame,
-    decode_params,
-    decode_request,
-    invalid,
-    missing_scope,
-)
+from clawkit.gateway.protocol import GatewayError, RequestFrame, invalid, missing_scope
 from clawkit.gateway.scopes import ADMIN
 
 _MODULES = (status, config, sessions, runs, agents, approvals, devices, usage, terminals, chats)
@@ -45,11 +39,11 @@ NODE_METHODS = frozenset(
 def read_frame(text: str) -> tuple[RequestFrame, Any]:
     """A request and its parameters: a `GatewayError` if they are invalid, for those who may know.
     Raises ValueError for what is not a request."""
-    request = decode_request(text)
+    request = protocol.decode_request(text)
     if (method := METHODS.get(request.method)) is None:
         return request, None
     try:
-        return request, decode_params(method.params, method.name, request.params)
+        return request, protocol.decode_params(method.params, method.name, request.params)
     except GatewayError as error:
         return request, error
 

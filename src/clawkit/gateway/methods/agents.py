@@ -19,7 +19,6 @@ from clawkit.gateway import wire
 from clawkit.gateway.http import HttpError, Invoke, invoke_tool
 from clawkit.gateway.live import RESETS, STOPS
 from clawkit.gateway.methods.method import Caller, Gateway, Method, OfAgent
-from clawkit.gateway.methods.status import agent_ids
 from clawkit.gateway.open_agent import is_shared
 from clawkit.gateway.protocol import Ignored, NoParams, Short, ignored, invalid, now_ms
 from clawkit.gateway.scopes import ADMIN, READ, WRITE
@@ -94,7 +93,7 @@ async def _list(caller: Caller, _params: NoParams, _id: str) -> Any:
         "scope": config.session.scope,
         "ownership": "sole",
         "selectionRequired": False,
-        "agents": [_row(gateway, each) for each in agent_ids(gateway)],
+        "agents": [_row(gateway, each) for each in config.agents.ids()],
     }
 
 
@@ -117,14 +116,11 @@ def _row(gateway: Gateway, id_: str) -> dict[str, Any]:
 async def _identity(caller: Caller, params: OfSession, _id: str) -> Any:
     id_ = find_agent(caller.gateway, params)
     agent = caller.gateway.loaded.config.agents.get(id_)
-    name = agent.identity.name or agent.name
-    shown = name or "Assistant"
-    return {
-        "agentId": id_,
-        "name": shown,
-        "nameSource": "config" if name else "default",
-        "avatar": agent.identity.emoji or shown[:1].upper(),
-    }
+    name, source = agent.identity.name or agent.name or "", "config"
+    if not name:
+        name, source = "Assistant", "default"
+    avatar = agent.identity.emoji or name[:1].upper()
+    return {"agentId": id_, "name": name, "nameSource": source, "avatar": avatar}
 
 
 async def _models(caller: Caller, params: ModelsList, _id: str) -> Any:

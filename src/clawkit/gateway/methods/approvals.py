@@ -233,20 +233,11 @@ async def _history(caller: Caller, params: ApprovalHistory, _id: str) -> Any:
 
 
 def _show(document: ApprovalsDocument) -> dict[str, Any]:
-    policy = document.policy_for("main")
+    policy, path = document.policy_for("main"), approvals_file(os.environ)
     file = document.shown if document.exists else {"version": 1, "defaults": {}, "agents": {}}
-    return {
-        "path": approvals_file(os.environ),
-        "exists": document.exists,
-        "file": file,
-        "hash": document.revision,
-        "resolvedDefaults": {
-            "security": policy.security,
-            "ask": policy.ask,
-            "askFallback": policy.fallback,
-            "autoAllowSkills": False,
-        },
-    }
+    shown = {"path": path, "exists": document.exists, "file": file, "hash": document.revision}
+    defaults = {"security": policy.security, "ask": policy.ask, "askFallback": policy.fallback}
+    return shown | {"resolvedDefaults": {**defaults, "autoAllowSkills": False}}
 
 
 async def _get_file(_caller: Caller, _params: NoParams, _id: str) -> Any:

@@ -229,8 +229,8 @@ async def _nodes(caller: Caller, _params: NoParams, _id: str) -> Any:
 
 
 async def _describe(caller: Caller, params: NodeId, _id: str) -> Any:
-    nodes = caller.gateway.nodes
-    return {"ts": now_ms(), **nodes.row(nodes.get(params.node_id))}
+    found = caller.gateway.devices.get(params.node_id, "node")
+    return {"ts": now_ms(), **caller.gateway.nodes.row(found)}
 
 
 async def _node_pairs(caller: Caller, _params: NoParams, _id: str) -> Any:
@@ -255,17 +255,15 @@ async def _reject_node(caller: Caller, params: RequestId, _id: str) -> Any:
 
 
 async def _remove_node(caller: Caller, params: NodeId, _id: str) -> Any:
-    node = caller.gateway.nodes.get(params.node_id)
-    check_rights(caller, ["node"], [])
+    found = _changeable(caller, params.node_id, "node", own=False)
     caller.gateway.devices.remove(params.node_id, "node")
-    caller.gateway.nodes.tell_resolved(node.node.asked_id, params.node_id, "removed")
+    caller.gateway.nodes.tell_resolved(found.node.asked_id, params.node_id, "removed")
     _disconnect(caller, params.node_id, "node")
     return {"nodeId": params.node_id}
 
 
 async def _rename_node(caller: Caller, params: NodeRename, _id: str) -> Any:
-    caller.gateway.nodes.get(params.node_id)
-    check_rights(caller, ["node"], [])
+    _changeable(caller, params.node_id, "node", own=False)
     caller.gateway.devices.rename(params.node_id, params.display_name)
     return {"nodeId": params.node_id, "displayName": params.display_name}
 

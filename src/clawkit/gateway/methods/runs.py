@@ -21,7 +21,7 @@ from clawkit.gateway.methods.method import Caller, Gateway, Method, OfAgent
 from clawkit.gateway.narrator import GatewayRun
 from clawkit.gateway.protocol import MAX_ATTACHMENT, MAX_IMAGE, Closed, Short, invalid, now_ms
 from clawkit.gateway.scopes import ADMIN, READ, WRITE
-from clawkit.gateway.wire import MAX_BYTES, NO_MESSAGES
+from clawkit.gateway.wire import MAX_BYTES
 from clawkit.media.protocols import Media
 from clawkit.sessions.lanes import Mode
 from clawkit.sessions.protocols import Session
@@ -29,8 +29,6 @@ from clawkit.sessions.protocols import Session
 IdempotencyKey = Annotated[str, Meta(min_length=1, max_length=256)]
 _MAX_SIDE = 1200
 _MAX_PICTURE = 5 * 1024 * 1024
-DEFAULT_LIMIT = 200
-WAIT_MS = 30_000
 LEAF_CHANGED = "active-leaf-changed"
 """Clients load the conversation again for this reason."""
 
@@ -53,7 +51,7 @@ class RunMessage(OfAgent, frozen=True, kw_only=True):
 
 class History(OfAgent, frozen=True, kw_only=True):
     session_key: Short
-    limit: Annotated[int, Meta(ge=1, le=1_000)] = DEFAULT_LIMIT
+    limit: Annotated[int, Meta(ge=1, le=1_000)] = 200
     max_bytes: Annotated[int, Meta(ge=1_024)] = MAX_BYTES
     max_chars: Annotated[int, Meta(ge=1)] | None = None
     offset: Annotated[int, Meta(ge=0)] = 0
@@ -65,6 +63,8 @@ class History(OfAgent, frozen=True, kw_only=True):
 
 
 class ChatSend(RunMessage, frozen=True, kw_only=True):
+    """The messages `/new` and `/reset` need `operator.admin`."""
+
     session_key: Short
     session_id: Short = ""
     expected_leaf_entry_id: Short | UnsetType | None = UNSET
@@ -80,6 +80,8 @@ class ChatAbort(OfAgent, frozen=True, kw_only=True):
 
 
 class AgentParams(RunMessage, frozen=True, kw_only=True):
+    """The messages `/new` and `/reset` need `operator.admin`."""
+
     message: Annotated[str, Meta(min_length=1)]
     session_key: Short | None = None
     session_id: Short | None = None
@@ -89,7 +91,7 @@ class AgentParams(RunMessage, frozen=True, kw_only=True):
 
 class Wait(Closed, frozen=True):
     run_id: Short
-    timeout_ms: Annotated[int, Meta(ge=0, le=3_600_000)] = WAIT_MS
+    timeout_ms: Annotated[int, Meta(ge=0, le=3_600_000)] = 30_000
 
 
 async def _history(caller: Caller, params: History, _id: str) -> Any:
@@ -99,10 +101,8 @@ async def _history(caller: Caller, params: History, _id: str) -> Any:
     if params.cursor is not None:
         return _delta(gateway, params, session)
     agent = key.split(":")[1]
-    page = NO_MESSAGES
-    if session is not None:
-        wanted = (params.limit, params.offset, params.max_bytes, params.max_chars)
-        page = gateway.shelf.messages(session, *wanted)
+    wanted = (params.limit, params.offset, params.max_bytes, params.max_chars)
+    page = gateway.shelf.messages(session, *wanted)
     shown: dict[str, Any] = {
         "sessionKey": key,
         "sessionId": session.id if session else None,
@@ -196,35 +196,30 @@ async def _agent(caller: Caller, params: AgentParams, id_: str) -> Any:
     run = live.run(params.idempotency_key)
     if run is None:
         raise invalid("the run is no longer known")
-    accepted = {
-        "runId": run.id,
-        "sessionKey": key,
-        "agentId": run.agent,
-        "status": "accepted",
-        "acceptedAt": now_ms(),
-    }
-    caller.send(protocol.answer(id_, accepted))
+    accepted = {"runId": run.id, "sessionKey": key, "agentId": run.agent, "status": "accepted"}
+    caller.send(protocol.answer(id_, accepted | {"acceptedAt": now_ms()}))
     await run.over.wait()
     session = caller.gateway.store.find(key)
     return outcome(run, session.id if session else "")
 
 
 async def _wait(caller: Caller, params: Wait, _id: str) -> Any:
-    run = caller.gateway.live.run(params.run_id)
+    run, late = (
+        caller.gateway.live.run(params.run_id),
+        {"runId": params.run_id, "status": "timeout"},
+    )
     if run is None:
-        return {"runId": params.run_id, "status": "timeout"}
+        return late
     try:
         await asyncio.wait_for(run.over.wait(), params.timeout_ms / 1000)
     except TimeoutError:
-        return {"runId": run.id, "status": "timeout"}
-    shown = {
-        "runId": run.id,
-        "status": "ok" if run.status == "ok" else "timeout" if run.status == "timeout" else "error",
-        "startedAt": run.started_ms,
-        "endedAt": run.ended_ms,
-        "terminalReply": {"disposition": "visible" if run.text else "silent", "text": run.text},
-    }
-    return shown | ({"error": run.error or run.status} if run.status != "ok" else {})
+        return late
+    reply = {"disposition": "visible" if run.text else "silent", "text": run.text}
+    times = {"startedAt": run.started_ms, "endedAt": run.ended_ms, "terminalReply": reply}
+    if run.status == "ok":
+        return {"runId": run.id, "status": "ok", **times}
+    status = "timeout" if run.status == "timeout" else "error"
+    return {"runId": run.id, "status": status, **times, "error": run.error or run.status}
 
 
 async def accept(
@@ -326,24 +321,12 @@ def outcome(run: GatewayRun, session_id: str) -> dict[str, Any]:
     provider, _, model = run.model.partition("/")
     if run.status in ("error", "timeout"):
         raise protocol.GatewayError("UNAVAILABLE", run.error or "the run failed", {"runId": run.id})
-    return {
-        "runId": run.id,
-        "status": run.status if run.status != "aborted" else "error",
-        "summary": "completed" if run.status == "ok" else run.status,
-        "result": {
-            "payloads": [{"text": run.text, "mediaUrl": None}] if run.text else [],
-            "meta": {
-                "durationMs": run.ended_ms - run.started_ms,
-                "aborted": run.status == "aborted",
-                "agentMeta": {
-                    "sessionId": session_id,
-                    "provider": provider,
-                    "model": model,
-                    "usage": run.usage,
-                },
-            },
-        },
-    }
+    agent = {"sessionId": session_id, "provider": provider, "model": model, "usage": run.usage}
+    took_ms, is_aborted = run.ended_ms - run.started_ms, run.status == "aborted"
+    meta = {"durationMs": took_ms, "aborted": is_aborted, "agentMeta": agent}
+    result = {"payloads": [{"text": run.text, "mediaUrl": None}] if run.text else [], "meta": meta}
+    how = ("error", "aborted") if is_aborted else ("ok", "completed")
+    return {"runId": run.id, "status": how[0], "summary": how[1], "result": result}
 
 
 METHODS = (

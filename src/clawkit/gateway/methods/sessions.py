@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from contextlib import suppress
 from typing import Annotated, Any, Literal
 
 from msgspec import UNSET, Meta, UnsetType
@@ -13,7 +14,6 @@ from clawkit.errors import NotFoundError, ToolInputError
 from clawkit.gateway import wire
 from clawkit.gateway.methods.method import Caller, Gateway, Method, OfAgent
 from clawkit.gateway.methods.runs import IdempotencyKey, RunMessage, accept, stop
-from clawkit.gateway.methods.status import agent_ids
 from clawkit.gateway.protocol import Closed, Ignored, Short, ignored, invalid, now_ms
 from clawkit.gateway.scopes import ADMIN, APPROVALS, READ, WRITE
 from clawkit.sessions.protocols import Filter, Session
@@ -121,7 +121,7 @@ async def _list(caller: Caller, params: List, _id: str) -> Any:
         archived=params.archived,
         main=config.session.main_key,
     )
-    agents = agent_ids(caller.gateway) if params.configured_agents_only else None
+    agents = config.agents.ids() if params.configured_agents_only else None
     total = shelf.count(wanted, agents)
     if params.spawned_by or params.active_only:
         found = _select(caller, params, shelf.list(wanted, total, agents=agents))
@@ -161,15 +161,15 @@ def _listed(gateway: Gateway, params: List, session: Session) -> dict[str, Any]:
     if params.include_derived_titles and session.title:
         row["derivedTitle"] = session.title
     if params.include_last_message:
-        row["lastMessagePreview"] = _last_words(gateway, session.id)
+        last = _previews(gateway, session.id, 1, wire.PREVIEW_CHARS)
+        row["lastMessagePreview"] = last[0]["text"] if last else None
     return row
 
 
-def _last_words(gateway: Gateway, id_: str) -> str | None:
-    for entry in reversed(gateway.store.history(id_, 4)):
-        if (shown := wire.preview(entry, wire.PREVIEW_CHARS)) is not None:
-            return shown["text"]
-    return None
+def _previews(gateway: Gateway, id_: str, count: int, chars: int) -> list[dict[str, str]]:
+    """The last messages with words, among the last ones of all kinds."""
+    shown = (wire.preview(entry, chars) for entry in gateway.store.history(id_, count * 4))
+    return [each for each in shown if each is not None][-count:]
 
 
 async def _subscribe(caller: Caller, params: List, id_: str) -> Any:
@@ -220,14 +220,12 @@ async def _resolve(caller: Caller, params: SessionResolve, _id: str) -> Any:
     given = [each for each in (params.key, params.session_id, params.label) if each]
     if len(given) != 1:
         raise invalid("exactly one of key, sessionId and label is required")
+    found, store = None, caller.gateway.store
     if params.key:
-        key = caller.gateway.live.resolve_key(params.key, params.agent_id)
-        found = caller.gateway.store.find(key)
+        found = store.find(caller.gateway.live.resolve_key(params.key, params.agent_id))
     else:
-        try:
-            found = caller.gateway.store.get(given[0], params.agent_id or "")
-        except NotFoundError:
-            found = None
+        with suppress(NotFoundError):
+            found = store.get(given[0], params.agent_id or "")
     if found is None:
         raise invalid(f"no session found: {given[0]}")
     return {"ok": True, "key": found.key, "agentId": found.agent}
@@ -237,13 +235,10 @@ async def _preview(caller: Caller, params: Preview, _id: str) -> Any:
     previews: list[dict[str, Any]] = []
     for text in params.keys:
         found = caller.gateway.store.find(caller.gateway.live.resolve_key(text))
-        if found is None:
-            previews.append({"key": text, "status": "missing", "items": []})
-            continue
-        entries = caller.gateway.store.history(found.id, params.limit * 4)
-        shown = (wire.preview(entry, params.max_chars) for entry in entries)
-        items = [each for each in shown if each is not None][-params.limit :]
-        previews.append({"key": text, "status": "ok" if items else "empty", "items": items})
+        how = (params.limit, params.max_chars)
+        items = _previews(caller.gateway, found.id, *how) if found is not None else []
+        status = "ok" if items else "empty" if found is not None else "missing"
+        previews.append({"key": text, "status": status, "items": items})
     return {"ts": now_ms(), "previews": previews}
 
 
@@ -347,13 +342,10 @@ async def _compact(caller: Caller, params: Key, _id: str) -> Any:
 
 async def _delete(caller: Caller, params: Delete, _id: str) -> Any:
     if not params.delete_transcript:
-        raise invalid(
-            "deleteTranscript cannot be false: export the session first (clawkit sessions export)"
-        )
+        raise invalid("deleteTranscript cannot be false; to keep a copy: clawkit sessions export")
     gateway, key = caller.gateway, _key(caller, params)
-    main = gateway.loaded.config.session.main_key
     found = gateway.store.find(key)
-    if key == gateway.live.resolve_key(main):
+    if key == gateway.live.resolve_key("main"):
         raise invalid("cannot delete the main session; reset it instead")
     if found is None or (params.archived_only and not found.archived_ms):
         return {"ok": True, "key": key, "deleted": False, "archived": []}
@@ -380,8 +372,7 @@ async def _abort(caller: Caller, params: SessionAbort, _id: str) -> Any:
 
 async def _get(caller: Caller, params: Get, _id: str) -> Any:
     found = caller.gateway.store.find(_key(caller, params))
-    page = caller.gateway.shelf.messages(found, params.limit) if found else wire.NO_MESSAGES
-    return {"messages": page.messages}
+    return {"messages": caller.gateway.shelf.messages(found, params.limit).messages}
 
 
 def _for_follow(params: Follow) -> str:

@@ -70,12 +70,6 @@ class DoctorReport(Struct, frozen=True, rename="camel"):
     findings: list[dict[str, str]]
 
 
-def agent_ids(gateway: Gateway) -> list[str]:
-    """All agents, the default one first."""
-    agents = gateway.loaded.config.agents
-    return list(dict.fromkeys((agents.default_id(), *agents.by_id())))
-
-
 def health(gateway: Gateway, *, details: bool = True) -> dict[str, Any]:
     """Without details, nothing about sessions and settings."""
     started, config = time.monotonic(), gateway.watch.describe()
@@ -87,7 +81,7 @@ def health(gateway: Gateway, *, details: bool = True) -> dict[str, Any]:
             "heartbeat": _NO_HEARTBEAT,
             "sessions": gateway.shelf.summary(each) if details else NO_SUMMARY,
         }
-        for each in agent_ids(gateway)
+        for each in gateway.loaded.config.agents.ids()
     ]
     return {
         "ok": True,
@@ -111,7 +105,7 @@ async def _health(caller: Caller, _params: Health, _id: str) -> Any:
 
 async def _status(caller: Caller, params: Status, _id: str) -> Any:
     gateway, now = caller.gateway, now_ms()
-    default = gateway.loaded.config.agents.default_id()
+    default, *others = gateway.loaded.config.agents.ids()
     model, window, _ = gateway.shelf.default_model(default)
     recent = []
     for each in gateway.shelf.list(Filter(), 10):
@@ -120,12 +114,12 @@ async def _status(caller: Caller, params: Status, _id: str) -> Any:
         used = round(100 * each.context_tokens / room) if room else None
         row |= {"age": now - each.updated_ms, "percentUsed": used, "flags": []}
         recent.append(row)
-    by_agent = [{"agentId": each, **gateway.shelf.summary(each)} for each in agent_ids(gateway)]
+    agents = [{"agentId": each} for each in (default, *others)]
     return {
         "runtimeVersion": __version__,
         "heartbeat": {
             "defaultAgentId": default,
-            "agents": [{"agentId": each, **_NO_HEARTBEAT} for each in agent_ids(gateway)],
+            "agents": [each | _NO_HEARTBEAT for each in agents],
         },
         **({"channelSummary": []} if params.include_channel_summary else {}),
         "queuedSystemEvents": [],
@@ -135,7 +129,7 @@ async def _status(caller: Caller, params: Status, _id: str) -> Any:
             "count": gateway.shelf.count(Filter()),
             "defaults": {"model": model or None, "contextTokens": window or None},
             "recent": recent,
-            "byAgent": by_agent,
+            "byAgent": [each | gateway.shelf.summary(each["agentId"]) for each in agents],
         },
     }
 
