@@ -270,13 +270,14 @@ def chat(message: str, **options: Any) -> int:
             opener = GatewayChat.opener(hosted[0], options, hosted[1])
         return asyncio.run(run_full(opener, message, pictures))
     from clawkit.cli.turn_output import PlainOutput
-    from clawkit.ui.line_chat import run_plain
+    from clawkit.ui.line_chat import LineChat, run_plain
 
     if hosted is not None:
-        from clawkit.cli.gateway_lines import run_lines
+        from clawkit.cli.gateway_lines import RemoteLines
 
         link, opened = hosted
-        return run_lines(link, options, opened, lambda: _approver(None), message, pictures)
+        lines = partial(RemoteLines, link, options, opened, _approver(None))
+        return asyncio.run(run_plain(lines, message, pictures))
     approver: Approver | None = None
     if cli.can_ask():
         from clawkit.cli.terminal import TerminalApprover
@@ -284,7 +285,8 @@ def chat(message: str, **options: Any) -> int:
         approver = TerminalApprover()
         if not has_tui():
             click.echo("For the full terminal interface: pip install 'clawkit[tui]'", err=True)
-    return asyncio.run(run_plain(doors, PlainOutput(), approver, message, pictures))
+    here = partial(LineChat, doors, PlainOutput(), approver)
+    return asyncio.run(run_plain(here, message, pictures))
 
 
 def has_tui() -> bool:

@@ -141,7 +141,6 @@ class LiveSessions:
 
     @property
     def opened(self) -> int:
-        """How many sessions are open."""
         return len(self._open)
 
     @property
@@ -215,8 +214,7 @@ class LiveSessions:
         # Opening takes a while: others hear their events between two of them.
         await self._opening.acquire()
         asyncio.get_running_loop().call_soon(self._opening.release)
-        loaded, parsed = self._loaded(), parse_key(key)
-        stored = self._store.find(key)
+        loaded, parsed, stored = self._loaded(), parse_key(key), self._store.find(key)
         agent = Agent.open(
             loaded,
             workspace=self.workspace(parsed.agent, stored),
@@ -242,7 +240,8 @@ class LiveSessions:
         def show(event: Event) -> None:
             meter(event)
             if clients := self._hub.wants("clawkit.event", lambda each: key in each.attached):
-                send(clients, "clawkit.event", {"key": key, "run": narrator.run_id, "event": event})
+                at = {"key": key, "run": narrator.run_id, "number": agent.last_number}
+                send(clients, "clawkit.event", {**at, "event": event})
 
         def tell(event: Event) -> None:
             show(event)
@@ -349,8 +348,7 @@ class LiveSessions:
                 Narrator(self._hub, self._store, fresh, self._row).changed(reason="reset")
                 return self._end_at_once(run, TurnEnded("done", text=STARTED_ANEW))
             if word in STOPS:
-                stopped = await self.abort(key)
-                text = STOPPED if stopped else NOTHING_TO_STOP
+                text = STOPPED if await self.abort(key) else NOTHING_TO_STOP
                 return self._end_at_once(run, TurnEnded("done", text=text))
             self._entering[run.id] = run
             async with self._entered(key, owner=owner) as there:
@@ -375,15 +373,20 @@ class LiveSessions:
             run.decided.set()
         return run
 
-    def _end_at_once(self, run: GatewayRun, ended: TurnEnded) -> GatewayRun:
+    def keep(self, run: GatewayRun) -> None:
+        """Record a run that needs no turn, until it is over and `conclude` is called."""
         self._ledger.add(run, owner=False, at_once=True)
+        self._runs[run.id] = run
+
+    def _end_at_once(self, run: GatewayRun, ended: TurnEnded) -> GatewayRun:
+        self.keep(run)
         settle(run, ended)
-        self._conclude(run)
+        self.conclude(run)
         if (there := self._open.get(run.session)) is not None:
             there.narrator.tell_end(run)
         return run
 
-    def _conclude(self, run: GatewayRun) -> None:
+    def conclude(self, run: GatewayRun) -> None:
         """Record how a run ended."""
         self._unrecorded[run.id] = run
         self._record([run])
@@ -448,7 +451,7 @@ class LiveSessions:
             try:
                 if (answer := answers.get(mark)) is not None:
                     settle(run, TurnEnded("done", text=answer))
-                    self._conclude(run)
+                    self.conclude(run)
                     continue
                 if message is None:
                     raise ToolError(LOST)
@@ -472,7 +475,7 @@ class LiveSessions:
                     return  # the next start resumes it
                 log.warning("a run could not be resumed: %s", error)
                 settle(run, TurnEnded("error", error=str(error)))
-                self._conclude(run)
+                self.conclude(run)
 
     async def _finish(
         self,
@@ -499,7 +502,7 @@ class LiveSessions:
         there.used_at = time.monotonic()
         settle(run, ended)
         if run.status == "ok" or not self.is_closed:  # what the shutdown interrupts is resumed
-            self._conclude(run)
+            self.conclude(run)
         there.narrator.tell_end(run)
 
     async def abort(self, key: str, run_id: str | None = None, reason: str = "rpc") -> list[str]:
@@ -552,8 +555,7 @@ class LiveSessions:
 
     def create(self, agent: str, label: str = "", thinking: str = "", name: str = "") -> Session:
         """A new session of its own, by default with a new name."""
-        name = name or f"dashboard:{uuid.uuid4()}"
-        return self._create(agent, name, label=label, thinking=thinking)
+        return self._create(agent, name or f"dashboard:{uuid.uuid4()}", label, thinking)
 
     async def sweep(self, idle_s: float = IDLE_S) -> None:
         """Close the agents that have not been used for a while, and record what is left to."""
