@@ -413,6 +413,7 @@ async def test_a_chat_outlives_the_gateway(own: Home) -> None:
             await chat.until(f"{PROMPT} half of a line")
             gateway.terminate()
             await chat.until("was lost (service restart)")
+            await chat.until_gone("working")
         with own.gateway():
             await chat.until("connected again", 2)
             assert chat.text.count("half of a line") == chat.text.count("42") == 1

@@ -184,6 +184,7 @@ class GatewayChat(RemoteChat, ScreenChat):
                 self.display.running.clear()
         if not self.is_connected:
             self._state, self._is_busy = _AWAY, False
+            self.display.running.clear()
         elif isinstance(event, Answered | Compacted | Noticed | Said | TurnEnded):
             self.run(self._update())
         self.prompt.refresh()

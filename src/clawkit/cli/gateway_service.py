@@ -116,7 +116,8 @@ def restart(port: int | None, timeout_s: float, as_json: bool, config_file: str 
     state = look()
     before = state.record if state.pid else None
     if before is not None:
-        config_file = config_file or _named_config(before)
+        if before.config != usual_config(os.environ):  # which may have been removed
+            config_file = config_file or before.config
         if port is None:  # a free one that was taken is kept: clients know it
             port = before.port if before.asked_port == 0 else before.asked_port
     warn(map(str, load(config_file).warnings))
@@ -128,11 +129,6 @@ def restart(port: int | None, timeout_s: float, as_json: bool, config_file: str 
         background.stop(state.pid, timeout_s)
     record = background.start(config_file, port, timeout_s)
     _say_started(record, "restarted" if state.pid else "started", as_json)
-
-
-def _named_config(record: RunningGateway) -> str | None:
-    """The configuration file it was started with; None for the usual one, which may be removed."""
-    return None if record.config == usual_config(os.environ) else record.config
 
 
 def _refuse_foreground(state: GatewayState) -> None:

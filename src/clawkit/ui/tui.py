@@ -15,7 +15,7 @@ from clawkit.ui import calls, commands
 from clawkit.ui.paint import PaintedRow
 from clawkit.ui.prompt import Prompt
 from clawkit.ui.screen_chat import ScreenChat
-from clawkit.ui.session import ChatSession, SessionOpener, TypedCallApprover
+from clawkit.ui.session import ChatSession, SessionOpener, TypedCallApprover, without_tail
 
 
 class TuiChat(ChatSession, ScreenChat):
@@ -223,10 +223,7 @@ class TuiChat(ChatSession, ScreenChat):
         self.display.rows("note", list(rows))
 
     def show_call(self, event: Mapping[str, Any]) -> None:
-        # Without the end of the output: all of it follows.
-        details = {**(event.get("details") or {})}
-        details.pop("aggregated", None)
-        self.display.show_call({**event, "details": details})
+        self.display.show_call(without_tail(event))
 
     def show_result(self, result: Result) -> None:
         if rows := list(calls.result_rows(result)):

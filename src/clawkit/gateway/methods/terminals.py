@@ -27,7 +27,7 @@ from clawkit.gateway import protocol
 from clawkit.gateway.home_commands import why_not_here
 from clawkit.gateway.hub import send
 from clawkit.gateway.methods.method import Method
-from clawkit.gateway.methods.runs import GivenAttachment, IdempotencyKey, read_image
+from clawkit.gateway.methods.runs import GivenAttachment, IdempotencyKey, read_image, started_before
 from clawkit.gateway.narrator import GatewayRun
 from clawkit.gateway.open_agent import Open
 from clawkit.gateway.protocol import Closed, GatewayError, Short, invalid
@@ -112,8 +112,7 @@ async def _follow(
     session = caller.gateway.store.find(run.session) if run is not None else None
     if run is None or session is None:
         raise invalid("the gateway does not know this turn any more")
-    if run.client != caller.name:
-        raise invalid("idempotencyKey was already used by another client")
+    await started_before(caller, session.key, run.id)  # by this client, or it is refused
     agent = (await caller.gateway.live.open(session.key, owner=True)).agent
     caller.attached.add(session.key)
     if params.after is None:
