@@ -163,9 +163,18 @@ def test_only_the_command_line_uses_the_gateway() -> None:
         if any(each.startswith("clawkit.gateway") for each in imports_of(path))
         and not name.startswith("clawkit.gateway")
     }
-    assert users == {
+    assert users == {"clawkit.cli.gateway"} | {
         f"clawkit.cli.gateway{part}"
-        for part in ("", "_chat", "_commands", "_follow", "_lines", "_service", "_status", "_turn")
+        for part in [
+            "_chat",
+            "_commands",
+            "_follow",
+            "_lines",
+            "_link",
+            "_service",
+            "_status",
+            "_turn",
+        ]
     }
 
 

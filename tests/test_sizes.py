@@ -36,7 +36,7 @@ BUDGETS = {
     # may change; the files of the control page, usage, the doctor; turns, chats and commands of
     # terminals, and a client that imports almost nothing. To be brought back: fewer layers between
     # method and agent.
-    "gateway": 7_980,
+    "gateway": 8_060,
     "guard": 460,
     "lsp": 1_260,
     "media": 420,
@@ -66,7 +66,7 @@ BUDGETS = {
     # line; how clawkit was installed.
     "top level": 3_670,
     # Sub-agents in both chats: their progress, their results, /subagents and /stop.
-    "ui": 2_520,
+    "ui": 2_560,
 }
 # What the packages of the next steps may have.
 PLANNED = {

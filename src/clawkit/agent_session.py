@@ -587,5 +587,10 @@ class Agent:
         return self._kept.id if self._kept else ""  # empty when it is not stored
 
     @property
+    def last_number(self) -> int:
+        """The number of the last stored message."""
+        return self._kept.last if self._kept else 0
+
+    @property
     def store(self) -> SessionStore | None:
         return self._kept.store if self._kept else None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import pty
@@ -11,7 +12,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -381,20 +382,135 @@ async def test_a_command_that_starts_a_chat_asks(
     assert "the text" not in chat.text
 
 
-async def test_a_chat_says_that_the_gateway_is_gone_and_how_to_go_on(own: Home) -> None:
+async def test_a_chat_outlives_the_gateway(own: Home) -> None:
     env: Any = {"CLAWKIT_HOME": own.env["CLAWKIT_HOME"], "CLAWKIT_CONFIG": ""}
-    with own.gateway() as gateway:
-        chat = Screen("chat", "--session", "lost", cwd=own.work, **env)
-        try:
+    chat = None
+    try:
+        with own.gateway() as gateway:
+            chat = Screen("chat", "--session", "kept", cwd=own.work, **env)
             await chat.until(READY)
             chat.type("list\r")
             await chat.until('"a.txt"')
             gateway.kill()
-            assert await chat.end() == 1
-            assert "the gateway is gone (connection lost)" in chat.text
-            assert " ".join(chat.text.split()).count("clawkit chat --session lost") == 1
-        finally:
+            await chat.until("the connection to the gateway was lost (connection lost); connecting")
+            await chat.say("!echo $((6 * 7))")
+            await chat.until("queued: !echo $((6 * 7))")
+            await chat.say("!echo not this")
+            await chat.until("queued: !echo not this")
+            chat.type("\x1b[A")
+            await chat.until(f"{PROMPT} !echo not this")
+            chat.type("\x03")
+            await chat.until_gone("not this")
+            chat.type("half of")
+            await chat.until(f"{PROMPT} half of")
+        with own.gateway() as gateway:
+            await chat.until("connected again. What you set with /exec or /elevated has ended.")
+            await chat.until("42")
+            assert "queued" not in chat.live
+            assert "not this" not in chat.live
+            assert f"{PROMPT} half of" in chat.live
+            chat.type(" a line\r")
+            await chat.until(f"{PROMPT} half of a line")
+            gateway.terminate()
+            await chat.until("was lost (service restart)")
+            await chat.until_gone("working")
+        with own.gateway():
+            await chat.until("connected again", 2)
+            assert chat.text.count("half of a line") == chat.text.count("42") == 1
+            assert chat.text.count(f"{PROMPT} list") == 1
+            chat.type("\x04")
+            assert await chat.end() == 0
+            assert "To continue later: clawkit chat --session kept" in chat.text
+    finally:
+        if chat is not None:
             chat.close()
+
+
+class Tunnel:
+    """Forwards a port until it is broken."""
+
+    def __init__(self) -> None:
+        self.port, self.to = 0, 0
+        self._server: asyncio.Server | None = None
+        self._ends: set[asyncio.StreamWriter] = set()
+
+    async def open(self) -> None:
+        self._server = await asyncio.start_server(self._forward, "127.0.0.1", self.port)
+        self.port = self._server.sockets[0].getsockname()[1]
+
+    async def _forward(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        far, there = await asyncio.open_connection("127.0.0.1", self.to)
+        self._ends |= {writer, there}
+
+        async def copy(source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> None:
+            with suppress(OSError):
+                while data := await source.read(65_536):
+                    sink.write(data)
+            sink.close()
+
+        await asyncio.gather(copy(reader, there), copy(far, writer))
+
+    def breaks(self) -> None:
+        assert self._server is not None
+        self._server.close()
+        for each in self._ends:
+            each.transport.abort()
+        self._ends = set()
+
+
+async def test_what_a_chat_missed_is_shown_once(near: Home, own: Home) -> None:
+    """A tunnel breaks and comes back; the gateway runs on."""
+    tunnel = Tunnel()
+    url = json.loads(near.run("gateway", "status", "--json").stdout)["url"]
+    tunnel.to = int(url.rpartition(":")[2].strip("/"))
+    await tunnel.open()
+    token = near.run("gateway", "token").stdout.strip()
+    remote = {"url": f"ws://127.0.0.1:{tunnel.port}", "token": token}
+    own.configure(json.dumps({"gateway": {"mode": "remote", "remote": remote}}))
+    env: Any = {"CLAWKIT_HOME": own.env["CLAWKIT_HOME"], "CLAWKIT_CONFIG": ""}
+    chat = Screen("chat", "--session", "missed", cwd=own.work, **env)
+    try:
+        await chat.until(READY)
+        chat.type("!echo one\r")
+        await chat.until("one", 2)
+        tunnel.breaks()
+        await chat.until("connecting again")
+        place = near.home / "workspace"
+        done = await asyncio.to_thread(
+            near.run, "agent", "-m", "!echo t$((1))wo", "--session", "missed", cwd=place
+        )
+        assert done.stdout == "t1wo\n"
+        await tunnel.open()
+        await chat.until("connected again")
+        chat.type("!echo t$((2))hree\r")
+        await chat.until("t2hree")
+        assert chat.text.count("t1wo") == 1
+        assert chat.text.count(f"{PROMPT} !echo t$((1))wo") == 1
+    finally:
+        chat.close()
+        tunnel.breaks()
+
+
+def test_a_piped_chat_outlives_the_gateway(own: Home) -> None:
+    pipe = subprocess.PIPE
+    with own.gateway() as gateway:
+        chat = subprocess.Popen(
+            [*PROGRAM, "chat", "--session", "lines"], cwd=own.work, env=own.env, text=True,
+            stdin=pipe, stdout=pipe, stderr=pipe, bufsize=1,
+        )  # fmt: skip
+        assert chat.stdin is not None
+        assert chat.stdout is not None
+        assert chat.stderr is not None
+        chat.stdin.write("list\n")
+        assert chat.stdout.readline() == LISTED
+        gateway.kill()
+        _until(chat.stderr, "connecting again")
+        chat.stdin.write("!echo $((6 * 7))\nlist\n")
+    with own.gateway():
+        out, err = chat.communicate(timeout=WAIT_S)
+    assert out == f"42\n{LISTED}"
+    assert err.count("connected again") == 1
+    assert chat.returncode == 0
 
 
 def test_without_a_terminal_someone_else_can_answer(near: Home) -> None:
@@ -414,28 +530,40 @@ def test_an_agents_command_does_not_use_the_gateway(near: Home) -> None:
     assert "cannot use the gateway" in done.stdout
 
 
-def test_a_gateway_that_is_killed_during_the_turn_is_reported(own: Home) -> None:
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM])
+def test_a_turn_is_followed_into_the_next_gateway(own: Home, how: signal.Signals) -> None:
     with own.gateway() as gateway:
         process = own.start("-m", "!sleep 60", "--session", "cut", "--json")
         assert process.stdout is not None
-        _until(process.stdout, '"type":"tool"')
-        gateway.kill()
+        before: list[str] = []
+        while not before or json.loads(before[-1])["type"] != "tool":
+            before.append(process.stdout.readline())
+        gateway.send_signal(how)
+        gateway.wait(WAIT_S)
+    with own.gateway():
         out, err = process.communicate(timeout=WAIT_S)
-    assert process.returncode == 1
-    assert "the gateway closed the connection (connection lost)" in err
-    assert "It goes on with this turn when it runs again" in err
-    assert "to see the answer: clawkit sessions show cut" in err
-    assert json.loads(out.splitlines()[-1])["how"] == "error"
-    # The stale record is not used; what was said is there.
-    assert own.run("agent", "-m", "list", "--session", "cut").returncode == 0
+    told = [json.loads(line) for line in (*before, *out.splitlines())]
+    kinds = [each["type"] for each in told]
+    assert (process.returncode, err) == (0, "")
+    assert kinds.count("retry") == kinds.count("turn_end") == 1
+    assert told[-1]["how"] == "done"
+    answers = [each["message"] for each in told if each["type"] == "assistant"]
+    assert len({json.dumps(each) for each in answers}) == len(answers) == 2
+    assert told[-1]["text"] == answers[-1]["content"][0]["text"]
+
+
+def test_ctrl_c_ends_a_turn_whose_gateway_is_gone(own: Home) -> None:
     with own.gateway() as gateway:
-        process = own.start("-m", "!sleep 60", "--session", "again", "--json")
-        assert process.stdout is not None
-        _until(process.stdout, '"type":"tool"')
-        gateway.terminate()
+        process = own.start("-m", "!sleep 60", "--session", "cut")
+        assert process.stderr is not None
+        _until(process.stderr, "sleep 60")
+        gateway.kill()
+        _until(process.stderr, "connecting again")
+        process.send_signal(signal.SIGINT)
         _, err = process.communicate(timeout=WAIT_S)
-    assert process.returncode == 1
-    assert "it stops or restarts" in err
+    assert process.returncode == 130
+    said = "clawkit: the turn goes on when the gateway is back"
+    assert err.split("\n") == [said, "", "interrupted", ""]
 
 
 def test_a_gateway_that_hangs_is_reported(own: Home) -> None:

@@ -11,6 +11,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -82,8 +83,14 @@ def test_a_gateway_runs_answers_and_stops(port: int) -> None:
         made = json.loads(clawkit("url", "--json").stdout)
         assert made["url"] != address.strip()
         assert made["expiresAtMs"] > 0
-        unknown = clawkit("call", "nope.x")
-        assert (unknown.returncode, unknown.stderr) == (1, "clawkit: unknown method: nope.x\n")
+        unknown, misspelt = clawkit("call", "nope.x"), clawkit("call", "helth")
+        listed = "clawkit: unknown method: nope.x; docs/gateway-protocol.md lists them\n"
+        assert (unknown.returncode, unknown.stderr) == (1, listed)
+        assert misspelt.stderr == "clawkit: unknown method: helth; did you mean 'health'?\n"
+        wrong = clawkit("call", "health", "--params", "[")
+        assert wrong.returncode == 2
+        assert "--params must be a JSON object, such as '{\"limit\": 5}': " in wrong.stderr
+        assert "mismatch; leave out --token" in clawkit("health", "--token", "wrong").stderr
         wrong = clawkit("call", "health", "--url", status["url"], "--token", "wrong")
         assert wrong.returncode == 1
         assert "gateway token mismatch" in wrong.stderr
@@ -124,6 +131,17 @@ def test_a_taken_port_is_reported(port: int) -> None:
         found = clawkit("run")
     assert found.returncode == 1
     assert f"127.0.0.1:{port}: it is in use; stop the program" in found.stderr
+
+
+def test_a_home_that_cannot_be_used_is_an_error_in_one_line(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    env = {**os.environ, "CLAWKIT_HOME": str(tmp_path / "file"), "CLAWKIT_CONFIG": ""}
+    for args in (["token"], ["start", "--port", "0"], ["run", "--port", "0"]):
+        done = subprocess.run([*BASE, *args], env=env, capture_output=True, text=True, check=False)
+        said = f"clawkit: cannot write to {tmp_path}/file/gateway: Not a directory; fix that, or "
+        assert done.returncode == 1
+        assert done.stderr.startswith(said)
+        assert done.stderr.count("\n") == 1
 
 
 def test_the_token_is_made_once_and_private() -> None:

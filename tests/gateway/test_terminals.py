@@ -55,8 +55,59 @@ async def test_a_turn_sends_every_event_to_its_client_and_to_no_other(tmp_path: 
         assert {each["run"] for each in peer.of("clawkit.event")} == {"one"}
         await other.call("health")
         assert other.of("clawkit.event") == []
-        again = await peer.refused("clawkit.turn", turn(tmp_path))
-        assert again["message"] == "idempotencyKey was already used"
+        stranger = await ground.join(device=Device())
+        again = await stranger.refused("clawkit.turn", turn(tmp_path))
+        assert again["message"] == "idempotencyKey was already used by another client"
+
+
+def numbered(peer: Peer) -> list[tuple[str, int]]:
+    """The messages of its turn that a client was told of."""
+    kinds = ("user", "assistant", "tool_result")
+    told = [each for each in peer.of("clawkit.event") if each["run"] == "one"]
+    found = [(each["event"]["type"], each["number"]) for each in told]
+    return [each for each in found if each[0] in kinds]
+
+
+async def test_a_client_that_lost_its_connection_follows_its_turn(tmp_path: Path) -> None:
+    gate = Gate("All done.")
+    model = ScriptedModel("Of another.", call("ls", {}), gate)
+    async with serve({}, model) as ground:
+        peer = await ground.join()
+        id_ = await peer.send("clawkit.turn", turn(tmp_path, "zero", session="s"))
+        await end_of(peer, id_)
+        given = turn(tmp_path, session="s")
+        await peer.call("clawkit.turn", given)
+        await gate.reached.wait()
+        await peer.call("health")
+        said, answered, result = numbered(peer)
+        await peer.socket.close()
+        late, later = await ground.join(), await ground.join()
+        lost = await late.send("clawkit.turn", given)  # it does not know whether it was accepted
+        first = await late.answer(lost)
+        assert (first["payload"]["status"], first["payload"]["name"]) == ("accepted", "s")
+        again = await later.send("clawkit.turn", given | {"after": answered[1]})
+        await later.call("health")
+        assert numbered(later) == [result]
+        gate.release()
+        for client, id_ in ((late, lost), (later, again)):
+            assert (await end_of(client, id_))["text"] == "All done."
+        assert numbered(late)[:3] == [said, answered, result]
+        assert numbered(later)[1:] == numbered(late)[3:] == [("assistant", result[1] + 1)]
+        assert len(model.requests) == 3
+        unknown = await later.refused("clawkit.turn", turn(tmp_path, "new", after=0))
+        assert unknown["message"] == "the gateway does not know this turn any more"
+
+
+async def test_how_a_turn_ended_before_a_restart_is_known(tmp_path: Path) -> None:
+    given = turn(tmp_path, session="s")
+    async with serve({}, ScriptedModel("All done.")) as ground:
+        peer = await ground.join()
+        await end_of(peer, await peer.send("clawkit.turn", given))
+    async with serve({}, ScriptedModel()) as ground:
+        peer = await ground.join()
+        ended = await end_of(peer, await peer.send("clawkit.turn", given | {"after": 1}))
+        assert (ended["how"], ended["text"]) == ("done", "All done.")
+        assert [kind for kind, _ in numbered(peer)] == ["assistant"]
 
 
 async def test_a_turn_takes_its_directory_model_thinking_and_pictures(tmp_path: Path) -> None:
@@ -124,6 +175,22 @@ async def test_limits_are_those_of_one_turn_and_not_of_what_others_run(tmp_path:
         assert (await end_of(peer, id_))["how"] == "done"
         assert await peer.call("clawkit.release", which) == {"released": True}
         assert await peer.call("clawkit.release", which) == {"released": False}
+
+
+async def test_limits_hold_when_the_client_has_left(tmp_path: Path) -> None:
+    gate = Gate(call("ls", {}))
+    async with serve({}, ScriptedModel(gate, then="free")) as ground:
+        peer, other = await ground.join(), await ground.join()
+        await peer.call("clawkit.turn", turn(tmp_path, session="s", maxTurns=1))
+        await gate.reached.wait()
+        await peer.socket.close()
+        while len(ground.gateway.hub.clients) > 1:
+            await other.call("health")
+        gate.release()
+        assert (await other.call("agent.wait", {"runId": "one"}))["status"] == "error"
+        said = {"sessionKey": "s", "message": "go", "idempotencyKey": "2"}
+        await other.call("chat.send", said)
+        assert (await other.call("agent.wait", {"runId": "2"}))["status"] == "ok"
 
 
 async def test_limits_of_a_turn_that_cannot_start_do_not_stay(tmp_path: Path) -> None:
@@ -276,6 +343,55 @@ async def test_a_line_that_is_sent_again_is_said_once(tmp_path: Path) -> None:
         other = (await peer.call("clawkit.chat.open", {"session": "other"}))["key"]
         error = await peer.refused("clawkit.chat.type", typed | {"key": other})
         assert error["message"] == "idempotencyKey was already used in another session"
+
+
+async def test_a_command_that_is_sent_again_runs_once(tmp_path: Path) -> None:
+    file = tmp_path / "runs"
+    async with serve({}) as ground:
+        peer, key = await open_chat(ground, tmp_path)
+        typed = {"key": key, "line": f"!echo x >> {file}", "idempotencyKey": "same"}
+        first = await peer.call("clawkit.chat.type", typed)
+        new = {"key": key, "line": "/new other", "idempotencyKey": "new"}
+        assert (await peer.call("clawkit.chat.type", new))["session"] == "other"
+        stopped = {"key": key, "line": f"!echo y >> {file}; sleep 60", "idempotencyKey": "stopped"}
+        await peer.send("clawkit.chat.type", stopped)
+        await peer.until(
+            lambda each: each.get("payload", {}).get("call", {}).get("params") is not None
+        )
+        await peer.socket.close()
+    async with serve({}) as ground:
+        peer, _ = await open_chat(ground, tmp_path)
+        again = await peer.call("clawkit.chat.type", typed)
+        assert again.keys() == first.keys()
+        assert "It ran; what it showed was lost" in str(peer.of("clawkit.event")[-1]["rows"])
+        assert (await peer.call("clawkit.chat.type", new))["session"] == "other"
+        error = await peer.refused("clawkit.chat.type", stopped)
+        assert "it was stopped; type it again to repeat it" in error["message"]
+        stranger = await ground.join(device=Device())
+        given = {"workspace": str(tmp_path), "session": "s"}
+        await stranger.call("clawkit.chat.open", given)
+        refused = await stranger.refused("clawkit.chat.type", typed)
+        assert refused["message"] == "idempotencyKey was already used by another client"
+    assert file.read_text(encoding="utf-8").count("x") == 1
+
+
+async def test_a_chat_that_is_opened_again_is_told_what_it_missed(tmp_path: Path) -> None:
+    async with serve({}, ScriptedModel("one", call("ls", {}), "two")) as ground:
+        peer, key = await open_chat(ground, tmp_path)
+        line = {"key": key, "line": "first", "idempotencyKey": "1"}
+        await end_of(peer, await peer.send("clawkit.chat.type", line | {"wait": True}))
+        seen = peer.of("clawkit.event")[-1]["number"]
+        await peer.socket.close()
+        other, _ = await open_chat(ground, tmp_path)
+        line = {"key": key, "line": "second", "idempotencyKey": "2"}
+        await end_of(other, await other.send("clawkit.chat.type", line | {"wait": True}))
+        back = await ground.join()
+        given = {"workspace": str(tmp_path), "session": "s", "after": seen}
+        opened = await back.call("clawkit.chat.open", given)
+        told = [(each["event"]["type"], each["number"]) for each in back.of("clawkit.event")]
+        kinds = ["user", "assistant", "tool_result", "assistant"]
+        assert told == list(zip(kinds, range(seen + 1, seen + 5), strict=True))
+        assert opened["number"] == told[-1][1]
 
 
 @pytest.mark.parametrize("how", ["typed", "given", "piped"])

@@ -68,6 +68,7 @@ class Voided(Happening, frozen=True, tag="retry"):
     reason: str
     wait_s: float
     model: str
+    """Empty if the connection was lost over which it was told: all of the answer follows."""
     kind: str = ""
     """Of error, as in `models.protocols.ErrorKind`."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -116,16 +117,18 @@ def chat(message: str, **options: Any) -> int:
             opener = GatewayChat.opener(hosted[0], options, hosted[1])
         return asyncio.run(run_full(opener, message, pictures))
     from clawkit.cli.turn_output import PlainOutput
-    from clawkit.ui.line_chat import run_plain
+    from clawkit.ui.line_chat import LineChat, run_plain
 
     if hosted is not None:
-        from clawkit.cli.gateway_lines import run_lines
+        from clawkit.cli.gateway_lines import RemoteLines
 
         link, opened = hosted
-        return run_lines(link, options, opened, lambda: choose_approver(None), message, pictures)
+        lines = partial(RemoteLines, link, options, opened, choose_approver(None))
+        return asyncio.run(run_plain(lines, message, pictures))
     if cli.can_ask() and not has_tui():
         click.echo("For the full terminal interface: pip install 'clawkit[tui]'", err=True)
-    return asyncio.run(run_plain(doors, PlainOutput(), choose_approver(None), message, pictures))
+    here = partial(LineChat, doors, PlainOutput(), choose_approver(None))
+    return asyncio.run(run_plain(here, message, pictures))
 
 
 def has_tui() -> bool:

@@ -15,7 +15,7 @@ from clawkit.core.result import Result
 from clawkit.errors import ToolAuthorizationError
 from clawkit.ui import calls, commands
 from clawkit.ui.paint import PaintedRow
-from clawkit.ui.session import ChatSession
+from clawkit.ui.session import ChatSession, without_tail
 
 Push = Callable[[dict[str, Any]], None]
 Lend = Callable[[Mapping[str, Any]], None]
@@ -123,9 +123,7 @@ class ChatRoom(ChatSession):
         self._push({"rows": list(rows)})
 
     def show_call(self, event: Mapping[str, Any]) -> None:
-        details = {**(event.get("details") or {})}
-        details.pop("aggregated", None)
-        self._push({"call": {**event, "details": details}})
+        self._push({"call": without_tail(event)})
 
     def show_result(self, result: Result) -> None:
         if rows := list(calls.result_rows(result)):

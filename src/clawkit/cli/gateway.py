@@ -5,8 +5,9 @@ from __future__ import annotations
 import importlib.util
 import logging
 import shlex
+from functools import wraps
 from secrets import token_hex
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import urlsplit
 
 import click
@@ -28,6 +29,7 @@ from clawkit.cli.options import (
     print_json,
     print_table,
     refuse_commands,
+    suggest,
     warn,
 )
 from clawkit.config.load import load
@@ -38,7 +40,7 @@ if TYPE_CHECKING:
     from clawkit.core.approval import Approver
     from clawkit.gateway.client import Link, Target
     from clawkit.gateway.methods.chats import HostedChat
-    from clawkit.gateway.record import GatewayState, StartedBy
+    from clawkit.gateway.record import StartedBy
 
 _NEEDED = ("starlette", "uvicorn", "websockets", "cryptography")
 _TIMEOUT = click.option(
@@ -51,12 +53,42 @@ _TIMEOUT = click.option(
 )
 
 
-def _url_options(command: Any) -> Any:
+class GivenGateway(NamedTuple):
+    """The gateway that the options of a command name."""
+
+    config_file: str | None
+    url: str | None
+    token: str | None
+    timeout_s: float
+
+    def find(self) -> Target:
+        from clawkit.gateway.client import find_target
+
+        return find_target(load(self.config_file), self.url, self.token)
+
+    def connect(self) -> Link:
+        from clawkit.gateway.client import connect
+
+        return connect(self.find(), timeout_s=self.timeout_s)
+
+    def call(self, method: str) -> Any:
+        with self.connect() as link:
+            return link.call(method, {}, self.timeout_s)
+
+
+def _using(command: Any) -> Any:
+    """Add the options that name a gateway, as the first argument."""
+
+    @wraps(command)
+    def run(url: Any, token: Any, timeout_s: Any, config_file: Any, **more: Any) -> None:
+        refuse_commands("use the gateway")
+        command(GivenGateway(config_file, url, token, timeout_s), **more)
+
     token = click.option(
         "--token", help="What to log in with. Default: as configured; nothing with --url."
     )
     url = click.option("--url", help="Address of another gateway, ws:// or wss://.")
-    return url(token(_TIMEOUT(command)))
+    return url(token(_TIMEOUT(config_option(run))))
 
 
 def check_installed() -> None:
@@ -66,17 +98,6 @@ def check_installed() -> None:
         raise ToolInputError(
             f"the gateway needs {', '.join(missing)}; install with: pip install 'clawkit[gateway]'"
         )
-
-
-def _locate(
-    config_file: str | None, url: str | None, token: str | None
-) -> tuple[Target, GatewayState]:
-    """The gateway to call, and what the home says about it: nothing if it is another one."""
-    from clawkit.gateway.client import find_target
-    from clawkit.gateway.record import GatewayState, look
-
-    target = find_target(load(config_file), url, token)
-    return target, look() if target.is_own else GatewayState(0, None)
 
 
 @click.command()
@@ -124,54 +145,38 @@ class LazyRooms:
         return ChatRoom(*given, **options)
 
 
-def _call(
-    config_file: str | None, url: str | None, token: str | None, timeout_s: float, *request: Any
-) -> Any:
-    from clawkit.gateway.client import connect
-
-    target, _ = _locate(config_file, url, token)
-    with connect(target, timeout_s=timeout_s) as link:
-        method, params = request
-        return link.call(method, params, timeout_s)
-
-
 @click.command()
 @click.argument("method")
 @click.option("--params", default="{}", metavar="JSON", help="Parameters, a JSON object.")
 @click.option("--json", is_flag=True, expose_value=False, help="Always on.")
-@_url_options
-@config_option
-def call(
-    method: str,
-    params: str,
-    url: str | None,
-    token: str | None,
-    timeout_s: float,
-    config_file: str | None,
-) -> None:
+@_using
+def call(given: GivenGateway, method: str, params: str) -> None:
     """Call a method and print its answer as JSON.
 
     \b
     clawkit gateway call sessions.list --params '{"limit": 5}'
     """
-    refuse_commands("use the gateway")
     try:
-        given = msgspec.json.decode(params, type=dict[str, Any])
+        wanted = msgspec.json.decode(params, type=dict[str, Any])
     except ValueError as error:
-        raise click.UsageError(f"--params: {error}") from None
-    print_json(_call(config_file, url, token, timeout_s, method, given))
+        what = f"--params must be a JSON object, such as '{{\"limit\": 5}}': {error}"
+        raise click.UsageError(what) from None
+    with given.connect() as link:
+        try:
+            print_json(link.call(method, wanted, given.timeout_s))
+        except ToolError as error:
+            if not str(error).startswith("unknown method"):
+                raise
+            hint = suggest(method, link.methods) or "; docs/gateway-protocol.md lists them"
+            raise ToolError(f"{error}{hint}") from None
 
 
 @click.command()
 @json_option
-@_url_options
-@config_option
-def health(
-    as_json: bool, url: str | None, token: str | None, timeout_s: float, config_file: str | None
-) -> None:
+@_using
+def health(given: GivenGateway, as_json: bool) -> None:
     """Ask the running gateway for its health."""
-    refuse_commands("use the gateway")
-    found = _call(config_file, url, token, timeout_s, "health", {})
+    found = given.call("health")
     if as_json:
         print_json(found)
         return
@@ -179,8 +184,12 @@ def health(
         f"{each['agentId']} ({counted(each['sessions']['count'], 'session')})"
         for each in found["agents"]
     )
-    click.echo(printable(f"ok, answered in {found['durationMs']} ms; agents: {agents}"))
-    for line in explain_config(found.get("config", {})):
+    _say(f"ok, answered in {found['durationMs']} ms; agents: {agents}")
+    _say(*explain_config(found.get("config", {})))
+
+
+def _say(*lines: str) -> None:
+    for line in lines:
         click.echo(printable(line))
 
 
@@ -197,56 +206,43 @@ def _waiting_devices(link: Link, timeout_s: float) -> list[dict[str, Any]]:
 
 @click.command()
 @json_option
-@_url_options
-@config_option
-def status(
-    as_json: bool, url: str | None, token: str | None, timeout_s: float, config_file: str | None
-) -> None:
+@_using
+def status(given: GivenGateway, as_json: bool) -> None:
     """Show whether a gateway is running, and who is connected. The exit code is 1 if none is."""
-    refuse_commands("use the gateway")
-    from clawkit.gateway.client import connect
-    from clawkit.gateway.record import look
+    from clawkit.gateway.record import GatewayState, look
 
-    state, target = look(), None
+    state, shown = look(), {}
     try:
-        target, state = _locate(config_file, url, token)
-        with connect(target, timeout_s=timeout_s) as link:
-            hello = link.hello
-            waiting = _waiting_devices(link, timeout_s)
+        target = given.find()
+        shown = {"url": target.url}
+        state = state if target.is_own else GatewayState(0, None)
+        with given.connect() as link:
+            hello, waiting = link.hello, _waiting_devices(link, given.timeout_s)
     except ConfigError:
         if (record := state.record) is not None and record.config_problem:
-            click.echo(printable(f"{record.url}: running, {how_started(record)}"))
-            click.echo("It uses what it read before the configuration file became invalid.")
+            _say(f"{record.url}: running, {how_started(record)}")
+            _say("It uses what it read before the configuration file became invalid.")
         raise
     except ToolError as error:
         why = "\n".join(filter(None, (str(error), explain_silence(state))))
         if not as_json:
             raise ToolError(why) from None
-        shown = {**describe_state(state), "running": False, "error": why}
-        print_json(shown | ({"url": target.url} if target else {}))
+        print_json({**describe_state(state), "running": False, "error": why, **shown})
         raise click.exceptions.Exit(1) from None
-    snapshot, server = hello["snapshot"], hello["server"]
+    snapshot, version = hello["snapshot"], hello["server"]["version"]
+    config = snapshot["health"].get("config", {})
     if as_json:
-        shown = {
-            **describe_state(state),
-            "running": True,
-            "url": target.url,
-            "version": server["version"],
-        }
-        shown |= {key: snapshot[key] for key in ("uptimeMs", "presence")}
-        shown["configState"] = snapshot["health"].get("config", {})
-        print_json(shown | {"auth": hello["auth"]["method"], "pendingDevices": len(waiting)})
+        about = {**describe_state(state), "running": True, **shown, "version": version}
+        about |= {key: snapshot[key] for key in ("uptimeMs", "presence")}
+        about |= {"configState": config, "auth": hello["auth"]["method"]}
+        print_json(about | {"pendingDevices": len(waiting)})
         return
     uptime = human_time(snapshot["uptimeMs"] / 1000)
-    click.echo(printable(f"{target.url}: clawkit {server['version']}, running for {uptime}"))
-    if state.is_ready and state.record is not None:
-        click.echo(printable(how_started(record := state.record)))
-        for line in explain_reach(record.host, record.port, record.fingerprint):
-            click.echo(printable(line))
-    for line in explain_config(snapshot["health"].get("config", {})):
-        click.echo(printable(line))
-    for line in explain_waiting(waiting, f" --url {shlex.quote(url)}" if url else ""):
-        click.echo(printable(line))
+    _say(f"{target.url}: clawkit {version}, running for {uptime}")
+    if state.is_ready and (ready := state.record) is not None:
+        _say(how_started(ready), *explain_reach(ready.host, ready.port, ready.fingerprint))
+    _say(*explain_config(config))
+    _say(*explain_waiting(waiting, f" --url {shlex.quote(given.url)}" if given.url else ""))
     keys = ("host", "mode", "version", "platform")
     rows = [[str(each.get(key, "")) for key in keys] for each in snapshot["presence"]]
     head = ("CONNECTED", "KIND", "VERSION", "PLATFORM")
@@ -255,16 +251,10 @@ def status(
 
 @click.command()
 @json_option
-@_url_options
-@config_option
-def url(
-    as_json: bool, url: str | None, token: str | None, timeout_s: float, config_file: str | None
-) -> None:
+@_using
+def url(given: GivenGateway, as_json: bool) -> None:
     """Print an address that opens the control page logged in: once, within ten minutes."""
-    refuse_commands("use the gateway")
-    target, _ = _locate(config_file, url, token)
-    made = _call(config_file, url, token, timeout_s, "device.pair.loginCode", {})
-    parts = urlsplit(target.url)
+    made, parts = given.call("device.pair.loginCode"), urlsplit(given.find().url)
     scheme = {"ws": "http", "wss": "https"}[parts.scheme]
     # A new address each time: no one who used this port before can have put a page of theirs into
     # the browser's cache for it. What follows the # is not sent to servers, so it is in no log.
@@ -283,8 +273,10 @@ def token(as_json: bool, config_file: str | None) -> None:
     refuse_commands("read the token of the gateway")
     check_installed()
     say_local(config_file)
+    from clawkit.gateway.background import check_home
     from clawkit.gateway.server import read_secret
 
+    check_home()
     mode, secret = read_secret(load(config_file), generate=True)
     if mode not in ("token", "trusted-proxy"):
         raise ToolInputError(f"gateway.auth.mode is {mode!r}, so there is no token")

@@ -2,155 +2,86 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
-import select
-import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import click
+import msgspec
 
-from clawkit.agent.events import ToolHappened
-from clawkit.cli.gateway_follow import TurnFollower
-from clawkit.cli.gateway_turn import CHAT, StartedTurn, attach, chat_params
-from clawkit.cli.options import is_terminal, warn
+from clawkit.agent.events import Event, ToolHappened, TurnEnded
+from clawkit.cli.gateway_link import RemoteChat
+from clawkit.cli.gateway_turn import attach
+from clawkit.cli.options import warn
 from clawkit.cli.turn_output import PlainOutput
 from clawkit.core.approval import Approver
-from clawkit.errors import ClawkitError
+from clawkit.errors import ToolError
 from clawkit.gateway.client import Link
 from clawkit.text import printable
-from clawkit.ui.line_chat import COLOURS, MAX_LINE
+from clawkit.ui.line_chat import LineLoop, print_rows
+from clawkit.ui.paint import PaintedRow
 
 
-def run_lines(
-    link: Link,
-    options: dict[str, Any],
-    opened: dict[str, Any],
-    make_approver: Callable[[], Approver | None],
-    message: str,
-    pictures: Sequence[str],
-) -> int:
-    """Answer line after line until the input ends; returns 1 if the last turn failed."""
-    with link:
-        chat = _LinesChat(link, options, opened, make_approver)
-        attached = [attach(each) for each in pictures]
-        if message or attached:
-            chat.take(message, attached, given=True)
-        while not chat.is_over and (line := chat.next_line()) is not None:
-            if line.strip():
-                chat.take(line)
-        return 1 if chat.has_failed else 0
-
-
-class _LinesChat:
+class RemoteLines(RemoteChat, LineLoop):
     def __init__(
         self,
         link: Link,
         options: dict[str, Any],
         opened: dict[str, Any],
-        make_approver: Callable[[], Approver | None],
+        approver: Approver | None,
     ) -> None:
-        self._link, self._options, self._make_approver = link, options, make_approver
-        self._is_interactive = is_terminal(sys.stdin)
-        self._data = b""
-        self.is_over = self.has_failed = False
-        self._enter(opened, err=True)
+        LineLoop.__init__(self, PlainOutput())
+        RemoteChat.__init__(self, link, options)
+        self._approver = approver
+        self._run = ""
+        self._opened: dict[str, Any] | None = opened
 
-    def _enter(self, opened: dict[str, Any], *, err: bool = False) -> None:
-        self._key = opened["key"]
+    async def greet(self, pictures: Sequence[str]) -> None:
+        self._pictures = [attach(each) for each in pictures]
+        if self._opened is not None:
+            self.enter(self._opened)
+            self._opened = None
+
+    def show_opened(self, opened: dict[str, Any]) -> None:
         warn(opened["warnings"])
-        show_rows(opened["rows"], err=err)
+        print_rows([PaintedRow(*each) for each in opened["rows"]], err=self._opened is not None)
 
-    def next_line(self) -> str | None:
-        """The next line; a trailing backslash continues it. Meanwhile, pings are answered."""
-        found = ""
-        while True:
-            if self._is_interactive:
-                click.echo("> " if not found else "… ", nl=False, err=True)
-            line = self._read_line()
-            if not line:
-                return found or None
-            found += line.rstrip(b"\r\n").decode("utf-8", "replace")
-            if not found.endswith("\\"):
-                return found
-            found = f"{found[:-1]}\n"
-
-    def _read_line(self) -> bytes:
-        fd = sys.stdin.fileno() if sys.stdin is not None else -1
-        while fd >= 0 and b"\n" not in self._data and len(self._data) <= MAX_LINE:
-            ready, _, _ = select.select([fd, self._link.socket], [], [])
-            if self._link.socket in ready:
-                self._link.receive_nothing()
-            elif not (more := os.read(fd, 1 << 16)):
-                break
-            else:
-                self._data += more
-        line, end, rest = self._data.partition(b"\n")
-        self._data = rest
-        return line + end
-
-    def take(
-        self, line: str, attached: Sequence[dict[str, str]] = (), *, given: bool = False
-    ) -> None:
-        params = {"key": self._key, "line": line, "wait": True, "attachments": list(attached)}
-        params |= {"given": given, "idempotencyKey": os.urandom(16).hex()}
-        started = StartedTurn(self._link, self._link.request("clawkit.chat.type", params), params)
-        output = PlainOutput()
-        follower = _LineFollower(started, output, self._make_approver, self._key)
+    async def carry_out(self, line: str, *, given: bool = False) -> TurnEnded | None:
+        if not line:
+            return None
+        self._run = os.urandom(16).hex()
+        attached, self._pictures = self._pictures, []
+        more = {"wait": True, "given": given, "attachments": attached}
         try:
-            ended = follower.run()
-        except KeyboardInterrupt:
-            if not self._is_interactive:
-                raise
-            click.echo("interrupted", err=True)
-            self.has_failed = True
-            return
-        except ClawkitError as error:
-            if getattr(error, "error", None) is None:
-                raise  # the connection is gone
-            click.echo(f"clawkit: {printable(str(error))}", err=True)
-            return
-        if follower.command is None:
-            output.finish(ended)
-            self.has_failed = ended.how != "done"
-            return
-        self.is_over = bool(follower.command.get("over"))
-        if (session := follower.command.get("session")) is not None:
-            params = chat_params(self._link.target, self._options, session, keyboard=False)
-            self._enter(self._link.call(CHAT, params))
+            done = await self.type(line, self._run, **more)
+        except asyncio.CancelledError:
+            if self.is_connected:
+                await self.call("clawkit.chat.stop", {"key": self.key})
+            raise
+        return msgspec.convert(done["ended"], TurnEnded) if "ended" in done else None
 
+    def show(self, event: Event, run: str) -> None:
+        if run in (self._run, ""):
+            self.printer(event)
 
-class _LineFollower(TurnFollower):
-    """Follows a line, which may be a command of the chat."""
-
-    command: dict[str, Any] | None = None
-
-    def __init__(
-        self,
-        started: StartedTurn,
-        output: PlainOutput,
-        make_approver: Callable[[], Approver | None],
-        key: str,
-    ) -> None:
-        super().__init__(started, output, make_approver)
-        self._sessions.add(key)  # a command is not accepted first
-
-    def _show(self, payload: dict[str, Any]) -> None:
-        if "event" in payload:
-            return super()._show(payload)
+    def hear(self, payload: dict[str, Any]) -> None:
         if "call" in payload:
-            return self._output(ToolHappened(payload["call"]))
-        return show_rows(payload.get("rows") or payload.get("output") or ())
+            self.printer(ToolHappened(payload["call"]))
+        rows = payload.get("rows") or payload.get("output") or ()
+        print_rows([PaintedRow(*each) for each in rows])
 
-    def _end(self, payload: dict[str, Any]) -> None:
-        if "ended" in payload:
-            return super()._end(payload)
-        self.command = payload
-        return super()._end({"ended": {"how": "done"}})
+    def say(self, text: str) -> None:
+        click.echo(f"clawkit: {printable(text)}", err=True)
 
+    def approver(self) -> Approver | None:
+        return self._approver if self.is_working else None
 
-def show_rows(rows: Sequence[Any], *, err: bool = False) -> None:
-    for text, style, _ in rows:
-        shown = printable(text) if is_terminal(sys.stderr if err else sys.stdout) else text
-        click.secho(shown, fg=COLOURS.get(style), err=err)
-    sys.stdout.flush()
+    def gone(self, error: ToolError) -> None:
+        if not self.is_working:
+            self.say(str(error))
+        self.is_over = self.has_failed = True
+        self.has_news.set()
+
+    async def close(self) -> None:
+        self.leave()

@@ -6,7 +6,7 @@ import os
 import time
 from collections import deque
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import Any
 
 import click
 
@@ -22,32 +22,8 @@ _KEEP = 2
 """How many older files the gateway keeps; a test compares it."""
 
 
-class LogEntry(NamedTuple):
-    """One line of the log."""
-
-    text: str
-    time: str = ""
-    level: str = ""
-    subsystem: str = ""
-    fields: dict[str, Any] | None = None
-    """All of it; None if the line is not JSON."""
-
-
 def log_file() -> str:
     return os.path.join(home(os.environ), "logs", "gateway.jsonl")
-
-
-def read_entry(line: bytes) -> LogEntry:
-    import msgspec
-
-    try:
-        fields = msgspec.json.decode(line, type=dict[str, Any])
-    except (msgspec.DecodeError, UnicodeDecodeError):
-        return LogEntry(line.decode("utf-8", "replace"))
-    text, at, level, subsystem = (
-        str(fields.get(name, "")) for name in ("message", "time", "level", "subsystem")
-    )
-    return LogEntry(text, at, level, subsystem, fields)
 
 
 class LogFollower:
@@ -110,20 +86,24 @@ def _last_lines(follower: LogFollower, path: str, count: int) -> list[bytes]:
 
 
 def _show(line: bytes, *, as_json: bool) -> None:
-    entry = read_entry(line)
-    if as_json:
-        import msgspec
+    import msgspec
 
-        fields = entry.fields if entry.fields is not None else {"message": entry.text}
+    try:
+        fields = msgspec.json.decode(line, type=dict[str, Any])
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        fields = {"message": line.decode("utf-8", "replace")}
+    if as_json:
         click.echo(msgspec.json.encode(fields).decode())
         return
-    if entry.fields is None:
-        click.echo(printable(entry.text))
-        return
-    level = click.style(printable(f"{entry.level:<7}", ""), fg=_COLORS.get(entry.level))
-    text = printable(entry.text).replace("\n", "\n    ")
-    name = printable(entry.subsystem.removeprefix("clawkit."), "")
-    click.echo(f"{printable(entry.time, '')} {level} {name}: {text}")
+    text, at, level, name = (
+        str(fields.get(key, "")) for key in ("message", "time", "level", "subsystem")
+    )
+    text = printable(text)
+    if len(fields) > 1:
+        shown = click.style(printable(f"{level:<7}", ""), fg=_COLORS.get(level))
+        name = printable(name.removeprefix("clawkit."), "")
+        text = f"{printable(at, '')} {shown} {name}: " + text.replace("\n", "\n    ")
+    click.echo(text)
 
 
 @click.command()

@@ -15,17 +15,18 @@ from clawkit.cli.gateway_logs import log_file
 from clawkit.cli.gateway_status import describe, explain_reach, say_local
 from clawkit.cli.options import (
     F,
-    can_ask,
     config_option,
+    confirm,
     json_option,
-    print_json,
+    print_done,
     refuse_commands,
     warn,
+    yes_option,
 )
 from clawkit.config.load import load
 from clawkit.config.paths import abbreviate_home, home
 from clawkit.config.paths import config_file as usual_config
-from clawkit.errors import ConflictError, ToolAuthorizationError, ToolError, ToolInputError
+from clawkit.errors import ConflictError, ToolError, ToolInputError
 from clawkit.text import printable
 
 if TYPE_CHECKING:
@@ -37,7 +38,6 @@ _CONTROL_S = 90.0
 _PORT = click.option(
     "--port", type=click.IntRange(0, 65_535), help="Port; 0 takes a free one. Default: configured."
 )
-_YES = click.option("-y", "--yes", is_flag=True, help="Do not ask for confirmation.")
 
 
 def _timeout(about: str) -> Callable[[F], F]:
@@ -48,13 +48,10 @@ def _timeout(about: str) -> Callable[[F], F]:
 
 
 def _say_started(record: RunningGateway, how: str, as_json: bool) -> None:
-    if as_json:
-        print_json({how: True, **describe(record)})
-        return
     rows = [f"clawkit gateway: {how}, process {record.pid}, {record.url}"]
     rows += explain_reach(record.host, record.port, record.fingerprint)
     rows.append(f"Log: {abbreviate_home(log_file())}")
-    click.echo(printable("\n".join(rows)), err=True)
+    print_done(as_json, {how: True, **describe(record)}, "\n".join(rows))
 
 
 @click.command()
@@ -91,20 +88,13 @@ def stop(timeout_s: float, force: bool, as_json: bool) -> None:
     state = look()
     if not state.pid:
         background.clean_up()
-        raise ToolError(_why_none(state))
+        stale = state.stale
+        how = f" (process {stale.pid} was killed or has crashed)" if stale is not None else ""
+        raise ToolError(f"no gateway is running for {home(os.environ)}{how}")
     is_killed = background.stop(state.pid, timeout_s, force=force)
-    if as_json:
-        print_json({"stopped": True, "pid": state.pid, "killed": is_killed})
-        return
+    done = {"stopped": True, "pid": state.pid, "killed": is_killed}
     how = "killed" if is_killed else "stopped"
-    click.echo(f"clawkit gateway: {how}, process {state.pid}", err=True)
-
-
-def _why_none(state: GatewayState) -> str:
-    message = f"no gateway is running for {home(os.environ)}"
-    if state.stale is not None:
-        message += f" (process {state.stale.pid} was killed or has crashed)"
-    return message
+    print_done(as_json, done, f"clawkit gateway: {how}, process {state.pid}")
 
 
 @click.command()
@@ -126,7 +116,8 @@ def restart(port: int | None, timeout_s: float, as_json: bool, config_file: str 
     state = look()
     before = state.record if state.pid else None
     if before is not None:
-        config_file = config_file or _named_config(before)
+        if before.config != usual_config(os.environ):  # which may have been removed
+            config_file = config_file or before.config
         if port is None:  # a free one that was taken is kept: clients know it
             port = before.port if before.asked_port == 0 else before.asked_port
     warn(map(str, load(config_file).warnings))
@@ -138,11 +129,6 @@ def restart(port: int | None, timeout_s: float, as_json: bool, config_file: str 
         background.stop(state.pid, timeout_s)
     record = background.start(config_file, port, timeout_s)
     _say_started(record, "restarted" if state.pid else "started", as_json)
-
-
-def _named_config(record: RunningGateway) -> str | None:
-    """The configuration file it was started with; None for the usual one, which may be removed."""
-    return None if record.config == usual_config(os.environ) else record.config
 
 
 def _refuse_foreground(state: GatewayState) -> None:
@@ -191,31 +177,23 @@ def _control(commands: Sequence[Sequence[str]]) -> None:
             raise ToolError(f"{argv[0]} failed: {why}\nFix that, and type: {left}")
 
 
-def _read_file(path: str) -> str | None:
-    try:
-        with open(path, encoding="utf-8", errors="replace") as file:
-            return file.read(_MAX_FILE)
-    except FileNotFoundError:
-        return None
-
-
-def _check_ours(made: ServiceFile, existing: str) -> None:
+def _read_ours(path: str) -> str | None:
+    """The service file, if there is one. Raises `ToolInputError` if others have written it."""
     from clawkit.gateway.service_file import MARK
 
-    if MARK not in existing:
-        raise ToolInputError(f"{made.path} was not written by clawkit; move it away first")
-
-
-def _confirm(question: str, refused: str) -> None:
-    if not can_ask():
-        raise click.UsageError("there is no terminal to confirm on; add --yes")
-    if not click.confirm(question, err=True):
-        raise ToolAuthorizationError(refused, reason="person")
+    try:
+        with open(path, encoding="utf-8", errors="replace") as file:
+            text = file.read(_MAX_FILE)
+    except FileNotFoundError:
+        return None
+    if MARK not in text:
+        raise ToolInputError(f"{path} was not written by clawkit; move it away first")
+    return text
 
 
 @click.command()
 @_PORT
-@_YES
+@yes_option()
 @click.option("--no-start", is_flag=True, help="Only write the file.")
 @json_option
 @config_option
@@ -235,15 +213,12 @@ def install(
 
     warn(map(str, load(config_file).warnings))
     made = make_service_file(os.environ, config_file, port)
-    existing = _read_file(made.path)
-    if existing is not None:
-        _check_ours(made, existing)
-    is_same = existing == made.text
+    existing = _read_ours(made.path)
     click.echo(printable(f"{made.path}:\n\n{made.text}"), err=True)
-    if not yes and not is_same:
-        verb = "Replace" if existing is not None else "Write"
-        _confirm(f"{verb} this file?", "nothing was written")
-    if not is_same:
+    if existing != made.text:
+        if not yes:
+            verb = "Replace" if existing is not None else "Write"
+            confirm(f"{verb} this file?", "nothing was written")
         os.makedirs(os.path.dirname(made.path), exist_ok=True)
         write_atomic(made.path, made.text.encode(), mode=0o644)
     is_started = False if no_start else _enable(made)
@@ -265,26 +240,19 @@ def _enable(made: ServiceFile) -> bool:
 def _say_installed(made: ServiceFile, is_started: bool, no_start: bool, as_json: bool) -> None:
     start = [made.start] if not is_started else []
     todo = [" ".join(each) for each in ((*made.enable, *start) if no_start else start)]
-    if as_json:
-        shown = {"installed": made.path, "service": made.name, "started": is_started}
-        print_json({**shown, "commands": todo})
-        return
-    said = [f"Wrote {made.path}."]
+    said = (
+        "A gateway is already running for this home. To replace it with the service, type: "
+        f"clawkit gateway stop && {' && '.join(todo)}"
+    )
     if is_started:
-        said.append("It is running; see: clawkit gateway status")
+        said = "It is running; see: clawkit gateway status"
     elif no_start:
-        said.append(f"To enable and start it, type: {' && '.join(todo)}")
-    else:
-        said.append(
-            "A gateway is already running for this home. To replace it with the service, type: "
-            f"clawkit gateway stop && {todo[0]}"
-        )
+        said = f"To enable and start it, type: {' && '.join(todo)}"
     if made.kind == "systemd" and not _lingers():
-        said.append(
-            "It stops when you log out. To start it at boot and keep it, type: loginctl "
-            "enable-linger"
-        )
-    click.echo(printable("\n".join(said)), err=True)
+        said += "\nIt stops when you log out. To start it at boot and keep it, type: "
+        said += "loginctl enable-linger"
+    shown = {"installed": made.path, "service": made.name, "started": is_started}
+    print_done(as_json, {**shown, "commands": todo}, f"Wrote {made.path}.\n{said}")
 
 
 def _lingers() -> bool:
@@ -297,7 +265,7 @@ def _lingers() -> bool:
 
 
 @click.command()
-@_YES
+@yes_option()
 @json_option
 def uninstall(yes: bool, as_json: bool) -> None:
     """Stop the service and remove its file. Sessions, settings and the log are kept."""
@@ -305,17 +273,15 @@ def uninstall(yes: bool, as_json: bool) -> None:
     from clawkit.gateway.service_file import make_service_file
 
     made = make_service_file(os.environ)
-    existing = _read_file(made.path)
-    if existing is None:
+    if _read_ours(made.path) is None:
         raise ToolError(
             f"no service is installed for {home(os.environ)}: there is no {made.path}; to stop a "
             "gateway, type: clawkit gateway stop"
         )
-    _check_ours(made, existing)
     steps = [*(" ".join(each) for each in made.disable), f"rm {made.path}"]
     click.echo(printable("This runs:\n  " + "\n  ".join(steps)), err=True)
     if not yes:
-        _confirm("Remove the service?", "nothing was removed")
+        confirm("Remove the service?", "nothing was removed")
     problem = ""
     try:
         _control(made.disable)
@@ -324,9 +290,7 @@ def uninstall(yes: bool, as_json: bool) -> None:
     os.unlink(made.path)
     with suppress(ToolError):
         _control(made.forget)
-    if as_json:
-        print_json({"removed": made.path, "warning": problem or None})
-        return
-    if problem:
+    if problem and not as_json:
         warn([f"{problem}; if the gateway is still running, type: clawkit gateway stop"])
-    click.echo(printable(f"Removed {made.path}."), err=True)
+    done = {"removed": made.path, "warning": problem or None}
+    print_done(as_json, done, f"Removed {made.path}.")

@@ -142,7 +142,7 @@ def begin(target: Target, options: dict[str, Any], message: str) -> StartedTurn 
 def open_link(target: Target, method: str) -> Link | None:
     """Connect to a gateway that has a method; None if it is of another version, which is said."""
     link = connect(target)
-    if link.has(method):
+    if method in link.methods:
         return link
     link.close()
     version = as_object(link.hello.get("server")).get("version", "")
@@ -225,7 +225,7 @@ def begun_early(args: Sequence[str]) -> Iterator[None]:
         target = find_gateway(options) if options is not None else None
         if options is not None and target is not None and target.is_own:
             link = connect(target)
-            if link.has(METHOD):
+            if METHOD in link.methods:
                 params = turn_params(target, options, options["message"])
                 _early.append(request_turn(link, params))
             else:

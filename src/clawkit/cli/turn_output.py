@@ -118,6 +118,8 @@ class PlainOutput(TurnOutput):
                 # A pipe gets complete answers only: an answer that is voided must not be in it.
                 if not self._is_live and message.text.strip():
                     self._write(message.text)
+                elif not self._streamed:
+                    self._write(self._as_text(printable(message.text)))
                 self._end_line()
                 self._streamed = []
             case events.Voided(reason=reason, wait_s=wait_s, model=model):
@@ -126,7 +128,8 @@ class PlainOutput(TurnOutput):
                 void = "; the text above is void" if is_shown else ""
                 # The reason starts with the model that failed.
                 again = " again" if reason.startswith(f"{model} ") else ""
-                self._note(f"{reason}{void}; asking {model}{again}{wait}", YELLOW)
+                asks = f"; asking {model}{again}{wait}" if model else ""
+                self._note(f"{reason}{void}{asks}", YELLOW)
                 self._streamed = []
             case events.ToolHappened(event=happened):
                 if happened["type"] == "start":

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from clawkit.config.load import Loaded
 
 TIMEOUT_S = 30.0
+AGAIN_S = 10.0
 PROBE_S = 5.0
 SILENCE_S = 75.0
 """A gateway sends something at least every 30 seconds."""
@@ -206,12 +207,10 @@ class Link:
         with explained(self.target):
             return read_frame(self.socket.receive(timeout_s))
 
-    def receive_nothing(self) -> None:
-        """Read what is there, answer pings, and drop the rest."""
-        with explained(self.target):
-            self.socket.read()
-            for _ in self.socket.messages():
-                pass
+    def read(self) -> Iterator[dict[str, Any]]:
+        """Wait for more data; the frames that are complete. Raises OSError, `ToolError`."""
+        self.socket.read()
+        yield from map(read_frame, self.socket.messages())
 
     def call(self, method: str, params: Any = None, timeout_s: float = TIMEOUT_S) -> Any:
         """Call a method and return its payload; of two answers, the last. Raises `CallError`."""
@@ -224,8 +223,7 @@ class Link:
                 self.events.append(frame)
             elif frame.get("id") == id_:
                 payload = payload_of(frame)
-                is_first = as_object(payload).get("status") == "accepted"
-                if method not in _ANSWERED_TWICE or not is_first:
+                if not is_first_answer(method, payload):
                     return payload
 
     def __enter__(self) -> Link:
@@ -237,9 +235,15 @@ class Link:
     def close(self) -> None:
         self.socket.close()
 
-    def has(self, method: str) -> bool:
-        """Whether the gateway has a method."""
-        return method in (as_object(self.hello.get("features")).get("methods") or ())
+    @property
+    def methods(self) -> Sequence[str]:
+        """What the gateway can be asked for."""
+        return as_object(self.hello.get("features")).get("methods") or ()
+
+
+def is_first_answer(method: str, payload: Any) -> bool:
+    """Whether another answer to the same request follows."""
+    return method in _ANSWERED_TWICE and as_object(payload).get("status") == "accepted"
 
 
 def as_object(value: Any) -> dict[str, Any]:
@@ -313,6 +317,14 @@ def connect(target: Target, scopes: Sequence[str] = OWNER, timeout_s: float = TI
     return link
 
 
+def connect_again(target: Target) -> Link:
+    """Connect to a gateway that may have been restarted since. Raises as `connect`."""
+    found = _own() if target.is_own else target
+    if found is None:
+        raise ToolError("it does not run")
+    return connect(found, timeout_s=AGAIN_S)
+
+
 def probe(target: Target, timeout_s: float = PROBE_S) -> None:
     """Find out whether a gateway answers, without logging in. Raises `ToolError`."""
     link, _ = _open(target, timeout_s)
@@ -379,7 +391,11 @@ def _log_in(
         "auth": {"password" if target.is_password else "token": target.secret},
     }
     if target.is_own:
-        return link.call("connect", params, timeout_s)
+        try:
+            return link.call("connect", params, timeout_s)
+        except CallError as error:
+            how = "; leave out --token: commands of this home need none"
+            raise CallError(error.error | {"message": f"{error}{how}"}) from None
     from clawkit.gateway.own_device import log_in_as_device
 
     return log_in_as_device(link, params, challenge, timeout_s)

@@ -126,7 +126,6 @@ class LiveSessions:
 
     @property
     def opened(self) -> int:
-        """How many sessions are open."""
         return len(self._open)
 
     @property
@@ -222,7 +221,12 @@ class LiveSessions:
         hub, narrator = self._gateway.hub, Narrator(self._gateway, session)
 
         def show(event: Event) -> None:
-            payload = {"key": key, "run": narrator.run_id, "event": event}
+            payload = {
+                "key": key,
+                "run": narrator.run_id,
+                "number": agent.last_number,
+                "event": event,
+            }
             hub.broadcast("clawkit.event", payload, lambda each: key in each.attached)
 
         agent.conversation.tell = both(show, both(narrator, agent.conversation.tell))
@@ -349,14 +353,19 @@ class LiveSessions:
             run.decided.set()
         return run
 
-    def _end_at_once(self, run: GatewayRun, ended: TurnEnded) -> GatewayRun:
+    def keep(self, run: GatewayRun) -> None:
+        """Record a run that needs no turn, until it is over and `conclude` is called."""
         self._ledger.add(run, at_once=True)
-        self._conclude(run, ended)
+        self._runs[run.id] = run
+
+    def _end_at_once(self, run: GatewayRun, ended: TurnEnded) -> GatewayRun:
+        self.keep(run)
+        self.conclude(run, ended)
         if (there := self._open.get(run.session)) is not None:
             there.narrator.tell_end(run)
         return run
 
-    def _conclude(self, run: GatewayRun, ended: TurnEnded) -> None:
+    def conclude(self, run: GatewayRun, ended: TurnEnded) -> None:
         """Record how a run ended."""
         run.settle(ended)
         self._unrecorded[run.id] = run
@@ -405,7 +414,7 @@ class LiveSessions:
             mark, message = marks[run.id], run.message
             try:
                 if (answer := answers.get(mark)) is not None:
-                    self._conclude(run, TurnEnded("done", text=answer))
+                    self.conclude(run, TurnEnded("done", text=answer))
                     continue
                 if message is None:
                     raise ToolError(LOST)
@@ -427,7 +436,7 @@ class LiveSessions:
                 if self.is_closed:
                     return  # the next start resumes it
                 log.warning("a run could not be resumed: %s", error)
-                self._conclude(run, TurnEnded("error", error=str(error)))
+                self.conclude(run, TurnEnded("error", error=str(error)))
 
     async def _finish(self, there: Open, run: GatewayRun, turn: asyncio.Future[TurnEnded]) -> None:
         """Wait for the end of a run, and tell it."""
@@ -449,7 +458,7 @@ class LiveSessions:
         if ended.how != "done" and self.is_closed:
             run.settle(ended)  # it is resumed
         else:
-            self._conclude(run, ended)
+            self.conclude(run, ended)
         there.narrator.tell_end(run)
         if not there.has_turns and not self.is_closed:
             self._drop_questions(run.session)

@@ -28,7 +28,8 @@ def is_shared(key: str) -> bool:
 
 
 def shutting_down() -> GatewayError:
-    return GatewayError("UNAVAILABLE", "the gateway is shutting down", retry_ms=1000)
+    details = {"code": "SHUTTING_DOWN"}
+    return GatewayError("UNAVAILABLE", "the gateway is shutting down", details, retry_ms=1000)
 
 
 def merged(lent: Mapping[object, Mapping[str, Any]]) -> dict[str, Any]:

@@ -85,7 +85,10 @@ def own_identity() -> tuple[Any, str, str]:
         raise ToolInputError(
             "a gateway elsewhere needs cryptography; install with: pip install 'clawkit[gateway]'"
         ) from None
-    key = Ed25519PrivateKey.from_private_bytes(_load_seed())
+    from clawkit.gateway.devices import load_key
+
+    seed = load_key(os.path.join(home(os.environ), "gateway", "own-device.key"))
+    key = Ed25519PrivateKey.from_private_bytes(seed)
     public = key.public_key().public_bytes(Encoding.Raw, PublicFormat.Raw)
     return key, hashlib.sha256(public).hexdigest(), _base64(public)
 
@@ -109,10 +112,3 @@ def _claim(params: dict[str, Any], challenge: dict[str, Any]) -> dict[str, Any]:
 
 def _base64(data: bytes) -> str:
     return base64.urlsafe_b64encode(data).decode().rstrip("=")
-
-
-def _load_seed() -> bytes:
-    """The private key of this home, made on first use."""
-    from clawkit.gateway.devices import load_key
-
-    return load_key(os.path.join(home(os.environ), "gateway", "own-device.key"))

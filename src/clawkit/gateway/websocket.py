@@ -60,6 +60,7 @@ class WebSocket:
         try:
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             if tls is not None:
+                sock.settimeout(_left(end))
                 sock = tls.wrap_socket(sock, server_hostname=host)
             made = cls(sock)
             made._upgrade(f"[{host}]:{port}" if ":" in host else f"{host}:{port}", path, end)
@@ -76,9 +77,10 @@ class WebSocket:
             f"GET {path} HTTP/1.1\r\nHost: {host}\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
             f"Sec-WebSocket-Key: {key.decode()}\r\nSec-WebSocket-Version: 13\r\n\r\n"
         )
+        self._sock.settimeout(_left(end))
         self._sock.sendall(head.encode("ascii"))
         while b"\r\n\r\n" not in self._data:
-            self._wait_until(end)
+            self._sock.settimeout(_left(end))
             if len(self._data) > _MAX_HEAD or not (more := self._sock.recv(_CHUNK)):
                 raise ToolError("it does not speak WebSocket")
             self._data += more
@@ -94,12 +96,6 @@ class WebSocket:
         if status != [b"101"] or fields.get(b"sec-websocket-accept", b"").strip() != accept.lower():
             said = b" ".join(first.split(b" ")[1:])[:60].decode("latin-1")
             raise ToolError(f"it does not speak WebSocket (HTTP {said})")
-
-    def _wait_until(self, end: float) -> None:
-        """Let what follows take as long as is left. Raises TimeoutError if nothing is."""
-        if (left := end - monotonic()) <= 0:
-            raise TimeoutError
-        self._sock.settimeout(left)
 
     def fileno(self) -> int:
         return self._sock.fileno()
@@ -130,7 +126,7 @@ class WebSocket:
         end = monotonic() + timeout_s
         try:
             while True:
-                self._wait_until(end)
+                self._sock.settimeout(_left(end))
                 for message in self.messages():
                     return message
                 self.read()
@@ -200,6 +196,13 @@ class WebSocket:
             pass
         finally:
             self._sock.close()
+
+
+def _left(end: float) -> float:
+    """The seconds that are left. Raises TimeoutError if none are."""
+    if (left := end - monotonic()) <= 0:
+        raise TimeoutError
+    return left
 
 
 def _decode(data: bytearray) -> str:

@@ -328,6 +328,8 @@ class LiveSession:
         self._is_empty = is_new
         self._numbers: dict[int, tuple[Message, int]] = {}
         """`id()` of a message to the message, which keeps the `id()` valid, and its number."""
+        self.last = 0
+        """The number of the last message."""
         self._held = ExitStack()
         self._held.enter_context(store.hold(session.id))
 
@@ -355,11 +357,12 @@ class LiveSession:
     def load(self) -> list[Message]:
         entries = self.store.load(self.id)
         self._numbers = {id(each.message): (each.message, each.number) for each in entries}
+        self.last = max((each.number for each in entries), default=0)
         return [each.message for each in entries]
 
     def append(self, message: Message, *, is_redacted: bool = False) -> None:
-        number = self.store.append(self.id, message, is_redacted=is_redacted)
-        self._numbers[id(message)] = message, number
+        self.last = self.store.append(self.id, message, is_redacted=is_redacted)
+        self._numbers[id(message)] = message, self.last
         self._is_empty = False
 
     def compact(self, summary: Summary, kept: Sequence[Message]) -> None:
@@ -367,8 +370,8 @@ class LiveSession:
         known = {id(each): self._numbers[id(each)] for each in kept if id(each) in self._numbers}
         after = max((number for _, number in self._numbers.values()), default=0) + 1
         keep_from = min((number for _, number in known.values()), default=after)
-        number = self.store.compact(self.id, summary, keep_from)
-        self._numbers = {**known, id(summary): (summary, number)}
+        self.last = self.store.compact(self.id, summary, keep_from)
+        self._numbers = {**known, id(summary): (summary, self.last)}
 
     def update(self, **changes: Any) -> None:
         self.store.update(self.id, **changes)

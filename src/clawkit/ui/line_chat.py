@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import signal
 import sys
-from collections.abc import Mapping, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
 import click
@@ -37,16 +38,11 @@ class TurnPrinter(Protocol):
 
 
 async def run_plain(
-    opener: SessionOpener,
-    printer: TurnPrinter,
-    approver: Approver | None,
-    message: str = "",
-    pictures: Sequence[str] = (),
+    make_chat: Callable[[], LineLoop], message: str = "", pictures: Sequence[str] = ()
 ) -> int:
     """Answer line after line until the input ends; returns 1 if the last turn failed."""
-    # Pasted lines cannot be told from typed ones, so commands need approval.
-    chat = LineChat(opener, printer, approver)
-    task = asyncio.ensure_future(chat.run(message, pictures))
+    chat = make_chat()
+    task = asyncio.ensure_future(chat.talk(message, pictures))
     loop = asyncio.get_running_loop()
     loop.add_signal_handler(signal.SIGINT, lambda: chat.interrupt() or task.cancel())
     for each in _ENDINGS:
@@ -61,50 +57,59 @@ async def run_plain(
         await chat.close()
 
 
-class LineChat(ChatSession):
-    def __init__(
-        self, opener: SessionOpener, printer: TurnPrinter, approver: Approver | None
-    ) -> None:
-        self._has_news = asyncio.Event()
-        super().__init__(opener, printer, approver)
-        self._printer = printer
-        self._lines = LineReader(sys.stdin.fileno(), MAX_LINE) if sys.stdin is not None else None
-        self._is_interactive = sys.stdin is not None and sys.stdin.isatty()
-        self._failed = False
+class LineLoop(ABC):
+    """Reads lines and has them carried out, one after another."""
+
+    is_over = has_failed = False
+
+    def __init__(self, printer: TurnPrinter) -> None:
+        self.printer = printer
+        self.has_news = asyncio.Event()
+        """Set when something else than a line is to be carried out."""
+        self.lines = LineReader(sys.stdin.fileno(), MAX_LINE) if sys.stdin is not None else None
+        self.is_interactive = sys.stdin is not None and sys.stdin.isatty()
         self._work: asyncio.Task[None] | None = None
+
+    @abstractmethod
+    async def greet(self, pictures: Sequence[str]) -> None:
+        """Show how the chat begins; the pictures belong to the first message."""
+
+    @abstractmethod
+    async def carry_out(self, line: str, *, given: bool = False) -> TurnEnded | None:
+        """Run the command or the turn of a line, which may be `given` on the command line; without
+        a line, do what there is to do. Raises `ClawkitError`."""
+
+    @abstractmethod
+    async def close(self) -> None: ...
+
+    @property
+    def is_working(self) -> bool:
+        return self._work is not None and not self._work.done()
 
     def interrupt(self) -> bool:
         """Stop the current work, if interactive; False if there is nothing to stop."""
-        if self._work is None or self._work.done() or not self._is_interactive:
+        if self._work is None or not self.is_working or not self.is_interactive:
             return False
         return self._work.cancel()
 
-    async def run(self, message: str, pictures: Sequence[str]) -> int:
-        self.rows(list(self.greeting()), err=True)
-        if self._is_interactive:
-            await self.look()
-            self.rows([PaintedRow(self.describe_commands(why=True), "dim")], err=True)
-        for path in pictures:
-            self.images.append(await self.agent.attach(path))
-        if message:
-            await self._take(message)
+    async def talk(self, message: str, pictures: Sequence[str]) -> int:
+        await self.greet(pictures)
+        if message or pictures:
+            await self._take(message, given=True)
         while not self.is_over and (line := await self._next()) is not None:
             if line.strip():
                 await self._take(line)
         if not self.is_over:
             await self._take("")  # wait for the results of sub-agents
-        return 1 if self._failed else 0
-
-    def hear_results(self) -> None:
-        self._has_news.set()
+        return 1 if self.has_failed else 0
 
     async def _next(self) -> str | None:
         """The next line; a trailing backslash continues it on the following line."""
         found = ""
         while True:
-            if self._is_interactive:
+            if self.is_interactive:
                 click.echo("> " if not found else "… ", nl=False, err=True)
-            line = await self._read(self._lines) if self._lines is not None else b""
+            line = await self._read_line(self.lines) if self.lines is not None else b""
             if not line:
                 return found or None
             found += line.rstrip(b"\r\n").decode("utf-8", "replace")
@@ -112,23 +117,25 @@ class LineChat(ChatSession):
                 return found
             found = f"{found[:-1]}\n"
 
-    async def _read(self, lines: LineReader) -> bytes:
+    async def _read_line(self, lines: LineReader) -> bytes:
         """The next line. Meanwhile, the model reads the results of sub-agents."""
         reading = asyncio.ensure_future(lines.next())
         try:
             while not reading.done():
-                news = asyncio.ensure_future(self._has_news.wait())
+                news = asyncio.ensure_future(self.has_news.wait())
                 await asyncio.wait({reading, news}, return_when=asyncio.FIRST_COMPLETED)
                 news.cancel()
-                if self._has_news.is_set() and not reading.done():
-                    self._has_news.clear()
+                if self.has_news.is_set() and not reading.done():
+                    self.has_news.clear()
                     await self._take("")
+                if self.is_over:
+                    return b""
             return await reading
         finally:
             reading.cancel()
 
-    async def _take(self, line: str) -> None:
-        self._work = asyncio.ensure_future(self._carry_out(line))
+    async def _take(self, line: str, *, given: bool = False) -> None:
+        self._work = asyncio.ensure_future(self._carry_out(line, given=given))
         try:
             await asyncio.wait({self._work})
         finally:
@@ -136,34 +143,65 @@ class LineChat(ChatSession):
             await asyncio.wait({self._work})
         if self._work.cancelled():
             click.echo("interrupted", err=True)
-            self._failed = True
+            self.has_failed = True
         else:
             self._work.result()
 
-    async def _carry_out(self, line: str) -> None:
-        line, _ = self.read(line)
-        ended: TurnEnded | None = None
+    async def _carry_out(self, line: str, *, given: bool) -> None:
         try:
-            if self.is_command(line):
-                with self.agent.turns.lane.held():
-                    await commands.run(self, line)
-            elif line:
-                ended = await self.agent.send(self.blocks(line))
-            else:
-                waits = not self._is_interactive or self._lines is None
-                ended = await (self.agent.settle() if waits else self.agent.report())
+            ended = await self.carry_out(line, given=given)
             if ended is not None:
-                self._printer.finish(ended)
-                self._failed = ended.how != "done"
+                self.printer.finish(ended)
+                self.has_failed = ended.how != "done"
         except ClawkitError as error:
             click.echo(f"clawkit: {printable(str(error))}", err=True)
 
-    def rows(self, rows: Sequence[PaintedRow], *, err: bool = False) -> None:
-        stream = sys.stderr if err else sys.stdout
-        for row in rows:
-            text = printable(row.text) if stream is not None and stream.isatty() else row.text
-            click.secho(text, fg=COLOURS.get(row.style), err=err)
-        sys.stdout.flush()
+
+def print_rows(rows: Iterable[PaintedRow], *, err: bool = False) -> None:
+    stream = sys.stderr if err else sys.stdout
+    for row in rows:
+        text = printable(row.text) if stream is not None and stream.isatty() else row.text
+        click.secho(text, fg=COLOURS.get(row.style), err=err)
+    sys.stdout.flush()
+
+
+class LineChat(LineLoop, ChatSession):
+    """A chat with an agent in this process. Its commands need approval: pasted lines cannot be told
+    from typed ones."""
+
+    def __init__(
+        self, opener: SessionOpener, printer: TurnPrinter, approver: Approver | None
+    ) -> None:
+        LineLoop.__init__(self, printer)
+        ChatSession.__init__(self, opener, printer, approver)
+
+    async def greet(self, pictures: Sequence[str]) -> None:
+        print_rows(self.greeting(), err=True)
+        if self.is_interactive:
+            await self.look()
+            print_rows([PaintedRow(self.describe_commands(why=True), "dim")], err=True)
+        for path in pictures:
+            self.images.append(await self.agent.attach(path))
+
+    def hear_results(self) -> None:
+        self.has_news.set()
+
+    async def carry_out(self, line: str, *, given: bool = False) -> TurnEnded | None:
+        line, _ = self.read(line)
+        if self.is_command(line):
+            with self.agent.turns.lane.held():
+                await commands.run(self, line)
+            return None
+        if line:
+            return await self.agent.send(self.blocks(line))
+        waits = not self.is_interactive or self.lines is None
+        return await (self.agent.settle() if waits else self.agent.report())
+
+    async def close(self) -> None:
+        await ChatSession.close(self)
+
+    def rows(self, rows: Sequence[PaintedRow]) -> None:
+        print_rows(rows)
 
     def show_call(self, event: Mapping[str, Any]) -> None:
         plan = event.get("details", {}).get("plan")
@@ -172,7 +210,7 @@ class LineChat(ChatSession):
 
             paint = Paint(colours=False, encoding=sys.stdout.encoding)
             self.rows(list(plan_rows(plan, paint)))
-        self._printer(ToolHappened(dict(event)))
+        self.printer(ToolHappened(dict(event)))
 
     def show_result(self, result: Result) -> None:
         if not result.is_error:

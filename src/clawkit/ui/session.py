@@ -273,5 +273,11 @@ class ChatSession(ABC):
             yield f"{each.run.label}: {each.step} · {each.usage.context:,} tokens · {time}"
 
 
+def without_tail(event: Mapping[str, Any]) -> dict[str, Any]:
+    """An event of a call, without the end of its output: all of it follows."""
+    details = event.get("details") or {}
+    return {**event, "details": {key: each for key, each in details.items() if key != "aggregated"}}
+
+
 def _short(tokens: int) -> str:
     return f"{tokens / 1000:.1f}k".replace(".0k", "k") if tokens >= 1000 else str(tokens)

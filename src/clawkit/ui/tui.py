@@ -3,40 +3,31 @@
 from __future__ import annotations
 
 import asyncio
-import os
 from collections.abc import Coroutine, Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from typing import Any
 
 from clawkit.agent.events import Answered, Compacted, Event, Said, TurnEnded, TurnStarted
-from clawkit.content import Assistant, Image, Message, Text, User
+from clawkit.content import Image, Message, Text, User
 from clawkit.core.result import Result
 from clawkit.errors import ClawkitError
-from clawkit.text import one_line
 from clawkit.ui import calls, commands
-from clawkit.ui.paint import PaintedRow, find_protocol
-from clawkit.ui.prompt import InputHandler, Prompt
-from clawkit.ui.session import ChatSession, SessionOpener, TypedCallApprover
-from clawkit.ui.turn_display import TurnDisplay
-
-_TICK_S = 0.1
-_RECALLED = 2
-"""How many messages of a resumed conversation are shown."""
+from clawkit.ui.paint import PaintedRow
+from clawkit.ui.prompt import Prompt
+from clawkit.ui.screen_chat import ScreenChat
+from clawkit.ui.session import ChatSession, SessionOpener, TypedCallApprover, without_tail
 
 
-class TuiChat(ChatSession, InputHandler):
+class TuiChat(ChatSession, ScreenChat):
     has_keyboard = True
 
     def __init__(self, opener: SessionOpener, prompt: Prompt) -> None:
-        self.prompt = prompt
-        self.failure: BaseException | None = None
-        """The unexpected exception that ended the chat, if any."""
-        self.display = TurnDisplay(prompt, prompt.paint, protocol=find_protocol(os.environ))
+        ScreenChat.__init__(self, prompt)
         self._work: asyncio.Task[None] | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._how = "done"
         self._facts = ""
-        super().__init__(opener, self._tell, TypedCallApprover(prompt.questions))
+        ChatSession.__init__(self, opener, self._tell, TypedCallApprover(prompt.questions))
         prompt.questions.scope = lambda: self.agent.kit.run.scope
         prompt.questions.waits = lambda call, asked: self.display.pause(call, is_asked=asked)
 
@@ -70,8 +61,7 @@ class TuiChat(ChatSession, InputHandler):
     async def close(self) -> None:
         session = self.agent.session
         if session is not None and session.turns:
-            said = f"To continue later: clawkit chat --session {session.name}\n"
-            self.prompt.print(self.prompt.paint(said, "dim"))
+            self.say_how_to_continue(session.name)
         await super().close()
 
     # Called by the prompt
@@ -85,7 +75,7 @@ class TuiChat(ChatSession, InputHandler):
                 self.agent.post(self.blocks(text), mode="followup" if later or is_later else None)
             except ClawkitError as error:
                 self.say(str(error), "warning")
-                self._type_again([text])
+                self.type_again([text])
             self._update()
         else:
             self._start(self.agent.send(self.blocks(text)))
@@ -130,16 +120,11 @@ class TuiChat(ChatSession, InputHandler):
         self._update()
         return _text_of(message) if message is not None else None
 
-    def live(self, columns: int, rows: int) -> str:
-        self.display.is_asked = self.prompt.questions.current is not None
-        return self.display.live(columns, rows)
+    def waiting(self) -> Iterable[str]:
+        return map(_text_of, self.agent.turns.waiting)
 
-    def queue(self) -> list[str]:
-        waiting = self.agent.turns.waiting
-        width = max(20, self.prompt.columns - 12)
-        rows = [f"  queued: {one_line(_text_of(each), width)}" for each in waiting]
-        rows += ["  (press Up to edit the last one)"] if rows else []
-        return [*(f"  {one_line(each, width)}" for each in self.describe_subagents()), *rows]
+    def working(self) -> Iterable[str]:
+        return self.describe_subagents()
 
     def toolbar(self) -> str:
         return self._facts
@@ -155,7 +140,7 @@ class TuiChat(ChatSession, InputHandler):
         self, work: Coroutine[Any, Any, object], *, says_interrupted: bool = False
     ) -> None:
         """Run something, redrawing while it runs, and show its errors."""
-        ticking = asyncio.ensure_future(self._tick())
+        ticking = asyncio.ensure_future(self.tick())
         lane = self.agent.turns.lane
         try:
             with lane.held() if says_interrupted else nullcontext():
@@ -175,11 +160,6 @@ class TuiChat(ChatSession, InputHandler):
         self._update()
         if self.is_over:
             self.prompt.quit()
-
-    async def _tick(self) -> None:
-        while True:
-            await asyncio.sleep(_TICK_S)
-            self.prompt.refresh()
 
     def _settle(self, _work: object) -> None:
         """Follow turns that begin by themselves, and have results of sub-agents read."""
@@ -203,11 +183,7 @@ class TuiChat(ChatSession, InputHandler):
             waiting.insert(0, message)
         blocks = [block for each in waiting for block in each.content]
         self.images += [block for block in blocks if isinstance(block, Image)]
-        self._type_again(map(_text_of, waiting))
-
-    def _type_again(self, texts: Iterable[str]) -> None:
-        self.prompt.buffer.text = "\n".join(filter(None, (*texts, self.prompt.buffer.text)))
-        self.prompt.buffer.cursor_position = len(self.prompt.buffer.text)
+        self.type_again(map(_text_of, waiting))
 
     def hear_results(self) -> None:
         if not self.is_busy and self.agent.has_results:
@@ -247,10 +223,7 @@ class TuiChat(ChatSession, InputHandler):
         self.display.rows("note", list(rows))
 
     def show_call(self, event: Mapping[str, Any]) -> None:
-        # Without the end of the output: all of it follows.
-        details = {**(event.get("details") or {})}
-        details.pop("aggregated", None)
-        self.display.show_call({**event, "details": details})
+        self.display.show_call(without_tail(event))
 
     def show_result(self, result: Result) -> None:
         if rows := list(calls.result_rows(result)):
@@ -260,18 +233,7 @@ class TuiChat(ChatSession, InputHandler):
         self.display.show_image(image)
 
     def show_history(self, messages: Sequence[Message]) -> None:
-        recalled = [
-            each
-            for each in messages
-            if isinstance(each, User) or (isinstance(each, Assistant) and each.text.strip())
-        ]
-        if len(recalled) > _RECALLED:
-            self.say(f"{len(messages) - _RECALLED} earlier messages are not shown.", "dim")
-        for each in recalled[-_RECALLED:]:
-            if isinstance(each, User):
-                self.display.show_said(each)
-            elif isinstance(each, Assistant):
-                self.display.show_text(each.text)
+        self.recall(messages, len(messages))
 
 
 def _text_of(message: User) -> str:

@@ -273,8 +273,10 @@ class TurnDisplay:
         wait = f" in {human_time(event.wait_s)}" if event.wait_s >= 1 else ""
         void = "the text above is void; " if self.answer.is_shown else ""
         again = " again" if event.model == self._model else ""
+        asks = f"asking {event.model}{again}{wait}" if event.model else ""
         self.answer, self._model = AnswerText(), event.model
-        self.note(f"{event.reason}; {void}asking {event.model}{again}{wait}", "warning")
+        said = f"{event.reason}; {void}{asks}"
+        self.note(said.removesuffix("; "), "warning")
 
     def show_call(self, event: Mapping[str, Any]) -> None:
         call_id, tool = str(event.get("callId", "")), str(event.get("tool", ""))

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Protocol
 import msgspec
 from msgspec import Meta
 
+from clawkit.agent.events import TurnEnded
 from clawkit.agent_session import Agent
 from clawkit.config.sections.shared import Thinking
 from clawkit.content import Assistant, Block, Message, User
@@ -24,12 +25,15 @@ from clawkit.gateway.hub import send
 from clawkit.gateway.methods.method import Method
 from clawkit.gateway.methods.runs import GivenAttachment, IdempotencyKey, read_image, started_before
 from clawkit.gateway.methods.terminals import (
+    MessageNumber,
     SessionPlace,
     accepted,
     end_of,
     find_session,
     refused,
+    replay,
 )
+from clawkit.gateway.narrator import GatewayRun
 from clawkit.gateway.protocol import Closed, GatewayError, Short, answer, invalid
 from clawkit.gateway.scopes import ADMIN
 from clawkit.media.protocols import Media
@@ -38,6 +42,8 @@ if TYPE_CHECKING:
     from clawkit.gateway.connection import GatewayConnection
 
 RECALLED = 20
+_COMMAND = "command"
+"""In the place of the digest: a run that is not a message."""
 Push = Callable[[dict[str, Any]], None]
 Lend = Callable[[Mapping[str, Any]], None]
 """Overrides settings of the session while the chat is open."""
@@ -82,6 +88,8 @@ class OpenChat(SessionPlace, frozen=True, kw_only=True):
     thinking: Thinking | None = None
     keyboard: bool = False
     """Whether a person types; what is piped into the chat needs approval."""
+    after: MessageNumber | None = None
+    """Tell what was said after this message: the chat was open before."""
 
 
 class ChatKey(Closed, frozen=True):
@@ -125,11 +133,14 @@ async def _open(caller: GatewayConnection, params: OpenChat, _id: str) -> Any:
     if is_new:
         caller.on_leave.append(partial(gateway.live.discard_empty, key))
     said = [each for each in there.agent.conversation.history if _is_said(each)]
+    if params.after is not None:
+        replay(caller, session, params.after)
     return {
         "key": key,
         "name": session.name,
         "workspace": there.agent.kit.workspace,
         "warnings": list(there.agent.warnings),
+        "number": there.agent.last_number,
         "total": len(said),
         "history": msgspec.to_builtins(said[-RECALLED:]),
         "state": chat.state(),
@@ -164,11 +175,12 @@ async def _type(caller: GatewayConnection, params: TypedLine, id_: str) -> Any:
     if params.given:
         chat.given = text
     run = await started_before(caller, key, run_id)
+    if run is not None and run.digest == _COMMAND:
+        return await _tell_again(caller, chat, run)
     if run is None and chat.is_command(text):
-        there = await caller.gateway.live.open(key, owner=True)
-        chat.agent = there.agent
-        with there.in_use():  # others wait for it, or are told that the session is busy
-            return await _run(caller, chat, text, key)
+        run = GatewayRun(run_id, key, caller.name, _COMMAND)
+        run.decided.set()
+        return await _run(caller, chat, text, run)
     media = chat.agent.kit.run.services[Media]
     pictures = [await read_image(media, each) for each in params.attachments]
     run = run or await started_before(caller, key, run_id)  # sent again in the meantime
@@ -185,29 +197,50 @@ async def _type(caller: GatewayConnection, params: TypedLine, id_: str) -> Any:
     return await end_of(run, chat.agent)
 
 
-async def _run(caller: GatewayConnection, chat: HostedChat, text: str, key: str) -> Any:
-    lane, is_alone = chat.agent.turns.lane, chat.runs_alone(text)
+async def _run(caller: GatewayConnection, chat: HostedChat, text: str, run: GatewayRun) -> Any:
+    is_alone, key = chat.runs_alone(text), run.session
     if is_alone and chat.is_busy:
         raise GatewayError("UNAVAILABLE", "the agent is working: wait until it is done, or stop it")
-    _push(caller, key, {"typed": text})
-    # Meanwhile messages wait, as they do during a turn.
-    with lane.held() if is_alone else nullcontext():
-        chat.work = asyncio.ensure_future(chat.run(text))
-        _push(caller, key, {"state": chat.state()})
-        try:
-            await asyncio.wait({chat.work})
-        finally:
-            chat.work.cancel()
+    live, ended = caller.gateway.live, TurnEnded("aborted")
+    live.keep(run)
     try:
+        there = await live.open(key, owner=True)
+        chat.agent, lane = there.agent, there.agent.turns.lane
+        # Meanwhile messages wait, as they do during a turn; others wait, or hear that it is busy.
+        with there.in_use(), lane.held() if is_alone else nullcontext():
+            _push(caller, key, {"typed": text})
+            chat.work = asyncio.ensure_future(chat.run(text))
+            _push(caller, key, {"state": chat.state()})
+            try:
+                await asyncio.wait({chat.work})
+            finally:
+                chat.work.cancel()
         if chat.work.cancelled():
             _push(caller, key, {"interrupted": True})
         else:
             chat.work.result()
+        shown: dict[str, Any] = {"over": chat.is_over, "showThinking": chat.show_thinking}
+        after, chat.next_session = chat.next_session, None
+        shown |= {} if after is None else {"session": after}
+        ended = TurnEnded("done", text=msgspec.json.encode(shown).decode())
     except ClawkitError as error:
+        ended = TurnEnded("error", error=str(error))
         raise refused(error) from None
-    shown = {"over": chat.is_over, "showThinking": chat.show_thinking, "state": chat.state()}
-    after, chat.next_session = chat.next_session, None
-    return shown | ({} if after is None else {"session": after})
+    finally:
+        live.conclude(run, ended)
+    return shown | {"state": chat.state()}
+
+
+async def _tell_again(caller: GatewayConnection, chat: HostedChat, run: GatewayRun) -> Any:
+    """What became of a command that was sent before: it is not run twice."""
+    await run.over.wait()
+    if run.status != "ok":
+        stopped = "the connection broke while it ran, so it was stopped; type it again to repeat it"
+        raise invalid(run.error or stopped)
+    shown: dict[str, Any] = msgspec.json.decode(run.text)
+    lost = "It ran; what it showed was lost with the connection."
+    _push(caller, run.session, {"rows": [(lost, "warning", 0)]})
+    return shown | {"state": chat.state()}
 
 
 async def _stop(caller: GatewayConnection, params: ChatKey, _id: str) -> Any:

@@ -10,22 +10,24 @@ import os
 import shlex
 import sys
 from collections.abc import Sequence
+from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
 from msgspec import Meta, field
 
-from clawkit.agent.events import TurnEnded
+from clawkit.agent.events import Answered, Ended, Happening, ResultStored, Said, TurnEnded
 from clawkit.agent.loop import limits_of
 from clawkit.agent_session import Agent
 from clawkit.config.paths import home
 from clawkit.config.sections.shared import Thinking
-from clawkit.content import Block, Text
+from clawkit.content import Assistant, Block, Text, ToolResult, User
 from clawkit.errors import ClawkitError, ToolInputError
 from clawkit.gateway import protocol
 from clawkit.gateway.home_commands import why_not_here
+from clawkit.gateway.hub import send
 from clawkit.gateway.methods.method import Method
-from clawkit.gateway.methods.runs import GivenAttachment, IdempotencyKey, read_image
+from clawkit.gateway.methods.runs import GivenAttachment, IdempotencyKey, read_image, started_before
 from clawkit.gateway.narrator import GatewayRun
 from clawkit.gateway.open_agent import Open
 from clawkit.gateway.protocol import Closed, GatewayError, Short, invalid
@@ -43,6 +45,8 @@ COMMAND_S = 60.0
 MAX_OUTPUT = 10 * 1024**2
 _CHUNK = 1 << 16
 FolderPath = Annotated[str, Meta(min_length=1, max_length=4_096)]
+MessageNumber = Annotated[int, Meta(ge=0)]
+_HOW: dict[str, Ended] = {"ok": "done", "aborted": "aborted", "timeout": "timeout"}
 
 
 class SessionPlace(Closed, frozen=True):
@@ -66,6 +70,8 @@ class TurnParams(SessionPlace, frozen=True, kw_only=True):
     max_turns: Annotated[int, Meta(ge=1)] | None = None
     max_cost: Annotated[float, Meta(gt=0)] | None = None
     attachments: Annotated[list[GivenAttachment], Meta(max_length=10)] = field(default_factory=list)
+    after: MessageNumber | None = None
+    """Follow a turn that was begun before, from the message after this one."""
 
 
 class Release(Closed, frozen=True):
@@ -81,17 +87,58 @@ class CommandLine(Closed, frozen=True):
 async def _turn(caller: GatewayConnection, params: TurnParams, id_: str) -> Any:
     """Answers twice: when the message is accepted, and when the agent and its sub-agents are
     done."""
-    if caller.gateway.live.run(params.idempotency_key) is not None:
-        raise invalid("idempotencyKey was already used")
+    before = await caller.gateway.live.accepted(params.idempotency_key)
+    if before is not None or params.after is not None:
+        return await _follow(caller, params, before, id_)
     try:
         run, there, session = await _begin(caller, params)
     except ClawkitError as error:
         raise refused(error) from None
-    try:
-        caller.send(protocol.answer(id_, accepted(there.agent, session, params.attachments)))
-        return await end_of(run, there.agent)
-    finally:
-        _unlimit(there, params)
+
+    async def finish() -> dict[str, Any]:
+        try:
+            return await end_of(run, there.agent)
+        finally:
+            _unlimit(there, params)
+
+    caller.send(protocol.answer(id_, accepted(there.agent, session, params.attachments)))
+    return await asyncio.shield(finish())  # its limits hold, also when the client has left
+
+
+async def _follow(
+    caller: GatewayConnection, params: TurnParams, run: GatewayRun | None, id_: str
+) -> Any:
+    """Go on telling a client that lost its connection about its turn."""
+    session = caller.gateway.store.find(run.session) if run is not None else None
+    if run is None or session is None:
+        raise invalid("the gateway does not know this turn any more")
+    await started_before(caller, session.key, run.id)  # by this client, or it is refused
+    agent = (await caller.gateway.live.open(session.key, owner=True)).agent
+    caller.attached.add(session.key)
+    if params.after is None:
+        caller.send(protocol.answer(id_, accepted(agent, session, params.attachments)))
+    replay(caller, session, params.after or 0, run.id)
+    return await end_of(run, agent)
+
+
+def replay(caller: GatewayConnection, session: Session, after: int, run_id: str = "") -> None:
+    """Tell a client of the messages that were stored after a number; those of its run as such."""
+    run, is_over = "", True
+    for each in caller.gateway.store.history(session.id):
+        event: Happening | None = None
+        match each.message:
+            case User(ids=ids) as message:
+                event = Said(message, steering=not is_over and message.source is None)
+                if is_over or run_id in ids:
+                    run = run_id if run_id in ids else next(iter(ids), "")
+                is_over = False
+            case Assistant() as message:
+                event, is_over = Answered(message), not message.calls
+            case ToolResult() as message:
+                event = ResultStored(message)
+        if event is not None and each.number > after:
+            about = {"key": session.key, "run": run, "number": each.number}
+            send([caller], "clawkit.event", about | {"event": event})
 
 
 async def _begin(caller: GatewayConnection, params: TurnParams) -> tuple[GatewayRun, Open, Session]:
@@ -100,28 +147,24 @@ async def _begin(caller: GatewayConnection, params: TurnParams) -> tuple[Gateway
     said: list[Block] = [Text(params.message)]
     said += [await read_image(media, each) for each in params.attachments]
     session, is_new = find_session(caller, params)
-    try:
+    async with AsyncExitStack() as undo:
+        if is_new:
+            undo.push_async_callback(live.discard, session.key)
         there = await live.open(session.key, owner=True)
         _limit(there, params)
-        try:
-            caller.attached.add(session.key)
-            with there.in_use():
-                run = await live.start(
-                    session.key,
-                    params.idempotency_key,
-                    said,
-                    owner=True,
-                    client=caller.name,
-                    mode="followup",
-                    prepare=lambda agent: _prepare(agent, params),
-                )
-        except BaseException:
-            _unlimit(there, params)
-            raise
-    except BaseException:
-        if is_new:
-            await live.discard(session.key)
-        raise
+        undo.callback(_unlimit, there, params)
+        caller.attached.add(session.key)
+        with there.in_use():
+            run = await live.start(
+                session.key,
+                params.idempotency_key,
+                said,
+                owner=True,
+                client=caller.name,
+                mode="followup",
+                prepare=lambda agent: _prepare(agent, params),
+            )
+        undo.pop_all()
     return run, there, session
 
 
@@ -133,6 +176,7 @@ def accepted(agent: Agent, session: Session, attachments: Sequence[object]) -> d
         "key": session.key,
         "name": session.name,
         "workspace": agent.kit.workspace,
+        "number": agent.last_number,
         "warnings": list(agent.warnings),
         "blind": str(model.ref) if attachments and not model.facts.images else "",
     }
@@ -141,7 +185,9 @@ def accepted(agent: Agent, session: Session, attachments: Sequence[object]) -> d
 async def end_of(run: GatewayRun, agent: Agent) -> dict[str, Any]:
     """The second: the agent is done, and all that it started."""
     await run.over.wait()
-    ended = run.ended or TurnEnded("error", error="the run was lost")
+    ended = run.ended or TurnEnded(
+        _HOW.get(run.status, "error"), error=run.error, text=run.text
+    )  # which was over before a restart
     if ended.how == "done" and _has_more(agent):
         await agent.settle()
         ended = agent.turns.last or ended
@@ -184,17 +230,18 @@ def _limit(there: Open, params: TurnParams) -> None:
     if there.is_busy:
         text = "the session is busy: limits can be set when it is idle"
         raise GatewayError("UNAVAILABLE", text, retry_ms=5_000)
-    config = there.agent.kit.config
-    settings = config.agents.get(there.agent.kit.run.scope.agent)
-    limits = limits_of(config, settings, params.max_turns, params.max_cost)
-    there.agent.conversation.limits = limits
+    _set_limits(there.agent, params.max_turns, params.max_cost)
 
 
 def _unlimit(there: Open, params: TurnParams) -> None:
     if params.max_turns is not None or params.max_cost is not None:
-        config = there.agent.kit.config
-        settings = config.agents.get(there.agent.kit.run.scope.agent)
-        there.agent.conversation.limits = limits_of(config, settings)
+        _set_limits(there.agent)
+
+
+def _set_limits(agent: Agent, max_turns: int | None = None, max_cost: float | None = None) -> None:
+    config = agent.kit.config
+    settings = config.agents.get(agent.kit.run.scope.agent)
+    agent.conversation.limits = limits_of(config, settings, max_turns, max_cost)
 
 
 def _prepare(agent: Agent, params: TurnParams) -> None:

@@ -1,0 +1,353 @@
+"""A session in a gateway, as terminals follow it: requests, events, questions, and a connection
+that is made again when it breaks."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Coroutine
+from typing import Any
+
+import click
+import msgspec
+
+from clawkit.agent import events
+from clawkit.approvals.binding import choice_of, read_question
+from clawkit.cli.gateway_turn import CHAT, chat_params
+from clawkit.core.approval import Approver, Question
+from clawkit.core.tasks import in_thread
+from clawkit.errors import ClawkitError, ToolError
+from clawkit.gateway.client import (
+    SILENCE_S,
+    CallError,
+    Link,
+    connect_again,
+    is_first_answer,
+    payload_of,
+)
+from clawkit.text import printable
+
+GIVE_UP_S = 180.0
+"""Less than a gateway remembers what it was asked for: what is sent again is not done twice."""
+FIRST_PAUSE_S, MAX_PAUSE_S = 0.1, 10.0
+SHUTTING_DOWN = "SHUTTING_DOWN"
+_LATER = "later "
+"""How the ids of requests begin that were not sent."""
+LOST = "the connection to the gateway was lost"
+_PIECES = (events.TextPiece, events.ThinkingPiece, events.CallBegun, events.CallWritten)
+_BETWEEN = (events.TurnStarted, events.Requested, events.Voided, events.Answered, events.TurnEnded)
+"""What is not inside an answer that is being written."""
+Waiting = tuple[asyncio.Future[Any], str, dict[str, Any]]
+"""A request: its answer, its method and its parameters."""
+
+
+class SessionFollower(ABC):
+    """Follows a session. Requests with an idempotency key outlive the connection."""
+
+    def __init__(self, link: Link) -> None:
+        self.link = link
+        self.is_connected = False
+        self.key: str | None = None
+        """The session whose events are shown; None for all."""
+        self.is_opening = False
+        """Whether events are kept until the session is open."""
+        self.seen = 0
+        """The number of the last message that was shown."""
+        self.sessions: set[str] = set()
+        """Keys of the sessions whose questions are asked here."""
+        self._waiting: dict[str, Waiting] = {}
+        self._questions: dict[str, asyncio.Task[None]] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._is_inside = True
+        """Whether an answer may be being written whose beginning is not known here."""
+        self._loop = asyncio.get_running_loop()
+        self._watch = self._loop.call_later(SILENCE_S, self._lose, "it does not answer")
+        self._listen()
+
+    # What a terminal does
+
+    @abstractmethod
+    def show(self, event: events.Event, run: str) -> None: ...
+    @abstractmethod
+    def hear(self, payload: dict[str, Any]) -> None:
+        """Show something that is no event of the agent."""
+
+    @abstractmethod
+    def say(self, text: str) -> None:
+        """Show what went wrong."""
+
+    @abstractmethod
+    def approver(self) -> Approver | None:
+        """Who is asked here; None if others have to answer."""
+
+    @abstractmethod
+    def how_to_go_on(self) -> str:
+        """What to type when the gateway runs again."""
+
+    @abstractmethod
+    async def back(self) -> None:
+        """The connection is there again; what waits is sent after this."""
+
+    def gone(self, error: ToolError) -> None:  # noqa: B027  # the error may be enough
+        """The connection could not be made again; whoever waits for an answer gets the error."""
+
+    def accept(self, payload: dict[str, Any]) -> None:
+        """The gateway has accepted a request that it will answer again."""
+        if payload["blind"]:
+            from clawkit.cli.agent import BLIND
+
+            self.show(events.Noticed(f"{payload['blind']} {BLIND}", "warning"), "")
+
+    # Requests
+
+    async def call(self, method: str, params: dict[str, Any]) -> Any:
+        """Call a method and return its last answer. Raises `CallError`."""
+        if not self.is_connected and "idempotencyKey" not in params:
+            raise ToolError("there is no connection to the gateway now")
+        future: asyncio.Future[Any] = self._loop.create_future()
+        self._send(future, method, params)
+        return payload_of(await future)
+
+    def _send(self, *waiting: Any) -> None:
+        future, method, params = waiting
+        id_ = f"{_LATER}{id(future)}"
+        if self.is_connected:
+            try:
+                id_ = self.link.request(method, params)
+            except OSError as error:
+                self._loop.call_soon(self._lose, str(error))
+        self._waiting[id_] = future, method, params
+
+    def adopt(self, id_: str, method: str, params: dict[str, Any]) -> asyncio.Future[Any]:
+        """The answer to a request that was sent before."""
+        self._waiting[id_] = self._loop.create_future(), method, params
+        return self._waiting[id_][0]
+
+    def run(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[None]:
+        """Do something in the background, and say what goes wrong."""
+        task = asyncio.ensure_future(self._carry(work))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
+    async def _carry(self, work: Coroutine[Any, Any, Any]) -> None:
+        try:
+            await work
+        except (ClawkitError, OSError) as error:
+            self.say(str(error))
+
+    def leave(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+        self._disconnect()
+
+    # The connection
+
+    def _listen(self) -> None:
+        self.is_connected = True
+        self._loop.add_reader(self.link.socket.fileno(), self._read)
+
+    def _disconnect(self) -> None:
+        self._watch.cancel()
+        if self.is_connected:
+            self._loop.remove_reader(self.link.socket.fileno())
+            self.link.close()
+        self.is_connected = False
+
+    def _read(self) -> None:
+        self._watch.cancel()
+        self._watch = self._loop.call_later(SILENCE_S, self._lose, "it does not answer")
+        try:
+            for frame in self.link.read():
+                self._take_frame(frame)
+        except (OSError, ToolError) as error:
+            self._lose(str(error))
+
+    def take_early(self) -> None:
+        """Take what came before this could show it."""
+        early, self.link.events = self.link.events, []
+        for frame in early:
+            self._take_frame(frame)
+
+    def _lose(self, why: str) -> None:
+        if not self.is_connected:
+            return
+        self._disconnect()
+        self._is_inside = True
+        for id_, (future, _, params) in list(self._waiting.items()):
+            if "idempotencyKey" not in params:
+                future.cancel()
+                del self._waiting[id_]
+        for task in self._questions.values():
+            task.cancel()
+        self._questions = {}
+        self.show(events.Voided(f"{LOST} ({why}); connecting again", 0.0, ""), "")
+        self.run(self._return(time.time()))
+
+    async def _return(self, lost: float) -> None:
+        began, pause_s = time.monotonic(), FIRST_PAUSE_S
+        while not self.is_connected:
+            await asyncio.sleep(pause_s)
+            pause_s = min(MAX_PAUSE_S, pause_s * 2)
+            try:
+                self.link = await in_thread(connect_again, self.link.target)
+                self._listen()
+                await self.back()
+            except asyncio.CancelledError:
+                return None  # lost again, or left
+            except (OSError, ToolError) as error:
+                is_refused = isinstance(error, CallError) and error.code != SHUTTING_DOWN
+                is_final = is_refused and (self.is_connected or not self.link.target.is_own)
+                if is_final or time.monotonic() - began > GIVE_UP_S:
+                    return self._give_up(f"{LOST}, and cannot be made again: {error}")
+                self._disconnect()
+        waiting, self._waiting = self._waiting, {}
+        for each in waiting.values():
+            if time.time() - lost < GIVE_UP_S:  # the machine may have slept
+                self._send(*each)
+            else:
+                each[0].set_exception(ToolError(f"{LOST} before it said whether it did this"))
+        self.run(self.ask_pending())
+        return None
+
+    def _give_up(self, why: str) -> None:
+        error = ToolError(f"{why}. {self.how_to_go_on()}")
+        for future, _, _ in self._waiting.values():
+            future.set_exception(error)
+        self.gone(error)
+
+    # What the gateway says
+
+    def _take_frame(self, frame: dict[str, Any]) -> None:
+        payload, name = frame.get("payload") or {}, frame.get("event")
+        if (id_ := str(frame.get("id"))) in self._waiting:
+            self._answer(id_, frame)
+        elif name == "clawkit.event" and self.is_opening:
+            self.link.events.append(frame)
+        elif name == "clawkit.event" and self.key not in (None, payload["key"]):
+            pass  # of a session that was left
+        elif name == "clawkit.event" and "event" in payload:
+            self._tell(payload)
+        elif name == "clawkit.event":
+            self.hear(payload)
+        elif name == "exec.approval.requested":
+            self._ask(payload)
+        elif name == "exec.approval.resolved" and payload["id"] in self._questions:
+            self._questions.pop(payload["id"]).cancel()
+
+    def _answer(self, id_: str, frame: dict[str, Any]) -> None:
+        future, method, params = self._waiting[id_]
+        if frame.get("ok") and is_first_answer(method, frame.get("payload")):
+            return self.accept(frame["payload"])
+        is_ending = (frame.get("error") or {}).get("details") == {"code": SHUTTING_DOWN}
+        if is_ending and "idempotencyKey" in params:
+            return None  # it is sent again when the gateway is back
+        del self._waiting[id_]
+        if not future.done():
+            future.set_result(frame)
+        return None
+
+    def _tell(self, payload: dict[str, Any]) -> None:
+        event = msgspec.convert(payload["event"], events.Event)
+        if isinstance(event, events.Said | events.Answered | events.ResultStored):
+            if payload["number"] <= self.seen:
+                return  # it was shown before the connection was lost
+            self.seen = payload["number"]
+        self._is_inside = self._is_inside and not isinstance(event, _BETWEEN)
+        if not (self._is_inside and isinstance(event, _PIECES)):
+            self.show(event, payload["run"])
+
+    # Questions
+
+    async def ask_pending(self) -> None:
+        for asked in await self.call("exec.approval.list", {}):
+            self._ask(asked)
+
+    def _ask(self, payload: dict[str, Any]) -> None:
+        id_, question = payload["id"], payload["clawkit"]
+        if question["session"] not in self.sessions or id_ in self._questions:
+            return
+        if (approver := self.approver()) is not None:
+            asking = self._ask_here(approver, id_, read_question(question))
+            self._questions[id_] = self.run(asking)
+            return
+        what = printable(question["command"] or question["title"])
+        how = f"clawkit approvals resolve {id_} allow-once"
+        click.echo(f"clawkit: waiting for approval: {what}. To allow it: {how}", err=True)
+
+    async def _ask_here(self, approver: Approver, id_: str, question: Question) -> None:
+        """Ask a person here; the turn goes on, and others may answer before."""
+        answer = await approver.ask(question)
+        self._questions.pop(id_, None)
+        params = {"id": id_, "decision": choice_of(answer), "reason": answer.reason}
+        params |= {"extent": answer.extent} if answer.extent else {}
+        await self.call("exec.approval.resolve", params)
+
+
+class RemoteChat(SessionFollower):
+    """A chat in a gateway: what is typed goes there, and the session is opened again when the
+    connection is."""
+
+    is_over = has_keyboard = False
+
+    def __init__(self, link: Link, options: dict[str, Any]) -> None:
+        super().__init__(link)
+        self._options = options
+        self.key, self.name, self.is_opening = "", "", True
+
+    @abstractmethod
+    def show_opened(self, opened: dict[str, Any]) -> None:
+        """Show the beginning of a session."""
+
+    def show_state(self, state: dict[str, Any]) -> None: ...
+
+    def enter(self, opened: dict[str, Any], *, is_known: bool = False) -> None:
+        """Go on with a session that was opened."""
+        self.key, self.name, self.is_opening = opened["key"], opened["name"], False
+        self.sessions = {opened["key"]}
+        if not is_known:
+            self.seen = opened["number"]
+            self.show_opened(opened)
+        self.show_state(opened["state"])
+        self.take_early()
+
+    async def back(self) -> None:
+        settings = {**self._options, "model": None, "thinking": None}  # which may have been changed
+        await self._open(settings, self.name, after=self.seen)
+        lent = " What you set with /exec or /elevated has ended." if self.has_keyboard else ""
+        self.show(events.Noticed(f"connected again.{lent}"), "")
+
+    async def _open(self, options: dict[str, Any], session: str, **more: Any) -> None:
+        self.is_opening = True  # what happens there is shown after what was said before
+        params = chat_params(self.link.target, options, session, keyboard=self.has_keyboard)
+        try:
+            opened = await self.call(CHAT, params | more)
+        finally:
+            self.is_opening = False
+        self.enter(opened, is_known=bool(more))
+
+    async def type(self, line: str, key: str = "", **more: Any) -> dict[str, Any]:
+        """Type a line; returns what the gateway says about it. Raises `ToolError`."""
+        params = {"key": self.key, "line": line, "idempotencyKey": key or os.urandom(16).hex()}
+        done: dict[str, Any] = await self.call("clawkit.chat.type", params | more)
+        self.is_over = done.get("over", False)
+        self.show_state(done.get("state", {}))
+        if (session := done.get("session")) is not None:
+            await self._open(self._options, session)
+        return done
+
+    @property
+    def unsent(self) -> dict[str, str]:
+        """Lines that wait for the connection, by the id of their request."""
+        found = self._waiting.items()
+        return {id_: params["line"] for id_, (_, _, params) in found if id_.startswith(_LATER)}
+
+    def take_back_unsent(self) -> str:
+        id_, line = self.unsent.popitem()
+        self._waiting.pop(id_)[0].cancel()
+        return line
+
+    def how_to_go_on(self) -> str:
+        return f"To continue: clawkit chat --session {self.name}"
