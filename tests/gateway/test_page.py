@@ -442,7 +442,11 @@ async def test_long_conversations_are_loaded_in_parts(browser: Browser) -> None:
             await expect(page.get_by_text("Hello there, friend.")).to_be_visible()
 
 
-PHONE = {"viewport": {"width": 390, "height": 780}, "has_touch": True, "is_mobile": True}
+PHONE: dict[str, Any] = {
+    "viewport": {"width": 390, "height": 780},
+    "has_touch": True,
+    "is_mobile": True,
+}
 TOO_WIDE = "() => document.documentElement.scrollWidth > 390"
 
 
