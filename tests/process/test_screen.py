@@ -26,6 +26,7 @@ from clawkit.errors import ToolError, ToolInputError
 from clawkit.process.terminal import (
     MAX_SIDE,
     SCREEN_BYTES,
+    Drawing,
     Screen,
     TerminalState,
     encode_keys,
@@ -489,3 +490,28 @@ def test_a_program_that_asks_for_its_place_gets_an_answer(tmp_path: Path) -> Non
     ask = "printf 'ab\\033[6n'; stty raw -echo; head -c 6 | tr '\\033' E"
     with running(["sh", "-c", f"stty -echo; {ask}"], tmp_path) as shell:
         shell.see_text("E[1;3R")
+
+
+SCROLLING = (
+    "word",
+    "äö日",
+    "\r\n",
+    "\n",
+    "\r",
+    "\t",
+    "\x08",
+    "\x1b[31m",
+    "\x1b[K",
+    "\x1b[m",
+    "x" * 30,
+)
+
+
+@given(st.lists(st.sampled_from(SCROLLING), max_size=120), st.integers(1, 6))
+def test_what_has_scrolled_away_makes_no_difference(pieces: list[str], rows: int) -> None:
+    text = "".join(pieces)
+    drawing = Drawing(20, rows)
+    drawing.feed(text)
+    drawn = render(text.encode(), 20, rows)
+    assert drawn.lines == tuple(map(drawing.line, range(rows)))
+    assert drawn.cursor == drawing.cursor

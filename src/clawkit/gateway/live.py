@@ -78,7 +78,8 @@ class LiveSessions:
         self._gateway, self._store, self._ledger = gateway, gateway.store, gateway.ledger
         self._approver, self._secrets, self._model = approver, secrets, model
         self._open: dict[str, Open] = {}
-        self._locks: dict[str, asyncio.Lock] = {}
+        self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+        """By session, as long as someone holds one or waits for it."""
         self._lent: dict[str, dict[object, Mapping[str, Any]]] = {}
         """By session: overrides that hold while a client is there, in the order of their making."""
         self._runs: dict[str, GatewayRun] = {}
@@ -537,9 +538,6 @@ class LiveSessions:
                             await self._shut(key)
                         except ToolError as error:
                             log.warning("an idle session could not be closed: %s", error)
-        for key in [key for key, lock in self._locks.items() if not lock.locked()]:
-            if key not in self._open:
-                del self._locks[key]
 
     async def drain(self) -> None:
         """Accept nothing more, start no turn, and let those that run end if they soon do."""

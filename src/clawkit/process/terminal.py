@@ -202,6 +202,8 @@ _SAFE_LOOK = 4 * 1024
 # Exceptions that pyte raises for unexpected output.
 _PYTE_ERRORS = (AssertionError, AttributeError, LookupError, NameError, TypeError, ValueError)
 _SEQUENCE_TEXT = re.compile(SEQUENCE)
+_MOVES = re.compile(r"\x1b(?!\[[\d;:]*[mK])|[\x0e\x0f\x80-\x9f]")
+"""Whatever is not text, a colour, or the end of a line erased."""
 _HIDDEN_TEXT = re.compile(r"[^\x07-\x0f\x1b-\x7e]+")
 _REPEATED = re.compile(r"([^\x00-\x1f\x7f])\x1b\[(\d{1,3})b")
 _MAX_REPEATS = 2_000
@@ -313,6 +315,8 @@ def render(data: bytes, columns: int, rows: int, *, cut: bool = False) -> Screen
             "drawing the screen needs pyte, which is not installed: pip install 'clawkit[screen]'"
         ) from None
     text, alternate = _shown_page(*_end_of(data, cut))
+    if not _MOVES.search(text):
+        text = "\r\n".join(text.split("\r\n")[-rows:])  # the rest has scrolled away
     try:
         drawing.feed(text)
         lines = tuple(map(drawing.line, range(rows)))

@@ -26,6 +26,8 @@ TAIL = 2_000
 """Characters of the end of the output, in lists and while a command runs."""
 _NOTE, _NOTICE = 1_500, 400
 """Characters reserved for text beside the output, and of output in a notification."""
+_LIVE_BYTES = 16 * 1024
+"""Output that is drawn twice a second. Much more would take a third of a processor."""
 _BIG = 64 * 1024**2
 
 _REASONS: dict[Reason, str] = {
@@ -163,12 +165,10 @@ def say_exit(command: Command, exit_: Exit, *, names_hosts: bool = True) -> str:
     return "\n".join(said)
 
 
-async def last_drawn(command: Command) -> tuple[bytes, bool]:
+async def last_drawn(command: Command, max_bytes: int) -> tuple[bytes, bool]:
     """The output to draw the screen of a terminal from, and whether there was more before it."""
-    from clawkit.process.terminal import SCREEN_BYTES
-
-    start = max(0, command.output.size - SCREEN_BYTES)
-    return await command.output.read(start, SCREEN_BYTES), start > 0
+    start = max(0, command.output.size - max_bytes)
+    return await command.output.read(start, max_bytes), start > 0
 
 
 async def show_so_far(command: Command, redactor: Redactor) -> str:
@@ -180,7 +180,7 @@ async def show_so_far(command: Command, redactor: Redactor) -> str:
     tail = tail_text(command.output.tail(4 * TAIL), TAIL)
     if command.terminal is None:
         return tail
-    data, is_cut = await last_drawn(command)
+    data, is_cut = await last_drawn(command, _LIVE_BYTES)
     text = clean(data, cut_start=is_cut, cut_end=True)
     if redactor.strict(text) != text:
         return tail  # a secret that is drawn in two rows would not be recognised

@@ -449,7 +449,7 @@ async def _show_lines(command: "Command", ctx: Context, params: Params) -> Resul
 
 async def _show_screen(command: "Command", params: Params) -> Result:
     from clawkit.core.tasks import in_thread
-    from clawkit.process.terminal import render
+    from clawkit.process.terminal import SCREEN_BYTES, render
 
     if params.offset not in (UNSET, 0) or params.limit is not UNSET:
         raise ToolInputError("screen: cannot be combined with offset or limit")
@@ -457,7 +457,7 @@ async def _show_screen(command: "Command", params: Params) -> Result:
         why = f"screen: {command.id} has no terminal"
         raise ToolInputError(f"{why}; leave screen out, or start it with pty")
     columns, rows = command.terminal.size
-    data, is_cut = await _c.last_drawn(command)
+    data, is_cut = await _c.last_drawn(command, SCREEN_BYTES)
     drawn = await in_thread(render, data, columns, rows, cut=is_cut)
     column, row = drawn.cursor
     title = f", title {drawn.title!r}" if drawn.title else ""
