@@ -44,7 +44,8 @@ def main(arguments: list[str]) -> int:
     if not 0 < len(failed) <= MOST_AGAIN:
         return status
     print(f"\nfailed, and run once more alone (a test to fix): {', '.join(failed)}\n", flush=True)
-    again = [sys.executable, "-m", "pytest", *arguments]
+    options = [each for each in arguments if not Path(each).exists()]
+    again = [sys.executable, "-m", "pytest", *options]
     if "--cov" in arguments:
         again.append("--cov-append")
     return subprocess.run([*again, *failed]).returncode

@@ -41,7 +41,7 @@ def run(place: Path, project: str, *options: str) -> subprocess.CompletedProcess
 
 
 def test_what_fails_is_run_again_by_itself_and_named(tmp_path: Path) -> None:
-    ran = run(tmp_path, PROJECT.format(broken="True"))
+    ran = run(tmp_path, PROJECT.format(broken="True"), str(tmp_path))
     assert ran.returncode == 0, ran.stdout
     assert "a test to fix): test_project.py::test_unsteady[a@b]\n" in ran.stdout
     assert "1 passed in" in ran.stdout

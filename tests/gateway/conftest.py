@@ -26,7 +26,7 @@ from clawkit.models.protocols import Model
 from clawkit.testing import ScriptedModel
 
 TOKEN = "T0KEN-for-tests"
-WAIT_S = 10.0
+WAIT_S = 60.0
 PROXY = "127.0.0.2"
 """Where clients with a forwarding header connect from."""
 

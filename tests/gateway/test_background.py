@@ -46,7 +46,7 @@ def gateways() -> list[int]:
     return found
 
 
-def wait_until(is_so: Callable[[], object], within_s: float = 20.0) -> None:
+def wait_until(is_so: Callable[[], object], within_s: float = 60.0) -> None:
     deadline = time.monotonic() + within_s
     while not is_so():
         assert time.monotonic() < deadline

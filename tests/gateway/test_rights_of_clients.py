@@ -40,7 +40,7 @@ async def stop_reading(ground: Ground, peer: Peer, device: Device) -> None:
     """Leave so much unread that disconnecting the client takes a while."""
     peer.socket.transport.pause_reading()
     [there] = ground.gateway.hub.of_device(device.id)
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(90):
         while len(there._frames) < 10 or there._tasks:
             if not there._tasks:
                 await peer.send("config.schema")

@@ -8,6 +8,7 @@ import json
 import logging
 import os
 import resource
+import select
 import socket
 import stat
 from contextlib import AsyncExitStack, suppress
@@ -79,7 +80,7 @@ async def pings(client: socket.socket, size: int) -> None:
     """Send so many bytes of pings."""
     loop, blob = asyncio.get_running_loop(), PING * 1_000
     for _ in range(size // len(blob)):
-        await asyncio.wait_for(loop.sock_sendall(client, blob), 5)
+        await asyncio.wait_for(loop.sock_sendall(client, blob), 30)
 
 
 async def test_a_client_that_reads_no_pongs_is_dropped(ground: Ground) -> None:
@@ -97,8 +98,9 @@ async def test_a_client_that_reads_nothing_keeps_no_place(monkeypatch: pytest.Mo
         with await deaf(ground) as client:
             waiting = ground.gateway.waiting._count
             assert sum(waiting.values()) == 1
-            await pings(client, 7_000_000)
-            async with asyncio.timeout(8):
+            with suppress(ConnectionError):  # on a busy machine it is dropped meanwhile
+                await pings(client, 7_000_000)
+            async with asyncio.timeout(60):
                 while waiting:
                     await asyncio.sleep(0.05)
             with pytest.raises(ConnectionError):
@@ -175,6 +177,7 @@ async def test_whoever_reads_an_answer_has_time(
             )
             head += f"\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
             await loop.sock_sendall(client, head.encode() + body)
+            await asyncio.to_thread(select.select, [client], [], [], 60)  # the answer begins
             await asyncio.sleep(0 if is_slow else 1.5)
             got, until = 0, loop.time() + 1.5
             with suppress(ConnectionError):
