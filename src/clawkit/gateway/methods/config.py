@@ -16,8 +16,8 @@ from clawkit.config.file_edit import (
     Judgement,
     change,
     content,
+    leaves,
     patch_settings,
-    patched_paths,
 )
 from clawkit.config.json5 import Json5Error, PathError, format_path, parse_path
 from clawkit.config.load import Loaded, loads
@@ -201,7 +201,7 @@ def _write(gateway: Gateway, params: Write, guard: Guard | None) -> tuple[Config
         done = change(
             file,
             lambda text: _edit(gateway, params, patch, text),
-            paths=[*patched_paths(patch)] if is_patch else (),
+            paths=[path for path, _ in leaves(patch)] if is_patch else (),
             allow_shrink=True,
             dry_run=params.dry_run,
             judge=judge,
