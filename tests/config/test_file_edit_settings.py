@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from clawkit.config.file_edit import patch_settings, patched_paths, set_setting, unset_setting
+from clawkit.config.file_edit import leaves, patch_settings, set_setting, unset_setting
 from clawkit.config.json5 import parse, parse_path
 from clawkit.errors import EditError
 
@@ -267,7 +267,12 @@ def test_a_patch_loses_only_what_it_names(text: str, patch: dict[str, Any], lost
 
 def test_a_patch_is_about_its_leaves() -> None:
     patch = {"a": {"b": 1, "c": {"d": None}}, "e": {}, "f": [{"g": 1}]}
-    assert list(patched_paths(patch)) == [("a", "b"), ("a", "c", "d"), ("e",), ("f",)]
+    assert list(leaves(patch)) == [
+        (("a", "b"), 1),
+        (("a", "c", "d"), None),
+        (("e",), {}),
+        (("f",), [{"g": 1}]),
+    ]
 
 
 def test_a_file_that_holds_no_object_is_not_patched() -> None:

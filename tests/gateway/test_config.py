@@ -112,6 +112,7 @@ async def test_settings_of_the_gateway_need_a_restart(ground: Ground) -> None:
         ('{"__proto__": {"tools": {}}}', "right", "SyntaxError: JSON5: "),
         ('{"tools": {"exec": {"security": "everything"}}}', "right", "invalid config: tools.exec"),
         ('{"$include": "../../../etc/passwd"}', "right", ""),
+        ('{"gateway": {"auth": {"token": "$NOT_SET_ANYWHERE"}}}', "right", ""),
         (f'{{"gateway": {{"remote": {{"token": "{MARKER}"}}}}}}', "right", "gateway.remote.token"),
     ],
 )

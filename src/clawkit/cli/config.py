@@ -154,7 +154,8 @@ def patch(source: str | None, patch_file: str | None, replace: bool, **how: Any)
     def edit(text: str) -> str:
         return edits.patch_settings(text, given, replace=replace)
 
-    make_change(edit, list(edits.patched_paths(given)), allow_shrink=replace, **how)
+    paths = [path for path, _ in edits.leaves(given)]
+    make_change(edit, paths, allow_shrink=replace, **how)
 
 
 @click.command()

@@ -82,12 +82,13 @@ def _without_nulls(patch: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def patched_paths(patch: Mapping[str, Any], above: Path = ()) -> Iterator[Path]:
-    for key, value in patch.items():
-        if isinstance(value, dict) and value:
-            yield from patched_paths(value, (*above, key))
-        else:
-            yield (*above, key)
+def leaves(value: Any, path: Path = ()) -> Iterator[tuple[Path, Any]]:
+    """What is in a value at any depth, apart from objects that are not empty."""
+    if isinstance(value, dict) and value:
+        for key, each in value.items():
+            yield from leaves(each, (*path, key))
+    else:
+        yield path, value
 
 
 def content(text: str) -> Any:

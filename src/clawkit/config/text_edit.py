@@ -78,20 +78,9 @@ def apply(text: str, edits: Iterable[Edit]) -> str:
 def rewrite(text: str, root: Node, value: Any, *, keep_lines: bool = False) -> str:
     """`text` with the scalars of `value`, which has the structure of `root`; with `keep_lines`, the
     lines of those that were longer than a line stay."""
-    edits: list[Edit] = []
-    for node, new in _differing(root, value):
-        lines = text.count("\n", node.start, node.end) if keep_lines else 0
-        edits.append((node.start, node.end, _scalar(new) + "\n" * lines))
-    return apply(text, edits)
-
-
-def _differing(node: Node, value: Any) -> Iterator[tuple[Node, Any]]:
-    for key, member in node.members.items():
-        yield from _differing(member.node, value[key])
-    for index, item in enumerate(node.items):
-        yield from _differing(item, value[index])
-    if not (node.members or node.items) and value != node.value:
-        yield node, value
+    edits = _changes(text, root, value, style_of(text, root))
+    lines = "\n" if keep_lines else ""
+    return apply(text, ((a, b, new + lines * text.count("\n", a, b)) for a, b, new in edits))
 
 
 def newline_of(text: str) -> str:
@@ -145,10 +134,6 @@ def _flat(value: Any, style: Style) -> str:
         return f"{{ {members} }}" if members else "{}"
     if isinstance(value, list):
         return f"[{', '.join(_flat(item, style) for item in value)}]"
-    return _scalar(value)
-
-
-def _scalar(value: Any) -> str:
     return quote(value) if isinstance(value, str) else json.dumps(value)
 
 

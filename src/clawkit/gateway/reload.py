@@ -47,11 +47,12 @@ log = logging.getLogger(__name__)
 def kind_of(path: Path) -> Kind:
     """What a change of a setting needs: the longest entry counts, and what is not listed needs a
     restart."""
-    found = [each for each in KINDS if _covers(each.split("."), path)]
+    found = [each for each in KINDS if covers(each.split("."), path)]
     return KINDS[max(found, key=lambda each: each.count("."))] if found else "restart"
 
 
-def _covers(pattern: Sequence[str], path: Path) -> bool:
+def covers(pattern: Sequence[str], path: Path) -> bool:
+    """Whether a path is at or below what a pattern names; `*` is any one key."""
     pairs = zip(pattern, map(str, path), strict=False)
     return len(pattern) <= len(path) and all(want in ("*", part) for want, part in pairs)
 

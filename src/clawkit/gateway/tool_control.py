@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
-from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any
 
+from clawkit.config.file_edit import leaves
 from clawkit.config.json5 import PathError, format_path, parse_path
 from clawkit.config.model import Config
 from clawkit.config.schema import Path, explain, spelled, value_at
@@ -21,6 +20,7 @@ from clawkit.errors import (
 )
 from clawkit.gateway.methods import config as methods
 from clawkit.gateway.protocol import GatewayError
+from clawkit.gateway.reload import covers
 from clawkit.tools.gateway import Params
 
 if TYPE_CHECKING:
@@ -32,15 +32,14 @@ NO_RESTART = (
 )
 _ENTRIES = ("agents", "entries")
 _AGENT_ID = re.compile("[A-Za-z0-9_-]+")
-_ANY_AGENT = ("agents.defaults", "agents.entries.*")
+_OF_AGENTS = ("model", "model.primary", "model.fallbacks", "thinkingDefault")
 MODELS_MAY_CHANGE = (
-    *(f"{agent}.model" for agent in _ANY_AGENT),
-    *(f"{agent}.model.primary" for agent in _ANY_AGENT),
-    *(f"{agent}.model.fallbacks" for agent in _ANY_AGENT),
-    *(f"{agent}.thinkingDefault" for agent in _ANY_AGENT),
-    "agents.defaults.userTimezone",
-    "messages.queue.mode",
-    "messages.queue.cap",
+    *(
+        f"{agent}.{name}"
+        for name in _OF_AGENTS
+        for agent in ("agents.defaults", "agents.entries.*")
+    ),
+    *("agents.defaults.userTimezone", "messages.queue.mode", "messages.queue.cap"),
 )
 """All settings that a model may change. None of them gives it more rights, reaches other people, or
 becomes part of a prompt."""
@@ -48,7 +47,7 @@ becomes part of a prompt."""
 
 def protected_changes(before: Any, after: Any) -> list[str]:
     """The changed settings that are not a model's to change."""
-    old, new = dict(_leaves(before)), dict(_leaves(after))
+    old, new = dict(leaves(before)), dict(leaves(after))
     agents = _agents(old) & _agents(new)
     changed = [path for path in {**old, **new} if old.get(path, old) != new.get(path, old)]
     groups = _groups(old) & _groups(new)  # judged by what is in them
@@ -75,25 +74,13 @@ def _groups(leaves: dict[Path, Any]) -> set[Path]:
     return above | {path for path, value in leaves.items() if value == {}}
 
 
-def _leaves(value: Any, path: Path = ()) -> Iterator[tuple[Path, Any]]:
-    if isinstance(value, dict) and value:
-        for key, each in value.items():
-            yield from _leaves(each, (*path, key))
-    else:
-        yield path, value
-
-
 def _may_change(path: Path, value: Any) -> bool:
-    parts = [str(part) for part in path]
-    is_plain = not any("." in part or part.startswith(("$", "_")) for part in parts)
-    name = ".".join(parts)
-    is_open = any(
-        fnmatchcase(name, each) and each.count(".") == len(parts) - 1 for each in MODELS_MAY_CHANGE
-    )
+    patterns = (each.split(".") for each in MODELS_MAY_CHANGE)
+    is_open = any(len(each) == len(path) and covers(each, path) for each in patterns)
     values = value if isinstance(value, list) else [value]
     # A variable in a text would be replaced by its value, which may be a secret.
     is_simple = all(isinstance(each, str | int | None) and "$" not in str(each) for each in values)
-    return is_plain and is_open and is_simple
+    return is_open and is_simple
 
 
 def _guard(before: Any, after: Any) -> None:

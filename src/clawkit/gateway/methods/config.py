@@ -16,8 +16,8 @@ from clawkit.config.file_edit import (
     Judgement,
     change,
     content,
+    leaves,
     patch_settings,
-    patched_paths,
 )
 from clawkit.config.json5 import Json5Error, PathError, format_path, parse_path
 from clawkit.config.load import Loaded, loads
@@ -27,7 +27,7 @@ from clawkit.config.schema import Path, explain, find, json_schema
 from clawkit.config.section import Shape, describe, layout_of
 from clawkit.config.sources import MAX_FILE_BYTES, ReadError, read_text
 from clawkit.core.tasks import in_thread, unbroken
-from clawkit.errors import ConfigError, EditError
+from clawkit.errors import ConfigError, EditError, SecretError
 from clawkit.gateway.config_text import MARKER, hash_text, hide, merge_lists, restore, restore_text
 from clawkit.gateway.methods.method import Method, Run
 from clawkit.gateway.protocol import Closed, GatewayError, NoParams, Short, invalid, now_ms
@@ -201,12 +201,12 @@ def _write(gateway: Gateway, params: Write, guard: Guard | None) -> tuple[Config
         done = change(
             file,
             lambda text: _edit(gateway, params, patch, text),
-            paths=[*patched_paths(patch)] if is_patch else (),
+            paths=[path for path, _ in leaves(patch)] if is_patch else (),
             allow_shrink=True,
             dry_run=params.dry_run,
             judge=judge,
         )
-    except (EditError, ConfigError) as error:
+    except (EditError, ConfigError, SecretError) as error:
         raise invalid(str(error)) from None
     return done, found[0]
 
