@@ -16,6 +16,7 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import ExitStack, asynccontextmanager, suppress
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
+from weakref import WeakValueDictionary
 
 import msgspec
 
@@ -161,7 +162,8 @@ class LiveSessions:
             return there
 
     def _lock(self, key: str) -> asyncio.Lock:
-        return self._locks.setdefault(key, asyncio.Lock())
+        lock: asyncio.Lock = self._locks.setdefault(key, asyncio.Lock())
+        return lock
 
     @asynccontextmanager
     async def _entered(self, key: str, *, owner: bool) -> AsyncIterator[Open]:
