@@ -14,6 +14,7 @@ from websockets.exceptions import ConnectionClosed
 
 from clawkit.config.file_edit import change
 from clawkit.errors import ConfigError, EditError, ToolError
+from clawkit.gateway import connection
 from clawkit.gateway.config_text import MARKER, hide, restore, restore_text
 from clawkit.gateway.devices import About, Devices
 from clawkit.gateway.protocol import GatewayError, now_ms
@@ -47,7 +48,10 @@ async def stop_reading(ground: Ground, peer: Peer, device: Device) -> None:
             await asyncio.sleep(0.02)
 
 
-async def test_a_removed_device_that_does_not_read_cannot_go_on(device: Device) -> None:
+async def test_a_removed_device_that_does_not_read_cannot_go_on(
+    device: Device, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connection, "_CLOSE_S", 60.0)  # not before it was looked at
     gate = Gate("done")
     async with serve({}, ScriptedModel(gate, then="ok")) as ground:
         owner, peer = await ground.join(), await ground.join(READ_WRITE, device)
