@@ -34,7 +34,7 @@ BUDGETS = {
     # may change; the files of the control page, usage, the doctor; turns, chats and commands of
     # terminals, and a client that imports almost nothing; clients that come back, and are told what
     # they missed. To be brought back: fewer layers between method and agent.
-    "gateway": 8_675,
+    "gateway": 8_650,
     "guard": 460,
     "lsp": 1_260,
     "media": 420,
