@@ -92,6 +92,7 @@ async def test_a_client_that_lost_its_connection_follows_its_turn(tmp_path: Path
         for client, id_ in ((late, lost), (later, again)):
             assert (await end_of(client, id_))["text"] == "All done."
         assert numbered(late)[:3] == [said, answered, result]
+        assert {each["run"] for each in late.of("clawkit.event")} == {"one"}, "not what was before"
         assert numbered(later)[1:] == numbered(late)[3:] == [("assistant", result[1] + 1)]
         assert len(model.requests) == 3
         unknown = await later.refused("clawkit.turn", turn(tmp_path, "new", after=0))
@@ -500,7 +501,7 @@ async def test_what_another_terminal_set_stays(tmp_path: Path) -> None:
 async def test_a_chat_that_was_left_sets_nothing(tmp_path: Path) -> None:
     async with serve({}) as ground:
         peer, key = await open_chat(ground, tmp_path)
-        chat = next(iter(ground.gateway.hub.clients.values())).chats[key]
+        chat: Any = next(iter(ground.gateway.hub.clients.values())).chats[key]
         await peer.call("clawkit.chat.open", {"session": "t", "workspace": str(tmp_path)})
         with pytest.raises(ToolAuthorizationError):
             await chat.run("/exec security=full ask=off")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from typing import Any
 
 import msgspec
@@ -12,7 +13,7 @@ from clawkit.agent.events import Noticed, no_listener
 from clawkit.agent_session import Agent
 from clawkit.content import Image, Message, Text
 from clawkit.core.result import Result
-from clawkit.errors import ToolAuthorizationError
+from clawkit.errors import ConflictError, ToolAuthorizationError
 from clawkit.ui import calls, commands
 from clawkit.ui.paint import PaintedRow
 from clawkit.ui.session import ChatSession, without_tail
@@ -32,8 +33,9 @@ class ChatRoom(ChatSession):
         self._push = push
         self._report = report
         self.has_keyboard = keyboard
-        self.next_session: str | None = None
-        self.work: asyncio.Future[None] | None = None
+        self._next: str | None = None
+        """Where to go on instead: an id or a name, empty for a new session."""
+        self._work: asyncio.Future[None] | None = None
         super().__init__(self, no_listener, None)
         self._looking = asyncio.ensure_future(self._look())
 
@@ -45,7 +47,7 @@ class ChatRoom(ChatSession):
     def ending(self, agent: Agent) -> None: ...
 
     async def switch(self, session: str | None) -> None:
-        self.next_session = session or ""
+        self._next = session or ""
 
     def hear_results(self) -> None:
         self._report()
@@ -78,7 +80,7 @@ class ChatRoom(ChatSession):
 
     @property
     def is_busy(self) -> bool:
-        is_working = self.work is not None and not self.work.done()
+        is_working = self._work is not None and not self._work.done()
         return is_working or self.agent.turns.lane.is_busy
 
     def leave(self) -> None:
@@ -108,9 +110,30 @@ class ChatRoom(ChatSession):
     def _tell_all(self, text: str) -> None:
         self.agent.conversation.tell(Noticed(text, "warning"))
 
-    def runs_alone(self, text: str) -> bool:
+    def stop(self) -> bool:
+        return self._work is not None and self._work.cancel()
+
+    async def carry_out(self, text: str) -> dict[str, Any]:
         command = commands.COMMANDS.get(commands.split(text)[0])
-        return command is None or command.is_alone
+        is_alone = command is None or command.is_alone
+        if is_alone and self.is_busy:
+            raise ConflictError("the agent is working: wait until it is done, or stop it")
+        self._push({"typed": text})
+        # Meanwhile messages wait, as they do during a turn.
+        with self.agent.turns.lane.held() if is_alone else nullcontext():
+            self._work = work = asyncio.ensure_future(self.run(text))
+            self._push({"state": self.state()})
+            try:
+                await asyncio.wait({work})
+            finally:
+                work.cancel()
+        if work.cancelled():
+            self._push({"interrupted": True})
+        else:
+            work.result()
+        after, self._next = self._next, None
+        shown = {"over": self.is_over, "showThinking": self.show_thinking}
+        return shown if after is None else shown | {"session": after}
 
     async def run(self, text: str) -> None:
         name, rest = commands.split(text)

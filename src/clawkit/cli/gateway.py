@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import logging
 import shlex
+from contextlib import suppress
 from functools import wraps
 from secrets import token_hex
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -193,31 +194,23 @@ def _say(*lines: str) -> None:
         click.echo(printable(line))
 
 
-def _waiting_devices(link: Link, timeout_s: float) -> list[dict[str, Any]]:
-    """Those that wait for approval, as far as this client may know."""
-    from clawkit.gateway.client import CallError
-
-    try:
-        found: list[dict[str, Any]] = link.call("device.pair.list", {}, timeout_s)["pending"]
-    except CallError:
-        return []
-    return found
-
-
 @click.command()
 @json_option
 @_using
 def status(given: GivenGateway, as_json: bool) -> None:
     """Show whether a gateway is running, and who is connected. The exit code is 1 if none is."""
+    from clawkit.gateway.client import CallError
     from clawkit.gateway.record import GatewayState, look
 
-    state, shown = look(), {}
+    state, shown, waiting = look(), {}, []
     try:
         target = given.find()
         shown = {"url": target.url}
         state = state if target.is_own else GatewayState(0, None)
         with given.connect() as link:
-            hello, waiting = link.hello, _waiting_devices(link, given.timeout_s)
+            hello = link.hello
+            with suppress(CallError):  # not everyone may know who waits for approval
+                waiting = link.call("device.pair.list", {}, given.timeout_s)["pending"]
     except ConfigError:
         if (record := state.record) is not None and record.config_problem:
             _say(f"{record.url}: running, {how_started(record)}")

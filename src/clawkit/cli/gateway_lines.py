@@ -34,18 +34,15 @@ class RemoteLines(RemoteChat, LineLoop):
         LineLoop.__init__(self, PlainOutput())
         RemoteChat.__init__(self, link, options)
         self._approver = approver
-        self._run = ""
-        self._opened: dict[str, Any] | None = opened
+        self._opened, self._run = opened, ""
 
     async def greet(self, pictures: Sequence[str]) -> None:
         self._pictures = [attach(each) for each in pictures]
-        if self._opened is not None:
-            self.enter(self._opened)
-            self._opened = None
+        self.enter(self._opened)
 
     def show_opened(self, opened: dict[str, Any]) -> None:
         warn(opened["warnings"])
-        print_rows([PaintedRow(*each) for each in opened["rows"]], err=self._opened is not None)
+        print_rows([PaintedRow(*each) for each in opened["rows"]], err=not self._run)
 
     async def carry_out(self, line: str, *, given: bool = False) -> TurnEnded | None:
         if not line:

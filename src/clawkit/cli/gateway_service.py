@@ -112,6 +112,7 @@ def restart(port: int | None, timeout_s: float, as_json: bool, config_file: str 
     say_local(config_file)
     from clawkit.gateway import background
     from clawkit.gateway.record import look
+    from clawkit.gateway.service_file import make_service_file
 
     state = look()
     before = state.record if state.pid else None
@@ -122,12 +123,13 @@ def restart(port: int | None, timeout_s: float, as_json: bool, config_file: str 
             port = before.port if before.asked_port == 0 else before.asked_port
     warn(map(str, load(config_file).warnings))
     if before is not None and before.started_by == "service":
-        _restart_service(timeout_s, as_json)
-        return
-    if state.pid:
-        _refuse_foreground(state)
-        background.stop(state.pid, timeout_s)
-    record = background.start(config_file, port, timeout_s)
+        _control([make_service_file(os.environ).restart])
+        record = background.await_ready(state.pid, timeout_s)
+    else:
+        if state.pid:
+            _refuse_foreground(state)
+            background.stop(state.pid, timeout_s)
+        record = background.start(config_file, port, timeout_s)
     _say_started(record, "restarted" if state.pid else "started", as_json)
 
 
@@ -142,16 +144,6 @@ def _refuse_foreground(state: GatewayState) -> None:
             "and run it again, or move it to the background with: clawkit gateway stop && clawkit "
             "gateway start"
         )
-
-
-def _restart_service(timeout_s: float, as_json: bool) -> None:
-    from clawkit.gateway import background
-    from clawkit.gateway.record import look
-    from clawkit.gateway.service_file import make_service_file
-
-    before = look().pid
-    _control([make_service_file(os.environ).restart])
-    _say_started(background.await_ready(before, timeout_s), "restarted", as_json)
 
 
 def _control(commands: Sequence[Sequence[str]]) -> None:

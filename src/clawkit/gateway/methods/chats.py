@@ -6,9 +6,7 @@ terminal shows what it is told to.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import nullcontext
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, Protocol
 
@@ -34,7 +32,7 @@ from clawkit.gateway.methods.terminals import (
     replay,
 )
 from clawkit.gateway.narrator import GatewayRun
-from clawkit.gateway.protocol import Closed, GatewayError, Short, answer, invalid
+from clawkit.gateway.protocol import Closed, Short, answer, invalid
 from clawkit.gateway.scopes import ADMIN
 from clawkit.media.protocols import Media
 
@@ -53,22 +51,18 @@ class HostedChat(Protocol):
     """A chat whose terminal is elsewhere."""
 
     agent: Agent
-    is_over: bool
-    show_thinking: bool
-    work: asyncio.Future[None] | None
-    """The command that is running."""
-    next_session: str | None
-    """Where to go on instead: an id or a name, empty for a new session."""
     given: str
     """The message from the command line, which the person may not have written."""
 
-    @property
-    def is_busy(self) -> bool: ...
     def read(self, text: str) -> tuple[str, bool]: ...
     def is_command(self, text: str) -> bool: ...
-    def runs_alone(self, text: str) -> bool: ...
-    async def run(self, text: str) -> None: ...
     def blocks(self, text: str) -> list[Block]: ...
+    async def carry_out(self, text: str) -> dict[str, Any]:
+        """Run a command; returns what the terminal has to know. Raises `ClawkitError`."""
+
+    def stop(self) -> bool:
+        """Stop the command that is running; False if there is none."""
+
     def state(self) -> dict[str, Any]: ...
     def start(self) -> dict[str, Any]: ...
     def leave(self) -> None: ...
@@ -198,30 +192,13 @@ async def _type(caller: GatewayConnection, params: TypedLine, id_: str) -> Any:
 
 
 async def _run(caller: GatewayConnection, chat: HostedChat, text: str, run: GatewayRun) -> Any:
-    is_alone, key = chat.runs_alone(text), run.session
-    if is_alone and chat.is_busy:
-        raise GatewayError("UNAVAILABLE", "the agent is working: wait until it is done, or stop it")
     live, ended = caller.gateway.live, TurnEnded("aborted")
     live.keep(run)
     try:
-        there = await live.open(key, owner=True)
-        chat.agent, lane = there.agent, there.agent.turns.lane
-        # Meanwhile messages wait, as they do during a turn; others wait, or hear that it is busy.
-        with there.in_use(), lane.held() if is_alone else nullcontext():
-            _push(caller, key, {"typed": text})
-            chat.work = asyncio.ensure_future(chat.run(text))
-            _push(caller, key, {"state": chat.state()})
-            try:
-                await asyncio.wait({chat.work})
-            finally:
-                chat.work.cancel()
-        if chat.work.cancelled():
-            _push(caller, key, {"interrupted": True})
-        else:
-            chat.work.result()
-        shown: dict[str, Any] = {"over": chat.is_over, "showThinking": chat.show_thinking}
-        after, chat.next_session = chat.next_session, None
-        shown |= {} if after is None else {"session": after}
+        there = await live.open(run.session, owner=True)
+        chat.agent = there.agent
+        with there.in_use():  # others wait for it, or are told that the session is busy
+            shown = await chat.carry_out(text)
         ended = TurnEnded("done", text=msgspec.json.encode(shown).decode())
     except ClawkitError as error:
         ended = TurnEnded("error", error=str(error))
@@ -246,7 +223,7 @@ async def _tell_again(caller: GatewayConnection, chat: HostedChat, run: GatewayR
 async def _stop(caller: GatewayConnection, params: ChatKey, _id: str) -> Any:
     """Stop the command that is running in this chat, else the turns of the session."""
     chat = caller.chats.get(params.key)
-    if chat is not None and chat.work is not None and chat.work.cancel():
+    if chat is not None and chat.stop():
         return {"stopped": True}
     return {"stopped": bool(await caller.gateway.live.abort(params.key))}
 

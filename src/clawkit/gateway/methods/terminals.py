@@ -122,8 +122,9 @@ async def _follow(
 
 
 def replay(caller: GatewayConnection, session: Session, after: int, run_id: str = "") -> None:
-    """Tell a client of the messages that were stored after a number; those of its run as such."""
-    run, is_over = "", True
+    """Tell a client of the messages that were stored after a number: all, or those of a run and of
+    the turns without a run that follow it."""
+    run, is_over, is_its = "", True, not run_id
     for each in caller.gateway.store.history(session.id):
         event: Happening | None = None
         match each.message:
@@ -131,12 +132,13 @@ def replay(caller: GatewayConnection, session: Session, after: int, run_id: str 
                 event = Said(message, steering=not is_over and message.source is None)
                 if is_over or run_id in ids:
                     run = run_id if run_id in ids else next(iter(ids), "")
+                    is_its = not run_id or run == run_id or (is_its and not run)
                 is_over = False
             case Assistant() as message:
                 event, is_over = Answered(message), not message.calls
             case ToolResult() as message:
                 event = ResultStored(message)
-        if event is not None and each.number > after:
+        if event is not None and is_its and each.number > after:
             about = {"key": session.key, "run": run, "number": each.number}
             send([caller], "clawkit.event", about | {"event": event})
 
