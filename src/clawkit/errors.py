@@ -21,8 +21,6 @@ Messages address the person at the terminal and the model that made the call: wh
 where, and what to do about it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import NamedTuple
 

@@ -6,7 +6,6 @@ Only tools in force are mentioned. Constant parts come first, so that providers 
 from __future__ import annotations
 
 import os
-import platform
 import re
 import stat
 import time
@@ -258,7 +257,7 @@ def _runtime(around: Surroundings) -> str:
     # The date without the time: providers can only cache a prompt that does not change.
     facts = [
         f"today is {_today(around.timezone)}",
-        f"system {platform.system()} {platform.machine()}",
+        f"system {os.uname().sysname} {os.uname().machine}",
         f"agent {around.agent}",
         f"model {around.model}" if around.model else "",
     ]

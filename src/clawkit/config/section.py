@@ -421,6 +421,8 @@ def _ends(limits: Meta) -> tuple[float | None, float | None]:
 
 def snake_case(name: str) -> str:
     """`timeoutSec` as `timeout_sec`."""
+    if name.islower():
+        return name
     return "".join(f"_{char.lower()}" if char.isupper() else char for char in name)
 
 

@@ -3,8 +3,6 @@
 Light, like all modules for the commands that start, stop and use it: no libraries of the server.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import time

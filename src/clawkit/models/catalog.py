@@ -454,13 +454,12 @@ def _facts(service: Service, name: str) -> Facts:
     most = max(model.max_tokens or settings.max_tokens or 0, known.max_tokens if known else 0)
     if model.input is not None:
         images = "image" in model.input
-    elif known:
-        images = known.images
+    elif known or listed is not None:
+        images = bool(known and known.images)  # a listed model accepts what its entry says
     else:
         from clawkit.models.discover import infer_images
 
-        # A listed model accepts what its entry says; for others, the name is a hint.
-        images = listed is None and bool(infer_images(name))
+        images = bool(infer_images(name))
     return Facts(
         name=model.name or (known.name if known else "") or name,
         context_window=window,

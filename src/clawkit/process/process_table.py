@@ -1,7 +1,5 @@
 """Processes according to /proc: parents, sessions, marks; signals and resource limits."""
 
-from __future__ import annotations
-
 import os
 import resource
 import signal
