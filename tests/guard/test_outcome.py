@@ -101,7 +101,7 @@ def deep() -> object:
 @pytest.mark.parametrize(
     "params",
     [
-        cycle(),
+        pytest.param(cycle(), marks=pytest.mark.untraced),
         {"a": deep()},
         pytest.param({"a": [0] * 500_000}, marks=pytest.mark.untraced),
         {"a": object()},
