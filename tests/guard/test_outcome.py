@@ -101,9 +101,9 @@ def deep() -> object:
 @pytest.mark.parametrize(
     "params",
     [
-        cycle(),
+        pytest.param(cycle(), marks=pytest.mark.untraced),
         {"a": deep()},
-        {"a": [0] * 500_000},
+        pytest.param({"a": [0] * 500_000}, marks=pytest.mark.untraced),
         {"a": object()},
         {"a": {1, 2}},
         {"a": b"bytes"},

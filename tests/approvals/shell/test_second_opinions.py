@@ -23,6 +23,7 @@ from clawkit.approvals.shell_parse import parse
 from clawkit.approvals.shell_words import CommandList
 from clawkit.approvals.types import Doubt
 
+pytestmark = pytest.mark.untraced
 ACCEPTED = [text for text, _ in (*WORDS, *SHAPES)]
 # As pieces, they meet more often where they mean something.
 PIECES = (
