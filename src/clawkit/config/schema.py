@@ -220,8 +220,10 @@ _INCLUDE_SCHEMA = {
 }
 
 
+@cache
 def json_schema() -> dict[str, Any]:
-    """A schema that accepts what `check` does, and conflicts, but no snake_case spellings."""
+    """A schema that accepts what `check` does, and conflicts, but no snake_case spellings. It must
+    not be changed: making it takes long, so all who ask get the same one."""
     sections = all_sections()  # also loads them
     schema: dict[str, Any] = _without_null(msgspec.json.schema(Config))
     schema["$schema"] = "https://json-schema.org/draft/2020-12/schema"
