@@ -57,7 +57,10 @@ async def test_a_turn_sends_every_event_to_its_client_and_to_no_other(tmp_path: 
         assert other.of("clawkit.event") == []
         stranger = await ground.join(device=Device())
         again = await stranger.refused("clawkit.turn", turn(tmp_path))
-        assert again["message"] == "idempotencyKey was already used by another client"
+        assert (
+            again["message"]
+            == "idempotencyKey was already used by another client or for another message"
+        )
 
 
 def numbered(peer: Peer) -> list[tuple[str, int]]:
@@ -372,7 +375,10 @@ async def test_a_command_that_is_sent_again_runs_once(tmp_path: Path) -> None:
         given = {"workspace": str(tmp_path), "session": "s"}
         await stranger.call("clawkit.chat.open", given)
         refused = await stranger.refused("clawkit.chat.type", typed)
-        assert refused["message"] == "idempotencyKey was already used by another client"
+        assert (
+            refused["message"]
+            == "idempotencyKey was already used by another client or for another message"
+        )
     assert file.read_text(encoding="utf-8").count("x") == 1
 
 
