@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import subprocess
 import sys
 from collections import deque
@@ -190,8 +191,9 @@ class Workers:
 
 
 def _keep_apart(config: pytest.Config, number: int) -> None:
-    """A copy has a file of its own for caught output, a directory for temporary files, and no
-    terminal."""
+    """A copy has chance, a file for caught output and a directory for temporary files of its own,
+    and no terminal."""
+    random.seed()
     caught: Any = config.pluginmanager.getplugin("capturemanager")
     caught.stop_global_capturing()
     caught.start_global_capturing()

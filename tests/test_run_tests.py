@@ -71,8 +71,13 @@ def test_a_worker_that_dies_fails_the_test_that_it_ran(tmp_path: Path) -> None:
 
 
 FIXTURES = """
-import os, pathlib
+import os, random
 import pytest
+
+@pytest.fixture(scope="session", autouse=True)
+def chance():
+    with open("chance", "a") as file:
+        file.write(f"{random.random()} ")
 
 @pytest.fixture(scope="session")
 def made(tmp_path_factory):
@@ -106,6 +111,8 @@ def test_groups_stay_together_and_every_worker_ends_its_fixtures(tmp_path: Path)
         (tmp_path / name).read_text().split() for name in ("grouped", "alone", "ended")
     )
     assert len(set(grouped)) == 1
+    chance = (tmp_path / "chance").read_text().split()
+    assert len(set(chance)) == len(chance) == len(ended)
     assert len(alone) == 60
     assert sorted(ended) == sorted({*grouped, *alone})
 

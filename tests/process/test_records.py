@@ -13,12 +13,13 @@ from typing import Any
 
 import msgspec
 import pytest
-from tests.process.started import KEY, make, until
+from tests.process.started import KEY, TOGETHER, make, until
 
 from clawkit.process import process_table, records
 from clawkit.process.protocols import LOST, Exit
 from clawkit.process.records import CommandRecord
 
+pytestmark = TOGETHER
 ENDED = make(pid=2**31 - 1, started=1.0)
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
 
