@@ -58,7 +58,7 @@ format: $(TESTS)  ## format and fix what can be fixed
 
 bench: $(TESTS)  ## measure: start-up, call path, policy, assembly, file tools, races, commands, verdicts, proof
 	$(BIN)/python -m bench
-	CLAWKIT_TEST_FULL=1 $(BIN)/python scripts/run_tests.py -m long
+	CLAWKIT_TEST_FULL=1 $(BIN)/python -m pytest -m long -n auto --dist loadgroup
 
 docs: $(TESTS)  ## write the generated parts of docs/ anew
 	$(BIN)/python scripts/gendocs.py

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import gc
+import importlib
 import itertools
 import os
 import signal
@@ -45,6 +47,26 @@ gc.disable()
 # told to write no bytecode; that of tests is written here, and of nothing that a test writes.
 _WRITES_NONE = sys.dont_write_bytecode
 sys.dont_write_bytecode = False
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection(session: pytest.Session) -> None:
+    """Each worker begins with other modules, and finds those of the others compiled."""
+    given = getattr(session.config, "workerinput", None)
+    if given is None:
+        return
+    folders = [Path(session.config.rootpath, arg) for arg in session.config.args]
+    modules = sorted(
+        path
+        for folder in folders
+        for path in folder.rglob("test_*.py")
+        if not pytest_ignore_collect(path, session.config)
+    )
+    for path in modules[int(given["workerid"].removeprefix("gw")) :: given["workercount"]]:
+        name = ".".join(path.relative_to(session.config.rootpath).with_suffix("").parts)
+        # What cannot be imported is told where it is collected.
+        with contextlib.suppress(Exception, pytest.skip.Exception):
+            importlib.import_module(name)
 
 
 def pytest_collection_finish() -> None:
