@@ -365,7 +365,7 @@ async def test_other_places_to_run_are_understood_but_not_offered(workspace: Pat
         assert not {"host", "node", "elevated", "access"} & offered(kit)
         assert (await run(kit, "echo x", host="gateway")).as_text() == "x"
         assert (await run(kit, "echo x", host="auto")).as_text() == "x"
-        for host, words in (("sandbox", "no sandbox"), ("node", "no node")):
+        for host, words in (("sandbox", "no sandbox"), ("node", "on nodes")):
             result = await run(kit, "echo x", host=host)
             assert (result.details["status"], result.details["deniedReason"]) == ("blocked", "host")
             assert words in result.as_text()

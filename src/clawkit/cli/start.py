@@ -12,7 +12,6 @@ import io
 import os
 import sys
 from collections.abc import Callable
-from types import SimpleNamespace
 from typing import Any
 
 from clawkit.cli.console import echo
@@ -46,21 +45,23 @@ def _run_agent(options: dict[str, Any]) -> int:
     import_msgspec()
     from clawkit.cli.turn import run_agent
 
-    return run_agent(options, lambda: options["message"])
+    try:
+        return run_agent(options, lambda: options["message"])
+    except KeyboardInterrupt:
+        echo(err=True)  # as click does: the terminal shows ^C in this line
+        raise
 
 
 def import_msgspec() -> None:
-    """Import msgspec, which most commands use, without what takes 4 % of the start and has no use:
-    names of typing_extensions that this Python has as well, if that is installed, and all of
-    `platform`, of which `uuid` asks the name of the system."""
-    stubs = {"typing_extensions": None, "platform": SimpleNamespace(system=lambda: os.uname()[0])}
-    stubs = {name: stub for name, stub in stubs.items() if name not in sys.modules}
-    sys.modules.update(stubs)  # type: ignore[arg-type]  # None cannot be imported
+    """Import msgspec, which most commands use, without typing_extensions: if that is installed, it
+    takes 4 % of the start, for names that this Python has as well."""
+    if "typing_extensions" in sys.modules:
+        return
+    sys.modules["typing_extensions"] = None  # type: ignore[assignment]  # cannot be imported
     try:
         import msgspec  # noqa: F401
     finally:
-        for name in stubs:
-            del sys.modules[name]
+        del sys.modules["typing_extensions"]
 
 
 def finish(work: Callable[[], object], *, debug: bool = False) -> None:
