@@ -268,14 +268,14 @@ class GatewayConnection:
                 self.close(refused.code, refused.error.message if refused.error else "too big")
                 await asyncio.Event().wait()  # until everything is written
                 return
-            if self._closing is not None:
-                continue  # it may have lost its rights, and gets no answer anyway
             try:
                 request, params = await protocol.aside(len(text), read_frame, text)
             except ValueError as error:
                 problem = invalid(f"invalid request frame: {error}")
                 self.send(protocol.refusal("invalid", problem))
                 continue
+            if self._closing is not None:
+                continue  # it may have lost its rights, and gets no answer anyway
             if len(self._tasks) >= MAX_AT_ONCE:
                 busy = GatewayError("UNAVAILABLE", "too many requests at once", retry_ms=500)
                 self.send(protocol.refusal(request.id, busy))
