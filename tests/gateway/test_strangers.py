@@ -43,9 +43,13 @@ async def test_a_rebound_name_is_refused_from_the_address_of_a_proxy_too() -> No
         page = {"Host": host, "Origin": f"http://{host}"}
         assert (await send(ground, "POST", "/tools/invoke", {"tool": "ls"}, page)).status == 403
         assert (await send(ground, "GET", "/healthz", headers={"Host": host})).status == 403
-    policy = OriginPolicy(trusted_proxies=("127.0.0.1",))
+        # A page can send this to its own name, and each would be a new address to guess from.
+        page["X-Forwarded-For"] = "198.51.100.1"
+        assert (await send(ground, "POST", "/tools/invoke", {"tool": "ls"}, page)).status == 403
     headers = {"host": ["claw.example.org"], "x-forwarded-for": ["203.0.113.5"]}
-    assert not locate(policy, "127.0.0.1", headers).refused
+    for proxy, origins in (("127.0.0.1", ("https://claw.example.org",)), ("10.0.0.5", ())):
+        policy = OriginPolicy(trusted_proxies=(proxy,), allowed_origins=origins)
+        assert not locate(policy, proxy, headers).refused
 
 
 async def test_nothing_from_the_address_of_a_proxy_is_local() -> None:
