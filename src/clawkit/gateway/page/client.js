@@ -249,8 +249,9 @@ class Gateway {
     this.#retryMs = 500;
     // From now on the browser's own token is enough; the secret is not kept.
     const former = this.#identity && (await loadToken()) ? await loadIdentity() : null;
-    if (this.#identity) await saveIdentity(this.#identity);
-    if (hello.auth.deviceToken) await saveToken(hello.auth.deviceToken);
+    const { deviceToken } = hello.auth;
+    if (this.#identity) await saveIdentity(this.#identity, deviceToken ?? '');
+    else if (deviceToken) await saveToken(deviceToken);
     this.#secret = {};
     this.#identity = null;
     if (former) await this.#request('device.pair.remove', { deviceId: former.id }).catch(() => {});

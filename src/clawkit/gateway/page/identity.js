@@ -63,8 +63,14 @@ async function describe(/** @type {any} */ keys) {
   return { id, publicKey: base64url(raw), keys };
 }
 
-/** Keep an identity. @param {{keys: any}} identity */
-export const saveIdentity = ({ keys }) => inStore('readwrite', (store) => store.put(keys, 'keys'));
+/**
+ * Keep an identity and its token, together: other tabs must not see one without the other.
+ * @param {{keys: any}} identity @param {string} token
+ */
+export const saveIdentity = ({ keys }, token) => inStore('readwrite', (store) => {
+  store.put(keys, 'keys');
+  return store.put(token, 'token');
+});
 
 /** @param {CryptoKey} key @param {string} text */
 export async function sign(key, text) {
