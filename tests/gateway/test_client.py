@@ -7,6 +7,7 @@ import base64
 import hashlib
 import json
 import os
+import shlex
 import socket
 import ssl
 import subprocess
@@ -34,7 +35,7 @@ from clawkit.gateway.client import (
     parse_url,
 )
 from clawkit.gateway.home_commands import why_not_here
-from clawkit.gateway.own_device import tokens_file
+from clawkit.gateway.own_device import _advise, tokens_file
 from clawkit.gateway.websocket import MAX_MESSAGE, SocketClosedError, WebSocket
 from clawkit.store import hold_lock
 
@@ -437,6 +438,15 @@ async def test_a_wrong_secret_says_which_setting() -> None:
         target = Target("127.0.0.1", ground.port, secret="wrong")
         with pytest.raises(CallError, match=r"set gateway\.remote\.token"):
             await call_health(target)
+
+
+def test_what_is_to_be_typed_is_one_command_whatever_a_gateway_says() -> None:
+    hostile = "x'; touch pwned; echo '"
+    details = {"code": "PAIRING_REQUIRED", "requestId": hostile}
+    advice = _advise(CallError({"message": "pairing required", "details": details}))
+    words = shlex.split(advice.partition("type: ")[2])
+    assert words[:-1] == ["clawkit", "gateway", "call", "device.pair.approve", "--params"]
+    assert json.loads(words[-1]) == {"requestId": hostile}
 
 
 async def test_a_device_that_has_to_be_approved_says_how() -> None:

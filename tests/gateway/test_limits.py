@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 from clawkit.config.sections.gateway import RateLimit
 from clawkit.gateway.limits import CallLimiter, LoginLimiter, PendingLogins
 from clawkit.gateway.origin import Place
@@ -68,9 +70,26 @@ def test_calls_are_counted_for_each_client_and_method() -> None:
     assert limiter.take("a", "m") == 0
 
 
-def test_connections_without_login_are_counted_by_address() -> None:
-    waiting = PendingLogins(2)
-    assert [waiting.enter("a") for _ in range(3)] == [True, True, False]
-    assert waiting.enter("b")
-    waiting.leave("a")
-    assert waiting.enter("a")
+async def test_the_oldest_connections_without_login_make_room() -> None:
+    waiting, late = PendingLogins(2), list[int]()
+
+    async def connect(number: int, address: str) -> None:
+        try:
+            async with asyncio.timeout(60) as limit:
+                waiting.enter(address, limit)
+                await asyncio.Event().wait()
+        except TimeoutError:
+            late.append(number)
+        finally:
+            waiting.addresses.pop(limit)
+
+    others = [asyncio.create_task(connect(0, "b"))]
+    for number in range(1, 5):
+        others.append(asyncio.create_task(connect(number, "a")))
+        await asyncio.sleep(0)
+    await asyncio.sleep(0.05)
+    assert late == [1, 2]
+    for each in others:
+        each.cancel()
+    await asyncio.wait(others)
+    assert waiting.addresses == {}

@@ -94,8 +94,10 @@ async def test_a_node_does_what_it_is_asked(ground: Ground, device: Device) -> N
     # The same request again is not done again.
     again = await operator.call("node.invoke", which(device))
     assert again["payload"] == result["payload"]
-    other = which(device, command="system.notify")
-    assert "idempotencyKey" in (await operator.refused("node.invoke", other))["message"]
+    # Another one with its key is neither done nor said to be.
+    for change in ({"command": "system.notify"}, {"params": {"bins": ["rm"]}}):
+        other = which(device) | change
+        assert "idempotencyKey" in (await operator.refused("node.invoke", other))["message"]
     id_ = await operator.send("node.invoke", which(device, "k2"))
     await answer(node, ok=False, error={"code": "BAD", "message": "no such thing"})
     error = (await operator.answer(id_))["error"]

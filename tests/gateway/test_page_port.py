@@ -13,6 +13,7 @@ from tests.gateway import conftest
 from tests.gateway.conftest import serve
 from tests.gateway.page_browser import NEEDS_CHROMIUM, open_chromium
 
+from clawkit.gateway.identity import device_id
 from clawkit.gateway.serve import listen
 from clawkit.gateway.static import PAGE
 
@@ -29,6 +30,18 @@ addEventListener('fetch', (event) => {
   event.respondWith(new Response(page, { headers: { 'Content-Type': 'text/html' } }));
 });
 """
+PLANT = """async () => {
+  const keys = await crypto.subtle.generateKey('Ed25519', true, ['sign', 'verify']);
+  const opening = indexedDB.open('clawkit', 1);
+  opening.onupgradeneeded = () => opening.result.createObjectStore('identity');
+  await new Promise((done) => { opening.onsuccess = done; });
+  const change = opening.result.transaction('identity', 'readwrite');
+  change.objectStore('identity').put(keys, 'keys');
+  await new Promise((done) => { change.oncomplete = done; });
+  opening.result.close();
+  const raw = await crypto.subtle.exportKey('raw', keys.publicKey);
+  return Array.from(new Uint8Array(raw));
+}"""
 FILES = {
     "/": f"<h1>Soon back</h1><script type=module src={PREACT}></script>",
     PREACT: (PAGE / PREACT[1:]).read_text(encoding="utf-8") + MARK,
@@ -108,3 +121,29 @@ async def test_a_service_worker_of_a_stranger_is_removed(port: int) -> None:
             await expect(page.get_by_label("Token")).to_be_visible()
             found = "navigator.serviceWorker.getRegistrations().then((all) => all.length)"
             assert await page.evaluate(found) == 0
+
+
+async def test_a_key_that_a_stranger_knows_is_not_used(port: int) -> None:
+    address = f"http://127.0.0.1:{port}/"
+    async with open_chromium() as browser:
+        context = await browser.new_context()
+        page = await context.new_page()
+        with stranger(port):
+            await page.goto(address)
+            planted = device_id(bytes(await page.evaluate(PLANT)))
+        async with serve({}) as ground:
+            devices, codes = ground.gateway.devices, ground.gateway.codes
+            await page.goto(f"{address}?1#code={codes.make()}")
+            await page.get_by_role("navigation").wait_for()
+            first = [each.about.device_id for each in devices.paired()]
+            assert len(first) == 1
+            assert first != [planted]
+            await page.reload()  # with the key that it has now
+            await page.get_by_role("navigation").wait_for()
+            assert [each.about.device_id for each in devices.paired()] == first
+            # With another code it is another device, and the one before is gone.
+            await page.goto(f"{address}?2#code={codes.make()}")
+            await page.get_by_role("navigation").wait_for()
+            second = [each.about.device_id for each in devices.paired()]
+            assert len(second) == 1
+            assert second != first

@@ -17,6 +17,7 @@ from clawkit.errors import ConfigError, EditError, ToolError
 from clawkit.gateway import connection
 from clawkit.gateway.config_text import MARKER, hide, restore, restore_text
 from clawkit.gateway.devices import About, Devices
+from clawkit.gateway.methods import read_frame
 from clawkit.gateway.protocol import GatewayError, now_ms
 from clawkit.gateway.server import app
 from clawkit.redact import Redactor
@@ -71,6 +72,33 @@ async def test_a_removed_device_that_does_not_read_cannot_go_on(
         gate.release()
         peer.socket.transport.resume_reading()
         assert await ended(peer) == 4001
+
+
+async def test_what_a_removed_device_has_sent_and_was_not_yet_read_is_not_done(
+    ground: Ground, device: Device, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    is_read, may_go_on = threading.Event(), threading.Event()
+
+    def slowly(text: str) -> Any:
+        is_read.set()
+        may_go_on.wait(30)
+        return read_frame(text)
+
+    monkeypatch.setattr(connection, "_CLOSE_S", 60.0)
+    owner, peer = await ground.join(), await ground.join(READ_WRITE, device)
+    await stop_reading(ground, peer, device)
+    monkeypatch.setattr(connection, "read_frame", slowly)
+    # Large frames are read in a thread.
+    await peer.send("chat.send", message("x" * 300_000, "late"))
+    await asyncio.to_thread(is_read.wait, 30)
+    monkeypatch.setattr(connection, "read_frame", read_frame)
+    await owner.call("device.pair.remove", {"deviceId": device.id})
+    may_go_on.set()
+    await asyncio.sleep(0.3)
+    assert ground.gateway.hub.of_device(device.id), "it is still being disconnected"
+    assert ground.gateway.live.run("late") is None
+    peer.socket.transport.resume_reading()
+    assert await ended(peer) == 4001
 
 
 async def test_a_device_that_is_narrowed_has_to_log_in_again(

@@ -17,7 +17,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from tests.gateway.conftest import TOKEN, Ground, hello_params, serve
+from tests.gateway.conftest import TOKEN, Device, Ground, hello_params, serve
 from tests.gateway.raw_http import send
 from websockets.exceptions import InvalidStatus
 
@@ -27,7 +27,7 @@ from clawkit.gateway import connection, protocol
 from clawkit.gateway import log as logs
 from clawkit.gateway import serve as serving
 from clawkit.gateway.http import Invoke
-from clawkit.gateway.limits import LoginLimiter
+from clawkit.gateway.limits import MAX_UNAUTHENTICATED, LoginLimiter
 from clawkit.gateway.methods import METHODS
 from clawkit.gateway.openai import Completion
 from clawkit.gateway.origin import OriginPolicy, Place, check_policy, locate
@@ -43,9 +43,13 @@ async def test_a_rebound_name_is_refused_from_the_address_of_a_proxy_too() -> No
         page = {"Host": host, "Origin": f"http://{host}"}
         assert (await send(ground, "POST", "/tools/invoke", {"tool": "ls"}, page)).status == 403
         assert (await send(ground, "GET", "/healthz", headers={"Host": host})).status == 403
-    policy = OriginPolicy(trusted_proxies=("127.0.0.1",))
+        # A page can send this to its own name, and each would be a new address to guess from.
+        page["X-Forwarded-For"] = "198.51.100.1"
+        assert (await send(ground, "POST", "/tools/invoke", {"tool": "ls"}, page)).status == 403
     headers = {"host": ["claw.example.org"], "x-forwarded-for": ["203.0.113.5"]}
-    assert not locate(policy, "127.0.0.1", headers).refused
+    for proxy, origins in (("127.0.0.1", ("https://claw.example.org",)), ("10.0.0.5", ())):
+        policy = OriginPolicy(trusted_proxies=(proxy,), allowed_origins=origins)
+        assert not locate(policy, proxy, headers).refused
 
 
 async def test_nothing_from_the_address_of_a_proxy_is_local() -> None:
@@ -96,8 +100,8 @@ async def test_a_client_that_reads_nothing_keeps_no_place(monkeypatch: pytest.Mo
     monkeypatch.setattr(serving, "MAX_PONGS", 2**30)
     async with serve({}) as ground:
         with await deaf(ground) as client:
-            waiting = ground.gateway.waiting._count
-            assert sum(waiting.values()) == 1
+            waiting = ground.gateway.waiting.addresses
+            assert len(waiting) == 1
             with suppress(ConnectionError):  # on a busy machine it is dropped meanwhile
                 await pings(client, 7_000_000)
             async with asyncio.timeout(60):
@@ -109,7 +113,8 @@ async def test_a_client_that_reads_nothing_keeps_no_place(monkeypatch: pytest.Mo
 
 async def test_a_foreign_page_takes_no_place(ground: Ground) -> None:
     entered: list[str] = []
-    ground.gateway.waiting.enter = entered.append  # type: ignore[assignment,method-assign]
+    note: Any = lambda who, _limit: entered.append(who)  # noqa: E731
+    ground.gateway.waiting.enter = note  # type: ignore[method-assign]
     with pytest.raises(InvalidStatus, match="403"):
         await ground.open({"Origin": "http://evil.test"})
     assert entered == []
@@ -280,6 +285,21 @@ async def test_only_a_few_guesses_wait(ground: Ground) -> None:
         for each in waiting:
             each.cancel()
         ground.gateway.logins.fail = lambda place: 0.0  # type: ignore[method-assign]
+
+
+async def test_others_do_not_keep_out_who_has_a_secret_of_ours(ground: Ground) -> None:
+    device = Device()
+    token = (await ground.join(None, device)).hello["auth"]["deviceToken"]
+    own, place = ground.gateway.auth.own_secret, Place("", is_local=True)
+    async with AsyncExitStack() as stack:
+        # One guess is being answered, as slowly as can be, and many connections say nothing.
+        await stack.enter_async_context(ground.gateway.logins.turn(place))
+        silent = [await ground.open() for _ in range(MAX_UNAUTHENTICATED + 2)]
+        assert (await ground.join(auth={"token": own})).hello["auth"]["scopes"]
+        again = await ground.join(None, device, auth={"deviceToken": token})
+        assert again.hello["auth"]["method"] == "device-token"
+        for each in silent[:2]:
+            await asyncio.wait_for(each.socket.wait_closed(), 10)
 
 
 LONG = {"message", "line", "content", "payloadJSON"}

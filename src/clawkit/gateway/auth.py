@@ -135,6 +135,14 @@ def same(given: str, expected: str) -> bool:
     return bool(one) and bool(other) and hmac.compare_digest(one, other)
 
 
+def is_beyond_guessing(policy: AuthPolicy, connect: Connect, known: KnownDevice | None) -> bool:
+    """Whether a client has a secret that we made for it alone. No one guesses those, so that it
+    neither waits for the guesses of others nor is locked out with them."""
+    token = connect.auth.device_token or connect.auth.token or ""
+    grant = known.grants.get(connect.role, Grant()) if known is not None else Grant()
+    return same(token, policy.own_secret) or same(hash_token(token), grant.token_hash)
+
+
 def decide(policy: AuthPolicy, attempt: Attempt) -> Decision:
     """Judge a connect request. An unforeseen error in here refuses the client, too."""
     connect = attempt.connect

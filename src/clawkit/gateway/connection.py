@@ -130,15 +130,13 @@ class GatewayConnection:
                 task.cancel()
 
     async def _log_in(self) -> bool:
-        waiting, who = self.gateway.waiting, self.place.who
-        if not waiting.enter(who):
-            await self._end(1008, "too many unauthenticated connections")
-            return False
         nonce, refused = str(uuid.uuid4()), None
         able = ["model-catalog-snapshot"]
         challenge = {"nonce": nonce, "ts": protocol.now_ms(), "capabilities": able}
+        limit = asyncio.timeout(protocol.HELLO_S)
         try:
-            async with asyncio.timeout(protocol.HELLO_S):
+            async with limit:
+                self.gateway.waiting.enter(self.place.who, limit)
                 await self._write(protocol.event("connect.challenge", protocol.encode(challenge)))
                 await self._write(await self._shake_hands(nonce))
                 return True
@@ -153,7 +151,7 @@ class GatewayConnection:
             refused = HandshakeError(1011, reason="the gateway cannot check logins; see its log")
         finally:
             # Before anything else is written: that can take a while.
-            waiting.leave(who)
+            self.gateway.waiting.addresses.pop(limit, None)
         if refused.error is not None:
             log.warning("refused a client from %s: %s", self.place.address, refused.reason)
             self._abort_soon()
@@ -168,11 +166,11 @@ class GatewayConnection:
         self.connect = connect = protocol.decode_params(Connect, "connect", request.params)
         gateway, place = self.gateway, self.place
         near = is_within(place.address, gateway.settings.nodes.pairing.auto_approve_cidrs)
-        async with gateway.logins.turn(place) as locked_s:
+        is_sure = auth.is_beyond_guessing(gateway.auth, connect, self._known_device())
+        async with gateway.logins.turn(place, is_sure=is_sure) as locked_s:
             if locked_s:
                 raise auth.rate_limited(round(locked_s * 1000))
-            known = gateway.devices.known(connect.device.id) if connect.device else None
-            now = protocol.now_ms()
+            known, now = self._known_device(), protocol.now_ms()  # as it is after the wait
             code = connect.auth.bootstrap_token
             has_code = bool(code) and gateway.codes.redeem(code or "")
             attempt = auth.Attempt(connect, place, nonce, now, known, near, has_code)
@@ -187,6 +185,10 @@ class GatewayConnection:
             gateway.hub.broadcast("device.pair.requested", pending.to_json())
             raise auth.pairing_required(decision, connect, pending.id, known)
         return protocol.answer(request.id, self._admit(decision, now))
+
+    def _known_device(self) -> auth.KnownDevice | None:
+        device = self.connect.device
+        return self.gateway.devices.known(device.id) if device is not None else None
 
     def _first(self, text: str) -> RequestFrame:
         try:
@@ -266,14 +268,14 @@ class GatewayConnection:
                 self.close(refused.code, refused.error.message if refused.error else "too big")
                 await asyncio.Event().wait()  # until everything is written
                 return
-            if self._closing is not None:
-                continue  # it may have lost its rights, and gets no answer anyway
             try:
                 request, params = await protocol.aside(len(text), read_frame, text)
             except ValueError as error:
                 problem = invalid(f"invalid request frame: {error}")
                 self.send(protocol.refusal("invalid", problem))
                 continue
+            if self._closing is not None:
+                continue  # it may have lost its rights, and gets no answer anyway
             if len(self._tasks) >= MAX_AT_ONCE:
                 busy = GatewayError("UNAVAILABLE", "too many requests at once", retry_ms=500)
                 self.send(protocol.refusal(request.id, busy))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections import Counter, OrderedDict, deque
+from collections import OrderedDict, deque
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
@@ -44,9 +44,13 @@ class LoginLimiter:
         self._turns: dict[str, _Turns] = {}
 
     @asynccontextmanager
-    async def turn(self, place: Place) -> AsyncIterator[float]:
-        """Check a secret in here: one login of an address waits for the one before, with its delay.
-        Gives the seconds until it may try again; 0 if it may now."""
+    async def turn(self, place: Place, *, is_sure: bool = False) -> AsyncIterator[float]:
+        """Check a secret in here: one login of an address waits for the one before, with its delay,
+        unless `is_sure` that it is no guess. Gives the seconds until it may try again; 0 if it may
+        now."""
+        if is_sure:
+            yield 0.0
+            return
         turns = self._turns.setdefault(place.who, _Turns())
         if turns.count >= _MAX_TURNS:
             yield _MAX_DELAY_S
@@ -113,20 +117,18 @@ class CallLimiter:
 
 
 class PendingLogins:
-    """Counts the connections of each address that have not logged in."""
+    """The connections of each address that have not logged in."""
 
     def __init__(self, most: int = MAX_UNAUTHENTICATED) -> None:
         self._most = most
-        self._count: Counter[str] = Counter()
+        self.addresses: dict[asyncio.Timeout, str] = {}
+        """By the limit of their time, the oldest first."""
 
-    def enter(self, address: str) -> bool:
-        """False if the address has too many already."""
-        if self._count[address] >= self._most:
-            return False
-        self._count[address] += 1
-        return True
-
-    def leave(self, address: str) -> None:
-        self._count[address] -= 1
-        if self._count[address] <= 0:
-            del self._count[address]
+    def enter(self, address: str, limit: asyncio.Timeout) -> None:
+        """If there are too many, the oldest have no time left: who leaves connections open must not
+        keep out who logs in at once."""
+        self.addresses[limit] = address
+        there = [each for each, where in self.addresses.items() if where == address]
+        for each in there[: -self._most]:
+            if not each.expired():
+                each.reschedule(0.0)

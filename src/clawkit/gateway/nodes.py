@@ -37,8 +37,8 @@ class NodeResult(Struct, frozen=True):
 class NodeCall(Struct, eq=False):
     """A command that was sent to a node, and its answer."""
 
-    node: str
-    command: str
+    asked: tuple[str, str, str]
+    """The node, the command and its parameters."""
     at_ms: int
     answer: asyncio.Task[NodeResult]
 
@@ -155,11 +155,11 @@ class Nodes:
             request: dict[str, Any] = {"nodeId": node, "command": command, "paramsJSON": params}
             request |= {"timeoutMs": timeout_ms, "idempotencyKey": key}
             work = asyncio.ensure_future(self._ask(there, request, timeout_ms))
-            call = NodeCall(node, command, now_ms(), work)
+            call = NodeCall((node, command, params), now_ms(), work)
             self._make_room()
             self._calls[client, key] = call
-        elif (call.node, call.command) != (node, command):
-            raise invalid("idempotencyKey was already used for another command")
+        elif call.asked != (node, command, params):
+            raise invalid("idempotencyKey was already used for another command or other parameters")
         result = await asyncio.shield(call.answer)
         if not result.ok:
             error = {"code": result.code, "message": result.message}

@@ -116,7 +116,8 @@ def locate(policy: OriginPolicy, peer: str, headers: Mapping[str, list[str]]) ->
     address = _behind(policy, peer, headers) if forwarded else peer
     is_browser = "origin" in headers
     host = _only(headers, "host")
-    if not forwarded and not _is_own_host(policy, host):
+    # A proxy elsewhere may pass on any name. Here, a browser can send the headers of one itself.
+    if (not forwarded or is_loopback(peer)) and not _is_own_host(policy, host):
         return Place(address, is_browser=is_browser, refused=BAD_HOST)
     bad = is_browser and not _is_own_origin(policy, _only(headers, "origin"), host)
     is_local = not is_proxy and is_loopback(peer)

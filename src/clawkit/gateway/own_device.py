@@ -50,11 +50,11 @@ def log_in_as_device(
 
 def _advise(error: CallError) -> str:
     if error.code == "PAIRING_REQUIRED":
-        request = error.error["details"].get("requestId", "")
-        return (
-            "; on its machine, type: clawkit gateway call device.pair.approve --params "
-            f'\'{{"requestId": "{request}"}}\''
-        )
+        from shlex import quote  # what is to be typed must not be another command
+
+        params = json.dumps({"requestId": error.error["details"].get("requestId", "")})
+        how = f"clawkit gateway call device.pair.approve --params {quote(params)}"
+        return f"; on its machine, type: {how}"
     if error.code in ("AUTH_DEVICE_TOKEN_MISMATCH", "AUTH_SCOPE_MISMATCH"):
         return (
             ". It does not know this device any more, or something else listens there. If you "

@@ -1,7 +1,9 @@
 // @ts-check
 // The connection to the gateway: login, calls, events, and reconnecting.
 
-import { canIdentify, forget, loadIdentity, loadToken, saveToken, sign } from './identity.js';
+import {
+  canIdentify, forget, loadIdentity, loadToken, makeIdentity, saveIdentity, saveToken, sign,
+} from './identity.js';
 
 const PROTOCOL = 4;
 const SCOPES = ['admin', 'read', 'write', 'approvals', 'pairing'].map((name) => `operator.${name}`);
@@ -49,6 +51,8 @@ class Gateway {
   #socket = null;
   /** @type {Record<string, string>} */
   #secret = {};
+  /** Who this browser will be once it is logged in with that. @type {any} */
+  #identity = null;
   /** @type {Map<string, any>[]} */
   #memories = [];
   #retryMs = 500;
@@ -120,6 +124,7 @@ class Gateway {
 
   #logInWith(/** @type {Record<string, string>} */ secret) {
     this.#secret = secret;
+    this.#identity = null;
     this.problem = null;
     this.#become('connecting');
     this.#connect();
@@ -127,10 +132,11 @@ class Gateway {
 
   /** Forget this browser, here and at the gateway. */
   async logout() {
-    const { id } = await loadIdentity();
+    const { id } = (await loadIdentity()) ?? {};
     await this.call('device.pair.remove', { deviceId: id }).catch(() => {});
     await forget();
     this.#secret = {};
+    this.#identity = null;
     this.problem = null;
     this.#disconnect();
     this.#become('login');
@@ -204,10 +210,12 @@ class Gateway {
   }
 
   async #logIn(/** @type {{nonce: string, ts: number}} */ challenge) {
-    const identity = await loadIdentity();
-    const stored = await loadToken();
+    const known = Object.keys(this.#secret).length ? null : await loadIdentity();
+    const stored = known && (await loadToken());
     /** @type {Record<string, string>} */
-    const auth = Object.keys(this.#secret).length || !stored ? this.#secret : { deviceToken: stored };
+    const auth = stored ? { deviceToken: stored } : this.#secret;
+    // Whoever had this port before may have left a key that they know: none is used without its token.
+    const identity = stored ? known : (this.#identity ??= await makeIdentity());
     const client = {
       id: 'openclaw-control-ui',
       version: '1',
@@ -222,7 +230,7 @@ class Gateway {
     const device = {
       id: identity.id,
       publicKey: identity.publicKey,
-      signature: await sign(identity.privateKey, signed),
+      signature: await sign(identity.keys.privateKey, signed),
       signedAt: challenge.ts,
       nonce: challenge.nonce,
     };
@@ -240,8 +248,13 @@ class Gateway {
     this.problem = null;
     this.#retryMs = 500;
     // From now on the browser's own token is enough; the secret is not kept.
-    if (hello.auth.deviceToken) await saveToken(hello.auth.deviceToken);
+    const former = this.#identity && (await loadToken()) ? await loadIdentity() : null;
+    const { deviceToken } = hello.auth;
+    if (this.#identity) await saveIdentity(this.#identity, deviceToken ?? '');
+    else if (deviceToken) await saveToken(deviceToken);
     this.#secret = {};
+    this.#identity = null;
+    if (former) await this.#request('device.pair.remove', { deviceId: former.id }).catch(() => {});
     await this.#request('sessions.subscribe', {});
     this.#become('ready');
   }

@@ -45,18 +45,32 @@ const base64url = (buffer) =>
   btoa(String.fromCharCode(...new Uint8Array(buffer)))
     .replaceAll('+', '-').replaceAll('/', '_').replaceAll('=', '');
 
-/** The identity of this browser, made on first use. */
+/** A new identity, which is forgotten unless it is saved. */
+export async function makeIdentity() {
+  return describe(await crypto.subtle.generateKey('Ed25519', false, ['sign', 'verify']));
+}
+
+/** The identity of this browser that was saved; null if there is none. */
 export async function loadIdentity() {
-  let keys = await inStore('readonly', (store) => store.get('keys'));
-  if (!keys) {
-    keys = await crypto.subtle.generateKey('Ed25519', false, ['sign', 'verify']);
-    await inStore('readwrite', (store) => store.put(keys, 'keys'));
-  }
+  const keys = await inStore('readonly', (store) => store.get('keys'));
+  return keys ? describe(keys) : null;
+}
+
+async function describe(/** @type {any} */ keys) {
   const raw = await crypto.subtle.exportKey('raw', keys.publicKey);
   const digest = new Uint8Array(await crypto.subtle.digest('SHA-256', raw));
   const id = Array.from(digest, (byte) => byte.toString(16).padStart(2, '0')).join('');
-  return { id, publicKey: base64url(raw), privateKey: keys.privateKey };
+  return { id, publicKey: base64url(raw), keys };
 }
+
+/**
+ * Keep an identity and its token, together: other tabs must not see one without the other.
+ * @param {{keys: any}} identity @param {string} token
+ */
+export const saveIdentity = ({ keys }, token) => inStore('readwrite', (store) => {
+  store.put(keys, 'keys');
+  return store.put(token, 'token');
+});
 
 /** @param {CryptoKey} key @param {string} text */
 export async function sign(key, text) {

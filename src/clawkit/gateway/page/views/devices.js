@@ -12,7 +12,7 @@ const NODE_EVENTS = ['node.pair.requested', 'node.pair.resolved', 'presence'];
 export default function Devices() {
   const { data, error, reload } = useCall('device.pair.list', {}, EVENTS);
   const [own, setOwn] = useState('');
-  useEffect(() => { loadIdentity().then(({ id }) => setOwn(id)); }, []);
+  useEffect(() => { loadIdentity().then((own) => setOwn(own?.id ?? '')); }, []);
   return html`
     <${View} title="Devices">
       <${Notice} error=${error} />
