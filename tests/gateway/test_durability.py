@@ -21,6 +21,7 @@ from clawkit.gateway.ledger import RunLedger
 from clawkit.gateway.live import MAX_TRIES, RESUMED
 from clawkit.gateway.narrator import GatewayRun
 from clawkit.gateway.protocol import now_ms
+from clawkit.sessions.store import LiveSession, SessionStore
 from clawkit.testing import Gate, ScriptedModel, call, hang
 
 
@@ -88,6 +89,49 @@ async def test_messages_that_were_not_read_are_said_in_order_after_a_restart() -
         assert (await peer.call("agent.wait", {"runId": "third"}))["status"] == "ok"
         words = [text for role, text in await said(peer) if role == "user"]
         assert words == ["first", RESUMED, "second", "third"]
+
+
+async def test_more_messages_than_may_wait_are_said_after_a_restart() -> None:
+    """Some were waiting, others were to be read by the turn that was under way."""
+    gate, config = Gate("never said"), {"messages": {"queue": {"cap": 2}}}
+    names = ("a", "b", "c", "d")
+    async with serve(config, ScriptedModel(gate)) as ground:
+        peer = await ground.join(READ_WRITE, Device())
+        await peer.call("chat.send", message("first"))
+        await gate.reached.wait()
+        for name in names:
+            mode = "steer" if name < "c" else "followup"
+            await peer.call("chat.send", message(name, name, queueMode=mode))
+        assert "cap" in (await peer.refused("chat.send", message("e", "e")))["message"]
+    async with serve(config, ScriptedModel(then="ok")) as ground:
+        peer = await ground.join(READ_WRITE, Device())
+        ended = [await peer.call("agent.wait", {"runId": name}) for name in names]
+        assert [each["status"] for each in ended] == ["ok"] * 4
+        words = [text for role, text in await said(peer) if role == "user"]
+        assert words == ["first", RESUMED, *names]
+
+
+async def test_messages_wait_for_a_session_that_another_process_uses_after_a_restart() -> None:
+    gate = Gate("never said")
+    async with serve({}, ScriptedModel(gate)) as ground:
+        peer = await ground.join(READ_WRITE, Device())
+        await peer.call("chat.send", message("first"))
+        await gate.reached.wait()
+        for name in ("second", "third"):
+            await peer.call("chat.send", message(name, name, queueMode="followup"))
+        path = ground.gateway.store.path
+    store = SessionStore(path, str)
+    other = LiveSession.open(store, "main", "main", "/")
+    async with serve({}, ScriptedModel(then="ok")) as ground:
+        peer = await ground.join(READ_WRITE, Device())
+        await peer.call("health")
+        stopped = await peer.call("chat.abort", {"sessionKey": "main", "runId": "second"})
+        assert stopped["runIds"] == ["second"]
+        other.close()
+        assert (await peer.call("agent.wait", {"runId": "third"}))["status"] == "ok"
+        assert (await peer.call("agent.wait", {"runId": "run-1"}))["status"] == "ok"
+        words = [text for role, text in await said(peer) if role == "user"]
+        assert words == ["first", RESUMED, "third"]
 
 
 async def test_messages_that_were_steered_into_a_turn_are_resumed_with_it() -> None:

@@ -47,6 +47,8 @@ GRACE_S = 5.0
 """How long turns may go on when the gateway stops."""
 MAX_TRIES = 3
 """How often a turn is resumed: it may be what ends the gateway."""
+AGAIN_S = 1.0
+"""The time between two attempts to resume in a session that others use."""
 WARM = 8
 """Open agents for which a process waits for their first command: each takes 5 MB."""
 RESETS = ("/new", "/reset")
@@ -362,7 +364,8 @@ class LiveSessions:
         self._runs[run.id] = run
 
     def _end_at_once(self, run: GatewayRun, ended: TurnEnded) -> GatewayRun:
-        self.keep(run)
+        if not run.decided.is_set():  # one that is resumed is recorded
+            self.keep(run)
         self.conclude(run, ended)
         if (there := self._open.get(run.session)) is not None:
             there.narrator.tell_end(run)
@@ -386,12 +389,21 @@ class LiveSessions:
             del self._unrecorded[run.id]
             self._runs.pop(run.id, None)
 
-    def _post(self, there: Open, run: GatewayRun, message: User, mode: Mode | None) -> None:
+    def _post(
+        self,
+        there: Open,
+        run: GatewayRun,
+        message: User,
+        mode: Mode | None,
+        *,
+        is_new: bool = True,
+    ) -> None:
         def begin(event: Event) -> None:
             if isinstance(event, TurnStarted):
                 there.narrator.run = run
 
-        self._follow(there, run, there.agent.turns.post(message, mode, tell=begin))
+        turn = there.agent.turns.post(message, mode, tell=begin, is_new=is_new)
+        self._follow(there, run, turn)
         there.narrator.changed(reason="send")
 
     def _follow(self, there: Open, run: GatewayRun, turn: asyncio.Future[TurnEnded]) -> None:
@@ -413,7 +425,9 @@ class LiveSessions:
         marks = {run.id: run.message.ids[-1] if run.message else "" for run in runs}
         is_owner = all(run.owner for run in runs if answers.get(marks[run.id], "") is None)
         going: tuple[Open, GatewayRun] | None = None
-        for run in runs:
+        left = [run for run in runs if run.turn is None and not run.over.is_set()]
+        self._entering |= {run.id: run for run in left}
+        for run in left:
             mark, message = marks[run.id], run.message
             try:
                 if (answer := answers.get(mark)) is not None:
@@ -426,20 +440,31 @@ class LiveSessions:
                     # Others may have spoken after a turn whose end could not be recorded.
                     if run.tries >= MAX_TRIES or last.isdisjoint(marks.values()):
                         raise ToolError(LOST)
-                    self._ledger.try_again(run.id)
                     if going is not None and going[1].turn is not None:
+                        self._ledger.try_again(run.id)
                         self._follow(going[0], run, going[1].turn)
                         continue
                     source = Source("gateway", titles=("The gateway was restarted.",))
                     message = User((Text(RESUMED),), now_ms(), source, message.ids)
                 async with self._entered(key, owner=is_owner if is_read else run.owner) as there:
-                    self._post(there, run, message, "followup")
+                    if run.over.is_set():
+                        continue  # stopped in the meantime
+                    if is_read:
+                        self._ledger.try_again(run.id)
+                    self._post(there, run, message, "followup", is_new=False)
                 going = (there, run) if is_read else going
             except (ClawkitError, GatewayError) as error:
                 if self.is_closed:
                     return  # the next start resumes it
+                if isinstance(error, ConflictError | GatewayError):  # in use, which ends
+                    await asyncio.sleep(AGAIN_S)
+                    if not self.is_closed:
+                        self._spawn(self._resume(key, runs))
+                    return
                 log.warning("a run could not be resumed: %s", error)
                 self.conclude(run, TurnEnded("error", error=str(error)))
+            finally:
+                self._entering.pop(run.id, None)
 
     async def _finish(self, there: Open, run: GatewayRun, turn: asyncio.Future[TurnEnded]) -> None:
         """Wait for the end of a run, and tell it."""
