@@ -371,6 +371,28 @@ async def test_what_a_person_stops_is_not_resumed() -> None:
         assert ground.gateway.ledger.unfinished() == []
 
 
+async def test_what_a_person_stops_while_the_gateway_ends_is_not_resumed() -> None:
+    gate = Gate("never said")
+    async with serve({}, ScriptedModel(gate)) as ground:
+        peer = await ground.join()
+        await peer.call("chat.send", message("work"))
+        await gate.reached.wait()
+        for name in ("second", "third"):
+            await peer.call("chat.send", message(name, name, queueMode="followup"))
+        ending = asyncio.ensure_future(ground.gateway.say_goodbye())
+        await peer.call("health")
+        for name in ("second", "run-1"):
+            stopped = await peer.call("chat.abort", {"sessionKey": "main", "runId": name})
+            assert stopped["runIds"] == [name]
+        ground.gateway.live.hurry.set()
+        await ending
+    async with serve({}, ScriptedModel(then="ok")) as ground:
+        peer = await ground.join()
+        assert (await peer.call("agent.wait", {"runId": "third"}))["status"] == "ok"
+        words = [text for role, text in await said(peer) if role == "user"]
+        assert words == ["work", "third"]
+
+
 async def test_a_question_survives_a_restart_and_its_answer_counts() -> None:
     async with serve(RULES, ScriptedModel(call("ls", {}))) as ground:
         _, _, asked = await ask(ground)

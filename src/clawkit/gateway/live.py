@@ -61,6 +61,8 @@ RESUMED = (
     "interrupted may have taken effect: check that before you repeat it."
 )
 LOST = "the gateway was restarted during this run; send it again"
+_RESTART = "restart"
+"""The reason of runs that end with the gateway."""
 
 log = logging.getLogger(__name__)
 
@@ -483,7 +485,8 @@ class LiveSessions:
             ended = turn.result()
         there.runs.pop(run.id, None)
         there.used_at = time.monotonic()
-        if ended.how != "done" and self.is_closed:
+        is_cut_off = run.stop_reason == _RESTART or ended.how == "error"
+        if ended.how != "done" and self.is_closed and is_cut_off:
             run.settle(ended)  # it is resumed
         else:
             self.conclude(run, ended)
@@ -521,14 +524,14 @@ class LiveSessions:
             return []
         found = [run for id_, run in there.runs.items() if run_id in (None, id_)]
         for run in found:
-            run.stop_reason = reason
+            run.stop_reason = run.stop_reason or reason
             if run.turn is not None:
                 await there.agent.turns.lane.cancel(run.turn)
         return [run.id for run in found]
 
-    async def close_session(self, key: str) -> None:
+    async def close_session(self, key: str, why: str = "closed") -> None:
         """Stop what runs in a session, and close it."""
-        await self._stop(key, None, "closed")
+        await self._stop(key, None, why)
         async with self._lock(key):
             await self._shut(key)
 
@@ -588,7 +591,7 @@ class LiveSessions:
         for key, there in list(self._open.items()):
             there.agent.conversation.interrupter = "a restart of the gateway"
             with suppress(ConflictError):
-                await self.close_session(key)
+                await self.close_session(key, _RESTART)
         if self._tasks:
             await asyncio.wait(self._tasks, timeout=5.0)
         self._record()
