@@ -535,6 +535,15 @@ class LiveSessions:
         async with self._lock(key):
             await self._shut(key)
 
+    async def release(self, key: str) -> bool:
+        """Close a session if it is idle; returns whether it was open."""
+        async with self._lock(key):
+            if (there := self._open.get(key)) is not None and there.is_busy:
+                message = "the gateway is working in that session"
+                raise GatewayError("UNAVAILABLE", message, retry_ms=5_000)
+            await self._shut(key)
+            return there is not None
+
     async def _shut(self, key: str) -> None:
         there = self._open.pop(key, None)
         if there is not None:

@@ -268,14 +268,9 @@ def refused(error: ClawkitError) -> GatewayError:
 
 async def _release(caller: GatewayConnection, params: Release, _id: str) -> Any:
     """Close a session that is idle, so that a command on this machine can use it."""
-    live = caller.gateway.live
     session = caller.gateway.store.find(params.id)
-    there = live.find(session.key) if session is not None else None
-    if there is not None and there.is_busy:
-        raise GatewayError("UNAVAILABLE", "the gateway is working in that session", retry_ms=5_000)
-    if there is not None and session is not None:
-        await live.close_session(session.key)
-    return {"released": there is not None}
+    is_open = session is not None and await caller.gateway.live.release(session.key)
+    return {"released": is_open}
 
 
 def _environment(file: str) -> dict[str, str]:
