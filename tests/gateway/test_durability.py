@@ -393,6 +393,22 @@ async def test_what_a_person_stops_while_the_gateway_ends_is_not_resumed() -> No
         assert words == ["work", "third"]
 
 
+async def test_the_limits_of_a_turn_hold_after_a_restart(tmp_path: Path) -> None:
+    gate = Gate("never said")
+    given = {"cwd": str(tmp_path), "session": "s", "message": "work", "idempotencyKey": "run-1"}
+    async with serve({}, ScriptedModel(gate)) as ground:
+        peer = await ground.join()
+        await peer.send("clawkit.turn", given | {"maxTurns": 2})
+        await gate.reached.wait()
+        await peer.call("chat.send", message("more", "run-2", sessionKey="s", queueMode="followup"))
+    calls = [call("ls", {"path": each}) for each in (".", "..", "/", "/usr", "/etc")]
+    async with serve({}, ScriptedModel(*calls, then="done")) as ground:
+        peer = await ground.join()
+        ended = await peer.call("agent.wait", {"runId": "run-1"})
+        assert "reached the limit of answers (2)" in ended["error"]
+        assert (await peer.call("agent.wait", {"runId": "run-2"}))["status"] == "ok"
+
+
 async def test_a_question_survives_a_restart_and_its_answer_counts() -> None:
     async with serve(RULES, ScriptedModel(call("ls", {}))) as ground:
         _, _, asked = await ask(ground)

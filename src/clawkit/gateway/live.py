@@ -319,6 +319,8 @@ class LiveSessions:
         digest: str = "",
         mode: Mode | None = None,
         timeout_s: float | None = None,
+        max_turns: int | None = None,
+        max_cost: float | None = None,
         prepare: Callable[[Agent], Any] | None = None,
         on_text: Callable[[str], None] = no_listener,
     ) -> GatewayRun:
@@ -326,7 +328,8 @@ class LiveSessions:
         a client is resumed after a restart."""
         if self.run(run_id) is not None:
             raise invalid("idempotencyKey was already used")
-        run = GatewayRun(run_id, key, client, digest, owner, timeout_s, on_text=on_text)
+        limits = timeout_s, max_turns, max_cost
+        run = GatewayRun(run_id, key, client, digest, owner, *limits, on_text=on_text)
         self._runs[run.id] = run
         try:
             word = said.strip() if isinstance(said, str) else ""
@@ -403,6 +406,7 @@ class LiveSessions:
         def begin(event: Event) -> None:
             if isinstance(event, TurnStarted):
                 there.narrator.run = run
+                there.limit(run.max_turns, run.max_cost)
 
         turn = there.agent.turns.post(message, mode, tell=begin, is_new=is_new)
         self._follow(there, run, turn)
