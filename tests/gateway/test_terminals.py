@@ -213,6 +213,23 @@ async def test_a_session_is_not_released_under_a_message_that_is_being_accepted(
         assert (await peer.call("agent.wait", {"runId": "two"}))["status"] == "ok"
 
 
+async def test_a_client_that_was_not_told_that_its_turn_was_accepted_misses_none_of_it(
+    tmp_path: Path,
+) -> None:
+    async with serve({}, ScriptedModel(then="the answer")) as ground:
+        peer = await ground.join()
+        await end_of(peer, await peer.send("clawkit.turn", turn(tmp_path, session="s")))
+        again = await ground.join()
+        id_ = await again.send("clawkit.turn", turn(tmp_path, session="s"))
+        seen = (await again.answer(id_))["payload"]["number"]
+        assert (await end_of(again, id_))["text"] == "the answer"
+        # A terminal shows what has a higher number than it has seen.
+        told = [
+            each["event"]["type"] for each in again.of("clawkit.event") if each["number"] > seen
+        ]
+        assert told == ["user", "assistant"]
+
+
 async def test_limits_hold_when_the_client_has_left(tmp_path: Path) -> None:
     gate = Gate(call("ls", {}))
     async with serve({}, ScriptedModel(gate, then="free")) as ground:

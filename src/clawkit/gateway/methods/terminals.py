@@ -115,8 +115,9 @@ async def _follow(
     await started_before(caller, session.key, run.id)  # by this client, or it is refused
     agent = (await caller.gateway.live.open(session.key, owner=True)).agent
     caller.attached.add(session.key)
-    if params.after is None:
-        caller.send(protocol.answer(id_, accepted(agent, session, params.attachments)))
+    if params.after is None:  # it has heard nothing of it
+        first = accepted(agent, session, params.attachments) | {"number": 0}
+        caller.send(protocol.answer(id_, first))
     replay(caller, session, params.after or 0, run.id)
     return await end_of(run, agent)
 
