@@ -393,6 +393,28 @@ async def test_what_a_person_stops_while_the_gateway_ends_is_not_resumed() -> No
         assert words == ["work", "third"]
 
 
+async def test_a_full_disk_keeps_no_one_from_stopping_what_runs_and_waits(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def fail(*_given: Any, **_more: Any) -> None:
+        raise ToolError("the disk is full")
+
+    async with serve({}, ScriptedModel(hang(), then="ok")) as ground:
+        owner, other = await ground.join(), await ground.join(READ_WRITE, Device())
+        await owner.call("chat.send", message("work"))
+        waiting = await other.send("chat.send", message("then this", "run-2"))
+        await other.call("health")
+        for name in ("add", "end"):
+            monkeypatch.setattr(ground.gateway.ledger, name, fail)
+        stopped = await owner.call("chat.abort", {"sessionKey": "main"})
+        assert stopped["runIds"] == ["run-2", "run-1"]
+        assert (await other.answer(waiting))["ok"]
+        for name in ("run-1", "run-2"):
+            assert (await owner.call("agent.wait", {"runId": name}))["error"] == "aborted"
+        monkeypatch.undo()
+        assert len(await said(owner)) == 1
+
+
 async def test_the_limits_of_a_turn_hold_after_a_restart(tmp_path: Path) -> None:
     gate = Gate("never said")
     given = {"cwd": str(tmp_path), "session": "s", "message": "work", "idempotencyKey": "run-1"}

@@ -369,8 +369,11 @@ class LiveSessions:
         self._runs[run.id] = run
 
     def _end_at_once(self, run: GatewayRun, ended: TurnEnded) -> GatewayRun:
-        if not run.decided.is_set():  # one that is resumed is recorded
-            self.keep(run)
+        try:
+            if not run.decided.is_set():  # one that is resumed is recorded
+                self.keep(run)
+        except ToolError as error:  # what is done is done, and what was to stop stops
+            log.error("a run could not be recorded: %s", error)
         self.conclude(run, ended)
         if (there := self._open.get(run.session)) is not None:
             there.narrator.tell_end(run)
