@@ -8,6 +8,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, get_args
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from clawkit.agent.events import (
     CallWritten,
@@ -95,14 +96,17 @@ class Turns:
         schema: str = "",
         tell: Tell | None = None,
         group: Hashable = None,
+        is_new: bool = True,
     ) -> asyncio.Future[TurnEnded]:
-        """Post a message. The default mode is the one configured for the channel."""
+        """Post a message. The default mode is the one configured for the channel. One that is not
+        new was accepted before, so there is room for it."""
         self.enter()
         if mode is not None and mode not in get_args(Mode):
             raise ToolInputError(f"unknown mode {mode!r}; use one of {', '.join(get_args(Mode))}")
         queue = self._queue
         mode = mode or queue.by_channel.get(self._agent.kit.run.scope.channel, queue.mode)
-        return self.lane.post(Post(as_message(said), schema, tell), mode, self._limits, group)
+        limits = self._limits if is_new else replace(self._limits, cap=None)
+        return self.lane.post(Post(as_message(said), schema, tell), mode, limits, group)
 
     async def send(self, said: Words, schema: str = "", *, tell: Tell | None = None) -> TurnEnded:
         """Run a separate turn for a message. Cancelling the task aborts the turn."""

@@ -7,7 +7,7 @@ import time
 from typing import Any
 
 import pytest
-from tests.gateway.conftest import TOKEN, serve
+from tests.gateway.conftest import TOKEN, Ground, serve
 
 from clawkit.agent import events
 from clawkit.cli import gateway_link
@@ -43,6 +43,13 @@ class Follower(SessionFollower):
     async def back(self) -> None: ...
     def gone(self, error: ToolError) -> None:
         self.error = error
+
+
+KEPT = {"sessionKey": "x", "message": "hi", "idempotencyKey": "k"}
+
+
+def target_of(ground: Ground) -> Target:
+    return Target("127.0.0.1", ground.port, secret=TOKEN)
 
 
 async def test_it_gives_up_after_a_while_and_says_what_to_type(
@@ -91,4 +98,68 @@ async def test_what_was_sent_long_ago_is_not_sent_again(monkeypatch: pytest.Monk
             await waiting
         assert ground.gateway.live.run("k") is None
         assert (await follower.call("health", {}))["ok"]
+        follower.leave()
+
+
+@pytest.mark.parametrize("is_heard", [False, True])
+async def test_what_was_sent_before_this_machine_slept_is_not_sent_again(
+    monkeypatch: pytest.MonkeyPatch, is_heard: bool
+) -> None:
+    """It notices that the connection is gone when it wakes up, perhaps after reading what came
+    before; by then, the gateway has forgotten what it did."""
+    async with serve({}) as ground:
+        follower = Follower(await in_thread(connect, target_of(ground)))
+        ground.gateway.live.is_closed = True
+        waiting = asyncio.ensure_future(follower.call("chat.send", KEPT))
+        await follower.call("health", {})
+        ground.gateway.live.is_closed = False
+        clock = time.time
+        monkeypatch.setattr(time, "time", lambda: clock() + 3_600.0)
+        for client in list(ground.gateway.hub.clients.values()):
+            if is_heard:
+                client.tell("tick", b"{}")
+            client.close(1012, "service restart")
+        with pytest.raises(ToolError, match="before it said whether it did this"):
+            await waiting
+        assert ground.gateway.live.run("k") is None
+        follower.leave()
+
+
+async def test_a_connection_that_breaks_again_and_again_gives_no_more_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with serve({}) as ground:
+        follower = Follower(await in_thread(connect, target_of(ground)))
+        waiting = asyncio.ensure_future(follower.call("chat.send", KEPT))
+        ground.gateway.live.is_closed = True
+        clock, past = time.time, [0.0]
+        monkeypatch.setattr(time, "time", lambda: clock() + past[0])
+        for _ in range(2):
+            await follower.call("health", {})
+            follower.told.clear()
+            for client in list(ground.gateway.hub.clients.values()):
+                client.close(1012, "service restart")
+            await follower.told.wait()
+            past[0] += gateway_link.GIVE_UP_S * 0.6
+            while not follower.is_connected:
+                await asyncio.sleep(0.01)
+        with pytest.raises(ToolError, match="before it said whether it did this"):
+            await asyncio.wait_for(waiting, 20)
+        follower.leave()
+
+
+async def test_what_a_person_cancels_without_a_connection_is_not_sent() -> None:
+    async with serve({}) as ground:
+        follower = Follower(await in_thread(connect, target_of(ground)))
+        for client in list(ground.gateway.hub.clients.values()):
+            client.close(1012, "service restart")
+        await follower.told.wait()
+        waiting = asyncio.ensure_future(follower.call("chat.send", KEPT))
+        await asyncio.sleep(0)
+        waiting.cancel()
+        while not follower.is_connected:
+            await asyncio.sleep(0.01)
+        await follower.call("health", {})
+        await follower.call("health", {})
+        assert ground.gateway.live.run("k") is None
         follower.leave()

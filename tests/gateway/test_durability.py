@@ -21,6 +21,7 @@ from clawkit.gateway.ledger import RunLedger
 from clawkit.gateway.live import MAX_TRIES, RESUMED
 from clawkit.gateway.narrator import GatewayRun
 from clawkit.gateway.protocol import now_ms
+from clawkit.sessions.store import LiveSession, SessionStore
 from clawkit.testing import Gate, ScriptedModel, call, hang
 
 
@@ -88,6 +89,49 @@ async def test_messages_that_were_not_read_are_said_in_order_after_a_restart() -
         assert (await peer.call("agent.wait", {"runId": "third"}))["status"] == "ok"
         words = [text for role, text in await said(peer) if role == "user"]
         assert words == ["first", RESUMED, "second", "third"]
+
+
+async def test_more_messages_than_may_wait_are_said_after_a_restart() -> None:
+    """Some were waiting, others were to be read by the turn that was under way."""
+    gate, config = Gate("never said"), {"messages": {"queue": {"cap": 2}}}
+    names = ("a", "b", "c", "d")
+    async with serve(config, ScriptedModel(gate)) as ground:
+        peer = await ground.join(READ_WRITE, Device())
+        await peer.call("chat.send", message("first"))
+        await gate.reached.wait()
+        for name in names:
+            mode = "steer" if name < "c" else "followup"
+            await peer.call("chat.send", message(name, name, queueMode=mode))
+        assert "cap" in (await peer.refused("chat.send", message("e", "e")))["message"]
+    async with serve(config, ScriptedModel(then="ok")) as ground:
+        peer = await ground.join(READ_WRITE, Device())
+        ended = [await peer.call("agent.wait", {"runId": name}) for name in names]
+        assert [each["status"] for each in ended] == ["ok"] * 4
+        words = [text for role, text in await said(peer) if role == "user"]
+        assert words == ["first", RESUMED, *names]
+
+
+async def test_messages_wait_for_a_session_that_another_process_uses_after_a_restart() -> None:
+    gate = Gate("never said")
+    async with serve({}, ScriptedModel(gate)) as ground:
+        peer = await ground.join(READ_WRITE, Device())
+        await peer.call("chat.send", message("first"))
+        await gate.reached.wait()
+        for name in ("second", "third"):
+            await peer.call("chat.send", message(name, name, queueMode="followup"))
+        path = ground.gateway.store.path
+    store = SessionStore(path, str)
+    other = LiveSession.open(store, "main", "main", "/")
+    async with serve({}, ScriptedModel(then="ok")) as ground:
+        peer = await ground.join(READ_WRITE, Device())
+        await peer.call("health")
+        stopped = await peer.call("chat.abort", {"sessionKey": "main", "runId": "second"})
+        assert stopped["runIds"] == ["second"]
+        other.close()
+        assert (await peer.call("agent.wait", {"runId": "third"}))["status"] == "ok"
+        assert (await peer.call("agent.wait", {"runId": "run-1"}))["status"] == "ok"
+        words = [text for role, text in await said(peer) if role == "user"]
+        assert words == ["first", RESUMED, "third"]
 
 
 async def test_messages_that_were_steered_into_a_turn_are_resumed_with_it() -> None:
@@ -325,6 +369,66 @@ async def test_what_a_person_stops_is_not_resumed() -> None:
         await peer.call("chat.abort", {"sessionKey": "main"})
         await peer.call("agent.wait", {"runId": "run-1"})
         assert ground.gateway.ledger.unfinished() == []
+
+
+async def test_what_a_person_stops_while_the_gateway_ends_is_not_resumed() -> None:
+    gate = Gate("never said")
+    async with serve({}, ScriptedModel(gate)) as ground:
+        peer = await ground.join()
+        await peer.call("chat.send", message("work"))
+        await gate.reached.wait()
+        for name in ("second", "third"):
+            await peer.call("chat.send", message(name, name, queueMode="followup"))
+        ending = asyncio.ensure_future(ground.gateway.say_goodbye())
+        await peer.call("health")
+        for name in ("second", "run-1"):
+            stopped = await peer.call("chat.abort", {"sessionKey": "main", "runId": name})
+            assert stopped["runIds"] == [name]
+        ground.gateway.live.hurry.set()
+        await ending
+    async with serve({}, ScriptedModel(then="ok")) as ground:
+        peer = await ground.join()
+        assert (await peer.call("agent.wait", {"runId": "third"}))["status"] == "ok"
+        words = [text for role, text in await said(peer) if role == "user"]
+        assert words == ["work", "third"]
+
+
+async def test_a_full_disk_keeps_no_one_from_stopping_what_runs_and_waits(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def fail(*_given: Any, **_more: Any) -> None:
+        raise ToolError("the disk is full")
+
+    async with serve({}, ScriptedModel(hang(), then="ok")) as ground:
+        owner, other = await ground.join(), await ground.join(READ_WRITE, Device())
+        await owner.call("chat.send", message("work"))
+        waiting = await other.send("chat.send", message("then this", "run-2"))
+        await other.call("health")
+        for name in ("add", "end"):
+            monkeypatch.setattr(ground.gateway.ledger, name, fail)
+        stopped = await owner.call("chat.abort", {"sessionKey": "main"})
+        assert stopped["runIds"] == ["run-2", "run-1"]
+        assert (await other.answer(waiting))["ok"]
+        for name in ("run-1", "run-2"):
+            assert (await owner.call("agent.wait", {"runId": name}))["error"] == "aborted"
+        monkeypatch.undo()
+        assert len(await said(owner)) == 1
+
+
+async def test_the_limits_of_a_turn_hold_after_a_restart(tmp_path: Path) -> None:
+    gate = Gate("never said")
+    given = {"cwd": str(tmp_path), "session": "s", "message": "work", "idempotencyKey": "run-1"}
+    async with serve({}, ScriptedModel(gate)) as ground:
+        peer = await ground.join()
+        await peer.send("clawkit.turn", given | {"maxTurns": 2})
+        await gate.reached.wait()
+        await peer.call("chat.send", message("more", "run-2", sessionKey="s", queueMode="followup"))
+    calls = [call("ls", {"path": each}) for each in (".", "..", "/", "/usr", "/etc")]
+    async with serve({}, ScriptedModel(*calls, then="done")) as ground:
+        peer = await ground.join()
+        ended = await peer.call("agent.wait", {"runId": "run-1"})
+        assert "reached the limit of answers (2)" in ended["error"]
+        assert (await peer.call("agent.wait", {"runId": "run-2"}))["status"] == "ok"
 
 
 async def test_a_question_survives_a_restart_and_its_answer_counts() -> None:

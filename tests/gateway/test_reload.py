@@ -286,6 +286,9 @@ async def test_restarts_are_not_too_close_together(ground: Ground) -> None:
     assert 20_000 < asked["delayMs"] <= 30_000
     gateway.forget_restart()
     assert not gateway.is_restarting
+    # A turn may end while the gateway stops, and ask for it.
+    assert gateway.request_restart("why", 0.0)["ok"] is False
+    assert not gateway.is_restarting
 
 
 async def test_the_earliest_of_several_restarts_counts(ground: Ground) -> None:

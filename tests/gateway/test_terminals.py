@@ -18,8 +18,10 @@ from tests.gateway.conftest import TOKEN, Device, Ground, Peer, serve
 from clawkit.cli.gateway import LazyRooms
 from clawkit.content import Image, User
 from clawkit.errors import ToolAuthorizationError
+from clawkit.gateway import live
 from clawkit.gateway.live import LiveSessions
 from clawkit.gateway.methods import terminals
+from clawkit.gateway.protocol import aside
 from clawkit.gateway.server import Gateway
 from clawkit.media.local import LocalMedia
 from clawkit.testing import Gate, ScriptedModel, call
@@ -179,6 +181,53 @@ async def test_limits_are_those_of_one_turn_and_not_of_what_others_run(tmp_path:
         assert (await end_of(peer, id_))["how"] == "done"
         assert await peer.call("clawkit.release", which) == {"released": True}
         assert await peer.call("clawkit.release", which) == {"released": False}
+
+
+async def test_a_session_is_not_released_under_a_message_that_is_being_accepted(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    entered, go_on = asyncio.Event(), asyncio.Event()
+
+    async def slowly(*given: Any) -> Any:
+        """As it is for a large message."""
+        entered.set()
+        await go_on.wait()
+        return await aside(*given)
+
+    gate = Gate("done")
+    async with serve({}, ScriptedModel("hello", gate)) as ground:
+        peer = await ground.join()
+        said = {"sessionKey": "main", "message": "hi"}
+        await peer.call("agent", said | {"idempotencyKey": "one"})
+        await peer.call("agent.wait", {"runId": "one"})
+        monkeypatch.setattr(live, "aside", slowly)
+        sent = await peer.send("chat.send", said | {"idempotencyKey": "two"})
+        await entered.wait()
+        release = await peer.send("clawkit.release", {"id": "agent:main:main"})
+        await peer.call("health")
+        go_on.set()
+        assert (await peer.answer(sent))["payload"]["status"] == "started"
+        refused = (await peer.answer(release))["error"]
+        assert refused["message"] == "the gateway is working in that session"
+        gate.release()
+        assert (await peer.call("agent.wait", {"runId": "two"}))["status"] == "ok"
+
+
+async def test_a_client_that_was_not_told_that_its_turn_was_accepted_misses_none_of_it(
+    tmp_path: Path,
+) -> None:
+    async with serve({}, ScriptedModel(then="the answer")) as ground:
+        peer = await ground.join()
+        await end_of(peer, await peer.send("clawkit.turn", turn(tmp_path, session="s")))
+        again = await ground.join()
+        id_ = await again.send("clawkit.turn", turn(tmp_path, session="s"))
+        seen = (await again.answer(id_))["payload"]["number"]
+        assert (await end_of(again, id_))["text"] == "the answer"
+        # A terminal shows what has a higher number than it has seen.
+        told = [
+            each["event"]["type"] for each in again.of("clawkit.event") if each["number"] > seen
+        ]
+        assert told == ["user", "assistant"]
 
 
 async def test_limits_hold_when_the_client_has_left(tmp_path: Path) -> None:

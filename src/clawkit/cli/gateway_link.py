@@ -39,8 +39,9 @@ LOST = "the connection to the gateway was lost"
 _PIECES = (events.TextPiece, events.ThinkingPiece, events.CallBegun, events.CallWritten)
 _BETWEEN = (events.TurnStarted, events.Requested, events.Voided, events.Answered, events.TurnEnded)
 """What is not inside an answer that is being written."""
-Waiting = tuple[asyncio.Future[Any], str, dict[str, Any]]
-"""A request: its answer, its method and its parameters."""
+Waiting = tuple[asyncio.Future[Any], str, dict[str, Any], float]
+"""A request: its answer, its method and its parameters; and when the gateway was last heard before
+the first connection broke that it was sent on, else 0."""
 
 
 class SessionFollower(ABC):
@@ -62,6 +63,9 @@ class SessionFollower(ABC):
         self._tasks: set[asyncio.Task[None]] = set()
         self._is_inside = True
         """Whether an answer may be being written whose beginning is not known here."""
+        self._heard = 0.0
+        """When the gateway last said something, by a clock that goes on while the machine sleeps
+        or this process is suspended."""
         self._loop = asyncio.get_running_loop()
         self._watch = self._loop.call_later(SILENCE_S, self._lose, "it does not answer")
         self._listen()
@@ -107,22 +111,22 @@ class SessionFollower(ABC):
         if not self.is_connected and "idempotencyKey" not in params:
             raise ToolError("there is no connection to the gateway now")
         future: asyncio.Future[Any] = self._loop.create_future()
-        self._send(future, method, params)
+        self._send(future, method, params, 0.0)
         return payload_of(await future)
 
-    def _send(self, *waiting: Any) -> None:
-        future, method, params = waiting
+    def _send(self, *waiting: *Waiting) -> None:
+        future, method, params, _ = waiting
         id_ = f"{_LATER}{id(future)}"
         if self.is_connected:
             try:
                 id_ = self.link.request(method, params)
             except OSError as error:
                 self._loop.call_soon(self._lose, str(error))
-        self._waiting[id_] = future, method, params
+        self._waiting[id_] = waiting
 
     def adopt(self, id_: str, method: str, params: dict[str, Any]) -> asyncio.Future[Any]:
         """The answer to a request that was sent before."""
-        self._waiting[id_] = self._loop.create_future(), method, params
+        self._waiting[id_] = self._loop.create_future(), method, params, 0.0
         return self._waiting[id_][0]
 
     def run(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[None]:
@@ -146,7 +150,7 @@ class SessionFollower(ABC):
     # The connection
 
     def _listen(self) -> None:
-        self.is_connected = True
+        self.is_connected, self._heard = True, time.time()
         self._loop.add_reader(self.link.socket.fileno(), self._read)
 
     def _disconnect(self) -> None:
@@ -159,9 +163,13 @@ class SessionFollower(ABC):
     def _read(self) -> None:
         self._watch.cancel()
         self._watch = self._loop.call_later(SILENCE_S, self._lose, "it does not answer")
+        now, before = time.time(), self._heard
         try:
             for frame in self.link.read():
                 self._take_frame(frame)
+            if now - before > SILENCE_S:  # what came now may be old
+                raise ToolError("it was not heard for long")
+            self._heard = now
         except (OSError, ToolError) as error:
             self._lose(str(error))
 
@@ -176,15 +184,17 @@ class SessionFollower(ABC):
             return
         self._disconnect()
         self._is_inside = True
-        for id_, (future, _, params) in list(self._waiting.items()):
+        for id_, (future, method, params, since) in list(self._waiting.items()):
             if "idempotencyKey" not in params:
                 future.cancel()
                 del self._waiting[id_]
+            elif not id_.startswith(_LATER):
+                self._waiting[id_] = future, method, params, since or self._heard
         for task in self._questions.values():
             task.cancel()
         self._questions = {}
         self.show(events.Voided(f"{LOST} ({why}); connecting again", 0.0, ""), "")
-        self.run(self._return(time.time()))
+        self.run(self._return(self._heard))
 
     async def _return(self, lost: float) -> None:
         began, pause_s = time.monotonic(), FIRST_PAUSE_S
@@ -203,18 +213,22 @@ class SessionFollower(ABC):
                 if is_final or time.monotonic() - began > GIVE_UP_S:
                     return self._give_up(f"{LOST}, and cannot be made again: {error}")
                 self._disconnect()
-        waiting, self._waiting = self._waiting, {}
-        for each in waiting.values():
-            if time.time() - lost < GIVE_UP_S:  # the machine may have slept
+        left, self._waiting = self._unanswered(), {}
+        for each in left:
+            if time.time() - (each[3] or lost) < GIVE_UP_S:  # the machine may have slept
                 self._send(*each)
             else:
                 each[0].set_exception(ToolError(f"{LOST} before it said whether it did this"))
         self.run(self.ask_pending())
         return None
 
+    def _unanswered(self) -> list[Waiting]:
+        """What someone still waits for."""
+        return [each for each in self._waiting.values() if not each[0].done()]
+
     def _give_up(self, why: str) -> None:
         error = ToolError(f"{why}. {self.how_to_go_on()}")
-        for future, _, _ in self._waiting.values():
+        for future, *_ in self._unanswered():
             future.set_exception(error)
         self.gone(error)
 
@@ -238,7 +252,7 @@ class SessionFollower(ABC):
             self._questions.pop(payload["id"]).cancel()
 
     def _answer(self, id_: str, frame: dict[str, Any]) -> None:
-        future, method, params = self._waiting[id_]
+        future, method, params, _ = self._waiting[id_]
         if frame.get("ok") and is_first_answer(method, frame.get("payload")):
             return self.accept(frame["payload"])
         is_ending = (frame.get("error") or {}).get("details") == {"code": SHUTTING_DOWN}
@@ -342,7 +356,7 @@ class RemoteChat(SessionFollower):
     def unsent(self) -> dict[str, str]:
         """Lines that wait for the connection, by the id of their request."""
         found = self._waiting.items()
-        return {id_: params["line"] for id_, (_, _, params) in found if id_.startswith(_LATER)}
+        return {id_: each[2]["line"] for id_, each in found if id_.startswith(_LATER)}
 
     def take_back_unsent(self) -> str:
         id_, line = self.unsent.popitem()

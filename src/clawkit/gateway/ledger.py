@@ -50,8 +50,8 @@ DELETE FROM run WHERE ended_ms > 0 AND (
 )
 """
 _RECORDED = (
-    *("id", "session", "client", "digest", "owner", "timeout_s", "started_ms"),
-    *("ended_ms", "status", "text", "error", "model", "usage"),
+    *("id", "session", "client", "digest", "owner", "timeout_s", "max_turns", "max_cost"),
+    *("started_ms", "ended_ms", "status", "text", "error", "model", "usage"),
 )
 
 

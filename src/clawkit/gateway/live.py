@@ -47,6 +47,8 @@ GRACE_S = 5.0
 """How long turns may go on when the gateway stops."""
 MAX_TRIES = 3
 """How often a turn is resumed: it may be what ends the gateway."""
+AGAIN_S = 1.0
+"""The time between two attempts to resume in a session that others use."""
 WARM = 8
 """Open agents for which a process waits for their first command: each takes 5 MB."""
 RESETS = ("/new", "/reset")
@@ -59,6 +61,8 @@ RESUMED = (
     "interrupted may have taken effect: check that before you repeat it."
 )
 LOST = "the gateway was restarted during this run; send it again"
+_RESTART = "restart"
+"""The reason of runs that end with the gateway."""
 
 log = logging.getLogger(__name__)
 
@@ -315,6 +319,8 @@ class LiveSessions:
         digest: str = "",
         mode: Mode | None = None,
         timeout_s: float | None = None,
+        max_turns: int | None = None,
+        max_cost: float | None = None,
         prepare: Callable[[Agent], Any] | None = None,
         on_text: Callable[[str], None] = no_listener,
     ) -> GatewayRun:
@@ -322,7 +328,8 @@ class LiveSessions:
         a client is resumed after a restart."""
         if self.run(run_id) is not None:
             raise invalid("idempotencyKey was already used")
-        run = GatewayRun(run_id, key, client, digest, owner, timeout_s, on_text=on_text)
+        limits = timeout_s, max_turns, max_cost
+        run = GatewayRun(run_id, key, client, digest, owner, *limits, on_text=on_text)
         self._runs[run.id] = run
         try:
             word = said.strip() if isinstance(said, str) else ""
@@ -362,7 +369,11 @@ class LiveSessions:
         self._runs[run.id] = run
 
     def _end_at_once(self, run: GatewayRun, ended: TurnEnded) -> GatewayRun:
-        self.keep(run)
+        try:
+            if not run.decided.is_set():  # one that is resumed is recorded
+                self.keep(run)
+        except ToolError as error:  # what is done is done, and what was to stop stops
+            log.error("a run could not be recorded: %s", error)
         self.conclude(run, ended)
         if (there := self._open.get(run.session)) is not None:
             there.narrator.tell_end(run)
@@ -386,12 +397,22 @@ class LiveSessions:
             del self._unrecorded[run.id]
             self._runs.pop(run.id, None)
 
-    def _post(self, there: Open, run: GatewayRun, message: User, mode: Mode | None) -> None:
+    def _post(
+        self,
+        there: Open,
+        run: GatewayRun,
+        message: User,
+        mode: Mode | None,
+        *,
+        is_new: bool = True,
+    ) -> None:
         def begin(event: Event) -> None:
             if isinstance(event, TurnStarted):
                 there.narrator.run = run
+                there.limit(run.max_turns, run.max_cost)
 
-        self._follow(there, run, there.agent.turns.post(message, mode, tell=begin))
+        turn = there.agent.turns.post(message, mode, tell=begin, is_new=is_new)
+        self._follow(there, run, turn)
         there.narrator.changed(reason="send")
 
     def _follow(self, there: Open, run: GatewayRun, turn: asyncio.Future[TurnEnded]) -> None:
@@ -413,7 +434,9 @@ class LiveSessions:
         marks = {run.id: run.message.ids[-1] if run.message else "" for run in runs}
         is_owner = all(run.owner for run in runs if answers.get(marks[run.id], "") is None)
         going: tuple[Open, GatewayRun] | None = None
-        for run in runs:
+        left = [run for run in runs if run.turn is None and not run.over.is_set()]
+        self._entering |= {run.id: run for run in left}
+        for run in left:
             mark, message = marks[run.id], run.message
             try:
                 if (answer := answers.get(mark)) is not None:
@@ -426,20 +449,31 @@ class LiveSessions:
                     # Others may have spoken after a turn whose end could not be recorded.
                     if run.tries >= MAX_TRIES or last.isdisjoint(marks.values()):
                         raise ToolError(LOST)
-                    self._ledger.try_again(run.id)
                     if going is not None and going[1].turn is not None:
+                        self._ledger.try_again(run.id)
                         self._follow(going[0], run, going[1].turn)
                         continue
                     source = Source("gateway", titles=("The gateway was restarted.",))
                     message = User((Text(RESUMED),), now_ms(), source, message.ids)
                 async with self._entered(key, owner=is_owner if is_read else run.owner) as there:
-                    self._post(there, run, message, "followup")
+                    if run.over.is_set():
+                        continue  # stopped in the meantime
+                    if is_read:
+                        self._ledger.try_again(run.id)
+                    self._post(there, run, message, "followup", is_new=False)
                 going = (there, run) if is_read else going
             except (ClawkitError, GatewayError) as error:
                 if self.is_closed:
                     return  # the next start resumes it
+                if isinstance(error, ConflictError | GatewayError):  # in use, which ends
+                    await asyncio.sleep(AGAIN_S)
+                    if not self.is_closed:
+                        self._spawn(self._resume(key, runs))
+                    return
                 log.warning("a run could not be resumed: %s", error)
                 self.conclude(run, TurnEnded("error", error=str(error)))
+            finally:
+                self._entering.pop(run.id, None)
 
     async def _finish(self, there: Open, run: GatewayRun, turn: asyncio.Future[TurnEnded]) -> None:
         """Wait for the end of a run, and tell it."""
@@ -458,7 +492,8 @@ class LiveSessions:
             ended = turn.result()
         there.runs.pop(run.id, None)
         there.used_at = time.monotonic()
-        if ended.how != "done" and self.is_closed:
+        is_cut_off = run.stop_reason == _RESTART or ended.how == "error"
+        if ended.how != "done" and self.is_closed and is_cut_off:
             run.settle(ended)  # it is resumed
         else:
             self.conclude(run, ended)
@@ -496,16 +531,25 @@ class LiveSessions:
             return []
         found = [run for id_, run in there.runs.items() if run_id in (None, id_)]
         for run in found:
-            run.stop_reason = reason
+            run.stop_reason = run.stop_reason or reason
             if run.turn is not None:
                 await there.agent.turns.lane.cancel(run.turn)
         return [run.id for run in found]
 
-    async def close_session(self, key: str) -> None:
+    async def close_session(self, key: str, why: str = "closed") -> None:
         """Stop what runs in a session, and close it."""
-        await self._stop(key, None, "closed")
+        await self._stop(key, None, why)
         async with self._lock(key):
             await self._shut(key)
+
+    async def release(self, key: str) -> bool:
+        """Close a session if it is idle; returns whether it was open."""
+        async with self._lock(key):
+            if (there := self._open.get(key)) is not None and there.is_busy:
+                message = "the gateway is working in that session"
+                raise GatewayError("UNAVAILABLE", message, retry_ms=5_000)
+            await self._shut(key)
+            return there is not None
 
     async def _shut(self, key: str) -> None:
         there = self._open.pop(key, None)
@@ -563,7 +607,7 @@ class LiveSessions:
         for key, there in list(self._open.items()):
             there.agent.conversation.interrupter = "a restart of the gateway"
             with suppress(ConflictError):
-                await self.close_session(key)
+                await self.close_session(key, _RESTART)
         if self._tasks:
             await asyncio.wait(self._tasks, timeout=5.0)
         self._record()

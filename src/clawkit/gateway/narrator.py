@@ -40,6 +40,8 @@ class GatewayRun(Struct, eq=False):
     """That of the request: its id stands for nothing else."""
     owner: bool = False
     timeout_s: float | None = None
+    max_turns: int | None = None
+    max_cost: float | None = None
     started_ms: int = field(default_factory=now_ms)
     ended_ms: int = 0
     status: Status = "running"

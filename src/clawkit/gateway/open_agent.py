@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
+from clawkit.agent.loop import limits_of
 from clawkit.agent_session import Agent
 from clawkit.config.load import Loaded
 from clawkit.gateway.narrator import GatewayRun, Narrator
@@ -59,6 +60,12 @@ class Open:
         finally:
             self._users -= 1
             self.used_at = time.monotonic()
+
+    def limit(self, max_turns: int | None = None, max_cost: float | None = None) -> None:
+        """Limit turns from now on; by default as configured."""
+        config = self.agent.kit.config
+        settings = config.agents.get(self.agent.kit.run.scope.agent)
+        self.agent.conversation.limits = limits_of(config, settings, max_turns, max_cost)
 
     @property
     def is_busy(self) -> bool:

@@ -269,7 +269,8 @@ class Gateway:
         loop, is_new = asyncio.get_running_loop(), self._restart is None
         delay_s = max(delay_s, _cooldown_s())
         if self._restart is None or loop.time() + delay_s < self._restart.when():
-            self.forget_restart()
+            if self._restart is not None:
+                self._restart.cancel()
             log.info("restarting in %.1f seconds: %s", delay_s, why)
             self._restart = loop.call_later(delay_s, self.on_restart)
         delay_ms = round((self._restart.when() - loop.time()) * 1000)
@@ -280,7 +281,8 @@ class Gateway:
         return self._restart is not None
 
     def forget_restart(self) -> None:
-        """The gateway is to stop instead."""
+        """The gateway is to stop instead, whoever asks for a restart until it has."""
+        self.on_restart = None
         if self._restart is not None:
             self._restart.cancel()
             self._restart = None

@@ -33,7 +33,7 @@ R = TypeVar("R")
 class LaneLimits(Struct, frozen=True):
     """How many messages may wait (`cap`), and how many turns may run at once; None is no limit."""
 
-    cap: int = 20
+    cap: int | None = 20
     max_turns: int | None = None
     max_agent_turns: int | None = None
 
@@ -155,7 +155,8 @@ class Lane(Generic[T, R]):
         if mode == "steer" and is_in_turn and self._steer(item):
             self._steered.append(ticket)
         else:
-            if (count := sum(each.group == group for each in self._waiting)) >= limits.cap:
+            count = sum(each.group == group for each in self._waiting)
+            if limits.cap is not None and count >= limits.cap:
                 raise ConflictError(
                     f"{count} messages are already waiting in this session (messages.queue.cap); "
                     "try again when it has read some"

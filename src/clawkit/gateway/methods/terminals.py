@@ -17,7 +17,6 @@ import msgspec
 from msgspec import Meta, field
 
 from clawkit.agent.events import Answered, Ended, Happening, ResultStored, Said, TurnEnded
-from clawkit.agent.loop import limits_of
 from clawkit.agent_session import Agent
 from clawkit.config.paths import home
 from clawkit.config.sections.shared import Thinking
@@ -99,7 +98,8 @@ async def _turn(caller: GatewayConnection, params: TurnParams, id_: str) -> Any:
         try:
             return await end_of(run, there.agent)
         finally:
-            _unlimit(there, params)
+            if _has_limits(params):
+                there.limit()
 
     caller.send(protocol.answer(id_, accepted(there.agent, session, params.attachments)))
     return await asyncio.shield(finish())  # its limits hold, also when the client has left
@@ -115,8 +115,9 @@ async def _follow(
     await started_before(caller, session.key, run.id)  # by this client, or it is refused
     agent = (await caller.gateway.live.open(session.key, owner=True)).agent
     caller.attached.add(session.key)
-    if params.after is None:
-        caller.send(protocol.answer(id_, accepted(agent, session, params.attachments)))
+    if params.after is None:  # it has heard nothing of it
+        first = accepted(agent, session, params.attachments) | {"number": 0}
+        caller.send(protocol.answer(id_, first))
     replay(caller, session, params.after or 0, run.id)
     return await end_of(run, agent)
 
@@ -153,8 +154,9 @@ async def _begin(caller: GatewayConnection, params: TurnParams) -> tuple[Gateway
         if is_new:
             undo.push_async_callback(live.discard, session.key)
         there = await live.open(session.key, owner=True)
-        _limit(there, params)
-        undo.callback(_unlimit, there, params)
+        if _has_limits(params) and there.is_busy:  # with what others have not limited
+            text = "the session is busy: limits can be set when it is idle"
+            raise GatewayError("UNAVAILABLE", text, retry_ms=5_000)
         caller.attached.add(session.key)
         with there.in_use():
             run = await live.start(
@@ -164,6 +166,8 @@ async def _begin(caller: GatewayConnection, params: TurnParams) -> tuple[Gateway
                 owner=True,
                 client=caller.name,
                 mode="followup",
+                max_turns=params.max_turns,
+                max_cost=params.max_cost,
                 prepare=lambda agent: _prepare(agent, params),
             )
         undo.pop_all()
@@ -225,25 +229,8 @@ def find_session(caller: GatewayConnection, params: SessionPlace) -> tuple[Sessi
     return found, False
 
 
-def _limit(there: Open, params: TurnParams) -> None:
-    """Limit the turn. Not in a session that is working, whose limits are those of others."""
-    if params.max_turns is None and params.max_cost is None:
-        return
-    if there.is_busy:
-        text = "the session is busy: limits can be set when it is idle"
-        raise GatewayError("UNAVAILABLE", text, retry_ms=5_000)
-    _set_limits(there.agent, params.max_turns, params.max_cost)
-
-
-def _unlimit(there: Open, params: TurnParams) -> None:
-    if params.max_turns is not None or params.max_cost is not None:
-        _set_limits(there.agent)
-
-
-def _set_limits(agent: Agent, max_turns: int | None = None, max_cost: float | None = None) -> None:
-    config = agent.kit.config
-    settings = config.agents.get(agent.kit.run.scope.agent)
-    agent.conversation.limits = limits_of(config, settings, max_turns, max_cost)
+def _has_limits(params: TurnParams) -> bool:
+    return params.max_turns is not None or params.max_cost is not None
 
 
 def _prepare(agent: Agent, params: TurnParams) -> None:
@@ -268,14 +255,9 @@ def refused(error: ClawkitError) -> GatewayError:
 
 async def _release(caller: GatewayConnection, params: Release, _id: str) -> Any:
     """Close a session that is idle, so that a command on this machine can use it."""
-    live = caller.gateway.live
     session = caller.gateway.store.find(params.id)
-    there = live.find(session.key) if session is not None else None
-    if there is not None and there.is_busy:
-        raise GatewayError("UNAVAILABLE", "the gateway is working in that session", retry_ms=5_000)
-    if there is not None and session is not None:
-        await live.close_session(session.key)
-    return {"released": there is not None}
+    is_open = session is not None and await caller.gateway.live.release(session.key)
+    return {"released": is_open}
 
 
 def _environment(file: str) -> dict[str, str]:
