@@ -642,6 +642,9 @@ def test_commands_use_the_remote_gateway(near: Home, own: Home) -> None:
         done = own.run("gateway", *args)
         assert done.returncode == 0, done.stderr
         assert "'remote'; this is about a gateway on this machine" in done.stderr
+        if args == ["restart"]:
+            names = [each.run("sessions", "list", "--json").stdout for each in (own, near)]
+            assert names[0] == names[1], "not those of the gateway that runs here"
     assert "on this machine" not in near.run("gateway", "token").stderr
 
 
