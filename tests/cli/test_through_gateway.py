@@ -161,6 +161,13 @@ def test_what_the_gateway_cannot_honour_runs_here_and_says_so(
     assert done.stdout == LISTED
 
 
+def test_an_image_that_cannot_be_read_is_named(near: Home) -> None:
+    for command in (["agent", "-m", "look"], ["chat", "look"]):
+        done = near.run(*command, "--image", "nope.png")
+        assert done.returncode == 2
+        assert done.stderr == "clawkit: nope.png: No such file or directory\n"
+
+
 def test_a_session_of_another_directory_is_continued_here_and_says_so(
     near: Home, tmp_path: Path
 ) -> None:
@@ -426,6 +433,25 @@ async def test_a_chat_outlives_the_gateway(own: Home) -> None:
             chat.close()
 
 
+async def test_a_chat_that_ends_without_the_gateway_says_what_was_not_sent(own: Home) -> None:
+    env: Any = {"CLAWKIT_HOME": own.env["CLAWKIT_HOME"], "CLAWKIT_CONFIG": ""}
+    chat = None
+    try:
+        with own.gateway() as gateway:
+            chat = Screen("chat", "--session", "unsent", cwd=own.work, **env)
+            await chat.until(READY)
+            gateway.kill()
+            await chat.until("connecting again")
+            await chat.say("some words")
+            await chat.until("queued: some words")
+            chat.type("\x04")
+            assert await chat.end() == 0
+            assert "not sent: some words" in chat.text
+    finally:
+        if chat is not None:
+            chat.close()
+
+
 class Tunnel:
     """Forwards a port until it is broken."""
 
@@ -634,6 +660,7 @@ def test_commands_use_the_remote_gateway(near: Home, own: Home) -> None:
     assert refused.returncode == 2
     assert "gateway.mode is 'remote' (ws://" in refused.stderr
     assert "and -o does not go through a gateway. To run it on this machine" in refused.stderr
+    assert "Did you mean 'clawkit sessions list'?" in own.run("sessions", "lst").stderr
     local = own.run("agent", "-m", "hi", "--no-session")
     assert local.returncode == 2
     assert "--no-session needs --local" in local.stderr
@@ -642,6 +669,9 @@ def test_commands_use_the_remote_gateway(near: Home, own: Home) -> None:
         done = own.run("gateway", *args)
         assert done.returncode == 0, done.stderr
         assert "'remote'; this is about a gateway on this machine" in done.stderr
+        if args == ["restart"]:
+            names = [each.run("sessions", "list", "--json").stdout for each in (own, near)]
+            assert names[0] == names[1], "not those of the gateway that runs here"
     assert "on this machine" not in near.run("gateway", "token").stderr
 
 
@@ -656,6 +686,12 @@ def test_a_remote_gateway_that_is_not_there_is_reported(own: Home) -> None:
         assert "no gateway can be reached there" in done.stderr
         assert "is its port forwarded?" in done.stderr
     assert "no gateway can be reached there" in own.run("doctor").stdout
+    own.configure('{ gateway: { mode: "remote" } }')
+    assert "gateway.remote.url is not set" in own.run("doctor").stdout
+    own.configure('{ gateway: { mode: "remote", remote: { url: "http://127.0.0.1:1" } } }')
+    checked = own.run("doctor").stdout
+    assert "gateway.remote.url: the address of a gateway must be ws://" in checked
+    assert "→ clawkit config set gateway.remote.url" in checked
 
 
 @pytest.mark.parametrize(

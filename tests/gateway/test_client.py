@@ -373,6 +373,24 @@ def test_a_changed_configuration_is_read_again(running: Callable[..., None]) -> 
     assert (found.url, found.is_own) == ("ws://127.0.0.1:9/", False)
 
 
+def test_a_gateway_here_does_not_hide_the_remote_one(
+    running: Callable[..., None], tmp_path: Path
+) -> None:
+    remote = '{ gateway: { mode: "remote", remote: { url: "ws://127.0.0.1:9" } } }'
+    running(write_config(remote), serves=False)
+    found = find_for_command(None)
+    assert found is not None
+    assert (found.url, found.is_own) == ("ws://127.0.0.1:9/", False)
+    other = tmp_path / "other.json5"
+    other.write_text(remote, encoding="utf-8")
+    running(write_config("{}"))
+    found = find_for_command(str(other))
+    assert found is not None
+    assert (found.url, found.is_own) == ("ws://127.0.0.1:9/", False)
+    other.write_text("{ agents: { list: [{ id: 'remote' }] } }", encoding="utf-8")
+    assert find_for_command(str(other)) is None
+
+
 def test_a_gateway_that_was_killed_is_not_used(running: Callable[..., None]) -> None:
     running()
     path = Path(record.record_file())

@@ -25,14 +25,17 @@ gc.set_threshold(100_000, 20, 20)
 def run() -> None:
     """Run the command line and exit."""
     args = sys.argv[1:]
-    if args[:1] == ["agent"]:
-        from clawkit.cli.gateway_turn import begun_early, read_simple
+    try:
+        if args[:1] == ["agent"]:
+            from clawkit.cli.gateway_turn import begun_early, read_simple
 
-        with begun_early(args[1:]):
-            if (options := read_simple(args[1:])) is not None:
-                finish(lambda: _run_agent(options))
-            _run()
-    _run()
+            with begun_early(args[1:]):
+                if (options := read_simple(args[1:])) is not None:
+                    finish(lambda: _run_agent(options))
+                _run()
+        _run()
+    except KeyboardInterrupt:
+        sys.exit(130)  # before the command began
 
 
 def _run() -> None:
@@ -48,7 +51,7 @@ def _run_agent(options: dict[str, Any]) -> int:
     try:
         return run_agent(options, lambda: options["message"])
     except KeyboardInterrupt:
-        echo(err=True)  # as click does: the terminal shows ^C in this line
+        echo(err=True)  # ends the line with ^C, as click does
         raise
 
 

@@ -159,10 +159,13 @@ def find_for_command(given_config: str | None) -> Target | None:
     path = config_file(env) if given_config is None else expand(given_config, env)
     state = look()
     record = state.record if state.is_ready else None
-    if record is not None and all(sign_file(name) == at for name, at in record.files.items()):
+    has_changed = False
+    if record is not None:
+        has_changed = any(sign_file(name) != at for name, at in record.files.items())
         is_same = record.config == (path if os.path.lexists(path) else None)
-        return _own() if is_same and record.serves_commands else None
-    if not _may_say_remote(path) and record is None:
+        if is_same and record.serves_commands and not has_changed:
+            return _own()
+    if not has_changed and not _may_say_remote(path):
         return None
     from clawkit.config.load import load
 
