@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from collections.abc import Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
@@ -113,11 +112,22 @@ class ApprovalDesk:
     def _all_pending(self) -> list[StoredQuestion]:
         return self.store.pending(now_ms()) if os.path.exists(self.store.path) else []
 
-    def drop_left(self, is_over: Callable[[str], bool]) -> None:
-        """Withdraw the questions that no one waits for, in sessions where no one asks again."""
-        for asked in self._all_pending():
-            if not is_awaited(asked) and is_over(asked.question.session):
-                self.store.withdraw(asked.id)
+    def drop_left(self, key: str) -> None:
+        """Withdraw what was asked in a session, or by its sub-agents, before a restart, and was not
+        asked again."""
+        try:
+            for asked in self._all_pending():
+                if not is_awaited(asked) and self._is_within(asked.question.session, key):
+                    self.store.withdraw(asked.id)
+        except ToolError as error:
+            log.warning("%s", error)
+
+    def _is_within(self, name: str, key: str) -> bool:
+        sessions = self._gateway.store
+        session = sessions.find(name)
+        while session is not None and session.key != key:
+            session = sessions.find(session.parent) if session.parent else None
+        return session is not None
 
     def look(self) -> None:
         pending = {each.id: each for each in self.pending()}

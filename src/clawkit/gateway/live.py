@@ -499,21 +499,7 @@ class LiveSessions:
             self.conclude(run, ended)
         there.narrator.tell_end(run)
         if not there.has_turns and not self.is_closed:
-            self._drop_questions(run.session)
-
-    def _drop_questions(self, key: str) -> None:
-        """Withdraw what an agent asked before a restart, and did not ask again."""
-
-        def is_within(name: str) -> bool:
-            session = self._store.find(name)
-            while session is not None and session.key != key:
-                session = self._store.find(session.parent) if session.parent else None
-            return session is not None
-
-        try:
-            self._gateway.desk.drop_left(is_within)
-        except ToolError as error:
-            log.warning("%s", error)
+            self._gateway.desk.drop_left(run.session)
 
     async def abort(self, key: str, run_id: str | None = None, reason: str = "rpc") -> list[str]:
         """Stop the runs of a session, or one of them; returns which."""
