@@ -84,8 +84,8 @@ function Navigation({ views, current }) {
   const config = useCall('health', {}, ['config.changed']).data?.config;
   /** What is shown beside a title, and in words. */
   const marks = {
-    approvals: pending && [pending, `${pending} pending`],
-    config: config && (config.valid ? config.restartNeeded.length && ['↻', 'needs a restart'] : ['!', 'invalid']),
+    approvals: pending > 0 && [pending, `${pending} pending`],
+    config: config && (config.valid ? config.restartNeeded.length > 0 && ['↻', 'needs a restart'] : ['!', 'invalid']),
   };
   // On phones, not all views fit.
   useEffect(() => {
