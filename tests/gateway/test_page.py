@@ -670,6 +670,14 @@ async def test_the_allowlist_is_edited_and_tested_part_by_part(browser: Browser)
         await expect(page.get_by_role("alert")).to_contain_text("changed since last load")
 
 
+HOLDS_ITS_FIELDS = """(card) => {
+    const {left, right} = card.getBoundingClientRect();
+    const fields = [...card.querySelectorAll('select, input')];
+    const boxes = fields.map((each) => each.getBoundingClientRect());
+    return boxes.length > 0 && boxes.every((each) => each.left >= left && each.right <= right);
+}"""
+
+
 async def test_a_question_says_where_it_runs_and_what_is_stored(browser: Browser) -> None:
     command = call("exec", {"command": "uname -s", "workdir": "/tmp"})
     model = ScriptedModel(command, "no then", command, then="All right.")
@@ -683,6 +691,10 @@ async def test_a_question_says_where_it_runs_and_what_is_stored(browser: Browser
         assert question.question.place
         offers = asked.get_by_label("What is always allowed").locator("option")
         await expect(offers).to_have_text([each.words for each in question.question.lasting])
+        first = question.question.lasting[0].words
+        await expect(asked.get_by_text(f"Allow always means: {first}")).to_be_visible()
+        await page.set_viewport_size({"width": 390, "height": 780})
+        assert await asked.evaluate(HOLDS_ITS_FIELDS)
         await expect(asked.get_by_role("button").first).to_have_text("Deny")
         await asked.get_by_label("Why not").fill("use lsb_release")
         await asked.get_by_role("button", name="Deny").click()

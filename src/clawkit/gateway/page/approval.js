@@ -28,7 +28,9 @@ export function Approval({ approval, session }) {
         <${Field} label="Why not" hideLabel placeholder="because…" maxlength="1000" value=${reason} onInput=${setReason} />
         <span class="grow"></span>
         <${Button} onClick=${decide('allow-once')}>Allow once<//></div>
-      ${offers.length > 0 && html`<div class="row end">
+      ${offers.length > 0 && html`
+        <p class="hint">Allow always means: ${offers.find(([each]) => each === extent)?.[1]}</p>
+        <div class="row end">
         <${Select} label="What is always allowed" hideLabel options=${offers} value=${extent} onInput=${setExtent} />
         <${Button} onClick=${decide('allow-always', { extent })}>Allow always<//></div>`}
     </section>`;
