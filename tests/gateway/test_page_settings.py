@@ -353,7 +353,7 @@ async def test_no_name_or_value_becomes_markup(browser: Browser, file: Path) -> 
             evil = page.get_by_role("main").get_by_text("<img src=x onerror=alert(1)>").first
             await expect(evil).to_be_visible(timeout=60_000)
             if place == "doctor":
-                await expect(page.get_by_role("status").first).to_contain_text("checks passed")
+                await expect(page.get_by_role("status").first).to_contain_text(" passed · ")
         await go(page, "config", "env")
         await page.get_by_text("vars", exact=True).click()
         await expect(page.get_by_label("NOTE")).to_be_visible()

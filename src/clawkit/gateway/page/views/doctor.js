@@ -5,6 +5,9 @@ import { Badge, Button, Empty, html, Notice, Time, useCall, View } from '../part
 
 const KINDS = { ok: 'good', warn: 'warn', error: 'bad' };
 
+/** @param {number} count @param {string} what */
+const counted = (count, what) => `${count} ${what}${count === 1 ? '' : 's'}`;
+
 export default function Doctor() {
   const { data, error, reload } = useCall('doctor.run');
   const counts = { error: 0, warn: 0, ok: 0 };
@@ -14,8 +17,8 @@ export default function Doctor() {
     <${View} title="Doctor" actions=${html`<${Button} onClick=${reload}>Check again<//>`}>
       <${Notice} error=${error} />
       ${data ? html`
-        <p role="status">${counts.error} errors, ${counts.warn} warnings, ${counts.ok} checks passed ·
-          <${Time} at=${data.ts} /></p>
+        <p role="status">${counted(counts.error, 'error')}, ${counted(counts.warn, 'warning')}, ${
+          counted(counts.ok, 'check')} passed ·${' '}<${Time} at=${data.ts} /></p>
         ${[...sections].map(([name, findings]) => html`
           <section class="card" key=${name} aria-label=${name}>
             <h2>${name}</h2>
