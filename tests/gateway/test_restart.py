@@ -69,6 +69,10 @@ def test_a_patch_restarts_the_process_in_place_and_says_the_note() -> None:
         invalid = clawkit("status")
         assert invalid.returncode == 2
         assert "before the configuration file became invalid" in invalid.stdout
+        told = clawkit("status", "--json")
+        shown = json.loads(told.stdout)
+        assert (told.returncode, shown["running"], shown["pid"]) == (2, True, process.pid)
+        assert shown["error"] == shown["configProblem"]
         assert "before the file became invalid" in doctor()
         assert process.poll() is None
         process.send_signal(signal.SIGTERM)

@@ -211,8 +211,11 @@ def status(given: GivenGateway, as_json: bool) -> None:
             hello = link.hello
             with suppress(CallError):  # not everyone may know who waits for approval
                 waiting = link.call("device.pair.list", {}, given.timeout_s)["pending"]
-    except ConfigError:
-        if (record := state.record) is not None and record.config_problem:
+    except ConfigError as error:
+        if as_json:
+            about = {**describe_state(state), "running": state.is_ready, "error": str(error)}
+            print_json(about)
+        elif (record := state.record) is not None and record.config_problem:
             _say(f"{record.url}: running, {how_started(record)}")
             _say("It uses what it read before the configuration file became invalid.")
         raise
