@@ -182,7 +182,10 @@ class Catalog:
 
     def _unknown(self, text: str, key: str = "") -> ConfigError:
         head, slash, _ = text.partition("/")
-        if slash:
+        if slash and normalize_provider(head) == OPERATOR.provider:
+            close = [str(OPERATOR)]
+            problem = f"unknown model {_short(text)}"
+        elif slash:
             close = nearest(normalize_provider(head), self.services)
             problem = f"unknown provider {_short(head)} for the model {_short(text)}"
         else:
