@@ -269,7 +269,10 @@ class LazyGroup(click.Group):
         # The name of the group may be missing: `clawkit search` for `clawkit sessions search`.
         groups = {name: words for name, words in SUBCOMMANDS.items() if name in self._table}
         below = {word: f"{path} {name} {word}" for name, words in groups.items() for word in words}
-        return below | {name: f"{path} {name}" for name in self._table}
+        options = {"help": f"{path} --help"}
+        if " " not in path:
+            options["version"] = f"{path} --version"
+        return options | below | {name: f"{path} {name}" for name in self._table}
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
@@ -330,8 +333,12 @@ def _run(args: list[str], first_word: int) -> object:
         return main.main(args, prog_name="clawkit", standalone_mode=False, color=color)
     except click.ClickException as error:
         if isinstance(error, click.NoSuchOption):
+            from clawkit.text import nearest
+
             said = error.message + _advise(error.option_name, error.ctx)
-            error = click.NoSuchOption(error.option_name, said, error.possibilities, error.ctx)
+            # What click suggests can be far off, such as --help for --level.
+            close = nearest(error.option_name, error.possibilities or ())
+            error = click.NoSuchOption(error.option_name, said, close, error.ctx)
         error.show()
         return error.exit_code
     except click.Abort:
