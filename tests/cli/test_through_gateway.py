@@ -634,6 +634,7 @@ def test_commands_use_the_remote_gateway(near: Home, own: Home) -> None:
     assert refused.returncode == 2
     assert "gateway.mode is 'remote' (ws://" in refused.stderr
     assert "and -o does not go through a gateway. To run it on this machine" in refused.stderr
+    assert "Did you mean 'clawkit sessions list'?" in own.run("sessions", "lst").stderr
     local = own.run("agent", "-m", "hi", "--no-session")
     assert local.returncode == 2
     assert "--no-session needs --local" in local.stderr

@@ -353,6 +353,9 @@ def _run_remotely(args: list[str], at: int) -> int | None:
     if "--local" in args:
         args.remove("--local")
         return None
+    words = SUBCOMMANDS.get(args[at])
+    if words is not None and not set(args[at + 1 : at + 2]) & set(words):
+        return None  # the error says what was meant
     from clawkit.cli.gateway_commands import run_remotely
 
     return run_remotely(args[at:])
