@@ -660,6 +660,12 @@ def test_a_remote_gateway_that_is_not_there_is_reported(own: Home) -> None:
         assert "no gateway can be reached there" in done.stderr
         assert "is its port forwarded?" in done.stderr
     assert "no gateway can be reached there" in own.run("doctor").stdout
+    own.configure('{ gateway: { mode: "remote" } }')
+    assert "gateway.remote.url is not set" in own.run("doctor").stdout
+    own.configure('{ gateway: { mode: "remote", remote: { url: "http://127.0.0.1:1" } } }')
+    checked = own.run("doctor").stdout
+    assert "gateway.remote.url: the address of a gateway must be ws://" in checked
+    assert "→ clawkit config set gateway.remote.url" in checked
 
 
 @pytest.mark.parametrize(

@@ -167,10 +167,18 @@ def check_remote(loaded: Loaded) -> Findings:
     from clawkit.cli.doctor_checks import fault, ok
 
     settings = loaded.config.gateway
-    if settings is None or settings.mode != "remote" or not settings.remote.url:
+    if settings is None or settings.mode != "remote":
+        return
+    to_set = "clawkit config set gateway.remote.url wss://HOST:PORT"
+    if not settings.remote.url:
+        yield fault("gateway.mode is 'remote', and gateway.remote.url is not set", to_set)
         return
     try:
         target = parse_url(settings.remote.url, fingerprint=settings.remote.tls_fingerprint or "")
+    except ToolError as error:
+        yield fault(f"gateway.remote.url: {error}", to_set)
+        return
+    try:
         probe(target)
         yield ok(f"the remote gateway {target.url} answers")
     except ToolError as error:
