@@ -161,6 +161,13 @@ def test_what_the_gateway_cannot_honour_runs_here_and_says_so(
     assert done.stdout == LISTED
 
 
+def test_an_image_that_cannot_be_read_is_named(near: Home) -> None:
+    for command in (["agent", "-m", "look"], ["chat", "look"]):
+        done = near.run(*command, "--image", "nope.png")
+        assert done.returncode == 2
+        assert done.stderr == "clawkit: nope.png: No such file or directory\n"
+
+
 def test_a_session_of_another_directory_is_continued_here_and_says_so(
     near: Home, tmp_path: Path
 ) -> None:

@@ -191,8 +191,11 @@ def say_or_raise(target: Target, error: CallError) -> None:
 def attach(path: str) -> dict[str, str]:
     import binascii
 
-    with open(path, "rb") as file:
-        data = file.read(MAX_IMAGE + 1)
+    try:
+        with open(path, "rb") as file:
+            data = file.read(MAX_IMAGE + 1)
+    except OSError as error:
+        raise ClawkitError(f"{path}: {error.strerror or error}") from None
     if len(data) > MAX_IMAGE:
         raise ClawkitError(f"{path}: larger than {MAX_IMAGE} bytes")
     content = binascii.b2a_base64(data, newline=False).decode()
