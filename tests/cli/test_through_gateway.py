@@ -433,6 +433,25 @@ async def test_a_chat_outlives_the_gateway(own: Home) -> None:
             chat.close()
 
 
+async def test_a_chat_that_ends_without_the_gateway_says_what_was_not_sent(own: Home) -> None:
+    env: Any = {"CLAWKIT_HOME": own.env["CLAWKIT_HOME"], "CLAWKIT_CONFIG": ""}
+    chat = None
+    try:
+        with own.gateway() as gateway:
+            chat = Screen("chat", "--session", "unsent", cwd=own.work, **env)
+            await chat.until(READY)
+            gateway.kill()
+            await chat.until("connecting again")
+            await chat.say("some words")
+            await chat.until("queued: some words")
+            chat.type("\x04")
+            assert await chat.end() == 0
+            assert "not sent: some words" in chat.text
+    finally:
+        if chat is not None:
+            chat.close()
+
+
 class Tunnel:
     """Forwards a port until it is broken."""
 

@@ -76,6 +76,8 @@ class GatewayChat(RemoteChat, ScreenChat):
         self._has_said = bool(opened["total"])
 
     async def stop(self) -> None:
+        for line in self.unsent.values():
+            self.display.note(f"not sent: {line}", "warning")
         self.leave()
 
     async def close(self) -> None:
