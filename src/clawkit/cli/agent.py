@@ -35,8 +35,8 @@ def agent(**options: Any) -> int:
     """Send an agent one message, let it work until it is done, and print its answer.
 
     The answer goes to standard output, progress to standard error. With --json every event is one
-    line on standard output; the last one has `"type": "turn_end"`. Without a terminal, everything
-    that needs an approval is refused.
+    line on standard output; the last one has `"type": "turn_end"`. Without a terminal, what needs
+    an approval is refused; if a gateway is running, it waits for an answer from elsewhere.
 
     \b
     clawkit agent -m "Which tests are slow here?"
