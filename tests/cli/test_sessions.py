@@ -332,7 +332,9 @@ class TestDelete:
         assert list(told["failed"]) == [used.id]
         assert (renamed.code, store.get(used.id).name) == (1, used.id)
 
-    @pytest.mark.parametrize(("keys", "code"), [(b"y\r", 0), (b"n\r", 3), (b"\r", 3)])
+    @pytest.mark.parametrize(
+        ("keys", "code"), [(b"y\r", 0), (b"n\r", 3), (b"\r", 3), (b"\x03", 130)]
+    )
     def test_a_person_is_asked(
         self, store: SessionStore, workspace: Path, keys: bytes, code: int
     ) -> None:
@@ -344,6 +346,8 @@ class TestDelete:
         assert terminal.end() == code
         assert "Which tests are slow?" in terminal.shown
         assert (store.find(session.id) is None) == (code == 0)
+        if code == 130:
+            assert terminal.shown.splitlines()[-1] == "interrupted"
 
 
 class TestExport:

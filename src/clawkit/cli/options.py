@@ -251,7 +251,12 @@ def confirm(question: str, refused: str, about: Iterable[str] = ()) -> None:
         raise click.UsageError(f"there is no terminal to confirm on, so {refused}; add --yes")
     for line in about:
         click.echo(f"  {printable(line, '')}", err=True)
-    if not click.confirm(question, err=True):
+    try:
+        is_yes = click.confirm(question, err=True)
+    except click.Abort:
+        click.echo(err=True)  # ends the line of the question
+        raise
+    if not is_yes:
         raise ToolAuthorizationError(refused, reason="person")
 
 
