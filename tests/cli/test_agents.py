@@ -184,6 +184,8 @@ def test_an_unknown_agent_is_told_with_what_is_near(agents: Type, file: Path) ->
     assert done.code == 2
     assert "did you mean 'research'?" in done.err
     assert "there are: research, two" in agents("remove", "zzz").err
+    write(file, "{}")
+    assert "the configuration has no agent 'zzz': it lists none" in agents("remove", "zzz").err
 
 
 def test_an_agent_of_an_included_file_is_left_alone(agents: Type, file: Path) -> None:

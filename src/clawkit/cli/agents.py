@@ -126,7 +126,8 @@ def remove(agent_id: str, force: bool, **how: Any) -> None:
     known = agents.by_id()
     path = agent_path(agents, agent_id)
     if path is None:
-        hint = cli.suggest(agent_id, known) or f"; there are: {', '.join(known) or 'none'}"
+        listed = f"; there are: {', '.join(known)}" if known else ": it lists none"
+        hint = cli.suggest(agent_id, known) or listed
         raise ClawkitError(f"the configuration has no agent {one_line(agent_id, 60)!r}{hint}")
     id_ = agent_id.strip().lower()
     if not force and (id_ == agents.default_id() or len(known) == 1):
