@@ -370,7 +370,7 @@ async def test_a_command_that_is_sent_again_runs_once(tmp_path: Path) -> None:
         assert "It ran; what it showed was lost" in str(peer.of("clawkit.event")[-1]["rows"])
         assert (await peer.call("clawkit.chat.type", new))["session"] == "other"
         error = await peer.refused("clawkit.chat.type", stopped)
-        assert "it was stopped; type it again to repeat it" in error["message"]
+        assert "the command ran, so it was stopped; type it again" in error["message"]
         stranger = await ground.join(device=Device())
         given = {"workspace": str(tmp_path), "session": "s"}
         await stranger.call("clawkit.chat.open", given)

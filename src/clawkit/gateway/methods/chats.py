@@ -212,7 +212,7 @@ async def _tell_again(caller: GatewayConnection, chat: HostedChat, run: GatewayR
     """What became of a command that was sent before: it is not run twice."""
     await run.over.wait()
     if run.status != "ok":
-        stopped = "the connection broke while it ran, so it was stopped; type it again to repeat it"
+        stopped = "the connection broke while the command ran, so it was stopped; type it again"
         raise invalid(run.error or stopped)
     shown: dict[str, Any] = msgspec.json.decode(run.text)
     lost = "It ran; what it showed was lost with the connection."
