@@ -46,7 +46,11 @@ def _run_agent(options: dict[str, Any]) -> int:
     import_msgspec()
     from clawkit.cli.turn import run_agent
 
-    return run_agent(options, lambda: options["message"])
+    try:
+        return run_agent(options, lambda: options["message"])
+    except KeyboardInterrupt:
+        echo(err=True)  # ends the line with ^C, as click does
+        raise
 
 
 def import_msgspec() -> None:
