@@ -33,6 +33,20 @@ def test_an_interrupt_while_modules_are_loaded_ends_it_without_a_traceback(
     assert (done.returncode, done.stdout, done.stderr.lstrip()) == (130, "", said)
 
 
+def test_an_interrupt_while_the_gateway_is_looked_for_ends_it_without_a_traceback(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "socket.py").write_text("raise KeyboardInterrupt\n", encoding="utf-8")
+    done = subprocess.run(
+        [sys.executable, "-m", "clawkit", "agent", "-m", "list"],
+        env={**os.environ, "PYTHONPATH": str(tmp_path)},
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "")
+
+
 @pytest.mark.parametrize(
     ("args", "with_click"), [((), False), (("--json",), False), (("--thinking", "off"), True)]
 )

@@ -6,17 +6,21 @@ click takes a tenth of the time to the first request.
 
 from __future__ import annotations
 
-import codecs
-import gc
-import io
-import os
 import sys
-from collections.abc import Callable
-from types import SimpleNamespace
-from typing import Any
 
-from clawkit.cli.console import echo
-from clawkit.text import printable
+try:
+    import codecs
+    import gc
+    import io
+    import os
+    from collections.abc import Callable
+    from types import SimpleNamespace
+    from typing import Any
+
+    from clawkit.cli.console import echo
+    from clawkit.text import printable
+except KeyboardInterrupt:
+    sys.exit(130)  # `run` would catch it, but does not exist yet
 
 # Start-up creates many objects, all of which survive: collecting garbage among them would take a
 # tenth of the time to the first request.
@@ -26,14 +30,17 @@ gc.set_threshold(100_000, 20, 20)
 def run() -> None:
     """Run the command line and exit."""
     args = sys.argv[1:]
-    if args[:1] == ["agent"]:
-        from clawkit.cli.gateway_turn import begun_early, read_simple
+    try:
+        if args[:1] == ["agent"]:
+            from clawkit.cli.gateway_turn import begun_early, read_simple
 
-        with begun_early(args[1:]):
-            if (options := read_simple(args[1:])) is not None:
-                finish(lambda: _run_agent(options))
-            _run()
-    _run()
+            with begun_early(args[1:]):
+                if (options := read_simple(args[1:])) is not None:
+                    finish(lambda: _run_agent(options))
+                _run()
+        _run()
+    except KeyboardInterrupt:
+        sys.exit(130)  # before the command began
 
 
 def _run() -> None:
