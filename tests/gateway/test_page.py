@@ -79,6 +79,8 @@ async def test_a_walk_through_the_page(browser: Browser, tmp_path: Path) -> None
         await expect(titles.filter(has_text="0")).to_have_count(0)
         await say(page, "Please change it")
         await expect(page.get_by_role("heading", name="Done")).to_be_visible()
+        titles = page.get_by_role("navigation").get_by_role("link")
+        await expect(titles.filter(has_text="0")).to_have_count(0)
         await page.locator("details.call", has_text="edit").locator("summary").click()
         await expect(page.locator(".diff .added")).to_have_text("+TWO\n")
         await shoot(page, pictures, "1-chat")
