@@ -111,6 +111,19 @@ async def test_a_client_that_reads_nothing_keeps_no_place(monkeypatch: pytest.Mo
                 await pings(client, 100_000_000)
 
 
+async def test_a_client_that_closes_and_reads_nothing_does_not_keep_the_gateway_from_ending(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(serving, "MAX_PONGS", 2**30)
+    async with serve({}) as ground:
+        client = await deaf(ground)
+        await pings(client, 7_000_000)  # what is sent to it waits, also the answer to its close
+        await asyncio.get_running_loop().sock_sendall(client, b"\x88\x82\0\0\0\0\x03\xe8")
+        await ground.join()
+    client.close()
+    assert not ground.gateway.is_ready
+
+
 async def test_a_foreign_page_takes_no_place(ground: Ground) -> None:
     entered: list[str] = []
     note: Any = lambda who, _limit: entered.append(who)  # noqa: E731

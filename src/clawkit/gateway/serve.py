@@ -20,6 +20,7 @@ import uvicorn
 from starlette.applications import Starlette
 from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
+from websockets.exceptions import InvalidState
 
 from clawkit.config.load import Loaded
 from clawkit.config.paths import home
@@ -164,6 +165,12 @@ class Socket(WebSocketsSansIOProtocol):
     def keepalive_timeout(self) -> None:
         super().keepalive_timeout()
         self._abort()
+
+    def shutdown(self) -> None:
+        try:
+            super().shutdown()
+        except InvalidState:  # the client has closed it, and keeps the connection
+            self.transport.close()
 
     def _abort(self) -> None:
         """Drop the connection without waiting for the client to read what is left."""
