@@ -253,7 +253,7 @@ async def ground() -> AsyncIterator[Ground]:
 
 
 BROWSER_TESTS = (
-    *("test_page.py", "test_page_settings.py"),
+    *("test_page.py", "test_page_settings.py", "test_page_port.py"),
     *("test_node_host.py", "test_control_ui.py", "test_tui.py"),
 )
 ALWAYS = (
@@ -264,7 +264,7 @@ ALWAYS = (
     "test_a_question_says_where_it_runs_and_what_is_stored",
     "test_the_first_load_is_small_and_comes_from_the_gateway",
     "test_forms_change_the_file_and_keep_comments_and_secrets",
-    "test_no_name_or_value_becomes_markup",
+    "test_a_key_that_a_stranger_knows_is_not_used",
 )
 
 

@@ -214,9 +214,9 @@ async def test_sessions_are_read_by_one_thread_at_a_time_also_when_clients_leave
         reading[0] -= 1
         return []
 
+    leaving, staying = [await ground.join(["operator.read"], Device()) for _ in range(2)]
     monkeypatch.setattr(ground.gateway.shelf, "list", slow)
     before = threading.active_count()
-    leaving, staying = [await ground.join(["operator.read"], Device()) for _ in range(2)]
     for peer in (leaving, staying):
         for _ in range(20):
             await peer.send("usage.cost", {})

@@ -169,8 +169,8 @@ class Socket(WebSocketsSansIOProtocol):
     def shutdown(self) -> None:
         try:
             super().shutdown()
-        except InvalidState:  # the client has closed it, and keeps the connection
-            self.transport.close()
+        except InvalidState:  # the client has closed it, and does not read the answer
+            self.transport.abort()
 
     def _abort(self) -> None:
         """Drop the connection without waiting for the client to read what is left."""
