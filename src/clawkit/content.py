@@ -93,9 +93,10 @@ class Usage(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
 class Source(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     """Origin of a message that no person wrote."""
 
-    kind: Literal["subagent", "session", "gateway"]
+    kind: Literal["subagent", "session", "gateway", "cron", "hook"]
     """`subagent`: results of the session's own runs; `session`: a message from another one;
-    `gateway`: what the gateway says about itself, such as that it was restarted."""
+    `gateway`: what the gateway says about itself, such as that it was restarted; `cron`: a job that
+    is due, or its result; `hook`: a web request."""
     runs: tuple[str, ...] = ()
     titles: tuple[str, ...] = ()
     """One line per run or message, for people."""

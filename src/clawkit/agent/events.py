@@ -122,6 +122,8 @@ class TurnEnded(Happening, frozen=True, tag="turn_end"):
     error: str = ""
     text: str = ""
     """The last answer."""
+    kind: str = ""
+    """The kind of an error of the model, such as `rate_limit`."""
 
 
 class RunEnded(Happening, frozen=True, tag="run_end"):

@@ -205,6 +205,15 @@ class Conversation(Struct, eq=False):
         """Add a message for when the model is done: it extends the turn."""
         self._later.append(as_message(said))
 
+    def note(self, message: User) -> None:
+        """Add a message without a turn; the model reads it with the next one. Raises `ToolError` if
+        it cannot be stored, and `ConflictError` during a turn."""
+        with self._alone():
+            if self.transcript is not None:
+                self.transcript.append(message)
+            self.history.append(message)
+            self._tell(events.Said(message, False))
+
     def withdraw(self, message: User) -> bool:
         """Withdraw a message; false if the model has already read it."""
         for queue in (self._steering, self._later):
@@ -251,7 +260,7 @@ class Conversation(Struct, eq=False):
         self._tell(events.TurnStarted(self.session, str(self.model.ref)))
         before, self.last_text = self.usage, ""
         how: Ended = "error"
-        error = "the turn was cut short"
+        error, kind = "the turn was cut short", ""
         try:
             async with asyncio.timeout(self.limits.timeout_s):
                 self._say(said)
@@ -260,7 +269,7 @@ class Conversation(Struct, eq=False):
         except EndOfTurn as end:
             how, error = end.how, end.error
         except (ModelError, ToolError) as failure:
-            error = str(failure)
+            error, kind = str(failure), failure.kind if isinstance(failure, ModelError) else ""
         except TimeoutError:
             how = "timeout"
             error = f"the turn took longer than {human_time(self.limits.timeout_s or 0)}"
@@ -268,7 +277,7 @@ class Conversation(Struct, eq=False):
             how, error = "aborted", ""
             raise
         finally:
-            ended = TurnEnded(how, self.usage.minus(before), error, self.last_text)
+            ended = TurnEnded(how, self.usage.minus(before), error, self.last_text, kind)
             self._tell(ended)
         return ended
 

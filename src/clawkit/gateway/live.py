@@ -29,7 +29,7 @@ from clawkit.core.approval import Approver
 from clawkit.errors import ClawkitError, ConflictError, ToolError, ToolInputError
 from clawkit.gateway.ledger import read_by_model
 from clawkit.gateway.narrator import GatewayRun, Narrator
-from clawkit.gateway.open_agent import Open, is_shared, merged, shutting_down
+from clawkit.gateway.open_agent import Open, Opening, is_shared, merged, shutting_down
 from clawkit.gateway.protocol import GatewayError, aside, invalid, now_ms
 from clawkit.models.protocols import Model
 from clawkit.services import Services
@@ -61,6 +61,7 @@ RESUMED = (
     "interrupted may have taken effect: check that before you repeat it."
 )
 LOST = "the gateway was restarted during this run; send it again"
+USUAL = Opening()
 _RESTART = "restart"
 """The reason of runs that end with the gateway."""
 
@@ -165,12 +166,23 @@ class LiveSessions:
         async with self._entered(key, owner=owner) as there:
             return there
 
+    async def note(self, key: str, message: User, *, owner: bool) -> None:
+        """Add a message to a session without a turn; it is stored once this returns. Raises
+        `ClawkitError` and `GatewayError`."""
+        while True:
+            async with self._entered(key, owner=owner) as there:
+                if not there.has_turns:
+                    return there.agent.conversation.note(message)
+            await there.rest()
+
     def _lock(self, key: str) -> asyncio.Lock:
         lock: asyncio.Lock = self._locks.setdefault(key, asyncio.Lock())
         return lock
 
     @asynccontextmanager
-    async def _entered(self, key: str, *, owner: bool) -> AsyncIterator[Open]:
+    async def _entered(
+        self, key: str, *, owner: bool, opening: Opening = USUAL
+    ) -> AsyncIterator[Open]:
         """Open the agent of a session, and hold the lock of the session inside the `with` block."""
         owner = owner and not is_shared(key)
         while True:
@@ -181,10 +193,10 @@ class LiveSessions:
             async with self._lock(key):
                 there = self._open.get(key)
                 if there is None or there.owner == owner or not there.has_turns:
-                    yield await self._enter(key, owner=owner)
+                    yield await self._enter(key, owner=owner, opening=opening)
                     return
 
-    async def _enter(self, key: str, *, owner: bool) -> Open:
+    async def _enter(self, key: str, *, owner: bool, opening: Opening) -> Open:
         if self.is_closed:
             raise shutting_down()
         if (there := self._open.get(key)) is not None:
@@ -196,11 +208,11 @@ class LiveSessions:
             # What runs keeps the configuration that it began with.
             if not is_busy and (is_other or there.loaded is not self._gateway.loaded):
                 await self._shut(key)
-        there = self._open.get(key) or await self._start(key, owner=owner)
+        there = self._open.get(key) or await self._start(key, owner=owner, opening=opening)
         there.used_at = time.monotonic()
         return there
 
-    async def _start(self, key: str, *, owner: bool) -> Open:
+    async def _start(self, key: str, *, owner: bool, opening: Opening) -> Open:
         # Opening takes a while: others hear their events between two of them.
         await self._opening.acquire()
         asyncio.get_running_loop().call_soon(self._opening.release)
@@ -215,8 +227,13 @@ class LiveSessions:
             depth=parsed.depth,
             channel=parsed.channel,
             group=parsed.peer if parsed.kind == "group" else "",
-            model=self._model,
-            approver=self._approver,
+            model=self._model or opening.model or None,
+            fallbacks=opening.fallbacks,
+            thinking=opening.thinking,
+            allow=opening.allow,
+            tools=opening.tools,
+            mode="minimal" if opening.is_light else "full",
+            approver=opening.approver or self._approver,
             in_gateway=True,
         )
         agent.kit.run.redactor.learn(self._secrets)
@@ -322,6 +339,7 @@ class LiveSessions:
         max_turns: int | None = None,
         max_cost: float | None = None,
         prepare: Callable[[Agent], Any] | None = None,
+        opening: Opening = USUAL,
         on_text: Callable[[str], None] = no_listener,
     ) -> GatewayRun:
         """Say something in a session. The run is accepted once this returns, and recorded; that of
@@ -341,7 +359,7 @@ class LiveSessions:
                 text = STOPPED if await self.abort(key) else NOTHING_TO_STOP
                 return self._end_at_once(run, TurnEnded("done", text=text))
             self._entering[run.id] = run
-            async with self._entered(key, owner=owner) as there:
+            async with self._entered(key, owner=owner, opening=opening) as there:
                 if prepare is not None:
                     prepare(there.agent)
                 message = msgspec.structs.replace(as_message(said), ids=(run.id, uuid.uuid4().hex))

@@ -8,9 +8,14 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
+from msgspec import Struct
+
 from clawkit.agent.loop import limits_of
 from clawkit.agent_session import Agent
 from clawkit.config.load import Loaded
+from clawkit.config.sections.shared import Thinking as Level
+from clawkit.core.approval import Approver
+from clawkit.core.tool import Tool
 from clawkit.gateway.narrator import GatewayRun, Narrator
 from clawkit.gateway.protocol import GatewayError
 from clawkit.process.protocols import Commands
@@ -36,6 +41,20 @@ def shutting_down() -> GatewayError:
 def merged(lent: Mapping[object, Mapping[str, Any]]) -> dict[str, Any]:
     """What all clients have lent to a session."""
     return {name: value for each in lent.values() for name, value in each.items()}
+
+
+class Opening(Struct, frozen=True):
+    """How the agent of a session is opened that was made for one purpose, such as a job."""
+
+    model: str = ""
+    fallbacks: tuple[str, ...] = ()
+    thinking: Level | None = None
+    allow: tuple[str, ...] | None = None
+    """The only tools, as far as policy allows them."""
+    is_light: bool = False
+    """Without the files of the workspace in the prompt."""
+    tools: tuple[Tool, ...] = ()
+    approver: Approver | None = None
 
 
 class Open:
@@ -78,6 +97,13 @@ class Open:
         lane = self.agent.turns.lane
         return bool(self.runs) or lane.is_busy or bool(lane.waiting)
 
+    @property
+    def has_subagents(self) -> bool:
+        """Whether sub-agents work, or have results that the model has not read."""
+        agent, delegation = self.agent, self.agent.delegation
+        is_active = delegation is not None and delegation.subagents.active(agent.session_id)
+        return bool(is_active) or agent.has_results
+
     async def rest(self) -> None:
         """Wait until it has no turns; who came first goes on first."""
         async with self._door:
@@ -88,12 +114,9 @@ class Open:
     @property
     def works_in_background(self) -> bool:
         """Whether something runs that is not a turn: calls, sub-agents, commands."""
-        agent, delegation = self.agent, self.agent.delegation
-        if self._users or agent.has_results:
+        if self._users or self.has_subagents:
             return True
-        if delegation and delegation.subagents.active(agent.session_id):
-            return True
-        run = agent.kit.run
+        run = self.agent.kit.run
         if not isinstance(run.services, Services) or not run.services.is_made(Commands):
             return False
         commands = run.services[Commands].all(owner_of(run.scope))

@@ -184,6 +184,7 @@ class Cron(Section):
     """Scheduled jobs."""
 
     enabled: bool = True  #: Run scheduled jobs.
+    max_concurrent_runs: Positive = 4  #: How many jobs run at once.
     skip_missed_jobs: bool = False  #: Skip runs missed while clawkit was down.
     triggers: Switch = Switch()  #: Conditions that decide whether a job runs.
     webhook_token: SecretInput | None = None  #: Bearer token sent with results to a web address.

@@ -1,0 +1,161 @@
+"""What follows from a run: the next time, retries, and what people are told. Pure."""
+
+from __future__ import annotations
+
+import re
+from typing import Literal
+
+from msgspec import UNSET, Struct
+from msgspec.structs import replace
+
+from clawkit.config.sections.gateway import Cron
+from clawkit.cron.jobs import Job, JobAlert, JobState
+from clawkit.cron.schedule import At, next_after
+from clawkit.cron.store import JobRow, Run, RunRecord
+from clawkit.text import one_line
+
+BACKOFF_MS = (30_000, 60_000, 300_000, 900_000, 3_600_000)
+MAX_ERRORS, MAX_SCHEDULE_ERRORS = 10, 3
+"""Failures in a row after which a job is disabled."""
+TRANSIENT = frozenset(("network", "overloaded", "rate-limit", "server", "timeout", "busy"))
+"""Kinds of errors that may be over soon: a job for one time tries again."""
+ACK_CHARS = 300
+_SILENT = r"NO_REPLY|HEARTBEAT_OK"
+_WRAPPED = rf"[\s*_`\"'.]*(?:{_SILENT})[\s*_`\"'.!]*"
+
+
+class Outcome(Struct, frozen=True):
+    """How the work of a run ended."""
+
+    status: Literal["ok", "error", "skipped"]
+    text: str = ""
+    error: str = ""
+    reason: str = ""
+    model: str = ""
+    usage: dict[str, int] = {}
+    cost: float = 0.0
+    session_key: str = ""
+    session_id: str = ""
+    is_heard: bool = False
+    """The answer is where people read it already, such as in their own session."""
+
+
+def without_token(text: str) -> str:
+    """The answer of a model without its token for silence; empty if it has nothing to say."""
+    said = text.strip()
+    if re.fullmatch(_WRAPPED, said):
+        return ""
+    rest = re.sub(rf"^{_WRAPPED}(?=\s|$)|(?<=\s){_WRAPPED}$", "", said).strip()
+    return "" if rest != said and len(rest) <= ACK_CHARS else rest
+
+
+def after_run(
+    row: JobRow, run: Run, outcome: Outcome, now_ms: int
+) -> tuple[Job, JobState, int, int | None] | None:
+    """The job after a run, its state, and when it is next; None if it is done and removed."""
+    job, before = row.job, row.state
+    errors = before.consecutive_errors + 1 if outcome.status == "error" else 0
+    skipped = before.consecutive_skipped + 1 if outcome.status == "skipped" else 0
+    state = replace(
+        before,
+        running_at_ms=UNSET,
+        last_run_at_ms=run.started_ms,
+        last_run_status=outcome.status,
+        last_error=outcome.error,
+        last_error_reason=outcome.reason if outcome.status != "ok" else "",
+        last_duration_ms=max(0, now_ms - run.started_ms),
+        consecutive_errors=before.consecutive_errors if outcome.status == "skipped" else errors,
+        consecutive_skipped=skipped,
+        next_check_ms=0,
+    )
+    is_one_time = isinstance(job.schedule, At)
+    if outcome.status == "ok" and job.delete_after_run and run.why != "manual":
+        return None
+    if errors >= MAX_ERRORS and job.enabled and not job.declaration_key:
+        why = f"{errors} failures in a row"
+        return replace(job, enabled=False), replace(state, auto_disabled=why), row.planned_ms, None
+    if is_one_time and run.why != "manual":
+        is_over = outcome.status != "error" or retry_ms(job, outcome, errors, now_ms) is None
+        return replace(job, enabled=job.enabled and not is_over), state, row.planned_ms, None
+    next_ms = row.next_ms
+    if next_ms is not None and errors:
+        next_ms = max(next_ms, now_ms + _backoff_ms(errors))
+    if next_ms is not None and before.next_check_ms and outcome.status == "ok":
+        next_ms = before.next_check_ms
+    return job, state, row.planned_ms, next_ms
+
+
+def _backoff_ms(errors: int) -> int:
+    return BACKOFF_MS[min(errors, len(BACKOFF_MS)) - 1]
+
+
+def retry_ms(job: Job, outcome: Outcome, errors: int, now_ms: int) -> int | None:
+    """When a job for one time tries again; None if it does not."""
+    is_soon_over = outcome.status == "error" and outcome.reason in TRANSIENT
+    if not isinstance(job.schedule, At) or not is_soon_over or errors > len(BACKOFF_MS):
+        return None
+    return now_ms + _backoff_ms(errors)
+
+
+def report(
+    job: Job, before: JobState, state: JobState, outcome: Outcome, settings: Cron, now_ms: int
+) -> tuple[str, JobState]:
+    """What people are told about a failure or a recovery, empty for nothing; and the state with
+    that: the first failure, each new cause, failures that go on (`failureAlert`), and recovery."""
+    if job.failure_alert is False or job.declaration_key:
+        return "", state
+    if outcome.status == "ok":
+        said = f"The job {job.title!r} works again." if before.reported_error else ""
+        return said, replace(state, reported_error="", last_alert_at_ms=0)
+    alert, general = job.failure_alert or JobAlert(), settings.failure_alert
+    counts_skipped = general.include_skipped if alert.include_skipped is None else alert.include_skipped
+    if outcome.status == "skipped" and not counts_skipped:
+        return "", state
+    cause = _cause(outcome)
+    failures = state.consecutive_errors + (state.consecutive_skipped if counts_skipped else 0)
+    after = general.after if alert.after is None else alert.after
+    cooldown = general.cooldown_ms if alert.cooldown_ms is None else alert.cooldown_ms
+    is_alert = (general.enabled or alert != JobAlert()) and failures >= after
+    is_due = is_alert and now_ms - before.last_alert_at_ms >= cooldown
+    if cause == before.reported_error and not is_due and not state.auto_disabled:
+        return "", state
+    times = f", {failures} times in a row" if failures > 1 else ""
+    said = f"The job {job.title!r} failed{times}: {one_line(outcome.error, 500)}"
+    if state.auto_disabled:
+        said += f"\nIt is disabled now. To enable it again: clawkit cron enable {job.id}"
+    return said, replace(state, reported_error=cause, last_alert_at_ms=now_ms)
+
+
+def _cause(outcome: Outcome) -> str:
+    """The same for failures of the same kind: numbers and ids differ from one to the next."""
+    plain = re.sub(r"[0-9a-f-]{8,}|\d+", "#", one_line(outcome.error, 300))
+    return f"{outcome.reason}: {plain}" if outcome.reason else plain or "unknown"
+
+
+def ended(run: Run, outcome: Outcome, now_ms: int, *, delivers: bool) -> Run:
+    """The run after its work."""
+    said = without_token(outcome.text)
+    record = RunRecord(
+        job_name=run.record.job_name,
+        error=outcome.error,
+        reason=outcome.reason,
+        summary=said or outcome.text,
+        model=outcome.model,
+        usage=outcome.usage,
+        cost=outcome.cost,
+        session_key=outcome.session_key,
+        session_id=outcome.session_id,
+    )
+    delivery = "not-requested"
+    if outcome.status == "ok" and not said:
+        delivery = "silent"
+    elif outcome.status == "ok" and outcome.is_heard:
+        delivery = "delivered"
+    elif delivers and outcome.status == "ok":
+        delivery = "pending"
+    return replace(run, status=outcome.status, ended_ms=now_ms, delivery=delivery, record=record)
+
+
+def next_slot(job: Job, planned_ms: int) -> int | None:
+    """The slot after one; None for a job that is disabled."""
+    return next_after(job.schedule, planned_ms, job.id) if job.enabled else None

@@ -1,0 +1,334 @@
+"""Runs jobs when they are due: one loop that sleeps until the next slot, whatever the clock does."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import logging
+import time
+from collections.abc import Callable
+from typing import Protocol
+
+from msgspec.structs import replace
+
+from clawkit.config.sections.gateway import Cron
+from clawkit.cron.jobs import Destination, Job, JobState
+from clawkit.cron.outcome import MAX_SCHEDULE_ERRORS, Outcome, after_run, ended, report, retry_ms
+from clawkit.cron.schedule import last_before, next_after
+from clawkit.cron.store import CronStore, JobRow, Run, RunRecord, new_run
+from clawkit.errors import ClawkitError, ToolError, ToolInputError
+
+POLL_S, SWEEP_S = 1.0, 60.0
+"""How often changes by other processes are looked for, and processes that have died."""
+LATE_MS, MAX_LATE_MS = 60_000, 86_400_000
+"""A slot is missed after this time, and not caught up with after that one."""
+SPREAD_MS = 60_000
+"""Runs that are caught up with start within this time, not all at once."""
+BATCH = 500
+AGAIN_S = 5.0
+INTERRUPTED = "the process that ran it ended before it did"
+
+log = logging.getLogger(__name__)
+
+
+class Clock(Protocol):
+    """Time, so that tests can have another one."""
+
+    def now_ms(self) -> int:
+        """Milliseconds since the epoch."""
+
+    async def wait(self, event: asyncio.Event, timeout_s: float) -> None:
+        """Return when the event is set, or after the time at the latest."""
+
+
+class SystemClock:
+    def now_ms(self) -> int:
+        return time.time_ns() // 1_000_000
+
+    async def wait(self, event: asyncio.Event, timeout_s: float) -> None:
+        try:
+            async with asyncio.timeout(timeout_s):
+                await event.wait()
+        except TimeoutError:
+            pass
+
+
+class Worker(Protocol):
+    """Does the work of a run. Given by who composes agents."""
+
+    async def work(self, row: JobRow, run: Run, begin: Callable[[], None]) -> Outcome:
+        """Do it; `begin` must be called before anything happens that must not happen twice."""
+
+    async def deliver(self, job: Job, run: Run, text: str, place: Destination) -> str:
+        """Send text somewhere, and return a receipt. Raises `ToolError` if it did not arrive."""
+
+    def tell(self, action: str, row: JobRow, run: Run | None = None) -> None:
+        """Tell clients what happened to a job: added, updated, removed, started or finished."""
+
+
+class Scheduler:
+    """Runs the jobs of a store. Several processes can do that at once, each job once."""
+
+    def __init__(
+        self,
+        store: CronStore,
+        worker: Worker,
+        settings: Callable[[], Cron],
+        clock: Clock | None = None,
+    ) -> None:
+        self._store, self._worker, self._settings = store, worker, settings
+        self._clock: Clock = clock or SystemClock()
+        self._changed = asyncio.Event()
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._owner = ""
+        self._is_closing = False
+
+    def wake(self) -> None:
+        """Look at the jobs now: something has changed in this process."""
+        self._changed.set()
+
+    @property
+    def running(self) -> int:
+        return len(self._tasks)
+
+    async def run(self) -> None:
+        """Run jobs until this is cancelled. What is under way then is interrupted."""
+        with self._store.owning() as self._owner:
+            try:
+                await self._loop()
+            finally:
+                self._is_closing = True
+                for task in self._tasks.values():
+                    task.cancel()
+                if self._tasks:
+                    await asyncio.wait(set(self._tasks.values()))
+
+    async def _loop(self) -> None:
+        swept_s, seen = -SWEEP_S, -1
+        while True:
+            now_ms, wait_s = self._clock.now_ms(), POLL_S
+            try:
+                if now_ms / 1000 - swept_s >= SWEEP_S or now_ms / 1000 < swept_s:
+                    self._sweep(now_ms)
+                    swept_s = now_ms / 1000
+                self._changed.clear()
+                self._plan(now_ms)
+                self._start(now_ms)
+                seen = self._store.seen()
+                wake_ms = self._store.wake_ms(now_ms)
+            except ToolError as error:  # such as a full disk: nothing is lost, and it ends
+                log.error("jobs cannot be run now: %s", error)
+                await self._clock.wait(self._changed, AGAIN_S)
+                continue
+            until_ms = now_ms + SWEEP_S * 1000 if wake_ms is None else wake_ms
+            while not self._changed.is_set():
+                left_s = min(until_ms, now_ms + SWEEP_S * 1000) / 1000 - self._clock.now_ms() / 1000
+                if left_s <= 0 or left_s > SWEEP_S:  # due, or the clock was set back
+                    break
+                await self._clock.wait(self._changed, min(wait_s, left_s))
+                if self._store.seen() != seen:
+                    break
+
+    def _sweep(self, now_ms: int) -> None:
+        """Take care of what processes left that have died."""
+        for run in self._store.orphans(now_ms):
+            self._interrupt(run, now_ms)
+        for run in self._store.unsent(self._owner):
+            row = self._store.get(run.job)
+            if row is not None:
+                self._spawn(run, self._deliver(row.job, run))
+        for row in self._store.all_ahead(now_ms + LATE_MS):
+            # The clock was set back: slots that were planned by mistake do not hold it up.
+            next_ms = next_after(row.job.schedule, now_ms, row.job.id)
+            self._store.change(row.job.id, lambda row, at=next_ms: (row.job, row.state, now_ms, at))
+
+    def _interrupt(self, run: Run, now_ms: int) -> None:
+        outcome = Outcome("error", error=INTERRUPTED, reason="interrupted")
+        row = self._store.get(run.job)
+        record = replace(run.record, error=INTERRUPTED, reason="interrupted")
+        over = replace(run, status="interrupted", ended_ms=now_ms, record=record)
+        self._store.record(over)
+        if row is None:
+            return
+        after = after_run(row, run, outcome, now_ms)
+        said, state = report(row.job, row.state, after[1] if after else row.state, outcome, self._settings(), now_ms)
+        after = after or (row.job, row.state, row.planned_ms, row.next_ms)
+        row = self._store.change(run.job, lambda _: (after[0], state, after[2], after[3]))
+        if row.job.retry_interrupted and row.job.enabled:
+            self._store.queue(new_run(row, "retry", now_ms, run.text))
+        self._worker.tell("finished", row, over)
+        if said:
+            self._spawn(over, self._report(row.job, over, said))
+
+    def _plan(self, now_ms: int) -> None:
+        """Turn the slots that have come into runs."""
+        while due := self._store.due(now_ms, BATCH):
+            planned = []
+            for row in due:
+                try:
+                    planned.append(plan_job(row, now_ms, self._settings()))
+                except ToolInputError as error:  # such as a time zone that is not there any more
+                    self._fail_schedule(row, str(error), now_ms)
+            self._store.plan(planned)
+
+    def _fail_schedule(self, row: JobRow, why: str, now_ms: int) -> None:
+        def fail(row: JobRow) -> tuple[Job, JobState, int, int | None]:
+            count = row.state.schedule_error_count + 1
+            state = replace(row.state, schedule_error_count=count, last_error=why)
+            if count < MAX_SCHEDULE_ERRORS:
+                return row.job, state, row.planned_ms, now_ms + LATE_MS
+            state = replace(state, auto_disabled=f"its schedule cannot be read: {why}")
+            return replace(row.job, enabled=False), state, row.planned_ms, None
+
+        self._worker.tell("updated", self._store.change(row.job.id, fail))
+
+    def _start(self, now_ms: int) -> None:
+        settings = self._settings()
+        free = settings.max_concurrent_runs - len(self._tasks)
+        if not settings.enabled or self._is_closing or free <= 0:
+            return
+        for run in self._store.take(self._owner, now_ms, free):
+            if (row := self._store.get(run.job)) is None:
+                self._store.record(replace(run, status="skipped", ended_ms=now_ms))
+                continue
+            self._spawn(run, self._carry_out(row, run))
+
+    def _spawn(self, run: Run, work: object) -> None:
+        task = asyncio.ensure_future(work)  # type: ignore[arg-type]
+        self._tasks[run.id] = task
+        task.add_done_callback(lambda task: self._ended(run.id, task))
+
+    def _ended(self, id_: str, task: asyncio.Task[None]) -> None:
+        self._tasks.pop(id_, None)
+        self._changed.set()
+        if not task.cancelled() and (error := task.exception()) is not None:
+            log.error("a run could not be recorded: %s", error)
+
+    async def _carry_out(self, row: JobRow, run: Run) -> None:
+        """Task root of a run."""
+        self._worker.tell("started", row, run)
+        try:
+            outcome = await self._worker.work(row, run, lambda: self._store.begin(run))
+        except ClawkitError as error:
+            outcome = Outcome("error", error=str(error), reason=getattr(error, "kind", ""))
+        except asyncio.CancelledError:
+            if self._is_closing:  # the next process finds it, as after a crash
+                raise
+            outcome = Outcome("error", error="it was stopped", reason="stopped")
+        except Exception as error:  # noqa: BLE001  # a fault in a tool must not stop the others
+            log.exception("a run failed")
+            outcome = Outcome("error", error=f"{type(error).__name__}: {error}", reason="internal")
+        await self._finish(row.job, run, outcome)
+
+    async def _finish(self, job: Job, run: Run, outcome: Outcome) -> None:
+        now_ms = self._clock.now_ms()
+        over = ended(run, outcome, now_ms, delivers=job.delivery.mode != "none")
+        told = ""
+
+        def edit(row: JobRow) -> tuple[Job, JobState, int, int | None] | None:
+            nonlocal told, over
+            after = after_run(row, run, outcome, now_ms)
+            state = after[1] if after else row.state
+            told, state = report(row.job, row.state, state, outcome, self._settings(), now_ms)
+            return (after[0], state, *after[2:]) if after else None
+
+        row = self._store.finish(over, edit)
+        again_ms = None
+        if row is not None and row.job.enabled:
+            again_ms = retry_ms(row.job, outcome, row.state.consecutive_errors, now_ms)
+            if again_ms is not None:
+                over = replace(over, record=replace(over.record, retry_ms=again_ms))
+                self._store.record(over)
+                self._store.queue(new_run(row, "retry", again_ms, run.text))
+        self._worker.tell("finished", row or JobRow(job, JobState(), 0, None), over)
+        if told:
+            await self._report(job, over, told)
+        if over.delivery == "pending":
+            await self._deliver(job, over)
+        if job.delivery.completion_destination is not None:
+            await self._send(job, over, over.record.summary, job.delivery.completion_destination)
+
+    async def _report(self, job: Job, run: Run, said: str) -> None:
+        place = job.delivery.failure_destination or Destination()
+        if job.failure_alert and job.failure_alert.mode:
+            place = Destination(job.failure_alert.mode, to=job.failure_alert.to)
+        if problem := await self._send(job, run, said, place):
+            log.error("that a job failed could not be reported: %s", problem)
+
+    async def _send(self, job: Job, run: Run, text: str, place: Destination) -> str:
+        """Returns why it was not sent."""
+        try:
+            await self._worker.deliver(job, run, text, place)
+        except ClawkitError as error:
+            return str(error)
+        return ""
+
+    async def _deliver(self, job: Job, run: Run) -> None:
+        """Deliver an answer, once. The turn is never repeated for it."""
+        assert job.delivery.mode != "none"
+        place = Destination(job.delivery.mode, job.delivery.channel, job.delivery.to)
+        run = replace(run, delivery="sending")
+        self._store.record(run)
+        try:
+            receipt = await self._worker.deliver(job, run, run.record.summary, place)
+            run = replace(run, delivery="delivered", record=replace(run.record, receipt=receipt))
+        except ClawkitError as error:
+            record = replace(run.record, delivery_error=str(error))
+            run = replace(run, delivery="not-delivered", record=record)
+        self._store.record(run)
+        self._note_delivery(job, run)
+
+    def _note_delivery(self, job: Job, run: Run) -> None:
+        if self._store.get(job.id) is None:
+            return
+        is_sent, failed = run.delivery == "delivered", run.delivery == "not-delivered"
+
+        def note(row: JobRow) -> tuple[Job, JobState, int, int | None]:
+            state = replace(
+                row.state,
+                last_delivered=is_sent,
+                last_delivery_status=run.delivery,
+                last_delivery_error=run.record.delivery_error,
+            )
+            if failed and not row.job.delivery.best_effort:
+                error = f"delivery failed: {run.record.delivery_error}"
+                state = replace(state, last_run_status="error", last_error=error)
+            return row.job, state, row.planned_ms, row.next_ms
+
+        self._worker.tell("updated", self._store.change(job.id, note), run)
+
+
+def plan_job(
+    row: JobRow, now_ms: int, settings: Cron
+) -> tuple[JobRow, list[Run], int, int | None]:
+    """What becomes of the slots of a job that have come: the latest one is run, or caught up with
+    if it was missed, and the others are skipped. Raises `ToolInputError` for a bad schedule."""
+    job, after_ms = row.job, row.planned_ms
+    found = last_before(job.schedule, after_ms, now_ms, job.id)
+    if found is None:
+        if row.state.next_check_ms and row.next_ms is not None and row.next_ms <= now_ms:
+            run = replace(new_run(row, "schedule", now_ms), slot_ms=row.next_ms)
+            return row, [run], row.planned_ms, next_after(job.schedule, now_ms, job.id)
+        return row, [], after_ms, next_after(job.schedule, after_ms, job.id)
+    slot_ms, count = found
+    due_ms = row.next_ms if row.next_ms is not None else slot_ms
+    is_missed = now_ms - max(slot_ms, due_ms) > LATE_MS
+    is_lost = is_missed and (settings.skip_missed_jobs or now_ms - slot_ms > MAX_LATE_MS)
+    runs: list[Run] = []
+    first_ms = slot_ms if count == 1 else next_after(job.schedule, after_ms, job.id) or slot_ms
+    skipped = count if is_lost else count - 1
+    if skipped:
+        reason = "backoff" if row.state.consecutive_errors and not is_missed else "missed"
+        until_ms = slot_ms if is_lost else slot_ms - 1
+        record = RunRecord(job.name, reason=reason, slots=skipped, until_ms=until_ms)
+        gone = Run("", job.id, first_ms, "schedule", "skipped", first_ms, ended_ms=now_ms, record=record)
+        runs.append(replace(gone, id=f"skipped:{job.id}:{first_ms}"))
+    if not is_lost:
+        at_ms = now_ms + _spread_ms(job.id) if is_missed else now_ms
+        run = new_run(row, "catch-up" if is_missed else "schedule", at_ms)
+        runs.append(replace(run, slot_ms=slot_ms))
+    return row, runs, slot_ms, next_after(job.schedule, slot_ms, job.id)
+
+
+def _spread_ms(job_id: str) -> int:
+    return int.from_bytes(hashlib.sha256(job_id.encode()).digest()[:4], "big") % SPREAD_MS

@@ -1,0 +1,230 @@
+"""Jobs for those who make and watch them: the tool, the command line, the gateway's clients."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from typing import Any, Literal
+
+from msgspec.structs import replace
+
+from clawkit.config.sections.gateway import Cron
+from clawkit.cron.jobs import By, Job, JobState, patch_job, read_job, show_job
+from clawkit.cron.outcome import next_slot
+from clawkit.cron.schedule import OnExit, Stream
+from clawkit.cron.store import CronStore, JobRow, Run, new_run
+from clawkit.errors import ToolAuthorizationError, ToolInputError
+
+RunMode = Literal["due", "force", "if-enabled"]
+SKIP_VARIABLE = "CLAWKIT_SKIP_CRON"
+MAX_LISTED = 200
+
+
+def iso(ms: int) -> str:
+    """A time as people and models read it."""
+    return datetime.fromtimestamp(ms / 1000, UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
+
+
+class CronService:
+    """The jobs of one home. Every process has its own; they share the store."""
+
+    def __init__(
+        self,
+        store: CronStore,
+        settings: Cron,
+        now_ms: Callable[[], int],
+        tell: Callable[[str, JobRow], None] = lambda _action, _row: None,
+    ) -> None:
+        """`tell` is called after a change: added, updated, removed."""
+        self.store, self._settings, self._now_ms, self._tell = store, settings, now_ms, tell
+
+    @property
+    def is_enabled(self) -> bool:
+        return self._settings.enabled and os.environ.get(SKIP_VARIABLE) not in ("1", "true")
+
+    def status(self) -> dict[str, Any]:
+        now_ms = self._now_ms()
+        return {
+            "enabled": self.is_enabled,
+            "running": bool(self.store.owners()) if self.store.exists else False,
+            "triggersEnabled": False,
+            "storage": "sqlite",
+            "storePath": self.store.path,
+            "sqlitePath": self.store.path,
+            "jobs": self.store.count() if self.store.exists else 0,
+            "nextWakeAtMs": self.store.wake_ms(now_ms) if self.store.exists else None,
+            "now": iso(now_ms),
+        }
+
+    def list(
+        self,
+        *,
+        include_disabled: bool = False,
+        agent: str = "",
+        query: str = "",
+        limit: int = 50,
+        offset: int = 0,
+    ) -> dict[str, Any]:
+        """A page of jobs, the next one first."""
+        words = query.strip().lower()
+        rows = [
+            row
+            for row in (self.store.all() if self.store.exists else ())
+            if (include_disabled or row.job.enabled)
+            and (not agent or row.job.agent_id == agent)
+            and words in f"{row.job.name} {row.job.description} {row.job.id}".lower()
+        ]
+        page = rows[offset : offset + limit]
+        more = offset + len(page) < len(rows)
+        return {
+            "jobs": [show(row) for row in page],
+            "total": len(rows),
+            "offset": offset,
+            "limit": limit,
+            "hasMore": more,
+            "nextOffset": offset + len(page) if more else None,
+        }
+
+    def get(self, id_: str) -> dict[str, Any]:
+        return show(self.store.find(id_))
+
+    def add(
+        self, raw: Mapping[str, Any], *, by: By, session: str = "", agent: str = ""
+    ) -> dict[str, Any]:
+        """Raises `ToolInputError`, with the current time if it is about a time."""
+        now_ms = self._now_ms()
+        job = read_job(raw, now_ms, by=by, session=session, agent=agent)
+        row = self.store.add(job, now_ms, next_slot(job, now_ms))
+        self._tell("added", row)
+        return show(row)
+
+    def update(self, id_: str, raw: Mapping[str, Any], *, by: By) -> dict[str, Any]:
+        now_ms, found = self._now_ms(), self.store.find(id_)
+
+        def edit(row: JobRow) -> tuple[Job, JobState, int, int | None]:
+            job, state = patch_job(row.job, raw, now_ms, by=by), row.state
+            if by == "model" and (job.declaration_key or job.agent_id != row.job.agent_id):
+                raise ToolAuthorizationError("this job is kept by clawkit, or of another agent")
+            if job.enabled and not row.job.enabled:
+                state = replace(
+                    state,
+                    auto_disabled="",
+                    consecutive_errors=0,
+                    schedule_error_count=0,
+                    schedule_activated_at_ms=now_ms,
+                )
+            if job.schedule == row.job.schedule and job.enabled == row.job.enabled:
+                return job, state, row.planned_ms, row.next_ms
+            return job, state, now_ms, next_slot(job, now_ms)
+
+        row = self.store.change(found.job.id, edit)
+        self._tell("updated", row)
+        return show(row)
+
+    def remove(self, id_: str) -> dict[str, Any]:
+        row = self.store.find(id_)
+        removed = self.store.remove(row.job.id)
+        self._tell("removed", row)
+        return {"ok": True, "removed": removed, "id": row.job.id}
+
+    def run(self, id_: str, mode: RunMode = "due") -> dict[str, Any]:
+        """Queue a run now. `due` only if its slot has come, `if-enabled` if it is not disabled."""
+        row, now_ms = self.store.find(id_), self._now_ms()
+        if mode != "force" and not row.job.enabled:
+            return {"ok": True, "ran": False, "reason": "disabled"}
+        if mode == "due" and (row.next_ms is None or row.next_ms > now_ms):
+            return {"ok": True, "ran": False, "reason": "not-due"}
+        if not row.job.overlap and any(run.job == row.job.id for run in self.store.active()):
+            return {"ok": True, "ran": False, "reason": "already-running"}
+        run = new_run(row, "manual", now_ms)
+        self.store.queue(run)
+        self._tell("updated", row)
+        shown = {"ok": True, "ran": True, "enqueued": True, "runId": run.id}
+        return shown if self.store.owners() else shown | {"note": NOTHING_RUNS}
+
+    def runs(
+        self, id_: str = "", limit: int = 20, offset: int = 0, run: str = ""
+    ) -> dict[str, Any]:
+        """A page of runs, the latest first."""
+        job = self.store.find(id_).job.id if id_ and self.store.exists else id_
+        found = self.store.history(job, limit, offset, run) if self.store.exists else []
+        total = self.store.count_runs(job) if self.store.exists else 0
+        more = offset + len(found) < total
+        return {
+            "entries": [show_run(each, self.store.get(each.job)) for each in found],
+            "total": total,
+            "offset": offset,
+            "limit": limit,
+            "hasMore": more,
+            "nextOffset": offset + len(found) if more else None,
+        }
+
+    def next_check(self, job_id: str, delay_ms: int) -> dict[str, Any]:
+        """Choose when the job whose run is under way runs next, within its pacing."""
+        now_ms = self._now_ms()
+
+        def edit(row: JobRow) -> tuple[Job, JobState, int, int | None]:
+            if row.job.pacing is None:
+                raise ToolInputError("this job has no pacing, so it keeps its schedule")
+            if isinstance(row.job.schedule, OnExit | Stream):
+                raise ToolInputError("this job waits for an event, not for a time")
+            at_ms = now_ms + min(max(delay_ms, row.job.pacing.min), row.job.pacing.max)
+            return row.job, replace(row.state, next_check_ms=at_ms), row.planned_ms, row.next_ms
+
+        row = self.store.change(job_id, edit)
+        return {"ok": True, "nextRunAtMs": row.state.next_check_ms, "at": iso(row.state.next_check_ms)}
+
+
+NOTHING_RUNS = "nothing runs jobs now: start `clawkit gateway start` or `clawkit cron serve`"
+
+
+def show(row: JobRow) -> dict[str, Any]:
+    return show_job(row.job, row.state, row.next_ms)
+
+
+_STATUS = {"interrupted": "error"}
+_COMPLETION = {"ok": "succeeded", "error": "failed", "interrupted": "unknown"}
+_DELIVERY = {"silent": "not-requested", "pending": "unknown", "sending": "unknown"}
+
+
+def show_run(run: Run, row: JobRow | None = None) -> dict[str, Any]:
+    """A run as tools and clients see it."""
+    record = run.record
+    is_over = run.ended_ms > 0
+    shown: dict[str, Any] = {
+        "ts": run.ended_ms or run.started_ms or run.due_ms,
+        "jobId": run.job,
+        "jobName": record.job_name or (row.job.name if row else ""),
+        "action": "finished" if is_over else run.status,
+        "status": _STATUS.get(run.status, run.status),
+        "state": run.status,
+        "why": run.why,
+        "runId": run.id,
+        "runAtMs": run.started_ms or run.due_ms,
+        "delivered": run.delivery == "delivered",
+        "deliveryStatus": _DELIVERY.get(run.delivery, run.delivery),
+    }
+    more = {
+        "completionStatus": _COMPLETION.get(run.status) if is_over else None,
+        "slotMs": run.slot_ms,
+        "durationMs": run.ended_ms - run.started_ms if is_over and run.started_ms else None,
+        "error": record.error,
+        "errorReason": record.reason,
+        "summary": record.summary,
+        "sessionKey": record.session_key,
+        "sessionId": record.session_id,
+        "model": record.model.partition("/")[2] or record.model,
+        "provider": record.model.partition("/")[0] if "/" in record.model else "",
+        "usage": record.usage,
+        "cost": record.cost,
+        "deliveryError": record.delivery_error,
+        "deliverySuppressionReason": "silent" if run.delivery == "silent" else "",
+        "receipt": record.receipt,
+        "slots": record.slots if run.status == "skipped" else None,
+        "retryAtMs": record.retry_ms,
+        "nextRunAtMs": row.next_ms if row else None,
+    }
+    return shown | {name: value for name, value in more.items() if value not in (None, "", {}, 0)}
+
+

@@ -1,0 +1,475 @@
+"""Jobs and their runs in a database that several processes share: every slot is run once."""
+
+from __future__ import annotations
+
+import os
+import re
+import uuid
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
+from typing import Any, Literal
+
+import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
+
+from clawkit.cron.jobs import MAX_JOBS, Job, JobState
+from clawkit.errors import ConflictError, NotFoundError, ToolInputError
+from clawkit.store import Database, hold_lock, is_held, private_dir
+from clawkit.text import one_line
+
+KEEP_MS, KEEP_RUNS = 7 * 86_400_000, 2_000
+"""How long a run is kept after its end, and how many of a job."""
+Why = Literal["schedule", "catch-up", "retry", "manual", "event"]
+Status = Literal["queued", "running", "ok", "error", "skipped", "interrupted"]
+DeliveryStatus = Literal[
+    "not-requested", "pending", "sending", "delivered", "not-delivered", "silent", "unknown"
+]
+
+_APPLICATION = 0x636C6372
+_SCHEMA = """
+CREATE TABLE job (
+    id TEXT PRIMARY KEY,
+    name TEXT NOT NULL,
+    declaration TEXT UNIQUE,
+    definition BLOB NOT NULL,
+    state BLOB NOT NULL,
+    -- The last slot that was planned: the next one follows from it, and not from the clock.
+    planned_ms INTEGER NOT NULL,
+    -- When the next slot is due; null if the job is disabled, over, or does not depend on time.
+    next_ms INTEGER,
+    overlap INTEGER NOT NULL,
+    version INTEGER NOT NULL DEFAULT 0
+) STRICT;
+CREATE INDEX job_due ON job (next_ms) WHERE next_ms IS NOT NULL;
+CREATE INDEX job_by_name ON job (name);
+CREATE TABLE run (
+    row INTEGER PRIMARY KEY,
+    id TEXT NOT NULL UNIQUE,
+    job TEXT NOT NULL,
+    -- Null for runs that a person or an event asked for: these have no slot.
+    slot_ms INTEGER,
+    why TEXT NOT NULL,
+    status TEXT NOT NULL,
+    due_ms INTEGER NOT NULL,
+    -- The process that has it, and whether its work has begun.
+    owner TEXT NOT NULL DEFAULT '',
+    begun INTEGER NOT NULL DEFAULT 0,
+    started_ms INTEGER NOT NULL DEFAULT 0,
+    ended_ms INTEGER NOT NULL DEFAULT 0,
+    delivery TEXT NOT NULL DEFAULT 'not-requested',
+    text TEXT NOT NULL DEFAULT '',
+    record BLOB NOT NULL,
+    UNIQUE (job, slot_ms)
+) STRICT;
+CREATE INDEX run_queued ON run (due_ms, row) WHERE status = 'queued';
+CREATE INDEX run_open ON run (job) WHERE status = 'running';
+CREATE INDEX run_unsent ON run (row) WHERE delivery IN ('pending', 'sending');
+CREATE INDEX run_of_job ON run (job, row);
+CREATE INDEX run_ended ON run (ended_ms) WHERE ended_ms > 0;
+CREATE TABLE fact (name TEXT PRIMARY KEY, value BLOB NOT NULL) STRICT;
+"""
+_MAY_START = (
+    "SELECT (SELECT overlap FROM job WHERE id = ?1) OR NOT EXISTS"
+    " (SELECT 1 FROM run WHERE job = ?1 AND status = 'running')"
+)
+_STARTABLE = (
+    "status = 'queued' AND due_ms <= ? AND"
+    " ((SELECT overlap FROM job WHERE id = run.job) OR NOT EXISTS"
+    " (SELECT 1 FROM run AS other WHERE other.job = run.job AND other.status = 'running'))"
+    " ORDER BY due_ms, row LIMIT ?"
+)
+_DROP_QUEUED = "DELETE FROM run WHERE job = ? AND status = 'queued'"
+_JOB = "definition, state, planned_ms, next_ms, version"
+_RUN = (
+    "id, job, slot_ms, why, status, due_ms, owner, begun, started_ms, ended_ms, delivery, text, record"
+)
+
+
+class JobRow(Struct, frozen=True):
+    """A job with what became of it."""
+
+    job: Job
+    state: JobState
+    planned_ms: int
+    next_ms: int | None
+    version: int = 0
+
+
+class RunRecord(Struct, frozen=True, rename="camel", omit_defaults=True):
+    """The outcome of a run, and that of its delivery, which is another one."""
+
+    job_name: str = ""
+    error: str = ""
+    reason: str = ""
+    """The kind of the error, or why the run was skipped."""
+    summary: str = ""
+    model: str = ""
+    usage: dict[str, int] = {}
+    cost: float = 0.0
+    session_key: str = ""
+    session_id: str = ""
+    delivery_error: str = ""
+    receipt: str = ""
+    slots: int = 1
+    """How many slots were skipped with this one, and up to which."""
+    until_ms: int = 0
+    retry_ms: int = 0
+
+
+class Run(Struct, frozen=True):
+    """One run of a job."""
+
+    id: str
+    job: str
+    slot_ms: int | None
+    why: Why
+    status: Status
+    due_ms: int
+    owner: str = ""
+    begun: bool = False
+    started_ms: int = 0
+    ended_ms: int = 0
+    delivery: DeliveryStatus = "not-requested"
+    text: str = ""
+    """What happened, for a run that an event asked for."""
+    record: RunRecord = RunRecord()
+
+
+class CronStore:
+    """Every method is atomic, and raises `ToolError` if the database cannot be used."""
+
+    def __init__(self, path: str) -> None:
+        self._database = Database(path, "the store of jobs", _APPLICATION, (_SCHEMA,))
+        self._owners = os.path.join(os.path.dirname(self._database.path), "cron-owners")
+        self.path = self._database.path
+
+    @property
+    def exists(self) -> bool:
+        """Whether there ever was a job."""
+        return os.path.exists(self.path)
+
+    def close(self) -> None:
+        self._database.close()
+
+    @contextmanager
+    def owning(self) -> Iterator[str]:
+        """A name for this process that others can tell to be alive, by a lock, inside the block."""
+        private_dir(self._owners)
+        owner = uuid.uuid4().hex
+        path = os.path.join(self._owners, owner)
+        with hold_lock(path, "the owner of runs"):
+            try:
+                yield owner
+            finally:
+                with suppress(FileNotFoundError):
+                    os.unlink(path)
+
+    def owners(self) -> list[str]:
+        """The processes that run jobs now."""
+        with suppress(FileNotFoundError):
+            return [each for each in os.listdir(self._owners) if self._is_alive(each)]
+        return []
+
+    def _is_alive(self, owner: str) -> bool:
+        return is_held(os.path.join(self._owners, owner))
+
+    # Jobs
+
+    def add(self, job: Job, planned_ms: int, next_ms: int | None) -> JobRow:
+        """Raises `ConflictError` if a declared job exists, or there are too many jobs."""
+        with self._database.writing() as db:
+            count: Any = db.execute("SELECT count(*) FROM job").get
+            if count >= MAX_JOBS:
+                raise ConflictError(f"there are {count} jobs already; remove some")
+            if job.declaration_key and self._rows("declaration = ?", job.declaration_key):
+                raise ConflictError(f"a job with the key {job.declaration_key!r} exists already")
+            db.execute(
+                "INSERT INTO job (id, name, declaration, definition, state, planned_ms, next_ms,"
+                " overlap) VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+                (
+                    *(job.id, job.name, job.declaration_key or None, _pack(job)),
+                    *(_pack(JobState()), planned_ms, next_ms, job.overlap),
+                ),
+            )
+        return JobRow(job, JobState(), planned_ms, next_ms)
+
+    def _rows(self, where: str, *given: Any) -> list[JobRow]:
+        """Inside an access."""
+        db = self._database.connect()
+        found = db.execute(f"SELECT {_JOB} FROM job WHERE {where}", given)  # noqa: S608
+        return [self._read(row) for row in found]
+
+    def _read(self, row: Any) -> JobRow:
+        definition, state, *rest = row
+        try:
+            job = msgspec.json.decode(definition, type=Job)
+            return JobRow(job, msgspec.json.decode(state, type=JobState), *rest)
+        except ValueError as error:
+            raise self._database.broken(f"a job in it is damaged: {error}") from error
+
+    def find(self, text: str) -> JobRow:
+        """A job by its id, the start of its id, or its name. Raises `NotFoundError`."""
+        wanted = text.strip()
+        with self._database.using():
+            found = self._rows("id = ?", wanted) or self._rows("name = ?", wanted)
+            if not found and re.fullmatch(r"[0-9a-f-]{4,36}", wanted):
+                found = self._rows("id GLOB ?", f"{wanted}*")
+        if len(found) > 1:
+            ids = ", ".join(row.job.id for row in found[:5])
+            raise ToolInputError(f"{len(found)} jobs fit {one_line(wanted, 60)!r}: {ids}")
+        if not found:
+            raise NotFoundError(f"there is no job {one_line(wanted, 60)!r}; list them to see all")
+        return found[0]
+
+    def get(self, id_: str) -> JobRow | None:
+        with self._database.using():
+            return next(iter(self._rows("id = ?", id_)), None)
+
+    def declared(self, prefix: str) -> list[JobRow]:
+        """The jobs that clawkit keeps for settings."""
+        with self._database.using():
+            return self._rows("declaration GLOB ?", f"{prefix}*")
+
+    def all(self) -> list[JobRow]:
+        """All jobs, the next one first, those without a time last."""
+        with self._database.using():
+            return self._rows("TRUE ORDER BY next_ms IS NULL, next_ms, name, id")
+
+    def events(self) -> list[JobRow]:
+        """The jobs that wait for something else than a time."""
+        with self._database.using():
+            kind = "json_extract(definition, '$.schedule.kind')"
+            return self._rows(f"next_ms IS NULL AND {kind} IN ('stream', 'on-exit')")
+
+    def all_ahead(self, ms: int) -> list[JobRow]:
+        """The jobs whose last planned slot is later."""
+        with self._database.using():
+            return self._rows("planned_ms > ? AND next_ms IS NOT NULL", ms)
+
+    def change(
+        self, id_: str, edit: Callable[[JobRow], tuple[Job, JobState, int, int | None]]
+    ) -> JobRow:
+        """Change a job: `edit` returns its definition, its state, the last planned slot and the
+        next one. Raises `NotFoundError` if there is no such job."""
+        with self._database.writing() as db:
+            found = self._rows("id = ?", id_)
+            if not found:
+                raise NotFoundError(f"the job {one_line(id_, 60)!r} was removed")
+            job, state, planned_ms, next_ms = edit(found[0])
+            _put(db, job, state, planned_ms, next_ms)
+            if not job.enabled:
+                db.execute(_DROP_QUEUED, (job.id,))
+        return JobRow(job, state, planned_ms, next_ms, found[0].version + 1)
+
+    def remove(self, id_: str) -> bool:
+        """Remove a job and what is queued for it; a run that is under way goes on."""
+        with self._database.writing() as db:
+            db.execute(_DROP_QUEUED, (id_,))
+            db.execute("DELETE FROM job WHERE id = ?", (id_,))
+            return bool(db.changes())
+
+    def count(self) -> int:
+        with self._database.using() as db:
+            found: Any = db.execute("SELECT count(*) FROM job").get
+            return int(found)
+
+    # Runs
+
+    def due(self, now_ms: int, most: int) -> list[JobRow]:
+        """Jobs whose next slot has come, in order."""
+        with self._database.using():
+            return self._rows("next_ms <= ? ORDER BY next_ms, rowid LIMIT ?", now_ms, most)
+
+    def plan(self, planned: Iterable[tuple[JobRow, list[Run], int, int | None]]) -> None:
+        """Queue or skip the slots of jobs: for each its row, its runs, the last planned slot and
+        the next one. A job that was changed or planned in the meantime is left alone."""
+        with self._database.writing() as db:
+            for row, runs, planned_ms, next_ms in planned:
+                db.execute(
+                    "UPDATE job SET planned_ms = ?, next_ms = ?, version = version + 1"
+                    " WHERE id = ? AND version = ?",
+                    (planned_ms, next_ms, row.job.id, row.version),
+                )
+                if not db.changes():
+                    continue
+                for run in runs:
+                    is_late = run.status == "queued" and self._has(db, row.job.id, "queued")
+                    if is_late:  # one waits already; it stands for this one, too
+                        record = replace(run.record, reason="coalesced")
+                        run = replace(run, status="skipped", ended_ms=run.due_ms, record=record)
+                    self._insert(db, run)
+
+    def queue(self, run: Run) -> None:
+        """Queue a run that has no slot."""
+        with self._database.writing() as db:
+            self._insert(db, run)
+
+    def _insert(self, db: Any, run: Run) -> None:
+        values = [getattr(run, name) for name in _RUN.split(", ")[:-1]]
+        db.execute(
+            f"INSERT OR IGNORE INTO run ({_RUN}) VALUES ({', '.join('?' * (len(values) + 1))})",  # noqa: S608
+            (*values, _pack(run.record)),
+        )
+
+    @staticmethod
+    def _has(db: Any, job: str, status: Status) -> bool:
+        query = "SELECT 1 FROM run WHERE job = ? AND status = ? LIMIT 1"
+        return db.execute(query, (job, status)).get is not None
+
+    def take(self, owner: str, now_ms: int, most: int) -> list[Run]:
+        """Lease queued runs that are due, in order; a job that does not overlap has one at once."""
+        taken: list[Run] = []
+        with self._database.writing() as db:
+            for run in self._runs(_STARTABLE, now_ms, most):
+                if db.execute(_MAY_START, (run.job,)).get:  # two of one job can be due
+                    run = replace(run, status="running", owner=owner, started_ms=now_ms)
+                    self._update(db, run)
+                    taken.append(run)
+        return taken
+
+    def _runs(self, where: str, *given: Any) -> Iterator[Run]:
+        """Inside an access."""
+        db = self._database.connect()
+        for *row, record in db.execute(f"SELECT {_RUN} FROM run WHERE {where}", given).fetchall():  # noqa: S608
+            with suppress(ValueError):  # a damaged row: history, which is not worth stopping for
+                row[7] = bool(row[7])
+                yield Run(*row, msgspec.json.decode(record, type=RunRecord))
+
+    def _update(self, db: Any, run: Run) -> None:
+        db.execute(
+            "UPDATE run SET (status, due_ms, owner, begun, started_ms, ended_ms, delivery, record)"
+            " = (?, ?, ?, ?, ?, ?, ?, ?) WHERE id = ?",
+            (
+                *(run.status, run.due_ms, run.owner, run.begun, run.started_ms, run.ended_ms),
+                *(run.delivery, _pack(run.record), run.id),
+            ),
+        )
+
+    def begin(self, run: Run) -> None:
+        """Record that the work of a run begins: it is not repeated from now on."""
+        with self._database.writing() as db:
+            db.execute("UPDATE run SET begun = 1 WHERE id = ?", (run.id,))
+
+    def record(self, run: Run) -> None:
+        """Record what became of a run that is over already, such as of its delivery."""
+        with self._database.writing() as db:
+            self._update(db, run)
+
+    def finish(
+        self, run: Run, edit: Callable[[JobRow], tuple[Job, JobState, int, int | None] | None]
+    ) -> JobRow | None:
+        """Record the end of a run, and with it what follows for its job: `edit` returns None to
+        remove it. None if the job is gone. A run that was ended by another process stays so."""
+        with self._database.writing() as db:
+            if db.execute("SELECT status FROM run WHERE id = ?", (run.id,)).get != "running":
+                return None
+            self._update(db, run)
+            self._prune(db, run)
+            row = next(iter(self._rows("id = ?", run.job)), None)
+            after = edit(row) if row is not None else None
+            if row is not None and after is None:
+                db.execute("DELETE FROM job WHERE id = ?", (run.job,))
+                db.execute(_DROP_QUEUED, (run.job,))
+            if row is None or after is None:
+                return row
+            job, state, planned_ms, next_ms = after
+            _put(db, job, state, planned_ms, next_ms)
+            return JobRow(job, state, planned_ms, next_ms, row.version + 1)
+
+    def _prune(self, db: Any, run: Run) -> None:
+        db.execute("DELETE FROM run WHERE ended_ms BETWEEN 1 AND ?", (run.ended_ms - KEEP_MS,))
+        db.execute(
+            "DELETE FROM run WHERE job = ?1 AND ended_ms > 0 AND row <= (SELECT row FROM run"
+            " WHERE job = ?1 ORDER BY row DESC LIMIT 1 OFFSET ?2)",
+            (run.job, KEEP_RUNS),
+        )
+
+    def orphans(self, now_ms: int) -> list[Run]:
+        """Runs whose process has died. Those whose work had not begun are queued again; the others
+        are returned, and are `interrupted` from now on."""
+        with self._database.writing() as db:
+            running = list(self._runs("status = 'running'"))
+            alive = {owner for owner in {run.owner for run in running} if self._is_alive(owner)}
+            dead = [run for run in running if run.owner not in alive]
+            for run in dead:
+                again = replace(run, status="queued", owner="", due_ms=now_ms, started_ms=0)
+                over = replace(run, status="interrupted", ended_ms=now_ms)
+                self._update(db, over if run.begun else again)
+        return [run for run in dead if run.begun]
+
+    def unsent(self, owner: str) -> list[Run]:
+        """Deliveries of dead processes. Those that had been tried are `unknown` from now on; the
+        others are returned, and belong to `owner`."""
+        with self._database.writing() as db:
+            found = list(self._runs("delivery IN ('pending', 'sending')"))
+            left = [run for run in found if not self._is_alive(run.owner)]
+            for run in left:
+                is_tried = run.delivery == "sending"
+                self._update(db, replace(run, owner=owner, delivery="unknown" if is_tried else "pending"))
+        return [run for run in left if run.delivery == "pending"]
+
+    def history(self, job: str = "", limit: int = 50, offset: int = 0, run: str = "") -> list[Run]:
+        """Runs, the latest first."""
+        where = "(?1 = '' OR job = ?1) AND (?2 = '' OR id = ?2) ORDER BY row DESC LIMIT ?3 OFFSET ?4"
+        with self._database.using():
+            return list(self._runs(where, job, run, limit, offset))
+
+    def count_runs(self, job: str = "") -> int:
+        with self._database.using() as db:
+            query = "SELECT count(*) FROM run WHERE ?1 = '' OR job = ?1"
+            found: Any = db.execute(query, (job,)).get
+            return int(found)
+
+    def active(self) -> list[Run]:
+        """Runs that are under way, here or in other processes."""
+        with self._database.using():
+            return list(self._runs("status = 'running'"))
+
+    def wake_ms(self, now_ms: int) -> int | None:
+        """When there is something to do next; None if nothing has a time. What waits for another
+        run has none."""
+        with self._database.using() as db:
+            job: Any = db.execute("SELECT min(next_ms) FROM job WHERE next_ms IS NOT NULL").get
+            queued = "SELECT min(due_ms) FROM run WHERE status = 'queued' AND due_ms > ?"
+            run: Any = db.execute(queued, (now_ms,)).get
+        return min((each for each in (job, run) if each is not None), default=None)
+
+    def seen(self) -> int:
+        """Changes if another process changes the database."""
+        with self._database.using() as db:
+            found: Any = db.pragma("data_version")
+            return int(found)
+
+    # Small facts, such as what the heartbeats of a day cost
+
+    def fact(self, name: str) -> dict[str, Any]:
+        with self._database.using() as db:
+            found: Any = db.execute("SELECT value FROM fact WHERE name = ?", (name,)).get
+        try:
+            return dict(msgspec.json.decode(found)) if found else {}
+        except (ValueError, TypeError):
+            return {}
+
+    def set_fact(self, name: str, value: dict[str, Any]) -> None:
+        with self._database.writing() as db:
+            change = "INSERT INTO fact VALUES (?, ?) ON CONFLICT DO UPDATE SET value = excluded.value"
+            db.execute(change, (name, msgspec.json.encode(value)))
+
+
+def new_run(row: JobRow, why: Why, due_ms: int, text: str = "") -> Run:
+    """A run without a slot."""
+    id_ = f"{why}:{row.job.id}:{due_ms}:{uuid.uuid4().hex[:8]}"
+    return Run(id_, row.job.id, None, why, "queued", due_ms, text=text, record=RunRecord(row.job.name))
+
+
+def _pack(value: Struct) -> bytes:
+    return msgspec.json.encode(value)
+
+
+def _put(db: Any, job: Job, state: JobState, planned_ms: int, next_ms: int | None) -> None:
+    db.execute(
+        "UPDATE job SET (name, definition, state, planned_ms, next_ms, overlap, version)"
+        " = (?, ?, ?, ?, ?, ?, version + 1) WHERE id = ?",
+        (job.name, _pack(job), _pack(state), planned_ms, next_ms, job.overlap, job.id),
+    )
