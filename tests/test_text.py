@@ -300,12 +300,24 @@ def test_times_are_told_in_two_units_at_most(subtests: pytest.Subtests) -> None:
             assert human_time(seconds) == expected
 
 
-@pytest.mark.parametrize(("text", "value"), [("30s", 30), ("5m", 300), ("1.5h", 5_400)])
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("30s", 30),
+        ("5m", 300),
+        ("1.5h", 5_400),
+        ("250ms", 0.25),
+        ("1h30m", 5_400),
+        ("5 minutes", 300),
+        ("1 day 2 Hours", 93_600),
+        ("2w", 1_209_600),
+    ],
+)
 def test_times(text: str, value: float) -> None:
     assert parse_time(text) == value
 
 
-@pytest.mark.parametrize("text", ["", "5", "m", "5 minutes", "-5m", "1.2.3s"])
+@pytest.mark.parametrize("text", ["", "5", "m", "5 months", "1h30", "-5m", "1.2.3s"])
 def test_what_is_no_time(text: str) -> None:
     with pytest.raises(ValueError, match="invalid time"):
         parse_time(text)

@@ -164,12 +164,20 @@ def human_size(n: int) -> str:
 
 
 def parse_time(text: str) -> float:
-    """Parse a duration such as `30s`, `5m` or `1h` into seconds. Raises ValueError."""
-    units = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
-    number, unit = text.strip()[:-1], text.strip()[-1:].lower()
-    if unit not in units or not number.isascii() or not number.replace(".", "", 1).isdigit():
+    """Parse a duration such as `30s`, `1h30m` or `2 days` into seconds. Raises ValueError."""
+    units = {"ms": 0.001, "s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 604_800}
+    words = {"second": "s", "sec": "s", "minute": "m", "min": "m", "hour": "h", "hr": "h"}
+    words |= {"day": "d", "week": "w"}
+    part = (
+        r"\s*([0-9]{1,15}(?:\.[0-9]{1,15})?)\s*(ms|[smhdw]|(?:" + "|".join(words) + r")s?)(?![a-z])"
+    )
+    folded = text.strip().lower()
+    if not re.fullmatch(f"(?:{part})+", folded):
         raise ValueError(f"invalid time {text!r}; use one such as 30s, 5m or 1h")
-    return float(number) * units[unit]
+    return sum(
+        float(number) * units[words.get(unit.removesuffix("s"), unit)]
+        for number, unit in re.findall(part, folded)
+    )
 
 
 def human_time(seconds: float) -> str:

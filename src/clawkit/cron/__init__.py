@@ -1,0 +1,1 @@
+"""Automation: jobs that run by themselves, and when."""
