@@ -34,6 +34,7 @@ from clawkit.config.sources import substitute
 from clawkit.core.approval import Approver, Question
 from clawkit.core.context import InForce, Scope
 from clawkit.core.paths import ways_of
+from clawkit.cron.protocols import CronControl
 from clawkit.errors import ClawkitError, ConfigError, ToolError
 from clawkit.fs.magic import ImageLimits
 from clawkit.fs.protocols import FileSystem, Search, WorkspaceFiles
@@ -108,6 +109,7 @@ class Services(Mapping[type, object]):
             ExecGate: self._gate,
             Sessions: self._sessions,
             Plan: Plan,
+            CronControl: self._cron,
             Redactor: lambda: self._redactor,
         }
 
@@ -243,6 +245,11 @@ class Services(Mapping[type, object]):
             found += files_of_store(locate_store(self._loaded.config.session.store, os.environ))
         state = f"{home(os.environ)}/"
         return [each for each in found if not each.startswith(state)]
+
+    def _cron(self) -> Any:
+        from clawkit.automation import SessionCron
+
+        return SessionCron(self._loaded, self._scope)
 
     def _search(self) -> Any:
         from clawkit.fs.search.local import LocalSearch

@@ -52,6 +52,11 @@ def waiting_file(env: Mapping[str, str]) -> str:
     return os.path.join(home(env), "approvals.sqlite")
 
 
+def cron_file(env: Mapping[str, str]) -> str:
+    """The database of scheduled jobs."""
+    return os.path.join(home(env), "cron.sqlite")
+
+
 def sessions_file(env: Mapping[str, str]) -> str:
     """The database of sessions, unless `session.store` names another."""
     return os.path.join(home(env), "sessions.sqlite")

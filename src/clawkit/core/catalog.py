@@ -74,7 +74,7 @@ _ENTRIES = (
     CatalogEntry("message", "Messaging", "Send messages and channel actions", ("messaging",), ("messaging",), sub_agent="never", available=False),
     CatalogEntry("whatsapp_login", "Messaging", "Link a WhatsApp account", owner_only=True, available=False),
     CatalogEntry("heartbeat_respond", "Automation", "Answer a heartbeat check", (), ("automation",), available=False),
-    CatalogEntry("cron", "Automation", "Schedule tasks and reminders", _C, ("automation",), ("automations",), True, "never", available=False),
+    CatalogEntry("cron", "Automation", "Schedule tasks and reminders", _C, ("automation",), ("automations",), True, "never"),
     CatalogEntry("gateway", "Automation", "Restart, configure or update the gateway", (), ("automation",), (), True, "never"),
     CatalogEntry("nodes", "Nodes", "List and control paired devices", (), ("nodes",), (), True, available=False),
     CatalogEntry("agents_list", "Agents", "List the agents that may be started", (), ("agents",), sub_agent="never"),

@@ -6,17 +6,20 @@ import hashlib
 import re
 import uuid
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal, TypeVar
+from contextvars import ContextVar
+from typing import Annotated, Any, Literal
 
 import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType
 from msgspec.structs import replace
 
+from clawkit.config.sections.shared import Thinking
 from clawkit.cron.schedule import At, OnExit, Schedule, Stream, read_schedule, write_schedule
 from clawkit.errors import ToolInputError
-from clawkit.sessions.keys import parse_key
 from clawkit.text import nearest, one_line
 
+RUNNING: ContextVar[str] = ContextVar("running_job", default="")
+"""The id of the job whose turn runs here."""
 By = Literal["operator", "model"]
 """Who makes or changes a job: a person, or an agent with the tool `cron`."""
 WakeMode = Literal["now", "next-heartbeat"]
@@ -51,7 +54,7 @@ class AgentTurn(_Part, frozen=True, tag="agentTurn"):
     message: _Text
     model: _Short = ""
     fallbacks: tuple[_Short, ...] = ()
-    thinking: _Short = ""
+    thinking: Thinking | Literal[""] = ""
     timeout_seconds: _Seconds = 0
     """0 is the limit for all jobs."""
     light_context: bool = False
@@ -84,7 +87,9 @@ class Heartbeat(_Part, frozen=True, tag="heartbeat"):
 Payload = SystemEvent | AgentTurn | CommandRun | Script | Heartbeat
 
 
-class Destination(Struct, frozen=True, rename="camel", omit_defaults=True, forbid_unknown_fields=True):
+class Destination(
+    Struct, frozen=True, rename="camel", omit_defaults=True, forbid_unknown_fields=True
+):
     """Where something is reported: in a session, or to a web address."""
 
     mode: Literal["announce", "webhook"] = "announce"
@@ -199,9 +204,14 @@ _PAYLOADS: dict[str, tuple[type[Payload], str]] = {
     "script": (Script, "script"),
 }
 _SCHEDULE_KEYS = frozenset(
-    "at atMs in every everyMs anchorMs cron expr tz stagger staggerMs exact".split()
+    (
+        *("at", "atMs", "in", "every", "everyMs", "anchorMs"),
+        *("cron", "expr", "tz", "stagger", "staggerMs", "exact"),
+    )
 )
-_TURN_KEYS = frozenset("model fallbacks thinking timeoutSeconds lightContext toolsAllow".split())
+_TURN_KEYS = frozenset(
+    ("model", "fallbacks", "thinking", "timeoutSeconds", "lightContext", "toolsAllow")
+)
 _PAYLOAD_KEYS = frozenset(("message", "text", "script", "argv")) | _TURN_KEYS
 _PLAIN_KEYS = frozenset(
     (
@@ -217,7 +227,6 @@ _NOT_HERE = {
     "threadId": "chat channels are not supported",
     "toolBudget": "a script cannot call tools; use agentTurn with toolsAllow",
 }
-T = TypeVar("T")
 
 
 def read_job(
@@ -230,7 +239,9 @@ def read_job(
         if name not in given:
             raise ToolInputError(f"{name} is required; {_HELP[name]}")
     payload, schedule = given["payload"], given["schedule"]
-    said = next((str(getattr(payload, key)) for _, key in _PAYLOADS.values() if hasattr(payload, key)), "")
+    said = next(
+        (str(getattr(payload, key)) for _, key in _PAYLOADS.values() if hasattr(payload, key)), ""
+    )
     target = given.pop("sessionTarget", "") or _default_target(payload, session)
     given.setdefault("name", one_line(said, 60))
     given.setdefault("deleteAfterRun", isinstance(schedule, At))
@@ -239,7 +250,13 @@ def read_job(
     given.setdefault("agentId", agent)
     given.setdefault("sessionKey", session)
     fields = {_snake(name): value for name, value in given.items()}
-    job = Job(id=str(uuid.uuid4()), session_target=target, created_at_ms=now_ms, updated_at_ms=now_ms, **fields)
+    job = Job(
+        id=str(uuid.uuid4()),
+        session_target=target,
+        created_at_ms=now_ms,
+        updated_at_ms=now_ms,
+        **fields,
+    )
     return check_job(job, by)
 
 
@@ -282,21 +299,34 @@ def check_job(job: Job, by: By) -> Job:
         )
     if target not in ("main", "isolated", "current") and not re.fullmatch(r"session:\S+", target):
         raise ToolInputError(
-            f"unknown sessionTarget {one_line(target, 60)!r}; use main, isolated, current or session:<id>"
+            f"unknown sessionTarget {one_line(target, 60)!r}; use main, isolated, current or "
+            "session:<id>"
         )
-    tools = payload.tools_allow if isinstance(payload, AgentTurn) else None
-    if tools is not None and tools != ("*",) and target != "isolated":
-        raise ToolInputError(
-            "payload.toolsAllow needs sessionTarget 'isolated': other sessions keep their tools"
-        )
-    if isinstance(job.schedule, Stream | OnExit) and job.delete_after_run and isinstance(job.schedule, Stream):
+    if isinstance(payload, AgentTurn) and target != "isolated":
+        own = msgspec.to_builtins(replace(payload, message="-", timeout_seconds=0)).keys()
+        if extra := sorted(own - {"kind", "message"}):
+            raise ToolInputError(
+                f"payload.{extra[0]} needs sessionTarget 'isolated': other sessions keep theirs"
+            )
+    if (
+        isinstance(job.schedule, Stream | OnExit)
+        and job.delete_after_run
+        and isinstance(job.schedule, Stream)
+    ):
         raise ToolInputError("deleteAfterRun: a stream does not end with its first lines")
     if job.pacing is not None and job.pacing.min > job.pacing.max:
         raise ToolInputError("pacing.min is larger than pacing.max")
-    for place in (job.delivery, job.delivery.failure_destination, job.delivery.completion_destination):
+    for place in (
+        job.delivery,
+        job.delivery.failure_destination,
+        job.delivery.completion_destination,
+    ):
         if place is not None:
             _check_destination(place)
-    if job.delivery.completion_destination and job.delivery.completion_destination.mode != "webhook":
+    if (
+        job.delivery.completion_destination
+        and job.delivery.completion_destination.mode != "webhook"
+    ):
         raise ToolInputError("delivery.completionDestination.mode must be webhook")
     return job
 
@@ -304,8 +334,8 @@ def check_job(job: Job, by: By) -> Job:
 def _check_destination(place: Destination | Delivery) -> None:
     if place.mode == "webhook" and not re.match(r"https?://[^/\s]", place.to):
         raise ToolInputError("delivery.to must be an address such as https://example.com/hook")
-    if place.mode == "announce" and place.to:
-        parse_key(place.to)
+    if place.mode == "announce" and not re.fullmatch(r"\S{0,300}", place.to):
+        raise ToolInputError("delivery.to must be a session, such as agent:main:main")
     if place.mode == "none" and place.to:
         raise ToolInputError("delivery.to has no effect with mode 'none'; use announce or webhook")
 
@@ -313,7 +343,11 @@ def _check_destination(place: Destination | Delivery) -> None:
 def show_job(job: Job, state: JobState, next_ms: int | None) -> dict[str, Any]:
     """A job as tools and clients see it."""
     shown: dict[str, Any] = msgspec.to_builtins(job)
-    shown |= {"enabled": job.enabled, "wakeMode": job.wake_mode, "schedule": write_schedule(job.schedule)}
+    shown |= {
+        "enabled": job.enabled,
+        "wakeMode": job.wake_mode,
+        "schedule": write_schedule(job.schedule),
+    }
     shown["delivery"] = {"mode": "none"} | shown.get("delivery", {})
     told = msgspec.to_builtins(state)
     told.pop("reportedError", None)
@@ -389,7 +423,8 @@ def _read_schedule(raw: Any, loose: dict[str, Any], now_ms: int) -> Schedule:
     if isinstance(raw, str):
         from clawkit.cron.phrases import read_phrase
 
-        return read_phrase(raw, now_ms, str(loose.get("tz") or ""))
+        by_phrase: Schedule = read_phrase(raw, now_ms, str(loose.get("tz") or ""))
+        return by_phrase
     if raw is not None and not isinstance(raw, Mapping):
         raise ToolInputError(f"schedule must be an object; {_HELP['schedule']}")
     return read_schedule({**loose, **(raw or {})}, now_ms)
@@ -416,10 +451,15 @@ def _read_payload(raw: Any, loose: dict[str, Any], before: Payload | None) -> Pa
             given[main] = given.pop(other)
     known = {field.encode_name for field in msgspec.structs.fields(type_)}
     if unknown := sorted(given.keys() - known):
-        raise ToolInputError(_unknown(f"payload.{unknown[0]}", {f"payload.{each}" for each in known}))
+        raise ToolInputError(
+            _unknown(f"payload.{unknown[0]}", {f"payload.{each}" for each in known})
+        )
     if main not in given:
         raise ToolInputError(f"payload.{main} is required for {kind}")
-    return _convert(given, type_, "payload")
+    if given.get("toolsAllow") in (["*"], "*"):
+        del given["toolsAllow"]
+    found: Payload = _convert(given, type_, "payload")
+    return found
 
 
 def _spelled_payload(raw: Mapping[str, Any]) -> dict[str, Any]:
@@ -430,7 +470,12 @@ def _spelled_payload(raw: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _infer(given: Mapping[str, Any], before: Payload | None) -> str:
-    for kind, key in (("agentTurn", "message"), ("script", "script"), ("command", "argv"), ("systemEvent", "text")):
+    for kind, key in (
+        ("agentTurn", "message"),
+        ("script", "script"),
+        ("command", "argv"),
+        ("systemEvent", "text"),
+    ):
         if key in given:
             return kind
     return _kind(before) if before is not None else "agentTurn"
@@ -453,7 +498,8 @@ def _read_delivery(raw: Any, before: Delivery | None) -> Delivery:
             "channels are not supported in this version. Results can go to a session or a webhook"
         )
     given.setdefault("mode", "webhook" if "://" in str(given.get("to", "")) else "announce")
-    return _convert(given, Delivery, "delivery")
+    found: Delivery = _convert(given, Delivery, "delivery")
+    return found
 
 
 def _plain(name: str, value: Any) -> Any:
@@ -488,7 +534,10 @@ def _unknown(name: str, known: frozenset[str] | set[str]) -> str:
 def _default_target(payload: Payload, session: str) -> str:
     if isinstance(payload, SystemEvent | Heartbeat):
         return "main"
-    return "current" if isinstance(payload, AgentTurn) and session else "isolated"
+    is_plain = isinstance(payload, AgentTurn) and replace(
+        payload, message="-", timeout_seconds=0
+    ) == AgentTurn(message="-")
+    return "current" if is_plain and session else "isolated"
 
 
 def _kind(payload: Payload) -> str:

@@ -108,7 +108,9 @@ def report(
         said = f"The job {job.title!r} works again." if before.reported_error else ""
         return said, replace(state, reported_error="", last_alert_at_ms=0)
     alert, general = job.failure_alert or JobAlert(), settings.failure_alert
-    counts_skipped = general.include_skipped if alert.include_skipped is None else alert.include_skipped
+    counts_skipped = (
+        general.include_skipped if alert.include_skipped is None else alert.include_skipped
+    )
     if outcome.status == "skipped" and not counts_skipped:
         return "", state
     cause = _cause(outcome)

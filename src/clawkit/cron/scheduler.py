@@ -1,4 +1,4 @@
-"""Runs jobs when they are due: one loop that sleeps until the next slot, whatever the clock does."""
+"""Runs jobs when they are due: one loop that sleeps until the next slot."""
 
 from __future__ import annotations
 
@@ -6,14 +6,22 @@ import asyncio
 import hashlib
 import logging
 import time
-from collections.abc import Callable
-from typing import Protocol
+from collections.abc import Callable, Coroutine
+from typing import Any, Protocol
 
 from msgspec.structs import replace
 
 from clawkit.config.sections.gateway import Cron
 from clawkit.cron.jobs import Destination, Job, JobState
-from clawkit.cron.outcome import MAX_SCHEDULE_ERRORS, Outcome, after_run, ended, report, retry_ms
+from clawkit.cron.outcome import (
+    MAX_SCHEDULE_ERRORS,
+    Outcome,
+    after_run,
+    ended,
+    next_slot,
+    report,
+    retry_ms,
+)
 from clawkit.cron.schedule import last_before, next_after
 from clawkit.cron.store import CronStore, JobRow, Run, RunRecord, new_run
 from clawkit.errors import ClawkitError, ToolError, ToolInputError
@@ -91,6 +99,10 @@ class Scheduler:
     def running(self) -> int:
         return len(self._tasks)
 
+    def pause(self) -> None:
+        """Start nothing more: this process is about to end."""
+        self._is_closing = True
+
     async def run(self) -> None:
         """Run jobs until this is cancelled. What is under way then is interrupted."""
         with self._store.owning() as self._owner:
@@ -139,8 +151,9 @@ class Scheduler:
                 self._spawn(run, self._deliver(row.job, run))
         for row in self._store.all_ahead(now_ms + LATE_MS):
             # The clock was set back: slots that were planned by mistake do not hold it up.
-            next_ms = next_after(row.job.schedule, now_ms, row.job.id)
-            self._store.change(row.job.id, lambda row, at=next_ms: (row.job, row.state, now_ms, at))
+            self._store.change(
+                row.job.id, lambda row: (row.job, row.state, now_ms, next_slot(row.job, now_ms))
+            )
 
     def _interrupt(self, run: Run, now_ms: int) -> None:
         outcome = Outcome("error", error=INTERRUPTED, reason="interrupted")
@@ -151,7 +164,9 @@ class Scheduler:
         if row is None:
             return
         after = after_run(row, run, outcome, now_ms)
-        said, state = report(row.job, row.state, after[1] if after else row.state, outcome, self._settings(), now_ms)
+        said, state = report(
+            row.job, row.state, after[1] if after else row.state, outcome, self._settings(), now_ms
+        )
         after = after or (row.job, row.state, row.planned_ms, row.next_ms)
         row = self._store.change(run.job, lambda _: (after[0], state, after[2], after[3]))
         if row.job.retry_interrupted and row.job.enabled:
@@ -193,8 +208,8 @@ class Scheduler:
                 continue
             self._spawn(run, self._carry_out(row, run))
 
-    def _spawn(self, run: Run, work: object) -> None:
-        task = asyncio.ensure_future(work)  # type: ignore[arg-type]
+    def _spawn(self, run: Run, work: Coroutine[None, None, None]) -> None:
+        task = asyncio.ensure_future(work)
         self._tasks[run.id] = task
         task.add_done_callback(lambda task: self._ended(run.id, task))
 
@@ -215,7 +230,7 @@ class Scheduler:
             if self._is_closing:  # the next process finds it, as after a crash
                 raise
             outcome = Outcome("error", error="it was stopped", reason="stopped")
-        except Exception as error:  # noqa: BLE001  # a fault in a tool must not stop the others
+        except Exception as error:  # a fault in a tool must not stop the others
             log.exception("a run failed")
             outcome = Outcome("error", error=f"{type(error).__name__}: {error}", reason="internal")
         await self._finish(row.job, run, outcome)
@@ -265,8 +280,8 @@ class Scheduler:
 
     async def _deliver(self, job: Job, run: Run) -> None:
         """Deliver an answer, once. The turn is never repeated for it."""
-        assert job.delivery.mode != "none"
-        place = Destination(job.delivery.mode, job.delivery.channel, job.delivery.to)
+        mode: Any = job.delivery.mode
+        place = Destination(mode, job.delivery.channel, job.delivery.to)
         run = replace(run, delivery="sending")
         self._store.record(run)
         try:
@@ -298,9 +313,7 @@ class Scheduler:
         self._worker.tell("updated", self._store.change(job.id, note), run)
 
 
-def plan_job(
-    row: JobRow, now_ms: int, settings: Cron
-) -> tuple[JobRow, list[Run], int, int | None]:
+def plan_job(row: JobRow, now_ms: int, settings: Cron) -> tuple[JobRow, list[Run], int, int | None]:
     """What becomes of the slots of a job that have come: the latest one is run, or caught up with
     if it was missed, and the others are skipped. Raises `ToolInputError` for a bad schedule."""
     job, after_ms = row.job, row.planned_ms
@@ -321,7 +334,9 @@ def plan_job(
         reason = "backoff" if row.state.consecutive_errors and not is_missed else "missed"
         until_ms = slot_ms if is_lost else slot_ms - 1
         record = RunRecord(job.name, reason=reason, slots=skipped, until_ms=until_ms)
-        gone = Run("", job.id, first_ms, "schedule", "skipped", first_ms, ended_ms=now_ms, record=record)
+        gone = Run(
+            "", job.id, first_ms, "schedule", "skipped", first_ms, ended_ms=now_ms, record=record
+        )
         runs.append(replace(gone, id=f"skipped:{job.id}:{first_ms}"))
     if not is_lost:
         at_ms = now_ms + _spread_ms(job.id) if is_missed else now_ms

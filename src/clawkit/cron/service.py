@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+import uuid
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, Literal
 
 from msgspec.structs import replace
 
 from clawkit.config.sections.gateway import Cron
-from clawkit.cron.jobs import By, Job, JobState, patch_job, read_job, show_job
+from clawkit.cron.jobs import By, Heartbeat, Job, JobState, patch_job, read_job, show_job
 from clawkit.cron.outcome import next_slot
-from clawkit.cron.schedule import OnExit, Stream
+from clawkit.cron.schedule import At, Every, OnExit, Stream
 from clawkit.cron.store import CronStore, JobRow, Run, new_run
-from clawkit.errors import ToolAuthorizationError, ToolInputError
+from clawkit.errors import ConflictError, ToolAuthorizationError, ToolInputError
 
 RunMode = Literal["due", "force", "if-enabled"]
 SKIP_VARIABLE = "CLAWKIT_SKIP_CRON"
@@ -23,7 +24,9 @@ MAX_LISTED = 200
 
 def iso(ms: int) -> str:
     """A time as people and models read it."""
-    return datetime.fromtimestamp(ms / 1000, UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
+    return (
+        datetime.fromtimestamp(ms / 1000, UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
+    )
 
 
 class CronService:
@@ -61,6 +64,7 @@ class CronService:
         self,
         *,
         include_disabled: bool = False,
+        only_disabled: bool = False,
         agent: str = "",
         query: str = "",
         limit: int = 50,
@@ -72,6 +76,7 @@ class CronService:
             row
             for row in (self.store.all() if self.store.exists else ())
             if (include_disabled or row.job.enabled)
+            and not (only_disabled and row.job.enabled)
             and (not agent or row.job.agent_id == agent)
             and words in f"{row.job.name} {row.job.description} {row.job.id}".lower()
         ]
@@ -95,7 +100,8 @@ class CronService:
         """Raises `ToolInputError`, with the current time if it is about a time."""
         now_ms = self._now_ms()
         job = read_job(raw, now_ms, by=by, session=session, agent=agent)
-        row = self.store.add(job, now_ms, next_slot(job, now_ms))
+        planned_ms = first_planned(job, now_ms)
+        row = self.store.add(job, planned_ms, next_slot(job, planned_ms))
         self._tell("added", row)
         return show(row)
 
@@ -116,7 +122,8 @@ class CronService:
                 )
             if job.schedule == row.job.schedule and job.enabled == row.job.enabled:
                 return job, state, row.planned_ms, row.next_ms
-            return job, state, now_ms, next_slot(job, now_ms)
+            planned_ms = first_planned(job, now_ms)
+            return job, state, planned_ms, next_slot(job, planned_ms)
 
         row = self.store.change(found.job.id, edit)
         self._tell("updated", row)
@@ -144,12 +151,14 @@ class CronService:
         return shown if self.store.owners() else shown | {"note": NOTHING_RUNS}
 
     def runs(
-        self, id_: str = "", limit: int = 20, offset: int = 0, run: str = ""
+        self, id_: str = "", limit: int = 20, offset: int = 0, run: str = "", agent: str = ""
     ) -> dict[str, Any]:
-        """A page of runs, the latest first."""
-        job = self.store.find(id_).job.id if id_ and self.store.exists else id_
-        found = self.store.history(job, limit, offset, run) if self.store.exists else []
-        total = self.store.count_runs(job) if self.store.exists else 0
+        """A page of runs, the latest first; of a job, of an agent, or of all."""
+        found: Sequence[Run] = ()
+        total = 0
+        if self.store.exists:
+            job = self.store.find(id_).job.id if id_ else ""
+            found, total = self.store.history(job, limit, offset, run, agent)
         more = offset + len(found) < total
         return {
             "entries": [show_run(each, self.store.get(each.job)) for each in found],
@@ -159,6 +168,28 @@ class CronService:
             "hasMore": more,
             "nextOffset": offset + len(found) if more else None,
         }
+
+    def wake_job(self, agent: str) -> JobRow:
+        """The job that stands for heartbeats and wake-ups of an agent, made if it is missing."""
+        key = f"heartbeat:{agent}"
+        if found := [row for row in self.store.declared(key) if row.job.declaration_key == key]:
+            return found[0]
+        job = Job(
+            id=str(uuid.uuid4()),
+            name=f"heartbeat-{agent}",
+            display_name=f"Heartbeat ({agent})",
+            declaration_key=key,
+            agent_id=agent,
+            schedule=Every(1_800_000),
+            session_target="main",
+            payload=Heartbeat(),
+            enabled=False,
+            created_at_ms=self._now_ms(),
+        )
+        try:
+            return self.store.add(job, self._now_ms(), None)
+        except ConflictError:  # another process was faster
+            return self.wake_job(agent)
 
     def next_check(self, job_id: str, delay_ms: int) -> dict[str, Any]:
         """Choose when the job whose run is under way runs next, within its pacing."""
@@ -173,7 +204,16 @@ class CronService:
             return row.job, replace(row.state, next_check_ms=at_ms), row.planned_ms, row.next_ms
 
         row = self.store.change(job_id, edit)
-        return {"ok": True, "nextRunAtMs": row.state.next_check_ms, "at": iso(row.state.next_check_ms)}
+        return {
+            "ok": True,
+            "nextRunAtMs": row.state.next_check_ms,
+            "at": iso(row.state.next_check_ms),
+        }
+
+
+def first_planned(job: Job, now_ms: int) -> int:
+    """From when on the slots of a new schedule count."""
+    return min(now_ms, job.schedule.at_ms - 1) if isinstance(job.schedule, At) else now_ms
 
 
 NOTHING_RUNS = "nothing runs jobs now: start `clawkit gateway start` or `clawkit cron serve`"
@@ -226,5 +266,3 @@ def show_run(run: Run, row: JobRow | None = None) -> dict[str, Any]:
         "nextRunAtMs": row.next_ms if row else None,
     }
     return shown | {name: value for name, value in more.items() if value not in (None, "", {}, 0)}
-
-

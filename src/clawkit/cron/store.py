@@ -42,6 +42,7 @@ CREATE TABLE job (
     version INTEGER NOT NULL DEFAULT 0
 ) STRICT;
 CREATE INDEX job_due ON job (next_ms) WHERE next_ms IS NOT NULL;
+CREATE INDEX job_planned ON job (planned_ms);
 CREATE INDEX job_by_name ON job (name);
 CREATE TABLE run (
     row INTEGER PRIMARY KEY,
@@ -58,6 +59,8 @@ CREATE TABLE run (
     started_ms INTEGER NOT NULL DEFAULT 0,
     ended_ms INTEGER NOT NULL DEFAULT 0,
     delivery TEXT NOT NULL DEFAULT 'not-requested',
+    -- For a wake-up: the session, and what to tell it.
+    session TEXT NOT NULL DEFAULT '',
     text TEXT NOT NULL DEFAULT '',
     record BLOB NOT NULL,
     UNIQUE (job, slot_ms)
@@ -82,7 +85,8 @@ _STARTABLE = (
 _DROP_QUEUED = "DELETE FROM run WHERE job = ? AND status = 'queued'"
 _JOB = "definition, state, planned_ms, next_ms, version"
 _RUN = (
-    "id, job, slot_ms, why, status, due_ms, owner, begun, started_ms, ended_ms, delivery, text, record"
+    "id, job, slot_ms, why, status, due_ms, owner, begun, started_ms, ended_ms, delivery,"
+    " session, text, record"
 )
 
 
@@ -131,6 +135,7 @@ class Run(Struct, frozen=True):
     started_ms: int = 0
     ended_ms: int = 0
     delivery: DeliveryStatus = "not-requested"
+    session: str = ""
     text: str = ""
     """What happened, for a run that an event asked for."""
     record: RunRecord = RunRecord()
@@ -331,10 +336,12 @@ class CronStore:
     def _runs(self, where: str, *given: Any) -> Iterator[Run]:
         """Inside an access."""
         db = self._database.connect()
-        for *row, record in db.execute(f"SELECT {_RUN} FROM run WHERE {where}", given).fetchall():  # noqa: S608
+        found: list[Any] = db.execute(f"SELECT {_RUN} FROM run WHERE {where}", given).fetchall()  # noqa: S608
+        for *row, record in found:
             with suppress(ValueError):  # a damaged row: history, which is not worth stopping for
                 row[7] = bool(row[7])
-                yield Run(*row, msgspec.json.decode(record, type=RunRecord))
+                row.append(msgspec.json.decode(record, type=RunRecord))
+                yield Run(*row)
 
     def _update(self, db: Any, run: Run) -> None:
         db.execute(
@@ -406,20 +413,26 @@ class CronStore:
             left = [run for run in found if not self._is_alive(run.owner)]
             for run in left:
                 is_tried = run.delivery == "sending"
-                self._update(db, replace(run, owner=owner, delivery="unknown" if is_tried else "pending"))
+                self._update(
+                    db, replace(run, owner=owner, delivery="unknown" if is_tried else "pending")
+                )
         return [run for run in left if run.delivery == "pending"]
 
-    def history(self, job: str = "", limit: int = 50, offset: int = 0, run: str = "") -> list[Run]:
-        """Runs, the latest first."""
-        where = "(?1 = '' OR job = ?1) AND (?2 = '' OR id = ?2) ORDER BY row DESC LIMIT ?3 OFFSET ?4"
-        with self._database.using():
-            return list(self._runs(where, job, run, limit, offset))
-
-    def count_runs(self, job: str = "") -> int:
+    def history(
+        self, job: str = "", limit: int = 50, offset: int = 0, run: str = "", agent: str = ""
+    ) -> tuple[list[Run], int]:
+        """A page of runs, the latest first, and how many there are."""
+        given = {
+            "job = ?": job,
+            "id = ?": run,
+            "job IN (SELECT id FROM job WHERE json_extract(definition, '$.agentId') = ?)": agent,
+        }
+        where = " AND ".join(["TRUE", *(each for each, value in given.items() if value)])
+        values = [value for value in given.values() if value]
         with self._database.using() as db:
-            query = "SELECT count(*) FROM run WHERE ?1 = '' OR job = ?1"
-            found: Any = db.execute(query, (job,)).get
-            return int(found)
+            total: Any = db.execute(f"SELECT count(*) FROM run WHERE {where}", values).get  # noqa: S608
+            page = f"{where} ORDER BY row DESC LIMIT ? OFFSET ?"
+            return list(self._runs(page, *values, limit, offset)), int(total)
 
     def active(self) -> list[Run]:
         """Runs that are under way, here or in other processes."""
@@ -453,14 +466,18 @@ class CronStore:
 
     def set_fact(self, name: str, value: dict[str, Any]) -> None:
         with self._database.writing() as db:
-            change = "INSERT INTO fact VALUES (?, ?) ON CONFLICT DO UPDATE SET value = excluded.value"
+            change = (
+                "INSERT INTO fact VALUES (?, ?) ON CONFLICT DO UPDATE SET value = excluded.value"
+            )
             db.execute(change, (name, msgspec.json.encode(value)))
 
 
 def new_run(row: JobRow, why: Why, due_ms: int, text: str = "") -> Run:
     """A run without a slot."""
     id_ = f"{why}:{row.job.id}:{due_ms}:{uuid.uuid4().hex[:8]}"
-    return Run(id_, row.job.id, None, why, "queued", due_ms, text=text, record=RunRecord(row.job.name))
+    return Run(
+        id_, row.job.id, None, why, "queued", due_ms, text=text, record=RunRecord(row.job.name)
+    )
 
 
 def _pack(value: Struct) -> bytes:

@@ -25,9 +25,7 @@ def route_to(url: str, policy: SsrfPolicy) -> Route:
     listed = policy.hostname_allowlist
     if _is_listed(host, policy.blocked_hostnames) or (listed and not _is_listed(host, listed)):
         raise ToolError(f"{host} is not allowed by cron.webhookSsrfPolicy")
-    is_open = policy.dangerously_allow_private_network or _is_listed(
-        host, policy.allowed_hostnames
-    )
+    is_open = policy.dangerously_allow_private_network or _is_listed(host, policy.allowed_hostnames)
     return Route(loopback=is_open, private=is_open)
 
 

@@ -25,6 +25,7 @@ EVENTS: dict[str, str] = {
     **dict.fromkeys(("device.pair.requested", "device.pair.resolved"), PAIRING),
     **dict.fromkeys(("node.pair.requested", "node.pair.resolved"), PAIRING),
     "node.hostStats": READ,
+    "cron": READ,
 }
 """The scope that each event needs; empty for none. Events that are not listed go to no one."""
 _SHOWN_MODES = ("ui", "webchat", "node")

@@ -270,6 +270,10 @@ class LiveSessions:
         self._open[key] = Open(agent, narrator, loaded, owner=owner)
         return self._open[key]
 
+    @property
+    def secrets(self) -> Sequence[str]:
+        return self._secrets
+
     def workspace(self, agent: str, stored: Session | None = None) -> str:
         """Where a session works: where it began, what is configured, or a directory of ours."""
         agents = self._gateway.loaded.config.agents

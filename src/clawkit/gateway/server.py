@@ -27,6 +27,7 @@ from clawkit.errors import ConfigError, Issue, SecretError, ToolError
 from clawkit.gateway import origin, protocol
 from clawkit.gateway.approvals import ApprovalDesk
 from clawkit.gateway.auth import AuthPolicy, Mode
+from clawkit.gateway.automation import Automation
 from clawkit.gateway.connection import GatewayConnection
 from clawkit.gateway.devices import Devices, load_key
 from clawkit.gateway.http import routes
@@ -173,6 +174,7 @@ class Gateway:
         """Ends the server, and starts it again; None if that is not ours."""
         self._restart: asyncio.TimerHandle | None = None
         self.watch = ConfigWatch(self)
+        self.automation = Automation(self)
 
     def check(self, loaded: Loaded) -> tuple[Mode, str]:
         """Refuse a configuration that would be served less safely than it says, or not at all;
@@ -292,7 +294,10 @@ class Gateway:
         write_atomic(_restart_mark(), b"")
 
     async def start(self) -> None:
-        work = (self._tick(), self._sweep(), self.desk.watch(), self.watch.watch())
+        work = (
+            *(self._tick(), self._sweep(), self.desk.watch(), self.watch.watch()),
+            self.automation.run(),
+        )
         self._tasks = [asyncio.ensure_future(each) for each in work]
         self.is_ready = True
         log.info("the gateway is ready")
@@ -315,6 +320,7 @@ class Gateway:
     async def say_goodbye(self) -> None:
         """Let turns end, tell all clients that the gateway stops, and disconnect them."""
         self.is_ready = False
+        self.automation.scheduler.pause()
         await self.live.drain()
         shown: dict[str, Any] = {"reason": "gateway stopping"}
         if self.is_restarting:
@@ -330,11 +336,12 @@ class Gateway:
         if self.is_ready:
             await self.say_goodbye()
         self.desk.keeps_questions = True
-        await self.live.close()
-        for task in self._tasks:
+        for task in self._tasks:  # jobs first: what they do is interrupted, and not resumed
             task.cancel()
         if self._tasks:
             await asyncio.wait(self._tasks)
+        await self.live.close()
+        self.automation.store.close()
         self.devices.close()
         self.desk.store.close()
         self.store.close()

@@ -144,6 +144,10 @@ class SessionReader:
         rows = self._rows(_LINEAGE, (sound(id_), MAX_ANCESTORS))
         return tuple(str(parent) for (parent,) in rows)
 
+    def unused_since(self, names: str, before_ms: int) -> list[Session]:
+        """The sessions whose names fit a glob and that were last used before a time."""
+        return self._select("WHERE name GLOB ? AND updated_ms < ?", names, before_ms)
+
     def agents(self) -> list[str]:
         return [str(agent) for (agent,) in self._rows("SELECT DISTINCT agent FROM session")]
 

@@ -10,6 +10,7 @@ from clawkit.gateway.methods import (
     approvals,
     chats,
     config,
+    cron,
     devices,
     runs,
     sessions,
@@ -21,7 +22,9 @@ from clawkit.gateway.methods.method import NODE, Caller, Method
 from clawkit.gateway.protocol import GatewayError, RequestFrame, invalid, missing_scope
 from clawkit.gateway.scopes import ADMIN
 
-_MODULES = (status, config, sessions, runs, agents, approvals, devices, usage, terminals, chats)
+_MODULES = (
+    *(status, config, sessions, runs, agents, approvals, devices, usage, cron, terminals, chats),
+)
 METHODS: dict[str, Method] = {
     method.name: method for module in _MODULES for method in module.METHODS
 }

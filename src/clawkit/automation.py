@@ -1,0 +1,202 @@
+"""Jobs as the model of a session may use them, and the store they are in."""
+
+from __future__ import annotations
+
+import os
+import uuid
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+from msgspec.structs import replace
+
+from clawkit.config.load import Loaded
+from clawkit.config.paths import cron_file
+from clawkit.config.sections.gateway import Cron
+from clawkit.content import Assistant, Text, User
+from clawkit.core.context import Scope
+from clawkit.cron.jobs import RUNNING, Job
+from clawkit.cron.service import CronService, iso
+from clawkit.cron.store import CronStore, new_run
+from clawkit.errors import NotFoundError, ToolAuthorizationError, ToolError, ToolInputError
+from clawkit.sessions.keys import parse_key
+from clawkit.sessions.protocols import locate_store, session_key
+from clawkit.sessions.store import Mail, SessionStore
+from clawkit.sessions.subagent_protocols import now_ms
+from clawkit.text import cut, one_line, parse_time
+
+if TYPE_CHECKING:
+    from clawkit.tools.cron import Params
+
+IN_A_RUN = ("status", "list", "get", "runs", "remove", "next_check")
+MAX_CONTEXT, MAX_LINE = 700, 220
+CONTEXT = "\n\nRecent context:\n"
+
+
+def cron_store() -> CronStore:
+    """The jobs of this home."""
+    return CronStore(cron_file(os.environ))
+
+
+def open_cron(loaded: Loaded) -> CronService:
+    """The jobs of this home, for a process that does not run them."""
+    return CronService(cron_store(), loaded.config.cron or Cron(), now_ms)
+
+
+def leave(store: SessionStore, session: str, sender: str, text: str) -> str:
+    """Leave a message that a session reads with its next turn; returns its id."""
+    mail = Mail(uuid.uuid4().hex[:16], session, sender, "", text, (sender,), sent_ms=now_ms())
+    store.mailbox.put(mail)
+    return mail.id
+
+
+class SessionCron:
+    """What the tool `cron` does for one session. A model sees and changes the jobs of its agent."""
+
+    def __init__(self, loaded: Loaded, scope: Scope) -> None:
+        self._loaded, self._scope = loaded, scope
+        self._cron = open_cron(loaded)
+
+    def run(self, params: Params) -> dict[str, Any]:
+        own = self._own_job()
+        if own and params.action not in IN_A_RUN:
+            raise ToolAuthorizationError(
+                f"a job cannot use {params.action!r}; it can use {', '.join(IN_A_RUN)}"
+            )
+        match params.action:
+            case "status":
+                return self._cron.status()
+            case "list":
+                return self._cron.list(
+                    include_disabled=params.include_disabled,
+                    agent=params.agent_id or self._scope.agent,
+                    limit=params.limit,
+                    offset=params.offset,
+                )
+            case "add":
+                return self._add(params)
+            case "wake":
+                return self._wake(params)
+            case "next_check":
+                return self._next_check(params, own)
+        if params.action == "runs" and not params.job_id:
+            return self._cron.runs("", params.limit, params.offset, agent=self._scope.agent)
+        job = self._find(params, own)
+        match params.action:
+            case "get":
+                return self._cron.get(job.id)
+            case "update":
+                if params.patch is None:
+                    raise ToolInputError('patch is required, such as {"enabled": false}')
+                return self._cron.update(job.id, self._limited(params.patch), by="model")
+            case "remove":
+                return self._cron.remove(job.id)
+            case "run":
+                return self._cron.run(job.id, params.run_mode)
+        return self._cron.runs(job.id, params.limit, params.offset)
+
+    def _own_job(self) -> str:
+        """The job whose run makes this call; empty outside of one."""
+        with suppress(ToolInputError):
+            key = parse_key(self._scope.session)
+            if key.kind == "cron":
+                return key.name.split(":")[1]
+        return RUNNING.get()
+
+    def _find(self, params: Params, own: str) -> Job:
+        if not params.job_id:
+            raise ToolInputError("jobId is required (id is accepted, too)")
+        job = self._cron.store.find(params.job_id).job
+        if (job.agent_id or self._default) != self._scope.agent:
+            raise NotFoundError(f"there is no job {one_line(params.job_id, 60)!r} of this agent")
+        if own and params.action == "remove" and job.id != own:
+            raise ToolAuthorizationError("a job can remove itself, and no other one")
+        return job
+
+    @property
+    def _default(self) -> str:
+        return self._loaded.config.agents.default_id()
+
+    def _add(self, params: Params) -> dict[str, Any]:
+        if not params.job:
+            raise ToolInputError("job is required: {name, schedule, payload}")
+        now = f" (now: {iso(now_ms())})"
+        raw = self._limited(params.job)
+        if str(raw.get("agentId", raw.get("agent_id", self._scope.agent))) != self._scope.agent:
+            raise ToolAuthorizationError("a job runs with the agent that makes it")
+        try:
+            if params.context_messages:
+                raw = self._with_context(raw, params.context_messages)
+            return self._cron.add(
+                raw, by="model", session=self._scope.session, agent=self._scope.agent
+            )
+        except ToolInputError as error:
+            said = str(error)
+            raise ToolInputError(said if "now:" in said else said + now) from None
+
+    def _limited(self, raw: dict[str, Any]) -> dict[str, Any]:
+        """A job must not have more tools than the session that makes it."""
+        if self._scope.allow is not None:
+            raise ToolAuthorizationError(
+                "a session with a list of tools cannot make or change jobs"
+            )
+        return dict(raw)
+
+    def _with_context(self, raw: dict[str, Any], count: int) -> dict[str, Any]:
+        """A systemEvent with the last messages of this session."""
+        payload = dict(raw.get("payload") or {})
+        holder, text = (payload, payload.get("text")) if payload else (raw, raw.get("text"))
+        if not isinstance(text, str):
+            raise ToolInputError("contextMessages is for a systemEvent, whose text it extends")
+        store = SessionStore(locate_store(self._loaded.config.session.store, os.environ))
+        found = store.find(self._scope.session)
+        lines, room = list[str](), MAX_CONTEXT
+        for entry in reversed(store.history(found.id, 4 * count) if found else ()):
+            message = entry.message
+            if not isinstance(message, User | Assistant) or len(lines) >= count:
+                continue
+            said = " ".join(each.text for each in message.content if isinstance(each, Text))
+            if said.strip():
+                who = "Assistant" if isinstance(message, Assistant) else "User"
+                line = f"- {who}: {one_line(said, MAX_LINE - len(who) - 4)}"
+                if (room := room - len(line) - 1) < 0:
+                    break
+                lines.append(line)
+        holder["text"] = text + (CONTEXT + "\n".join(reversed(lines)) if lines else "")
+        return raw | {"payload": payload} if payload else raw
+
+    def _next_check(self, params: Params, own: str) -> dict[str, Any]:
+        if not own:
+            raise ToolInputError("next_check is for a job that runs; use update to change one")
+        try:
+            delay_ms = round(parse_time(params.delay) * 1000)
+        except ValueError as error:
+            raise ToolInputError(f"delay: {error}") from None
+        return self._cron.next_check(own, delay_ms)
+
+    def _wake(self, params: Params) -> dict[str, Any]:
+        if not params.text.strip():
+            raise ToolInputError("text is required: what to tell the session")
+        main = session_key(self._scope.agent, self._loaded.config.session.main_key)
+        key = params.session_key.strip() or main
+        return wake(self._loaded, self._cron, self._scope.agent, key, params.text, params.mode)
+
+
+def wake(
+    loaded: Loaded, cron: CronService, agent: str, key: str, text: str, mode: str
+) -> dict[str, Any]:
+    """Tell a session something: with a turn for it now, or with its next one. Raises `ToolError`
+    for a session that cannot be woken."""
+    parsed = parse_key(key)
+    if parsed.agent != agent or parsed.depth or parsed.kind in ("cron", "hook"):
+        raise ToolError(f"{key} cannot be woken (unwakeable-session-key)")
+    said = cut(text, 20_000)
+    if mode == "now":
+        row = cron.wake_job(agent)
+        cron.store.queue(replace(new_run(row, "event", now_ms(), said), session=key))
+        note = {} if cron.store.owners() else {"note": "nothing runs jobs now: it waits until then"}
+        return {"ok": True, "mode": mode, **note}
+    store = SessionStore(locate_store(loaded.config.session.store, os.environ))
+    found = store.find(key)
+    if found is None:
+        raise NotFoundError(f"there is no session {key} yet; use mode now")
+    return {"ok": True, "mode": mode, "id": leave(store, found.id, "a wake-up", said)}

@@ -1,0 +1,358 @@
+"""Does the work of jobs with the agents of the gateway: turns, commands, reports."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import shlex
+import time
+import uuid
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from msgspec.structs import replace
+
+from clawkit.automation import cron_store, leave
+from clawkit.config.secrets import resolve
+from clawkit.config.sections.gateway import Cron
+from clawkit.content import Source, Text, User
+from clawkit.core.approval import Answer, Question, no_approver
+from clawkit.core.context import InForce
+from clawkit.cron.jobs import (
+    RUNNING,
+    AgentTurn,
+    CommandRun,
+    Destination,
+    Heartbeat,
+    Job,
+    Script,
+    SystemEvent,
+)
+from clawkit.cron.outcome import Outcome, without_token
+from clawkit.cron.scheduler import Scheduler
+from clawkit.cron.service import CronService, iso, show, show_run
+from clawkit.cron.store import CronStore, JobRow, Run
+from clawkit.cron.webhook import post_outcome
+from clawkit.errors import ClawkitError, ConflictError, SecretError, ToolError
+from clawkit.gateway.narrator import GatewayRun
+from clawkit.gateway.open_agent import Opening
+from clawkit.gateway.protocol import GatewayError, now_ms
+from clawkit.gateway.scopes import APPROVALS
+from clawkit.runtime import Toolkit
+from clawkit.services import Services
+from clawkit.sessions.protocols import session_key
+from clawkit.text import cut, one_line, parse_time, quote
+
+if TYPE_CHECKING:
+    from clawkit.gateway.approvals import ApprovalDesk
+    from clawkit.gateway.server import Gateway
+
+TURN_S, COMMAND_S = 3_600.0, 600.0
+"""How long a turn and a command may take, unless the job says otherwise."""
+POLL_S, SWEEP_S = 0.2, 3_600.0
+MAX_SUMMARY = 20_000
+_HEAD = "[Scheduled job {!r}, due {}. No person wrote this now.]"
+_ANNOUNCED = (
+    "[Your answer is reported to the person. If there is nothing to report, answer exactly "
+    "NO_REPLY.]"
+)
+_RESULT = (
+    "[This message is from clawkit, not from the user: it is {}. Lines starting with > are quoted.]"
+)
+
+log = logging.getLogger(__name__)
+
+
+class Unattended:
+    """Asks the people who are there; without any, a question of a job is refused at once."""
+
+    def __init__(self, gateway: Gateway, desk: ApprovalDesk) -> None:
+        self._gateway, self._desk = gateway, desk
+
+    async def ask(self, request: Question) -> Answer:
+        if not any(each.may(APPROVALS) for each in self._gateway.hub.clients.values()):
+            raise no_approver(request.title, request.to_allow)
+        return await self._desk.ask(request)
+
+
+class Automation:
+    """The jobs of the gateway: makes them, runs them and tells clients about them."""
+
+    def __init__(self, gateway: Gateway) -> None:
+        self._gateway = gateway
+        self.store: CronStore = cron_store()
+        self.scheduler = Scheduler(self.store, self, lambda: self.settings)
+        self._unattended = Unattended(gateway, gateway.desk)
+
+    @property
+    def settings(self) -> Cron:
+        """Those of now: the configuration can change."""
+        found = self._gateway.loaded.config.cron or Cron()
+        return found if self.jobs(found).is_enabled else replace(found, enabled=False)
+
+    def jobs(self, settings: Cron | None = None) -> CronService:
+        """For clients."""
+        settings = settings or self._gateway.loaded.config.cron or Cron()
+        return CronService(self.store, settings, now_ms, self._changed)
+
+    def _changed(self, action: str, row: JobRow) -> None:
+        self.scheduler.wake()
+        self.tell(action, row)
+
+    async def run(self) -> None:
+        """Run jobs until cancelled."""
+        sweeping = asyncio.ensure_future(self._sweep())
+        try:
+            await self.scheduler.run()
+        finally:
+            sweeping.cancel()
+
+    async def _sweep(self) -> None:
+        """Delete the sessions of jobs that are old enough."""
+        while True:
+            keep = self.settings.session_retention
+            if keep is not False:
+                before_ms = now_ms() - round(parse_time(str(keep)) * 1000)
+                for session in self._gateway.store.unused_since("cron:*", before_ms):
+                    if not self._gateway.live.active(session.key):
+                        await self._gateway.live.close_session(session.key)
+                        try:
+                            self._gateway.store.delete(session.id)
+                        except ConflictError as error:
+                            log.info("a session of a job is kept: %s", error)
+            await asyncio.sleep(SWEEP_S)
+
+    def preview(self, job: Mapping[str, Any]) -> dict[str, str]:
+        """Where the results of a job go, for people."""
+        delivery = job["delivery"]
+        where = delivery.get("to") or job.get("sessionKey") or "the main session"
+        label = "not requested" if delivery["mode"] == "none" else f"{delivery['mode']} -> {where}"
+        return {"label": label, "detail": label}
+
+    # What the scheduler needs
+
+    def tell(self, action: str, row: JobRow, run: Run | None = None) -> None:
+        shown: dict[str, Any] = {"jobId": row.job.id, "action": action}
+        if action != "removed":
+            shown["job"] = show(row)
+        if row.next_ms is not None:
+            shown["nextRunAtMs"] = row.next_ms
+        if run is not None:
+            shown |= {"run": show_run(run, row)}
+        self._gateway.hub.broadcast("cron", shown)
+
+    async def work(self, row: JobRow, run: Run, begin: Callable[[], None]) -> Outcome:
+        match row.job.payload:
+            case AgentTurn() | SystemEvent() as payload:
+                return await self._turn(row.job, payload, run, begin)
+            case CommandRun() as payload:
+                given: dict[str, Any] = {
+                    "command": shlex.join(payload.argv),
+                    "workdir": payload.cwd,
+                    "env": payload.env,
+                    "timeout": payload.timeout_seconds or COMMAND_S,
+                }
+                if payload.input:
+                    given["command"] = (
+                        f"printf %s {shlex.quote(payload.input)} | {given['command']}"
+                    )
+                if payload.no_output_timeout_seconds:
+                    given["noOutputTimeout"] = payload.no_output_timeout_seconds
+                return await self._call(row.job, "exec", given, begin)
+            case Script(script=code, timeout_seconds=limit_s):
+                given = {"code": code, "timeoutSeconds": limit_s}
+                return await self._call(row.job, "code_execution", given, begin)
+            case Heartbeat():
+                raise ToolError("heartbeats are not available")
+
+    def agent_of(self, job: Job) -> str:
+        return self._gateway.live.check_agent(job.agent_id)
+
+    def _session_of(self, job: Job, agent: str) -> str:
+        """The key of the session in which a job runs."""
+        match job.session_target:
+            case "isolated":
+                return session_key(agent, f"cron:{job.id}:run:{uuid.uuid4()}")
+            case "main":
+                return self._main_of(agent)
+            case "current":
+                return self._gateway.live.resolve_key(job.session_key)
+            case target:
+                return self._gateway.live.resolve_key(target.removeprefix("session:"), agent)
+
+    def _main_of(self, agent: str) -> str:
+        return session_key(agent, self._gateway.loaded.config.session.main_key)
+
+    async def _turn(
+        self, job: Job, payload: AgentTurn | SystemEvent, run: Run, begin: Callable[[], None]
+    ) -> Outcome:
+        agent = self.agent_of(job)
+        key = self._session_of(job, agent)
+        at = iso(run.slot_ms or run.due_ms)
+        title = f"Scheduled job: {one_line(job.title, 120)}"
+        if isinstance(payload, SystemEvent) and job.wake_mode == "next-heartbeat":
+            begin()
+            receipt = self.leave(key, agent, title, payload.text)
+            return Outcome("ok", f"left for the next turn ({receipt})", session_key=key)
+        turn = AgentTurn(payload.text) if isinstance(payload, SystemEvent) else payload
+        parts = [_HEAD.format(job.title, at), turn.message]
+        if run.text:
+            parts.append(run.text)
+        if job.delivery.mode == "announce" or job.session_target == "main":
+            parts.append(_ANNOUNCED)
+        is_own = job.session_target == "isolated"
+        opening = Opening(
+            turn.model,
+            turn.fallbacks,
+            turn.thinking or None,
+            None if turn.tools_allow in (None, ("*",)) else turn.tools_allow,
+            turn.light_context,
+            approver=self._unattended if is_own else None,
+        )
+        said = User((Text("\n\n".join(parts)),), now_ms(), Source("cron", titles=(title,)))
+        outcome = await self.turn(
+            key,
+            said,
+            begin,
+            job=job.id,
+            opening=opening,
+            timeout_s=turn.timeout_seconds or TURN_S,
+        )
+        is_heard = not is_own and self._is_at(job, key)
+        return replace(outcome, is_heard=is_heard)
+
+    def _is_at(self, job: Job, key: str) -> bool:
+        """Whether a result is announced in the session in which it was made."""
+        return job.delivery.mode == "announce" and self._target(job, job.delivery.to) == key
+
+    async def turn(
+        self,
+        key: str,
+        said: User,
+        begin: Callable[[], None],
+        *,
+        job: str,
+        opening: Opening,
+        timeout_s: float,
+        owner: bool = True,
+    ) -> Outcome:
+        """One turn in a session, with those that read the results of its sub-agents. Raises
+        `ToolError` if it cannot begin."""
+        live, until = self._gateway.live, time.monotonic() + timeout_s
+        run_id = f"cron-{uuid.uuid4()}"
+        begin()
+        RUNNING.set(job)
+        try:
+            run = await live.start(
+                key,
+                run_id,
+                said,
+                owner=owner,
+                mode="followup",
+                timeout_s=timeout_s,
+                opening=opening,
+            )
+        except GatewayError as error:
+            raise ToolError(error.message) from None
+        try:
+            await run.over.wait()
+            there = live.find(key)
+            while there is not None and (there.has_turns or there.has_subagents):
+                if time.monotonic() >= until:
+                    await live.close_session(key)
+                    return Outcome("error", error="it took too long", reason="timeout")
+                await asyncio.sleep(POLL_S)
+        except asyncio.CancelledError:
+            await live.abort(key, run.id, "stopped")
+            raise
+        return self._outcome(run, key, there.agent.conversation.last_text if there else run.text)
+
+    def _outcome(self, run: GatewayRun, key: str, text: str) -> Outcome:
+        session, usage, ended = self._gateway.store.find(key), run.usage, run.ended
+        names = {"input_tokens": "input", "output_tokens": "output", "total_tokens": "total"}
+        is_ok = run.status == "ok"
+        kind = run.status if run.status in ("timeout", "aborted") else ""
+        return Outcome(
+            "ok" if is_ok else "error",
+            cut(text, MAX_SUMMARY) if is_ok else "",
+            ""
+            if is_ok
+            else self._gateway.redactor.text(run.error or f"the turn ended: {run.status}"),
+            "" if is_ok else kind or (ended.kind if ended else "") or "error",
+            run.model,
+            {name: usage.get(own, 0) for name, own in names.items()},
+            ended.usage.cost if ended else 0.0,
+            key,
+            session.id if session else "",
+        )
+
+    async def _call(
+        self, job: Job, tool: str, given: dict[str, Any], begin: Callable[[], None]
+    ) -> Outcome:
+        """One call of a tool, under the policy of the agent. No one is asked."""
+        agent, loaded = self.agent_of(job), self._gateway.loaded
+        place, session = self._gateway.live.workspace(agent), f"cron:{job.id}"
+        kit = Toolkit.open(loaded, workspace=place, agent=agent, session=session, owner=True)
+        async with kit:
+            kit.run.redactor.learn(self._gateway.live.secrets)
+            if isinstance(services := kit.run.services, Services):
+                alone = replace(kit.assembly.in_force, is_one_shot=True)
+                services.fill(InForce, lambda: alone)
+            begin()
+            result = await kit.call(tool, given)
+        text, details = cut(result.as_text(), MAX_SUMMARY), result.details
+        code, status = details.get("exitCode"), details.get("status")
+        if result.is_error or status not in ("completed", "ok") or code not in (None, 0):
+            return Outcome("error", error=text or f"exit code {code}", reason="command")
+        return Outcome("ok", text)
+
+    # Reports
+
+    def _target(self, job: Job, to: str) -> str:
+        """The session in which something about a job is reported."""
+        agent = self.agent_of(job)
+        if to:
+            return self._gateway.live.resolve_key(
+                to, agent if not to.startswith("agent:") else None
+            )
+        if job.session_key and self._gateway.store.find(job.session_key) is not None:
+            return job.session_key
+        return self._main_of(agent)
+
+    async def deliver(self, job: Job, run: Run, text: str, place: Destination) -> str:
+        if place.mode == "webhook":
+            settings, loaded = self.settings, self._gateway.loaded
+            env, given = {**os.environ, **loaded.env}, settings.webhook_token
+            try:
+                token = resolve(given, loaded.config, env) if given else ""
+            except SecretError as error:
+                raise ToolError(f"cron.webhookToken: {error}") from None
+            payload = show_run(run) | {"text": text}
+            return await post_outcome(place.to, payload, token, settings.webhook_ssrf_policy)
+        title = f"Job {one_line(job.title, 60)}: {one_line(text, 200)}"
+        try:
+            key = self._target(job, place.to)
+        except GatewayError as error:
+            raise ToolError(error.message) from None
+        return await self.announce(key, title, f"a report of the scheduled job {job.title!r}", text)
+
+    async def announce(self, key: str, title: str, what: str, text: str) -> str:
+        """Put a report into a session, where people see it, without a turn. Returns the id of the
+        message. Raises `ToolError`."""
+        words = f"{_RESULT.format(what)}\n\n{quote(without_token(text) or text)}"
+        receipt = uuid.uuid4().hex
+        said = User((Text(words),), now_ms(), Source("cron", titles=(title,)), (receipt,))
+        try:
+            await self._gateway.live.note(key, said, owner=True)
+        except ConflictError:  # another process has it open
+            return self.leave(key, self._gateway.live.check_agent(None), title, text)
+        except (ClawkitError, GatewayError) as error:
+            raise ToolError(str(error)) from None
+        return receipt
+
+    def leave(self, key: str, agent: str, sender: str, text: str) -> str:
+        """Leave a message that a session reads with its next turn. Returns its id."""
+        store = self._gateway.store
+        session = store.find(key) or self._gateway.live.create(agent, name=key.split(":", 2)[2])
+        return leave(store, session.id, sender, cut(text, MAX_SUMMARY))

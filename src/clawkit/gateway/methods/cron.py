@@ -1,0 +1,190 @@
+"""Methods about scheduled jobs and wake-ups."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Annotated, Any, Literal
+
+from msgspec import UNSET, Meta, field
+
+from clawkit import automation
+from clawkit.cron.service import RunMode
+from clawkit.errors import ClawkitError, NotFoundError
+from clawkit.gateway.methods.method import Caller, Method, OfAgent
+from clawkit.gateway.protocol import Closed, Ignored, NoParams, Short, encode, ignored, invalid
+from clawkit.gateway.scopes import ADMIN, READ, WRITE
+from clawkit.sessions.protocols import session_key
+
+_Limit = Annotated[int, Meta(ge=1, le=200)]
+_Offset = Annotated[int, Meta(ge=0)]
+
+
+class ListJobs(OfAgent, frozen=True):
+    """Which jobs to list."""
+
+    include_disabled: bool = False
+    enabled: Literal["all", "enabled", "disabled"] | bool | None = None
+    query: Short = ""
+    limit: _Limit = 50
+    offset: _Offset = 0
+    sort_by: Ignored = UNSET
+    sort_dir: Ignored = UNSET
+    compact: Ignored = UNSET
+
+
+class OneJob(Closed, frozen=True):
+    """A job, by its id, the start of its id, or its name."""
+
+    id: Short = ""
+    job_id: Short = ""
+
+    @property
+    def wanted(self) -> str:
+        if not (self.id or self.job_id):
+            raise invalid("id is required")
+        return self.id or self.job_id
+
+
+class UpdateJob(OneJob, frozen=True):
+    """A job, and what to change of it; null removes what is optional."""
+
+    patch: dict[str, Any] = field(default_factory=dict)
+
+
+class RunJob(OneJob, frozen=True):
+    """A job to run now: in any case, if it is due, or unless it is disabled."""
+
+    mode: RunMode = "force"
+
+
+class ListRuns(OneJob, frozen=True):
+    """Which runs to list: of a job, or of all."""
+
+    run_id: Short = ""
+    limit: _Limit = 50
+    offset: _Offset = 0
+    scope: Ignored = UNSET
+    sort_dir: Ignored = UNSET
+    status: Ignored = UNSET
+
+
+class Wake(OfAgent, frozen=True, kw_only=True):
+    """What to tell a session, and whether to start a turn for it."""
+
+    text: Annotated[str, Meta(min_length=1, max_length=20_000)]
+    mode: Literal["now", "next-heartbeat"] = "now"
+    session_key: Short | None = None
+    reason: Ignored = UNSET
+
+
+def _failed(error: ClawkitError) -> Exception:
+    code = "NOT_FOUND" if isinstance(error, NotFoundError) else ""
+    return invalid(str(error), {"code": code} if code else None)
+
+
+async def _status(caller: Caller, _params: NoParams, _id: str) -> Any:
+    """Whether jobs are run, how many there are, and when the next one is due."""
+    return caller.gateway.automation.jobs().status()
+
+
+async def _list(caller: Caller, params: ListJobs, _id: str) -> Any:
+    """A page of jobs, the next one first."""
+    is_off = params.enabled in (False, "disabled")
+    page = caller.gateway.automation.jobs().list(
+        include_disabled=params.include_disabled or is_off or params.enabled == "all",
+        only_disabled=is_off,
+        agent=params.agent_id or "",
+        query=params.query,
+        limit=params.limit,
+        offset=params.offset,
+    )
+    revision = hashlib.sha256(encode(page["jobs"])).hexdigest()
+    shown = {job["id"]: caller.gateway.automation.preview(job) for job in page["jobs"]}
+    more = {"snapshotRevision": f"sha256:{revision}", "deliveryPreviews": shown}
+    return page | more | ignored(params)
+
+
+async def _get(caller: Caller, params: OneJob, _id: str) -> Any:
+    """One job."""
+    try:
+        return caller.gateway.automation.jobs().get(params.wanted)
+    except ClawkitError as error:
+        raise _failed(error) from None
+
+
+async def _add(caller: Caller, params: dict[str, Any], _id: str) -> Any:
+    """Add a job; takes a job as the tool `cron` does, and commands, too."""
+    try:
+        job = caller.gateway.automation.jobs().add(params, by="operator")
+    except ClawkitError as error:
+        raise _failed(error) from None
+    return job | {"deliveryPreview": caller.gateway.automation.preview(job)}
+
+
+async def _update(caller: Caller, params: UpdateJob, _id: str) -> Any:
+    """Change a job."""
+    try:
+        return caller.gateway.automation.jobs().update(params.wanted, params.patch, by="operator")
+    except ClawkitError as error:
+        raise _failed(error) from None
+
+
+async def _remove(caller: Caller, params: OneJob, _id: str) -> Any:
+    """Remove a job; a run that is under way goes on."""
+    try:
+        return caller.gateway.automation.jobs().remove(params.wanted)
+    except NotFoundError:
+        return {"ok": True, "removed": False}
+    except ClawkitError as error:
+        raise _failed(error) from None
+
+
+async def _run(caller: Caller, params: RunJob, _id: str) -> Any:
+    """Run a job now."""
+    try:
+        found = caller.gateway.automation.jobs().run(params.wanted, params.mode)
+    except ClawkitError as error:
+        raise _failed(error) from None
+    return found | {"processInstanceId": caller.gateway.boot_id}
+
+
+async def _runs(caller: Caller, params: ListRuns, _id: str) -> Any:
+    """A page of runs, the latest first."""
+    wanted = params.id or params.job_id
+    try:
+        found = caller.gateway.automation.jobs().runs(
+            wanted, params.limit, params.offset, params.run_id
+        )
+    except ClawkitError as error:
+        raise _failed(error) from None
+    return found | ignored(params)
+
+
+async def _wake(caller: Caller, params: Wake, _id: str) -> Any:
+    """Tell a session something, by default the main one."""
+    gateway = caller.gateway
+    agent = gateway.live.check_agent(params.agent_id)
+    main = session_key(agent, gateway.loaded.config.session.main_key)
+    key = gateway.live.resolve_key(params.session_key, agent) if params.session_key else main
+    try:
+        if params.mode == "next-heartbeat" and gateway.store.find(key) is None:
+            gateway.live.create(agent, name=key.split(":", 2)[2])
+        jobs = gateway.automation.jobs()
+        found = automation.wake(gateway.loaded, jobs, agent, key, params.text, params.mode)
+    except ClawkitError as error:
+        raise _failed(error) from None
+    gateway.automation.scheduler.wake()
+    return found | ignored(params)
+
+
+METHODS = (
+    Method("cron.status", READ, NoParams, _status),
+    Method("cron.list", READ, ListJobs, _list),
+    Method("cron.get", READ, OneJob, _get),
+    Method("cron.runs", READ, ListRuns, _runs),
+    Method("cron.add", ADMIN, dict[str, Any], _add, limited=True),
+    Method("cron.update", ADMIN, UpdateJob, _update, limited=True),
+    Method("cron.remove", ADMIN, OneJob, _remove, limited=True),
+    Method("cron.run", ADMIN, RunJob, _run, limited=True),
+    Method("wake", WRITE, Wake, _wake),
+)
