@@ -126,9 +126,9 @@ class SessionCron:
         try:
             if params.context_messages:
                 raw = self._with_context(raw, params.context_messages)
-            return self._cron.add(
-                raw, by="model", session=self._scope.session, agent=self._scope.agent
-            )
+            # Elsewhere, such as in a script, there is no session to come back to.
+            session = self._scope.session if self._scope.session.startswith("agent:") else ""
+            return self._cron.add(raw, by="model", session=session, agent=self._scope.agent)
         except ToolInputError as error:
             said = str(error)
             raise ToolInputError(said if "now:" in said else said + now) from None

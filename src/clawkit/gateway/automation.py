@@ -52,7 +52,7 @@ TURN_S, COMMAND_S = 3_600.0, 600.0
 """How long a turn and a command may take, unless the job says otherwise."""
 POLL_S, SWEEP_S = 0.2, 3_600.0
 MAX_SUMMARY = 20_000
-_HEAD = "[Scheduled job {!r}, due {}. No person wrote this now.]"
+_HEAD = "[The above is the scheduled job {!r}, due {}. No person is waiting here now.]"
 _ANNOUNCED = (
     "[Your answer is reported to the person. If there is nothing to report, answer exactly "
     "NO_REPLY.]"
@@ -196,7 +196,7 @@ class Automation:
             receipt = self.leave(key, agent, title, payload.text)
             return Outcome("ok", f"left for the next turn ({receipt})", session_key=key)
         turn = AgentTurn(payload.text) if isinstance(payload, SystemEvent) else payload
-        parts = [_HEAD.format(job.title, at), turn.message]
+        parts = [turn.message, _HEAD.format(job.title, at)]
         if run.text:
             parts.append(run.text)
         if job.delivery.mode == "announce" or job.session_target == "main":
@@ -210,7 +210,7 @@ class Automation:
             turn.light_context,
             approver=self._unattended if is_own else None,
         )
-        said = User((Text("\n\n".join(parts)),), now_ms(), Source("cron", titles=(title,)))
+        said = User(tuple(map(Text, parts)), now_ms(), Source("cron", (run.id,), (title,)))
         outcome = await self.turn(
             key,
             said,

@@ -84,7 +84,10 @@ def _repeat(messages: Sequence[Any]) -> list[Text | ToolCall]:
 
 def _answer(said: Any, request: Request) -> list[Text | ToolCall]:
     text = "\n".join(b.text for b in getattr(said, "content", ()) if isinstance(b, Text))
-    if (source := getattr(said, "source", None)) is not None:
+    source = getattr(said, "source", None)
+    if source is not None and source.kind == "cron" and source.runs:
+        text = said.content[0].text  # a job that is due: its owner's words, then ours
+    elif source is not None:
         # Not typed by a person: must not be executed.
         return [Text("REPLY_SKIP" if source.kind == "session" else text)]
     parts: list[Text | ToolCall] = []
