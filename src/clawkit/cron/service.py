@@ -184,6 +184,7 @@ class CronService:
             session_target="main",
             payload=Heartbeat(),
             enabled=False,
+            overlap=True,
             created_at_ms=self._now_ms(),
         )
         try:

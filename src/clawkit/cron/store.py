@@ -83,6 +83,8 @@ _STARTABLE = (
     " ORDER BY due_ms, row LIMIT ?"
 )
 _DROP_QUEUED = "DELETE FROM run WHERE job = ? AND status = 'queued'"
+_NOT_A_WAKE_UP = " AND session = ''"
+"""Wake-ups are for a session, whatever becomes of the heartbeat that they share a job with."""
 _JOB = "definition, state, planned_ms, next_ms, version"
 _RUN = (
     "id, job, slot_ms, why, status, due_ms, owner, begun, started_ms, ended_ms, delivery,"
@@ -264,7 +266,7 @@ class CronStore:
             job, state, planned_ms, next_ms = edit(found[0])
             _put(db, job, state, planned_ms, next_ms)
             if not job.enabled:
-                db.execute(_DROP_QUEUED, (job.id,))
+                db.execute(_DROP_QUEUED + _NOT_A_WAKE_UP, (job.id,))
         return JobRow(job, state, planned_ms, next_ms, found[0].version + 1)
 
     def remove(self, id_: str) -> bool:
@@ -299,7 +301,7 @@ class CronStore:
                 if not db.changes():
                     continue
                 for run in runs:
-                    is_late = run.status == "queued" and self._has(db, row.job.id, "queued")
+                    is_late = run.status == "queued" and self._is_queued(db, row.job.id)
                     if is_late:  # one waits already; it stands for this one, too
                         record = replace(run.record, reason="coalesced")
                         run = replace(run, status="skipped", ended_ms=run.due_ms, record=record)
@@ -318,9 +320,9 @@ class CronStore:
         )
 
     @staticmethod
-    def _has(db: Any, job: str, status: Status) -> bool:
-        query = "SELECT 1 FROM run WHERE job = ? AND status = ? LIMIT 1"
-        return db.execute(query, (job, status)).get is not None
+    def _is_queued(db: Any, job: str) -> bool:
+        query = f"SELECT 1 FROM run WHERE job = ? AND status = 'queued'{_NOT_A_WAKE_UP} LIMIT 1"  # noqa: S608
+        return db.execute(query, (job,)).get is not None
 
     def take(self, owner: str, now_ms: int, most: int) -> list[Run]:
         """Lease queued runs that are due, in order; a job that does not overlap has one at once."""
@@ -433,6 +435,18 @@ class CronStore:
             total: Any = db.execute(f"SELECT count(*) FROM run WHERE {where}", values).get  # noqa: S608
             page = f"{where} ORDER BY row DESC LIMIT ? OFFSET ?"
             return list(self._runs(page, *values, limit, offset)), int(total)
+
+    def spent(self, job: str, since_ms: int) -> tuple[int, float, int]:
+        """How many runs of a job began since a time, without wake-ups, and what they cost; and when
+        the last one began."""
+        query = (
+            "SELECT coalesce(sum(started_ms >= ?2), 0),"
+            " total(CASE WHEN started_ms >= ?2 THEN json_extract(record, '$.cost') END),"
+            f" coalesce(max(started_ms), 0) FROM run WHERE job = ?1 AND begun{_NOT_A_WAKE_UP}"  # noqa: S608
+        )
+        with self._database.using() as db:
+            count, cost, last_ms = next(iter(db.execute(query, (job, since_ms))))
+        return count, cost, last_ms
 
     def active(self) -> list[Run]:
         """Runs that are under way, here or in other processes."""
