@@ -220,7 +220,6 @@ def shape_job(job: Job, facts: Facts) -> Job:
         schedule=Every(facts.every_ms or EVERY_MS, job.created_at_ms),
         delivery=Delivery("announce" if is_told else "none"),
         pacing=PACING,
-        overlap=True,
     )
 
 

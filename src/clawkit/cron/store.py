@@ -74,12 +74,13 @@ CREATE TABLE fact (name TEXT PRIMARY KEY, value BLOB NOT NULL) STRICT;
 """
 _MAY_START = (
     "SELECT (SELECT overlap FROM job WHERE id = ?1) OR NOT EXISTS"
-    " (SELECT 1 FROM run WHERE job = ?1 AND status = 'running')"
+    " (SELECT 1 FROM run WHERE job = ?1 AND status = 'running' AND session = ?2)"
 )
 _STARTABLE = (
     "status = 'queued' AND due_ms <= ? AND"
     " ((SELECT overlap FROM job WHERE id = run.job) OR NOT EXISTS"
-    " (SELECT 1 FROM run AS other WHERE other.job = run.job AND other.status = 'running'))"
+    " (SELECT 1 FROM run AS other WHERE other.job = run.job AND other.status = 'running'"
+    " AND other.session = run.session))"
     " ORDER BY due_ms, row LIMIT ?"
 )
 _DROP_QUEUED = "DELETE FROM run WHERE job = ? AND status = 'queued'"
@@ -255,17 +256,22 @@ class CronStore:
             return self._rows("planned_ms > ? AND next_ms IS NOT NULL", ms)
 
     def change(
-        self, id_: str, edit: Callable[[JobRow], tuple[Job, JobState, int, int | None]]
+        self,
+        id_: str,
+        edit: Callable[[JobRow], tuple[Job, JobState, int, int | None]],
+        *,
+        keep_queued: bool = False,
     ) -> JobRow:
         """Change a job: `edit` returns its definition, its state, the last planned slot and the
-        next one. Raises `NotFoundError` if there is no such job."""
+        next one. If it is disabled, what is queued for it is dropped unless `keep_queued`. Raises
+        `NotFoundError` if there is no such job."""
         with self._database.writing() as db:
             found = self._rows("id = ?", id_)
             if not found:
                 raise NotFoundError(f"the job {one_line(id_, 60)!r} was removed")
             job, state, planned_ms, next_ms = edit(found[0])
             _put(db, job, state, planned_ms, next_ms)
-            if not job.enabled:
+            if not job.enabled and not keep_queued:
                 db.execute(_DROP_QUEUED + _NOT_A_WAKE_UP, (job.id,))
         return JobRow(job, state, planned_ms, next_ms, found[0].version + 1)
 
@@ -312,6 +318,22 @@ class CronStore:
         with self._database.writing() as db:
             self._insert(db, run)
 
+    def add_event(
+        self, row: JobRow, text: str, now_ms: int, room: int
+    ) -> Literal["queued", "coalesced", "dropped"]:
+        """Queue a run for something that happened, or add to the one that waits, if there is room
+        for so many characters."""
+        with self._database.writing() as db:
+            waiting = "job = ? AND status = 'queued' AND why = 'event' ORDER BY row LIMIT 1"
+            for run in self._runs(waiting, row.job.id):
+                if len(run.text) + len(text) > room:
+                    return "dropped"
+                joined = f"{run.text}\n{text}"
+                db.execute("UPDATE run SET text = ? WHERE id = ?", (joined, run.id))
+                return "coalesced"
+            self._insert(db, new_run(row, "event", now_ms, text))
+        return "queued"
+
     def _insert(self, db: Any, run: Run) -> None:
         values = [getattr(run, name) for name in _RUN.split(", ")[:-1]]
         db.execute(
@@ -325,15 +347,29 @@ class CronStore:
         return db.execute(query, (job,)).get is not None
 
     def take(self, owner: str, now_ms: int, most: int) -> list[Run]:
-        """Lease queued runs that are due, in order; a job that does not overlap has one at once."""
+        """Lease queued runs that are due, in order: one at once of a job that does not overlap, and
+        one wake-up for each session."""
         taken: list[Run] = []
         with self._database.writing() as db:
             for run in self._runs(_STARTABLE, now_ms, most):
-                if db.execute(_MAY_START, (run.job,)).get:  # two of one job can be due
+                if db.execute(_MAY_START, (run.job, run.session)).get:  # two can be due
                     run = replace(run, status="running", owner=owner, started_ms=now_ms)
                     self._update(db, run)
                     taken.append(run)
         return taken
+
+    def take_along(self, run: Run, now_ms: int) -> list[Run]:
+        """Lease the other wake-ups that wait for the session of one, and begin them with it."""
+        waiting = "status = 'queued' AND job = ? AND session = ? AND due_ms <= ?"
+        with self._database.writing() as db:
+            given = (run.job, run.session, max(now_ms, run.due_ms))
+            found = [
+                replace(each, status="running", owner=run.owner, started_ms=now_ms, begun=True)
+                for each in self._runs(f"{waiting} ORDER BY due_ms, row", *given)
+            ]
+            for each in found:
+                self._update(db, each)
+        return found
 
     def _runs(self, where: str, *given: Any) -> Iterator[Run]:
         """Inside an access."""
@@ -440,9 +476,9 @@ class CronStore:
         """How many runs of a job began since a time, without wake-ups, and what they cost; and when
         the last one began."""
         query = (
-            "SELECT coalesce(sum(started_ms >= ?2), 0),"
+            "SELECT coalesce(sum(started_ms >= ?2), 0),"  # noqa: S608
             " total(CASE WHEN started_ms >= ?2 THEN json_extract(record, '$.cost') END),"
-            f" coalesce(max(started_ms), 0) FROM run WHERE job = ?1 AND begun{_NOT_A_WAKE_UP}"  # noqa: S608
+            f" coalesce(max(started_ms), 0) FROM run WHERE job = ?1 AND begun{_NOT_A_WAKE_UP}"
         )
         with self._database.using() as db:
             count, cost, last_ms = next(iter(db.execute(query, (job, since_ms))))

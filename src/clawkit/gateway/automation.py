@@ -35,16 +35,19 @@ from clawkit.cron.service import CronService, iso, show, show_run
 from clawkit.cron.store import CronStore, JobRow, Run
 from clawkit.cron.webhook import post_outcome
 from clawkit.errors import ClawkitError, ConflictError, SecretError, ToolError
+from clawkit.gateway.heartbeats import Heartbeats
 from clawkit.gateway.narrator import GatewayRun
 from clawkit.gateway.open_agent import Opening
 from clawkit.gateway.protocol import GatewayError, now_ms
 from clawkit.gateway.scopes import APPROVALS
+from clawkit.gateway.watches import Watches
 from clawkit.runtime import Toolkit
 from clawkit.services import Services
 from clawkit.sessions.protocols import session_key
 from clawkit.text import cut, one_line, parse_time, quote
 
 if TYPE_CHECKING:
+    from clawkit.agent_session import Agent
     from clawkit.gateway.approvals import ApprovalDesk
     from clawkit.gateway.server import Gateway
 
@@ -62,6 +65,11 @@ _RESULT = (
 )
 
 log = logging.getLogger(__name__)
+
+
+def _spent(agent: Agent) -> float:
+    """What a conversation has cost, in dollars, with its sub-agents."""
+    return agent.conversation.usage.cost + agent.conversation.spent_elsewhere()
 
 
 class Unattended:
@@ -83,7 +91,9 @@ class Automation:
         self._gateway = gateway
         self.store: CronStore = cron_store()
         self.scheduler = Scheduler(self.store, self, lambda: self.settings)
-        self._unattended = Unattended(gateway, gateway.desk)
+        self.unattended = Unattended(gateway, gateway.desk)
+        self._watches = Watches(self)
+        self.heartbeats = Heartbeats(gateway, self)
 
     @property
     def settings(self) -> Cron:
@@ -94,19 +104,23 @@ class Automation:
     def jobs(self, settings: Cron | None = None) -> CronService:
         """For clients."""
         settings = settings or self._gateway.loaded.config.cron or Cron()
-        return CronService(self.store, settings, now_ms, self._changed)
+        return CronService(self.store, settings, now_ms, self.changed)
 
-    def _changed(self, action: str, row: JobRow) -> None:
+    def changed(self, action: str, row: JobRow) -> None:
         self.scheduler.wake()
+        self._watches.look()
         self.tell(action, row)
 
     async def run(self) -> None:
         """Run jobs until cancelled."""
-        sweeping = asyncio.ensure_future(self._sweep())
+        work = (self._sweep(), self._watches.run(), self.heartbeats.run())
+        beside = [asyncio.ensure_future(each) for each in work]
         try:
             await self.scheduler.run()
         finally:
-            sweeping.cancel()
+            for task in beside:
+                task.cancel()
+            await asyncio.wait(beside)
 
     async def _sweep(self) -> None:
         """Delete the sessions of jobs that are old enough."""
@@ -114,7 +128,8 @@ class Automation:
             keep = self.settings.session_retention
             if keep is not False:
                 before_ms = now_ms() - round(parse_time(str(keep)) * 1000)
-                for session in self._gateway.store.unused_since("cron:*", before_ms):
+                find = self._gateway.store.unused_since
+                for session in (*find("cron:*", before_ms), *find("heartbeat:*", before_ms)):
                     if not self._gateway.live.active(session.key):
                         await self._gateway.live.close_session(session.key)
                         try:
@@ -141,6 +156,8 @@ class Automation:
         if run is not None:
             shown |= {"run": show_run(run, row)}
         self._gateway.hub.broadcast("cron", shown)
+        if run is not None and isinstance(row.job.payload, Heartbeat):
+            self.heartbeats.tell(run)
 
     async def work(self, row: JobRow, run: Run, begin: Callable[[], None]) -> Outcome:
         match row.job.payload:
@@ -164,7 +181,7 @@ class Automation:
                 given = {"code": code, "timeoutSeconds": limit_s}
                 return await self._call(row.job, "code_execution", given, begin)
             case Heartbeat():
-                raise ToolError("heartbeats are not available")
+                return await self.heartbeats.work(row, run, begin)
 
     def agent_of(self, job: Job) -> str:
         return self._gateway.live.check_agent(job.agent_id)
@@ -175,13 +192,13 @@ class Automation:
             case "isolated":
                 return session_key(agent, f"cron:{job.id}:run:{uuid.uuid4()}")
             case "main":
-                return self._main_of(agent)
+                return self.main_of(agent)
             case "current":
                 return self._gateway.live.resolve_key(job.session_key)
             case target:
                 return self._gateway.live.resolve_key(target.removeprefix("session:"), agent)
 
-    def _main_of(self, agent: str) -> str:
+    def main_of(self, agent: str) -> str:
         return session_key(agent, self._gateway.loaded.config.session.main_key)
 
     async def _turn(
@@ -208,7 +225,7 @@ class Automation:
             turn.thinking or None,
             None if turn.tools_allow in (None, ("*",)) else turn.tools_allow,
             turn.light_context,
-            approver=self._unattended if is_own else None,
+            approver=self.unattended if is_own else None,
         )
         said = User(tuple(map(Text, parts)), now_ms(), Source("cron", (run.id,), (title,)))
         outcome = await self.turn(
@@ -236,11 +253,13 @@ class Automation:
         opening: Opening,
         timeout_s: float,
         owner: bool = True,
+        settles: bool = True,
     ) -> Outcome:
-        """One turn in a session, with those that read the results of its sub-agents. Raises
-        `ToolError` if it cannot begin."""
+        """One turn in a session; if it settles, with those that read the results of its sub-agents.
+        Raises `ToolError` if it cannot begin."""
         live, until = self._gateway.live, time.monotonic() + timeout_s
         run_id = f"cron-{uuid.uuid4()}"
+        opened: list[tuple[Agent, float]] = []
         begin()
         RUNNING.set(job)
         try:
@@ -251,24 +270,32 @@ class Automation:
                 owner=owner,
                 mode="followup",
                 timeout_s=timeout_s,
+                prepare=lambda agent: opened.append((agent, _spent(agent))),
                 opening=opening,
             )
         except GatewayError as error:
             raise ToolError(error.message) from None
+        is_late = False
         try:
             await run.over.wait()
-            there = live.find(key)
+            there = live.find(key) if settles else None
             while there is not None and (there.has_turns or there.has_subagents):
-                if time.monotonic() >= until:
+                if is_late := time.monotonic() >= until:
                     await live.close_session(key)
-                    return Outcome("error", error="it took too long", reason="timeout")
+                    break
                 await asyncio.sleep(POLL_S)
         except asyncio.CancelledError:
             await live.abort(key, run.id, "stopped")
             raise
-        return self._outcome(run, key, there.agent.conversation.last_text if there else run.text)
+        # Also what a turn cost that was stopped, and what its sub-agents did.
+        cost = sum(max(0.0, _spent(agent) - before) for agent, before in opened)
+        if is_late:
+            return Outcome("error", error="it took too long", reason="timeout", cost=cost)
+        text = there.agent.conversation.last_text if there else run.text
+        outcome = self.outcome(run, key, text)
+        return replace(outcome, cost=cost) if settles else outcome
 
-    def _outcome(self, run: GatewayRun, key: str, text: str) -> Outcome:
+    def outcome(self, run: GatewayRun, key: str, text: str) -> Outcome:
         session, usage, ended = self._gateway.store.find(key), run.usage, run.ended
         names = {"input_tokens": "input", "output_tokens": "output", "total_tokens": "total"}
         is_ok = run.status == "ok"
@@ -287,18 +314,23 @@ class Automation:
             session.id if session else "",
         )
 
+    def toolkit(self, job: Job) -> Toolkit:
+        """The tools of the agent of a job, for calls that no model makes."""
+        agent = self.agent_of(job)
+        place, session = self._gateway.live.workspace(agent), f"cron:{job.id}"
+        loaded = self._gateway.loaded
+        kit = Toolkit.open(loaded, workspace=place, agent=agent, session=session, owner=True)
+        kit.run.redactor.learn(self._gateway.live.secrets)
+        if isinstance(services := kit.run.services, Services):
+            alone = replace(kit.assembly.in_force, is_one_shot=True)
+            services.fill(InForce, lambda: alone)
+        return kit
+
     async def _call(
         self, job: Job, tool: str, given: dict[str, Any], begin: Callable[[], None]
     ) -> Outcome:
         """One call of a tool, under the policy of the agent. No one is asked."""
-        agent, loaded = self.agent_of(job), self._gateway.loaded
-        place, session = self._gateway.live.workspace(agent), f"cron:{job.id}"
-        kit = Toolkit.open(loaded, workspace=place, agent=agent, session=session, owner=True)
-        async with kit:
-            kit.run.redactor.learn(self._gateway.live.secrets)
-            if isinstance(services := kit.run.services, Services):
-                alone = replace(kit.assembly.in_force, is_one_shot=True)
-                services.fill(InForce, lambda: alone)
+        async with self.toolkit(job) as kit:
             begin()
             result = await kit.call(tool, given)
         text, details = cut(result.as_text(), MAX_SUMMARY), result.details
@@ -318,7 +350,7 @@ class Automation:
             )
         if job.session_key and self._gateway.store.find(job.session_key) is not None:
             return job.session_key
-        return self._main_of(agent)
+        return self.main_of(agent)
 
     async def deliver(self, job: Job, run: Run, text: str, place: Destination) -> str:
         if place.mode == "webhook":

@@ -63,7 +63,7 @@ _MESSAGES = (
 _LAST_SAID = (
     "SELECT (SELECT json_extract(CAST(body AS TEXT), '$.atMs') FROM message"
     " WHERE place BETWEEN row << 32 AND (row << 32) + 4294967295"
-    " AND substr(body, 1, 14) = CAST('{\"type\":\"user\"' AS BLOB)"
+    ' AND substr(body, 1, 14) = CAST(\'{"type":"user"\' AS BLOB)'
     " AND json_extract(CAST(body AS TEXT), '$.source') IS NULL ORDER BY place DESC LIMIT 1)"
     " FROM session WHERE agent = ? AND updated_ms >= ? AND parent = ''"
 )
