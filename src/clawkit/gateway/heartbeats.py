@@ -185,7 +185,7 @@ class Heartbeats:
         opening = Opening(
             settings.model or "",
             is_light=settings.light_context,
-            approver=self._automation.unattended if is_own else None,
+            approver=self._automation.unattended(job) if is_own else None,
             heartbeat=reply if is_own else None,
         )
         words = (Text(write_message(facts, summary)),)
