@@ -384,7 +384,7 @@ class CronStore:
     def _update(self, db: Any, run: Run) -> None:
         db.execute(
             "UPDATE run SET (status, due_ms, owner, begun, started_ms, ended_ms, delivery, record)"
-            " = (?, ?, ?, ?, ?, ?, ?, ?) WHERE id = ?",
+            " = (?, ?, ?, begun OR ?, ?, ?, ?, ?) WHERE id = ?",
             (
                 *(run.status, run.due_ms, run.owner, run.begun, run.started_ms, run.ended_ms),
                 *(run.delivery, _pack(run.record), run.id),
