@@ -19,7 +19,7 @@ from clawkit.core.context import Scope
 from clawkit.cron.heartbeat import (
     FILE,
     IDLE_MS,
-    Facts,
+    BeatFacts,
     midnight_ms,
     settings_of,
     shape_job,
@@ -64,7 +64,7 @@ def home_workspace(agents: Agents, agent: str) -> str:
 
 def heartbeat_facts(
     loaded: Loaded, cron: CronService, sessions: SessionStore, agent: str
-) -> tuple[Facts, str]:
+) -> tuple[BeatFacts, str]:
     """What the heartbeat of an agent depends on, and the summary of the last one."""
     agents, now, store = loaded.config.agents, now_ms(), cron.store
     settings = settings_of(agents, agent)
@@ -79,7 +79,7 @@ def heartbeat_facts(
     main = sessions.find(session_key(agent, loaded.config.session.main_key))
     mail = sessions.mailbox.unread(main.id, sandboxed=False) if main else ()
     is_on = bool(switch.get("enabled", True))
-    facts = Facts(
+    facts = BeatFacts(
         settings=settings,
         now_ms=now,
         zone=zone,
@@ -96,7 +96,7 @@ def heartbeat_facts(
     return facts, str(own.get("summary", ""))
 
 
-def keep_heartbeat(cron: CronService, agent: str, facts: Facts) -> JobRow | None:
+def keep_heartbeat(cron: CronService, agent: str, facts: BeatFacts) -> JobRow | None:
     """Bring the job of an agent's heartbeat in step with its settings; it is made once needed."""
     row = cron.heartbeat_job(agent)
     if row is None and why_off(facts) is None:

@@ -14,7 +14,7 @@ from clawkit.config.sections.agents import Agents
 from clawkit.config.sections.gateway import ActiveHours, Heartbeat
 from clawkit.cron.heartbeat import (
     EVERY_MS,
-    Facts,
+    BeatFacts,
     decide_beat,
     event_due_ms,
     is_empty,
@@ -43,10 +43,10 @@ def at(text: str, zone: tzinfo = UTC) -> int:
 
 
 NOW = at("2026-11-18 12:00")
-FACTS = Facts(settings=Heartbeat(), now_ms=NOW, text="Check it.", said_ms=NOW - HOUR)
+FACTS = BeatFacts(settings=Heartbeat(), now_ms=NOW, text="Check it.", said_ms=NOW - HOUR)
 
 
-def given(settings: dict[str, Any] | None = None, **changes: Any) -> Facts:
+def given(settings: dict[str, Any] | None = None, **changes: Any) -> BeatFacts:
     return replace(FACTS, settings=Heartbeat(**(settings or {})), **changes)
 
 
@@ -122,7 +122,7 @@ def test_what_makes_a_file_empty(text: str, expected: bool) -> None:
         (given({"target": "telegram"}, is_asked=True), "no-route"),
     ],
 )
-def test_whether_it_beats(facts: Facts, expected: str | None) -> None:
+def test_whether_it_beats(facts: BeatFacts, expected: str | None) -> None:
     skip = decide_beat(facts)
     assert (skip.reason if skip else None) == expected
     assert skip is None or skip.message

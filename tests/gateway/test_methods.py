@@ -69,6 +69,8 @@ PARAMS: dict[str, Any] = {
     "node.rename": {"nodeId": "none", "displayName": "n"},
     "exec.approvals.node.get": {"nodeId": "none"},
     "exec.approvals.node.set": {"nodeId": "none", "file": {}},
+    "set-heartbeats": {"enabled": True},
+    "system-event": {"text": "It rings."},
 }
 OPERATOR_METHODS = {name: each for name, each in METHODS.items() if each.scope != NODE}
 MORE = {"sessions.delete": "operator.admin", "node.invoke": "operator.admin"}

@@ -19,7 +19,7 @@ from clawkit.automation import (
 from clawkit.cli import options as cli
 from clawkit.config.load import Loaded, load
 from clawkit.config.paths import abbreviate_home
-from clawkit.cron.heartbeat import FILE, Facts, next_beat, show_beat, why_off
+from clawkit.cron.heartbeat import FILE, BeatFacts, next_beat, show_beat, why_off
 from clawkit.cron.schedule import Every
 from clawkit.cron.service import NOTHING_RUNS, CronService
 from clawkit.errors import ClawkitError
@@ -40,7 +40,7 @@ class _Beats:
         self.sessions = SessionStore(locate_store(self.loaded.config.session.store, os.environ))
         self.agents = self.loaded.config.agents.ids()
 
-    def facts(self, agent: str) -> Facts:
+    def facts(self, agent: str) -> BeatFacts:
         return heartbeat_facts(self.loaded, self.cron, self.sessions, agent)[0]
 
     def show(self, agent: str) -> dict[str, Any]:

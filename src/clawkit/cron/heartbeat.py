@@ -53,7 +53,7 @@ class Skip(Struct, frozen=True):
     message: str
 
 
-class Facts(Struct, frozen=True, kw_only=True):
+class BeatFacts(Struct, frozen=True, kw_only=True):
     """What the decision about a beat depends on."""
 
     settings: Heartbeat
@@ -132,7 +132,7 @@ def midnight_ms(at_ms: int, zone: tzinfo, days: int = 0) -> int:
     return instant_of(start, zone) * 1000
 
 
-def why_off(facts: Facts) -> Skip | None:
+def why_off(facts: BeatFacts) -> Skip | None:
     """Why there are no beats at all, until someone changes that."""
     if not facts.is_meant:
         return Skip("off", "only the default agent and those with heartbeat settings have one")
@@ -143,7 +143,7 @@ def why_off(facts: Facts) -> Skip | None:
     return Skip("paused", facts.paused) if facts.paused else None
 
 
-def decide_beat(facts: Facts) -> Skip | None:
+def decide_beat(facts: BeatFacts) -> Skip | None:
     """Whether to beat now: None, or why not."""
     settings, is_due = facts.settings, not facts.is_asked
     if (off := why_off(facts)) and (is_due or off.reason == "paused"):
@@ -169,7 +169,7 @@ def decide_beat(facts: Facts) -> Skip | None:
     return Skip("busy", "the agent is busy") if facts.is_busy else None
 
 
-def next_beat(facts: Facts, schedule: Every, next_ms: int | None) -> int | None:
+def next_beat(facts: BeatFacts, schedule: Every, next_ms: int | None) -> int | None:
     """When the next beat will be, as far as it depends on time; None within a week."""
     at_ms, until_ms = next_ms, facts.now_ms + IDLE_MS
     while at_ms is not None and at_ms <= until_ms:
@@ -192,12 +192,12 @@ def event_due_ms(own: Sequence[int], others: Sequence[int], now_ms: int) -> int:
     return max(now_ms, after_ms, after_all_ms)
 
 
-def timeout_s(facts: Facts) -> float:
+def timeout_s(facts: BeatFacts) -> float:
     interval_s = facts.every_ms / 1000 or MAX_TURN_S
     return facts.settings.timeout_seconds or min(MAX_TURN_S, interval_s)
 
 
-def write_message(facts: Facts, summary: str) -> str:
+def write_message(facts: BeatFacts, summary: str) -> str:
     """What a beat says to the model."""
     at = datetime.fromtimestamp(facts.now_ms / 1000, facts.zone)
     parts = [facts.settings.prompt or PROMPT]
@@ -211,7 +211,7 @@ def write_message(facts: Facts, summary: str) -> str:
     return "\n\n".join((*parts, _END))
 
 
-def shape_job(job: Job, facts: Facts) -> Job:
+def shape_job(job: Job, facts: BeatFacts) -> Job:
     """The job of an agent's heartbeat, as its settings want it."""
     is_told = facts.settings.target != "none"
     return replace(

@@ -23,7 +23,7 @@ from clawkit.content import Source, Text, User
 from clawkit.cron.heartbeat import (
     PROMPT,
     STOPPED_BY,
-    Facts,
+    BeatFacts,
     decide_beat,
     event_due_ms,
     settings_of,
@@ -96,7 +96,7 @@ class Heartbeats:
     def __init__(self, gateway: Gateway, automation: Automation) -> None:
         self._gateway, self._automation = gateway, automation
         self._changed = asyncio.Event()
-        self._known: dict[str, Facts] = {}
+        self._known: dict[str, BeatFacts] = {}
         self._events: deque[tuple[int, str]] = deque(maxlen=MAX_EVENTS)
         """When events had a turn, and in which session, in order."""
 
@@ -124,7 +124,7 @@ class Heartbeats:
             if row.job.agent_id not in ids:
                 cron.keep(row, replace(row.job, enabled=False))
 
-    def facts(self, agent: str) -> tuple[Facts, str]:
+    def facts(self, agent: str) -> tuple[BeatFacts, str]:
         loaded, cron = self._gateway.loaded, self._automation.jobs()
         found = heartbeat_facts(loaded, cron, self._gateway.store, agent)
         self._known[agent] = found[0]
@@ -170,7 +170,13 @@ class Heartbeats:
         )
 
     async def _beat(
-        self, job: Job, run: Run, key: str, facts: Facts, summary: str, begin: Callable[[], None]
+        self,
+        job: Job,
+        run: Run,
+        key: str,
+        facts: BeatFacts,
+        summary: str,
+        begin: Callable[[], None],
     ) -> Outcome:
         live, settings, reply = self._gateway.live, facts.settings, Reply()
         is_own = not settings.session

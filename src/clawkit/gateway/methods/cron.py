@@ -109,7 +109,7 @@ class SetHeartbeats(Closed, frozen=True):
     enabled: bool
 
 
-class SystemEvent(Closed, frozen=True, kw_only=True):
+class LeftEvent(Closed, frozen=True, kw_only=True):
     """What the main session reads with its next turn, and what is known of the sender."""
 
     text: Annotated[str, Meta(min_length=1, max_length=20_000)]
@@ -243,7 +243,7 @@ async def _set_heartbeats(caller: Caller, params: SetHeartbeats, _id: str) -> An
     return {"ok": True, "enabled": params.enabled}
 
 
-async def _system_event(caller: Caller, params: SystemEvent, _id: str) -> Any:
+async def _system_event(caller: Caller, params: LeftEvent, _id: str) -> Any:
     """Leave a message that a session reads with its next turn, by default the main one."""
     live = caller.gateway.live
     key = live.resolve_key(params.session_key or "main")
@@ -267,5 +267,5 @@ METHODS = (
     Method("wake", WRITE, Wake, _wake),
     Method("last-heartbeat", READ, NoParams, _last_heartbeat),
     Method("set-heartbeats", ADMIN, SetHeartbeats, _set_heartbeats, limited=True),
-    Method("system-event", ADMIN, SystemEvent, _system_event),
+    Method("system-event", ADMIN, LeftEvent, _system_event),
 )
