@@ -243,12 +243,13 @@ def test_the_limit_of_a_turn_is_the_interval_and_at_most_ten_minutes() -> None:
 
 def test_the_message_has_the_file_the_time_the_notes_and_the_last_summary() -> None:
     facts = replace(FACTS, zone=VIENNA, scratch="door: closed")
-    said = write_message(facts, "All was quiet.")
+    file, said = write_message(facts, "All was quiet.")
+    assert file == "Check it."
+    assert said.startswith("[The above is HEARTBEAT.md.]\n\nThis is a heartbeat")
     assert "The time is Wednesday, 2026-11-18 13:00 (Europe/Vienna, UTC+0100)." in said
-    assert "<HEARTBEAT.md>\nCheck it.\n</HEARTBEAT.md>" in said
     assert "door: closed" in said
     assert "Your summary of the last heartbeat: All was quiet." in said
-    own = write_message(given({"prompt": "Only look."}, text=None), "")
+    [own] = write_message(given({"prompt": "Only look."}, text="# Tasks\n"), "")
     assert own.startswith("Only look.\n\nThe time is")
     assert "HEARTBEAT.md" not in own
     assert "last heartbeat" not in own

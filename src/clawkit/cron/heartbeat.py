@@ -32,9 +32,9 @@ STOPPED_BY = ("auth", "billing")
 """Errors of a model that the next beat would have, too."""
 ROUTES = (None, "", "owner", "last", "none")
 PROMPT = (
-    "This is a heartbeat: a regular check while no person is waiting. Do what the instructions "
-    "below ask for, as far as it is due now, and look at your notes. Do not take up old tasks from "
-    "memory, and do not ask questions."
+    "This is a heartbeat: a regular check while no person is waiting. Do what HEARTBEAT.md asks "
+    "for, as far as it is due now, and look at your notes. Do not take up old tasks from memory, "
+    "and do not ask questions."
 )
 _END = (
     "[End with one call of heartbeat_respond, with notify true only if the person should know now. "
@@ -197,18 +197,18 @@ def timeout_s(facts: BeatFacts) -> float:
     return facts.settings.timeout_seconds or min(MAX_TURN_S, interval_s)
 
 
-def write_message(facts: BeatFacts, summary: str) -> str:
-    """What a beat says to the model."""
+def write_message(facts: BeatFacts, summary: str) -> list[str]:
+    """What a beat says to the model: the words of the person, then ours."""
     at = datetime.fromtimestamp(facts.now_ms / 1000, facts.zone)
-    parts = [facts.settings.prompt or PROMPT]
-    parts.append(f"The time is {at:%A, %Y-%m-%d %H:%M} ({facts.zone}, UTC{at:%z}).")
-    if facts.has_content:
-        parts.append(f"<{FILE}>\n{facts.text}\n</{FILE}>")
+    ours = [f"[The above is {FILE}.]"] if facts.has_content else []
+    ours.append(facts.settings.prompt or PROMPT)
+    ours.append(f"The time is {at:%A, %Y-%m-%d %H:%M} ({facts.zone}, UTC{at:%z}).")
     if summary:
-        parts.append(f"Your summary of the last heartbeat: {summary}")
+        ours.append(f"Your summary of the last heartbeat: {summary}")
     if facts.scratch:
-        parts.append(f"<notes from your last heartbeat>\n{facts.scratch}\n</notes>")
-    return "\n\n".join((*parts, _END))
+        ours.append(f"<notes from your last heartbeat>\n{facts.scratch}\n</notes>")
+    said = "\n\n".join((*ours, _END))
+    return [facts.text, said] if facts.text and facts.has_content else [said]
 
 
 def shape_job(job: Job, facts: BeatFacts) -> Job:

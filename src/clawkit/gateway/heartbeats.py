@@ -194,7 +194,7 @@ class Heartbeats:
             approver=self._automation.unattended(job) if is_own else None,
             heartbeat=reply if is_own else None,
         )
-        words = (Text(write_message(facts, summary)),)
+        words = tuple(map(Text, write_message(facts, summary)))
         said = User(words, now_ms(), Source("cron", (run.id,), ("Heartbeat",)))
         outcome = await self._automation.turn(
             key,
