@@ -30,8 +30,8 @@ _KNOWN = ("exitCode", "durationMs", "cwd")
 Status = Literal["running", "ok", "error", "aborted", "timeout"]
 
 
-class GatewayRun(Struct, eq=False):
-    """One message to an agent, and what became of it."""
+class RunRecord(Struct, eq=False, forbid_unknown_fields=True):
+    """One message to an agent, and what became of it: what survives a restart."""
 
     id: str
     session: str
@@ -49,6 +49,11 @@ class GatewayRun(Struct, eq=False):
     error: str = ""
     model: str = ""
     usage: dict[str, Any] = {}
+
+
+class GatewayRun(RunRecord, eq=False):
+    """A run that this gateway knows of."""
+
     message: User | None = None
     """What was said, in a run of before the last start; None if it must not be resumed."""
     tries: int = 0
