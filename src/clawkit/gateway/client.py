@@ -391,6 +391,7 @@ def _log_in(
         "client": {"id": "cli", "version": __version__, "platform": sys.platform, "mode": "cli"},
         "role": "operator",
         "scopes": list(scopes),
+        "caps": ["session-scoped-events"],
         "auth": {"password" if target.is_password else "token": target.secret},
     }
     if target.is_own:
