@@ -103,7 +103,7 @@ async def check_login(gateway: Gateway, request: Request, *, device_tokens: bool
     secret = secret.strip()
     if scheme.lower() != "bearer" or not secret:
         raise unauthorized
-    async with gateway.logins.turn(place) as locked_s:
+    async with gateway.logins.turn(place, is_sure=gateway.auth.is_strong(secret)) as locked_s:
         if locked_s:
             wait = {"Retry-After": str(round(locked_s) + 1)}
             raise HttpError(429, "rate_limited", "Too many failed attempts; retry later", wait)

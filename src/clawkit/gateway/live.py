@@ -20,7 +20,7 @@ from weakref import WeakValueDictionary
 
 import msgspec
 
-from clawkit.agent.events import Event, TurnEnded, TurnStarted, both, no_listener
+from clawkit.agent.events import TurnEnded, both, no_listener
 from clawkit.agent.loop import Words, as_message
 from clawkit.agent_session import Agent
 from clawkit.config.paths import home
@@ -242,20 +242,10 @@ class LiveSessions:
             # Its rights and its lock are those of the key.
             await agent.close()
             raise ToolError("the session could not be stored under its key")
-        hub, narrator = self._gateway.hub, Narrator(self._gateway, session)
-
-        def show(event: Event) -> None:
-            payload = {
-                "key": key,
-                "run": narrator.run_id,
-                "number": agent.last_number,
-                "event": event,
-            }
-            hub.broadcast("clawkit.event", payload, lambda each: key in each.attached)
-
-        agent.conversation.tell = both(show, both(narrator, agent.conversation.tell))
+        narrator = Narrator(self._gateway, session, agent)
+        agent.conversation.tell = both(narrator, agent.conversation.tell)
         agent.turns.warms_up = len(self._open) < WARM
-        agent.on_subagent_event = both(show, narrator.hear_subagent)
+        agent.on_subagent_event = narrator.hear_subagent
         agent.on_results = lambda: self.report(key)
         agent.deliver = narrator.post
         if isinstance(services := agent.kit.run.services, Services):
@@ -428,12 +418,11 @@ class LiveSessions:
         *,
         is_new: bool = True,
     ) -> None:
-        def begin(event: Event) -> None:
-            if isinstance(event, TurnStarted):
-                there.narrator.run = run
-                there.limit(run.max_turns, run.max_cost)
+        def begin() -> None:
+            there.narrator.run = run
+            there.limit(run.max_turns, run.max_cost)
 
-        turn = there.agent.turns.post(message, mode, tell=begin, is_new=is_new)
+        turn = there.agent.turns.post(message, mode, begin=begin, is_new=is_new)
         self._follow(there, run, turn)
         there.narrator.changed(reason="send")
 

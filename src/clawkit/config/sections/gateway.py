@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterable
 from typing import Any, Literal
 
+from clawkit.config.gateway_address import read_address
 from clawkit.config.section import Conflict, Count, Port, Positive, SecretInput, Section
 from clawkit.config.sections.shared import People, SsrfPolicy, Switch
 
@@ -66,6 +67,11 @@ class GatewayRemote(Section):
     @classmethod
     def conflicts(cls, raw: dict[str, Any]) -> Iterable[Conflict]:
         yield from super().conflicts(raw)
+        try:
+            if isinstance(url := raw.get("url"), str) and url:
+                read_address(url)
+        except ValueError as error:
+            yield "url", str(error), "clawkit config set gateway.remote.url wss://HOST:PORT"
         given = raw.get("tlsFingerprint")
         if isinstance(given, str) and not _FINGERPRINT.fullmatch(given):
             yield (
