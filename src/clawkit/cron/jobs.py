@@ -396,7 +396,10 @@ def _normalize(
         fields["schedule"] = _read_schedule(given.get("schedule"), schedule, now_ms)
     if given.get("payload") is not None or loose:
         fields["payload"] = _read_payload(given.get("payload"), loose, payload)
-    for name, kind in (("failureAlert", Literal[False] | JobAlert), ("pacing", Pacing | None)):
+    for name, kind in (
+        ("failureAlert", Literal[False] | JobAlert | None),
+        ("pacing", Pacing | None),
+    ):
         if name in given:
             fields[name] = _convert(given[name], kind, name)
     if "delivery" in given:
@@ -489,9 +492,10 @@ def _read_delivery(raw: Any, before: Delivery | None) -> Delivery:
         raw = {"mode": raw} if is_mode else {"mode": "webhook", "to": raw}
     if not isinstance(raw, Mapping):
         raise ToolInputError('delivery must be an object, such as {"mode": "announce"}')
-    given = {name: value for name, value in _spelled(raw).items() if value is not None}
-    if before is not None and given.get("mode", before.mode) == before.mode:
+    given = _spelled(raw)
+    if before is not None and (given.get("mode") or before.mode) == before.mode:
         given = msgspec.to_builtins(before) | given
+    given = {name: value for name, value in given.items() if value is not None}
     if given.get("channel") not in (None, "", "last"):
         raise ToolInputError(
             f"delivery.channel: there is no channel {one_line(str(given['channel']), 40)!r}; chat "
