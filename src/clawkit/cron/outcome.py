@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from clawkit.config.sections.gateway import Cron
 from clawkit.cron.jobs import Job, JobAlert, JobState
-from clawkit.cron.schedule import At, next_after
+from clawkit.cron.schedule import At, OnExit, next_after
 from clawkit.cron.store import JobRow, Run, RunRecord
 from clawkit.text import one_line
 
@@ -66,9 +66,9 @@ def after_run(
         last_duration_ms=max(0, now_ms - run.started_ms),
         consecutive_errors=before.consecutive_errors if outcome.status == "skipped" else errors,
         consecutive_skipped=skipped,
-        next_check_ms=0,
+        next_check_ms=before.next_check_ms if before.next_check_ms > now_ms else 0,
     )
-    is_one_time = isinstance(job.schedule, At)
+    is_one_time = isinstance(job.schedule, At | OnExit)
     if outcome.status == "ok" and job.delete_after_run and run.why != "manual":
         return None
     if errors >= MAX_ERRORS and job.enabled and not job.declaration_key:
@@ -80,8 +80,8 @@ def after_run(
     next_ms = row.next_ms
     if next_ms is not None and errors:
         next_ms = max(next_ms, now_ms + _backoff_ms(errors))
-    if next_ms is not None and before.next_check_ms and outcome.status == "ok":
-        next_ms = before.next_check_ms
+    if next_ms is not None and state.next_check_ms and outcome.status == "ok":
+        next_ms = state.next_check_ms
     return job, state, row.planned_ms, next_ms
 
 
@@ -92,7 +92,7 @@ def _backoff_ms(errors: int) -> int:
 def retry_ms(job: Job, outcome: Outcome, errors: int, now_ms: int) -> int | None:
     """When a job for one time tries again; None if it does not."""
     is_soon_over = outcome.status == "error" and outcome.reason in TRANSIENT
-    if not isinstance(job.schedule, At) or not is_soon_over or errors > len(BACKOFF_MS):
+    if not isinstance(job.schedule, At | OnExit) or not is_soon_over or errors > len(BACKOFF_MS):
         return None
     return now_ms + _backoff_ms(errors)
 
