@@ -10,6 +10,8 @@ const PAUSE_MS = 250;
 const DATE = new Intl.DateTimeFormat(undefined, {
   weekday: 'short', day: 'numeric', month: 'short', year: 'numeric', hour: 'numeric', minute: '2-digit', timeZoneName: 'short',
 });
+const WHEN = 'Such as “every weekday at 9:00”, “in 20 minutes”, or a cron expression. What is due at a full hour can start '
+  + 'up to five minutes later, unless you add “exactly”.';
 const BY_TIME = ['at', 'every', 'cron'];
 const MORE = [
   'description', 'displayName', 'wakeMode', 'deleteAfterRun', 'overlap', 'retryInterrupted', 'failureAlert', 'pacing',
@@ -74,8 +76,7 @@ export function JobForm({ job = null, words = '' }) {
   return html`
     <${View} title=${base ? 'Edit job' : 'New job'}>
       <form class="job" onSubmit=${(event) => event.preventDefault()}>
-        <${Field} ...${at('phrase', 'When', 'Such as “every weekday at 9:00”, “in 20 minutes”, or a cron expression. What is due at a full hour may
-          start up to five minutes later, unless you add “exactly”.')}
+        <${Field} ...${at('phrase', 'When', WHEN)}
           autocomplete="off" autofocus=${!base} />
         ${place !== 'phrase' && html`<${Preview} phrase=${form.phrase} job=${form.phrase === phrase && base} />`}
         <${Select} ...${at('kind', 'What')} options=${kinds}
