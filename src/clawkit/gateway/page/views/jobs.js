@@ -134,7 +134,7 @@ function Actions({ job }) {
     announce(`${name} runs now.`);
   };
   return html`
-    <${Button} label="Run ${name} now" onClick=${run}>Run now<//>
+    <${Button} label="Run now: ${name}" onClick=${run}>Run now<//>
     <${Button} kind="switch" role="switch" aria-checked=${String(job.enabled)} label="Enabled: ${name}"
       onClick=${enable} />`;
 }
