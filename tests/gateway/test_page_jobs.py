@@ -189,9 +189,10 @@ async def test_an_edit_changes_only_what_was_edited(browser: Browser) -> None:
 
 async def test_a_job_without_fields_of_its_own_is_edited_as_json(browser: Browser) -> None:
     payload = {"kind": "command", "argv": ["echo", EVIL]}
-    schedule = {"kind": "on-exit", "command": "sleep 1000"}
+    schedule = {"kind": "on-exit", "command": "sleep 1000", "cwd": "/"}
+    given = {"message": None, "payload": payload, "schedule": schedule, "enabled": False}
     async with serve({}) as ground, visit(browser, ground) as page:
-        id_ = await add(ground, name="c", message=None, payload=payload, schedule=schedule)
+        id_ = await add(ground, name="c", **given)
         await go(page, "jobs", id_)
         await expect(page.locator(".exact")).to_have_text(
             json.dumps(["echo", EVIL]).replace(", ", ",")
@@ -202,11 +203,12 @@ async def test_a_job_without_fields_of_its_own_is_edited_as_json(browser: Browse
         shown = json.loads(await more.input_value())
         assert shown["payload"] == payload
         shown["payload"]["argv"][1] = "other"
+        shown["schedule"]["command"] = "sleep 999"
         await more.fill(json.dumps(shown))
         await page.get_by_role("button", name="Save").click()
         await expect(page.locator(".exact")).to_have_text('["echo","other"]')
         job = stored(ground, id_)
-        assert job["schedule"] == schedule
+        assert job["schedule"] == {**schedule, "command": "sleep 999"}
         assert job["payload"]["argv"] == ["echo", "other"]
 
 

@@ -8,16 +8,25 @@ import {
 const ZONE = Intl.DateTimeFormat().resolvedOptions().timeZone;
 const PAUSE_MS = 250;
 const DATE = new Intl.DateTimeFormat(undefined, {
-  weekday: 'short', day: 'numeric', month: 'short', year: 'numeric', hour: 'numeric', minute: '2-digit', timeZoneName: 'short',
+  ...{ weekday: 'short', day: 'numeric', month: 'short', year: 'numeric' },
+  ...{ hour: 'numeric', minute: '2-digit', timeZoneName: 'short' },
 });
-const WHEN = 'Such as “every weekday at 9:00”, “in 20 minutes”, or a cron expression. What is due at a full hour can start '
-  + 'up to five minutes later, unless you add “exactly”.';
+const WHEN = 'Such as “every weekday at 9:00”, “in 20 minutes”, or a cron expression. What is due at a full hour '
+  + 'can start up to five minutes later, unless you add “exactly”.';
 const BY_TIME = ['at', 'every', 'cron'];
 const MORE = [
   'description', 'displayName', 'wakeMode', 'deleteAfterRun', 'overlap', 'retryInterrupted', 'failureAlert', 'pacing',
 ];
 const KINDS = [['agentTurn', 'An agent answers a message'], ['systemEvent', 'The main session reads a text']];
-const MODES = [['none', 'Keep them in the history'], ['announce', 'Put them into a session'], ['webhook', 'Send them to a web address']];
+const MODES = [
+  ['none', 'Keep them in the history'],
+  ['announce', 'Put them into a session'],
+  ['webhook', 'Send them to a web address'],
+];
+/** What is usual; what is said in the main session has been read there. */
+const MODE_OF = { agentTurn: 'announce', systemEvent: 'none' };
+/** Parts that can be changed in part, and what tells their kinds apart. */
+const MERGED = { payload: 'kind', delivery: 'mode' };
 /** Which field an error of the gateway is about, by its words; the first that fits. */
 const PLACES = [
   ['more', /JSON/], ['tools', /toolsAllow/], ['model', /payload\.model/], ['session', /sessionTarget/],
@@ -80,17 +89,19 @@ export function JobForm({ job = null, words = '' }) {
           autocomplete="off" autofocus=${!base} />
         ${place !== 'phrase' && html`<${Preview} phrase=${form.phrase} job=${form.phrase === phrase && base} />`}
         <${Select} ...${at('kind', 'What')} options=${kinds}
-          onInput=${(kind) => change({ kind, mode: kind === 'systemEvent' ? 'none' : 'announce' })} />
-        ${form.kind !== 'json' && html`<${Field} as="textarea" rows="4" ...${at('text', isTurn ? 'Message' : 'Text')} />`}
+          onInput=${(kind) => change({ kind, ...(form.mode !== 'webhook' && { mode: MODE_OF[kind] }) })} />
+        ${form.kind !== 'json' && html`
+          <${Field} as="textarea" rows="4" ...${at('text', isTurn ? 'Message' : 'Text')} />`}
         <${Field} ...${at('name', 'Name', 'Empty: the beginning of the message.')} maxlength="200" />
         <div class="picks">
-          <${Select} ...${at('agent', 'Agent')} options=${[['', 'The default one'], ...agents.map((each) => [each.id, each.id])]} />
+          <${Select} ...${at('agent', 'Agent')}
+            options=${[['', 'The default one'], ...agents.map((each) => [each.id, each.id])]} />
           ${isTurn && html`
             <${Select} ...${at('target', 'Where')} options=${targets} />
             ${form.target === 'session' && html`<${Field} ...${at('session', 'Session')} list="job-sessions" />`}`}
           ${isOwn && html`
             <${Field} ...${at('model', 'Model')} list="job-models" placeholder="that of the agent" />
-            <${Field} ...${at('tools', 'Tools', 'Names with commas, or “none”.')} placeholder="all of the agent" />`}
+            <${Field} ...${at('tools', 'Tools', 'With commas, or “none”.')} placeholder="all of the agent" />`}
         </div>
         <div class="picks">
           <${Select} ...${at('mode', 'Answers')} options=${MODES} />
@@ -106,7 +117,8 @@ export function JobForm({ job = null, words = '' }) {
         <p class="row end">
           <${Button} onClick=${() => leave(link('jobs', ...(base ? [base.id] : [])))}>Cancel<//>
           <${Button} kind="primary" type="submit" onClick=${save}>Save<//></p>
-        <datalist id="job-models">${models.map((each) => html`<option value="${each.provider}/${each.id}" />`)}</datalist>
+        <datalist id="job-models">${models.map((each) => html`
+          <option value="${each.provider}/${each.id}" />`)}</datalist>
         <datalist id="job-sessions">${sessions.map((each) => html`<option value=${each.key} />`)}</datalist>
       </form>
     <//>`;
@@ -122,8 +134,9 @@ function Preview({ phrase, job }) {
   const given = job ? { id: job.id } : { schedule: asked, tz: ZONE };
   const { data, error } = useCall(asked.trim() ? 'cron.describe' : null, given);
   return html`
-    <div class="preview" role="status">${asked.trim() && (error ? html`<span class="bad">${error.message}</span>` : data && html`
-      <strong>${data.text}</strong><${Times} times=${data.next} />`)}</div>`;
+    <div class="preview" role="status">${asked.trim() && (error
+      ? html`<span class="bad">${error.message}</span>`
+      : data && html`<strong>${data.text}</strong><${Times} times=${data.next} />`)}</div>`;
 }
 
 /** @param {{times: number[]}} props */
@@ -134,7 +147,8 @@ export const Times = ({ times }) => html`
 const without = (fields, names) => Object.fromEntries(Object.entries(fields).filter(([name]) => !names.includes(name)));
 
 function toForm(job, words) {
-  const { payload = { kind: 'agentTurn' }, delivery = { mode: 'announce' }, sessionTarget = 'isolated', schedule } = job ?? {};
+  const { sessionTarget = 'isolated', schedule } = job ?? {};
+  const { payload = { kind: 'agentTurn' }, delivery = { mode: 'announce' } } = job ?? {};
   const isKnown = KINDS.some(([kind]) => kind === payload.kind);
   const isSession = sessionTarget.startsWith('session:');
   const isByTime = !schedule || BY_TIME.includes(schedule.kind);
@@ -190,16 +204,14 @@ function toJob(form) {
   };
 }
 
-/** What has changed, null for what is gone. A part of another kind is replaced as a whole. */
+/** What has changed, null for what is gone. The gateway merges parts of the same kind, and replaces others. */
 function difference(before, after) {
-  const isPart = (value) => value !== null && typeof value === 'object' && !Array.isArray(value);
   const changed = Object.keys({ ...before, ...after }).filter(
     (name) => JSON.stringify(before[name]) !== JSON.stringify(after[name]),
   );
   return Object.fromEntries(changed.map((name) => {
-    const [old, now] = [before[name], after[name]];
-    const mark = ['kind', 'mode'].find((each) => isPart(now) && each in now);
-    if (!mark || !isPart(old) || old[mark] !== now[mark]) return [name, now ?? null];
+    const [old, now, mark] = [before[name], after[name], MERGED[name]];
+    if (!mark || old[mark] !== now[mark]) return [name, now ?? null];
     return [name, { [mark]: now[mark], ...difference(old, now) }];
   }));
 }

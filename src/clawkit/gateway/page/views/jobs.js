@@ -3,8 +3,8 @@
 import { JobForm, Times } from '../job_form.js';
 import { Markdown } from '../markdown.js';
 import {
-  announce, Badge, Button, compact, Confirm, Empty, Exact, Field, gateway, html, link, money, Notice, oneLine, Select, Time,
-  useCall, useState, View,
+  announce, Badge, Button, compact, Confirm, Empty, Exact, Field, gateway, html, link, money, Notice, oneLine, Select,
+  Time, useCall, useState, View,
 } from '../parts.js';
 
 const PAGE = 50;
@@ -33,8 +33,12 @@ const DELIVERY = {
   'not-delivered': 'The answer was not delivered',
   unknown: 'Whether the answer was delivered is not known yet.',
 };
+/** Why a time was skipped. */
+const SKIPPED = { missed: 'No one ran jobs at that time.', backoff: 'It waited after a failure.' };
 const NOT_RUN = { 'already-running': 'It is running already.' };
-const TARGETS = { main: 'the main session', isolated: 'a new session for every run', current: 'the session that made it' };
+const TARGETS = {
+  main: 'the main session', isolated: 'a new session for every run', current: 'the session that made it',
+};
 
 /** Without where the counting of an interval began. */
 const brief = (words = '') => oneLine(words).replace(/ from \S+Z$/, '');
@@ -72,7 +76,8 @@ function List() {
       ${data?.jobs.length ? html`
         <ul class="tree">${data.jobs.map((job) => html`
           <li key=${job.id}><${Row} job=${job} words=${data.schedules[job.id]} /></li>`)}</ul>`
-        : html`<${Empty} data=${error ? [] : data}>${query || enabled !== 'all' ? 'No job matches.' : 'There are no jobs.'}<//>`}
+        : html`<${Empty} data=${error ? [] : data}>
+          ${query || enabled !== 'all' ? 'No job matches.' : 'There are no jobs.'}<//>`}
       <${Pages} data=${data} onMove=${setOffset} />
     <//>`;
 }
@@ -101,12 +106,13 @@ function Row({ job, words }) {
 }
 
 function Marks({ job }) {
-  const { consecutiveErrors: failures = 0 } = job.state;
-  const [kind, text] = STATES[job.state.runningAtMs ? 'running' : job.lastRunStatus] ?? [];
+  const { consecutiveErrors: failures = 0, runningAtMs } = job.state;
+  const times = job.lastRunStatus === 'error' && failures > 1 && !runningAtMs && ` ${failures} times in a row`;
+  const [kind, text] = STATES[runningAtMs ? 'running' : job.lastRunStatus] ?? [];
   return html`
     ${KINDS[job.payload.kind] && html`<${Badge}>${KINDS[job.payload.kind]}<//> `}
     ${!job.enabled && html`<${Badge} kind=${job.state.autoDisabled ? 'bad' : ''}>disabled<//> `}
-    ${text && html`<${Badge} kind=${kind}>${text}${text === 'failed' && failures > 1 && ` ${failures} times in a row`}<//>`}`;
+    ${text && html`<${Badge} kind=${kind}>${text}${times}<//>`}`;
 }
 
 function When({ job }) {
@@ -162,7 +168,7 @@ function OneJob({ id, isEdit }) {
         the agent: <a href=${link('config', 'agents')}>change it there</a>.<//>`}
       ${job?.state.autoDisabled && html`<${Notice} kind="bad">clawkit disabled this job:
         ${` ${oneLine(job.state.autoDisabled)}`}. Enable it when the cause is fixed.<//>`}
-      ${job ? html`<${Facts} job=${job} about=${about} /><${History} id=${job.id} job=${job} />`
+      ${job ? html`<${Facts} job=${job} about=${about} /><${History} id=${job.id} />`
         : html`<${Empty} data=${error ? [] : null} />`}
     <//>`;
 }
@@ -221,7 +227,8 @@ function Run({ run }) {
       <div class="row"><${Badge} kind=${kind}>${text}<//> <${Time} at=${run.runAtMs} />
         <span class="hint">${oneLine(figures.join(' · '))}</span>
         ${run.sessionKey && html`<a href=${link('chat', run.sessionKey)}>Session</a>`}</div>
-      ${run.state === 'skipped' && run.errorReason && html`<p class="hint">Why: ${oneLine(run.errorReason)}</p>`}
+      ${run.state === 'skipped' && run.errorReason && html`
+        <p class="hint">${SKIPPED[run.errorReason] ?? oneLine(run.errorReason)}</p>`}
       ${run.error && html`<p class="bad plain">${run.error}</p>`}
       ${run.retryAtMs && html`<p>It is tried again <${Time} at=${run.retryAtMs} />.</p>`}
       ${run.summary && html`<${Said} text=${run.summary} />`}
