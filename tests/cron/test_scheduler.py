@@ -37,7 +37,7 @@ def statuses(bench: Bench) -> list[str]:
 async def test_twenty_years_of_jobs_run_every_slot_once(tmp_path: Path) -> None:
     bench, years = Bench(tmp_path), scaled(20)
     end_ms = START_MS + round(years * 365.25 * DAY)
-    schedules = {
+    schedules: dict[str, dict[str, Any]] = {
         "daily": {"cron": "30 2 * * *", "tz": "Europe/Vienna", "exact": True},
         "weekly": {"cron": "0 9 * * MON", "tz": "America/New_York"},
         "leap": {"cron": "0 0 29 2 *", "tz": "UTC", "exact": True},

@@ -146,17 +146,20 @@ async def test_an_edit_changes_only_what_was_edited(browser: Browser) -> None:
     async with serve({}) as ground, visit(browser, ground, **VIENNA) as page:
         payload = {"kind": "agentTurn", "message": "look", "toolsAllow": [], "timeoutSeconds": 60}
         delivery = {"mode": "announce", "to": "agent:main:main", "bestEffort": True}
-        alert = {"after": 3}
-        id_ = await add(ground, payload=payload, delivery=delivery, failureAlert=alert)
-        await go(page, "jobs", id_, "edit")
+        more: Any = {"failureAlert": {"after": 3}, "grants": ["git push"]}
+        id_ = await add(ground, payload=payload, delivery=delivery, **more)
+        await go(page, "jobs", id_)
+        await expect(page.locator(".exact")).to_have_text("git push")
+        await page.get_by_role("button", name="Edit").click()
+        await expect(page.get_by_role("note")).to_contain_text('{"grants":["git push"]}')
         when = page.get_by_label("When")
         await expect(when).to_have_value("every day at 09:00 UTC")
         await expect(page.locator(".preview").get_by_role("listitem")).to_have_count(5)
         await expect(page.get_by_label("Tools")).to_have_value("none")
         await page.get_by_label("Message").fill("look again")
         await page.get_by_text("Advanced").click()
-        more = page.get_by_label("More fields, as JSON")
-        shown = json.loads(await more.input_value())
+        box = page.get_by_label("More fields, as JSON")
+        shown = json.loads(await box.input_value())
         assert shown["payload"] == {"timeoutSeconds": 60}
         assert shown["delivery"] == {"bestEffort": True}
         # What was typed is there after a look at something else.
@@ -167,14 +170,14 @@ async def test_an_edit_changes_only_what_was_edited(browser: Browser) -> None:
         # Meanwhile, someone else gives it another name.
         ground.gateway.automation.jobs().update(id_, {"name": "renamed"}, by="operator")
         await page.get_by_text("Advanced").click()
-        await more.fill('{"overlap": true}')
+        await box.fill('{"overlap": true}')
         await page.get_by_role("button", name="Save").click()
         await expect(page.locator("h1")).to_have_text("renamed")
         job = stored(ground, id_)
         assert job["payload"] == {"kind": "agentTurn", "message": "look again", "toolsAllow": []}
         assert job["delivery"] == {"mode": "announce", "to": "agent:main:main"}
         assert job["overlap"] is True
-        assert "failureAlert" not in job
+        assert not job.keys() & more.keys()
         assert job["schedule"] == {"kind": "cron", "expr": "0 9 * * *", "tz": "UTC"}
         await page.get_by_role("button", name="Edit").click()
         await when.fill("every hour at :30")

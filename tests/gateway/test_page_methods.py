@@ -98,7 +98,7 @@ async def test_a_schedule_is_described_with_its_next_times(ground: Ground) -> No
 
 async def test_a_job_is_described_with_its_own_delay(ground: Ground) -> None:
     owner = await ground.join()
-    spread = {"schedule": "every day at 0:00 UTC within 10m", "message": "look"}
+    spread = {"schedule": "every day at 0:00 UTC within 10m", "payload": "look"}
     job = await owner.call("cron.add", spread)
     own = await owner.call("cron.describe", {"id": job["id"]})
     assert own["next"][0] == job["nextRunAtMs"]
@@ -111,8 +111,8 @@ async def test_a_job_is_described_with_its_own_delay(ground: Ground) -> None:
 async def test_null_removes_what_is_optional_in_a_job(ground: Ground) -> None:
     owner = await ground.join()
     delivery = {"mode": "announce", "to": "agent:main:main", "bestEffort": True}
-    given = {"every": "1h", "message": "look", "delivery": delivery, "failureAlert": False}
-    job = await owner.call("cron.add", given)
+    given = {"delivery": delivery, "failureAlert": False}
+    job = await owner.call("cron.add", {"schedule": "every hour", "payload": "look", **given})
     gone = {"failureAlert": None, "delivery": {"to": None, "bestEffort": None}}
     changed = await owner.call("cron.update", {"id": job["id"], "patch": gone})
     assert changed["delivery"] == {"mode": "announce"}

@@ -29,7 +29,7 @@ const MODE_OF = { agentTurn: 'announce', systemEvent: 'none' };
 const MERGED = { payload: 'kind', delivery: 'mode' };
 /** Which field an error of the gateway is about, by its words; the first that fits. */
 const PLACES = [
-  ['more', /JSON/], ['tools', /toolsAllow/], ['model', /payload\.model/], ['session', /sessionTarget/],
+  ['more', /JSON|unexpected property/], ['tools', /toolsAllow/], ['model', /payload\.model/], ['session', /sessionTarget/],
   ['to', /delivery/], ['phrase', /schedule/], ['text', /payload/], ['name', /\bname\b/],
 ];
 
@@ -109,6 +109,8 @@ export function JobForm({ job = null, words = '' }) {
             <${Field} ...${at('to', 'To the session')} list="job-sessions" placeholder="the main one" />`}
           ${form.mode === 'webhook' && html`<${Field} ...${at('to', 'To the address')} placeholder="https://…" />`}
         </div>
+        ${base?.grants && html`<${Notice} kind="warn">Saving a change ends what this job may run without asking. To allow it
+          again, add <code>${JSON.stringify({ grants: base.grants })}</code> below.<//>`}
         <details open=${place === 'more' || form.kind === 'json'}><summary>Advanced</summary>
           <${Field} as="textarea" class="mono" rows="8" spellcheck=${false} ...${at('more', 'More fields, as JSON',
             'Those of the tool cron, such as {"overlap": true, "payload": {"timeoutSeconds": 60}}.')} />
@@ -219,7 +221,9 @@ function difference(before, after) {
 /** Add a job, or change what is different now. Returns its id. */
 async function store(base, form, phrase) {
   const patch = base ? difference(toJob(toForm(base, phrase)), toJob(form)) : toJob(form);
-  if (typeof patch.schedule === 'string') patch.tz = ZONE;
+  if (typeof patch.schedule === 'string') {
+    patch.schedule = (await gateway.call('cron.describe', { schedule: patch.schedule, tz: ZONE })).schedule;
+  }
   if (!base) return (await gateway.call('cron.add', patch)).id;
   if (Object.keys(patch).length) await gateway.call('cron.update', { id: base.id, patch });
   return base.id;

@@ -187,6 +187,7 @@ function Facts({ job, about }) {
         ${job.enabled && about?.next.length > 1 && html`<dt>Next times</dt><dd><${Times} times=${about.next} /></dd>`}
         ${said && html`<dt>${payload.message ? 'Message' : 'Text'}</dt><dd class="plain">${said}</dd>`}
         ${program && html`<dt>${payload.script ? 'Script' : 'Command'}</dt><dd><${Exact} text=${program} /></dd>`}
+        ${job.grants && html`<dt>Allowed</dt><dd><${Exact} text=${job.grants.join('\n')} /></dd>`}
         <dt>Agent</dt><dd>${job.agentId || 'the default one'}</dd>
         ${!program && html`<dt>Session</dt><dd>${TARGETS[job.sessionTarget] ?? job.sessionTarget}</dd>`}
         ${payload.model && html`<dt>Model</dt><dd><code>${payload.model}</code></dd>`}
