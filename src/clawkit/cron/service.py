@@ -96,7 +96,7 @@ class CronService:
         return self._shown([self.store.find(id_)])[0]
 
     def _shown(self, rows: Sequence[JobRow]) -> list[dict[str, Any]]:
-        """With the start of a run that is under way; stored in the state, it would outlive crashes."""
+        """With the start of a run that is under way; a stored one would outlive a crash."""
         since = {run.job: run.started_ms for run in self.store.active()}
         states = [replace(row.state, running_at_ms=since.get(row.job.id, UNSET)) for row in rows]
         return [show(replace(row, state=state)) for row, state in zip(rows, states, strict=True)]
