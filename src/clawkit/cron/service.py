@@ -95,7 +95,7 @@ class CronService:
     def get(self, id_: str) -> dict[str, Any]:
         return self._shown([self.store.find(id_)])[0]
 
-    def _shown(self, rows: Sequence[JobRow]) -> list[dict[str, Any]]:
+    def _shown(self, rows: Sequence[JobRow]) -> Sequence[dict[str, Any]]:
         """With the start of a run that is under way; a stored one would outlive a crash."""
         since = {run.job: run.started_ms for run in self.store.active()}
         states = [replace(row.state, running_at_ms=since.get(row.job.id, UNSET)) for row in rows]
