@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, Literal
 
+from msgspec import UNSET
 from msgspec.structs import replace
 
 from clawkit.config.sections.gateway import Cron
@@ -83,7 +84,7 @@ class CronService:
         page = rows[offset : offset + limit]
         more = offset + len(page) < len(rows)
         return {
-            "jobs": [show(row) for row in page],
+            "jobs": self._shown(page) if page else [],
             "total": len(rows),
             "offset": offset,
             "limit": limit,
@@ -92,7 +93,13 @@ class CronService:
         }
 
     def get(self, id_: str) -> dict[str, Any]:
-        return show(self.store.find(id_))
+        return self._shown([self.store.find(id_)])[0]
+
+    def _shown(self, rows: Sequence[JobRow]) -> Sequence[dict[str, Any]]:
+        """With the start of a run that is under way; a stored one would outlive a crash."""
+        since = {run.job: run.started_ms for run in self.store.active()}
+        states = [replace(row.state, running_at_ms=since.get(row.job.id, UNSET)) for row in rows]
+        return [show(replace(row, state=state)) for row, state in zip(rows, states, strict=True)]
 
     def add(
         self, raw: Mapping[str, Any], *, by: By, session: str = "", agent: str = ""
