@@ -310,6 +310,21 @@ class CronStore:
         with self._database.writing() as db:
             self._insert(db, run)
 
+    def accept(self, run: Run, most: int, *, coalesce: bool = False) -> Run:
+        """Queue a run. If one of its id is known, or with `coalesce` one of the same text waits,
+        that one is returned instead. Raises `ConflictError` if `most` of the job are waiting."""
+        with self._database.writing() as db:
+            if found := next(self._runs("id = ?", run.id), None):
+                return found
+            waiting = list(self._runs("job = ? AND status = 'queued'", run.job))
+            same = (each for each in waiting if coalesce and each.text == run.text)
+            if found := next(same, None):
+                return found
+            if len(waiting) >= most:
+                raise ConflictError(f"{len(waiting)} requests are waiting already")
+            self._insert(db, run)
+        return run
+
     def _insert(self, db: Any, run: Run) -> None:
         values = [getattr(run, name) for name in _RUN.split(", ")[:-1]]
         db.execute(
