@@ -316,12 +316,13 @@ class CronStore:
         with self._database.writing() as db:
             if found := next(self._runs("id = ?", run.id), None):
                 return found
-            waiting = list(self._runs("job = ? AND status = 'queued'", run.job))
-            same = (each for each in waiting if coalesce and each.text == run.text)
-            if found := next(same, None):
+            same = "job = ? AND status = 'queued' AND text = ?"
+            if coalesce and (found := next(self._runs(same, run.job, run.text), None)):
                 return found
-            if len(waiting) >= most:
-                raise ConflictError(f"{len(waiting)} requests are waiting already")
+            count = "SELECT count(*) FROM run WHERE job = ? AND status = 'queued'"
+            waiting: Any = db.execute(count, (run.job,)).get
+            if waiting >= most:
+                raise ConflictError(f"{waiting} requests are waiting already")
             self._insert(db, run)
         return run
 
