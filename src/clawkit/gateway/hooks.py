@@ -91,7 +91,7 @@ def hook_secrets(loaded: Loaded) -> dict[str, str]:
     return found
 
 
-class Hooks:
+class WebHooks:
     """The web hooks of a gateway, as the configuration of now has them."""
 
     def __init__(self, gateway: Gateway) -> None:

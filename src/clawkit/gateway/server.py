@@ -30,7 +30,7 @@ from clawkit.gateway.auth import AuthPolicy, Mode
 from clawkit.gateway.automation import Automation
 from clawkit.gateway.connection import GatewayConnection
 from clawkit.gateway.devices import Devices, load_key
-from clawkit.gateway.hooks import Hooks, hook_secrets
+from clawkit.gateway.hooks import WebHooks, hook_secrets
 from clawkit.gateway.http import routes
 from clawkit.gateway.hub import EVENTS, Hub
 from clawkit.gateway.ledger import RunLedger
@@ -176,7 +176,7 @@ class Gateway:
         self._restart: asyncio.TimerHandle | None = None
         self.watch = ConfigWatch(self)
         self.automation = Automation(self)
-        self.hooks = Hooks(self)
+        self.hooks = WebHooks(self)
 
     def check(self, loaded: Loaded) -> tuple[Mode, str]:
         """Refuse a configuration that would be served less safely than it says, or not at all;
