@@ -84,7 +84,11 @@ class Heartbeat(_Part, frozen=True, tag="heartbeat"):
     """The regular check of an agent. clawkit makes these jobs itself."""
 
 
-Payload = SystemEvent | AgentTurn | CommandRun | Script | Heartbeat
+class Hook(_Part, frozen=True, tag="hook"):
+    """Web requests of one kind: each run has one. clawkit makes these jobs itself."""
+
+
+Payload = SystemEvent | AgentTurn | CommandRun | Script | Heartbeat | Hook
 
 
 class Destination(

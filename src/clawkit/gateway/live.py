@@ -29,7 +29,7 @@ from clawkit.core.approval import Approver
 from clawkit.errors import ClawkitError, ConflictError, ToolError, ToolInputError
 from clawkit.gateway.ledger import read_by_model
 from clawkit.gateway.narrator import GatewayRun, Narrator
-from clawkit.gateway.open_agent import Open, Opening, is_shared, merged, shutting_down
+from clawkit.gateway.open_agent import Open, Opening, merged, shutting_down
 from clawkit.gateway.protocol import GatewayError, aside, invalid, now_ms
 from clawkit.models.protocols import Model
 from clawkit.services import Services
@@ -184,7 +184,7 @@ class LiveSessions:
         self, key: str, *, owner: bool, opening: Opening = USUAL
     ) -> AsyncIterator[Open]:
         """Open the agent of a session, and hold the lock of the session inside the `with` block."""
-        owner = owner and not is_shared(key)
+        owner = owner and not parse_key(key).is_shared
         while True:
             there = self._open.get(key)
             if there is not None and there.owner != owner:
