@@ -43,6 +43,8 @@ IN_A_RUN = ("status", "list", "get", "runs", "remove", "next_check")
 MAX_CONTEXT, MAX_LINE = 700, 220
 CONTEXT = "\n\nRecent context:\n"
 HEARTBEATS = "heartbeats"
+_FROM_OTHERS = ("agent:", "Web request to ")
+"""Senders whose messages wait for a turn of the person, and not for a heartbeat."""
 PAUSED = "heartbeats are paused; to resume: clawkit heartbeat resume"
 
 
@@ -86,7 +88,7 @@ def heartbeat_facts(
         is_meant=agent == agents.default_id() or agents.get(agent).heartbeat is not None,
         text=(files[0].text if files else "") if is_there else None,
         scratch=str(own.get("scratch", "")),
-        has_mail=any(not each.sender.startswith("agent:") for each in mail),
+        has_mail=any(not each.sender.startswith(_FROM_OTHERS) for each in mail),
         paused=str(own.get("paused", "")) if is_on else PAUSED,
         said_ms=max(sessions.last_said(agent, now - IDLE_MS), since),
         runs=spent[0],
@@ -101,7 +103,7 @@ def keep_heartbeat(cron: CronService, agent: str, facts: BeatFacts) -> JobRow | 
     row = cron.heartbeat_job(agent)
     if row is None and why_off(facts) is None:
         row = cron.wake_job(agent)
-    return cron.keep(row, shape_job(row.job, facts)) if row is not None else None
+    return cron.adjust(row, shape_job(row.job, facts)) if row is not None else None
 
 
 def switch_heartbeats(cron: CronService, is_on: bool) -> None:

@@ -13,7 +13,7 @@ from tests.gateway.conftest import Ground, serve
 from tests.gateway.test_cron import finished, texts, until
 
 from clawkit.automation import cron_store, queue_wake_up
-from clawkit.content import Assistant, Text, ToolCall, Usage
+from clawkit.content import Assistant, Message, Text, ToolCall, Usage
 from clawkit.cron.jobs import Job, JobState
 from clawkit.cron.store import JobRow
 from clawkit.gateway.protocol import now_ms
@@ -38,6 +38,10 @@ def config(**settings: Any) -> dict[str, Any]:
 def answer(**given: Any) -> Any:
     plain = {"outcome": "no_change", "notify": False, "summary": "All is quiet."}
     return call("heartbeat_respond", {**plain, **given})
+
+
+def words(message: Message) -> list[str]:
+    return [getattr(each, "text", "") for each in getattr(message, "content", ())]
 
 
 async def job_of(ground: Ground, agent: str = "main", *, enabled: bool = True) -> JobRow:
@@ -110,7 +114,7 @@ async def test_a_beat_reads_the_file_and_its_answer_ends_the_turn() -> None:
         assert run["deliveryStatus"] == "delivered"
         [request] = model.requests
         [asked] = request.messages
-        file, ours = [getattr(each, "text", "") for each in asked.content]
+        file, ours = words(asked)
         assert file == "Check the door."
         for part in ("It was shut.", "look twice", "The time is "):
             assert part in ours
@@ -186,7 +190,7 @@ async def test_the_answer_is_taken_once_and_checked() -> None:
         assert session is not None
         history = ground.gateway.store.history(session.id)
         results = [m.message for m in history if getattr(m.message, "tool", "")]
-        said = ["\n".join(getattr(b, "text", "") for b in each.content) for each in results]
+        said = ["\n".join(words(each)) for each in results]
         assert "summary must not be empty" in said[0]
         assert "nextCheck: invalid time 'soon'" in said[1]
         assert "262,144 bytes" in said[2]
@@ -335,7 +339,7 @@ async def test_light_context_prompt_and_no_target() -> None:
         assert (run["status"], run["deliveryStatus"]) == ("ok", "not-requested")
         [request] = model.requests
         assert "I am Ada." not in request.system
-        asked = getattr(request.messages[0].content[1], "text", "")
+        asked = words(request.messages[0])[1]
         assert "\n\nJust look.\n\nThe time is" in asked
         assert ground.gateway.store.find(MAIN) is None
 
@@ -431,12 +435,22 @@ async def test_what_was_left_for_the_next_heartbeat_is_read_in_the_main_session(
         assert await peer.call("system-event", {"text": "It rings."}) == {"ok": True}
         assert texts(ground) == []
         write("# Nothing else\n")
+        heartbeats = ground.gateway.automation.heartbeats
+        assert heartbeats.facts("main")[0].has_mail
         run = await beat(ground, due=True)
         assert (run["status"], run["sessionKey"]) == ("ok", MAIN)
         said = "\n".join(texts(ground))
         assert "> The door!" in said
         assert "> It rings." in said
         assert len(model.requests) == 1, "the file has nothing to check"
+
+
+async def test_what_others_left_waits_for_the_person() -> None:
+    async with serve(config(every="1h")) as ground:
+        automation = ground.gateway.automation
+        for sender in ("agent:other:main", "Web request to door"):
+            automation.leave(MAIN, "main", sender, "Open it!")
+        assert not automation.heartbeats.facts("main")[0].has_mail
 
 
 async def test_disabling_a_heartbeat_drops_no_wake_up() -> None:

@@ -461,7 +461,7 @@ class Conversation(Struct, eq=False):
                 [CallRequest(calls[n].name, calls[n].arguments, calls[n].id) for n in todo],
                 watch if self._listening else None,
                 on_result=lambda index, result: keep(todo[index], result),
-                brief=getattr(self.tell, "is_brief", False),
+                is_brief=lambda: getattr(self.tell, "is_brief", False),
             )
         finally:
             # Results are added in the order of the calls, not of their completion.

@@ -130,15 +130,15 @@ async def call_all(
     on_event: OnEvent | None = None,
     *,
     on_result: OnResult | None = None,
-    brief: bool = False,
+    is_brief: Callable[[], bool] = bool,
 ) -> list[Result]:
     """Run the calls of one message: admitted in order, then in parallel unless they collide.
 
-    `on_result` gets each result as soon as it is final, in any order. `brief` events have no
-    results, only whether a call failed, and why.
+    `on_result` gets each result as soon as it is final, in any order. While `is_brief`, events have
+    no results, only whether a call failed, and why.
     """
     calls = [
-        _Pending(run, request, on_event, on_result and partial(on_result, number), brief)
+        _Pending(run, request, on_event, on_result and partial(on_result, number), is_brief)
         for number, request in enumerate(requests)
     ]
     _admit(run, calls)
@@ -188,7 +188,7 @@ class _Pending:
         request: CallRequest,
         on_event: OnEvent | None,
         on_result: Callable[[Result], None] | None,
-        brief: bool,
+        is_brief: Callable[[], bool],
     ) -> None:
         self.run = run
         self.request = request
@@ -203,7 +203,7 @@ class _Pending:
         self._id = request.id or os.urandom(8).hex()
         self._on_event = on_event
         self._on_result = on_result
-        self._brief = brief
+        self._is_brief = is_brief
         self._agreed: set[str] = set()  # rules whose questions a person answered with yes
 
     async def prepare(self) -> None:
@@ -375,7 +375,7 @@ class _Pending:
         if result is None:
             body = {"params": params_for_event(self._call.params, redactor)}
         else:
-            body = for_event(result, redactor, brief=self._brief)
+            body = for_event(result, redactor, brief=self._is_brief())
         try:
             self._on_event({"type": kind, "tool": self.shown, "callId": self._id, **body})
         except Exception as error:  # noqa: BLE001  # a failing listener must not harm the call

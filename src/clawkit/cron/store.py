@@ -13,7 +13,7 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from clawkit.cron.jobs import MAX_JOBS, Job, JobState
+from clawkit.cron.jobs import MAX_JOBS, Heartbeat, Job, JobState
 from clawkit.errors import ConflictError, NotFoundError, ToolInputError
 from clawkit.store import Database, hold_lock, is_held, private_dir
 from clawkit.text import one_line
@@ -272,7 +272,8 @@ class CronStore:
             job, state, planned_ms, next_ms = edit(found[0])
             _put(db, job, state, planned_ms, next_ms)
             if not job.enabled and not keep_queued:
-                db.execute(_DROP_QUEUED + _NOT_A_WAKE_UP, (job.id,))
+                kept = _NOT_A_WAKE_UP if isinstance(job.payload, Heartbeat) else ""
+                db.execute(_DROP_QUEUED + kept, (job.id,))
         return JobRow(job, state, planned_ms, next_ms, found[0].version + 1)
 
     def remove(self, id_: str) -> bool:
@@ -333,6 +334,22 @@ class CronStore:
                 return "coalesced"
             self._insert(db, new_run(row, "event", now_ms, text))
         return "queued"
+
+    def accept(self, run: Run, most: int, *, coalesce: bool = False) -> Run:
+        """Queue a run. If one of its id is known, or with `coalesce` one of the same text waits,
+        that one is returned instead. Raises `ConflictError` if `most` of the job are waiting."""
+        with self._database.writing() as db:
+            if found := next(self._runs("id = ?", run.id), None):
+                return found
+            same = "job = ? AND status = 'queued' AND text = ?"
+            if coalesce and (found := next(self._runs(same, run.job, run.text), None)):
+                return found
+            count = "SELECT count(*) FROM run WHERE job = ? AND status = 'queued'"
+            waiting: Any = db.execute(count, (run.job,)).get
+            if waiting >= most:
+                raise ConflictError(f"{waiting} requests are waiting already")
+            self._insert(db, run)
+        return run
 
     def _insert(self, db: Any, run: Run) -> None:
         values = [getattr(run, name) for name in _RUN.split(", ")[:-1]]

@@ -122,7 +122,7 @@ class Heartbeats:
             keep_heartbeat(cron, agent, self.facts(agent)[0])
         for row in cron.store.declared("heartbeat:") if cron.store.exists else ():
             if row.job.agent_id not in ids:
-                cron.keep(row, replace(row.job, enabled=False))
+                cron.adjust(row, replace(row.job, enabled=False))
 
     def facts(self, agent: str) -> tuple[BeatFacts, str]:
         loaded, cron = self._gateway.loaded, self._automation.jobs()
@@ -191,7 +191,7 @@ class Heartbeats:
         opening = Opening(
             settings.model or "",
             is_light=settings.light_context,
-            approver=self._automation.unattended(job) if is_own else None,
+            approver=self._automation.approver_of(job) if is_own else None,
             heartbeat=reply if is_own else None,
         )
         words = tuple(map(Text, write_message(facts, summary)))
@@ -256,8 +256,8 @@ class Heartbeats:
             )
             outcome = await self._wait(turn, key)
         except (ConflictError, GatewayError):  # it is in use elsewhere, or its queue is full
-            for each in texts:
-                self._automation.leave(key, agent, "a wake-up", each)
+            for said in texts:
+                self._automation.leave(key, agent, "a wake-up", said)
             outcome = Outcome("ok", "left for the next turn", session_key=key, is_heard=True)
         for each in others:
             share = replace(outcome, usage={}, cost=0.0)  # counted once

@@ -20,7 +20,7 @@ from weakref import WeakValueDictionary
 
 import msgspec
 
-from clawkit.agent.events import Event, TurnEnded, TurnStarted, both, no_listener
+from clawkit.agent.events import TurnEnded, both, no_listener
 from clawkit.agent.loop import Words, as_message
 from clawkit.agent_session import Agent
 from clawkit.automation import home_workspace
@@ -30,7 +30,7 @@ from clawkit.cron.protocols import HeartbeatControl
 from clawkit.errors import ClawkitError, ConflictError, ToolError, ToolInputError
 from clawkit.gateway.ledger import read_by_model
 from clawkit.gateway.narrator import GatewayRun, Narrator
-from clawkit.gateway.open_agent import Open, Opening, is_shared, merged, shutting_down
+from clawkit.gateway.open_agent import Open, Opening, merged, shutting_down
 from clawkit.gateway.protocol import GatewayError, aside, invalid, now_ms
 from clawkit.models.protocols import Model
 from clawkit.services import Services
@@ -185,7 +185,7 @@ class LiveSessions:
         self, key: str, *, owner: bool, opening: Opening = USUAL
     ) -> AsyncIterator[Open]:
         """Open the agent of a session, and hold the lock of the session inside the `with` block."""
-        owner = owner and not is_shared(key)
+        owner = owner and not parse_key(key).is_shared
         while True:
             there = self._open.get(key)
             if there is not None and there.owner != owner:
@@ -244,21 +244,11 @@ class LiveSessions:
             # Its rights and its lock are those of the key.
             await agent.close()
             raise ToolError("the session could not be stored under its key")
-        hub, narrator = self._gateway.hub, Narrator(self._gateway, session)
-
-        def show(event: Event) -> None:
-            payload = {
-                "key": key,
-                "run": narrator.run_id,
-                "number": agent.last_number,
-                "event": event,
-            }
-            hub.broadcast("clawkit.event", payload, lambda each: key in each.attached)
-
+        narrator = Narrator(self._gateway, session, agent)
         hear = self._gateway.automation.heartbeats.listener(key)
-        agent.conversation.tell = both(hear, both(show, both(narrator, agent.conversation.tell)))
+        agent.conversation.tell = both(hear, both(narrator, agent.conversation.tell))
         agent.turns.warms_up = len(self._open) < WARM
-        agent.on_subagent_event = both(show, narrator.hear_subagent)
+        agent.on_subagent_event = narrator.hear_subagent
         agent.on_results = lambda: self.report(key)
         agent.deliver = narrator.post
         if isinstance(services := agent.kit.run.services, Services):
@@ -433,12 +423,11 @@ class LiveSessions:
         *,
         is_new: bool = True,
     ) -> None:
-        def begin(event: Event) -> None:
-            if isinstance(event, TurnStarted):
-                there.narrator.run = run
-                there.limit(run.max_turns, run.max_cost)
+        def begin() -> None:
+            there.narrator.run = run
+            there.limit(run.max_turns, run.max_cost)
 
-        turn = there.agent.turns.post(message, mode, tell=begin, is_new=is_new)
+        turn = there.agent.turns.post(message, mode, begin=begin, is_new=is_new)
         self._follow(there, run, turn)
         there.narrator.changed(reason="send")
 
