@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 from tests.gateway.conftest import Ground, serve
 from tests.gateway.test_cron import finished, texts, until
 
@@ -466,27 +467,34 @@ async def test_disabling_a_heartbeat_drops_no_wake_up() -> None:
 # Events
 
 
-async def background(ground: Ground, command: str, key: str = MAIN) -> None:
-    """Have the model start a command that ends after the turn."""
+def start(*words: str) -> list[Any]:
+    """Calls of commands that say something once `let_end` is called."""
+    waiting = "while [ ! -e go ]; do sleep 0.02; done; echo"
+    return [call("exec", {"command": f"{waiting} {word}", "background": True}) for word in words]
+
+
+async def send(ground: Ground) -> None:
+    """A turn of a person who leaves then."""
     peer = await ground.join()
-    run = {"sessionKey": key, "message": "go", "idempotencyKey": command}
-    await peer.call("chat.send", run)
-    await peer.until_chat("final", command)
+    await peer.call("chat.send", {"sessionKey": MAIN, "message": "go", "idempotencyKey": "go"})
+    await peer.until_chat("final", "go")
     await peer.socket.close()
+    there = ground.gateway.live.find(MAIN)
+    assert there is not None
+    await until(lambda: not there.has_turns)
 
 
-def start(command: str) -> Any:
-    return call("exec", {"command": command, "background": True})
+def let_end() -> None:
+    write("", "go")
 
 
 async def test_the_end_of_a_command_has_a_turn_if_no_one_is_there() -> None:
     write("Check the door.")
-    command = "sleep 1; echo built"
-    async with serve(
-        EXEC, ScriptedModel(start(command), "Started.", then="It is built.")
-    ) as ground:
+    model = ScriptedModel(*start("built"), "Started.", then="It is built.")
+    async with serve(EXEC, model) as ground:
         await job_of(ground)
-        await background(ground, command)
+        await send(ground)
+        let_end()
         [run] = await finished(ground, NAME)
         assert (run["why"], run["sessionKey"], run["summary"]) == ("event", MAIN, "It is built.")
         said = texts(ground)
@@ -495,52 +503,59 @@ async def test_the_end_of_a_command_has_a_turn_if_no_one_is_there() -> None:
 
 async def test_events_close_together_are_read_in_one_turn() -> None:
     write("Check the door.")
-    commands = "sleep 1; echo one", "sleep 1.1; echo two", "sleep 1.2; echo three"
-    model = ScriptedModel(*map(start, commands), "Started.", then="Done.")
+    model = ScriptedModel(*start("one", "two", "three"), "Started.", then="Done.")
     async with serve(EXEC, model) as ground:
         row = await job_of(ground)
-        await background(ground, "several")
-        await finished(ground, NAME)
+        await send(ground)
+        first = now_ms()
+        # A turn for an event was just now.
+        ground.gateway.automation.heartbeats._events.append((first, MAIN))
+        let_end()
         store = ground.gateway.automation.store
 
         def waiting() -> Any:
             found = [run for run in store.history(row.job.id)[0] if run.status == "queued"]
-            return found if len(found) == 2 else None
+            return found if len(found) == 3 else None
 
         later = await until(waiting)
-        assert len({run.due_ms for run in later}) == 1
-        first = store.history(row.job.id)[0][-1]
-        assert 25_000 < later[0].due_ms - first.due_ms <= 30_000
+        assert {run.due_ms for run in later} == {first + 30_000}
+        for run in later:
+            store.record(replace(run, due_ms=now_ms()))
+        ground.gateway.automation.scheduler.wake()
+        await finished(ground, NAME, 3)
+        assert len(model.requests) == 5
+        said = "\n".join(words(model.requests[-1].messages[-1]))
+        assert all(f"> {word}" in said for word in ("one", "two", "three"))
 
 
 @pytest.mark.parametrize("why", ["off", "followed", "paused"])
 async def test_the_end_of_a_command_has_no_turn_otherwise(why: str) -> None:
     if why != "off":
         write("Check the door.")
-    model = ScriptedModel(start("sleep 0.7; echo built"), "Started.", then="It is built.")
+    model = ScriptedModel(*start("built"), "Started.", then="It is built.")
     async with serve(EXEC, model) as ground:
         watching = await ground.join()
         if why == "followed":
             await watching.call("sessions.messages.subscribe", {"key": MAIN})
         if why == "paused":
             await watching.call("set-heartbeats", {"enabled": False})
-        await background(ground, "x")
+        await send(ground)
+        let_end()
         there = ground.gateway.live.find(MAIN)
         assert there is not None
         await until(lambda: not there.works_in_background)
         await asyncio.sleep(0.3)
-        store = ground.gateway.automation.store
-        assert store.history()[1] == 0
+        assert ground.gateway.automation.store.history()[1] == 0
         assert len(model.requests) == 2
 
 
 async def test_an_event_beyond_the_budget_is_left_for_the_next_turn() -> None:
     write("Check the door.")
-    settings = config(maxRunsPerDay=1) | EXEC
-    model = ScriptedModel(answer(), start("sleep 0.7; echo built"), "Started.")
-    async with serve(settings, model) as ground:
+    model = ScriptedModel(answer(), *start("built"), "Started.")
+    async with serve(config(maxRunsPerDay=1) | EXEC, model) as ground:
         await beat(ground)
-        await background(ground, "x")
+        await send(ground)
+        let_end()
         session = ground.gateway.store.find(MAIN)
         assert session is not None
         mailbox = ground.gateway.store.mailbox
