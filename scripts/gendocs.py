@@ -141,7 +141,7 @@ def providers(_: str) -> str:
 
 def parameters(name: str) -> str:
     """The parameters of one tool."""
-    tool = load_tool(CATALOG[name], ON, Scope(delegates=True, in_gateway=True))
+    tool = load_tool(CATALOG[name], ON, Scope(delegates=True, in_gateway=True, in_heartbeat=True))
     if not isinstance(tool, Tool):
         raise KeyError(f"{name} is not offered: {tool}")
     required = tool.offered.get("required", ())
