@@ -158,6 +158,18 @@ def ended(run: Run, outcome: Outcome, now_ms: int, *, delivers: bool) -> Run:
     return replace(run, status=outcome.status, ended_ms=now_ms, delivery=delivery, record=record)
 
 
+def with_delivery(state: JobState, run: Run) -> JobState:
+    """The state of a job after a delivery, or the decision that there is none."""
+    is_silent = run.delivery == "silent"
+    return replace(
+        state,
+        last_delivered=run.delivery == "delivered",
+        last_delivery_status="not-requested" if is_silent else run.delivery,
+        last_delivery_error=run.record.delivery_error,
+        delivery_suppression_reason="silent" if is_silent else "",
+    )
+
+
 def next_slot(job: Job, planned_ms: int) -> int | None:
     """The slot after one; None for a job that is disabled."""
     return next_after(job.schedule, planned_ms, job.id) if job.enabled else None
