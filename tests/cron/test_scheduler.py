@@ -279,7 +279,9 @@ async def test_delivery_is_another_outcome_than_the_run(tmp_path: Path) -> None:
     assert len(bench.worker.done) == 4  # the failed delivery did not repeat its turn
     row = bench.store.get(id_)
     assert row is not None
-    assert row.state.last_delivery_error == "no such session"
+    assert row.state.delivery_suppression_reason == "silent"
+    lost = bench.store.history()[0][1].record
+    assert lost.delivery_error == "no such session"
 
 
 async def test_a_failed_delivery_fails_the_job_unless_it_is_best_effort(tmp_path: Path) -> None:
