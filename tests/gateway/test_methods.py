@@ -75,6 +75,8 @@ PARAMS: dict[str, Any] = {
     "cron.run": {"id": "none"},
     "wake": {"text": "hi", "mode": "next-heartbeat"},
     "exec.approvals.node.set": {"nodeId": "none", "file": {}},
+    "set-heartbeats": {"enabled": True},
+    "system-event": {"text": "It rings."},
 }
 OPERATOR_METHODS = {name: each for name, each in METHODS.items() if each.scope != NODE}
 MORE = {"sessions.delete": "operator.admin", "node.invoke": "operator.admin"}

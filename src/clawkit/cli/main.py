@@ -54,12 +54,13 @@ COMMANDS = {
         "clawkit.cli.gateway:",
         "Share agents and sessions with other programs and devices.",
     ),
+    "heartbeat": ("clawkit.cli.heartbeat:", "Show, run and pause the regular checks of agents."),
     "ps": ("clawkit.cli.ps:ps", "List running commands."),
     "logs": ("clawkit.cli.ps:logs", "Show the output of a command."),
     "kill": ("clawkit.cli.ps:kill", "Stop commands and everything they started."),
 }
 """Per command, `module:function` and its short help; without a function it is a group."""
-HOME_COMMANDS = ("sessions", "approvals", "ps", "logs", "kill")
+HOME_COMMANDS = ("sessions", "approvals", "heartbeat", "ps", "logs", "kill")
 """Those about what is in the home directory, or in that of a remote gateway."""
 _HELP = {
     "sessions": """
@@ -199,6 +200,12 @@ SUBCOMMANDS = {
             "Stop the service and remove its file.",
         ),
         "url": ("url", "Print a one-time address that opens the control page."),
+    },
+    "heartbeat": {
+        "pause": ("pause", "Pause the heartbeats of all agents, until they are resumed."),
+        "resume": ("resume", "Resume the heartbeats of all agents."),
+        "run": ("run", "Check now, and print what came of it."),
+        "status": ("status", "Show for every agent whether its heartbeat is on, and why."),
     },
     "tools": {
         "call": ("call", "Call a tool and print its result as JSON."),

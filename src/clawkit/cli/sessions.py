@@ -386,6 +386,8 @@ _WHOSE = {
     "subagent": "sub-agents",
     "session": "another session",
     "gateway": "the gateway",
+    "cron": "a job",
+    "hook": "a web request",
 }
 MAX_RESULT_LINES = 8
 MAX_LINE = 400

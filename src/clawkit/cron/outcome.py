@@ -38,6 +38,8 @@ class Outcome(Struct, frozen=True):
     session_id: str = ""
     is_heard: bool = False
     """The answer is where people read it already, such as in their own session."""
+    is_silent: bool = False
+    """There is nothing to report, although there is a text."""
 
 
 def without_token(text: str) -> str:
@@ -149,7 +151,7 @@ def ended(run: Run, outcome: Outcome, now_ms: int, *, delivers: bool) -> Run:
         session_id=outcome.session_id,
     )
     delivery = "not-requested"
-    if outcome.status == "ok" and not said:
+    if outcome.status == "ok" and (outcome.is_silent or not said):
         delivery = "silent"
     elif outcome.status == "ok" and outcome.is_heard:
         delivery = "delivered"
