@@ -517,3 +517,13 @@ def test_a_process_that_starts_while_another_one_works_takes_nothing_from_it(
             assert other.orphans(START_MS) == []
     assert [run.id for run in store.orphans(START_MS)] == []  # its work had not begun
     assert store.history()[0][0].status == "queued"
+
+
+async def test_many_runs_of_one_job_do_not_hold_up_others(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, Cron(max_concurrent_runs=2))
+    many, other = bench.add(name="many", every="1h"), bench.add(name="other", every="1h")
+    for number in range(5):
+        bench.store.queue(Run(f"many {number}", many, None, "manual", "queued", START_MS))
+    bench.store.queue(Run("other", other, None, "manual", "queued", START_MS + 1))
+    with bench.store.owning() as owner:
+        assert [run.id for run in bench.store.take(owner, START_MS + 1, 2)] == ["many 0", "other"]

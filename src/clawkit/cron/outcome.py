@@ -9,7 +9,7 @@ from msgspec import UNSET, Struct
 from msgspec.structs import replace
 
 from clawkit.config.sections.gateway import Cron
-from clawkit.cron.jobs import Job, JobAlert, JobState
+from clawkit.cron.jobs import Heartbeat, Job, JobAlert, JobState
 from clawkit.cron.schedule import At, OnExit, next_after
 from clawkit.cron.store import JobRow, Run, RunRecord
 from clawkit.text import one_line
@@ -104,7 +104,7 @@ def report(
 ) -> tuple[str, JobState]:
     """What people are told about a failure or a recovery, empty for nothing; and the state with
     that: the first failure, each new cause, failures that go on (`failureAlert`), and recovery."""
-    if job.failure_alert is False or job.declaration_key:
+    if job.failure_alert is False or isinstance(job.payload, Heartbeat):
         return "", state
     if outcome.status == "ok":
         said = f"The job {job.title!r} works again." if before.reported_error else ""

@@ -271,7 +271,7 @@ class CronStore:
                 raise NotFoundError(f"the job {one_line(id_, 60)!r} was removed")
             job, state, planned_ms, next_ms = edit(found[0])
             _put(db, job, state, planned_ms, next_ms)
-            if not job.enabled and not keep_queued:
+            if found[0].job.enabled and not job.enabled and not keep_queued:
                 kept = _NOT_A_WAKE_UP if isinstance(job.payload, Heartbeat) else ""
                 db.execute(_DROP_QUEUED + kept, (job.id,))
         return JobRow(job, state, planned_ms, next_ms, found[0].version + 1)
@@ -368,11 +368,14 @@ class CronStore:
         one wake-up for each session."""
         taken: list[Run] = []
         with self._database.writing() as db:
-            for run in self._runs(_STARTABLE, now_ms, most):
-                if db.execute(_MAY_START, (run.job, run.session)).get:  # two can be due
-                    run = replace(run, status="running", owner=owner, started_ms=now_ms)
-                    self._update(db, run)
-                    taken.append(run)
+            before = -1
+            while before < len(taken) < most:  # several of one job can be due, before others
+                before = len(taken)
+                for run in self._runs(_STARTABLE, now_ms, most - before):
+                    if db.execute(_MAY_START, (run.job, run.session)).get:
+                        run = replace(run, status="running", owner=owner, started_ms=now_ms)
+                        self._update(db, run)
+                        taken.append(run)
         return taken
 
     def take_along(self, run: Run, now_ms: int) -> list[Run]:
