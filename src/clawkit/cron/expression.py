@@ -66,11 +66,13 @@ def _next_by_elapsed_time(sim: CronSim, zone: tzinfo, after_s: int) -> int | Non
         if _offset(zone, slot) == offset:
             return slot
         # Clocks change on the way: go on from there, with the new offset.
-        ahead = range(after_s + 1, slot)
-        changed_s = ahead.start + bisect_left(
-            ahead, True, key=lambda at, old=offset: _offset(zone, at) != old
-        )
+        changed_s = _next_change(zone, offset, range(after_s + 1, slot))
         offset, after_s = _offset(zone, changed_s), changed_s - 1
+
+
+def _next_change(zone: tzinfo, offset: timedelta, ahead: range) -> int:
+    """The first second that has another offset; the end of the range if none has."""
+    return ahead.start + bisect_left(ahead, True, key=lambda at_s: _offset(zone, at_s) != offset)
 
 
 def _offset(zone: tzinfo, at_s: int) -> timedelta:
@@ -97,10 +99,11 @@ def normalize(expr: str) -> str:
     return _NICKNAMES.get(text.lower(), text)
 
 
-def split_fields(expr: str) -> list[str]:
+@lru_cache(maxsize=1_024)
+def split_fields(expr: str) -> tuple[str, ...]:
     """Six fields, as written; the seconds are 0 if there were five."""
     parts = normalize(expr).split()
-    return ["0", *parts] if len(parts) == 5 else parts
+    return ("0", *parts) if len(parts) == 5 else tuple(parts)
 
 
 @lru_cache(maxsize=1_024)
@@ -134,18 +137,25 @@ def find_zone(name: str) -> tzinfo:
 
 @lru_cache(maxsize=64)
 def _load_zone(name: str) -> tzinfo:
-    if name == "UTC":
-        return UTC
-    try:
-        return ZoneInfo(name)
-    except (KeyError, ValueError, OSError):
-        known = {zone.lower(): zone for zone in available_timezones()}
+    if zone := known_zone(name):
+        return zone
+    known = {zone.lower(): zone for zone in available_timezones()}
     if name.lower() in known:
         return ZoneInfo(known[name.lower()])
     # People name a city: `Vienna`.
     cities = [zone for key, zone in sorted(known.items()) if key.endswith(f"/{name.lower()}")]
     close = cities or nearest(name, known.values()) or ["Europe/Vienna", "America/New_York"]
     raise ValueError(f"unknown time zone {name[:64]!r}; use one such as {', '.join(close)}")
+
+
+def known_zone(name: str) -> tzinfo | None:
+    """The time zone of exactly this name, if there is one."""
+    if name == "UTC":
+        return UTC
+    try:
+        return ZoneInfo(name)
+    except (KeyError, ValueError, OSError):
+        return None
 
 
 def local_zone(localtime: str = "/etc/localtime") -> str:
@@ -155,9 +165,7 @@ def local_zone(localtime: str = "/etc/localtime") -> str:
     if name.startswith("/"):
         target = os.path.realpath(name)
         name = target.partition("/zoneinfo/")[2] if os.path.exists(target) else "UTC"
-    if name in ("UTC", "Etc/UTC"):
-        return "UTC"
-    try:
-        return ZoneInfo(name).key
-    except (KeyError, ValueError, OSError):
-        raise ValueError("the time zone of this host has no IANA name; give one") from None
+    name = "UTC" if name == "Etc/UTC" else name
+    if known_zone(name) is None:
+        raise ValueError("the time zone of this host has no IANA name; give one")
+    return name

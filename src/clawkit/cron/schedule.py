@@ -134,7 +134,7 @@ def stagger_of(schedule: Schedule, job_id: str) -> int:
         return 0
     window = schedule.stagger_ms
     if window is None:
-        window = STAGGER_MS if split_fields(schedule.expr)[:2] == ["0", "0"] else 0
+        window = STAGGER_MS if split_fields(schedule.expr)[:2] == ("0", "0") else 0
     return int.from_bytes(hashlib.sha256(job_id.encode()).digest()[:8], "big") % (window + 1)
 
 
