@@ -115,6 +115,13 @@ class Scheduler:
                 if self._tasks:
                     await asyncio.wait(set(self._tasks.values()))
 
+    async def run_one(self, id_: str) -> None:
+        """Carry out one run that is queued, and nothing else. If this is cancelled, it failed."""
+        with self._store.owning() as self._owner:
+            for run in self._store.take(self._owner, self._clock.now_ms(), 1, id_):
+                if (row := self._store.get(run.job)) is not None:
+                    await self._carry_out(row, run)
+
     async def _loop(self) -> None:
         swept_s, seen = -SWEEP_S, -1
         while True:

@@ -322,11 +322,12 @@ class CronStore:
         query = "SELECT 1 FROM run WHERE job = ? AND status = ? LIMIT 1"
         return db.execute(query, (job, status)).get is not None
 
-    def take(self, owner: str, now_ms: int, most: int) -> list[Run]:
-        """Lease queued runs that are due, in order; a job that does not overlap has one at once."""
+    def take(self, owner: str, now_ms: int, most: int, only: str = "") -> list[Run]:
+        """Lease queued runs that are due, in order; a job that does not overlap has one at once.
+        `only` is the id of the run to take, if it is that one."""
         taken: list[Run] = []
         with self._database.writing() as db:
-            for run in self._runs(_STARTABLE, now_ms, most):
+            for run in self._runs(f"(?1 = '' OR id = ?1) AND {_STARTABLE}", only, now_ms, most):
                 if db.execute(_MAY_START, (run.job,)).get:  # two of one job can be due
                     run = replace(run, status="running", owner=owner, started_ms=now_ms)
                     self._update(db, run)

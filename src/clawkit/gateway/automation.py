@@ -84,6 +84,8 @@ class Automation:
         self.store: CronStore = cron_store()
         self.scheduler = Scheduler(self.store, self, lambda: self.settings)
         self._unattended = Unattended(gateway, gateway.desk)
+        self.on_told: Callable[[dict[str, Any]], None] = lambda _shown: None
+        """Is given what clients are told."""
 
     @property
     def settings(self) -> Cron:
@@ -141,6 +143,7 @@ class Automation:
         if run is not None:
             shown |= {"run": show_run(run, row)}
         self._gateway.hub.broadcast("cron", shown)
+        self.on_told(shown)
 
     async def work(self, row: JobRow, run: Run, begin: Callable[[], None]) -> Outcome:
         match row.job.payload:
