@@ -244,7 +244,7 @@ def read_job(
     )
     target = given.pop("sessionTarget", "") or _default_target(payload, session)
     given.setdefault("name", one_line(said, 60))
-    given.setdefault("deleteAfterRun", isinstance(schedule, At))
+    given.setdefault("deleteAfterRun", isinstance(schedule, At | OnExit))
     if isinstance(payload, AgentTurn) and target == "isolated":
         given.setdefault("delivery", Delivery("announce"))
     given.setdefault("agentId", agent)
@@ -308,11 +308,7 @@ def check_job(job: Job, by: By) -> Job:
             raise ToolInputError(
                 f"payload.{extra[0]} needs sessionTarget 'isolated': other sessions keep theirs"
             )
-    if (
-        isinstance(job.schedule, Stream | OnExit)
-        and job.delete_after_run
-        and isinstance(job.schedule, Stream)
-    ):
+    if isinstance(job.schedule, Stream) and job.delete_after_run:
         raise ToolInputError("deleteAfterRun: a stream does not end with its first lines")
     if job.pacing is not None and job.pacing.min > job.pacing.max:
         raise ToolInputError("pacing.min is larger than pacing.max")

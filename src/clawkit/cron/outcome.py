@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from clawkit.config.sections.gateway import Cron
 from clawkit.cron.jobs import Job, JobAlert, JobState
-from clawkit.cron.schedule import At, next_after
+from clawkit.cron.schedule import At, OnExit, next_after
 from clawkit.cron.store import JobRow, Run, RunRecord
 from clawkit.text import one_line
 
@@ -68,7 +68,7 @@ def after_run(
         consecutive_skipped=skipped,
         next_check_ms=0,
     )
-    is_one_time = isinstance(job.schedule, At)
+    is_one_time = isinstance(job.schedule, At | OnExit)
     if outcome.status == "ok" and job.delete_after_run and run.why != "manual":
         return None
     if errors >= MAX_ERRORS and job.enabled and not job.declaration_key:
@@ -92,7 +92,7 @@ def _backoff_ms(errors: int) -> int:
 def retry_ms(job: Job, outcome: Outcome, errors: int, now_ms: int) -> int | None:
     """When a job for one time tries again; None if it does not."""
     is_soon_over = outcome.status == "error" and outcome.reason in TRANSIENT
-    if not isinstance(job.schedule, At) or not is_soon_over or errors > len(BACKOFF_MS):
+    if not isinstance(job.schedule, At | OnExit) or not is_soon_over or errors > len(BACKOFF_MS):
         return None
     return now_ms + _backoff_ms(errors)
 

@@ -253,17 +253,22 @@ class CronStore:
             return self._rows("planned_ms > ? AND next_ms IS NOT NULL", ms)
 
     def change(
-        self, id_: str, edit: Callable[[JobRow], tuple[Job, JobState, int, int | None]]
+        self,
+        id_: str,
+        edit: Callable[[JobRow], tuple[Job, JobState, int, int | None]],
+        *,
+        keep_queued: bool = False,
     ) -> JobRow:
         """Change a job: `edit` returns its definition, its state, the last planned slot and the
-        next one. Raises `NotFoundError` if there is no such job."""
+        next one. If it is disabled, what is queued for it is dropped unless `keep_queued`. Raises
+        `NotFoundError` if there is no such job."""
         with self._database.writing() as db:
             found = self._rows("id = ?", id_)
             if not found:
                 raise NotFoundError(f"the job {one_line(id_, 60)!r} was removed")
             job, state, planned_ms, next_ms = edit(found[0])
             _put(db, job, state, planned_ms, next_ms)
-            if not job.enabled:
+            if not job.enabled and not keep_queued:
                 db.execute(_DROP_QUEUED, (job.id,))
         return JobRow(job, state, planned_ms, next_ms, found[0].version + 1)
 
@@ -309,6 +314,22 @@ class CronStore:
         """Queue a run that has no slot."""
         with self._database.writing() as db:
             self._insert(db, run)
+
+    def add_event(
+        self, row: JobRow, text: str, now_ms: int, room: int
+    ) -> Literal["queued", "coalesced", "dropped"]:
+        """Queue a run for something that happened, or add to the one that waits, if there is room
+        for so many characters."""
+        with self._database.writing() as db:
+            waiting = "job = ? AND status = 'queued' AND why = 'event' ORDER BY row LIMIT 1"
+            for run in self._runs(waiting, row.job.id):
+                if len(run.text) + len(text) > room:
+                    return "dropped"
+                joined = f"{run.text}\n{text}"
+                db.execute("UPDATE run SET text = ? WHERE id = ?", (joined, run.id))
+                return "coalesced"
+            self._insert(db, new_run(row, "event", now_ms, text))
+        return "queued"
 
     def _insert(self, db: Any, run: Run) -> None:
         values = [getattr(run, name) for name in _RUN.split(", ")[:-1]]

@@ -39,6 +39,7 @@ from clawkit.gateway.narrator import GatewayRun
 from clawkit.gateway.open_agent import Opening
 from clawkit.gateway.protocol import GatewayError, now_ms
 from clawkit.gateway.scopes import APPROVALS
+from clawkit.gateway.watches import Watches
 from clawkit.runtime import Toolkit
 from clawkit.services import Services
 from clawkit.sessions.protocols import session_key
@@ -84,6 +85,7 @@ class Automation:
         self.store: CronStore = cron_store()
         self.scheduler = Scheduler(self.store, self, lambda: self.settings)
         self._unattended = Unattended(gateway, gateway.desk)
+        self._watches = Watches(self)
         self.on_told: Callable[[dict[str, Any]], None] = lambda _shown: None
         """Is given what clients are told."""
 
@@ -96,19 +98,22 @@ class Automation:
     def jobs(self, settings: Cron | None = None) -> CronService:
         """For clients."""
         settings = settings or self._gateway.loaded.config.cron or Cron()
-        return CronService(self.store, settings, now_ms, self._changed)
+        return CronService(self.store, settings, now_ms, self.changed)
 
-    def _changed(self, action: str, row: JobRow) -> None:
+    def changed(self, action: str, row: JobRow) -> None:
         self.scheduler.wake()
+        self._watches.look()
         self.tell(action, row)
 
     async def run(self) -> None:
         """Run jobs until cancelled."""
-        sweeping = asyncio.ensure_future(self._sweep())
+        beside = [asyncio.ensure_future(each) for each in (self._sweep(), self._watches.run())]
         try:
             await self.scheduler.run()
         finally:
-            sweeping.cancel()
+            for task in beside:
+                task.cancel()
+            await asyncio.wait(beside)
 
     async def _sweep(self) -> None:
         """Delete the sessions of jobs that are old enough."""
@@ -290,18 +295,23 @@ class Automation:
             session.id if session else "",
         )
 
+    def toolkit(self, job: Job) -> Toolkit:
+        """The tools of the agent of a job, for calls that no model makes."""
+        agent = self.agent_of(job)
+        place, session = self._gateway.live.workspace(agent), f"cron:{job.id}"
+        loaded = self._gateway.loaded
+        kit = Toolkit.open(loaded, workspace=place, agent=agent, session=session, owner=True)
+        kit.run.redactor.learn(self._gateway.live.secrets)
+        if isinstance(services := kit.run.services, Services):
+            alone = replace(kit.assembly.in_force, is_one_shot=True)
+            services.fill(InForce, lambda: alone)
+        return kit
+
     async def _call(
         self, job: Job, tool: str, given: dict[str, Any], begin: Callable[[], None]
     ) -> Outcome:
         """One call of a tool, under the policy of the agent. No one is asked."""
-        agent, loaded = self.agent_of(job), self._gateway.loaded
-        place, session = self._gateway.live.workspace(agent), f"cron:{job.id}"
-        kit = Toolkit.open(loaded, workspace=place, agent=agent, session=session, owner=True)
-        async with kit:
-            kit.run.redactor.learn(self._gateway.live.secrets)
-            if isinstance(services := kit.run.services, Services):
-                alone = replace(kit.assembly.in_force, is_one_shot=True)
-                services.fill(InForce, lambda: alone)
+        async with self.toolkit(job) as kit:
             begin()
             result = await kit.call(tool, given)
         text, details = cut(result.as_text(), MAX_SUMMARY), result.details

@@ -1,0 +1,218 @@
+"""Jobs that wait for a command: until it exits, or for lines that it prints."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import shlex
+import time
+from contextlib import suppress
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from msgspec import UNSET
+from msgspec.structs import replace
+
+from clawkit.cron.jobs import Job, JobState
+from clawkit.cron.schedule import OnExit, Stream
+from clawkit.cron.store import JobRow
+from clawkit.errors import ClawkitError, ConflictError, ToolError
+from clawkit.gateway.protocol import GatewayError, now_ms
+from clawkit.process.protocols import Commands
+from clawkit.redact.redactor import compile_pattern
+from clawkit.store import hold_lock
+from clawkit.text import one_line, printable, quote
+from clawkit.tools._commands import owner_of
+
+if TYPE_CHECKING:
+    from clawkit.gateway.automation import Automation
+    from clawkit.process.command import Command
+
+LOOK_S = 1.0
+AGAIN_S = 1.0
+"""The time until a command that exited is started again."""
+SHORT_S, MAX_SHORT = 60.0, 5
+"""A stream is disabled after this many commands in a row that took less time."""
+MAX_LINE, MAX_OUTPUT = 16_384, 64 * 1024**2
+MAX_TAIL = 4_000
+LOST = "[The gateway ended while it watched the command, so that its outcome is not known.]"
+
+log = logging.getLogger(__name__)
+
+
+class Watches:
+    """One command for each enabled job that waits for one, in whichever process is first."""
+
+    def __init__(self, automation: Automation) -> None:
+        self._automation, self._store = automation, automation.store
+        self._tasks: dict[tuple[str, str], asyncio.Task[None]] = {}
+        self._is_stale = True
+
+    def look(self) -> None:
+        """Look at the jobs soon: one has changed, or its command has ended."""
+        self._is_stale = True
+
+    async def run(self) -> None:
+        """Keep the commands in step with the jobs, until cancelled."""
+        seen = -1
+        try:
+            while True:
+                try:
+                    if seen != (seen := self._store.seen()) or self._is_stale:
+                        self._is_stale = False
+                        self._adjust()
+                except ToolError as error:
+                    log.warning("jobs that wait for commands: %s", error)
+                await asyncio.sleep(LOOK_S)
+        finally:
+            for task in self._tasks.values():
+                task.cancel()
+            if self._tasks:
+                await asyncio.wait(set(self._tasks.values()))
+
+    def _adjust(self) -> None:
+        is_on = self._automation.settings.enabled
+        rows = [row for row in self._store.events() if row.job.enabled] if is_on else []
+        wanted = {(row.job.id, row.job.revision): row for row in rows}
+        for key in self._tasks.keys() - wanted.keys():
+            self._tasks[key].cancel()
+        for key in wanted.keys() - self._tasks.keys():
+            self._tasks[key] = task = asyncio.ensure_future(self._watch(wanted[key]))
+            task.add_done_callback(partial(self._ended, key))
+
+    def _ended(self, key: tuple[str, str], _task: asyncio.Task[None]) -> None:
+        self._tasks.pop(key, None)
+        self.look()
+
+    async def _watch(self, row: JobRow) -> None:
+        """Task root of one job."""
+        place = os.path.join(
+            os.path.dirname(self._store.path), "cron-owners", f"watch-{row.job.id}"
+        )
+        try:
+            with hold_lock(place, "the command of a job"):
+                match row.job.schedule:
+                    case OnExit() as schedule:
+                        await self._until_exit(row, schedule)
+                    case Stream() as schedule:
+                        await self._follow(row, schedule)
+        except ConflictError:
+            await asyncio.sleep(LOOK_S)  # another process has it
+        except (ClawkitError, GatewayError) as error:
+            self._disable(row.job, str(error))
+
+    def _note(self, job: Job, **changes: Any) -> None:
+        def note(row: JobRow) -> tuple[Job, JobState, int, int | None]:
+            return row.job, replace(row.state, **changes), row.planned_ms, row.next_ms
+
+        self._store.change(job.id, note)
+
+    def _disable(self, job: Job, why: str) -> None:
+        def disable(row: JobRow) -> tuple[Job, JobState, int, int | None]:
+            state = replace(row.state, auto_disabled=why, last_error=why, last_run_status="error")
+            return replace(row.job, enabled=False), state, row.planned_ms, None
+
+        with suppress(ClawkitError):  # removed in the meantime
+            self._automation.changed("updated", self._store.change(job.id, disable))
+
+    async def _until_exit(self, row: JobRow, schedule: OnExit) -> None:
+        state = row.state
+        if state.stream_last_started_at_ms is not UNSET and state.stream_last_exit_at_ms is UNSET:
+            self._emit(row, LOST)
+            return
+        self._note(row.job, stream_last_started_at_ms=now_ms(), stream_last_exit_at_ms=UNSET)
+        async with self._automation.toolkit(row.job) as kit:
+            command = await self._begin(kit, schedule.command, schedule.cwd)
+            exit_ = await command.wait()
+            tail = command.output.tail(MAX_TAIL)
+            how = "ended" if exit_ is None else f"exited: {exit_.reason}, code {exit_.code}"
+            redact = kit.run.redactor.text
+        said = quote(redact(printable(tail.decode("utf-8", "replace"))))
+        self._emit(
+            row,
+            f"[The command {one_line(schedule.command, 200)} {how}. Its output ends:]\n{said}",
+        )
+
+    def _emit(self, row: JobRow, text: str) -> None:
+        """Queue the one run of a job that waits for an exit."""
+        self._note(row.job, stream_last_exit_at_ms=now_ms())
+        self._store.add_event(row, text, now_ms(), MAX_TAIL * 2)
+        self._store.change(
+            row.job.id,
+            lambda row: (replace(row.job, enabled=False), row.state, row.planned_ms, None),
+            keep_queued=True,
+        )
+        self._automation.scheduler.wake()
+
+    async def _begin(self, kit: Any, command: str, cwd: str) -> Command:
+        """Start a command as the tool `exec` does, in the background. Raises `ToolError`."""
+        given = {"command": command, "workdir": cwd, "background": True, "timeout": 0}
+        result = await kit.call("exec", given)
+        id_ = result.details.get("sessionId")
+        if result.is_error or not isinstance(id_, str):
+            raise ToolError(f"the command could not be started: {one_line(result.as_text(), 500)}")
+        found: Command = kit.run.services[Commands].get(owner_of(kit.run.scope), id_)
+        return found
+
+    async def _follow(self, row: JobRow, schedule: Stream) -> None:
+        """Start the command of a stream whenever it has ended, unless that happens too often."""
+        shorts = 0
+        while shorts < MAX_SHORT:
+            began = time.monotonic()
+            self._note(row.job, stream_last_started_at_ms=now_ms())
+            async with self._automation.toolkit(row.job) as kit:
+                command = await self._begin(kit, shlex.join(schedule.command), schedule.cwd)
+                await self._read(row, schedule, command, kit.run.redactor.text)
+            self._note(row.job, stream_last_exit_at_ms=now_ms())
+            shorts = shorts + 1 if time.monotonic() - began < SHORT_S else 0
+            await asyncio.sleep(AGAIN_S)
+        self._disable(row.job, f"its command ended {MAX_SHORT} times within {SHORT_S:g} seconds")
+
+    async def _read(self, row: JobRow, schedule: Stream, command: Command, redact: Any) -> None:
+        pattern = compile_pattern(schedule.match) if schedule.mode == "match" else None
+        at, rest = 0, b""
+        while command.output.size < MAX_OUTPUT:
+            await command.wait_for_news(at, 3_600.0)
+            if command.exit is None:
+                await asyncio.sleep(schedule.batch_ms / 1000)
+            is_over = command.exit is not None
+            data = await command.output.read(at, max(0, command.output.size - at))
+            at += len(data)
+            *lines, rest = (rest + data).split(b"\n")
+            if is_over or len(rest) > MAX_LINE:
+                lines, rest = [*lines, rest], b""
+            texts = [
+                redact(printable(line[:MAX_LINE].decode("utf-8", "replace"))) for line in lines
+            ]
+            found = [
+                text for text in texts if text.strip() and (not pattern or pattern.search(text))
+            ]
+            if found:
+                self._add(row, schedule, found)
+            if is_over:
+                return
+
+    def _add(self, row: JobRow, schedule: Stream, lines: list[str]) -> None:
+        """One run for a batch; one that waits takes further batches, as long as they fit."""
+        room, batch = schedule.max_batch_bytes, list[str]()
+        for line in lines:
+            if (room := room - len(line.encode()) - 1) < 0:
+                break
+            batch.append(line)
+        how = self._store.add_event(
+            row, quote("\n".join(batch)), now_ms(), schedule.max_batch_bytes
+        )
+        is_cut = len(batch) < len(lines)
+
+        def count(row: JobRow) -> tuple[Job, JobState, int, int | None]:
+            dropped = row.state.stream_dropped_batches + (how == "dropped" or is_cut)
+            coalesced = row.state.stream_coalesced_batches + (how == "coalesced")
+            state = replace(
+                row.state, stream_dropped_batches=dropped, stream_coalesced_batches=coalesced
+            )
+            return row.job, state, row.planned_ms, row.next_ms
+
+        if how != "queued" or is_cut:
+            self._store.change(row.job.id, count)
+        self._automation.scheduler.wake()
