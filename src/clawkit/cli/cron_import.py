@@ -36,6 +36,10 @@ class Imported(NamedTuple):
     means: str = ""
     problem: str = ""
 
+    def to_json(self) -> dict[str, Any]:
+        own = {"name": self.name, "means": self.means, "problem": self.problem}
+        return {key: value or None for key, value in own.items()} | {"changes": self.changes}
+
 
 def read_jobs(data: bytes, now_ms: int) -> list[Imported]:
     """The jobs, also invalid ones. Raises `ClawkitError` if it is another kind of file."""

@@ -240,10 +240,10 @@ def read_job(
             raise ToolInputError(f"{name} is required; {_HELP[name]}")
     payload, schedule = given["payload"], given["schedule"]
     said = next(
-        (str(getattr(payload, key)) for _, key in _PAYLOADS.values() if hasattr(payload, key)), ""
+        (getattr(payload, key) for _, key in _PAYLOADS.values() if hasattr(payload, key)), ""
     )
     target = given.pop("sessionTarget", "") or _default_target(payload, session)
-    given.setdefault("name", one_line(said, 60))
+    given.setdefault("name", one_line(said if isinstance(said, str) else " ".join(said), 60))
     given.setdefault("deleteAfterRun", isinstance(schedule, At | OnExit))
     if isinstance(payload, AgentTurn) and target == "isolated":
         given.setdefault("delivery", Delivery("announce"))
