@@ -528,7 +528,9 @@ def _follow(jobs: Jobs, run_id: str) -> dict[str, Any]:
             patience_s -= _FOLLOW_S * is_over
             time.sleep(_FOLLOW_S)
     except KeyboardInterrupt:
-        click.echo("\nIt goes on without this terminal; see: clawkit cron runs", err=True)
+        is_dropped = jobs.link is None and jobs.service.store.withdraw(run_id)
+        left = "It was not started" if is_dropped else "It goes on; see: clawkit cron runs"
+        click.echo(f"\n{left}", err=True)
         raise
 
 

@@ -386,6 +386,7 @@ _WHOSE = {
     "subagent": "sub-agents",
     "session": "another session",
     "gateway": "the gateway",
+    "cron": "a scheduled job",
 }
 MAX_RESULT_LINES = 8
 MAX_LINE = 400

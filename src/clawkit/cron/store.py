@@ -331,6 +331,12 @@ class CronStore:
             self._insert(db, new_run(row, "event", now_ms, text))
         return "queued"
 
+    def withdraw(self, id_: str) -> bool:
+        """Drop a run that has not been started; False if it has been."""
+        with self._database.writing() as db:
+            db.execute("DELETE FROM run WHERE id = ? AND status = 'queued'", (id_,))
+            return bool(db.changes())
+
     def _insert(self, db: Any, run: Run) -> None:
         values = [getattr(run, name) for name in _RUN.split(", ")[:-1]]
         db.execute(

@@ -167,7 +167,7 @@ def explain_run(run: Shown, *, is_latest: bool, most: int | None = MAX_LINES) ->
     lines = str(run.get("error") or run.get("summary", "")).strip().splitlines()
     yield from (f"  {line if most is None else truncate(line, 300)}" for line in lines[:most])
     if most is not None and len(lines) > most:
-        yield f"  … {len(lines) - most} more lines; --full shows them"
+        yield f"  … {len(lines) - most} more lines: clawkit cron runs --full"
     if problem := run.get("deliveryError"):
         yield f"  not delivered: {problem}"
     if retry_ms := run.get("retryAtMs"):
