@@ -84,9 +84,9 @@ def doing(job: Shown) -> str:
     target = where.get(job["sessionTarget"], job["sessionTarget"].removeprefix("session:"))
     match payload["kind"]:
         case "agentTurn":
-            return f"{agent} answers {one_line(payload['message'], 200)!r} in {target}"
+            return f'{agent} answers "{one_line(payload["message"], 200)}" in {target}'
         case "systemEvent":
-            return f"{agent} is told {one_line(payload['text'], 200)!r} in {target}"
+            return f'{agent} is told "{one_line(payload["text"], 200)}" in {target}'
         case "command":
             return f"{agent} runs `{one_line(shlex.join(payload['argv']), 200)}`"
         case "script":

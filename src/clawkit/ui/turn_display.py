@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
 from clawkit.agent import events
-from clawkit.call_summary import MAX_CHARS, summarize_params
+from clawkit.call_summary import MAX_CHARS, summarize_params, summarize_source
 from clawkit.content import Image, Text, User
-from clawkit.text import human_time, one_line, unquote
+from clawkit.text import human_time, one_line
 from clawkit.ui import calls
 from clawkit.ui import paint as painting
 from clawkit.ui.markdown import Blocks
@@ -207,15 +207,13 @@ class TurnDisplay:
         self.rows("note", [PaintedRow(f"{self.paint.glyphs.note} {one_line(text, 500)}", style)])
 
     def show_said(self, message: User) -> None:
-        words = "\n".join(each.text for each in message.content if isinstance(each, Text))
-        if (source := message.source) is not None:
-            is_report = source.kind == "cron" and not source.runs
-            report = unquote(words) if is_report else ""
-            for title in source.titles:
-                # The title of a report ends with the beginning of its text.
-                self.note(title.removesuffix(one_line(report, 200)).rstrip(), "dim")
+        if message.source is not None:
+            titles, report = summarize_source(message)
+            for title in titles:
+                self.note(title, "dim")
             self.show_text(report)
             return
+        words = "\n".join(each.text for each in message.content if isinstance(each, Text))
         pictures = [
             painting.describe_image(each) for each in message.content if isinstance(each, Image)
         ]
