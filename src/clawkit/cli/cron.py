@@ -3,38 +3,34 @@
 from __future__ import annotations
 
 import os
-import re
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
-from functools import partial, reduce, wraps
+from functools import wraps
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from clawkit.cli import options as cli
+from clawkit.cli.cron_options import IN_ARGUMENTS, MAX_FILE, job_options, read_options
 from clawkit.config.load import Loaded, load
 from clawkit.config.paths import home
-from clawkit.cron.expression import find_zone
 from clawkit.cron.jobs import JobState, read_job, show_job
 from clawkit.cron.phrases import describe, read_phrase
-from clawkit.cron.schedule import Schedule, iso_time, read_schedule, write_schedule
+from clawkit.cron.schedule import iso_time
 from clawkit.cron.service import NOTHING_RUNS, SKIP_VARIABLE, CronService
 from clawkit.errors import ClawkitError, ConflictError, ToolError, ToolInputError
-from clawkit.text import one_line, parse_time, printable
+from clawkit.text import one_line, printable
 from clawkit.ui import jobs as told
 
 if TYPE_CHECKING:
     from clawkit.gateway.client import Link
 
-_PAGE, _MAX_FILE, _MAX_TIMES = 200, 1024**2, 1_000
+_PAGE, _MAX_TIMES = 200, 1_000
 _FOLLOW_S, _DELIVERY_S = 0.2, 20.0
-_WAYS = {"message": "agentTurn", "event": "systemEvent", "command": "command", "script": "script"}
 _OWN_NAMES = {"id": "id_", "runId": "run", "patch": "raw", "includeDisabled": "include_disabled"}
 _COLOURS = {"error": "red", "interrupted": "red", "skipped": "yellow"}
-_HERE = "*"
-"""Stands for an option that can have a value, and was given none."""
 
 
 class Jobs:
@@ -127,126 +123,6 @@ def _known_jobs() -> Iterator[str]:
 
 _complete = cli.completed_from(_known_jobs)
 _JOB = click.argument("which", metavar="JOB", shell_complete=_complete)
-_option = click.option
-_optional = partial(click.option, is_flag=False, flag_value=_HERE)
-_ABOUT_COMMAND = "Run a command in a shell; or exactly this: --command -- PROGRAM ARGUMENT..."
-_OPTIONS = (
-    _option("-m", "--message", help="Let an agent answer this."),
-    _option("--event", metavar="TEXT", help="Tell the main session this."),
-    _optional("--command", help=_ABOUT_COMMAND),
-    _option("--script", metavar="FILE", help="Run Python code; - reads standard input."),
-    _option("--name", help="What to call the job."),
-    _option("--agent", help="Agent that does it. Default: the default agent."),
-    _option("--session", metavar="TARGET", help="main, isolated or session:ID."),
-    _option("--model", help="Model of the turn.", shell_complete=cli.complete_model),
-    _option("--thinking", help="How much the model may think: off, low, high and so on."),
-    _option("--timeout", metavar="TIME", help="How long it may take, such as 90s or 10m."),
-    _option("--tools", metavar="A,B", help="The only tools of the turn; '' for none."),
-    _option("--tz", metavar="ZONE", help="Time zone, such as Europe/Vienna."),
-    _option("--exact", is_flag=True, help="Run at the full hour, not minutes after it."),
-    _optional("--announce", metavar="[SESSION]", help="Report the result in a session."),
-    _option("--webhook", metavar="URL", help="Send the result to a web address."),
-    _option("--no-deliver", is_flag=True, help="Only keep the result, for `cron runs`."),
-    _option("--keep/--no-keep", default=None, help="Keep a job that runs once."),
-    _option("--disabled", is_flag=True, help="Do not run it until it is enabled."),
-    _option("--on-exit", metavar="COMMAND", help="Run it whenever this command exits."),
-    _option("--stream", metavar="COMMAND", help="Run it for lines that this command prints."),
-    _option("--match", metavar="REGEX", help="Only for lines of --stream that match."),
-    _option("--overlap/--no-overlap", default=None, help="Start although one still runs."),
-    cli.json_option,
-)
-
-
-def _job_options(command: Any) -> Any:
-    return reduce(lambda made, option: option(made), reversed(_OPTIONS), command)
-
-
-# What was typed, as a job
-
-
-def _read_schedule(words: Sequence[str], given: Mapping[str, Any]) -> Schedule | None:
-    """The schedule of a command line; None if there is none."""
-    phrase, now_ms = " ".join(words).strip(), told.now_ms()
-    if sum(map(bool, (phrase, given["on_exit"], given["stream"]))) > 1:
-        raise click.UsageError("give one of SCHEDULE, --on-exit and --stream")
-    if given["match"] and not given["stream"]:
-        raise click.UsageError("--match is for --stream")
-    if (given["tz"] or given["exact"]) and not phrase:
-        raise click.UsageError("--tz and --exact are for a SCHEDULE; type it, too")
-    if given["on_exit"]:
-        return read_schedule({"kind": "on-exit", "command": given["on_exit"]}, now_ms)
-    if given["stream"]:
-        raw = {"kind": "stream", "command": given["stream"], "match": given["match"]}
-        return read_schedule(raw, now_ms)
-    if not phrase:
-        return None
-    try:
-        zone = str(find_zone(given["tz"])) if given["tz"] else ""
-    except ValueError as error:
-        raise click.UsageError(f"--tz: {error}") from None
-    exactly = "exactly" if given["exact"] else ""
-    return read_phrase(" ".join(filter(None, (phrase, zone, exactly))), now_ms)
-
-
-def _read_options(words: Sequence[str], given: dict[str, Any], loaded: Loaded) -> dict[str, Any]:
-    """What a command line says about a job, as `cron.add` takes it."""
-    for names in (tuple(_WAYS), ("announce", "webhook", "no_deliver")):
-        used = [f"--{each.replace('_', '-')}" for each in names if given[each] not in (None, False)]
-        if len(used) > 1:
-            raise click.UsageError(f"{' and '.join(used)} cannot be combined")
-    if given["command"] == _HERE:
-        at = 0 if given["on_exit"] or given["stream"] else 1
-        words, given["command"] = words[:at], list(words[at:])
-        if not given["command"]:
-            raise click.UsageError("--command needs a command: --command TEXT, or at the end -- …")
-    elif given["command"]:
-        given["command"] = ["sh", "-c", given["command"]]
-    with cli.wrong_usage():
-        schedule = _read_schedule(words, given)
-    job = {
-        "schedule": write_schedule(schedule) if schedule is not None else None,
-        "payload": _read_payload(given) or None,
-        "name": given["name"],
-        "agentId": given["agent"] and loaded.config.agents.choose(given["agent"]),
-        "sessionTarget": given["session"],
-        "overlap": given["overlap"],
-        "deleteAfterRun": None if given["keep"] is None else not given["keep"],
-        "enabled": False if given["disabled"] else None,
-    }
-    if given["announce"]:
-        to = {} if given["announce"] == _HERE else {"to": given["announce"]}
-        job["delivery"] = {"mode": "announce", **to}
-    elif given["webhook"]:
-        job["delivery"] = {"mode": "webhook", "to": given["webhook"]}
-    elif given["no_deliver"]:
-        job["delivery"] = {"mode": "none"}
-    return {name: value for name, value in job.items() if value is not None}
-
-
-def _read_payload(given: Mapping[str, Any]) -> dict[str, Any]:
-    tools, timeout, script = given["tools"], given["timeout"], given["script"]
-    try:
-        is_number = timeout is not None and re.fullmatch(r"[0-9]+", timeout)
-        seconds = float(timeout) if is_number else timeout and parse_time(timeout)
-    except ValueError as error:
-        raise click.UsageError(f"--timeout: {error}") from None
-    payload = {
-        "kind": next((kind for way, kind in _WAYS.items() if given[way] is not None), None),
-        "message": given["message"],
-        "text": given["event"],
-        "argv": given["command"],
-        "script": script and cli.read_input(script, _MAX_FILE).decode("utf-8", "replace"),
-        "model": given["model"],
-        "thinking": given["thinking"],
-        "timeoutSeconds": seconds,
-        "toolsAllow": tools
-        if tools is None
-        else [each for each in re.split("[ ,]+", tools) if each],
-    }
-    return {name: value for name, value in payload.items() if value is not None}
-
-
-# Commands
 
 
 def _call(job: Mapping[str, Any]) -> str:
@@ -332,7 +208,7 @@ def show(jobs: Jobs, which: str, as_json: bool) -> None:
 
 @click.command()
 @click.argument("words", metavar="SCHEDULE", nargs=-1)
-@_job_options
+@job_options
 @click.option("--dry-run", is_flag=True, help="Only print how it is understood.")
 @_with_jobs
 def add(jobs: Jobs, words: tuple[str, ...], dry_run: bool, as_json: bool, **given: Any) -> None:
@@ -347,9 +223,9 @@ def add(jobs: Jobs, words: tuple[str, ...], dry_run: bool, as_json: bool, **give
     clawkit cron add --stream "tail -F app.log" --match ERROR -m "What is wrong?"
     """
     cli.refuse_commands("add jobs")
-    if given["command"] not in (None, _HERE):
+    if given["command"] not in (None, IN_ARGUMENTS):
         given["name"] = given["name"] or one_line(given["command"], 60)
-    raw = _read_options(words, given, jobs.loaded)
+    raw = read_options(words, given, jobs.loaded)
     if "schedule" not in raw:
         hint = "; --announce takes the word after it as a session" if given["announce"] else ""
         raise click.UsageError(f"SCHEDULE is missing, such as 'every day at 9:00'{hint}")
@@ -367,7 +243,7 @@ def add(jobs: Jobs, words: tuple[str, ...], dry_run: bool, as_json: bool, **give
 @click.command()
 @_JOB
 @click.argument("words", metavar="[SCHEDULE]", nargs=-1)
-@_job_options
+@job_options
 @_with_jobs
 def edit(jobs: Jobs, which: str, words: tuple[str, ...], as_json: bool, **given: Any) -> None:
     """Change a job; takes the options of `clawkit cron add`.
@@ -377,7 +253,7 @@ def edit(jobs: Jobs, which: str, words: tuple[str, ...], as_json: bool, **given:
     clawkit cron edit standup --model anthropic/claude-opus-5 --no-deliver
     """
     cli.refuse_commands("change jobs")
-    patch = _read_options(words, given, jobs.loaded)
+    patch = read_options(words, given, jobs.loaded)
     if not patch:
         raise click.UsageError("say what to change; `clawkit cron edit --help` lists the options")
     _tell_job(jobs, jobs.call("update", id=which, patch=patch), "changed", as_json=as_json)
@@ -607,7 +483,7 @@ def import_(jobs: Jobs, file: str, skip_invalid: bool, dry_run: bool, as_json: b
         _refuse_remote(jobs.loaded, "import")
     from clawkit.cli.cron_import import read_jobs
 
-    found = read_jobs(cli.read_input(file, _MAX_FILE), told.now_ms())
+    found = read_jobs(cli.read_input(file, MAX_FILE), told.now_ms())
     has_problem = any(each.problem for each in found) and not skip_invalid
     is_done = not dry_run and not has_problem
     added = [jobs.call("add", **each.raw)["id"] for each in found if is_done and not each.problem]

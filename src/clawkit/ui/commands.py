@@ -40,7 +40,7 @@ Run = Callable[[ChatSession, str], Awaitable[None]]
 
 _COLUMN = 21
 """The column where the description of a tool starts."""
-_LISTED, _RUNS = 15, 3
+_LISTED = 15
 WORTH_TOKENS = 1_000
 """Summarizing less than this would save little."""
 _CLOSE = 3
@@ -577,26 +577,9 @@ async def _resume(chat: ChatSession, rest: str) -> None:
 
 @_command("cron [JOB]", "list scheduled jobs and recent runs, or those of a job")
 async def _cron(chat: ChatSession, rest: str) -> None:
-    from clawkit.automation import open_cron
-    from clawkit.cron.service import NOTHING_RUNS
-    from clawkit.ui import jobs
+    from clawkit.ui.jobs import show_in_chat
 
-    service = open_cron(chat.agent.kit.loaded)
-    try:
-        listed = [service.get(rest)] if rest else service.list(limit=_LISTED)["jobs"]
-        for job in listed:
-            id_, name, agent, coming, last, _, schedule = jobs.job_cells(job)
-            facts = " · ".join(filter(None, (schedule, f"next {coming}", last, agent)))
-            chat.say(f"{id_} {name}  {facts}")
-        for run in service.runs(rest, limit=_RUNS)["entries"]:
-            rows = jobs.explain_run(run, is_latest=False, most=1 if not rest else jobs.MAX_LINES)
-            chat.rows([PaintedRow(row, "dim", 2) for row in rows])
-        if not listed:
-            chat.say("There are no jobs. Ask the agent for one, or see: clawkit cron add --help")
-        elif not service.store.owners():
-            chat.say(NOTHING_RUNS, "warning")
-    finally:
-        service.store.close()
+    show_in_chat(chat, rest)
 
 
 @_command("quit", "end the chat (Ctrl-D, or type exit)")

@@ -8,8 +8,9 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from datetime import datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from clawkit.automation import open_cron
 from clawkit.cron.expression import find_zone
 from clawkit.cron.phrases import describe
 from clawkit.cron.schedule import (
@@ -21,11 +22,17 @@ from clawkit.cron.schedule import (
     read_time,
     stagger_of,
 )
+from clawkit.cron.service import NOTHING_RUNS
 from clawkit.errors import ToolInputError
 from clawkit.terminal_text import truncate
 from clawkit.text import human_time, one_line
+from clawkit.ui.paint import PaintedRow
+
+if TYPE_CHECKING:
+    from clawkit.ui.session import ChatSession
 
 TIMES, MAX_LINES = 5, 6
+_LISTED, _RUNS = 15, 3
 HEAD = ("ID", "NAME", "AGENT", "NEXT", "LAST", "FAILED", "SCHEDULE")
 Shown = Mapping[str, Any]
 """A job or a run as `clawkit.cron.service` shows it."""
@@ -174,3 +181,23 @@ def explain_run(run: Shown, *, is_latest: bool, most: int | None = MAX_LINES) ->
         yield f"  retried {tell_time(retry_ms)}"
     elif is_latest and run["status"] == "error" and "nextRunAtMs" in run:
         yield f"  next try {tell_time(run['nextRunAtMs'])}"
+
+
+def show_in_chat(chat: ChatSession, which: str) -> None:
+    """The jobs and their latest runs, or one job and its runs. Raises `ToolError`."""
+    service = open_cron(chat.agent.kit.loaded)
+    try:
+        listed = [service.get(which)] if which else service.list(limit=_LISTED)["jobs"]
+        for job in listed:
+            id_, name, agent, coming, last, _, schedule = job_cells(job)
+            facts = " · ".join(filter(None, (schedule, f"next {coming}", last, agent)))
+            chat.say(f"{id_} {name}  {facts}")
+        for run in service.runs(which, limit=_RUNS)["entries"]:
+            rows = explain_run(run, is_latest=False, most=MAX_LINES if which else 1)
+            chat.rows([PaintedRow(row, "dim", 2) for row in rows])
+        if not listed:
+            chat.say("There are no jobs. Ask the agent for one, or see: clawkit cron add --help")
+        elif not service.store.owners():
+            chat.say(NOTHING_RUNS, "warning")
+    finally:
+        service.store.close()
