@@ -171,18 +171,12 @@ def human_size(n: int) -> str:
 def parse_time(text: str) -> float:
     """Parse a duration such as `30s`, `1h30m` or `2 days` into seconds. Raises ValueError."""
     units = {"ms": 0.001, "s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 604_800}
-    words = {"second": "s", "sec": "s", "minute": "m", "min": "m", "hour": "h", "hr": "h"}
-    words |= {"day": "d", "week": "w"}
-    part = (
-        r"\s*([0-9]{1,15}(?:\.[0-9]{1,15})?)\s*(ms|[smhdw]|(?:" + "|".join(words) + r")s?)(?![a-z])"
-    )
-    folded = text.strip().lower()
-    if not re.fullmatch(f"(?:{part})+", folded):
+    names = "ms|[smhdw]|(?:sec(?:ond)?|min(?:ute)?|hr|hour|day|week)s?"
+    part = rf"\s*([0-9]{{1,15}}(?:\.[0-9]{{1,15}})?)\s*({names})(?![a-z])"
+    if not re.fullmatch(f"(?:{part})+", text.strip().lower()):
         raise ValueError(f"invalid time {text!r}; use one such as 30s, 5m or 1h")
-    return sum(
-        float(number) * units[words.get(unit.removesuffix("s"), unit)]
-        for number, unit in re.findall(part, folded)
-    )
+    found = re.findall(part, text.lower())
+    return sum(float(number) * units[unit if unit == "ms" else unit[0]] for number, unit in found)
 
 
 def human_time(seconds: float) -> str:

@@ -109,25 +109,30 @@ def due_minutes(expr: str, zone: tzinfo, first: int, last: int) -> list[int]:
     in_minutes, in_hours = numbers(minute_field, 0, 59), numbers(hour_field, 0, 23)
     due_on = day_matcher(*days)
     goes_by_elapsed_time = len(in_hours) == 24
-    found, shown, offset = [], 0, 0
+    found, shown = list[int](), 0
 
     def is_due(wall: int) -> bool:
         day, minute = divmod(wall, 1_440)
         return minute % 60 in in_minutes and minute // 60 in in_hours and due_on(day)
 
-    for minute in range(first - 2_880, last):
-        if minute % 15 == 0 or not shown:
-            local = datetime.fromtimestamp(minute * 60, zone).utcoffset()
-            assert local is not None
-            offset = round(local.total_seconds()) // 60
-        wall = minute + offset
-        if goes_by_elapsed_time:
-            due = is_due(wall)
-        else:
-            due = any(is_due(each) for each in range(shown + 1 if shown else wall, wall + 1))
-        shown = max(shown, wall)
-        if due and minute >= first:
-            found.append(minute)
+    def may_be_due(wall: int) -> bool:
+        return wall % 1_440 // 60 in in_hours and due_on(wall // 1_440)
+
+    # Clocks change at quarters of an hour.
+    for quarter in range((first - 2_880) // 15 * 15, last, 15):
+        local = datetime.fromtimestamp(quarter * 60, zone).utcoffset()
+        assert local is not None
+        wall = quarter + round(local.total_seconds()) // 60
+        if shown == wall - 1 and not may_be_due(wall):
+            shown += 15
+            continue
+        for minute in range(quarter, quarter + 15):
+            new = range(shown + 1 if shown else wall, wall + 1)
+            due = is_due(wall) if goes_by_elapsed_time else any(map(is_due, new))
+            shown = max(shown, wall)
+            wall += 1
+            if due and first <= minute < last:
+                found.append(minute)
     return found
 
 
@@ -204,6 +209,7 @@ SLOTS = """
 30 1,2 * * *   | Antarctica/Troll    | 2026-03-28 12:00 | 03-29 03:00+0200, 03-30 01:30+0200
     A day that was left out; a day that began twice.
 0 9 30 12 *    | Pacific/Apia        | 2011-12-01 00:00 | 12-31 00:00+1400, 12-30 09:00+1400
+0 * 29 2 *     | Pacific/Apia        | 2010-08-01 00:00 | 02-29 00:00+1400, 02-29 01:00+1400
 0 * * * SUN    | America/St_Johns    | 2010-11-06 23:30 | 11-07 00:00-0230, 11-07 00:00-0330
     Days.
 0 0 29 2 *     | UTC                 | 2026-01-01 00:00 | 02-29 00:00+0000, 02-29 00:00+0000
@@ -233,6 +239,14 @@ def test_seconds_follow_the_same_rules() -> None:
     assert next(slots_after("10,40 30 2 * * *", zone, morning)) == morning + 3_600
     every = slots_after("*/20 * * * * *", zone, night)
     assert [next(every) - night for _ in range(600)] == list(range(20, 12_001, 20))
+
+
+def test_the_second_pass_of_an_hour_has_no_slots() -> None:
+    zone = ZoneInfo("Europe/Vienna")
+    for minute in range(60):
+        again = int(datetime(2026, 10, 25, 2, minute, tzinfo=zone, fold=1).timestamp())
+        later = datetime.fromtimestamp(next(slots_after("*/10 2 * * *", zone, again)), zone)
+        assert later == datetime(2026, 10, 26, 2, tzinfo=zone)
 
 
 def test_nothing_is_due_at_what_is_never_the_case() -> None:

@@ -256,6 +256,8 @@ def edit(jobs: Jobs, which: str, words: tuple[str, ...], as_json: bool, **given:
     patch = read_options(words, given, jobs.loaded)
     if not patch:
         raise click.UsageError("say what to change; `clawkit cron edit --help` lists the options")
+    if patch.keys() == {"grants"}:  # a change of anything else ends those from before
+        patch["grants"] = [*jobs.call("get", id=which).get("grants", ()), *patch["grants"]]
     _tell_job(jobs, jobs.call("update", id=which, patch=patch), "changed", as_json=as_json)
 
 

@@ -36,6 +36,7 @@ _OPTIONS = (
     _option("--thinking", help="How much the model may think: off, low, high and so on."),
     _option("--timeout", metavar="TIME", help="How long it may take, such as 90s or 10m."),
     _option("--tools", metavar="A,B", help="The only tools of the turn; '' for none."),
+    _option("--grant", "grants", multiple=True, help="Allow exactly this command without asking."),
     _option("--tz", metavar="ZONE", help="Time zone, such as Europe/Vienna."),
     _option("--exact", is_flag=True, help="Run at the full hour, not minutes after it."),
     _optional("--announce", metavar="[SESSION]", help="Report the result in a session."),
@@ -101,6 +102,7 @@ def read_options(words: Sequence[str], given: dict[str, Any], loaded: Loaded) ->
         "agentId": given["agent"] and loaded.config.agents.choose(given["agent"]),
         "sessionTarget": given["session"],
         "overlap": given["overlap"],
+        "grants": list(given["grants"]) or None,
         "deleteAfterRun": None if given["keep"] is None else not given["keep"],
         "enabled": False if given["disabled"] else None,
     }

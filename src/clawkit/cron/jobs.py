@@ -153,13 +153,16 @@ class Job(Struct, frozen=True, rename="camel", omit_defaults=True, kw_only=True)
     delivery: Delivery = Delivery()
     failure_alert: Literal[False] | JobAlert = JobAlert()
     pacing: Pacing | None = None
+    grants: tuple[str, ...] = ()
+    """Commands that a person allowed this job to run although they would be asked. They end with
+    any change of the job."""
     created_at_ms: int = 0
     updated_at_ms: int = 0
 
     @property
     def revision(self) -> str:
         """Changes with the definition."""
-        plain = replace(self, created_at_ms=0, updated_at_ms=0, enabled=True)
+        plain = replace(self, created_at_ms=0, updated_at_ms=0, enabled=True, grants=())
         return "sha256:" + hashlib.sha256(msgspec.json.encode(plain)).hexdigest()[:43]
 
     @property
@@ -219,7 +222,7 @@ _PLAIN_KEYS = frozenset(
         *("deleteAfterRun", "overlap", "retryInterrupted", "sessionTarget", "declarationKey"),
     )
 )
-_KEYS = _PLAIN_KEYS | {"schedule", "payload", "delivery", "failureAlert", "pacing"}
+_KEYS = _PLAIN_KEYS | {"schedule", "payload", "delivery", "failureAlert", "pacing", "grants"}
 _ALIASES = {"agent": "agentId", "session": "sessionTarget", "prompt": "message", "kind": ""}
 _NOT_HERE = {
     "trigger": "conditions are not supported; use a stream or on-exit schedule",
@@ -234,7 +237,7 @@ def read_job(
 ) -> Job:
     """A new job from lenient input. `session` is the key of the session that makes it, `agent` the
     one it is for unless it names another. Raises `ToolInputError`."""
-    given = _normalize(raw, now_ms, creating=True)
+    given = _normalize(raw, now_ms, by, creating=True)
     for name in ("schedule", "payload"):
         if name not in given:
             raise ToolInputError(f"{name} is required; {_HELP[name]}")
@@ -262,7 +265,7 @@ def read_job(
 
 def patch_job(job: Job, raw: Mapping[str, Any], now_ms: int, *, by: By) -> Job:
     """A changed job; null removes what is optional. Raises `ToolInputError`."""
-    given = _normalize(raw, now_ms, creating=False, payload=job.payload, delivery=job.delivery)
+    given = _normalize(raw, now_ms, by, creating=False, payload=job.payload, delivery=job.delivery)
     if not given:
         raise ToolInputError("the patch is empty; name the fields to change, such as enabled")
     fields = {_snake(name): value for name, value in given.items()}
@@ -270,6 +273,8 @@ def patch_job(job: Job, raw: Mapping[str, Any], now_ms: int, *, by: By) -> Job:
     for name, value in fields.items():
         if value is None:
             fields[name] = getattr(blank, name)
+    if fields.keys() - {"enabled", "grants"}:
+        fields.setdefault("grants", ())  # what was allowed was allowed for the job as it was
     return check_job(replace(job, updated_at_ms=now_ms, **fields), by)
 
 
@@ -282,8 +287,8 @@ def check_job(job: Job, by: By) -> Job:
         raise ToolInputError(
             "payload.kind: only a person can schedule a command (clawkit cron add); use agentTurn"
         )
-    if by == "model" and isinstance(payload, Heartbeat):
-        raise ToolInputError("payload.kind: heartbeats are configured (agents.defaults.heartbeat)")
+    if job.grants and target != "isolated":
+        raise ToolInputError("grants need sessionTarget 'isolated': others ask in their session")
     is_event = isinstance(payload, SystemEvent | Heartbeat)
     if target == "main" and not is_event:
         raise ToolInputError(
@@ -370,6 +375,7 @@ _HELP = {
 def _normalize(
     raw: Mapping[str, Any],
     now_ms: int,
+    by: By,
     *,
     creating: bool,
     payload: Payload | None = None,
@@ -385,6 +391,8 @@ def _normalize(
     loose = {name: given.pop(name) for name in _PAYLOAD_KEYS & given.keys()}
     if unknown := sorted(given.keys() - _KEYS):
         raise ToolInputError(_unknown(unknown[0], _KEYS | _SCHEDULE_KEYS | _PAYLOAD_KEYS))
+    if by == "model" and "grants" in given:
+        raise ToolInputError("grants: only a person can allow commands (clawkit cron edit --grant)")
     fields: dict[str, Any] = {}
     for name in _PLAIN_KEYS & given.keys():
         fields[name] = _plain(name, given[name])
@@ -392,7 +400,11 @@ def _normalize(
         fields["schedule"] = _read_schedule(given.get("schedule"), schedule, now_ms)
     if given.get("payload") is not None or loose:
         fields["payload"] = _read_payload(given.get("payload"), loose, payload)
-    for name, kind in (("failureAlert", Literal[False] | JobAlert), ("pacing", Pacing | None)):
+    for name, kind in (
+        ("failureAlert", Literal[False] | JobAlert),
+        ("pacing", Pacing | None),
+        ("grants", tuple[_Text, ...] | None),
+    ):
         if name in given:
             fields[name] = _convert(given[name], kind, name)
     if "delivery" in given:
@@ -434,7 +446,7 @@ def _read_payload(raw: Any, loose: dict[str, Any], before: Payload | None) -> Pa
     given = {**loose, **_spelled_payload(raw or {})}
     kind = given.pop("kind", None) or _infer(given, before)
     if kind == "heartbeat":
-        return Heartbeat()
+        raise ToolInputError("payload.kind: heartbeats are configured (agents.defaults.heartbeat)")
     if kind not in _PAYLOADS:
         raise ToolInputError(f"unknown payload.kind {kind!r}; use one of {', '.join(_PAYLOADS)}")
     type_, main = _PAYLOADS[kind]

@@ -66,7 +66,7 @@ def after_run(
         last_duration_ms=max(0, now_ms - run.started_ms),
         consecutive_errors=before.consecutive_errors if outcome.status == "skipped" else errors,
         consecutive_skipped=skipped,
-        next_check_ms=0,
+        next_check_ms=before.next_check_ms if before.next_check_ms > now_ms else 0,
     )
     is_one_time = isinstance(job.schedule, At | OnExit)
     if outcome.status == "ok" and job.delete_after_run and run.why != "manual":
@@ -80,8 +80,8 @@ def after_run(
     next_ms = row.next_ms
     if next_ms is not None and errors:
         next_ms = max(next_ms, now_ms + _backoff_ms(errors))
-    if next_ms is not None and before.next_check_ms and outcome.status == "ok":
-        next_ms = before.next_check_ms
+    if next_ms is not None and state.next_check_ms and outcome.status == "ok":
+        next_ms = state.next_check_ms
     return job, state, row.planned_ms, next_ms
 
 

@@ -7,6 +7,8 @@ import hashlib
 import logging
 import time
 from collections.abc import Callable, Coroutine
+from contextlib import suppress
+from functools import partial
 from typing import Any, Protocol
 
 from msgspec.structs import replace
@@ -33,7 +35,8 @@ LATE_MS, MAX_LATE_MS = 60_000, 86_400_000
 SPREAD_MS = 60_000
 """Runs that are caught up with start within this time, not all at once."""
 BATCH = 500
-AGAIN_S = 5.0
+AGAIN_MS = 5_000
+"""The time until the store is tried again, when it cannot be used."""
 INTERRUPTED = "the process that ran it ended before it did"
 
 log = logging.getLogger(__name__)
@@ -45,20 +48,33 @@ class Clock(Protocol):
     def now_ms(self) -> int:
         """Milliseconds since the epoch."""
 
-    async def wait(self, event: asyncio.Event, timeout_s: float) -> None:
-        """Return when the event is set, or after the time at the latest."""
+    async def sleep(
+        self, until_ms: int | None, event: asyncio.Event, has_news: Callable[[], bool]
+    ) -> None:
+        """Return at a time at the latest, when the event is set, or when there is news; also now
+        and then for no reason."""
 
 
 class SystemClock:
+    """The clock of the machine. It can be set, and stops while the machine is suspended, so no
+    sleep is long."""
+
     def now_ms(self) -> int:
         return time.time_ns() // 1_000_000
 
-    async def wait(self, event: asyncio.Event, timeout_s: float) -> None:
-        try:
-            async with asyncio.timeout(timeout_s):
-                await event.wait()
-        except TimeoutError:
-            pass
+    async def sleep(
+        self, until_ms: int | None, event: asyncio.Event, has_news: Callable[[], bool]
+    ) -> None:
+        end = time.monotonic() + SWEEP_S
+        while (left_s := end - time.monotonic()) > 0:
+            if until_ms is not None:
+                left_s = min(left_s, (until_ms - self.now_ms()) / 1000)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(min(POLL_S, left_s)):
+                    await event.wait()
+            is_due = until_ms is not None and self.now_ms() >= until_ms
+            if is_due or event.is_set() or has_news():
+                return
 
 
 class Worker(Protocol):
@@ -123,30 +139,28 @@ class Scheduler:
                     await self._carry_out(row, run)
 
     async def _loop(self) -> None:
-        swept_s, seen = -SWEEP_S, -1
+        swept_ms = 0
         while True:
-            now_ms, wait_s = self._clock.now_ms(), POLL_S
+            now_ms, seen = self._clock.now_ms(), -1
+            self._changed.clear()
             try:
-                if now_ms / 1000 - swept_s >= SWEEP_S or now_ms / 1000 < swept_s:
+                if abs(now_ms - swept_ms) >= SWEEP_S * 1000:
                     self._sweep(now_ms)
-                    swept_s = now_ms / 1000
-                self._changed.clear()
+                    swept_ms = now_ms
                 self._plan(now_ms)
                 self._start(now_ms)
-                seen = self._store.seen()
-                wake_ms = self._store.wake_ms(now_ms)
+                seen, until_ms = self._store.seen(), self._store.wake_ms(now_ms)
             except ToolError as error:  # such as a full disk: nothing is lost, and it ends
                 log.error("jobs cannot be run now: %s", error)
-                await self._clock.wait(self._changed, AGAIN_S)
-                continue
-            until_ms = now_ms + SWEEP_S * 1000 if wake_ms is None else wake_ms
-            while not self._changed.is_set():
-                left_s = min(until_ms, now_ms + SWEEP_S * 1000) / 1000 - self._clock.now_ms() / 1000
-                if left_s <= 0 or left_s > SWEEP_S:  # due, or the clock was set back
-                    break
-                await self._clock.wait(self._changed, min(wait_s, left_s))
-                if self._store.seen() != seen:
-                    break
+                until_ms = now_ms + AGAIN_MS
+            await self._clock.sleep(until_ms, self._changed, partial(self._has_news, seen))
+
+    def _has_news(self, seen: int) -> bool:
+        """Whether another process has changed the store."""
+        try:
+            return seen != -1 and self._store.seen() != seen
+        except ToolError:
+            return False
 
     def _sweep(self, now_ms: int) -> None:
         """Take care of what processes left that have died."""
@@ -240,7 +254,13 @@ class Scheduler:
         except Exception as error:  # a fault in a tool must not stop the others
             log.exception("a run failed")
             outcome = Outcome("error", error=f"{type(error).__name__}: {error}", reason="internal")
-        await self._finish(row.job, run, outcome)
+        while True:
+            try:
+                return await self._finish(row.job, run, outcome)
+            except ToolError as error:  # its outcome must not get lost, so it waits here
+                log.error("the outcome of a run cannot be recorded now: %s", error)
+                at_ms = self._clock.now_ms() + AGAIN_MS
+                await self._clock.sleep(at_ms, asyncio.Event(), lambda: False)
 
     async def _finish(self, job: Job, run: Run, outcome: Outcome) -> None:
         now_ms = self._clock.now_ms()
@@ -248,7 +268,7 @@ class Scheduler:
         told = ""
 
         def edit(row: JobRow) -> tuple[Job, JobState, int, int | None] | None:
-            nonlocal told, over
+            nonlocal told
             after = after_run(row, run, outcome, now_ms)
             state = after[1] if after else row.state
             told, state = report(row.job, row.state, state, outcome, self._settings(), now_ms)
@@ -325,31 +345,32 @@ def plan_job(row: JobRow, now_ms: int, settings: Cron) -> tuple[JobRow, list[Run
     if it was missed, and the others are skipped. Raises `ToolInputError` for a bad schedule."""
     job, after_ms = row.job, row.planned_ms
     found = last_before(job.schedule, after_ms, now_ms, job.id)
-    if found is None:
-        if row.state.next_check_ms and row.next_ms is not None and row.next_ms <= now_ms:
-            run = replace(new_run(row, "schedule", now_ms), slot_ms=row.next_ms)
-            return row, [run], row.planned_ms, next_after(job.schedule, now_ms, job.id)
-        return row, [], after_ms, next_after(job.schedule, after_ms, job.id)
+    if found is None:  # the last run chose this time, or the clock was set back
+        run = replace(new_run(row, "schedule", now_ms), slot_ms=row.next_ms)
+        runs = [run] if row.next_ms == row.state.next_check_ms else []
+        return row, runs, after_ms, next_after(job.schedule, max(after_ms, now_ms), job.id)
     slot_ms, count = found
     due_ms = row.next_ms if row.next_ms is not None else slot_ms
     is_missed = now_ms - max(slot_ms, due_ms) > LATE_MS
     is_lost = is_missed and (settings.skip_missed_jobs or now_ms - slot_ms > MAX_LATE_MS)
-    runs: list[Run] = []
+    planned: list[Run] = []
     first_ms = slot_ms if count == 1 else next_after(job.schedule, after_ms, job.id) or slot_ms
     skipped = count if is_lost else count - 1
     if skipped:
-        reason = "backoff" if row.state.consecutive_errors and not is_missed else "missed"
+        is_chosen = row.state.next_check_ms == row.next_ms
+        reason = "backoff" if row.state.consecutive_errors else "pacing" if is_chosen else "overdue"
+        reason = "missed" if is_missed else reason
         until_ms = slot_ms if is_lost else slot_ms - 1
         record = RunRecord(job.name, reason=reason, slots=skipped, until_ms=until_ms)
         gone = Run(
             "", job.id, first_ms, "schedule", "skipped", first_ms, ended_ms=now_ms, record=record
         )
-        runs.append(replace(gone, id=f"skipped:{job.id}:{first_ms}"))
+        planned.append(replace(gone, id=f"skipped:{job.id}:{first_ms}"))
     if not is_lost:
         at_ms = now_ms + _spread_ms(job.id) if is_missed else now_ms
         run = new_run(row, "catch-up" if is_missed else "schedule", at_ms)
-        runs.append(replace(run, slot_ms=slot_ms))
-    return row, runs, slot_ms, next_after(job.schedule, slot_ms, job.id)
+        planned.append(replace(run, slot_ms=slot_ms))
+    return row, planned, slot_ms, next_after(job.schedule, slot_ms, job.id)
 
 
 def _spread_ms(job_id: str) -> int:

@@ -8,7 +8,8 @@ import os
 import shlex
 import time
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
@@ -17,7 +18,7 @@ from clawkit.automation import cron_store, leave
 from clawkit.config.secrets import resolve
 from clawkit.config.sections.gateway import Cron
 from clawkit.content import Source, Text, User
-from clawkit.core.approval import Answer, Question, no_approver
+from clawkit.core.approval import Answer, Question
 from clawkit.core.context import InForce
 from clawkit.cron.jobs import (
     RUNNING,
@@ -46,7 +47,6 @@ from clawkit.sessions.protocols import session_key
 from clawkit.text import cut, one_line, parse_time, quote
 
 if TYPE_CHECKING:
-    from clawkit.gateway.approvals import ApprovalDesk
     from clawkit.gateway.server import Gateway
 
 TURN_S, COMMAND_S = 3_600.0, 600.0
@@ -66,15 +66,27 @@ log = logging.getLogger(__name__)
 
 
 class Unattended:
-    """Asks the people who are there; without any, a question of a job is refused at once."""
+    """Answers for the person who allowed a job its commands, else asks the people who are there.
+    Without any, a question is refused at once."""
 
-    def __init__(self, gateway: Gateway, desk: ApprovalDesk) -> None:
-        self._gateway, self._desk = gateway, desk
+    def __init__(self, gateway: Gateway, job: Job) -> None:
+        self._gateway, self._job = gateway, job
 
     async def ask(self, request: Question) -> Answer:
+        if is_granted(request, self._job.grants):
+            return Answer("allow", by=f"the grants of the job {self._job.id}")
         if not any(each.may(APPROVALS) for each in self._gateway.hub.clients.values()):
-            raise no_approver(request.title, request.to_allow)
-        return await self._desk.ask(request)
+            how = f"clawkit cron edit {self._job.id} --grant {shlex.quote(request.command)}"
+            how = how if request.tool == "exec" else request.to_allow
+            return Answer("deny", f"no one is there to ask. To allow it: {how}")
+        return await self._gateway.desk.ask(request)
+
+
+def is_granted(request: Question, grants: Sequence[str]) -> bool:
+    """Whether a question is about exactly a command that was allowed, in the usual circumstances:
+    another directory, other variables or more access need another answer."""
+    is_plain = request.params.keys() <= {"command", "elevated", "timeout", "yieldMs"}
+    return request.tool == "exec" and is_plain and request.command in grants
 
 
 class Automation:
@@ -84,8 +96,7 @@ class Automation:
         self._gateway = gateway
         self.store: CronStore = cron_store()
         self.scheduler = Scheduler(self.store, self, lambda: self.settings)
-        self._unattended = Unattended(gateway, gateway.desk)
-        self._watches = Watches(self)
+        self.watches = Watches(self)
         self.on_told: Callable[[dict[str, Any]], None] = lambda _shown: None
         """Is given what clients are told."""
 
@@ -102,12 +113,12 @@ class Automation:
 
     def changed(self, action: str, row: JobRow) -> None:
         self.scheduler.wake()
-        self._watches.look()
+        self.watches.look()
         self.tell(action, row)
 
     async def run(self) -> None:
         """Run jobs until cancelled."""
-        beside = [asyncio.ensure_future(each) for each in (self._sweep(), self._watches.run())]
+        beside = [asyncio.ensure_future(each) for each in (self._sweep(), self.watches.run())]
         try:
             await self.scheduler.run()
         finally:
@@ -116,19 +127,24 @@ class Automation:
             await asyncio.wait(beside)
 
     async def _sweep(self) -> None:
-        """Delete the sessions of jobs that are old enough."""
         while True:
-            keep = self.settings.session_retention
-            if keep is not False:
-                before_ms = now_ms() - round(parse_time(str(keep)) * 1000)
-                for session in self._gateway.store.unused_since("cron:*", before_ms):
-                    if not self._gateway.live.active(session.key):
-                        await self._gateway.live.close_session(session.key)
-                        try:
-                            self._gateway.store.delete(session.id)
-                        except ConflictError as error:
-                            log.info("a session of a job is kept: %s", error)
+            try:
+                await self.forget_sessions()
+            except ToolError as error:
+                log.warning("sessions of jobs could not be deleted: %s", error)
             await asyncio.sleep(SWEEP_S)
+
+    async def forget_sessions(self) -> None:
+        """Delete the sessions of jobs that are old enough."""
+        keep, live = self.settings.session_retention, self._gateway.live
+        if keep is False:
+            return
+        before_ms = now_ms() - round(parse_time(str(keep)) * 1000)
+        for session in self._gateway.store.unused_since("cron:*", before_ms):
+            if not live.active(session.key):
+                await live.close_session(session.key)
+                with suppress(ConflictError):  # another process works in it
+                    self._gateway.store.delete(session.id)
 
     def preview(self, job: Mapping[str, Any]) -> dict[str, str]:
         """Where the results of a job go, for people."""
@@ -216,7 +232,7 @@ class Automation:
             turn.thinking or None,
             None if turn.tools_allow in (None, ("*",)) else turn.tools_allow,
             turn.light_context,
-            approver=self._unattended if is_own else None,
+            approver=Unattended(self._gateway, job) if is_own else None,
         )
         said = User(tuple(map(Text, parts)), now_ms(), Source("cron", (run.id,), (title,)))
         outcome = await self.turn(

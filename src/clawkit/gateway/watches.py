@@ -53,6 +53,10 @@ class Watches:
         """Look at the jobs soon: one has changed, or its command has ended."""
         self._is_stale = True
 
+    @property
+    def running(self) -> int:
+        return len(self._tasks)
+
     async def run(self) -> None:
         """Keep the commands in step with the jobs, until cancelled."""
         seen = -1

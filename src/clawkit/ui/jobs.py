@@ -124,6 +124,7 @@ def explain_job(job: Shown) -> Iterator[str]:
             yield f"         {late} late, so that not all jobs start at once; see --exact"
     yield f"what:    {doing(job)}"
     yield f"result:  {_delivery(job)}"
+    yield from (f"granted: `{one_line(each, 200)}`" for each in job.get("grants", ()))
 
 
 def job_cells(job: Shown) -> tuple[str, ...]:

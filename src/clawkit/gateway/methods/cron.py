@@ -5,7 +5,8 @@ from __future__ import annotations
 import hashlib
 from typing import Annotated, Any, Literal
 
-from msgspec import UNSET, Meta, field
+from msgspec import UNSET, Meta, Struct, field
+from msgspec.structs import asdict
 
 from clawkit import automation
 from clawkit.cron.service import RunMode
@@ -45,6 +46,29 @@ class OneJob(Closed, frozen=True):
         return self.id or self.job_id
 
 
+class AddJob(Closed, frozen=True):
+    """A job, as the tool `cron` takes it; `command` payloads and `grants` are for operators."""
+
+    name: Any = UNSET
+    schedule: Any = UNSET
+    payload: Any = UNSET
+    session_target: Any = UNSET
+    wake_mode: Any = UNSET
+    delivery: Any = UNSET
+    description: Any = UNSET
+    enabled: Any = UNSET
+    agent_id: Any = UNSET
+    session_key: Any = UNSET
+    declaration_key: Any = UNSET
+    display_name: Any = UNSET
+    delete_after_run: Any = UNSET
+    failure_alert: Any = UNSET
+    pacing: Any = UNSET
+    overlap: Any = UNSET
+    retry_interrupted: Any = UNSET
+    grants: Any = UNSET
+
+
 class UpdateJob(OneJob, frozen=True):
     """A job, and what to change of it; null removes what is optional."""
 
@@ -68,13 +92,14 @@ class ListRuns(OneJob, frozen=True):
     status: Ignored = UNSET
 
 
-class Wake(OfAgent, frozen=True, kw_only=True):
-    """What to tell a session, and whether to start a turn for it."""
+class Wake(Struct, frozen=True, rename="camel"):
+    """What to tell a session, and whether to start a turn for it. Unknown keys are ignored: some
+    clients send more."""
 
     text: Annotated[str, Meta(min_length=1, max_length=20_000)]
     mode: Literal["now", "next-heartbeat"] = "now"
     session_key: Short | None = None
-    reason: Ignored = UNSET
+    agent_id: Short | None = None
 
 
 def _failed(error: ClawkitError) -> Exception:
@@ -112,10 +137,11 @@ async def _get(caller: Caller, params: OneJob, _id: str) -> Any:
         raise _failed(error) from None
 
 
-async def _add(caller: Caller, params: dict[str, Any], _id: str) -> Any:
-    """Add a job; takes a job as the tool `cron` does, and commands, too."""
+async def _add(caller: Caller, params: AddJob, _id: str) -> Any:
+    """Add a job."""
+    given = {name: value for name, value in asdict(params).items() if value is not UNSET}
     try:
-        job = caller.gateway.automation.jobs().add(params, by="operator")
+        job = caller.gateway.automation.jobs().add(given, by="operator")
     except ClawkitError as error:
         raise _failed(error) from None
     return job | {"deliveryPreview": caller.gateway.automation.preview(job)}
@@ -174,7 +200,7 @@ async def _wake(caller: Caller, params: Wake, _id: str) -> Any:
     except ClawkitError as error:
         raise _failed(error) from None
     gateway.automation.scheduler.wake()
-    return found | ignored(params)
+    return found
 
 
 METHODS = (
@@ -182,7 +208,7 @@ METHODS = (
     Method("cron.list", READ, ListJobs, _list),
     Method("cron.get", READ, OneJob, _get),
     Method("cron.runs", READ, ListRuns, _runs),
-    Method("cron.add", ADMIN, dict[str, Any], _add, limited=True),
+    Method("cron.add", ADMIN, AddJob, _add, limited=True),
     Method("cron.update", ADMIN, UpdateJob, _update, limited=True),
     Method("cron.remove", ADMIN, OneJob, _remove, limited=True),
     Method("cron.run", ADMIN, RunJob, _run, limited=True),
