@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import re
@@ -217,7 +218,7 @@ def test_jobs_can_wait_for_commands(cron: Cron) -> None:
         (["every day at 9"], "say what to do: --message, --event, --command or --script"),
         (["every day at 9", "--model", "a/b"], "say what to do"),
         (["every dya at 9", "-m", "x"], "did you mean 'day'?"),
-        (["0 99 * * *", "-m", "x"], "cannot read the schedule"),
+        (["0 99 * * *", "-m", "x"], "invalid hour '99'"),
         (["every second", "-m", "x"], "2,000"),
         (["2020-01-01", "-m", "x"], "is in the past"),
         (["every day at 9", "-m", "x", "--event", "y"], "--message and --event cannot be combined"),
@@ -242,7 +243,7 @@ def test_jobs_can_wait_for_commands(cron: Cron) -> None:
         ),
         (["every day at 9", "-m", "x", "--session", "current"], "there is none here"),
         (["every day at 9", "-m", "x", "--webhook", "example.com"], "must be an address"),
-        (["every day at 9", "-m", "x", "--agent", "nobody"], "nobody"),
+        (["every day at 9", "-m", "x", "--agent", "nobody"], "--agent: unknown agent 'nobody'"),
         (["every day at 9", "-m", "x", "--name", " "], "name must have 1 to 200 characters"),
     ],
 )
@@ -318,13 +319,13 @@ def test_jobs_are_removed_all_or_none(cron: Cron) -> None:
     assert [each["name"] for each in cron("list", "--json").json["jobs"]] == ["three"]
 
 
-def test_on_a_terminal_remove_asks(cron: Cron) -> None:
+def test_on_a_terminal_remove_asks(cron: Cron, tmp_path: Path) -> None:
     cron("add", "every day at 9 UTC", "-m", "x", "--name", "it")
-    with Terminal([*PROGRAM, "cron", "remove", "it"]) as terminal:
-        terminal.until("Remove this job? [y/N]:")
-        assert "every day at 09:00 UTC" in terminal.shown
-        terminal.type("n\n")
-        assert terminal.wait() == 3
+    terminal = Terminal("cron", "remove", "it", cwd=tmp_path)
+    terminal.until("Remove this job? [y/N]:")
+    assert "every day at 09:00 UTC" in terminal.shown
+    terminal.type(b"n\n")
+    assert terminal.end() == 3
     assert len(cron("list", "--json").json["jobs"]) == 1
 
 
@@ -496,9 +497,10 @@ def test_serve_runs_jobs_and_ends_cleanly(
     )
     gateway = cron("status", command="gateway")
     assert "or it is `clawkit cron serve`" in gateway.err
-    by_hand = cron("run", "tick")
+    cron("add", "every day at 9", "--command", "echo b$((2))y hand", "--name", "other")
+    by_hand = cron("run", "other")
     assert by_hand.code == 0
-    assert "t1ick" in by_hand.out
+    assert "b2y hand" in by_hand.out
     serving.process.send_signal(number)
     _, err = serving.process.communicate(timeout=WAIT_S)
     assert serving.process.returncode == 0
@@ -804,15 +806,16 @@ async def test_a_report_appears_in_an_open_chat(near: Home) -> None:
     near.run("agent", "--session", "main", "-m", "list", cwd=place)
     near.run(
         *("cron", "add", "every day at 9 UTC", "--name", "report"),
-        *("-m", "!printf 'one\\nt%s\\n' wo"),
+        *("-m", "!printf 'red\\ngr%s\\n' een"),
     )
     env: Any = {"CLAWKIT_HOME": near.env["CLAWKIT_HOME"], "CLAWKIT_CONFIG": ""}
     chat = Screen("chat", "--session", "main", cwd=place, **env)
     try:
         await chat.until(READY)
-        assert near.run("cron", "run", "report").returncode == 0
-        await chat.until("two")
-        assert re.search(r"· Job report:\s*\n+one *\ntwo", chat.text)
+        done = await asyncio.to_thread(near.run, "cron", "run", "report")
+        assert done.returncode == 0
+        await chat.until("green")
+        assert re.search(r"· Job report:\s*\n+red *\ngreen", chat.text)
         chat.type("/cron\r")
         await chat.until("every day at 09:00 UTC · next")
         await chat.until("by hand")

@@ -79,6 +79,13 @@ class Jobs:
             return f"jobs are not run: {why}"
         return "" if self.service.store.owners() else NOTHING_RUNS
 
+    def check_agent(self, name: str | None) -> str | None:
+        """The id of an agent that has the jobs of this home; None is not checked."""
+        wanted, known = (name or "").strip().lower(), self.loaded.config.agents.ids()
+        if name is None or self.link is not None or wanted in known:
+            return wanted or None
+        raise click.UsageError(f"--agent: unknown agent {name!r}{cli.suggest(wanted, known)}")
+
     @property
     def are_ours(self) -> bool:
         """Whether no other process would carry out a run."""
@@ -225,7 +232,7 @@ def add(jobs: Jobs, words: tuple[str, ...], dry_run: bool, as_json: bool, **give
     cli.refuse_commands("add jobs")
     if given["command"] not in (None, IN_ARGUMENTS):
         given["name"] = given["name"] or one_line(given["command"], 60)
-    raw = read_options(words, given, jobs.loaded)
+    raw = read_options(words, given | {"agent": jobs.check_agent(given["agent"])})
     if "schedule" not in raw:
         hint = "; --announce takes the word after it as a session" if given["announce"] else ""
         raise click.UsageError(f"SCHEDULE is missing, such as 'every day at 9:00'{hint}")
@@ -253,7 +260,7 @@ def edit(jobs: Jobs, which: str, words: tuple[str, ...], as_json: bool, **given:
     clawkit cron edit standup --model anthropic/claude-opus-5 --no-deliver
     """
     cli.refuse_commands("change jobs")
-    patch = read_options(words, given, jobs.loaded)
+    patch = read_options(words, given | {"agent": jobs.check_agent(given["agent"])})
     if not patch:
         raise click.UsageError("say what to change; `clawkit cron edit --help` lists the options")
     if patch.keys() == {"grants"}:  # a change of anything else ends those from before
@@ -521,7 +528,8 @@ def wake(
         from clawkit.sessions.protocols import session_key
 
         config = jobs.loaded.config
-        name, key = config.agents.choose(agent), session or config.session.main_key
+        name = jobs.check_agent(agent) or config.agents.default_id()
+        key = session or config.session.main_key
         key = key if key.startswith("agent:") else session_key(name, key)
         with cli.wrong_usage():
             found = wake_session(jobs.loaded, jobs.service, name, key, text, mode)

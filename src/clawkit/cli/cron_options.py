@@ -10,7 +10,6 @@ from typing import Any
 import click
 
 from clawkit.cli import options as cli
-from clawkit.config.load import Loaded
 from clawkit.cron.expression import find_zone
 from clawkit.cron.phrases import read_phrase
 from clawkit.cron.schedule import Schedule, read_schedule, write_schedule
@@ -80,7 +79,7 @@ def _read_schedule(words: Sequence[str], given: Mapping[str, Any]) -> Schedule |
     return read_phrase(" ".join(filter(None, (phrase, zone, exactly))), now_ms)
 
 
-def read_options(words: Sequence[str], given: dict[str, Any], loaded: Loaded) -> dict[str, Any]:
+def read_options(words: Sequence[str], given: dict[str, Any]) -> dict[str, Any]:
     """What a command line says about a job, as `cron.add` takes it."""
     for names in (tuple(_WAYS), ("announce", "webhook", "no_deliver")):
         used = [f"--{each.replace('_', '-')}" for each in names if given[each] not in (None, False)]
@@ -99,7 +98,7 @@ def read_options(words: Sequence[str], given: dict[str, Any], loaded: Loaded) ->
         "schedule": write_schedule(schedule) if schedule is not None else None,
         "payload": _read_payload(given) or None,
         "name": given["name"],
-        "agentId": given["agent"] and loaded.config.agents.choose(given["agent"]),
+        "agentId": given["agent"],
         "sessionTarget": given["session"],
         "overlap": given["overlap"],
         "grants": list(given["grants"]) or None,

@@ -387,6 +387,7 @@ _WHOSE = {
     "session": "another session",
     "gateway": "the gateway",
     "cron": "a scheduled job",
+    "hook": "a web request",
 }
 MAX_RESULT_LINES = 8
 MAX_LINE = 400

@@ -291,9 +291,11 @@ class Scheduler:
             await self._send(job, over, over.record.summary, job.delivery.completion_destination)
 
     async def _report(self, job: Job, run: Run, said: str) -> None:
-        place = job.delivery.failure_destination or Destination()
+        place, general = job.delivery.failure_destination, self._settings().failure_alert
         if job.failure_alert and job.failure_alert.mode:
             place = Destination(job.failure_alert.mode, to=job.failure_alert.to)
+        elif place is None:
+            place = Destination(general.mode or "announce", to=general.to or "")
         if problem := await self._send(job, run, said, place):
             log.error("that a job failed could not be reported: %s", problem)
 
