@@ -17,6 +17,7 @@ from itertools import chain
 from bench import (
     agent,
     commands,
+    cron,
     files,
     gateway,
     gateway_server,
@@ -178,6 +179,7 @@ def main() -> int:
         "soak": soak.measure,
         "verdict": verdict.measure,
         "sessions": sessions.measure,
+        "cron": cron.measure,
         "subagents": subagents.measure,
         "agent": agent.measure,
         "gateway": lambda: chain(gateway.measure(), gateway_server.measure()),

@@ -16,7 +16,10 @@ from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
-from tests.scale import scaled
+from hypothesis.internal.conjecture import providers
+from tests.cli.asking import PROGRAM
+from tests.forked import ready_clawkit
+from tests.scale import FULL
 
 # How long something takes says more about the machine than about the code.
 settings.register_profile(
@@ -24,9 +27,13 @@ settings.register_profile(
     deadline=None,
     derandomize=True,
     suppress_health_check=[HealthCheck.too_slow],
-    max_examples=scaled(400),
+    max_examples=400 if FULL else 25,
 )
 settings.load_profile("untimed")
+if not FULL:
+    # Each worker would parse all modules for constants to try, and its examples would depend on
+    # what other tests have imported.
+    providers._get_local_constants = lambda: providers._local_constants
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
@@ -168,6 +175,15 @@ def _own_home(_homes: Iterator[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CLAWKIT_HOME", home)
     # No profile of the person who runs the tests is read, or left half done.
     monkeypatch.setenv("HOME", home)
+
+
+@pytest.fixture(scope="session")
+def ready(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """`PROGRAM` is a copy of a clawkit that has imported everything."""
+    env = {**os.environ, "PYTHONUTF8": "1"}
+    with ready_clawkit(tmp_path_factory.mktemp("ready"), env) as program:
+        PROGRAM[:] = [str(program)]
+        yield
 
 
 @pytest.fixture

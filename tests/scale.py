@@ -1,4 +1,4 @@
-"""How long the long tests run: a tenth in `make test`, all of it in `make bench`."""
+"""How long the long tests run: a tenth or less in `make test`, all of it in `make bench`."""
 
 from __future__ import annotations
 

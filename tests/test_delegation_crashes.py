@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from tests.scale import scaled
+from tests.scale import FULL
 
 # One program imports everything and forks: a step takes milliseconds that way. SQLite itself says
 # when a statement is about to run; in one process of each step the n-th is the last.
@@ -143,7 +143,7 @@ print("steps", step, flush=True)
 @pytest.mark.long
 @pytest.mark.timeout(600)
 def test_no_result_is_lost_or_told_twice(tmp_path: Path) -> None:
-    stride = 1 if scaled(10) == 10 else 10
+    stride = 1 if FULL else 25
     done = subprocess.run(
         [sys.executable, "-c", WALK, str(tmp_path), str(stride), "0"],
         capture_output=True,

@@ -7,6 +7,7 @@ import re
 import tomllib
 from functools import cache
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
@@ -111,16 +112,32 @@ def imports_of(path: Path) -> set[str]:
     return all_imports_of(path) & set(module_files())
 
 
-@cache
 def all_imports_of(path: Path) -> set[str]:
-    found: set[str] = set()
+    return read(path).imports
+
+
+class Source(NamedTuple):
+    """What a file has."""
+
+    imports: set[str]
+    classes: list[str]
+    texts: list[str]
+
+
+@cache
+def read(path: Path) -> Source:
+    found = Source(set(), [], [])
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):
-            found |= {alias.name for alias in node.names}
+            found.imports.update(alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"{path}: relative import"
             module = node.module or ""
-            found |= {module} | {f"{module}.{alias.name}" for alias in node.names}
+            found.imports.update({module}, (f"{module}.{alias.name}" for alias in node.names))
+        elif isinstance(node, ast.ClassDef):
+            found.classes.append(node.name)
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+            found.texts.append(node.value)
     return found
 
 
@@ -220,11 +237,10 @@ def test_no_module_is_too_long_to_hold_in_the_head() -> None:
 
 def test_no_class_name_has_two_meanings() -> None:
     found: dict[str, list[str]] = {}
-    for path in (SRC / "clawkit").rglob("*.py"):
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            # Every tool has its `Params`.
-            if isinstance(node, ast.ClassDef) and node.name != "Params":
-                found.setdefault(node.name, []).append(str(path.relative_to(SRC)))
+    for path in module_files().values():
+        for name in read(path).classes:
+            if name != "Params":  # every tool has its own
+                found.setdefault(name, []).append(str(path.relative_to(SRC)))
     assert {name: places for name, places in found.items() if len(places) > 1} == {}
 
 
@@ -240,11 +256,9 @@ def test_no_expression_repeats_a_group_possessively() -> None:
     becomes `(?>(?:ab)?)`, which all versions match alike."""
     possessive = re.compile(r"\)(?:[?*+]|\{[0-9,{}]+\})\+")
     found = [
-        f"{path.relative_to(SRC)}: {node.value[at.start() - 20 : at.end()]!r}"
-        for path in SRC.rglob("*.py")
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
-        if isinstance(node, ast.Constant) and isinstance(node.value, str)
-        for at in [possessive.search(node.value)]
-        if at
+        f"{path.relative_to(SRC)}: {text[at.start() - 20 : at.end()]!r}"
+        for path in module_files().values()
+        for text in read(path).texts
+        if (at := possessive.search(text))
     ]
     assert found == []

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from tests.scale import scaled
+from tests.scale import FULL
 
 # As in test_delegation_crashes.py: SQLite says when a statement is about to run, and in one process
 # of each step the n-th is the last.
@@ -131,7 +131,7 @@ print("steps", step, flush=True)
 @pytest.mark.untraced
 @pytest.mark.timeout(600)
 def test_no_message_is_lost_or_read_twice(tmp_path: Path) -> None:
-    stride = 1 if scaled(10) == 10 else 10
+    stride = 1 if FULL else 15
     done = subprocess.run(
         [sys.executable, "-c", WALK, str(tmp_path), str(stride), "0"],
         capture_output=True,

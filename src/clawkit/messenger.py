@@ -381,8 +381,6 @@ class SessionMessenger:
         key, config = parse_key(target.key), agent.plain_loaded.config
         own = config.agents.get(target.agent).max_cost or config.agents.defaults.max_cost
         limits = (agent.conversation.limits.max_cost, own)
-        # Other people read and write there: what they said must not act for the owner.
-        is_shared = bool(key.channel) or key.kind == "group"
         # Another agent keeps its own tools if the requester could use it directly anyway.
         is_free = self._is_unrestricted and target.agent != self._session.agent and not key.depth
         covered = config.agents.sandbox_of(target.agent).covers(target.key)
@@ -400,8 +398,8 @@ class SessionMessenger:
             max_turns=agent.conversation.limits.max_steps,
             channel=key.channel or run.scope.channel,
             account="" if key.channel else run.scope.account,
-            group=key.peer if key.kind == "group" else "" if is_shared else run.scope.group,
-            sender=Sender() if is_shared else run.scope.sender,
+            group=key.peer if key.kind == "group" else "" if key.is_shared else run.scope.group,
+            sender=Sender() if key.is_shared else run.scope.sender,
             sandboxed=run.scope.sandboxed or covered,
             depth=key.depth,
             allow=None if is_free else run.tools,

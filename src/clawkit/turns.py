@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Hashable, Iterable, Sequence
+from collections.abc import AsyncGenerator, Callable, Hashable, Iterable, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, get_args
 
@@ -44,6 +44,8 @@ class Post(Struct, frozen=True, eq=False):
     schema: str = ""
     """JSON Schema that the answer must match."""
     tell: Tell | None = None
+    begin: Callable[[], None] | None = None
+    """Called when the turn of the message begins, if it is the first one of that turn."""
 
 
 class Turns:
@@ -95,6 +97,7 @@ class Turns:
         *,
         schema: str = "",
         tell: Tell | None = None,
+        begin: Callable[[], None] | None = None,
         group: Hashable = None,
         is_new: bool = True,
     ) -> asyncio.Future[TurnEnded]:
@@ -106,7 +109,7 @@ class Turns:
         queue = self._queue
         mode = mode or queue.by_channel.get(self._agent.kit.run.scope.channel, queue.mode)
         limits = self._limits if is_new else replace(self._limits, cap=None)
-        return self.lane.post(Post(as_message(said), schema, tell), mode, limits, group)
+        return self.lane.post(Post(as_message(said), schema, tell, begin), mode, limits, group)
 
     async def send(self, said: Words, schema: str = "", *, tell: Tell | None = None) -> TurnEnded:
         """Run a separate turn for a message. Cancelling the task aborts the turn."""
@@ -162,6 +165,8 @@ class Turns:
         heard = talk.tell
         if (tell := posts[0].tell) is not None:
             talk.tell = both(tell, heard)
+        if (begin := posts[0].begin) is not None:
+            begin()
         if agent.delegation:
             agent.delegation.begin_turn(message)
         if agent.messenger:

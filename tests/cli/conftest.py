@@ -3,22 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.cli.asking import PROGRAM
-from tests.forked import ready_clawkit
 
 
 @pytest.fixture(scope="session", autouse=True)
-def _ready(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Clawkit is a copy of one that has imported everything; how it starts from nothing is tested
-    with `SLOW`."""
-    env = {**os.environ, "PYTHONUTF8": "1"}
-    with ready_clawkit(tmp_path_factory.mktemp("ready"), env) as program:
-        PROGRAM[:] = [str(program)]
-        yield
+def _ready(ready: None) -> None:
+    """How clawkit starts from nothing is tested with `SLOW`."""
 
 
 @pytest.fixture

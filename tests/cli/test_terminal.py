@@ -371,6 +371,25 @@ def test_no_row_is_wider_than_a_narrow_terminal(execute: Open) -> None:
     assert screen.end() == 3
 
 
+def test_in_a_small_terminal_the_command_stays_above_the_choices(execute: Open) -> None:
+    pyte = pytest.importorskip("pyte")
+    screen = execute("touch made && touch more", size=(20, 6))
+
+    def seen() -> list[str]:
+        view = pyte.Screen(20, 6)
+        pyte.ByteStream(view).feed(screen.shown.encode())
+        return [row.rstrip() for row in view.display]
+
+    # All choices do not fit; their keys do.
+    assert seen()[0] == "  | touch made && …"
+    assert {"> n  deny", "  or y s a p n r"} <= set(seen())
+    screen.type(b"\x1b[A")
+    screen.until("> p  always")
+    assert seen()[0] == "  | touch made && …"
+    screen.type(b"n")
+    assert screen.end() == 3
+
+
 def test_a_terminal_that_does_not_know_its_size_is_taken_for_a_usual_one(execute: Open) -> None:
     screen = execute("touch made", size=(0, 0))
     screen.type(b"n")

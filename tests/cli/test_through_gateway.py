@@ -675,6 +675,28 @@ def test_commands_use_the_remote_gateway(near: Home, own: Home) -> None:
     assert "on this machine" not in near.run("gateway", "token").stderr
 
 
+def test_the_doctor_says_whether_a_remote_gateway_lets_this_device_in(
+    near: Home, own: Home
+) -> None:
+    url = json.loads(near.run("gateway", "status", "--json").stdout)["url"]
+    token = near.run("gateway", "token").stdout.strip()
+    for given, said in (("wrong", "refuses the login"), (token, "answers, and this device can")):
+        remote = {"url": url, "token": given}
+        own.configure(json.dumps({"gateway": {"mode": "remote", "remote": remote}}))
+        checked = own.run("doctor").stdout
+        assert said in checked
+        assert ("gateway token mismatch" in checked) is (given == "wrong")
+        assert ("→ clawkit config set gateway.remote.token" in checked) is (given == "wrong")
+
+
+def test_an_address_that_would_be_refused_is_not_saved(own: Home) -> None:
+    done = own.run("config", "set", "gateway.remote.url", "ws://example.org:18789")
+    assert done.returncode == 2
+    assert "gateway.remote.url: ws://example.org:18789 is not encrypted: use wss://" in done.stderr
+    assert own.run("config", "set", "gateway.remote.url", "wss://example.org").returncode == 0
+    assert own.run("config", "set", "gateway.remote.url", "ws://127.0.0.1:9").returncode == 0
+
+
 def test_a_remote_gateway_that_is_not_there_is_reported(own: Home) -> None:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
@@ -691,7 +713,7 @@ def test_a_remote_gateway_that_is_not_there_is_reported(own: Home) -> None:
     own.configure('{ gateway: { mode: "remote", remote: { url: "http://127.0.0.1:1" } } }')
     checked = own.run("doctor").stdout
     assert "gateway.remote.url: the address of a gateway must be ws://" in checked
-    assert "→ clawkit config set gateway.remote.url" in checked
+    assert "home/clawkit.json5, line 1" in checked
 
 
 @pytest.mark.parametrize(

@@ -257,16 +257,40 @@ def test_a_broken_configuration_ends_with_2_and_says_where(
     assert f"{file}:4: tools.profile" in done.stderr
 
 
-def test_output_into_a_closed_pipe_is_no_error(cli: Cli, workspace: Path) -> None:
-    done = subprocess.run(
-        f"{sys.executable} -m clawkit tools list --all --json | head -c 10",
-        shell=True,
-        capture_output=True,
-        text=True,
-        cwd=workspace,
-        timeout=60,
-    )
-    assert "Traceback" not in done.stderr
+@pytest.mark.parametrize(
+    ("line", "is_error"),
+    [
+        ("tools list --all --json", False),
+        ("tools list --all", False),
+        ("--help", False),
+        ("agent -m list", False),
+        ("agent --json -m list", False),
+        ("agent --max-turns 3 -m list", False),
+        ("chat", False),
+        ("unknown-command", True),
+        ("tools call none", True),
+    ],
+)
+def test_output_that_no_one_reads_ends_the_command_quietly(
+    workspace: Path, line: str, is_error: bool
+) -> None:
+    read, write = os.pipe()
+    os.close(read)
+    try:
+        done = subprocess.run(
+            [sys.executable, "-m", "clawkit", *line.split()],
+            input=b"list\n",
+            stdout=write,
+            stderr=write if is_error else subprocess.PIPE,
+            cwd=workspace,
+            timeout=60,
+            check=False,
+        )
+    finally:
+        os.close(write)
+    assert done.returncode == 141
+    said = (done.stderr or b"").decode()
+    assert not any(word in said for word in ("Traceback", "Broken pipe", "clawkit:", "Exception"))
 
 
 def test_calls_show_the_remarks_on_the_policy(cli: Cli, config: Callable[[str], str]) -> None:

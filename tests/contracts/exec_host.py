@@ -1,7 +1,8 @@
 """What every ExecHost does, wherever its commands run.
 
 A test module for an implementation derives from `ExecHostContract` and says by the fixture `ground`
-where commands run and how to look at them without the host.
+where commands run and how to look at them without the host. The tests of a class share a host, and
+so an event loop: opening one takes longer than most tests. Those about its end open their own.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import asyncio
 import itertools
 import os
 import re
+import shutil
 import signal
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -18,8 +20,9 @@ from typing import Any, Protocol
 
 import msgspec
 import pytest
+import pytest_asyncio
 from tests.process.started import make
-from tests.process.watching import new_marker, until
+from tests.process.watching import name_of, new_marker, until
 
 from clawkit.errors import ToolError, ToolInputError
 from clawkit.process import landlock, process_table, records
@@ -95,6 +98,12 @@ def record_of(running: Running) -> CommandRecord:
     )
 
 
+def empty(folder: str) -> None:
+    """Remove what earlier tests left in a directory of this machine."""
+    for entry in os.scandir(folder):
+        shutil.rmtree(entry) if entry.is_dir(follow_symlinks=False) else os.unlink(entry)
+
+
 def peak_memory() -> int:
     """The most bytes this process had in memory since it was last asked to forget that."""
     status = Path("/proc/self/status").read_text()
@@ -111,11 +120,17 @@ class ExecHostContract:
     rounds = 10
     """How often a race is run. All hosts start and end commands by the same spawn server."""
 
-    @pytest.fixture
-    async def hand(self, ground: Ground) -> AsyncIterator[Hand]:
+    @pytest_asyncio.fixture(scope="class", loop_scope="module")
+    @classmethod
+    async def host(cls, ground: Ground) -> AsyncIterator[ExecHost]:
         host = ground.open()
-        yield Hand(host, ground)
+        yield host
         await host.close()
+
+    @pytest.fixture
+    def hand(self, host: ExecHost, ground: Ground) -> Hand:
+        empty(ground.cwd)
+        return Hand(host, ground)
 
     @pytest.fixture
     def marker(self, ground: Ground) -> Iterator[str]:
@@ -502,9 +517,9 @@ class ExecHostContract:
         # Neither the session, nor the parents, nor a tag lead to one of the two that sleep.
         text = f"(env -i setsid sleep {marker} &); sleep {marker} & echo ready; wait"
         running, other = [await hand.start(text) for _ in range(2)]
-        for each in (running, other):
-            await wrote(each, b"ready")
-        await until(lambda: len(ground.alive(marker)) == 6)
+        # What forks and executes has the same arguments meanwhile, and another name.
+        names = ["bash"] * 2 + ["sleep"] * 4
+        await until(lambda: sorted(map(name_of, ground.alive(marker))) == names)
         record = record_of(running)
         assert record.runs
         (outcome,) = await asyncio.to_thread(records.end, [record], grace_s=GRACE_S)
@@ -760,7 +775,7 @@ class ExecHostContract:
 
     # Being kept to the programs that were named
 
-    @pytest.fixture
+    @pytest_asyncio.fixture(loop_scope="module")
     async def ls(self, hand: Hand) -> str:
         """The path of a program, on a host that can keep commands to it."""
         if not self.names_programs or not landlock.available():

@@ -6,7 +6,6 @@ import os
 import signal
 from collections.abc import Sequence
 from contextlib import suppress
-from pathlib import Path
 
 import pytest
 from tests.contracts.exec_host import ExecHostContract, Ground
@@ -21,15 +20,14 @@ class LocalGround:
 
     shares_pids = True
 
-    def __init__(self, tmp_path: Path) -> None:
-        place = tmp_path.resolve() / "ground"
-        place.mkdir()
-        self.cwd = str(place)
+    def __init__(self, factory: pytest.TempPathFactory) -> None:
+        self._place = factory.mktemp("ground").resolve()
+        (self._place / "ws").mkdir()
+        self.cwd = str(self._place / "ws")
         self.env = {"PATH": os.environ["PATH"]}
-        self._spool_dir = str(tmp_path / "spool")
 
     def open(self) -> ExecHost:
-        return LocalHost(self._spool_dir)
+        return LocalHost(str(self._place / "spool"))
 
     def alive(self, marker: str) -> Sequence[int]:
         return alive(marker)
@@ -39,9 +37,11 @@ class LocalGround:
             os.kill(pid, signal.SIGKILL)
 
 
+@pytest.mark.asyncio(loop_scope="module")
 class TestLocalHost(ExecHostContract):
     rounds = 30
 
-    @pytest.fixture
-    def ground(self, tmp_path: Path) -> Ground:
-        return LocalGround(tmp_path)
+    @pytest.fixture(scope="class")
+    @classmethod
+    def ground(cls, tmp_path_factory: pytest.TempPathFactory) -> Ground:
+        return LocalGround(tmp_path_factory)

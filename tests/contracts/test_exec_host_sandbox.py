@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 from tests.contracts.exec_host import ExecHostContract, Ground
 from tests.sandbox.local_ground import SandboxGround
 
 
+@pytest.mark.asyncio(loop_scope="module")
 class TestLandlockHost(ExecHostContract):
-    @pytest.fixture
-    def ground(self, tmp_path: Path) -> Ground:
-        return SandboxGround(tmp_path, "landlock")
+    @pytest.fixture(scope="class")
+    @classmethod
+    def ground(cls, tmp_path_factory: pytest.TempPathFactory) -> Ground:
+        return SandboxGround(tmp_path_factory, "landlock")
 
 
+@pytest.mark.asyncio(loop_scope="module")
 class TestBwrapHost(ExecHostContract):
-    @pytest.fixture
-    def ground(self, tmp_path: Path) -> Ground:
-        return SandboxGround(tmp_path, "bwrap")
+    @pytest.fixture(scope="class")
+    @classmethod
+    def ground(cls, tmp_path_factory: pytest.TempPathFactory) -> Ground:
+        return SandboxGround(tmp_path_factory, "bwrap")

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import os
-import shutil
 import signal
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import suppress
 
 import pytest
 import pytest_asyncio
-from tests.contracts.exec_host import ExecHostContract, Ground, Hand
+from tests.contracts.exec_host import ExecHostContract, Ground, Hand, empty
 from tests.process.watching import alive
 from tests.sandbox.ssh_ground import open_ssh
 from tests.sandbox.sshd import Server, sshd
@@ -71,8 +70,7 @@ class TestSshHost(ExecHostContract):
 
     @pytest.fixture
     def ground(self, shared: SshGround) -> Ground:
-        for entry in os.scandir(shared.cwd):
-            shutil.rmtree(entry) if entry.is_dir(follow_symlinks=False) else os.unlink(entry)
+        empty(shared.cwd)
         return shared
 
     @pytest_asyncio.fixture(loop_scope="module")

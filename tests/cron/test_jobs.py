@@ -113,7 +113,7 @@ def test_defaults_depend_on_what_is_asked_for() -> None:
             "isolated",
         ),
         ({"every": "1h", "message": "hi", "nmae": "x"}, "did you mean 'name'?"),
-        ({"every": "1h", "payload": {"message": "hi", "modle": "x"}}, "payload.model"),
+        ({"every": "1h", "payload": {"message": "hi", "modle": "x"}}, "did you mean 'model'?"),
         ({"every": "1h", "payload": {"kind": "poem"}}, "unknown payload.kind 'poem'"),
         ({"every": "1h", "payload": 7}, "payload must be an object"),
         ({"schedule": 7, "message": "hi"}, "schedule must be an object"),
@@ -136,7 +136,8 @@ def test_defaults_depend_on_what_is_asked_for() -> None:
         ({"every": "1h", "message": "hi", "pacing": {"min": 2_000, "max": 1_000}}, "larger"),
         ({"every": "1h", "text": "hi", "grants": ["ls"]}, "grants need sessionTarget 'isolated'"),
         ({"every": "1h", "message": "hi", "agent": "a", "agentId": "b"}, "agentId is given twice"),
-        ({"stream": "x", "message": "hi"}, "unknown field 'stream'"),
+        ({"every": "1h", "message": "hi", "stream": "x"}, "unknown field 'stream'"),
+        ({"every": "1h", "message": "hi", "declarationKey": "heartbeat:main"}, "declarationKey"),
         (
             {
                 "schedule": {"kind": "stream", "command": ["x"]},
@@ -176,6 +177,10 @@ def test_a_patch_changes_what_it_names() -> None:
     assert changed.schedule == CronExpr("0 9 * * *", "UTC")
     webhook = patch_job(job, {"delivery": "https://example.com/x"}, START_MS, by="operator")
     assert webhook.delivery == Delivery("webhook", to="https://example.com/x")
+    best = patch_job(job, {"delivery": {"bestEffort": True}, "id": "x"}, START_MS, by="operator")
+    assert (best.delivery, best.id) == (Delivery("announce", best_effort=True), job.id)
+    plain = patch_job(best, {"delivery": {"bestEffort": None}}, START_MS, by="operator")
+    assert plain.delivery == Delivery("announce")
     for bad in ({}, {"payload": {"model": 7}}, {"sessionTarget": "main"}, {"nope": 1}):
         with pytest.raises(ToolInputError):
             patch_job(job, bad, START_MS, by="operator")

@@ -253,11 +253,12 @@ async def ground() -> AsyncIterator[Ground]:
 
 
 BROWSER_TESTS = (
-    *("test_page.py", "test_page_settings.py", "test_page_port.py"),
+    *("test_page.py", "test_page_jobs.py", "test_page_settings.py", "test_page_port.py"),
     *("test_node_host.py", "test_control_ui.py", "test_tui.py"),
 )
 ALWAYS = (
     "test_a_walk_through_the_page",
+    "test_a_walk_through_jobs",
     "test_a_one_time_address_works_once_and_the_browser_stays_logged_in",
     "test_a_lost_connection_doubles_and_loses_nothing",
     "test_hostile_text_stays_text",

@@ -13,12 +13,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.cli.asking import PROGRAM
 from tests.gateway.test_command import BASE, clawkit, free_port, running
 
 from clawkit.cli.gateway_status import explain_reach
 from clawkit.gateway.background import run_argv
 from clawkit.gateway.record import RunningGateway, look, record_file
 from clawkit.process import process_table
+
+pytestmark = pytest.mark.usefixtures("ready")
 
 
 def home() -> Path:
@@ -159,7 +162,7 @@ def test_a_gateway_that_others_can_reach_unencrypted_says_so() -> None:
     record = look().record
     assert record is not None
     assert f":{record.port}/" in status.partition("For other machines: ws://")[2]
-    found = subprocess.run([*BASE[:-1], "doctor"], capture_output=True, text=True, check=False)
+    found = subprocess.run([*PROGRAM, "doctor"], capture_output=True, text=True, check=False)
     assert said in found.stdout
 
 

@@ -22,6 +22,7 @@ from typing import Any
 import pytest
 from tests.gateway.conftest import TOKEN, Ground, serve
 
+from clawkit.config.gateway_address import is_loopback
 from clawkit.config.load import loads
 from clawkit.errors import ToolError, ToolInputError
 from clawkit.gateway import record
@@ -31,7 +32,6 @@ from clawkit.gateway.client import (
     connect,
     find_for_command,
     find_target,
-    is_loopback,
     parse_url,
 )
 from clawkit.gateway.home_commands import why_not_here

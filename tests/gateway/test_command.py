@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.cli.asking import PROGRAM
 
 from clawkit.config.load import loads
 from clawkit.config.sections.gateway import GatewaySettings as Settings
@@ -23,6 +24,7 @@ from clawkit.gateway.client import find_target
 from clawkit.gateway.serve import check_exposure, choose_host
 from clawkit.gateway.server import Gateway, read_secret
 
+pytestmark = pytest.mark.usefixtures("ready")
 BASE = [sys.executable, "-m", "clawkit", "gateway"]
 
 
@@ -34,7 +36,8 @@ def free_port() -> int:
 
 
 def clawkit(*args: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([*BASE, *args], capture_output=True, text=True, timeout=60, check=False)
+    argv = [*PROGRAM, "gateway", *args]
+    return subprocess.run(argv, capture_output=True, text=True, timeout=60, check=False)
 
 
 @contextmanager
@@ -137,7 +140,8 @@ def test_a_home_that_cannot_be_used_is_an_error_in_one_line(tmp_path: Path) -> N
     (tmp_path / "file").touch()
     env = {**os.environ, "CLAWKIT_HOME": str(tmp_path / "file"), "CLAWKIT_CONFIG": ""}
     for args in (["token"], ["start", "--port", "0"], ["run", "--port", "0"]):
-        done = subprocess.run([*BASE, *args], env=env, capture_output=True, text=True, check=False)
+        argv = [*PROGRAM, "gateway", *args]
+        done = subprocess.run(argv, env=env, capture_output=True, text=True, check=False)
         said = f"clawkit: cannot write to {tmp_path}/file/gateway: Not a directory; fix that, or "
         assert done.returncode == 1
         assert done.stderr.startswith(said)

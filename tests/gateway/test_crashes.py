@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from tests.scale import scaled
+from tests.scale import FULL
 
 # One program imports everything and forks: a step takes milliseconds that way. SQLite and Python
 # say when a statement is about to run or a file is changed; in one process of each step the n-th
@@ -147,7 +147,7 @@ print("steps", step, flush=True)
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize(("what", "least"), [("turn", 30), ("change", 10)])
 def test_nothing_accepted_is_lost_or_repeated(tmp_path: Path, what: str, least: int) -> None:
-    stride = 1 if scaled(10) == 10 else 10
+    stride = 1 if FULL else 20
     done = subprocess.run(
         [sys.executable, "-c", WALK, str(tmp_path), str(stride), what],
         capture_output=True,

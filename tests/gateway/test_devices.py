@@ -19,6 +19,8 @@ from clawkit.errors import NotFoundError
 from clawkit.gateway.auth import hash_token
 from clawkit.gateway.devices import MAX_PENDING, PENDING_MS, About, Devices, load_key
 
+pytestmark = pytest.mark.usefixtures("ready")
+
 FAR = {"X-Forwarded-For": "203.0.113.5"}
 PROXIED: dict[str, Any] = {"gateway": {"trustedProxies": [PROXY]}}
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from tests.gateway.test_approvals import RULES, ask
 from tests.gateway.test_turns import READ_WRITE, message
 
 from clawkit.approvals import broker
+from clawkit.content import Text, User
 from clawkit.errors import ToolError
 from clawkit.gateway.ledger import RunLedger
 from clawkit.gateway.live import MAX_TRIES, RESUMED
@@ -500,16 +502,37 @@ async def test_a_question_of_a_sub_agent_ends_when_its_requester_is_done() -> No
 
 
 @pytest.mark.parametrize(
-    "record", [b"", b"[]", b"{}", b'{"id": "a"}', b'{"id": "a", "session": "s", "later": 1}']
+    "record",
+    [
+        *(b"", b"[]", b"{}", b'{"id": "a"}', b'{"id": "a", "session": "s", "later": 1}'),
+        *(b'{"id": "a", "session": 5}', b'{"id": "a", "session": "s", "usage": []}'),
+    ],
 )
-def test_a_damaged_run_is_an_error_that_names_the_file(tmp_path: Path, record: bytes) -> None:
+def test_a_damaged_run_is_reported_and_the_others_are_not_lost(
+    tmp_path: Path, record: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
     path = str(tmp_path / "runs.sqlite")
     ledger = RunLedger(path, str)
-    ledger.add(GatewayRun("a", "agent:main:main"))
-    assert [each.id for each in ledger.unfinished()] == ["a"]
-    apsw.Connection(path).execute("UPDATE run SET record = ?", (record,))
-    with pytest.raises(ToolError, match=r"runs\.sqlite: .* a run in it is damaged"):
-        ledger.unfinished()
+    for name in "abc":
+        ledger.add(GatewayRun(name, "agent:main:main"))
+    assert [each.id for each in ledger.unfinished()] == ["a", "b", "c"]
+    apsw.Connection(path).execute("UPDATE run SET record = ? WHERE id = 'a'", (record,))
+    assert [each.id for each in ledger.unfinished()] == ["b", "c"]
+    assert re.search(r"runs\.sqlite: .* a run in it is damaged", caplog.text)
+    caplog.clear()
+    assert [each.id for each in ledger.unfinished()] == ["b", "c"]
+    assert caplog.text == "", "once is enough"
+    with pytest.raises(ToolError, match="a run in it is damaged"):
+        ledger.get("a")
+
+
+def test_a_damaged_message_is_not_resumed(tmp_path: Path) -> None:
+    path = str(tmp_path / "runs.sqlite")
+    ledger = RunLedger(path, str)
+    said = User((Text("hi"),), 1, ids=("a", "mark"))
+    for name, body in {"a": ledger.pack(said), "b": b"{", "c": ledger.pack(User((), 1))}.items():
+        ledger.add(GatewayRun(name, "agent:main:main"), body)
+    assert [each.message for each in ledger.unfinished()] == [said, None, None]
 
 
 async def test_a_damaged_record_of_runs_is_reported_and_the_gateway_serves() -> None:

@@ -11,10 +11,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import pytest
 from tests.gateway.test_command import BASE, clawkit
 
 from clawkit.cli.gateway_logs import _KEEP, LogFollower, log_file
 from clawkit.gateway import log as gateway_log
+
+pytestmark = pytest.mark.usefixtures("ready")
 
 
 def entry(text: str, level: str = "info") -> str:

@@ -24,6 +24,7 @@ PARAMS: dict[str, Any] = {
     "clawkit.chat.state": {"key": "none"},
     "clawkit.chat.takeBack": {"key": "none"},
     "clawkit.turn": {"cwd": "/", "message": "hi", "idempotencyKey": "turn", "session": "own"},
+    "cron.describe": {"schedule": "every day at 9:00"},
     "config.schema.lookup": {"path": "gateway"},
     "config.set": {"raw": "{}"},
     "config.patch": {"raw": "{}"},

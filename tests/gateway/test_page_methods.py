@@ -1,8 +1,10 @@
-"""Methods that the control page needs: login codes, and judging commands."""
+"""Methods that the control page needs: login codes, judging commands, describing schedules."""
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Any
+from zoneinfo import ZoneInfo
 
 from tests.gateway.conftest import Device, Ground, Peer, hello_params
 
@@ -71,3 +73,47 @@ async def test_a_command_is_judged_part_by_part(ground: Ground) -> None:
     reader = await ground.join([READ], Device())
     error = await reader.refused("exec.approvals.check", {"command": "ls"})
     assert error["details"]["missingScope"] == "operator.admin"
+
+
+async def test_a_schedule_is_described_with_its_next_times(ground: Ground) -> None:
+    reader = await ground.join([READ])
+    given = {"schedule": "weekdays at 9am", "tz": "Europe/Vienna"}
+    found = await reader.call("cron.describe", given)
+    assert found["text"] == "every weekday at 09:00 Europe/Vienna"
+    assert found["schedule"] == {"kind": "cron", "expr": "0 9 * * 1-5", "tz": "Europe/Vienna"}
+    again = await reader.call("cron.describe", {"schedule": found["schedule"]})
+    assert again == found
+    times = [datetime.fromtimestamp(at / 1000, ZoneInfo("Europe/Vienna")) for at in found["next"]]
+    assert len(times) == 5
+    assert times == sorted(set(times))
+    assert {(at.hour, at.minute, at.weekday() < 5) for at in times} == {(9, 0, True)}
+    once = await reader.call("cron.describe", {"schedule": "in 20 minutes"})
+    assert len(once["next"]) == 1
+    error = await reader.refused("cron.describe", {"schedule": "evry day at 9"})
+    assert "did you mean 'every'" in error["message"]
+    assert "id is required" in (await reader.refused("cron.describe"))["message"]
+    missing = await reader.refused("cron.describe", {"id": "none"})
+    assert missing["details"]["code"] == "NOT_FOUND"
+
+
+async def test_a_job_is_described_with_its_own_delay(ground: Ground) -> None:
+    owner = await ground.join()
+    spread = {"schedule": "every day at 0:00 UTC within 10m", "payload": "look"}
+    job = await owner.call("cron.add", spread)
+    own = await owner.call("cron.describe", {"id": job["id"]})
+    assert own["next"][0] == job["nextRunAtMs"]
+    plain = await owner.call("cron.describe", {"schedule": job["schedule"]})
+    assert 0 <= own["next"][0] - plain["next"][0] <= 600_000
+    listed = await owner.call("cron.list")
+    assert listed["schedules"] == {job["id"]: "every day at 00:00 UTC within 10 minutes"}
+
+
+async def test_null_removes_what_is_optional_in_a_job(ground: Ground) -> None:
+    owner = await ground.join()
+    delivery = {"mode": "announce", "to": "agent:main:main", "bestEffort": True}
+    given = {"delivery": delivery, "failureAlert": False}
+    job = await owner.call("cron.add", {"schedule": "every hour", "payload": "look", **given})
+    gone = {"failureAlert": None, "delivery": {"to": None, "bestEffort": None}}
+    changed = await owner.call("cron.update", {"id": job["id"], "patch": gone})
+    assert changed["delivery"] == {"mode": "announce"}
+    assert "failureAlert" not in changed

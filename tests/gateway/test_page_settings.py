@@ -373,6 +373,10 @@ COMPLAINTS = """async () => (await axe.run({resultTypes: ['violations']})).viola
 PLACES = {
     "chat": "New chat",
     "sessions": "Sessions",
+    "jobs": "Jobs",
+    "jobs/new": "New job",
+    "jobs/failed": "failed",
+    "jobs/failed/edit": "Edit job",
     "approvals": "Approvals",
     "policy": "Policy",
     "agents": "Agents",
@@ -401,10 +405,15 @@ async def test_a_checker_of_accessibility_finds_nothing(
         now = datetime.now(UTC)
         remember(ground, "main", "one", asked(now), said(now, output=9), created=now)
         await waiting(ground, "A phone")
+        jobs = ground.gateway.automation.jobs()
+        failed = {"name": "failed", "every": "1h", "argv": ["false"], "failureAlert": False}
+        jobs.run(jobs.add(failed, by="operator")["id"], "force")
         async with visit(browser, ground, color_scheme=scheme) as page:
             await page.evaluate(AXE.read_text(encoding="utf-8"))
             for place, title in PLACES.items():
                 await go(page, place)
                 await expect(page.locator(".bar h1")).to_have_text(title)
                 await expect(page.get_by_text("Loading…")).to_have_count(0)
+                if place == "jobs/failed":
+                    await expect(page.locator(".run")).to_contain_text("exited with code 1")
                 assert await page.evaluate(COMPLAINTS) == [], place

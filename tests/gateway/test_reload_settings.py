@@ -88,6 +88,7 @@ NEW = {
     "commands": "{ restart: true }",
     "diagnostics": "{ enabled: false }",
     "env": "{ vars: { FROM_THE_FILE: 'new' } }",
+    "hooks": "{ path: '/in' }",
     "messages": "{ queue: { cap: 3 } }",
     "models": "{ providers: { lab: { baseUrl: 'http://127.0.0.1:9/v1' } } }",
     "secrets": "{ defaults: { env: 'other' } }",

@@ -11,13 +11,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.cli.asking import PROGRAM
 from tests.gateway.test_background import configure, home, wait_until
-from tests.gateway.test_command import BASE, clawkit, free_port, running
+from tests.gateway.test_command import clawkit, free_port, running
 
 from clawkit.config.load import load
 from clawkit.errors import ToolError
 from clawkit.gateway.client import connect, find_target
 from clawkit.gateway.record import read_record
+
+pytestmark = pytest.mark.usefixtures("ready")
 
 
 def call(method: str, **params: Any) -> Any:
@@ -32,8 +35,7 @@ def start_marks() -> int:
 
 
 def doctor() -> str:
-    base = [part for part in BASE if part != "gateway"]
-    done = subprocess.run([*base, "doctor"], capture_output=True, text=True, check=False)
+    done = subprocess.run([*PROGRAM, "doctor"], capture_output=True, text=True, check=False)
     return done.stdout
 
 

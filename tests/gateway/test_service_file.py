@@ -19,6 +19,8 @@ from clawkit.errors import ToolInputError
 from clawkit.gateway.record import look
 from clawkit.gateway.service_file import MARK, make_service_file, quote_unit, service_name
 
+pytestmark = pytest.mark.usefixtures("ready")
+
 __all__ = ["_ends"]
 
 ODD = "a b$c%d\"e\\f'g;h"

@@ -22,7 +22,7 @@ def test_a_soak_sees_what_is_lost_repeated_or_unanswered() -> None:
     find_spec("clawkit.gateway.ledger") is None, reason="keys are not kept over a restart yet"
 )
 async def test_nothing_is_lost_or_repeated_over_restarts(tmp_path: Path) -> None:
-    restarts, clients, every_s = (10, 50, 30.0) if FULL else (2, 10, 4.0)
+    restarts, clients, every_s = (10, 50, 30.0) if FULL else (2, 6, 2.0)
     found = await soak(tmp_path, restarts, clients, every_s, seed=1)
     assert found.faults == []
     assert found.accepted >= clients

@@ -315,6 +315,22 @@ async def test_others_do_not_keep_out_who_has_a_secret_of_ours(ground: Ground) -
             await asyncio.wait_for(each.socket.wait_closed(), 10)
 
 
+async def test_others_do_not_delay_who_has_a_long_secret() -> None:
+    secret = "long-enough-that-no-one-guesses-it"
+    limit = {"maxAttempts": 1, "exemptLoopback": False}
+    auth = {"token": secret, "rateLimit": limit}
+    right = {"Authorization": f"Bearer {secret}"}
+    async with serve({"gateway": {"auth": auth}}) as ground:
+        wrong = {"Authorization": f"Bearer {secret}x"}
+        found = []
+        for headers in (wrong, wrong, right):
+            found.append((await send(ground, "POST", "/tools/invoke", {}, headers)).status)
+        assert found == [401, 429, 400], "it is neither locked out with others"
+        async with ground.gateway.logins.turn(Place("", is_local=True)):  # nor waits for them
+            assert (await send(ground, "POST", "/tools/invoke", {}, right)).status == 400
+            assert (await ground.join(auth={"token": secret})).hello["auth"]["scopes"]
+
+
 LONG = {"message", "line", "content", "payloadJSON"}
 """Texts that may be as long as a frame."""
 

@@ -65,6 +65,59 @@ async def test_a_turn_sends_every_event_to_its_client_and_to_no_other(tmp_path: 
         )
 
 
+async def test_a_plain_terminal_is_told_what_it_shows_and_no_results(tmp_path: Path) -> None:
+    (tmp_path / "seen.txt").write_text("the content", encoding="utf-8")
+    calls = (call("read", {"path": "seen.txt"}), call("read", {"path": "none.txt"}))
+    async with serve({}, ScriptedModel(*calls, "All done.", *calls, "Done.")) as ground:
+        plain = await ground.join(caps=["session-scoped-events"])
+        params = turn(tmp_path, session="s", shows="plain")
+        ended = await end_of(plain, await plain.send("clawkit.turn", params))
+        assert ended["text"] == "All done."
+        told = [each["event"] for each in plain.of("clawkit.event")]
+        assert {each["type"] for each in told} == {
+            *("turn_start", "user", "text", "assistant", "tool", "turn_end")
+        }
+        tools = [each["event"] for each in told if each["type"] == "tool"]
+        assert [each["type"] for each in tools] == ["start", "start", "end"]
+        assert "does not exist" in tools[-1]["error"]
+        assert "the content" not in json.dumps(plain.events)
+        assert plain.of("agent") == plain.of("chat") == []
+        # One that shows them, and one of another kind, are told of them as ever.
+        full, other = await ground.join(), await ground.join(caps=["tool-events"])
+        await full.call("clawkit.chat.open", {"session": "s", "cwd": str(tmp_path)})
+        again = turn(tmp_path, "two", session="s", shows="plain")
+        await end_of(plain, await plain.send("clawkit.turn", again))
+        await full.call("health")
+        await other.call("health")
+        results = [each for each in full.of("clawkit.event") if each.get("event", {})]
+        ends = [each["event"]["event"] for each in results if each["event"]["type"] == "tool"]
+        assert "the content" in json.dumps(next(each for each in ends if each["type"] == "end"))
+        found = [each["data"] for each in other.of("agent") if each["stream"] == "tool"]
+        done = [each for each in found if each["phase"] == "result"]
+        assert "the content" in done[0]["result"]["content"][0]["text"]
+        assert "the content" not in json.dumps(plain.events)
+
+
+async def test_results_are_made_for_those_who_show_them(tmp_path: Path) -> None:
+    async with serve({}, ScriptedModel(then="Done.")) as ground:
+        plain = await ground.join(caps=["session-scoped-events"])
+        params = turn(tmp_path, session="s", shows="plain")
+        await end_of(plain, await plain.send("clawkit.turn", params))
+        there = ground.gateway.live.find("agent:main:s")
+        assert there is not None
+        tell: Any = there.agent.conversation.tell
+        assert tell.is_brief
+        other = await ground.join()
+        assert not tell.is_brief
+        await other.socket.close()
+        while len(ground.gateway.hub.clients) > 1:
+            await asyncio.sleep(0.01)
+        scoped = await ground.join(caps=["session-scoped-events"])
+        assert tell.is_brief
+        await scoped.call("sessions.messages.subscribe", {"key": "s"})
+        assert not tell.is_brief
+
+
 def numbered(peer: Peer) -> list[tuple[str, int]]:
     """The messages of its turn that a client was told of."""
     kinds = ("user", "assistant", "tool_result")
@@ -436,7 +489,7 @@ async def test_a_chat_that_is_opened_again_is_told_what_it_missed(tmp_path: Path
         peer, key = await open_chat(ground, tmp_path)
         line = {"key": key, "line": "first", "idempotencyKey": "1"}
         await end_of(peer, await peer.send("clawkit.chat.type", line | {"wait": True}))
-        seen = peer.of("clawkit.event")[-1]["number"]
+        seen = [each for each in peer.of("clawkit.event") if "event" in each][-1]["number"]
         await peer.socket.close()
         other, _ = await open_chat(ground, tmp_path)
         line = {"key": key, "line": "second", "idempotencyKey": "2"}

@@ -29,6 +29,8 @@ from clawkit.gateway.client import Target, connect
 from clawkit.gateway.record import look
 from clawkit.gateway.tls import Certificate, find_certificate
 
+pytestmark = pytest.mark.usefixtures("ready")
+
 ON: dict[str, Any] = {"gateway": {"auth": {"token": TOKEN}, "tls": {"enabled": True}}}
 
 

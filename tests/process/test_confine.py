@@ -695,9 +695,11 @@ class ConfinedGround(LocalGround):
 
 
 @held
+@pytest.mark.asyncio(loop_scope="module")
 class TestConfinedHost(ExecHostContract):
     names_programs = False  # it names all of them
 
-    @pytest.fixture
-    def ground(self, tmp_path: Path) -> Ground:
-        return ConfinedGround(tmp_path)
+    @pytest.fixture(scope="class")
+    @classmethod
+    def ground(cls, tmp_path_factory: pytest.TempPathFactory) -> Ground:
+        return ConfinedGround(tmp_path_factory)

@@ -47,6 +47,14 @@ def state_of(pid: int) -> str:
         return ""
 
 
+def name_of(pid: int) -> str:
+    """The name of a process; empty when there is none."""
+    try:
+        return Path(f"/proc/{pid}/comm").read_text().strip()
+    except OSError:
+        return ""
+
+
 def children(parent: int) -> dict[int, str]:
     """The children of a process by number, with their names; a `Z` before those that are dead."""
     found = {}

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import pytest
 from tests.contracts.exec_host import Ground
 from tests.contracts.test_exec_host import LocalGround
 
@@ -82,16 +83,15 @@ class _Confined:
 class SandboxGround(LocalGround):
     """A directory of this machine, seen from a sandbox."""
 
-    def __init__(self, tmp_path: Path, backend: Backend) -> None:
-        super().__init__(tmp_path)
+    def __init__(self, factory: pytest.TempPathFactory, backend: Backend) -> None:
+        super().__init__(factory)
         self._backend: Backend = backend
         self.shares_pids = backend == "landlock"
-        self._tmp_path = tmp_path
+        (self._place / "home").mkdir()
 
     def open(self) -> ExecHost:
-        place = Path(self.cwd)
-        home = Path(os.environ["HOME"])
-        host: Any = _Confined(open_sandbox(self._backend, place, self._tmp_path / "state", home))
+        state, home = self._place / "state", self._place / "home"
+        host: Any = _Confined(open_sandbox(self._backend, Path(self.cwd), state, home))
         return host  # type: ignore[no-any-return]
 
 

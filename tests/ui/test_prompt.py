@@ -187,6 +187,33 @@ async def test_a_small_screen_is_left_to_the_question(terminal: Terminal) -> Non
     await terminal.until(lambda: WORK in terminal.text)
 
 
+@pytest.mark.parametrize("rows", [6, 7, 9, 12])
+async def test_on_a_small_screen_the_command_stays_above_the_choices(
+    terminal: Terminal, rows: int
+) -> None:
+    terminal.resize(rows, 20)
+    question = Question(
+        "exec",
+        {},
+        "Run it?",
+        command="git push --force origin main",
+        description="it asks to run outside the sandbox",
+        lasting=(Lasting("exact", "git push"), Lasting("session", "this")),
+    )
+    asked = asyncio.ensure_future(terminal.prompt.questions.ask(question))
+    await terminal.until(lambda: "> n  deny" in terminal.text)
+    head = "  | git push …"
+    assert head in terminal.text
+    shown = terminal.prompt.questions.current
+    assert shown is not None
+    await terminal.until(lambda: shown.is_ready)
+    terminal.type("\x1b[A")
+    await terminal.until(lambda: "> a  always" in terminal.text)
+    assert head in terminal.text
+    terminal.type("n")
+    assert (await asked).verdict == "deny"
+
+
 MAKE = Question("exec", {}, "Run it?", command="make", lasting=(Lasting("exact", "make"),))
 
 

@@ -145,7 +145,7 @@ MAX_SHOWN = 16_384
 MANY_LINES = 30
 """With more lines, the beginning may scroll out of sight."""
 MIN_WIDTH = 20
-_BAR = "  | "
+BAR = "  | "
 """Prefix of every row of a command, so that none of it can pass for our own text."""
 _BLANK = re.compile(
     "[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2800\u3164\ufe00-\ufe0f\uffa0"
@@ -243,7 +243,7 @@ def render(question: Question, surface: Surface = "terminal", *, width: int | No
     def wrapped(lines: list[str], first: str = "  ", rest: str = "      ") -> Iterator[str]:
         return (row for line in lines for row in wrap(line, width, first, rest, marks=1))
 
-    shown = wrapped(command.split("\n"), _BAR, _BAR) if command else ()
+    shown = wrapped(command.split("\n"), BAR, BAR) if command else ()
     rows = [*wrapped([title], "", ""), *wrapped(before), *shown, *wrapped(after)]
     return "\n".join(rows)
 

@@ -13,7 +13,7 @@ import msgspec
 from clawkit.agent.events import Event, Noticed, SubagentHappened, TurnEnded, Voided
 from clawkit.cli import options as cli
 from clawkit.cli.gateway_link import SessionFollower
-from clawkit.cli.gateway_turn import METHOD, StartedTurn, begin, say_or_raise
+from clawkit.cli.gateway_turn import METHOD, StartedTurn, say_or_raise
 from clawkit.cli.turn_output import TurnOutput
 from clawkit.core.approval import Approver
 from clawkit.errors import ToolError
@@ -24,17 +24,14 @@ STOP_S = 10.0
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
-def run_turn(
+def follow_turn(
     target: Target,
-    options: dict[str, Any],
-    message: str,
+    started: StartedTurn,
     output: TurnOutput,
     make_approver: Callable[[], Approver | None],
 ) -> TurnEnded | None:
-    """Run one turn; None if it has to run without the gateway. Raises `ToolError`."""
-    started = begin(target, options, message)
-    if started is None:
-        return None
+    """Show a turn until it is over; None if it has to run without the gateway. Raises
+    `ToolError`."""
 
     async def follow() -> TurnEnded:
         return await TurnFollower(started, output, make_approver).follow()

@@ -15,10 +15,11 @@ import click
 
 from clawkit.cli.gateway_logs import log_file
 from clawkit.cli.options import counted
+from clawkit.config.gateway_address import is_loopback
 from clawkit.config.load import load
 from clawkit.config.paths import home
-from clawkit.errors import ConfigError, ToolError
-from clawkit.gateway.client import Target, is_loopback, parse_url, probe
+from clawkit.errors import ClawkitError, ConfigError
+from clawkit.gateway.client import Target
 from clawkit.text import one_line
 
 if TYPE_CHECKING:
@@ -31,6 +32,11 @@ _TAILNET = ipaddress.ip_network("100.64.0.0/10")
 _TO_ENCRYPT = (
     "To encrypt it: clawkit config set gateway.tls.enabled true && clawkit gateway restart"
 )
+_TO_LOG_IN = (
+    'clawkit config set gateway.remote.token "…"; on its machine, this prints it: clawkit gateway '
+    "token"
+)
+_PROBE_S = 5.0
 _STARTED_BY = {
     "run": "in the foreground (clawkit gateway run)",
     "start": "in the background (clawkit gateway start)",
@@ -166,25 +172,24 @@ def say_local(config_file: str | None = None) -> None:
 
 
 def check_remote(loaded: Loaded) -> Findings:
-    """Whether the gateway of `gateway.remote` answers; no secret is read or sent."""
+    """Whether the gateway of `gateway.remote` answers, and lets this device in."""
     from clawkit.cli.doctor_checks import fault, ok
+    from clawkit.gateway.client import CallError, connect, find_target
 
     settings = loaded.config.gateway
     if settings is None or settings.mode != "remote":
         return
-    to_set = "clawkit config set gateway.remote.url wss://HOST:PORT"
     if not settings.remote.url:
+        to_set = "clawkit config set gateway.remote.url wss://HOST:PORT"
         yield fault("gateway.mode is 'remote', and gateway.remote.url is not set", to_set)
         return
     try:
-        target = parse_url(settings.remote.url, fingerprint=settings.remote.tls_fingerprint or "")
-    except ToolError as error:
-        yield fault(f"gateway.remote.url: {error}", to_set)
-        return
-    try:
-        probe(target)
-        yield ok(f"the remote gateway {target.url} answers")
-    except ToolError as error:
+        target = find_target(loaded)
+        connect(target, timeout_s=_PROBE_S).close()
+        yield ok(f"the remote gateway {target.url} answers, and this device can log in")
+    except CallError as error:
+        yield fault(f"the remote gateway refuses the login: {error}", _TO_LOG_IN)
+    except ClawkitError as error:
         yield fault(
             str(error), "Start it there, or use this machine: clawkit config unset gateway.mode"
         )

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 from clawkit.errors import ClawkitError, ToolError
@@ -56,9 +56,11 @@ class StartedTurn(NamedTuple):
     def run(self) -> str:
         return str(self.params["idempotencyKey"])
 
-
-_early: list[StartedTurn] = []
-"""The turn that was begun before the command line was parsed."""
+    def abandon(self) -> None:
+        """Stop the turn, unless that was done by the one who followed it."""
+        with suppress(OSError):
+            self.link.request("sessions.abort", {"runId": self.run})
+            self.link.close()
 
 
 def only_local(options: dict[str, Any]) -> str:
@@ -116,27 +118,17 @@ def turn_params(target: Target, options: dict[str, Any], message: str) -> dict[s
     return {
         "message": message,
         **place_of(target, options),
+        "shows": "all" if options["as_json"] else "plain",
         "attachments": [attach(each) for each in options["images"]],
         **{name: options[key] for name, key in _SETTINGS.items() if options[key] is not None},
     }
 
 
-def request_turn(link: Link, params: dict[str, Any]) -> StartedTurn:
-    params = {**params, "idempotencyKey": os.urandom(16).hex()}
-    return StartedTurn(link, link.request(METHOD, params), params)
-
-
 def begin(target: Target, options: dict[str, Any], message: str) -> StartedTurn | None:
-    """Ask for a turn, or take the one that was begun early; None if the gateway is of another
-    version. Raises `ToolError`."""
-    params = turn_params(target, options, message)
-    if _early:
-        started = _early.pop()
-        if started.params == params | {"idempotencyKey": started.run}:
-            return started
-        raise ToolError("the turn that was begun is another one")
+    """Ask for a turn; None if the gateway is of another version. Raises `ToolError`."""
+    params = turn_params(target, options, message) | {"idempotencyKey": os.urandom(16).hex()}
     link = open_link(target, METHOD)
-    return None if link is None else request_turn(link, params)
+    return None if link is None else StartedTurn(link, link.request(METHOD, params), params)
 
 
 def open_link(target: Target, method: str) -> Link | None:
@@ -176,7 +168,8 @@ def chat_params(
     if session is not None:
         options = {**options, "go_on": False, "session": session}
     given = {name: options[name] for name in ("model", "thinking") if options[name]}
-    return {**place_of(target, options), **given, "keyboard": keyboard}
+    shows = "all" if keyboard else "plain"
+    return {**place_of(target, options), **given, "keyboard": keyboard, "shows": shows}
 
 
 def say_or_raise(target: Target, error: CallError) -> None:
@@ -217,28 +210,3 @@ def read_simple(args: Sequence[str]) -> dict[str, Any] | None:
     # A value that begins with a dash is another option, or a mistake, as is one that is missing.
     is_plain = is_plain and not any(str(found[key]).startswith("-") for key in _SIMPLE.values())
     return found if is_plain and not (found["go_on"] and found["session"]) else None
-
-
-@contextmanager
-def begun_early(args: Sequence[str]) -> Iterator[None]:
-    """Ask for the turn of a simple `clawkit agent` first, and go on with the command line, which
-    follows it. What cannot be begun is left to it as well, errors included."""
-    try:
-        options = read_simple(args)
-        target = find_gateway(options) if options is not None else None
-        if options is not None and target is not None and target.is_own:
-            link = connect(target)
-            if METHOD in link.methods:
-                params = turn_params(target, options, options["message"])
-                _early.append(request_turn(link, params))
-            else:
-                link.close()
-    except (ClawkitError, OSError):
-        pass  # the command line tries again, and reports it
-    try:
-        yield
-    finally:
-        if _early:  # it was interrupted before it could follow the turn
-            started = _early.pop()
-            started.link.request("sessions.abort", {"runId": started.run})
-            started.link.close()

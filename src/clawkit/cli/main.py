@@ -15,7 +15,7 @@ try:
 
     import click
 
-    from clawkit.cli.start import finish, import_msgspec
+    from clawkit.cli.start import finish, has_reader_left, import_msgspec
     from clawkit.version import __version__
 except KeyboardInterrupt:
     # `run` would catch it, but does not exist yet.
@@ -248,12 +248,27 @@ Try:
 """
 
 
+_LOCAL = click.Option(
+    ["--local"],
+    is_flag=True,
+    expose_value=False,
+    help="Work in the home of this machine, even if gateway.mode is remote.",
+)
+"""Of all `HOME_COMMANDS`; what it does is done before the command line is parsed."""
+
+
 class LazyGroup(click.Group):
     """A group that knows its commands from a table like `COMMANDS`, and imports one to run it."""
 
-    def __init__(self, *args: Any, table: Mapping[str, tuple[str, str]], **options: Any) -> None:
+    def __init__(
+        self,
+        *args: Any,
+        table: Mapping[str, tuple[str, str]],
+        is_of_home: bool = False,
+        **options: Any,
+    ) -> None:
         super().__init__(*args, **options)
-        self._table = table
+        self._table, self._is_of_home = table, is_of_home
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(self._table)
@@ -262,6 +277,8 @@ class LazyGroup(click.Group):
         if cmd_name not in self._table:
             return None
         path, about = self._table[cmd_name]
+        is_main = self._table is COMMANDS
+        is_of_home = self._is_of_home or (is_main and cmd_name in HOME_COMMANDS)
         module, _, function = path.partition(":")
         if not function:
             below = {
@@ -269,9 +286,11 @@ class LazyGroup(click.Group):
                 for name, (function, text) in SUBCOMMANDS[cmd_name].items()
             }
             help_ = f"{about}\n{_HELP.get(cmd_name, '')}"
-            return LazyGroup(cmd_name, table=below, help=help_)
+            return LazyGroup(cmd_name, table=below, help=help_, is_of_home=is_of_home)
         import_msgspec()
         command: click.Command = getattr(importlib.import_module(module), function)
+        if is_of_home and _LOCAL not in command.params:
+            command.params.append(_LOCAL)
         return command
 
     def resolve_command(
@@ -332,7 +351,7 @@ def main(context: click.Context, debug: bool) -> Any:
     Without a command, opens the chat, or prints this help if there is no terminal.
 
     Exit codes: 0 success, 1 a tool failed, 2 usage or configuration error, 3 refused by policy or
-    by a person, 130 interrupted.
+    by a person, 130 interrupted, 141 the reader of a pipe has left, as `head` does.
     """
     if context.invoked_subcommand is not None:
         return None
@@ -371,6 +390,10 @@ def _run(args: list[str], first_word: int) -> object:
         return error.exit_code
     except click.Abort:
         raise KeyboardInterrupt from None
+    except SystemExit:
+        if has_reader_left():  # which is all that click says about it
+            raise BrokenPipeError from None
+        raise
 
 
 def _run_remotely(args: list[str], at: int) -> int | None:
@@ -378,8 +401,7 @@ def _run_remotely(args: list[str], at: int) -> int | None:
     keeps it here."""
     if at == len(args) or args[at] not in HOME_COMMANDS or {"-h", "--help"} & set(args):
         return None
-    if "--local" in args:
-        args.remove("--local")
+    if "--local" in args[: args.index("--") if "--" in args else None]:
         return None
     words = SUBCOMMANDS.get(args[at])
     if words is not None and not set(args[at + 1 : at + 2]) & set(words):

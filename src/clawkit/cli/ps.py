@@ -307,12 +307,10 @@ def logs(id_: str, lines: int | None, follow: bool, raw: bool, screen: bool) -> 
         at = 0 if is_all else _last_lines(fd, size, LINES if lines is None else lines)
         if at and lines is None:
             click.echo(f"[{human_size(at)} of earlier output omitted; -n shows more]", err=True)
-        # The reader of the pipe may stop early, like `head`.
-        with suppress(BrokenPipeError):
-            at = _copy(fd, at, out, until=size)
-            if follow:
-                _follow(folder, chosen, fd, at, out)
-            cleaned.finish()
+        at = _copy(fd, at, out, until=size)
+        if follow:
+            _follow(folder, chosen, fd, at, out)
+        cleaned.finish()
     finally:
         os.close(fd)
 

@@ -1,7 +1,6 @@
 """The entry point of `clawkit`: how it starts and ends.
 
-A simple `clawkit agent` is sent to the gateway first, and is run without click if there is none:
-click takes a tenth of the time to the first request.
+A simple `clawkit agent` is run without click, which takes a tenth of the time to the first request.
 """
 
 from __future__ import annotations
@@ -22,30 +21,27 @@ from clawkit.text import printable
 gc.set_threshold(100_000, 20, 20)
 
 
+READER_LEFT = 141
+"""The exit code of a program that no one reads any more: as if it had been ended by SIGPIPE."""
+
+
 def run() -> None:
     """Run the command line and exit."""
     args = sys.argv[1:]
     try:
         if args[:1] == ["agent"]:
-            from clawkit.cli.gateway_turn import begun_early, read_simple
+            from clawkit.cli.gateway_turn import read_simple
 
-            with begun_early(args[1:]):
-                if (options := read_simple(args[1:])) is not None:
-                    finish(lambda: _run_agent(options))
-                _run()
-        _run()
+            if (options := read_simple(args[1:])) is not None:
+                finish(lambda: _run_agent(options))
+        from clawkit.cli.main import run as run_all
+
+        run_all()
     except KeyboardInterrupt:
         sys.exit(130)  # before the command began
 
 
-def _run() -> None:
-    from clawkit.cli.main import run as run_all
-
-    run_all()
-
-
 def _run_agent(options: dict[str, Any]) -> int:
-    import_msgspec()
     from clawkit.cli.turn import run_agent
 
     try:
@@ -77,18 +73,40 @@ def finish(work: Callable[[], object], *, debug: bool = False) -> None:
             encoding = "utf-8" if is_ascii else stream.encoding
             stream.reconfigure(encoding=encoding, errors="backslashreplace")
     try:
+        code = _carry_out(work, debug=debug)
+    except BrokenPipeError:
+        code = READER_LEFT
+    _end(code)
+
+
+def _carry_out(work: Callable[[], object], *, debug: bool) -> int:
+    """Run a command, and report its errors; returns the exit code. Raises `BrokenPipeError` if no
+    one reads what it prints."""
+    try:
         code = work()
-        _end(code if isinstance(code, int) else 0)
+        return code if isinstance(code, int) else 0
     except KeyboardInterrupt:
         echo("interrupted", err=True)
-        _end(130)
+        return 130
     except OSError as error:
+        if has_reader_left():
+            raise BrokenPipeError from error
         echo(f"clawkit: {error.strerror or error}", err=True)
-        _end(1)
+        return 1
     except Exception as error:  # top level of the program
         if debug:
             raise
-        _end(_report(error))
+        return _report(error)
+
+
+def has_reader_left() -> bool:
+    """Whether the pipe that the output goes to is closed at its other end, as by `head`."""
+    import select
+
+    poll = select.poll()
+    for number in (1, 2):
+        poll.register(number, 0)
+    return any(event == select.POLLERR for _, event in poll.poll(0))
 
 
 def _report(error: Exception) -> int:
@@ -114,5 +132,5 @@ def _end(code: int) -> None:
         # The rest cannot be written; keep the interpreter from failing on it again at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         # EIO: the terminal has gone, so exit as if by SIGHUP.
-        code = code or (129 if error.errno == errno.EIO else 1)
+        code = code or {errno.EIO: 129, errno.EPIPE: READER_LEFT}.get(error.errno or 0, 1)
     sys.exit(code)

@@ -21,7 +21,7 @@ from clawkit.ui.questions import PromptChoice
 SETTLE_S, LETTER_S = 0.03, 0.5
 """Input that follows a key within this time belongs to it: the rest of an escape sequence or a
 paste, or, after a letter, of a word that was meant for another prompt."""
-_WIDTH = 80
+_WIDTH, _HEIGHT = 80, 24
 _MOST = 4_096
 _CTRL_C = "\x03"
 _BOLD, _DIM = "1", "2"
@@ -63,7 +63,7 @@ class TerminalApprover:
             try:
                 if screen.can_move_cursor:
                     time = human_time(min(request.timeout_s, MAX_WAIT_S))
-                    chosen = await _ask_keys(choices, screen, time)
+                    chosen = await _ask_keys([title, *rows], choices, screen, time)
                 else:
                     chosen = await _ask_line(choices, screen)
                 if chosen.answer is None:
@@ -87,6 +87,10 @@ class _Screen:
         # 0 if the terminal does not know its width.
         return os.get_terminal_size(sys.stderr.fileno()).columns or _WIDTH
 
+    @property
+    def height(self) -> int:
+        return os.get_terminal_size(sys.stderr.fileno()).lines or _HEIGHT
+
     def say(self, text: str, code: str = "", *, nl: bool = True) -> None:
         shown = style(text, code) if self._has_styles and code else text
         print(shown, end="\n" * nl, file=sys.stderr, flush=True)
@@ -105,25 +109,37 @@ async def _ask_line(choices: list[PromptChoice], screen: _Screen) -> PromptChoic
     return questions.by_key(choices, meant) or choices[questions.deny_at(choices)]
 
 
-async def _ask_keys(choices: list[PromptChoice], screen: _Screen, time: str) -> PromptChoice:
+async def _ask_keys(
+    question: list[str], choices: list[PromptChoice], screen: _Screen, time: str
+) -> PromptChoice:
     """Let the user choose by letter, or by arrow keys and Enter. Initially Enter denies."""
     at = questions.deny_at(choices)
     lasting = " (Enter confirms a lasting answer)" if any(each.lasts for each in choices) else ""
     hint = f"Press a letter{lasting}, or arrow keys and Enter. No answer within {time} means no."
-    for row in wrap(hint, screen.width, "  "):
+    hints = list(wrap(hint, screen.width, "  "))
+    for row in hints:
         screen.say(row, _DIM)
-    rows = len(choices)
+    above, height = [*question, *hints], screen.height - 1
+
+    def draw() -> int:
+        rows = questions.menu_rows(choices, at, above, screen.width, height)
+        for text, is_chosen in rows:
+            screen.say("\x1b[2K", nl=False)
+            shown = truncate(f">{text[1:]}" if is_chosen else text, screen.width - 1)
+            screen.say(shown, _BOLD if is_chosen else "")
+        return len(rows)
+
     with _input(screen.fd, lines=False):
-        _draw(choices, at, screen)
+        drawn = draw()
         try:
             while True:
                 chosen, at = _press(await _read_key(screen.fd), choices, at)
                 if chosen is not None:
                     return chosen
-                screen.say(f"\x1b[{rows}A", nl=False)
-                _draw(choices, at, screen)
+                screen.say(f"\x1b[{drawn}A", nl=False)
+                drawn = draw()
         finally:
-            screen.say(f"\x1b[{rows}A\x1b[J", nl=False)
+            screen.say(f"\x1b[{drawn}A\x1b[J", nl=False)
 
 
 def _press(key: str, choices: list[PromptChoice], at: int) -> tuple[PromptChoice | None, int]:
@@ -142,16 +158,6 @@ def _press(key: str, choices: list[PromptChoice], at: int) -> tuple[PromptChoice
     if chosen is not None and chosen.lasts:
         return None, choices.index(chosen)
     return chosen, at
-
-
-def _draw(choices: list[PromptChoice], at: int, screen: _Screen) -> None:
-    room = screen.width - 1
-    for number, each in enumerate(choices):
-        mark = ">" if number == at else " "
-        screen.say("\x1b[2K", nl=False)
-        screen.say(
-            truncate(f"{mark} {each.key}  {each.words}", room), _BOLD if number == at else ""
-        )
 
 
 async def _ask_reason(screen: _Screen) -> Answer:

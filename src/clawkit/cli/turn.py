@@ -10,6 +10,7 @@ from functools import cache, partial
 from typing import TYPE_CHECKING, Any
 
 from clawkit.cli import console
+from clawkit.cli.start import import_msgspec
 from clawkit.errors import ClawkitError, ToolError
 
 if TYPE_CHECKING:
@@ -27,6 +28,7 @@ def run_agent(options: dict[str, Any], read_message: Callable[[], str]) -> int:
 
     @cache
     def output() -> TurnOutput:
+        import_msgspec()
         from clawkit.cli.turn_output import JsonOutput, PlainOutput
 
         return JsonOutput() if options["as_json"] else PlainOutput()
@@ -50,13 +52,20 @@ def run_agent(options: dict[str, Any], read_message: Callable[[], str]) -> int:
 
 def _answer(options: dict[str, Any], said: str, output: Callable[[], TurnOutput]) -> TurnEnded:
     """Run the turn in the gateway if there is one, else here."""
-    from clawkit.cli.gateway_turn import find_gateway
+    from clawkit.cli.gateway_turn import begin, find_gateway
 
     beside = cache(lambda: _approver_beside_pipe(options))
-    if (target := find_gateway(options)) is not None:
-        from clawkit.cli.gateway_follow import run_turn
+    target = find_gateway(options)
+    # The gateway begins while this loads the rest.
+    if target is not None and (started := begin(target, options, said)) is not None:
+        try:
+            shown = output()
+            from clawkit.cli.gateway_follow import follow_turn
 
-        ended = run_turn(target, options, said, output(), lambda: choose_approver(beside()))
+            ended = follow_turn(target, started, shown, lambda: choose_approver(beside()))
+        except KeyboardInterrupt:
+            started.abandon()
+            raise
         if ended is not None:
             return ended
     import asyncio

@@ -103,13 +103,15 @@ class PlainOutput(TurnOutput):
         """Whether the turn answers another session: its answers are not for standard output."""
 
     def show(self, event: Event) -> None:
+        """A gateway sends only those events that are shown here: see its `is_plain`."""
+        if self._held_back and isinstance(event, events.Answered):
+            self._held_back = []
         match event:
-            case events.TurnStarted():
+            case events.TurnStarted(model=model):
                 self._is_exchange = False
+                self._held_back = [] if model == str(OPERATOR) else None
             case events.TextPiece() | events.Answered() if self._is_exchange:
                 pass
-            case events.Requested(model=model):
-                self._held_back = [] if model == str(OPERATOR) else None
             case events.TextPiece(text=text):
                 self._streamed.append(text)
                 if self._is_live:

@@ -18,7 +18,7 @@ _ONE_AGENT = f"""{_AGENT}
 groupChat memory tools.message tools.exec.grantExpiryDays tools.exec.node tools.exec.reviewer
 """
 _KEYS = {
-    "": "browser hooks mcp memory plugins tts",
+    "": "browser mcp memory plugins tts",
     "messages.": "ackReaction groupChat responsePrefix tts",
     "agents.defaults.": f"""{_AGENT}
         imageGenerationModel imageModel mediaMaxMb mediaModels pdfMaxMb pdfMaxPages
@@ -32,6 +32,7 @@ _KEYS = {
         webhookSsrfPolicy.allowRfc2544BenchmarkRange""",
     "env.": "shellEnv",
     "gateway.": "auth.allowTailscale nodes.browser",
+    "hooks.mappings.*.": "channel to",
     "logging.": "audit consoleLevel consoleStyle file level maxFileBytes",
     "session.": """dmScope identityLinks reset resetByChannel resetByType
         resetTriggers scope sendPolicy""",
@@ -54,6 +55,8 @@ def find(config: Config) -> list[tuple[str, str]]:
     """
     tree = msgspec.to_builtins(config)  # leaves out what the file does not set
     paths = [path for key in NO_EFFECT for path in _matches(tree, key)]
+    presets = tree.get("hooks", {}).get("presets", ())
+    paths += [("hooks", "presets", at) for at, each in enumerate(presets) if each == "gmail"]
     found: dict[str, str] = {}
     for section in {str(path[0]): None for path in paths}:
         inside = [format_path(path) for path in paths if path[0] == section]

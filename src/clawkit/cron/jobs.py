@@ -14,7 +14,7 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 from msgspec.structs import replace
 
 from clawkit.config.sections.shared import Thinking
-from clawkit.cron.schedule import At, OnExit, Schedule, Stream, read_schedule, write_schedule
+from clawkit.cron.schedule import Schedule, Stream, read_schedule, write_schedule
 from clawkit.errors import ToolInputError
 from clawkit.text import nearest, one_line
 
@@ -84,7 +84,11 @@ class Heartbeat(_Part, frozen=True, tag="heartbeat"):
     """The regular check of an agent. clawkit makes these jobs itself."""
 
 
-Payload = SystemEvent | AgentTurn | CommandRun | Script | Heartbeat
+class Hook(_Part, frozen=True, tag="hook"):
+    """Web requests of one kind: each run has one. clawkit makes these jobs itself."""
+
+
+Payload = SystemEvent | AgentTurn | CommandRun | Script | Heartbeat | Hook
 
 
 class Destination(
@@ -128,7 +132,14 @@ class Pacing(Struct, frozen=True, rename="camel", omit_defaults=True, forbid_unk
     max: Annotated[int, Meta(ge=1_000)] = 7 * 86_400_000
 
 
-class Job(Struct, frozen=True, rename="camel", omit_defaults=True, kw_only=True):
+class Job(
+    Struct,
+    frozen=True,
+    rename="camel",
+    omit_defaults=True,
+    kw_only=True,
+    forbid_unknown_fields=True,
+):
     """A job as it was defined; what became of it is in `JobState`."""
 
     id: str
@@ -200,35 +211,42 @@ class JobState(Struct, frozen=True, rename="camel", omit_defaults=True, kw_only=
     stream_last_exit_at_ms: int | UnsetType = UNSET
 
 
-_PAYLOADS: dict[str, tuple[type[Payload], str]] = {
-    "systemEvent": (SystemEvent, "text"),
-    "agentTurn": (AgentTurn, "message"),
-    "command": (CommandRun, "argv"),
-    "script": (Script, "script"),
+_PAYLOADS: tuple[type[Payload], ...] = (SystemEvent, AgentTurn, CommandRun, Script)
+_TYPES: dict[str, type[Struct]] = {
+    "delivery": Delivery,
+    "delivery.failureDestination": Destination,
+    "delivery.completionDestination": Destination,
+    "failureAlert": JobAlert,
+    "pacing": Pacing,
 }
+_MAIN_FIELDS = {
+    "agentTurn": "message",
+    "systemEvent": "text",
+    "script": "script",
+    "command": "argv",
+}
+"""What each payload is about; by it, a payload without a kind is recognized."""
 _SCHEDULE_KEYS = frozenset(
     (
         *("at", "atMs", "in", "every", "everyMs", "anchorMs"),
         *("cron", "expr", "tz", "stagger", "staggerMs", "exact"),
     )
 )
-_TURN_KEYS = frozenset(
-    ("model", "fallbacks", "thinking", "timeoutSeconds", "lightContext", "toolsAllow")
-)
-_PAYLOAD_KEYS = frozenset(("message", "text", "script", "argv")) | _TURN_KEYS
-_PLAIN_KEYS = frozenset(
-    (
-        *("name", "description", "enabled", "agentId", "sessionKey", "displayName", "wakeMode"),
-        *("deleteAfterRun", "overlap", "retryInterrupted", "sessionTarget", "declarationKey"),
-    )
-)
-_KEYS = _PLAIN_KEYS | {"schedule", "payload", "delivery", "failureAlert", "pacing", "grants"}
-_ALIASES = {"agent": "agentId", "session": "sessionTarget", "prompt": "message", "kind": ""}
+_OWN_KEYS = frozenset(("model", "fallbacks", "thinking", "lightContext", "toolsAllow"))
+"""What a turn has only in a session of its own."""
+_PAYLOAD_KEYS = frozenset(_MAIN_FIELDS.values()) | _OWN_KEYS | {"timeoutSeconds"}
+_ALIASES = {"agent": "agentId", "session": "sessionTarget", "prompt": "message"}
 _NOT_HERE = {
     "trigger": "conditions are not supported; use a stream or on-exit schedule",
     "accountId": "chat channels are not supported",
     "threadId": "chat channels are not supported",
     "toolBudget": "a script cannot call tools; use agentTurn with toolsAllow",
+}
+_HELP = {
+    "schedule": 'such as {"kind": "cron", "expr": "0 9 * * 1-5", "tz": "Europe/Vienna"}, '
+    '{"kind": "every", "everyMs": 600000} or {"kind": "at", "at": "2030-01-31T09:00:00Z"}',
+    "payload": 'such as {"kind": "agentTurn", "message": "…"} or '
+    '{"kind": "systemEvent", "text": "…"}',
 }
 
 
@@ -237,45 +255,76 @@ def read_job(
 ) -> Job:
     """A new job from lenient input. `session` is the key of the session that makes it, `agent` the
     one it is for unless it names another. Raises `ToolInputError`."""
-    given = _normalize(raw, now_ms, by, creating=True)
-    for name in ("schedule", "payload"):
+    given = _without_nulls(_gather(raw))
+    if "delivery" in given:
+        given["delivery"] = _without_nulls(given["delivery"])
+    for name, help_ in _HELP.items():
         if name not in given:
-            raise ToolInputError(f"{name} is required; {_HELP[name]}")
-    payload, schedule = given["payload"], given["schedule"]
-    said = next(
-        (getattr(payload, key) for _, key in _PAYLOADS.values() if hasattr(payload, key)), ""
-    )
-    target = given.pop("sessionTarget", "") or _default_target(payload, session)
-    given.setdefault("name", one_line(said if isinstance(said, str) else " ".join(said), 60))
-    given.setdefault("deleteAfterRun", isinstance(schedule, At | OnExit))
-    if isinstance(payload, AgentTurn) and target == "isolated":
-        given.setdefault("delivery", Delivery("announce"))
-    given.setdefault("agentId", agent)
-    given.setdefault("sessionKey", session)
-    fields = {_snake(name): value for name, value in given.items()}
-    job = Job(
-        id=str(uuid.uuid4()),
-        session_target=target,
-        created_at_ms=now_ms,
-        updated_at_ms=now_ms,
-        **fields,
-    )
-    return check_job(job, by)
+            raise ToolInputError(f"{name} is required; {help_}")
+    payload = given["payload"] = _payload(given["payload"], {})
+    schedule = given["schedule"] = _schedule(given["schedule"], now_ms)
+    kind, said = payload["kind"], payload.get(_MAIN_FIELDS[payload["kind"]], "")
+    is_plain = kind == "agentTurn" and _OWN_KEYS.isdisjoint(payload)
+    target = "main" if kind == "systemEvent" else "current" if is_plain and session else "isolated"
+    target = given.setdefault("sessionTarget", target)
+    said = " ".join(map(str, said)) if isinstance(said, list) else str(said)
+    defaults = {
+        "name": one_line(said, 60),
+        "deleteAfterRun": schedule["kind"] in ("at", "on-exit"),
+        "delivery": {"mode": "announce" if (kind, target) == ("agentTurn", "isolated") else "none"},
+        "agentId": agent,
+        "sessionKey": session,
+    }
+    made = {"id": str(uuid.uuid4()), "createdAtMs": now_ms, "updatedAtMs": now_ms}
+    return check_job(_build(defaults | given | made, by, given), by)
 
 
 def patch_job(job: Job, raw: Mapping[str, Any], now_ms: int, *, by: By) -> Job:
     """A changed job; null removes what is optional. Raises `ToolInputError`."""
-    given = _normalize(raw, now_ms, by, creating=False, payload=job.payload, delivery=job.delivery)
+    given, before = _gather(raw), msgspec.to_builtins(job)
     if not given:
         raise ToolInputError("the patch is empty; name the fields to change, such as enabled")
-    fields = {_snake(name): value for name, value in given.items()}
-    blank = Job(id="", name="", schedule=job.schedule, session_target="", payload=job.payload)
-    for name, value in fields.items():
-        if value is None:
-            fields[name] = getattr(blank, name)
-    if fields.keys() - {"enabled", "grants"}:
-        fields.setdefault("grants", ())  # what was allowed was allowed for the job as it was
-    return check_job(replace(job, updated_at_ms=now_ms, **fields), by)
+    if given.get("payload") is not None:
+        given["payload"] = _payload(given["payload"], before["payload"])
+    if given.get("schedule") is not None:
+        given["schedule"] = _schedule(given["schedule"], now_ms)
+    place, old = given.get("delivery"), before.get("delivery", {})
+    if place and place.get("mode", old.get("mode", "none")) == old.get("mode", "none"):
+        given["delivery"] = _without_nulls(old | place)
+    if given.keys() - {"enabled", "grants"}:
+        before["grants"] = []  # what was allowed was allowed for the job as it was
+    kept = {"id": job.id, "createdAtMs": job.created_at_ms, "updatedAtMs": now_ms}
+    return check_job(_build(_without_nulls(before | given | kept), by, given), by)
+
+
+def _build(fields: dict[str, Any], by: By, given: Mapping[str, Any]) -> Job:
+    """Convert all fields at once. Raises `ToolInputError` that names what does not fit."""
+    if by == "model" and "grants" in given:
+        raise ToolInputError("grants: only a person can allow commands (clawkit cron edit --grant)")
+    if re.match(r"heartbeat:|hook:", str(given.get("declarationKey", ""))):
+        raise ToolInputError("declarationKey: names that clawkit uses itself cannot be given")
+    try:
+        return msgspec.convert(fields, Job, strict=False)
+    except (msgspec.ValidationError, RecursionError) as error:
+        why, _, place = str(error).partition(" - at `$")
+        name = place.strip("`.")
+        if found := re.search(r"unknown field `(.+)`", why):
+            raise ToolInputError(_unknown(f"{name}.{found[1]}".lstrip("."), fields)) from None
+        raise ToolInputError(f"{name}: {why}" if name else why) from None
+
+
+def _unknown(name: str, fields: Mapping[str, Any]) -> str:
+    """What is wrong with a field that no job has, or none with this payload."""
+    within, _, bare = name.rpartition(".")
+    if bare in _NOT_HERE:
+        return f"{name}: {_NOT_HERE[bare]}"
+    kind = _TYPES.get(within, Job)
+    if within == "payload":
+        kind = next(each for each in _PAYLOADS if _kind(each) == fields["payload"]["kind"])
+    known = [field.encode_name for field in msgspec.structs.fields(kind)]
+    close = nearest(bare, [*known, *(_SCHEDULE_KEYS | _PAYLOAD_KEYS)] if not within else known, 1)
+    hint = f"; did you mean {close[0]!r}?" if close else f"; known: {', '.join(sorted(known))}"
+    return f"unknown field {one_line(name, 60)!r} of a job{hint}"
 
 
 def check_job(job: Job, by: By) -> Job:
@@ -307,12 +356,11 @@ def check_job(job: Job, by: By) -> Job:
             f"unknown sessionTarget {one_line(target, 60)!r}; use main, isolated, current or "
             "session:<id>"
         )
-    if isinstance(payload, AgentTurn) and target != "isolated":
-        own = msgspec.to_builtins(replace(payload, message="-", timeout_seconds=0)).keys()
-        if extra := sorted(own - {"kind", "message"}):
-            raise ToolInputError(
-                f"payload.{extra[0]} needs sessionTarget 'isolated': other sessions keep theirs"
-            )
+    own = sorted(_OWN_KEYS & msgspec.to_builtins(payload).keys())
+    if own and target != "isolated":
+        raise ToolInputError(
+            f"payload.{own[0]} needs sessionTarget 'isolated': other sessions keep theirs"
+        )
     if isinstance(job.schedule, Stream) and job.delete_after_run:
         raise ToolInputError("deleteAfterRun: a stream does not end with its first lines")
     if job.pacing is not None and job.pacing.min > job.pacing.max:
@@ -364,55 +412,39 @@ def show_job(job: Job, state: JobState, next_ms: int | None) -> dict[str, Any]:
     return shown | {"state": told, "configRevision": job.revision}
 
 
-_HELP = {
-    "schedule": 'such as {"kind": "cron", "expr": "0 9 * * 1-5", "tz": "Europe/Vienna"}, '
-    '{"kind": "every", "everyMs": 600000} or {"kind": "at", "at": "2030-01-31T09:00:00Z"}',
-    "payload": 'such as {"kind": "agentTurn", "message": "…"} or '
-    '{"kind": "systemEvent", "text": "…"}',
-}
-
-
-def _normalize(
-    raw: Mapping[str, Any],
-    now_ms: int,
-    by: By,
-    *,
-    creating: bool,
-    payload: Payload | None = None,
-    delivery: Delivery | None = None,
-) -> dict[str, Any]:
-    """The fields of a job, typed, by their names in camelCase."""
-    given = _spelled(raw)
+def _gather(raw: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields of a job in camelCase, those of its schedule and payload where they belong."""
+    given = _spell(raw)
     while len(given) == 1 and isinstance(inner := given.get("job", given.get("data")), Mapping):
-        given = _spelled(inner)
-    if creating:
-        given = {name: value for name, value in given.items() if value is not None}
-    schedule = {name: given.pop(name) for name in _SCHEDULE_KEYS & given.keys()}
+        given = _spell(inner)
+    loose = {name: given.pop(name) for name in _SCHEDULE_KEYS & given.keys()}
+    if loose and not isinstance(given.get("schedule"), str):
+        given["schedule"] = {**loose, **_object(given.get("schedule") or {}, "schedule")}
+    elif loose:
+        given["schedule"] = {"phrase": given["schedule"], **loose}
     loose = {name: given.pop(name) for name in _PAYLOAD_KEYS & given.keys()}
-    if unknown := sorted(given.keys() - _KEYS):
-        raise ToolInputError(_unknown(unknown[0], _KEYS | _SCHEDULE_KEYS | _PAYLOAD_KEYS))
-    if by == "model" and "grants" in given:
-        raise ToolInputError("grants: only a person can allow commands (clawkit cron edit --grant)")
-    fields: dict[str, Any] = {}
-    for name in _PLAIN_KEYS & given.keys():
-        fields[name] = _plain(name, given[name])
-    if given.get("schedule") is not None or schedule:
-        fields["schedule"] = _read_schedule(given.get("schedule"), schedule, now_ms)
-    if given.get("payload") is not None or loose:
-        fields["payload"] = _read_payload(given.get("payload"), loose, payload)
-    for name, kind in (
-        ("failureAlert", Literal[False] | JobAlert),
-        ("pacing", Pacing | None),
-        ("grants", tuple[_Text, ...] | None),
-    ):
-        if name in given:
-            fields[name] = _convert(given[name], kind, name)
-    if "delivery" in given:
-        fields["delivery"] = _read_delivery(given["delivery"], delivery)
-    return fields
+    if isinstance(given.get("payload"), str):
+        given["payload"] = {"kind": "agentTurn", "message": given["payload"]}
+    if loose or given.get("payload") is not None:
+        given["payload"] = {**loose, **_spell(_object(given.get("payload") or {}, "payload"))}
+    if given.get("delivery") is not None:
+        given["delivery"] = _place(given["delivery"])
+    if isinstance(given.get("name"), str):
+        given["name"] = given["name"].strip()
+    return given
 
 
-def _spelled(raw: Mapping[str, Any]) -> dict[str, Any]:
+def _without_nulls(given: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in given.items() if value is not None}
+
+
+def _object(value: Any, name: str) -> Mapping[str, Any]:
+    if not isinstance(value, Mapping):
+        raise ToolInputError(f"{name} must be an object; {_HELP[name]}")
+    return value
+
+
+def _spell(raw: Any) -> dict[str, Any]:
     """With trimmed names in camelCase."""
     if not isinstance(raw, Mapping):
         raise ToolInputError("a job must be an object")
@@ -422,135 +454,60 @@ def _spelled(raw: Mapping[str, Any]) -> dict[str, Any]:
         name = _ALIASES.get(name, name)
         if name in found:
             raise ToolInputError(f"{name} is given twice")
-        if name:
-            found[name] = value
+        found[name] = value
     return found
 
 
-def _read_schedule(raw: Any, loose: dict[str, Any], now_ms: int) -> Schedule:
+def _schedule(raw: Any, now_ms: int) -> dict[str, Any]:
     if isinstance(raw, str):
-        from clawkit.cron.phrases import read_phrase
+        raw = {"phrase": raw}
+    if "phrase" not in _object(raw, "schedule"):
+        return dict(msgspec.to_builtins(read_schedule(raw, now_ms)))
+    from clawkit.cron.phrases import read_phrase
 
-        by_phrase: Schedule = read_phrase(raw, now_ms, str(loose.get("tz") or ""))
-        return by_phrase
-    if raw is not None and not isinstance(raw, Mapping):
-        raise ToolInputError(f"schedule must be an object; {_HELP['schedule']}")
-    return read_schedule({**loose, **(raw or {})}, now_ms)
+    found = read_phrase(str(raw["phrase"]), now_ms, str(raw.get("tz") or ""))
+    return dict(msgspec.to_builtins(found))
 
 
-def _read_payload(raw: Any, loose: dict[str, Any], before: Payload | None) -> Payload:
-    if isinstance(raw, str):
-        raw = {"kind": "agentTurn", "message": raw}
-    if raw is not None and not isinstance(raw, Mapping):
-        raise ToolInputError(f"payload must be an object; {_HELP['payload']}")
-    given = {**loose, **_spelled_payload(raw or {})}
-    kind = given.pop("kind", None) or _infer(given, before)
+def _payload(given: dict[str, Any], before: dict[str, Any]) -> dict[str, Any]:
+    """A payload with its kind; with `before`, one of the same kind changes only what it names."""
+    kind = given.pop("kind", None)
+    if kind is None:
+        named = [each for each, field in _MAIN_FIELDS.items() if given.get(field) is not None]
+        kind = named[0] if named else before.get("kind", "agentTurn")
     if kind == "heartbeat":
         raise ToolInputError("payload.kind: heartbeats are configured (agents.defaults.heartbeat)")
-    if kind not in _PAYLOADS:
-        raise ToolInputError(f"unknown payload.kind {kind!r}; use one of {', '.join(_PAYLOADS)}")
-    type_, main = _PAYLOADS[kind]
-    if before is not None and isinstance(before, type_):
-        given = msgspec.to_builtins(before) | given
-        given.pop("kind")
-    given = {name: value for name, value in given.items() if value is not None}
-    for other in {key for _, key in _PAYLOADS.values()} - {main}:
-        if other in given and main not in given:
+    if kind not in _MAIN_FIELDS:
+        raise ToolInputError(f"unknown payload.kind {kind!r}; use one of {', '.join(_MAIN_FIELDS)}")
+    main = _MAIN_FIELDS[kind]
+    for other in {"message", "text"} & given.keys():
+        if given.get(main) is None:
             given[main] = given.pop(other)
-    known = {field.encode_name for field in msgspec.structs.fields(type_)}
-    if unknown := sorted(given.keys() - known):
-        raise ToolInputError(
-            _unknown(f"payload.{unknown[0]}", {f"payload.{each}" for each in known})
-        )
-    if main not in given:
-        raise ToolInputError(f"payload.{main} is required for {kind}")
     if given.get("toolsAllow") in (["*"], "*"):
-        del given["toolsAllow"]
-    found: Payload = _convert(given, type_, "payload")
+        given["toolsAllow"] = None
+    merged = (before if before.get("kind") == kind else {}) | given | {"kind": kind}
+    found = _without_nulls(merged)
+    if main not in found:
+        raise ToolInputError(f"payload.{main} is required for {kind}")
     return found
 
 
-def _spelled_payload(raw: Mapping[str, Any]) -> dict[str, Any]:
-    kind = raw.get("kind")
-    return _spelled({key: value for key, value in raw.items() if key != "kind"}) | (
-        {"kind": kind} if kind is not None else {}
-    )
-
-
-def _infer(given: Mapping[str, Any], before: Payload | None) -> str:
-    for kind, key in (
-        ("agentTurn", "message"),
-        ("script", "script"),
-        ("command", "argv"),
-        ("systemEvent", "text"),
-    ):
-        if key in given:
-            return kind
-    return _kind(before) if before is not None else "agentTurn"
-
-
-def _read_delivery(raw: Any, before: Delivery | None) -> Delivery:
-    if raw is None:
-        return Delivery()
+def _place(raw: Any) -> dict[str, Any]:
+    """Where answers go, from an object, a mode or an address."""
     if isinstance(raw, str):
-        is_mode = raw in ("none", "announce")
-        raw = {"mode": raw} if is_mode else {"mode": "webhook", "to": raw}
+        raw = {"mode": raw} if raw in ("none", "announce") else {"mode": "webhook", "to": raw}
     if not isinstance(raw, Mapping):
         raise ToolInputError('delivery must be an object, such as {"mode": "announce"}')
-    given = {name: value for name, value in _spelled(raw).items() if value is not None}
-    if before is not None and given.get("mode", before.mode) == before.mode:
-        given = msgspec.to_builtins(before) | given
+    given = _spell(raw)
     if given.get("channel") not in (None, "", "last"):
         raise ToolInputError(
             f"delivery.channel: there is no channel {one_line(str(given['channel']), 40)!r}; chat "
             "channels are not supported in this version. Results can go to a session or a webhook"
         )
-    given.setdefault("mode", "webhook" if "://" in str(given.get("to", "")) else "announce")
-    found: Delivery = _convert(given, Delivery, "delivery")
-    return found
+    if given.get("to"):
+        given.setdefault("mode", "webhook" if "://" in str(given["to"]) else "announce")
+    return given
 
 
-def _plain(name: str, value: Any) -> Any:
-    if value is None:
-        return None
-    kind = next(field for field in msgspec.structs.fields(Job) if field.encode_name == name)
-    found = _convert(value, kind.type, name)
-    return found.strip() if isinstance(found, str) else found
-
-
-def _convert(value: Any, kind: Any, where: str) -> Any:
-    try:
-        return msgspec.convert(value, kind, strict=False)
-    except (msgspec.ValidationError, RecursionError) as error:
-        why, _, place = str(error).partition(" - at `$")
-        name = f"{where}{place.rstrip('`')}"
-        key = re.search(r"unknown field `(\w+)`", why)
-        if key and key[1] in _NOT_HERE:
-            why = f"has no {key[1]}: {_NOT_HERE[key[1]]}"
-        raise ToolInputError(f"{name}: {why}") from None
-
-
-def _unknown(name: str, known: frozenset[str] | set[str]) -> str:
-    bare = name.rpartition(".")[2]
-    if bare in _NOT_HERE:
-        return f"{name}: {_NOT_HERE[bare]}"
-    close = nearest(name, sorted(known), 1)
-    hint = f"; did you mean {close[0]!r}?" if close else f"; known: {', '.join(sorted(known))}"
-    return f"unknown field {one_line(name, 60)!r} of a job{hint}"
-
-
-def _default_target(payload: Payload, session: str) -> str:
-    if isinstance(payload, SystemEvent | Heartbeat):
-        return "main"
-    is_plain = isinstance(payload, AgentTurn) and replace(
-        payload, message="-", timeout_seconds=0
-    ) == AgentTurn(message="-")
-    return "current" if is_plain and session else "isolated"
-
-
-def _kind(payload: Payload) -> str:
-    return str(type(payload).__struct_config__.tag)
-
-
-def _snake(name: str) -> str:
-    return re.sub(r"[A-Z]", lambda match: f"_{match[0].lower()}", name)
+def _kind(payload: Payload | type[Payload]) -> str:
+    return str(payload.__struct_config__.tag)

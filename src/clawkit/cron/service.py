@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, Literal
 
+from msgspec import UNSET
 from msgspec.structs import replace
 
 from clawkit.config.sections.gateway import Cron
@@ -83,7 +84,7 @@ class CronService:
         page = rows[offset : offset + limit]
         more = offset + len(page) < len(rows)
         return {
-            "jobs": [show(row) for row in page],
+            "jobs": self._shown(page) if page else [],
             "total": len(rows),
             "offset": offset,
             "limit": limit,
@@ -92,7 +93,13 @@ class CronService:
         }
 
     def get(self, id_: str) -> dict[str, Any]:
-        return show(self.store.find(id_))
+        return self._shown([self.store.find(id_)])[0]
+
+    def _shown(self, rows: Sequence[JobRow]) -> Sequence[dict[str, Any]]:
+        """With the start of a run that is under way; a stored one would outlive a crash."""
+        since = {run.job: run.started_ms for run in self.store.active()}
+        states = [replace(row.state, running_at_ms=since.get(row.job.id, UNSET)) for row in rows]
+        return [show(replace(row, state=state)) for row, state in zip(rows, states, strict=True)]
 
     def add(
         self, raw: Mapping[str, Any], *, by: By, session: str = "", agent: str = ""
@@ -171,14 +178,11 @@ class CronService:
 
     def wake_job(self, agent: str) -> JobRow:
         """The job that stands for heartbeats and wake-ups of an agent, made if it is missing."""
-        key = f"heartbeat:{agent}"
-        if found := [row for row in self.store.declared(key) if row.job.declaration_key == key]:
-            return found[0]
         job = Job(
             id=str(uuid.uuid4()),
             name=f"heartbeat-{agent}",
             display_name=f"Heartbeat ({agent})",
-            declaration_key=key,
+            declaration_key=f"heartbeat:{agent}",
             agent_id=agent,
             schedule=Every(1_800_000),
             session_target="main",
@@ -186,10 +190,20 @@ class CronService:
             enabled=False,
             created_at_ms=self._now_ms(),
         )
+        return self.keep(job)
+
+    def keep(self, job: Job) -> JobRow:
+        """The job that clawkit keeps under the declaration key of this one, which is added without
+        a next slot if there is none."""
+        key = job.declaration_key
+        if found := [row for row in self.store.declared(key) if row.job.declaration_key == key]:
+            return found[0]
         try:
             return self.store.add(job, self._now_ms(), None)
-        except ConflictError:  # another process was faster
-            return self.wake_job(agent)
+        except ConflictError:  # another process was faster, or there are too many jobs
+            if not self.store.declared(key):
+                raise
+            return self.keep(job)
 
     def next_check(self, job_id: str, delay_ms: int) -> dict[str, Any]:
         """Choose when the job whose run is under way runs next, within its pacing."""

@@ -337,6 +337,22 @@ class CronStore:
             db.execute("DELETE FROM run WHERE id = ? AND status = 'queued'", (id_,))
             return bool(db.changes())
 
+    def accept(self, run: Run, most: int, *, coalesce: bool = False) -> Run:
+        """Queue a run. If one of its id is known, or with `coalesce` one of the same text waits,
+        that one is returned instead. Raises `ConflictError` if `most` of the job are waiting."""
+        with self._database.writing() as db:
+            if found := next(self._runs("id = ?", run.id), None):
+                return found
+            same = "job = ? AND status = 'queued' AND text = ?"
+            if coalesce and (found := next(self._runs(same, run.job, run.text), None)):
+                return found
+            count = "SELECT count(*) FROM run WHERE job = ? AND status = 'queued'"
+            waiting: Any = db.execute(count, (run.job,)).get
+            if waiting >= most:
+                raise ConflictError(f"{waiting} requests are waiting already")
+            self._insert(db, run)
+        return run
+
     def _insert(self, db: Any, run: Run) -> None:
         values = [getattr(run, name) for name in _RUN.split(", ")[:-1]]
         db.execute(

@@ -53,6 +53,10 @@ _GUESSES = (
 """Refusals of a wrong secret."""
 
 
+MIN_STRONG = 32
+"""Characters of a secret that no one can guess, however often they try."""
+
+
 class AuthPolicy(Struct, frozen=True):
     """How clients log in."""
 
@@ -64,6 +68,10 @@ class AuthPolicy(Struct, frozen=True):
     own_secret: str = ""
     """What the commands of this home log in with: only they can read it, so they need no device
     even where a proxy hides that they are on this machine."""
+
+    def is_strong(self, given: str | None) -> bool:
+        """Whether something is the secret, and too long to be a guess."""
+        return len(self.secret) >= MIN_STRONG and same(given or "", self.secret)
 
 
 class Grant(Struct, frozen=True):
@@ -136,8 +144,10 @@ def same(given: str, expected: str) -> bool:
 
 
 def is_beyond_guessing(policy: AuthPolicy, connect: Connect, known: KnownDevice | None) -> bool:
-    """Whether a client has a secret that we made for it alone. No one guesses those, so that it
-    neither waits for the guesses of others nor is locked out with them."""
+    """Whether a client has a secret that we made for it alone, or a long one. No one guesses those,
+    so that it neither waits for the guesses of others nor is locked out with them."""
+    if policy.is_strong(connect.auth.token) or policy.is_strong(connect.auth.password):
+        return True
     token = connect.auth.device_token or connect.auth.token or ""
     grant = known.grants.get(connect.role, Grant()) if known is not None else Grant()
     return same(token, policy.own_secret) or same(hash_token(token), grant.token_hash)

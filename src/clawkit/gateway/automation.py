@@ -20,12 +20,14 @@ from clawkit.config.sections.gateway import Cron
 from clawkit.content import Source, Text, User
 from clawkit.core.approval import Answer, Question
 from clawkit.core.context import InForce
+from clawkit.core.external import wrap_external
 from clawkit.cron.jobs import (
     RUNNING,
     AgentTurn,
     CommandRun,
     Destination,
     Heartbeat,
+    Hook,
     Job,
     Script,
     SystemEvent,
@@ -36,6 +38,7 @@ from clawkit.cron.service import CronService, iso, show, show_run
 from clawkit.cron.store import CronStore, JobRow, Run
 from clawkit.cron.webhook import post_outcome
 from clawkit.errors import ClawkitError, ConflictError, SecretError, ToolError
+from clawkit.gateway.hook_turns import OWN_SESSIONS, carry_out
 from clawkit.gateway.narrator import GatewayRun
 from clawkit.gateway.open_agent import Opening
 from clawkit.gateway.protocol import GatewayError, now_ms
@@ -140,7 +143,8 @@ class Automation:
         if keep is False:
             return
         before_ms = now_ms() - round(parse_time(str(keep)) * 1000)
-        for session in self._gateway.store.unused_since("cron:*", before_ms):
+        unused = self._gateway.store.unused_since
+        for session in (*unused("cron:*", before_ms), *unused(OWN_SESSIONS, before_ms)):
             if not live.active(session.key):
                 await live.close_session(session.key)
                 with suppress(ConflictError):  # another process works in it
@@ -189,6 +193,11 @@ class Automation:
                 return await self._call(row.job, "code_execution", given, begin)
             case Heartbeat():
                 raise ToolError("heartbeats are not available")
+            case Hook():
+                return await carry_out(self._gateway, row.job, run, begin)
+
+    def approver_of(self, job: Job) -> Unattended:
+        return Unattended(self._gateway, job)
 
     def agent_of(self, job: Job) -> str:
         return self._gateway.live.check_agent(job.agent_id)
@@ -232,7 +241,7 @@ class Automation:
             turn.thinking or None,
             None if turn.tools_allow in (None, ("*",)) else turn.tools_allow,
             turn.light_context,
-            approver=Unattended(self._gateway, job) if is_own else None,
+            approver=self.approver_of(job) if is_own else None,
         )
         said = User(tuple(map(Text, parts)), now_ms(), Source("cron", (run.id,), (title,)))
         outcome = await self.turn(
@@ -359,12 +368,17 @@ class Automation:
                 raise ToolError(f"cron.webhookToken: {error}") from None
             payload = show_run(run) | {"text": text}
             return await post_outcome(place.to, payload, token, settings.webhook_ssrf_policy)
-        title = f"Job {one_line(job.title, 60)}: {one_line(text, 200)}"
+        is_hook = isinstance(job.payload, Hook)
+        title = f"{'Hook' if is_hook else 'Job'} {one_line(job.title, 60)}: {one_line(text, 200)}"
         try:
             key = self._target(job, place.to)
         except GatewayError as error:
             raise ToolError(error.message) from None
-        return await self.announce(key, title, f"a report of the scheduled job {job.title!r}", text)
+        what = f"a report of the scheduled job {job.title!r}"
+        if is_hook:  # whoever sent the request may have put words into the answer
+            what = f"the answer to a web request for the hook {job.title!r}"
+            text = wrap_external(text, f"answer of the hook {job.title}", MAX_SUMMARY)
+        return await self.announce(key, title, what, text)
 
     async def announce(self, key: str, title: str, what: str, text: str) -> str:
         """Put a report into a session, where people see it, without a turn. Returns the id of the

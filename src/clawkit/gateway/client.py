@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from clawkit.config.gateway_address import read_address
 from clawkit.config.paths import config_file, expand, home
 from clawkit.errors import ToolError, ToolInputError
 from clawkit.gateway.record import look, sign_file
@@ -26,14 +27,12 @@ if TYPE_CHECKING:
 
 TIMEOUT_S = 30.0
 AGAIN_S = 10.0
-PROBE_S = 5.0
 SILENCE_S = 75.0
 """A gateway sends something at least every 30 seconds."""
 _PROTOCOL = 4
 _MAX_FILE = 4 * 1024**2
 _ANSWERED_TWICE = ("agent", "clawkit.turn", "clawkit.chat.type")
 """Methods that answer when a message is accepted, and again when its turn is over."""
-LOOPBACK = ("localhost", "::1")
 _NOT_TLS = ("WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE")
 """What OpenSSL calls the answer of a server without TLS."""
 
@@ -70,36 +69,13 @@ class Target(NamedTuple):
         return f"{'wss' if self.is_tls else 'ws'}://{host}:{self.port}{self.path}"
 
 
-def is_loopback(host: str) -> bool:
-    """Whether a host is this machine for certain, whatever its resolver says."""
-    if host in LOOPBACK:
-        return True
-    parts = host.split(".")
-    return len(parts) == 4 and parts[0] == "127" and all(each.isdigit() for each in parts)
-
-
 def parse_url(url: str, **login: Any) -> Target:
-    """The gateway at an address. Raises `ToolInputError`, also for one where everyone on the way
-    could read the secret and all that is said."""
-    from urllib.parse import urlsplit
-
+    """The gateway at an address. Raises `ToolInputError`."""
     try:
-        parts = urlsplit(url)
-        port, host = parts.port, parts.hostname
+        host, port, path, is_tls = read_address(url)
     except ValueError as error:
-        raise ToolInputError(f"invalid gateway address: {error}") from None
-    is_tls = parts.scheme == "wss"
-    if parts.scheme not in ("ws", "wss") or not host or "@" in parts.netloc:
-        raise ToolInputError("the address of a gateway must be ws://HOST:PORT or wss://HOST:PORT")
-    if not is_tls and not is_loopback(host):
-        raise ToolInputError(
-            f"ws://{parts.netloc} is not encrypted: use wss://, or forward its port with: ssh -N "
-            f"-L 18789:127.0.0.1:{port or 18789} {host}, and use ws://127.0.0.1:18789"
-        )
-    path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
-    if not path.isascii() or not path.isprintable() or " " in path:
-        raise ToolInputError("the path of a gateway's address must be plain text")
-    return Target(host, port or (443 if is_tls else 18789), path, is_tls=is_tls, **login)
+        raise ToolInputError(str(error)) from None
+    return Target(host, port, path, is_tls=is_tls, **login)
 
 
 def find_target(loaded: Loaded, url: str | None = None, token: str | None = None) -> Target:
@@ -328,12 +304,6 @@ def connect_again(target: Target) -> Link:
     return connect(found, timeout_s=AGAIN_S)
 
 
-def probe(target: Target, timeout_s: float = PROBE_S) -> None:
-    """Find out whether a gateway answers, without logging in. Raises `ToolError`."""
-    link, _ = _open(target, timeout_s)
-    link.close()
-
-
 def _open(target: Target, timeout_s: float) -> tuple[Link, dict[str, Any]]:
     """A connection, and its challenge."""
     with explained(target):
@@ -391,6 +361,7 @@ def _log_in(
         "client": {"id": "cli", "version": __version__, "platform": sys.platform, "mode": "cli"},
         "role": "operator",
         "scopes": list(scopes),
+        "caps": ["session-scoped-events"],
         "auth": {"password" if target.is_password else "token": target.secret},
     }
     if target.is_own:

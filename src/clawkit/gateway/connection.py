@@ -20,7 +20,7 @@ from clawkit.gateway.devices import describe
 from clawkit.gateway.methods import find_method, read_frame
 from clawkit.gateway.methods.agents import snapshot_models
 from clawkit.gateway.origin import Place, is_within
-from clawkit.gateway.protocol import Connect, GatewayError, RequestFrame, invalid
+from clawkit.gateway.protocol import Connect, GatewayError, RequestFrame, Shows, invalid
 from clawkit.gateway.scopes import READ, satisfies
 
 if TYPE_CHECKING:
@@ -64,8 +64,8 @@ class GatewayConnection:
         """Keys of the sessions whose messages it wants."""
         self.watched: set[str] = set()
         """Keys of the sessions whose approvals it wants."""
-        self.attached: set[str] = set()
-        """Keys of the sessions whose agent it wants to follow, event by event."""
+        self.attached: dict[str, Shows] = {}
+        """The sessions whose agent it follows, event by event, and which events it shows."""
         self.chats: dict[str, HostedChat] = {}
         self.on_leave: list[Callable[[], None]] = []
         self._socket = socket
@@ -87,7 +87,7 @@ class GatewayConnection:
         """Change what the client may do and hear, at once."""
         self.scopes = tuple(scopes)
         self.presence = self._describe()
-        self.gateway.hub.forget_scopes()
+        self.gateway.hub.forget()
 
     def may(self, scope: str) -> bool:
         return self.role == "operator" and satisfies(self.scopes, scope)
@@ -95,6 +95,21 @@ class GatewayConnection:
     def follows(self, session: str) -> bool:
         """Whether it wants the messages of a session."""
         return self.follows_sessions or session in self.followed
+
+    def follow(self, session: str | None, *, ends: bool = False) -> None:
+        """Send it the messages of a session, or of all for None; or no longer."""
+        if session is None:
+            self.follows_sessions = True
+        elif ends:
+            self.followed.discard(session)
+        else:
+            self.followed.add(session)
+        self.gateway.hub.forget()
+
+    def attach(self, session: str, shows: Shows, *, only: bool = False) -> None:
+        """Send it the events of an agent that it shows; with `only`, of no other session."""
+        self.attached = {**({} if only else self.attached), session: shows}
+        self.gateway.hub.forget()
 
     def leave_chats(self) -> None:
         """Forget what was only for the chats of this client."""

@@ -103,7 +103,7 @@ async def check_login(gateway: Gateway, request: Request, *, device_tokens: bool
     secret = secret.strip()
     if scheme.lower() != "bearer" or not secret:
         raise unauthorized
-    async with gateway.logins.turn(place) as locked_s:
+    async with gateway.logins.turn(place, is_sure=gateway.auth.is_strong(secret)) as locked_s:
         if locked_s:
             wait = {"Retry-After": str(round(locked_s) + 1)}
             raise HttpError(429, "rate_limited", "Too many failed attempts; retry later", wait)
@@ -117,8 +117,8 @@ async def check_login(gateway: Gateway, request: Request, *, device_tokens: bool
             raise unauthorized
 
 
-async def read_body(request: Request, kind: type[T], max_bytes: int) -> T:
-    """The decoded JSON body. Raises `HttpError`."""
+async def read_bytes(request: Request, max_bytes: int) -> bytes:
+    """The body, which must be declared as JSON. Raises `HttpError`."""
     if request.headers.get("content-type", "").partition(";")[0].strip() != "application/json":
         raise bad("Content-Type must be application/json")
     too_big = HttpError(413, "payload_too_large", f"The body is larger than {max_bytes} bytes")
@@ -136,11 +136,18 @@ async def read_body(request: Request, kind: type[T], max_bytes: int) -> T:
                     raise too_big
                 if size <= max_bytes:
                     body += chunk
-        if size > max_bytes:
-            raise too_big
-        return msgspec.json.decode(bytes(body), type=kind)
     except TimeoutError:
         raise HttpError(408, "timeout", "The request took too long") from None
+    if size > max_bytes:
+        raise too_big
+    return bytes(body)
+
+
+async def read_body(request: Request, kind: type[T], max_bytes: int) -> T:
+    """The decoded JSON body. Raises `HttpError`."""
+    data = await read_bytes(request, max_bytes)
+    try:
+        return msgspec.json.decode(data, type=kind)
     except (ValueError, RecursionError) as error:
         raise bad(f"invalid body: {error}") from None
 
@@ -218,7 +225,10 @@ def routes(gateway: Gateway) -> list[Route]:
     return found
 
 
-async def _nothing(_gateway: Gateway, _request: Request) -> Response:
+async def _nothing(gateway: Gateway, request: Request) -> Response:
+    """A web hook, whose path can change while the gateway runs, or nothing."""
+    if (found := await gateway.hooks.receive(request)) is not None:
+        return found
     raise not_found()
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import platform
 import socket
-from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from clawkit.gateway.protocol import encode, now_ms
 from clawkit.gateway.scopes import APPROVALS, PAIRING, READ
@@ -33,6 +33,26 @@ _SHOWN_MODES = ("ui", "webchat", "node")
 Wanted = Callable[["GatewayConnection"], bool]
 
 
+class Audience(NamedTuple):
+    """Who hears of a session."""
+
+    near: list[GatewayConnection]
+    """Those who hear what its agent does."""
+    calls: list[GatewayConnection]
+    """Those of them who hear of calls, too."""
+    following: list[GatewayConnection]
+    """Those who get its messages."""
+    terminals: list[GatewayConnection]
+    """Terminals that show its events."""
+    full: list[GatewayConnection]
+    """Those of them who show all events."""
+
+    @property
+    def is_brief(self) -> bool:
+        """Whether no one hears of the results of calls."""
+        return not (self.near or self.full)
+
+
 class Hub:
     """All clients that have logged in."""
 
@@ -40,6 +60,8 @@ class Hub:
         self.clients: dict[str, GatewayConnection] = {}
         self._by_scope: dict[str, list[GatewayConnection]] = {}
         """Who has a scope, until someone comes or goes: most events are small and for few."""
+        self._by_session: dict[str, Audience] = {}
+        """As long as no one comes, goes, or wants to hear something else."""
         self.presence_version = self.health_version = 1
         self._instance = instance
         self.empty = asyncio.Event()
@@ -47,19 +69,21 @@ class Hub:
 
     def join(self, client: GatewayConnection) -> None:
         self.clients[client.id] = client
-        self.forget_scopes()
+        self.forget()
         self.empty.clear()
         self._note(client)
 
     def leave(self, client: GatewayConnection) -> None:
         if self.clients.pop(client.id, None) is not None:
-            self.forget_scopes()
+            self.forget()
             self._note(client)
         if not self.clients:
             self.empty.set()
 
-    def forget_scopes(self) -> None:
+    def forget(self) -> None:
+        """Someone hears other events from now on."""
         self._by_scope.clear()
+        self._by_session.clear()
 
     def _note(self, client: GatewayConnection) -> None:
         if client.connect.client.mode in _SHOWN_MODES:
@@ -82,19 +106,30 @@ class Hub:
     def of_device(self, device: str) -> list[GatewayConnection]:
         return [each for each in self.clients.values() if each.device == device]
 
-    def wants(
-        self, name: str, wanted: Wanted | None = None, near: str = ""
-    ) -> list[GatewayConnection]:
-        """The clients that an event is for. Those that want to hear only of sessions that they
-        follow hear nothing of others than `near`."""
+    def audience(self, key: str) -> Audience:
+        """Who hears of a session. Those that want to hear only of sessions that they follow hear
+        nothing of others."""
+        if (found := self._by_session.get(key)) is None:
+            able = self.wants("agent")
+            near = [each for each in able if not each.is_scoped or each.follows(key)]
+            terminals = [each for each in able if key in each.attached]
+            found = self._by_session[key] = Audience(
+                near,
+                [each for each in near if "tool-events" in each.connect.caps],
+                [each for each in able if each.follows(key)],
+                terminals,
+                [each for each in terminals if each.attached[key] == "all"],
+            )
+        return found
+
+    def wants(self, name: str, wanted: Wanted | None = None) -> list[GatewayConnection]:
+        """The clients that an event is for."""
         scope = EVENTS.get(name)
         if scope is None:
             return []
         if (able := self._by_scope.get(scope)) is None:
             able = [each for each in self.clients.values() if not scope or each.may(scope)]
             self._by_scope[scope] = able
-        if near:
-            able = [each for each in able if not each.is_scoped or each.follows(near)]
         return able if wanted is None else [each for each in able if wanted(each)]
 
     def broadcast(
@@ -103,17 +138,17 @@ class Hub:
         payload: Any,
         wanted: Wanted | None = None,
         *,
-        near: str = "",
         droppable: bool = False,
     ) -> None:
         """Send an event to all clients that may see it, encoded once."""
-        if clients := self.wants(name, wanted, near):
+        if clients := self.wants(name, wanted):
             send(clients, name, payload, droppable=droppable)
 
 
 def send(
-    clients: Iterable[GatewayConnection], name: str, payload: Any, *, droppable: bool = False
+    clients: Sequence[GatewayConnection], name: str, payload: Any, *, droppable: bool = False
 ) -> None:
-    data = encode(payload)
+    """Encode an event once, if there are clients for it."""
+    data = encode(payload) if clients else b""
     for each in clients:
         each.tell(name, data, droppable=droppable)

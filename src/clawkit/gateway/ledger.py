@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable
-from contextlib import suppress
-from typing import Any, cast
+from typing import Any
 
 import msgspec
 
 from clawkit.content import Assistant, User
-from clawkit.gateway.narrator import GatewayRun
+from clawkit.errors import ToolError
+from clawkit.gateway.narrator import GatewayRun, RunRecord
 from clawkit.gateway.protocol import encode as to_json
 from clawkit.gateway.protocol import now_ms
 from clawkit.process.records import here
@@ -49,10 +50,8 @@ DELETE FROM run WHERE ended_ms > 0 AND (
     )
 )
 """
-_RECORDED = (
-    *("id", "session", "client", "digest", "owner", "timeout_s", "max_turns", "max_cost"),
-    *("started_ms", "ended_ms", "status", "text", "error", "model", "usage"),
-)
+_END = "UPDATE run SET (ended_ms, ended_tick, boot, message) = (?, ?, ?, x'')"
+log = logging.getLogger(__name__)
 
 
 class RunLedger:
@@ -87,7 +86,8 @@ class RunLedger:
 
     def _record(self, run: GatewayRun) -> bytes:
         words = {"text": self._redact(run.text), "error": self._redact(run.error)}
-        return to_json({name: getattr(run, name) for name in _RECORDED} | words)
+        names = RunRecord.__struct_fields__
+        return to_json({name: getattr(run, name) for name in names} | words)
 
     def try_again(self, id_: str) -> None:
         """Count an attempt to resume a run."""
@@ -99,9 +99,8 @@ class RunLedger:
 
     def end(self, run: GatewayRun) -> None:
         """Record how a run ended."""
-        names = "(record, ended_ms, ended_tick, boot, message) = (?, ?, ?, ?, x'')"
-        change = f"UPDATE run SET {names} WHERE id = ?"  # noqa: S608
-        self._change(change, self._record(run), run.ended_ms, _tick(), here(), run.id)
+        given = run.ended_ms, _tick(), here(), self._record(run), run.id
+        self._change(f"{_END}, record = ? WHERE id = ?", *given)
 
     def _change(self, change: str, *given: Any) -> None:
         with self._database.writing() as db:
@@ -116,21 +115,24 @@ class RunLedger:
         return None
 
     def unfinished(self) -> list[GatewayRun]:
-        """The runs that are not over, in the order in which they were accepted."""
+        """The runs that are not over, in the order in which they were accepted. One that is damaged
+        is reported, and over: whoever asks for it gets an error."""
         found = []
-        rows = self._rows("SELECT record, message, tries", "ended_ms = 0 ORDER BY rowid")
-        for record, body, tries in rows:
-            said = None
-            with suppress(ValueError):  # not resumed: it is empty, or of another version
-                said = cast("User", decode(body))
-            found.append(self._read(record, message=said, tries=tries))
+        rows = self._rows("SELECT id, record, message, tries", "ended_ms = 0 ORDER BY rowid")
+        for id_, record, body, tries in rows:
+            try:
+                found.append(self._read(record, message=_read_message(body), tries=tries))
+            except ToolError as error:
+                log.error("a run cannot be resumed: %s", error)
+                self._change(f"{_END} WHERE id = ?", now_ms(), _tick(), here(), id_)
         return found
 
     def _read(self, record: bytes, **more: Any) -> GatewayRun:
         try:
-            run = GatewayRun(**msgspec.json.decode(record, type=dict[str, Any]), **more)
-        except (ValueError, TypeError) as error:
+            known = msgspec.json.decode(record, type=RunRecord)
+        except ValueError as error:
             raise self._database.broken(f"a run in it is damaged: {error}") from error
+        run = GatewayRun(**msgspec.structs.asdict(known), **more)
         run.decided.set()
         return run
 
@@ -140,6 +142,15 @@ class RunLedger:
 
     def close(self) -> None:
         self._database.close()
+
+
+def _read_message(body: bytes) -> User | None:
+    """What was said; None if it is not resumed: it is empty, damaged or of another version."""
+    try:
+        said = decode(body)
+    except ValueError:
+        return None
+    return said if isinstance(said, User) and said.ids else None
 
 
 def _tick() -> int:

@@ -20,7 +20,7 @@ from weakref import WeakValueDictionary
 
 import msgspec
 
-from clawkit.agent.events import Event, TurnEnded, TurnStarted, both, no_listener
+from clawkit.agent.events import TurnEnded, both, no_listener
 from clawkit.agent.loop import Words, as_message
 from clawkit.agent_session import Agent
 from clawkit.config.paths import home
@@ -29,7 +29,7 @@ from clawkit.core.approval import Approver
 from clawkit.errors import ClawkitError, ConflictError, ToolError, ToolInputError
 from clawkit.gateway.ledger import read_by_model
 from clawkit.gateway.narrator import GatewayRun, Narrator
-from clawkit.gateway.open_agent import Open, Opening, is_shared, merged, shutting_down
+from clawkit.gateway.open_agent import Open, Opening, merged, shutting_down
 from clawkit.gateway.protocol import GatewayError, aside, invalid, now_ms
 from clawkit.models.protocols import Model
 from clawkit.services import Services
@@ -184,7 +184,7 @@ class LiveSessions:
         self, key: str, *, owner: bool, opening: Opening = USUAL
     ) -> AsyncIterator[Open]:
         """Open the agent of a session, and hold the lock of the session inside the `with` block."""
-        owner = owner and not is_shared(key)
+        owner = owner and not parse_key(key).is_shared
         while True:
             there = self._open.get(key)
             if there is not None and there.owner != owner:
@@ -242,20 +242,10 @@ class LiveSessions:
             # Its rights and its lock are those of the key.
             await agent.close()
             raise ToolError("the session could not be stored under its key")
-        hub, narrator = self._gateway.hub, Narrator(self._gateway, session)
-
-        def show(event: Event) -> None:
-            payload = {
-                "key": key,
-                "run": narrator.run_id,
-                "number": agent.last_number,
-                "event": event,
-            }
-            hub.broadcast("clawkit.event", payload, lambda each: key in each.attached)
-
-        agent.conversation.tell = both(show, both(narrator, agent.conversation.tell))
+        narrator = Narrator(self._gateway, session, agent)
+        agent.conversation.tell = both(narrator, agent.conversation.tell)
         agent.turns.warms_up = len(self._open) < WARM
-        agent.on_subagent_event = both(show, narrator.hear_subagent)
+        agent.on_subagent_event = narrator.hear_subagent
         agent.on_results = lambda: self.report(key)
         agent.deliver = narrator.post
         if isinstance(services := agent.kit.run.services, Services):
@@ -428,12 +418,11 @@ class LiveSessions:
         *,
         is_new: bool = True,
     ) -> None:
-        def begin(event: Event) -> None:
-            if isinstance(event, TurnStarted):
-                there.narrator.run = run
-                there.limit(run.max_turns, run.max_cost)
+        def begin() -> None:
+            there.narrator.run = run
+            there.limit(run.max_turns, run.max_cost)
 
-        turn = there.agent.turns.post(message, mode, tell=begin, is_new=is_new)
+        turn = there.agent.turns.post(message, mode, begin=begin, is_new=is_new)
         self._follow(there, run, turn)
         there.narrator.changed(reason="send")
 

@@ -20,6 +20,7 @@ from clawkit.sessions.keys import parse_key
 from clawkit.sessions.protocols import Session
 
 if TYPE_CHECKING:
+    from clawkit.agent_session import Agent
     from clawkit.gateway.server import Gateway
 
 PIECE_S = 0.05
@@ -27,11 +28,15 @@ PIECE_S = 0.05
 _COMMANDS = ("exec", "process", "code_execution")
 _KNOWN = ("exitCode", "durationMs", "cwd")
 """What is told of a command that has ended, as far as it is known."""
+_NEVER_PLAIN = (
+    *(events.Requested, events.Unanswered, events.ThinkingPiece, events.CallBegun),
+    *(events.CallWritten, events.ResultStored),
+)
 Status = Literal["running", "ok", "error", "aborted", "timeout"]
 
 
-class GatewayRun(Struct, eq=False):
-    """One message to an agent, and what became of it."""
+class RunRecord(Struct, eq=False, forbid_unknown_fields=True):
+    """One message to an agent, and what became of it: what survives a restart."""
 
     id: str
     session: str
@@ -49,6 +54,11 @@ class GatewayRun(Struct, eq=False):
     error: str = ""
     model: str = ""
     usage: dict[str, Any] = {}
+
+
+class GatewayRun(RunRecord, eq=False):
+    """A run that this gateway knows of."""
+
     message: User | None = None
     """What was said, in a run of before the last start; None if it must not be resumed."""
     tries: int = 0
@@ -81,16 +91,35 @@ class GatewayRun(Struct, eq=False):
         self.over.set()
 
 
-class Narrator:
-    """The listener of one open agent."""
+def is_plain(event: Event) -> bool:
+    """Whether plain output shows an event, or has to know of it: of answers those with words, of
+    calls that they start or fail, and of a sub-agent that it begins, since it may ask something."""
+    match event:
+        case events.ToolHappened(event=happened):
+            kind = happened["type"]
+            return kind == "start" or (kind == "end" and bool(happened["isError"]))
+        case events.Answered(message=message):
+            return bool(message.text)
+        case events.SubagentHappened(event=inner):
+            return isinstance(inner, events.TurnStarted)
+        case _:
+            return not isinstance(event, _NEVER_PLAIN)
 
-    def __init__(self, gateway: Gateway, session: Session, run_id: str = "") -> None:
-        """`run_id` is for turns that no client asked for; by default each has a new one."""
+
+class Narrator:
+    """The listener of one open agent. What no one hears is not made."""
+
+    def __init__(
+        self, gateway: Gateway, session: Session, agent: Agent | None = None, run_id: str = ""
+    ) -> None:
+        """Without an agent, its events are told to no terminal. `run_id` is for turns that no
+        client asked for; by default each has a new one."""
         self.run: GatewayRun | None = None
         """The run whose turn is under way."""
         self._gateway, self._hub, self._store = gateway, gateway.hub, gateway.store
         self._metrics, self._began_s = gateway.metrics, 0.0
-        self._id, self._key, self._agent = session.id, session.key, session.agent
+        self._id, self._key, self._name = session.id, session.key, session.agent
+        self._agent = agent
         self._text, self._sent, self._answer = "", 0, 0
         self._is_replaced = False
         self._sent_at = 0.0
@@ -101,9 +130,11 @@ class Narrator:
         self._subagents: dict[str, Narrator] = {}
 
     def __call__(self, event: Event) -> None:
+        self._feed(event)
         if isinstance(event, events.TextPiece):
             return self._add(event.text)
-        self._flush()
+        if self._timer is not None:
+            self._flush()
         match event:
             case events.TurnStarted(model=model):
                 self._start(model)
@@ -129,13 +160,23 @@ class Narrator:
         return None
 
     @property
-    def run_id(self) -> str:
-        """The run of a client whose turn is under way; empty if there is none."""
-        return self.run.id if self.run is not None and self.run is not self._own else ""
+    def is_brief(self) -> bool:
+        return self._hub.audience(self._key).is_brief
+
+    def _feed(self, event: Event) -> None:
+        """Send an event as it is to the terminals that show it."""
+        audience = self._hub.audience(self._key)
+        if self._agent is None or not audience.terminals:
+            return
+        if clients := audience.terminals if is_plain(event) else audience.full:
+            # Empty for a turn that no client asked for.
+            run = self.run.id if self.run is not None and self.run is not self._own else ""
+            about = {"key": self._key, "run": run, "number": self._agent.last_number}
+            send(clients, "clawkit.event", about | {"event": event})
 
     def _start(self, model: str) -> None:
         self._own = None
-        if self.run is None:
+        if self.run is None or self.run.over.is_set():
             self.run = self._own = GatewayRun(self._run_id or str(uuid.uuid4()), self._key)
         self.run.model, self._began_s = model, time.monotonic()
         self._text, self._sent, self._answer = "", 0, 0
@@ -144,6 +185,8 @@ class Narrator:
         self.changed(phase="start", runId=self.run.id)
 
     def _request(self, model: str) -> None:
+        if not self._hub.audience(self._key).near:
+            return
         provider, name = wire.split_model(model)
         self._tell("run_status", {"phase": "starting_model"})
         self._chat("status", {"phase": "starting_model"})
@@ -174,10 +217,11 @@ class Narrator:
 
     def hear_subagent(self, event: Event) -> None:
         """Tell what happens in a sub-agent, at any depth, as of any other session."""
+        self._feed(event)
         if not isinstance(event, events.SubagentHappened):
             return
         if event.run not in self._subagents and (session := self._store.find(event.session)):
-            self._subagents[event.run] = Narrator(self._gateway, session, event.run)
+            self._subagents[event.run] = Narrator(self._gateway, session, run_id=event.run)
         if (found := self._subagents.get(event.run)) is not None:
             found(event.event)
         if isinstance(event.event, events.RunEnded):
@@ -214,7 +258,7 @@ class Narrator:
 
     def _tell_message(self) -> None:
         """Tell the last message, as it was stored."""
-        clients = self._hub.wants("session.message", lambda each: each.follows(self._key))
+        clients = self._hub.audience(self._key).following
         session = self._store.find(self._id) if clients else None
         if session is None or not (entries := self._store.history(self._id, 1)):
             return
@@ -226,7 +270,7 @@ class Narrator:
         self._text += text
         if self.run is not None:
             self.run.on_text(text)
-        if self._timer is None:
+        if self._timer is None and self._hub.audience(self._key).near:
             loop = asyncio.get_running_loop()
             wait_s = max(0.0, self._sent_at + PIECE_S - loop.time())
             self._timer = loop.call_later(wait_s, self._flush)
@@ -237,9 +281,8 @@ class Narrator:
         self._text, self._sent = "", 0
 
     def _flush(self) -> None:
-        if self._timer is None:
-            return
-        self._timer.cancel()
+        if self._timer is not None:
+            self._timer.cancel()
         self._timer = None
         run, delta = self.run, self._text[self._sent :]
         if run is None or not delta:
@@ -252,6 +295,8 @@ class Narrator:
         self._is_replaced = False
 
     def _tell_tool(self, event: dict[str, Any]) -> None:
+        if not self._hub.audience(self._key).near:
+            return None
         name, id_, phase = event["tool"], event["callId"], event["type"]
         call = {"name": name, "toolCallId": id_}
         item = {"itemId": f"tool:{id_}", **call, "kind": "tool"}
@@ -283,20 +328,15 @@ class Narrator:
 
     def _tell_call(self, data: dict[str, Any]) -> None:
         """Calls go to those who asked for them, and to those who follow the session."""
-        payload = self._payload("tool", data)
-        if payload is not None:
-            clients = self._hub.wants(
-                "agent", lambda each: "tool-events" in each.connect.caps, self._key
-            )
-            send(clients, "agent", payload, droppable=True)
-            self._hub.broadcast(
-                "session.tool", payload, lambda each: each.follows(self._key), droppable=True
-            )
+        audience = self._hub.audience(self._key)
+        if (payload := self._payload("tool", data)) is not None:
+            send(audience.calls, "agent", payload, droppable=True)
+            send(audience.following, "session.tool", payload, droppable=True)
 
     def _tell(self, stream: str, data: dict[str, Any]) -> None:
-        payload = self._payload(stream, data)
-        if payload is not None:
-            self._hub.broadcast("agent", payload, near=self._key, droppable=True)
+        clients = self._hub.audience(self._key).near
+        if clients and (payload := self._payload(stream, data)) is not None:
+            send(clients, "agent", payload, droppable=True)
 
     def _payload(self, stream: str, data: dict[str, Any]) -> dict[str, Any] | None:
         run = self.run
@@ -304,14 +344,14 @@ class Narrator:
             return None
         run.seq += 1
         about: dict[str, Any] = {"runId": run.id, "sessionKey": self._key}
-        about |= {"agentId": self._agent, "stream": stream, "data": data}
+        about |= {"agentId": self._name, "stream": stream, "data": data}
         return about | {"sessionId": self._id, "seq": run.seq, "ts": now_ms()}
 
     def _chat(self, state: str, more: dict[str, Any], run: GatewayRun | None = None) -> None:
         run = run or self.run
         if run is None:
             return
-        about = {"runId": run.id, "sessionKey": self._key, "agentId": self._agent}
-        payload = about | {"seq": run.seq, "state": state} | more
-        droppable = state in ("status", "delta")
-        self._hub.broadcast("chat", payload, near=self._key, droppable=droppable)
+        if clients := self._hub.audience(self._key).near:
+            about = {"runId": run.id, "sessionKey": self._key, "agentId": self._name}
+            payload = about | {"seq": run.seq, "state": state} | more
+            send(clients, "chat", payload, droppable=state in ("status", "delta"))

@@ -20,17 +20,9 @@ from clawkit.gateway.narrator import GatewayRun, Narrator
 from clawkit.gateway.protocol import GatewayError
 from clawkit.process.protocols import Commands
 from clawkit.services import Services
-from clawkit.sessions.keys import parse_key
 from clawkit.tools._commands import owner_of
 
 POLL_S = 0.01
-
-
-def is_shared(key: str) -> bool:
-    """Whether other people read and write in a session: what they said must not act for the
-    owner."""
-    parsed = parse_key(key)
-    return bool(parsed.channel) or parsed.kind == "group"
 
 
 def shutting_down() -> GatewayError:

@@ -31,6 +31,8 @@ MAX_ATTACHMENT, MAX_IMAGE = 19_464_192, 6_291_456
 
 Code = Literal["INVALID_REQUEST", "UNAVAILABLE", "FORBIDDEN", "NOT_PAIRED", "APPROVAL_NOT_FOUND"]
 Role = Literal["operator", "node"]
+Shows = Literal["all", "plain"]
+"""Which events of an agent a terminal shows: plain output shows no results, among others."""
 _IDS = (
     "cli gateway-client openclaw-tui openclaw-control-ui webchat webchat-ui node-host "
     "openclaw-probe openclaw-macos openclaw-linux openclaw-ios openclaw-watchos openclaw-android "

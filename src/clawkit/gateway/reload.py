@@ -30,7 +30,7 @@ Kind = Literal["hot", "restart", "none"]
 _SETTINGS: dict[Kind, tuple[str, ...]] = {
     "hot": (
         *("$schema", "agents", "approvals", "auth", "bindings", "channels", "commands"),
-        *("diagnostics", "env", "messages", "models", "secrets", "session", "tools"),
+        *("diagnostics", "env", "hooks", "messages", "models", "secrets", "session", "tools"),
     ),
     "restart": ("gateway", "logging", "session.store"),
     "none": NO_EFFECT,

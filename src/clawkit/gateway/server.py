@@ -23,13 +23,14 @@ from clawkit.config.paths import home, waiting_file
 from clawkit.config.secrets import resolve
 from clawkit.config.sections.gateway import GatewaySettings as Settings
 from clawkit.content import Source, Text, User
-from clawkit.errors import ConfigError, Issue, SecretError, ToolError
+from clawkit.errors import ConfigError, Issue, ToolError
 from clawkit.gateway import origin, protocol
 from clawkit.gateway.approvals import ApprovalDesk
 from clawkit.gateway.auth import AuthPolicy, Mode
 from clawkit.gateway.automation import Automation
 from clawkit.gateway.connection import GatewayConnection
 from clawkit.gateway.devices import Devices, load_key
+from clawkit.gateway.hooks import WebHooks, hook_secrets
 from clawkit.gateway.http import routes
 from clawkit.gateway.hub import EVENTS, Hub
 from clawkit.gateway.ledger import RunLedger
@@ -175,6 +176,7 @@ class Gateway:
         self._restart: asyncio.TimerHandle | None = None
         self.watch = ConfigWatch(self)
         self.automation = Automation(self)
+        self.hooks = WebHooks(self)
 
     def check(self, loaded: Loaded) -> tuple[Mode, str]:
         """Refuse a configuration that would be served less safely than it says, or not at all;
@@ -185,14 +187,10 @@ class Gateway:
             hint = "Set gateway.auth.mode to token or password"
             raise ConfigError([Issue("gateway.trustedProxies", message, hint=hint)])
         mode, secret = read_secret(loaded, generate=True)
-        hooks, env = loaded.config.hooks, {**os.environ, **loaded.env}
-        given = hooks.token if hooks is not None else None
-        token = ""
-        with suppress(SecretError):  # one that is not available lets no one in
-            token = resolve(given, loaded.config, env) if given else ""
-        if token and token == secret:  # who may call hooks must not be able to log in
-            message = "is the secret of the gateway, too"
-            raise ConfigError([Issue("hooks.token", message, hint="Use another one")])
+        for name, given in hook_secrets(loaded).items():
+            if given and given == secret:  # who may call hooks must not be able to log in
+                message = "is the secret of the gateway, too"
+                raise ConfigError([Issue(f"hooks.{name}", message, hint="Use another one")])
         check_policy(_origin_policy(settings))
         self.preflight(loaded)
         return mode, secret

@@ -33,6 +33,11 @@ class SessionKey(Struct, frozen=True):
     thread: str = ""
     depth: int = 0  # 0 for a main session, 1 for a sub-agent, 2 for its sub-agent
 
+    @property
+    def is_shared(self) -> bool:
+        """Whether others than the owner write here: what they said must not act for the owner."""
+        return bool(self.channel) or self.kind in ("group", "hook")
+
 
 def parse_key(key: str, main: str = MAIN) -> SessionKey:
     """Parse a key; `main` is `session.mainKey`. Raises `ToolInputError` if it is invalid."""

@@ -33,6 +33,11 @@ COLOURS: Mapping[Style, str] = {
 
 
 class TurnPrinter(Protocol):
+    failed: OSError | None
+    """Why the output can no longer be written."""
+    stop: Callable[[], object]
+    """Called when writing fails."""
+
     def __call__(self, event: Event) -> None: ...
     def finish(self, ended: TurnEnded) -> None: ...
 
@@ -136,11 +141,14 @@ class LineLoop(ABC):
 
     async def _take(self, line: str, *, given: bool = False) -> None:
         self._work = asyncio.ensure_future(self._carry_out(line, given=given))
+        self.printer.stop = self._work.cancel
         try:
             await asyncio.wait({self._work})
         finally:
             self._work.cancel()
             await asyncio.wait({self._work})
+        if self.printer.failed is not None:
+            raise self.printer.failed
         if self._work.cancelled():
             click.echo("interrupted", err=True)
             self.has_failed = True

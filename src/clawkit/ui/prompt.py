@@ -48,7 +48,7 @@ from clawkit.core.tasks import in_thread
 from clawkit.terminal_text import wrap
 from clawkit.ui.line_input import InputHistory, LineCompleter, history_file
 from clawkit.ui.paint import RENDER_ERRORS, Paint
-from clawkit.ui.questions import AskedQuestion, Questions, by_key
+from clawkit.ui.questions import AskedQuestion, Questions, by_key, menu_rows
 
 if TYPE_CHECKING:
     from clawkit.ui.session import SessionOpener
@@ -60,6 +60,8 @@ REDRAW_S = 0.03
 NEW_S = 0.3
 _MAX_INPUT_ROWS = 12
 _MAX_MENU_ROWS = 8
+_BELOW_QUESTION = 3
+"""Rows: an empty one, the input line and the toolbar."""
 _SMALL = 20
 """On a screen with fewer rows, a question hides the live area."""
 NOT_DRAWN = "(the current activity cannot be shown)"
@@ -113,7 +115,10 @@ async def run_full(open_chat: OpenFull, message: str = "", pictures: Sequence[st
         above = _Above(prompt)
         with redirect_stdout(above), redirect_stderr(above):
             try:
-                chat = await _open_chat(open_chat, prompt, running)
+                shown = asyncio.ensure_future(prompt.shown.wait())
+                await asyncio.wait((running, shown), return_when=asyncio.FIRST_COMPLETED)
+                shown.cancel()
+                chat = None if running.done() else await open_chat(prompt)
                 if chat is not None:
                     history.begin(chat.redact)
                     completer.source = prompt.handler = chat
@@ -135,14 +140,6 @@ async def run_full(open_chat: OpenFull, message: str = "", pictures: Sequence[st
             await chat.close()
         for each in _ENDINGS:
             loop.remove_signal_handler(each)
-
-
-async def _open_chat(open_chat: OpenFull, prompt: Prompt, running: asyncio.Future[int]) -> Any:
-    """Open the conversation; None if the person has quit already."""
-    shown = asyncio.ensure_future(prompt.shown.wait())
-    await asyncio.wait((running, shown), return_when=asyncio.FIRST_COMPLETED)
-    shown.cancel()
-    return None if running.done() else await open_chat(prompt)
 
 
 class _Above(io.TextIOBase):
@@ -363,13 +360,18 @@ class Prompt:
         if asked is None:
             return ""
         has_keys = self.app.layout.has_focus(self.question_window)
+        room = self._output.get_size().rows - _BELOW_QUESTION
+        rows = menu_rows(asked.choices, asked.at, asked.shown, self.columns, room - 1)
+        if len(rows) >= room and asked.confirms:
+            del rows[-1]  # the hint is worth more
         found: StyleAndTextTuples = []
-        for number, each in enumerate(asked.choices):
-            mark = ">" if number == asked.at and has_keys else " "
-            style = "class:chosen" if mark == ">" else ""
-            found.append((style, f"{mark} {each.key}  {each.words}\n"))
-        found.append(("class:hint", self._hint(asked, has_keys)))
-        return found
+        for text, is_chosen in rows:
+            is_marked = is_chosen and has_keys
+            shown = f">{text[1:]}" if is_marked else text
+            found += [("class:chosen" if is_marked else "", shown), ("", "\n")]
+        if len(rows) >= room:
+            return found[:-1]
+        return [*found, ("class:hint", self._hint(asked, has_keys))]
 
     def _hint(self, asked: AskedQuestion, has_keys: bool) -> str:
         if has_keys and asked.confirms:

@@ -9,9 +9,10 @@ from typing import NamedTuple, cast
 
 from msgspec.structs import replace
 
-from clawkit.approvals.prompt import render
+from clawkit.approvals.prompt import BAR, render
 from clawkit.core.approval import MAX_WAIT_S, Answer, Question, StoredExtent
 from clawkit.core.context import Scope
+from clawkit.terminal_text import truncate
 from clawkit.text import human_time, printable
 from clawkit.ui.paint import Style
 
@@ -88,9 +89,35 @@ def show_question(request: Question, width: int, *, is_own: bool = False) -> lis
     return render(request, width=width).split("\n")
 
 
+def headline(rows: Sequence[str], width: int) -> str:
+    """The first row of the command that a question shows, else its title."""
+    command = [row for row in rows if row.startswith(BAR)] or rows
+    more = " …" if len(command) > 1 else ""
+    return truncate(f"{command[0].rstrip()}{more}", width - 1)
+
+
+def menu_rows(
+    choices: Sequence[PromptChoice], at: int, question: Sequence[str], width: int, height: int
+) -> list[tuple[str, bool]]:
+    """The choices, and whether each is the one at `at`, in at most `height` rows. What the question
+    is about comes first if there is no room for all of it above them; if there is none for all
+    choices either, the keys of all come last."""
+    rows = [(f"  {each.key}  {each.words}", number == at) for number, each in enumerate(choices)]
+    if len(question) + len(rows) <= height:
+        return rows
+    head, room = (headline(question, width), False), max(2, height - 1)
+    if len(rows) <= room:
+        return [head, *rows]
+    first = min(max(0, at), len(rows) - room + 1)
+    keys = f"  or {' '.join(each.key for each in choices)}"
+    return [head, *rows[first : first + room - 1], (keys, False)]
+
+
 @dataclass
 class AskedQuestion:
     choices: list[PromptChoice]
+    shown: list[str]
+    """The question, row by row."""
     until: str
     answer: asyncio.Future[Answer]
     at: int
@@ -136,32 +163,30 @@ class Questions:
         """Ask, and return the answer: anything but a clear yes denies. May be cancelled."""
         self.waits(request.call_id, True)
         try:
-            return await self._ask(request)
+            async with self._one_at_a_time:
+                loop = asyncio.get_running_loop()
+                among = list(choices_for(request))
+                scope = self.scope()
+                is_own = (request.agent, request.session) == (scope.agent, scope.session)
+                shown = show_question(request, self._columns(), is_own=is_own)
+                self._show(shown, "")
+                until = human_time(min(request.timeout_s, MAX_WAIT_S))
+                asked = AskedQuestion(among, shown, until, loop.create_future(), deny_at(among))
+                self.current = asked
+                self._changed()
+                loop.call_later(GUARD_S, self._arm, asked)
+                try:
+                    answer = await asked.answer
+                except asyncio.CancelledError:
+                    self._show([f"  {GONE}"], "warning")
+                    raise
+                finally:
+                    self.current = None
+                    self._changed()
+                self._show([f"  {asked.done}"], "good" if answer.verdict == "allow" else "warning")
+                return answer
         finally:
             self.waits(request.call_id, False)
-
-    async def _ask(self, request: Question) -> Answer:
-        async with self._one_at_a_time:
-            loop = asyncio.get_running_loop()
-            among = list(choices_for(request))
-            scope = self.scope()
-            is_own = (request.agent, request.session) == (scope.agent, scope.session)
-            self._show(show_question(request, self._columns(), is_own=is_own), "")
-            until = human_time(min(request.timeout_s, MAX_WAIT_S))
-            asked = AskedQuestion(among, until, loop.create_future(), deny_at(among))
-            self.current = asked
-            self._changed()
-            loop.call_later(GUARD_S, self._arm, asked)
-            try:
-                answer = await asked.answer
-            except asyncio.CancelledError:
-                self._show([f"  {GONE}"], "warning")
-                raise
-            finally:
-                self.current = None
-                self._changed()
-            self._show([f"  {asked.done}"], "good" if answer.verdict == "allow" else "warning")
-            return answer
 
     def _arm(self, asked: AskedQuestion) -> None:
         asked.is_ready = True

@@ -4,8 +4,9 @@ import re
 from collections.abc import Iterable
 from typing import Any, Literal
 
+from clawkit.config.gateway_address import read_address
 from clawkit.config.section import Conflict, Count, Port, Positive, SecretInput, Section
-from clawkit.config.sections.shared import People, SsrfPolicy, Switch
+from clawkit.config.sections.shared import People, SsrfPolicy, Switch, Thinking
 
 _OPEN_BINDS = ("lan", "tailnet")
 _FINGERPRINT = re.compile(r"(?i)(sha256[:/=] ?)?([0-9a-f]{2}:?){31}[0-9a-f]{2}")
@@ -66,6 +67,11 @@ class GatewayRemote(Section):
     @classmethod
     def conflicts(cls, raw: dict[str, Any]) -> Iterable[Conflict]:
         yield from super().conflicts(raw)
+        try:
+            if isinstance(url := raw.get("url"), str) and url:
+                read_address(url)
+        except ValueError as error:
+            yield "url", str(error), "clawkit config set gateway.remote.url wss://HOST:PORT"
         given = raw.get("tlsFingerprint")
         if isinstance(given, str) and not _FINGERPRINT.fullmatch(given):
             yield (
@@ -236,8 +242,8 @@ class CommandSettings(Section):
 
 
 class HookMatch(Section):
-    path: str | None = None  #: Path below the hook path.
-    source: str | None = None  #: Value of `source` in the request.
+    path: str | None = None  #: Path below the hook path; unset is any.
+    source: str | None = None  #: Value of `source` in the request; unset is any.
 
 
 class HookMapping(Section):
@@ -245,20 +251,27 @@ class HookMapping(Section):
 
     id: str | None = None  #: Display name of the mapping.
     match: HookMatch = HookMatch()  #: Which requests it is for.
-    action: Literal["wake", "agent"] = "agent"  #: Wake the main session, or run an agent (default).
+    action: Literal["wake", "agent"] = "agent"  #: Report an event, or run an agent (default).
     name: str | None = None  #: Name shown for the request.
     agent_id: str | None = None  #: Agent that runs.
-    session_key: str | None = None  #: Session in which it runs.
-    wake_mode: Literal["now", "next-heartbeat"] = "now"  #: When the session is woken.
-    message_template: str | None = None  #: Message; {{name}} inserts values from the request.
-    text_template: str | None = None  #: Text of the wake-up.
-    deliver: bool | None = None  #: Send the reply to a channel.
+    session_key: str | None = None  #: Session in which it runs; unset is one for each request.
+    wake_mode: Literal["now", "next-heartbeat"] = "now"  #: With action `wake`: when it is read.
+    message_template: str | None = None
+    """Message for the agent; `{{name}}` inserts values of the request. Unset is the whole body."""
+    text_template: str | None = None  #: The same for action `wake`.
+    deliver: bool = True  #: Announce the answer in the main session.
     channel: str | None = None  #: Channel of the reply.
     to: str | None = None  #: Person or group of the reply.
     model: str | None = None  #: Model of the run.
-    thinking: str | None = None  #: How long the model may think.
+    thinking: Thinking | None = None  #: How long the model may think.
     timeout_seconds: Positive | None = None  #: Seconds until the run is stopped.
     allow_unsafe_external_content: bool = False  #: Do not mark the request as untrusted.
+
+
+class GithubHook(Section):
+    """Webhooks of GitHub."""
+
+    secret: SecretInput | None = None  #: Secret of the webhook, with which GitHub signs requests.
 
 
 class WebhookSettings(Section):
@@ -271,6 +284,20 @@ class WebhookSettings(Section):
     token: SecretInput | None = None  #: Token that requests must send.
     default_session_key: str | None = None  #: Session for requests that name none.
     allow_request_session_key: bool = False  #: Let requests choose the session.
-    allowed_session_key_prefixes: list[str] | None = None  #: Prefixes of the sessions they may use.
+    allowed_session_key_prefixes: list[str] | None = None
+    """Prefixes of the sessions they may use; unset is `hook:`."""
     allowed_agent_ids: list[str] | None = None  #: Agents requests may choose; unset means all.
+    presets: list[Literal["github", "gmail"]] = []
+    """Hooks that need no mapping: `github`. `gmail` has no effect in this version."""
+    github: GithubHook = GithubHook()  #: Webhooks of GitHub, for the preset `github`.
     mappings: list[HookMapping] = []  #: What each kind of request does.
+
+    @classmethod
+    def conflicts(cls, raw: dict[str, Any]) -> Iterable[Conflict]:
+        yield from super().conflicts(raw)
+        path = raw.get("path", "/hooks")
+        if not re.fullmatch(r"(?:/[\w.~-]+)+/?", path):
+            yield "path", "is not the path of an address", "Use one such as /hooks"
+        is_used = raw.get("enabled") and "github" in raw.get("presets", ())
+        if is_used and not (raw.get("github") or {}).get("secret"):
+            yield "github", "secret is missing although presets has 'github'", "Set github.secret"

@@ -19,7 +19,6 @@ from clawkit.gateway import wire
 from clawkit.gateway.http import HttpError, Invoke, invoke_tool
 from clawkit.gateway.live import RESETS, STOPS
 from clawkit.gateway.methods.method import Caller, Gateway, Method, OfAgent
-from clawkit.gateway.open_agent import is_shared
 from clawkit.gateway.protocol import Ignored, NoParams, Short, ignored, invalid, now_ms
 from clawkit.gateway.scopes import ADMIN, READ, WRITE
 from clawkit.models.catalog import Catalog
@@ -208,7 +207,7 @@ async def _catalog(caller: Caller, params: CatalogParams, _id: str) -> Any:
 async def _effective(caller: Caller, params: Effective, _id: str) -> Any:
     key = caller.gateway.live.resolve_key(params.session_key, params.agent_id)
     there, config = caller.gateway.live.find(key), caller.gateway.loaded.config
-    is_owner = caller.may(ADMIN) and not is_shared(key)
+    is_owner = caller.may(ADMIN) and not parse_key(key).is_shared
     scope = _scope(config, key, params, owner=is_owner)
     if there is not None and there.owner == is_owner and not params.is_assumed:
         assembly = there.agent.kit.assembly

@@ -119,7 +119,7 @@ async def _open(caller: GatewayConnection, params: OpenChat, _id: str) -> Any:
         raise refused(error) from None
     key = session.key
     caller.leave_chats()  # a terminal has one at a time
-    caller.attached = {key}
+    caller.attach(key, params.shows, only=True)
     push = partial(_push, caller, key)
     report, lend = partial(gateway.live.report, key), partial(gateway.live.lend, key, caller)
     chat = gateway.chats.open(there.agent, push, report, lend, keyboard=params.keyboard)

@@ -9,15 +9,27 @@ from msgspec import UNSET, Meta, Struct, field
 from msgspec.structs import asdict
 
 from clawkit import automation
+from clawkit.cron.phrases import describe, read_phrase
+from clawkit.cron.schedule import next_after, read_schedule, write_schedule
 from clawkit.cron.service import RunMode
 from clawkit.errors import ClawkitError, NotFoundError
 from clawkit.gateway.methods.method import Caller, Method, OfAgent
-from clawkit.gateway.protocol import Closed, Ignored, NoParams, Short, encode, ignored, invalid
+from clawkit.gateway.protocol import (
+    Closed,
+    Ignored,
+    NoParams,
+    Short,
+    encode,
+    ignored,
+    invalid,
+    now_ms,
+)
 from clawkit.gateway.scopes import ADMIN, READ, WRITE
 from clawkit.sessions.protocols import session_key
 
 _Limit = Annotated[int, Meta(ge=1, le=200)]
 _Offset = Annotated[int, Meta(ge=0)]
+NEXT_TIMES = 5
 
 
 class ListJobs(OfAgent, frozen=True):
@@ -44,6 +56,14 @@ class OneJob(Closed, frozen=True):
         if not (self.id or self.job_id):
             raise invalid("id is required")
         return self.id or self.job_id
+
+
+class DescribeSchedule(OneJob, frozen=True):
+    """A schedule as a phrase, with the zone for one that names none, or as an object; or that of a
+    job."""
+
+    schedule: str | dict[str, Any] | None = None
+    tz: Short = ""
 
 
 class AddJob(Closed, frozen=True):
@@ -113,9 +133,10 @@ async def _status(caller: Caller, _params: NoParams, _id: str) -> Any:
 
 
 async def _list(caller: Caller, params: ListJobs, _id: str) -> Any:
-    """A page of jobs, the next one first."""
+    """A page of jobs, the next one first, with their schedules in words."""
+    jobs = caller.gateway.automation
     is_off = params.enabled in (False, "disabled")
-    page = caller.gateway.automation.jobs().list(
+    page = jobs.jobs().list(
         include_disabled=params.include_disabled or is_off or params.enabled == "all",
         only_disabled=is_off,
         agent=params.agent_id or "",
@@ -124,8 +145,12 @@ async def _list(caller: Caller, params: ListJobs, _id: str) -> Any:
         offset=params.offset,
     )
     revision = hashlib.sha256(encode(page["jobs"])).hexdigest()
-    shown = {job["id"]: caller.gateway.automation.preview(job) for job in page["jobs"]}
-    more = {"snapshotRevision": f"sha256:{revision}", "deliveryPreviews": shown}
+    rows = [row for job in page["jobs"] if (row := jobs.store.get(job["id"]))]
+    more = {
+        "snapshotRevision": f"sha256:{revision}",
+        "deliveryPreviews": {job["id"]: jobs.preview(job) for job in page["jobs"]},
+        "schedules": {row.job.id: describe(row.job.schedule) for row in rows},
+    }
     return page | more | ignored(params)
 
 
@@ -135,6 +160,25 @@ async def _get(caller: Caller, params: OneJob, _id: str) -> Any:
         return caller.gateway.automation.jobs().get(params.wanted)
     except ClawkitError as error:
         raise _failed(error) from None
+
+
+async def _describe(caller: Caller, params: DescribeSchedule, _id: str) -> Any:
+    """What a schedule means, in words, and its next times."""
+    job_id, now = "", now_ms()
+    try:
+        if params.schedule is None:
+            job = caller.gateway.automation.store.find(params.wanted).job
+            job_id, schedule = job.id, job.schedule
+        elif isinstance(params.schedule, str):
+            schedule = read_phrase(params.schedule, now, params.tz)
+        else:
+            schedule = read_schedule(params.schedule, now)
+    except ClawkitError as error:
+        raise _failed(error) from None
+    times: list[int] = []
+    while len(times) < NEXT_TIMES and (at := next_after(schedule, now, job_id)) is not None:
+        times.append(now := at)
+    return {"text": describe(schedule), "schedule": write_schedule(schedule), "next": times}
 
 
 async def _add(caller: Caller, params: AddJob, _id: str) -> Any:
@@ -207,6 +251,7 @@ METHODS = (
     Method("cron.status", READ, NoParams, _status),
     Method("cron.list", READ, ListJobs, _list),
     Method("cron.get", READ, OneJob, _get),
+    Method("cron.describe", READ, DescribeSchedule, _describe),
     Method("cron.runs", READ, ListRuns, _runs),
     Method("cron.add", ADMIN, AddJob, _add, limited=True),
     Method("cron.update", ADMIN, UpdateJob, _update, limited=True),

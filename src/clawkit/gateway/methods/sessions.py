@@ -174,7 +174,7 @@ def _previews(gateway: Gateway, id_: str, count: int, chars: int) -> list[dict[s
 
 async def _subscribe(caller: Caller, params: List, id_: str) -> Any:
     """With parameters, the answer has the list, too."""
-    caller.follows_sessions = True
+    caller.follow(None)
     listed = {"list": await _list(caller, params, id_)} if params != List() else {}
     return {"subscribed": True, **listed}
 
@@ -183,7 +183,7 @@ async def _follow(caller: Caller, params: Follow, _id: str) -> Any:
     key = _key(caller, params)
     if len(caller.followed) >= 1_000:
         raise invalid("too many subscriptions")
-    caller.followed.add(key)
+    caller.follow(key)
     if not params.include_approvals:
         return {"subscribed": True, "key": key}
     caller.watched.add(key)
@@ -195,7 +195,7 @@ async def _follow(caller: Caller, params: Follow, _id: str) -> Any:
 
 async def _unfollow(caller: Caller, params: Key, _id: str) -> Any:
     key = _key(caller, params)
-    caller.followed.discard(key)
+    caller.follow(key, ends=True)
     caller.watched.discard(key)
     return {"subscribed": False, "key": key}
 

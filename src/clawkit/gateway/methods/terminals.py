@@ -29,7 +29,7 @@ from clawkit.gateway.methods.method import Method
 from clawkit.gateway.methods.runs import GivenAttachment, IdempotencyKey, read_image, started_before
 from clawkit.gateway.narrator import GatewayRun
 from clawkit.gateway.open_agent import Open
-from clawkit.gateway.protocol import Closed, GatewayError, Short, invalid
+from clawkit.gateway.protocol import Closed, GatewayError, Short, Shows, invalid
 from clawkit.gateway.scopes import ADMIN
 from clawkit.media.local import LocalMedia
 from clawkit.runtime import resolve_workspace
@@ -59,6 +59,7 @@ class SessionPlace(Closed, frozen=True):
     session: Short | None = None
     go_on: bool = False
     """Take the last session of the directory."""
+    shows: Shows = "all"
 
 
 class TurnParams(SessionPlace, frozen=True, kw_only=True):
@@ -114,7 +115,7 @@ async def _follow(
         raise invalid("the gateway does not know this turn any more")
     await started_before(caller, session.key, run.id)  # by this client, or it is refused
     agent = (await caller.gateway.live.open(session.key, owner=True)).agent
-    caller.attached.add(session.key)
+    caller.attach(session.key, params.shows)
     if params.after is None:  # it has heard nothing of it
         first = accepted(agent, session, params.attachments) | {"number": 0}
         caller.send(protocol.answer(id_, first))
@@ -157,7 +158,7 @@ async def _begin(caller: GatewayConnection, params: TurnParams) -> tuple[Gateway
         if _has_limits(params) and there.is_busy:  # with what others have not limited
             text = "the session is busy: limits can be set when it is idle"
             raise GatewayError("UNAVAILABLE", text, retry_ms=5_000)
-        caller.attached.add(session.key)
+        caller.attach(session.key, params.shows)
         with there.in_use():
             run = await live.start(
                 session.key,

@@ -14,6 +14,7 @@ import {
 const VIEWS = [
   ['chat', 'Chat', 'read', 'M4 5h16v11H9l-5 4z'],
   ['sessions', 'Sessions', 'read', 'M4 6h5l2 2h9v10H4z'],
+  ['jobs', 'Jobs', 'read', 'M12 4a8 8 0 1 1 0 16 8 8 0 0 1 0-16M12 8v4l3 2'],
   ['approvals', 'Approvals', 'approvals', 'M12 3l7 3v5c0 5-3 8-7 10-4-2-7-5-7-10V6zM9 12l2 2 4-4'],
   ['policy', 'Policy', 'read', 'M4 6h16M4 12h10M4 18h6M18 15v6M15 18h6'],
   ['agents', 'Agents', 'read', 'M12 4a4 4 0 1 1 0 8 4 4 0 0 1 0-8M5 20c0-4 3-6 7-6s7 2 7 6'],
