@@ -173,7 +173,8 @@ def explain_run(run: Shown, *, is_latest: bool, most: int | None = MAX_LINES) ->
     facts = " · ".join(filter(None, _facts(run)))
     yield f"{_short_time(run['runAtMs'])}  {run['state']:<8}  {name}  {facts}".rstrip()
     lines = str(run.get("error") or run.get("summary", "")).strip().splitlines()
-    yield from (f"  {line if most is None else truncate(line, 300)}" for line in lines[:most])
+    for line in lines[:most]:
+        yield f"  {line if most is None else truncate(line, 300)}".rstrip()
     if most is not None and len(lines) > most:
         yield f"  … {len(lines) - most} more lines: clawkit cron runs --full"
     if problem := run.get("deliveryError"):
