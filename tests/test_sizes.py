@@ -21,8 +21,8 @@ BUDGETS = {
     # bindings choose; what is stopped at the end of a turn; the gateway and its service; turns,
     # chats and commands that a gateway runs: the terminal here, the conversation there; a simple
     # turn without click, which took a tenth of its start; what must not be sent again after a
-    # machine slept.
-    "cli": 7_840,
+    # machine slept; jobs: their options and runs, a process that runs them, and those of others.
+    "cli": 8_650,
     "code": 640,
     # The whole path of a misspelt setting is suggested; a mapping has no lines; edits and diffs of
     # large files in linear time; webhooks of GitHub.
@@ -66,9 +66,10 @@ BUDGETS = {
     # contents cannot make run anything; one lane of turns for all who speak, and messages between
     # sessions with the sender's rights; how a command would be judged, moved here from the command
     # line; how clawkit was installed.
-    "top level": 3_650,
-    # Sub-agents in both chats: their progress, their results, /subagents and /stop.
-    "ui": 2_550,
+    "top level": 3_670,
+    # Sub-agents in both chats: their progress, their results, /subagents and /stop; scheduled jobs
+    # in words, for the command line as well.
+    "ui": 2_760,
 }
 # What the packages of the next steps may have.
 PLANNED = {

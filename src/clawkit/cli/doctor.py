@@ -116,6 +116,7 @@ def _diagnose(
     check("sandbox", services.check_sandbox(loaded, workspace))
     check("models", services.check_models(loaded))
     check("sessions", services.check_sessions(loaded, env))
+    check("jobs", services.check_jobs(loaded, env))
     return found, True
 
 

@@ -58,8 +58,14 @@ class RemoteLines(RemoteChat, LineLoop):
         return done.get("ended")
 
     def show(self, event: Event, run: str) -> None:
-        if run in (self._run, ""):
-            self.printer(event)
+        if run not in (self._run, ""):
+            return
+        is_prompted = self.is_interactive and not self.is_working
+        if is_prompted:
+            click.echo(err=True)
+        self.printer(event)
+        if is_prompted:
+            click.echo("> ", nl=False, err=True)
 
     def hear(self, payload: ToldEvent) -> None:
         if "call" in payload:

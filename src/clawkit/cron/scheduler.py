@@ -132,6 +132,13 @@ class Scheduler:
                 if self._tasks:
                     await asyncio.wait(set(self._tasks.values()))
 
+    async def run_one(self, id_: str) -> None:
+        """Carry out one run that is queued, and nothing else. If this is cancelled, it failed."""
+        with self._store.owning() as self._owner:
+            for run in self._store.take(self._owner, self._clock.now_ms(), 1, id_):
+                if (row := self._store.get(run.job)) is not None:
+                    await self._carry_out(row, run)
+
     async def _loop(self) -> None:
         swept_ms = 0
         while True:
@@ -286,9 +293,11 @@ class Scheduler:
             await self._send(job, over, over.record.summary, job.delivery.completion_destination)
 
     async def _report(self, job: Job, run: Run, said: str) -> None:
-        place = job.delivery.failure_destination or Destination()
+        place, general = job.delivery.failure_destination, self._settings().failure_alert
         if job.failure_alert and job.failure_alert.mode:
             place = Destination(job.failure_alert.mode, to=job.failure_alert.to)
+        elif place is None:
+            place = Destination(general.mode or "announce", to=general.to or "")
         if problem := await self._send(job, run, said, place):
             log.error("that a job failed could not be reported: %s", problem)
 

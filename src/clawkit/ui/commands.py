@@ -568,6 +568,13 @@ async def _resume(chat: ChatSession, rest: str) -> None:
     chat.say("To continue one: /resume ID", "dim")
 
 
+@_command("cron [JOB]", "list scheduled jobs and recent runs, or those of a job")
+async def _cron(chat: ChatSession, rest: str) -> None:
+    from clawkit.ui.jobs import show_in_chat
+
+    show_in_chat(chat, rest)
+
+
 @_command("quit", "end the chat (Ctrl-D, or type exit)")
 async def _quit(chat: ChatSession, _rest: str) -> None:
     chat.is_over = True

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
 from clawkit.agent import events
-from clawkit.call_summary import MAX_CHARS, summarize_params
+from clawkit.call_summary import MAX_CHARS, summarize_params, summarize_source
 from clawkit.content import Image, Text, User
 from clawkit.text import human_time, one_line
 from clawkit.ui import calls
@@ -208,8 +208,10 @@ class TurnDisplay:
 
     def show_said(self, message: User) -> None:
         if message.source is not None:
-            for title in message.source.titles:
+            titles, report = summarize_source(message)
+            for title in titles:
                 self.note(title, "dim")
+            self.show_text(report)
             return
         words = "\n".join(each.text for each in message.content if isinstance(each, Text))
         pictures = [
