@@ -38,7 +38,7 @@ LAYERS = {
     4: "tools",
     5: "agent",
     6: "runtime services telemetry agent_session session_state delegation handover worktrees "
-    "turns messenger command_check gateway",
+    "turns messenger command_check automation gateway",
     7: "cli mcp ui testing",
     8: "__main__",
 }
@@ -47,7 +47,7 @@ LAYER = {name: level for level, names in LAYERS.items() for name in names.split(
 SIDEWAYS = {
     0: {(a, b) for a in LAYERS[0].split() for b in LAYERS[0].split()},
     6: {
-        ("runtime", "services"),
+        *(("runtime", "services"), ("services", "automation")),
         *(("agent_session", other) for other in ("runtime", "services", "telemetry")),
         *(("agent_session", other) for other in ("session_state", "delegation", "handover")),
         *(("agent_session", other) for other in ("turns", "messenger")),
@@ -60,7 +60,7 @@ SIDEWAYS = {
         *(("command_check", other) for other in ("runtime", "services")),
         *(
             ("gateway", other)
-            for other in ("runtime", "services", "agent_session", "command_check")
+            for other in ("runtime", "services", "agent_session", "command_check", "automation")
         ),
     },
     7: {("cli", "ui")},
@@ -180,7 +180,8 @@ def test_only_the_command_line_uses_the_gateway() -> None:
         if any(each.startswith("clawkit.gateway") for each in imports_of(path))
         and not name.startswith("clawkit.gateway")
     }
-    assert users == {"clawkit.cli.gateway"} | {
+    # `clawkit cron` runs jobs as the gateway does, and uses a remote one.
+    assert users == {"clawkit.cli.cron", "clawkit.cli.cron_serve", "clawkit.cli.gateway"} | {
         f"clawkit.cli.gateway{part}"
         for part in [
             "_chat",

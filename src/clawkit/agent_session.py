@@ -14,21 +14,12 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Iter
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
+from clawkit.agent import prompt as prompts
 from clawkit.agent.compact import PrunedHistory, settings_of
 from clawkit.agent.events import Event, Tell, TurnEnded, no_listener
 from clawkit.agent.loop import Conversation, Words, limits_of, specs_of
 from clawkit.agent.model_selection import ModelSelection, thinking_of
 from clawkit.agent.output import AGAIN, read_output, schema_of
-from clawkit.agent.prompt import (
-    MAX_CHARS,
-    MAX_TOTAL_CHARS,
-    NAMES,
-    SUB_AGENT_NAMES,
-    Mode,
-    Surroundings,
-    build_prompt,
-    read_workspace_files,
-)
 from clawkit.approvals.protocols import Confines
 from clawkit.config.load import Loaded
 from clawkit.config.model import Config
@@ -78,7 +69,7 @@ class Agent:
         selection: ModelSelection,
         conversation: Conversation,
         kept: LiveSession | None = None,
-        mode: Mode = "full",
+        mode: prompts.Mode = "full",
         instructions: str = "",
         *,
         is_pinned: bool = False,
@@ -88,7 +79,7 @@ class Agent:
         self.conversation = conversation
         self._kept = kept
         self._telemetry: Telemetry | None = None
-        self._mode: Mode = mode
+        self._mode: prompts.Mode = mode
         self._instructions = instructions
         self.output_schema = ""
         """JSON Schema that the last answer must match; empty for free text."""
@@ -143,7 +134,7 @@ class Agent:
         hooks: Hooks | None = None,
         approver: Approver | None = None,
         tell: Tell | None = None,
-        mode: Mode = "full",
+        mode: prompts.Mode = "full",
         clock: Clock | None = None,
         allow: Iterable[str] | None = None,
         cwd: str = "",
@@ -474,20 +465,22 @@ class Agent:
     def prompt(self, schema: str = "") -> str:
         run, config = self.kit.run, self.kit.config
         agent, defaults = config.agents.get(run.scope.agent), config.agents.defaults
-        files = read_workspace_files(
+        files = prompts.read_workspace_files(
             run.workspace,
-            NAMES if self._mode == "full" else SUB_AGENT_NAMES,
-            max_chars=agent.bootstrap_max_chars or defaults.bootstrap_max_chars or MAX_CHARS,
+            prompts.NAMES if self._mode == "full" else prompts.SUB_AGENT_NAMES,
+            max_chars=agent.bootstrap_max_chars
+            or defaults.bootstrap_max_chars
+            or prompts.MAX_CHARS,
             max_total_chars=agent.bootstrap_total_max_chars
             or defaults.bootstrap_total_max_chars
-            or MAX_TOTAL_CHARS,
+            or prompts.MAX_TOTAL_CHARS,
             redact=run.redactor.text,
         )
         project = ""
         if run.scope.sandboxed:
             confines: Any = run.services[Confines]
             project = confines.project
-        around = Surroundings(
+        around = prompts.Surroundings(
             run.scope.base(run.workspace),
             run.scope.agent,
             agent.identity.name or agent.name or "",
@@ -502,7 +495,7 @@ class Agent:
             project,
             bool(self.delegation and self.delegation.settings.delegation_mode == "prefer"),
         )
-        return build_prompt(run.tools, around, files)
+        return prompts.build_prompt(run.tools, around, files)
 
     def use_model(self, name: str) -> None:
         """Switch to another model from the next request on; empty for the configured one."""

@@ -16,6 +16,7 @@ from clawkit.config.sections.agents import Agents
 from clawkit.config.sections.gateway import Cron
 from clawkit.content import Assistant, Text, User
 from clawkit.core.context import Scope
+from clawkit.core.external import wrap_external
 from clawkit.cron.heartbeat import (
     FILE,
     IDLE_MS,
@@ -150,8 +151,9 @@ class SessionCron:
                 return self._wake(params)
             case "next_check":
                 return self._next_check(params, own)
-        if params.action == "runs" and not params.job_id:
-            return self._cron.runs("", params.limit, params.offset, agent=self._scope.agent)
+        if params.action == "runs":
+            id_ = self._find(params, own).id if params.job_id else ""
+            return self._runs(id_, params)
         job = self._find(params, own)
         match params.action:
             case "get":
@@ -162,9 +164,15 @@ class SessionCron:
                 return self._cron.update(job.id, self._limited(params.patch), by="model")
             case "remove":
                 return self._cron.remove(job.id)
-            case "run":
-                return self._cron.run(job.id, params.run_mode)
-        return self._cron.runs(job.id, params.limit, params.offset)
+        return self._cron.run(job.id, params.run_mode)
+
+    def _runs(self, id_: str, params: Params) -> dict[str, Any]:
+        """Runs, with the answers to web requests marked: outsiders may have dictated these."""
+        page = self._cron.runs(id_, params.limit, params.offset, agent=self._scope.agent)
+        for entry in page["entries"]:
+            if entry["jobName"].startswith("hook-") and (said := entry.get("summary")):
+                entry["summary"] = wrap_external(said, "the answer to a web request")
+        return page
 
     def _own_job(self) -> str:
         """The job whose run makes this call; empty outside of one."""
@@ -180,6 +188,8 @@ class SessionCron:
         job = self._cron.store.find(params.job_id).job
         if (job.agent_id or self._default) != self._scope.agent:
             raise NotFoundError(f"there is no job {one_line(params.job_id, 60)!r} of this agent")
+        if job.declaration_key and params.action in ("update", "remove"):
+            raise ToolAuthorizationError("clawkit keeps this job itself; settings change it")
         if own and params.action == "remove" and job.id != own:
             raise ToolAuthorizationError("a job can remove itself, and no other one")
         return job

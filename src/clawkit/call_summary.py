@@ -1,4 +1,4 @@
-"""A one-line summary of a tool call's parameters."""
+"""One-line summaries, of a tool call's parameters and of where a message comes from."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from clawkit.text import one_line
+from clawkit.content import Text, User
+from clawkit.text import one_line, unquote
 
 MAX_CHARS = 100
 _INFORMATIVE = ("command", "path", "pattern", "sessionId", "url", "query")
@@ -36,3 +37,15 @@ def summarize_params(params: Any, max_chars: int = MAX_CHARS) -> str:
         return ""
     pairs = (f"{key}={json.dumps(value, default=str)}" for key, value in params.items())
     return one_line(", ".join(pairs), max_chars)
+
+
+def summarize_source(message: User) -> tuple[list[str], str]:
+    """Lines that say where a message comes from that no person wrote, and the report of a job in
+    it."""
+    source = message.source
+    titles = list(source.titles) if source is not None else []
+    if source is None or source.kind != "cron" or source.runs:
+        return titles, ""
+    report = unquote("\n".join(each.text for each in message.content if isinstance(each, Text)))
+    # The title of a report ends with the beginning of its text.
+    return [each.removesuffix(one_line(report, 200)).rstrip() for each in titles], report

@@ -14,20 +14,9 @@ import msgspec
 
 from clawkit.approvals.protocols import Approvals, Confines, ExecGate
 from clawkit.code.protocols import Interpreters
+from clawkit.config import paths
 from clawkit.config.load import Loaded
 from clawkit.config.masking import secrets_of, variables_of
-from clawkit.config.paths import (
-    approvals_file,
-    attachments_dir,
-    audit_file,
-    commands_dir,
-    config_file,
-    expand,
-    gateway_dir,
-    home,
-    waiting_file,
-    worktrees_dir,
-)
 from clawkit.config.sections.sandbox import SandboxSettings
 from clawkit.config.sections.tools import Exec, Fs
 from clawkit.config.sources import substitute
@@ -203,11 +192,11 @@ class Services(Mapping[type, object]):
             workspace_only=held,
             read_roots=(*read, *self._given(), *(self._fs.read_roots if roots else ())),
             write_roots=(*write, *(self._fs.write_roots if roots else ())),
-            hidden=(gateway_dir(os.environ),),
+            hidden=(paths.gateway_dir(os.environ),),
             hard_links=self._fs.hard_links == "allow",
             protection=self._protection(),
             ask=self._fs.protected == "ask",
-            journals=os.path.join(os.path.realpath(home(os.environ)), "changes"),
+            journals=os.path.join(os.path.realpath(paths.home(os.environ)), "changes"),
         )
 
     def _given(self) -> tuple[str, ...]:
@@ -216,7 +205,7 @@ class Services(Mapping[type, object]):
         env, key = os.environ, self._scope.session
         if not self._scope.delegates:
             return ()
-        return attachments_dir(env, key), worktrees_dir(env, key)
+        return paths.attachments_dir(env, key), paths.worktrees_dir(env, key)
 
     def _own_files(self) -> tuple[str, ...]:
         """Files of clawkit outside its home directory."""
@@ -226,11 +215,11 @@ class Services(Mapping[type, object]):
         from clawkit.fs.protected_files import Protection
 
         ways = (way for file in self._own_files() for way in ways_of(file))
-        own = (os.path.realpath(home(os.environ)), *ways)
+        own = (os.path.realpath(paths.home(os.environ)), *ways)
         place = os.path.realpath(self._workspace)
         # A workspace inside the state directory is not protected.
         is_inside = any(place.startswith(f"{each}/") for each in own)
-        user = os.path.realpath(expand("~", os.environ))
+        user = os.path.realpath(paths.expand("~", os.environ))
         is_around = f"{user}/".startswith(f"{place.rstrip('/')}/")
         open_ = (place,) if is_inside else ()
         return Protection(own, open=open_, home=user if is_around else "")
@@ -243,7 +232,7 @@ class Services(Mapping[type, object]):
         found = agent_dirs(self._loaded.config, env)
         with suppress(ConfigError):
             found += files_of_store(locate_store(self._loaded.config.session.store, os.environ))
-        state = f"{home(os.environ)}/"
+        state = f"{paths.home(os.environ)}/"
         return [each for each in found if not each.startswith(state)]
 
     def _cron(self) -> Any:
@@ -260,7 +249,7 @@ class Services(Mapping[type, object]):
             files,
             self._workspace,
             ripgrep=self._fs.ripgrep,
-            hidden=(gateway_dir(os.environ),),
+            hidden=(paths.gateway_dir(os.environ),),
             hard_links=allowed,
             absolute=bool(self._scope.cwd),
         )
@@ -270,7 +259,7 @@ class Services(Mapping[type, object]):
 
         here, given = self._workspace, (*self._fs.write_roots, *self._fs.read_roots)
         roots = [os.path.join(here, os.path.expanduser(root)) for root in given]
-        cache = os.path.join(home(os.environ), "cache", "lsp")
+        cache = os.path.join(paths.home(os.environ), "cache", "lsp")
         return LanguageServers(here, roots, self._fs.lsp, cache_dir=cache)
 
     def _media(self) -> Any:
@@ -296,7 +285,7 @@ class Services(Mapping[type, object]):
             hosts["sandbox"] = lambda: confines.sandbox.host()
         return Supervisor(
             hosts,
-            commands_dir(os.environ),
+            paths.commands_dir(os.environ),
             max_running=settings.max_running,
             keep_s=settings.cleanup_ms / 1000,
         )
@@ -304,7 +293,7 @@ class Services(Mapping[type, object]):
     def _local_host(self) -> Any:
         from clawkit.process.local_host import LocalHost
 
-        return LocalHost(commands_dir(os.environ), max_processes=self._exec.max_processes)
+        return LocalHost(paths.commands_dir(os.environ), max_processes=self._exec.max_processes)
 
     def _confines(self) -> Any:
         from clawkit.config.secrets import resolve
@@ -320,11 +309,11 @@ class Services(Mapping[type, object]):
 
         around = SandboxContext(
             workspace=self._workspace,
-            state=home(os.environ),
+            state=paths.home(os.environ),
             agent=self._scope.agent,
             session=self._scope.session,
             homes=tuple(dict.fromkeys((os.path.expanduser("~"), login_home()))),
-            spool_dir=commands_dir(os.environ),
+            spool_dir=paths.commands_dir(os.environ),
             max_processes=self._exec.max_processes,
             files=self._mounted,
             denied=denied,
@@ -365,7 +354,7 @@ class Services(Mapping[type, object]):
             keep=self._exec.inherit_env,
             secrets=known_secrets(self._loaded),
             login=self._exec.login_path,
-            cache=os.path.join(home(os.environ), "cache", "login-path.json"),
+            cache=os.path.join(paths.home(os.environ), "cache", "login-path.json"),
         )
 
     def _interpreters(self) -> Any:
@@ -387,10 +376,10 @@ class Services(Mapping[type, object]):
         from clawkit.sandbox.confinement import can_confine
 
         config, agent = self._loaded.config, self._scope.agent
-        state = home(os.environ)
+        state = paths.home(os.environ)
         # A configuration that was not read from a file has a name such as `<mapping>`.
         read = (os.path.abspath(file) for file in self._loaded.files if os.path.isfile(file))
-        own = (state, config_file(os.environ), *read, *self._elsewhere())
+        own = (state, paths.config_file(os.environ), *read, *self._elsewhere())
         places = PathRules(
             self._workspace,
             read_roots=(*self._given(), *self._fs.read_roots),
@@ -398,7 +387,7 @@ class Services(Mapping[type, object]):
             workspace_only=self._fs.workspace_only,
             why_protected=self._protection().explain,
             own=own,
-            own_open=[commands_dir(os.environ), *self._given()],
+            own_open=[paths.commands_dir(os.environ), *self._given()],
             effect_on=self._effect_on,
             is_masked=is_env_file,
             hard_links=self._fs.hard_links == "allow" or not self._fs.workspace_only,
@@ -407,7 +396,7 @@ class Services(Mapping[type, object]):
         is_own = any(getattr(override, name, None) for name in ("mode", "security", "ask"))
         return Judge(
             settings or self._exec,
-            approvals_file(os.environ),
+            paths.approvals_file(os.environ),
             key=f"{config.agents.key_of(agent)}.tools.exec" if is_own else "tools.exec",
             agent=agent,
             confines=can_confine() or (settings or self._exec).unconfined == "allow",
@@ -427,7 +416,7 @@ class Services(Mapping[type, object]):
         from clawkit.approvals.broker import Broker, PendingStore
 
         return Broker(
-            PendingStore(waiting_file(os.environ)),
+            PendingStore(paths.waiting_file(os.environ)),
             approver=self._approver,
             socket=_find_socket,
             later=self._later,
@@ -441,7 +430,7 @@ class Services(Mapping[type, object]):
         return LocalGate(
             self.judge(),
             lambda: self[Approvals],
-            Audit(audit_file(os.environ), self._redactor),
+            Audit(paths.audit_file(os.environ), self._redactor),
             self._redactor,
             timeout_s=self._loaded.config.approvals.timeout_seconds,
             confines=self[Confines],
@@ -474,8 +463,8 @@ def _find_socket() -> tuple[str, str] | None:
     from clawkit.approvals.socket import socket_path
 
     try:
-        document = read_document(approvals_file(os.environ))
+        document = read_document(paths.approvals_file(os.environ))
     except BadDocumentError:
         return None
-    path = document.socket_path or socket_path(home(os.environ))
+    path = document.socket_path or socket_path(paths.home(os.environ))
     return (path, document.token) if document.token else None

@@ -61,7 +61,15 @@ def write_atomic(path: str | os.PathLike[str], data: bytes, *, mode: int = 0o600
         try:
             fd = os.open(temp, _CREATE, 0o600, dir_fd=folder_fd)
             with os.fdopen(fd, "wb", buffering=0):
-                _fill(fd, data, mode, old)
+                if old:
+                    mode &= old.st_mode
+                    if os.geteuid() == 0 != old.st_uid:
+                        os.fchown(fd, old.st_uid, old.st_gid)
+                rest = memoryview(data)
+                while rest:
+                    rest = rest[os.write(fd, rest) :]
+                os.fchmod(fd, mode & 0o777)
+                os.fsync(fd)
             os.replace(temp, name, src_dir_fd=folder_fd, dst_dir_fd=folder_fd)
             placed = True
         finally:
@@ -71,18 +79,6 @@ def write_atomic(path: str | os.PathLike[str], data: bytes, *, mode: int = 0o600
         os.fsync(folder_fd)
     finally:
         os.close(folder_fd)
-
-
-def _fill(fd: int, data: bytes, mode: int, old: os.stat_result | None) -> None:
-    if old:
-        mode &= old.st_mode
-        if os.geteuid() == 0 != old.st_uid:
-            os.fchown(fd, old.st_uid, old.st_gid)
-    rest = memoryview(data)
-    while rest:
-        rest = rest[os.write(fd, rest) :]
-    os.fchmod(fd, mode & 0o777)
-    os.fsync(fd)
 
 
 def _stat_regular(
@@ -353,16 +349,8 @@ class Database:
 
     def connect(self) -> Connection:
         """The connection; a new one if the file was replaced or the process has forked."""
-        info = self._look()
-        identity = os.getpid(), info.st_dev, info.st_ino
-        if self._db is None or identity != self._identity:
-            self.leave()
-            self._db, self._identity = self._open(), identity
-        return self._db
-
-    def _look(self) -> os.stat_result:
-        """Stat the file, created if missing. It is never opened here: closing it again would drop
-        the locks that another connection of this process holds."""
+        # Stat the file, created if missing. It is never opened here: closing it again would drop
+        # the locks that another connection of this process holds.
         try:
             info = os.lstat(self.path)
         except FileNotFoundError:
@@ -373,7 +361,11 @@ class Database:
             raise self.broken("it is not a file that belongs to you; move it away")
         if info.st_mode & 0o077:
             raise self.broken("it is open to other users; run `chmod 600` on it")
-        return info
+        identity = os.getpid(), info.st_dev, info.st_ino
+        if self._db is None or identity != self._identity:
+            self.leave()
+            self._db, self._identity = self._open(), identity
+        return self._db
 
     def _create(self) -> None:
         """Create the database atomically, unless another process was faster."""
@@ -406,20 +398,17 @@ class Database:
             undo.callback(db.close, True)
             db.set_busy_timeout(self._lock_wait_ms)
             db.execute(f"PRAGMA synchronous = {self._sync}; PRAGMA trusted_schema = OFF")
-            self._bring_up_to_date(db)
+            version = db.pragma("user_version")
+            is_ours = db.pragma("application_id") == self._application
+            if not is_ours or not 0 < version <= len(self._migrations):
+                raise self.broken("it is not a database of this version of clawkit; move it away")
+            if version < len(self._migrations):
+                db.execute("BEGIN IMMEDIATE")
+                # Another process may have migrated it in the meantime.
+                self._migrate(db, db.pragma("user_version"))
+                db.execute("COMMIT")
             undo.pop_all()
         return db
-
-    def _bring_up_to_date(self, db: Connection) -> None:
-        version = db.pragma("user_version")
-        is_ours = db.pragma("application_id") == self._application
-        if not is_ours or not 0 < version <= len(self._migrations):
-            raise self.broken("it is not a database of this version of clawkit; move it away")
-        if version < len(self._migrations):
-            db.execute("BEGIN IMMEDIATE")
-            # Another process may have migrated it in the meantime.
-            self._migrate(db, db.pragma("user_version"))
-            db.execute("COMMIT")
 
     def _migrate(self, db: Connection, version: int) -> None:
         for step in self._migrations[version:]:

@@ -152,6 +152,11 @@ def quote(text: str) -> str:
     return "\n".join(f"> {line}" for line in text.splitlines())
 
 
+def unquote(text: str) -> str:
+    """The words of others in a text of ours."""
+    return "\n".join(line[2:] for line in text.splitlines() if line.startswith("> "))
+
+
 def human_size(n: int) -> str:
     """Format a number of bytes: `512 B`, `1.5 KB`, `20 MB`."""
     size, unit = float(n), "B"

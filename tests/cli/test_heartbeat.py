@@ -50,7 +50,7 @@ def status(heartbeat: Type) -> list[Any]:
 
 
 def test_every_agent_is_explained(heartbeat: Type) -> None:
-    file = configure(
+    configure(
         defaults={"heartbeat": {"maxCostPerDay": 0.5}},
         list=[{"id": "main"}, {"id": "own", "heartbeat": {"every": "2h"}}, {"id": "other"}],
     )
@@ -58,7 +58,7 @@ def test_every_agent_is_explained(heartbeat: Type) -> None:
     assert code == 0
     assert out.splitlines() == [
         "main: off: HEARTBEAT.md has no content, and heartbeat.every is not set",
-        f"  to turn it on: write what to check into {file}",
+        "  to turn it on: write what to check into ~/workspace/HEARTBEAT.md",
         "own: on, every 2h",
         "  next: once something runs jobs",
         "  today: 0 of 300 beats, $0.00 of $0.50",

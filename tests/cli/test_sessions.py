@@ -488,8 +488,12 @@ def test_what_others_said_is_not_shown_as_yours(sessions: Sessions, store: Sessi
     said = User((Text("[not from the user]"),), AT, Source("session", titles=("Message from x",)))
     told = User((Text("[not from the user]"),), AT, Source("subagent", titles=("Done",)))
     again = User((Text("Go on."),), AT, Source("gateway", titles=("The gateway was restarted.",)))
-    session = talk(store, said, told, again, name="other")
+    due = User((Text("A report."),), AT, Source("cron", titles=("Job x: done",)))
+    called = User((Text("A request."),), AT, Source("hook", titles=("A hook",)))
+    session = talk(store, said, told, again, due, called, name="other")
     out = sessions("show", "other").out
+    assert "a scheduled job" in out
+    assert "a web request" in out
     assert "the gateway" in out
     assert "another session" in out
     assert "sub-agents" in out

@@ -12,13 +12,15 @@ from clawkit.agent.events import (
     Event,
     Noticed,
     Requested,
+    Said,
     TextPiece,
     ToolHappened,
     TurnEnded,
     Voided,
 )
 from clawkit.cli.turn_output import JsonOutput, PlainOutput
-from clawkit.content import Assistant, Text
+from clawkit.content import Assistant, Source, Text, User
+from clawkit.text import quote
 
 
 class Screen(io.StringIO):
@@ -130,3 +132,14 @@ def test_a_failure_that_the_operator_repeats_is_told_once(
     for event in (Requested(model), *events):
         watcher(event)
     assert capsys.readouterr().err == said
+
+
+def test_the_report_of_a_job_is_shown_as_it_was_written(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    words = "[This message is from clawkit.]\n\n" + quote("red\n\n  green")
+    report = Source("cron", titles=("Job x: red green",))
+    PlainOutput()(Said(User((Text(words),), 0, report)))
+    due = Source("cron", ("run",), ("Scheduled job: x",))
+    PlainOutput()(Said(User((Text(words),), 0, due)))
+    assert capsys.readouterr().err == "· Job x:\nred\n\n  green\n· Scheduled job: x\n"

@@ -18,11 +18,15 @@ def warned(text: str) -> list[tuple[str, str]]:
 def test_there_is_one_warning_for_each_section() -> None:
     text = """{
         mcp: { servers: { a: { command: "/bin/a" }, b: { command: "/bin/b" } } },
-        cron: { enabled: true },
+        cron: { enabled: true, triggers: { enabled: true }, failureAlert: { channel: "x" } },
         tools: { web: { search: { enabled: true } }, exec: { reviewer: { model: "a/b" } } },
     }"""
     assert warned(text) == [
-        ("cron", WHOLE),
+        (
+            "cron",
+            "these settings have no effect in this version of clawkit: "
+            "cron.triggers, cron.failureAlert.channel",
+        ),
         ("mcp", WHOLE),
         (
             "tools",

@@ -127,7 +127,18 @@ async def compact(
     tokens = estimate(history)
     try:
         async with asyncio.timeout(settings.timeout_s):
-            text, usage = await _ask(settings.model or model, old, instructions, session)
+            model = settings.model or model
+            room = max(8_000, (model.facts.window - RESERVE_TOKENS) * CHARS_PER_TOKEN // 2)
+            wish = f"\n\nWhat matters most to the person: {instructions}" if instructions else ""
+            asked = f"<conversation>\n{cut(_told(old), room)}\n</conversation>\n\nSum it up.{wish}"
+            request = Request(_SYSTEM, (User((Text(asked),)),), session=f"{session}:summary")
+            answer = None
+            async for item in model.stream(request):
+                if isinstance(item, Assistant):
+                    answer = item
+            if answer is None or not answer.text.strip():
+                raise ModelError("malformed", f"{model.ref} wrote no summary", partial=answer)
+            text, usage = answer.text.strip(), answer.usage
         trouble = ""
     except (ModelError, TimeoutError) as error:
         partial: Assistant | None = getattr(error, "partial", None)
@@ -162,22 +173,6 @@ def _unanswered(history: Sequence[Message], room: int) -> int:
             break
         at -= 1
     return at
-
-
-async def _ask(
-    model: Model, old: Sequence[Message], instructions: str, session: str
-) -> tuple[str, Usage]:
-    room = max(8_000, (model.facts.window - RESERVE_TOKENS) * CHARS_PER_TOKEN // 2)
-    wish = f"\n\nWhat matters most to the person: {instructions}" if instructions else ""
-    asked = f"<conversation>\n{cut(_told(old), room)}\n</conversation>\n\nSum it up.{wish}"
-    request = Request(_SYSTEM, (User((Text(asked),)),), session=f"{session}:summary")
-    answer = None
-    async for item in model.stream(request):
-        if isinstance(item, Assistant):
-            answer = item
-    if answer is None or not answer.text.strip():
-        raise ModelError("malformed", f"{model.ref} wrote no summary", partial=answer)
-    return answer.text.strip(), answer.usage
 
 
 def _told(messages: Sequence[Message]) -> str:

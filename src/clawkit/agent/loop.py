@@ -16,32 +16,13 @@ from typing import Any, Protocol, cast
 import msgspec
 from msgspec import Struct, field
 
+from clawkit import content
+from clawkit.agent import compact as compacting
 from clawkit.agent import events
-from clawkit.agent.compact import (
-    CHARS_PER_TOKEN,
-    CompactionSettings,
-    PrunedHistory,
-    check_last,
-    compact,
-    estimate,
-    is_due,
-)
 from clawkit.agent.events import Ended, Event, Relay, Tell, TurnEnded, no_listener
 from clawkit.config.model import Config
 from clawkit.config.sections.agents import AgentSettings
 from clawkit.config.sections.shared import Thinking as Level
-from clawkit.content import (
-    Assistant,
-    Block,
-    Message,
-    Stop,
-    Summary,
-    Text,
-    ToolCall,
-    ToolResult,
-    Usage,
-    User,
-)
 from clawkit.core.call import CallRequest, Run, call_all
 from clawkit.core.result import Result
 from clawkit.errors import ConflictError, ToolError
@@ -77,7 +58,7 @@ SILENT: Mapping[str, str] = {
     "think less, or raise the model's maxTokens",
 }
 """Stop reasons that explain an empty answer: retrying would not help."""
-Words = str | Iterable[Block] | User
+Words = str | Iterable[content.Block] | content.User
 """A user message: text, blocks, or a `User` object."""
 ENDS_TURN = "endsTurn"
 """Detail of a tool result that ends the turn."""
@@ -115,10 +96,10 @@ class EndOfTurn(Exception):  # noqa: N818  # not an error
 class Transcript(Protocol):
     """Where a conversation is stored. Messages are durable when a method returns."""
 
-    def append(self, message: Message, *, is_redacted: bool = False) -> None:
+    def append(self, message: content.Message, *, is_redacted: bool = False) -> None:
         """`is_redacted` says that secrets were already removed."""
 
-    def compact(self, summary: Summary, kept: Sequence[Message]) -> None:
+    def compact(self, summary: content.Summary, kept: Sequence[content.Message]) -> None:
         """Replace everything except the kept messages with the summary."""
 
 
@@ -151,10 +132,10 @@ class PartialAnswer:
             case Again(reason, wait_s, model, kind):
                 return events.Voided(reason, wait_s, str(model), kind)
 
-    def parts(self) -> tuple[Text, ...]:
+    def parts(self) -> tuple[content.Text, ...]:
         """The text without calls: an incomplete call must be neither run nor reported."""
         text = "".join(self._text)
-        return (Text(text),) if text.strip() else ()
+        return (content.Text(text),) if text.strip() else ()
 
 
 class Conversation(Struct, eq=False):
@@ -167,15 +148,17 @@ class Conversation(Struct, eq=False):
     session: str = "main"
     transcript: Transcript | None = None
     """None to store nothing."""
-    history: list[Message] = []
+    history: list[content.Message] = []
     """The messages of the next request; always consistent between turns."""
     tell: Tell = no_listener
     limits: TurnLimits = TurnLimits()  # frozen
-    compaction: CompactionSettings = field(default_factory=CompactionSettings)
-    view: PrunedHistory = field(default_factory=lambda: PrunedHistory(200_000))
+    compaction: compacting.CompactionSettings = field(default_factory=compacting.CompactionSettings)
+    view: compacting.PrunedHistory = field(
+        default_factory=lambda: compacting.PrunedHistory(200_000)
+    )
     thinking: Level = "off"
     params: Mapping[str, Any] = {}
-    usage: Usage = Usage()  # frozen
+    usage: content.Usage = content.Usage()  # frozen
     """Total of all answers so far."""
     spent_elsewhere: Callable[[], float] = float
     """Returns the cost in dollars of other sessions that count towards the same limit."""
@@ -188,8 +171,8 @@ class Conversation(Struct, eq=False):
     interrupter: str = "the person"
     """Who stops this conversation, as the results of unfinished calls say."""
     _is_busy: bool = False
-    _steering: deque[User] = field(default_factory=deque)
-    _later: deque[User] = field(default_factory=deque)
+    _steering: deque[content.User] = field(default_factory=deque)
+    _later: deque[content.User] = field(default_factory=deque)
     _context: int = 0
     """Tokens of the last request and its answer, as counted by the provider."""
     _counted: int = 0
@@ -205,7 +188,7 @@ class Conversation(Struct, eq=False):
         """Add a message for when the model is done: it extends the turn."""
         self._later.append(as_message(said))
 
-    def note(self, message: User) -> None:
+    def note(self, message: content.User) -> None:
         """Add a message without a turn; the model reads it with the next one. Raises `ToolError` if
         it cannot be stored, and `ConflictError` during a turn."""
         with self._alone():
@@ -214,7 +197,7 @@ class Conversation(Struct, eq=False):
             self.history.append(message)
             self._tell(events.Said(message, False))
 
-    def withdraw(self, message: User) -> bool:
+    def withdraw(self, message: content.User) -> bool:
         """Withdraw a message; false if the model has already read it."""
         for queue in (self._steering, self._later):
             for number, each in enumerate(queue):
@@ -224,7 +207,7 @@ class Conversation(Struct, eq=False):
         return False
 
     @property
-    def unread(self) -> tuple[User, ...]:
+    def unread(self) -> tuple[content.User, ...]:
         """Messages that the model has not read yet, in reading order."""
         return (*self._steering, *self._later)
 
@@ -233,18 +216,18 @@ class Conversation(Struct, eq=False):
         return len(self._steering) + len(self._later)
 
     @property
-    def running(self) -> tuple[ToolCall, ...]:
+    def running(self) -> tuple[content.ToolCall, ...]:
         last = self.history[-1] if self.is_in_turn and self.history else None
-        return last.calls if isinstance(last, Assistant) else ()
+        return last.calls if isinstance(last, content.Assistant) else ()
 
     @property
     def context_tokens(self) -> int:
         """Estimated number of tokens of the next request."""
-        fresh = estimate(self.history[self._counted :])
+        fresh = compacting.estimate(self.history[self._counted :])
         if self._context:
             return self._context + fresh
         chars = sum(len(tool.description) + len(str(tool.schema)) for tool in self.tools)
-        return fresh + (len(self.system) + chars) // CHARS_PER_TOKEN
+        return fresh + (len(self.system) + chars) // compacting.CHARS_PER_TOKEN
 
     async def turn(self, said: Words) -> TurnEnded:
         """Run one turn for a message. Failures are in the result. Raises `ConflictError` while
@@ -256,7 +239,7 @@ class Conversation(Struct, eq=False):
             finally:
                 self.is_in_turn = False
 
-    async def _turn(self, said: User) -> TurnEnded:
+    async def _turn(self, said: content.User) -> TurnEnded:
         self._tell(events.TurnStarted(self.session, str(self.model.ref)))
         before, self.last_text = self.usage, ""
         how: Ended = "error"
@@ -307,18 +290,18 @@ class Conversation(Struct, eq=False):
     def _warn(self, text: str) -> None:
         self._tell(events.Noticed(text, "warning"))
 
-    def _say(self, message: User, *, steering: bool = False) -> None:
+    def _say(self, message: content.User, *, steering: bool = False) -> None:
         self._add(message)
         self._tell(events.Said(message, steering))
 
-    def _add(self, message: Message) -> None:
+    def _add(self, message: content.Message) -> None:
         """Store first: the model must never have seen more than what is stored."""
         self._store(message)
         self.history.append(message)
-        if isinstance(message, Assistant):
+        if isinstance(message, content.Assistant):
             self.last_text = message.text
 
-    def _store(self, message: Message, *, is_redacted: bool = False) -> None:
+    def _store(self, message: content.Message, *, is_redacted: bool = False) -> None:
         try:
             if self.transcript is not None:
                 self.transcript.append(message, is_redacted=is_redacted)
@@ -331,7 +314,11 @@ class Conversation(Struct, eq=False):
         for _ in range(self.limits.max_steps):
             while self._steering:
                 self._say(self._steering.popleft(), steering=True)
-            self._check()
+            self._check_stored()
+            most = self.limits.max_cost
+            if most is not None and (cost := self.usage.cost + self.spent_elsewhere()) >= most:
+                what = f"the session has cost ${cost:.2f}; the limit is ${most:g}"
+                raise EndOfTurn("max-cost", f"stopped: {what}")
             answer = await self._answer()
             if answer.calls:
                 await self._carry_out(answer)
@@ -346,24 +333,16 @@ class Conversation(Struct, eq=False):
             f"reached the limit of answers ({self.limits.max_steps}); say `go on` to continue",
         )
 
-    def _check(self) -> None:
-        """Raises `EndOfTurn` if a limit is reached."""
-        self._check_stored()
-        most = self.limits.max_cost
-        if most is not None and (cost := self.usage.cost + self.spent_elsewhere()) >= most:
-            what = f"the session has cost ${cost:.2f}; the limit is ${most:g}"
-            raise EndOfTurn("max-cost", f"stopped: {what}")
-
     def _check_stored(self) -> None:
         """Raises `EndOfTurn` if storing failed: an agent must not act without a record."""
         if self._unsaved:
             why, self._unsaved = self._unsaved, ""
             raise EndOfTurn("error", f"the conversation could not be stored: {why}")
 
-    async def _answer(self) -> Assistant:
+    async def _answer(self) -> content.Assistant:
         """The model's next answer, stored. Compacts the conversation if it does not fit."""
-        if is_due(self.context_tokens, self.model.facts, self.compaction):
-            check_last(self.history, self.model, self.compaction)
+        if compacting.is_due(self.context_tokens, self.model.facts, self.compaction):
+            compacting.check_last(self.history, self.model, self.compaction)
             await self._shorten()
         silent = 0
         for attempt in range(_MAX_COMPACTIONS + 2):
@@ -394,7 +373,7 @@ class Conversation(Struct, eq=False):
             self._warn("the answer reached its token limit and was cut off")
         return answer
 
-    async def _stream(self) -> Assistant:
+    async def _stream(self) -> content.Assistant:
         """Stream one answer. If it fails, the part received so far is stored."""
         request = Request(
             self.system,
@@ -412,7 +391,7 @@ class Conversation(Struct, eq=False):
         try:
             async with aclosing(stream) as items:  # type: ignore[type-var]
                 async for item in items:
-                    if isinstance(item, Assistant):
+                    if isinstance(item, content.Assistant):
                         return item
                     heard.take(item)
         except ModelError as error:
@@ -428,24 +407,30 @@ class Conversation(Struct, eq=False):
     def _keep(self, heard: PartialAnswer, error: ModelError | asyncio.CancelledError) -> None:
         """Store the received part of an incomplete answer and its cost; its calls are not run."""
         is_error = isinstance(error, ModelError)
-        stop: Stop = "error" if is_error else "aborted"
-        partial: Assistant | None = getattr(error, "partial", None)
-        usage = partial.usage if partial else Usage()
+        stop: content.Stop = "error" if is_error else "aborted"
+        partial: content.Assistant | None = getattr(error, "partial", None)
+        usage = partial.usage if partial else content.Usage()
         self.usage = self.usage.plus(usage)
         ref, api, why = str(self.model.ref), self.model.api, str(error) if is_error else ""
-        message = Assistant(heard.parts(), stop, ref, api, usage, why, now_ms())
+        message = content.Assistant(heard.parts(), stop, ref, api, usage, why, now_ms())
         if message.content:
             self._add(message)
-        elif usage != Usage():
+        elif usage != content.Usage():
             self._store(message)
 
-    async def _carry_out(self, answer: Assistant) -> None:
+    async def _carry_out(self, answer: content.Assistant) -> None:
         """Run the calls of an answer; each has a result afterwards."""
         calls = answer.calls
-        stored: dict[int, ToolResult] = {}
+        stored: dict[int, content.ToolResult] = {}
 
         def keep(number: int, result: Result) -> None:
-            stored[number] = self._result(calls[number], result)
+            call = calls[number]
+            message = content.ToolResult(
+                call.id, call.name, result.content, result.is_error, dict(result.details), now_ms()
+            )
+            self._store(message, is_redacted=True)
+            self._tell(events.ResultStored(message))
+            stored[number] = message
 
         for number, call in enumerate(calls):
             if answer.stop == "length" and isinstance(call.arguments, str):
@@ -478,14 +463,6 @@ class Conversation(Struct, eq=False):
                     self._tell(events.Noticed(said))
                 raise EndOfTurn("done")
 
-    def _result(self, call: ToolCall, result: Result) -> ToolResult:
-        message = ToolResult(
-            call.id, call.name, result.content, result.is_error, dict(result.details), now_ms()
-        )
-        self._store(message, is_redacted=True)
-        self._tell(events.ResultStored(message))
-        return message
-
     async def compact(self, instructions: str = "") -> bool:
         """Replace the older part with a summary; False if there is nothing to summarize. Raises
         `ConflictError` during a turn, and `ToolError` if it cannot be stored."""
@@ -499,7 +476,9 @@ class Conversation(Struct, eq=False):
         if tighter:
             keep = settings.keep_recent_tokens >> tighter
             settings = msgspec.structs.replace(settings, keep_recent_tokens=keep, keep_turns=0)
-        done = await compact(self.model, self.history, settings, instructions, self.session)
+        done = await compacting.compact(
+            self.model, self.history, settings, instructions, self.session
+        )
         if done is None:
             return False
         summary = done.summary
@@ -518,11 +497,11 @@ class Conversation(Struct, eq=False):
         return True
 
 
-def as_message(said: Words) -> User:
-    if isinstance(said, User):
+def as_message(said: Words) -> content.User:
+    if isinstance(said, content.User):
         return said
-    blocks = (Text(said),) if isinstance(said, str) else tuple(said)
-    return User(blocks, now_ms())
+    blocks = (content.Text(said),) if isinstance(said, str) else tuple(said)
+    return content.User(blocks, now_ms())
 
 
 def specs_of(run: Run) -> tuple[ToolSpec, ...]:

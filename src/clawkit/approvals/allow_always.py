@@ -15,18 +15,11 @@ from typing import Any, NamedTuple
 
 from msgspec.structs import replace
 
+from clawkit.approvals import entries as listing
 from clawkit.approvals.allowlist import ProgramCall, content_of
 from clawkit.approvals.arguments import bare_names
 from clawkit.approvals.audit import was_asked
 from clawkit.approvals.decide import may_leave
-from clawkit.approvals.entries import (
-    describe_entry,
-    describe_grants,
-    entry_to_json,
-    hash_call,
-    is_literal,
-    validate_pattern,
-)
 from clawkit.approvals.interpreters import is_interpreter, names_of
 from clawkit.approvals.options import base_name, words_of
 from clawkit.approvals.presets import PRESETS
@@ -126,7 +119,7 @@ def suggest(
 
 
 def _suggestion(agent: str, entry: AllowlistEntry, count: int, example: str) -> Suggestion:
-    args = entry_to_json(entry).get("args")
+    args = listing.entry_to_json(entry).get("args")
     words = ["clawkit", "approvals", "allowlist", "add", entry.pattern, "--agent", agent]
     if args is not None:
         words += ["--args", args if isinstance(args, str) else json.dumps(args)]
@@ -155,7 +148,7 @@ def _is_worth_it(entry: AllowlistEntry, program: Program) -> bool:
     names = names_of(program)
     words = entry.args.subcommand or () if isinstance(entry.args, ArgRule) else ()
     return (
-        not validate_pattern(entry.pattern)
+        not listing.validate_pattern(entry.pattern)
         and not entry.pattern.startswith(_SHARED)
         and _HARMFUL.isdisjoint(names)
         and not is_interpreter(names)
@@ -196,7 +189,7 @@ def make_offers(decision: Decision, rules: ApprovalRules, *, home: str) -> tuple
 def offer_access(decision: Decision) -> tuple[Offer, ...]:
     """The permanent answer for access beyond the sandbox, which any command may then request."""
     entry = AllowlistEntry("", source="allow-always", extent="access", grants=decision.grants)
-    words = f"{describe_grants(decision.grants)}, for every command that requests it"
+    words = f"{listing.describe_grants(decision.grants)}, for every command that requests it"
     return (Offer("access", (entry,), words),)
 
 
@@ -233,7 +226,7 @@ def _examine(program: Program, rules: ApprovalRules, home: str) -> _Missed | Non
     subject, called = program.resolved, call.called
     if called.by_shell and called.script is not None and program.cwd is not None:
         subject = os.path.normpath(os.path.join(program.cwd, called.script.text))
-    if call.called.code or not is_literal(subject) or call.refuse():
+    if call.called.code or not listing.is_literal(subject) or call.refuse():
         return None
     files = filter(None, (call.script, program.real))
     changeable = next(filter(rules.may_write, files), "")
@@ -248,7 +241,7 @@ def _offer(extent: StoredExtent, missed: list[_Missed], *, leaves: bool) -> Offe
         if entry is None or not each.call.is_allowed_by(entry):
             return None
         preset = PRESETS.get(entry.args) if isinstance(entry.args, str) else None
-        entries[entry] = describe_entry(entry) if preset is None else preset.words
+        entries[entry] = listing.describe_entry(entry) if preset is None else preset.words
     return Offer(extent, tuple(entries), "; ".join(entries.values()))
 
 
@@ -259,7 +252,7 @@ def _entry(extent: StoredExtent, missed: _Missed, *, leaves: bool) -> AllowlistE
             return None
         return AllowlistEntry(
             missed.subject,
-            arg_pattern=hash_call(program.cwd, program.argv[1:]),
+            arg_pattern=listing.hash_call(program.cwd, program.argv[1:]),
             source="allow-always",
             extent=extent,
             cwd=program.cwd,

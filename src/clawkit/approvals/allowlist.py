@@ -10,6 +10,7 @@ from contextlib import suppress
 
 from msgspec.structs import replace
 
+from clawkit.approvals import entries, safe_bins
 from clawkit.approvals.arguments import (
     check_arguments,
     find_code,
@@ -18,27 +19,10 @@ from clawkit.approvals.arguments import (
     find_top,
     show,
 )
-from clawkit.approvals.entries import (
-    EXACT,
-    arguments_match,
-    find_entries,
-    is_literal,
-    is_same_name,
-    literal_folder,
-    matches_path,
-    normalize_to,
-)
 from clawkit.approvals.expansion import resolve_links
 from clawkit.approvals.interpreters import how_called
 from clawkit.approvals.options import base_name
 from clawkit.approvals.presets import FOLLOWING, check_preset, expand_grants
-from clawkit.approvals.safe_bins import (
-    check_safe_bin,
-    is_changeable,
-    is_open_place,
-    is_replaceable,
-    is_trusted,
-)
 from clawkit.approvals.types import (
     AllowlistEntry,
     ApprovalRules,
@@ -65,7 +49,7 @@ def match_program(program: Program, rules: ApprovalRules, *, home: str) -> Match
     """The rule that allows a program, or why there is none."""
     if program.wrapper:
         name = show(program.name)
-        if not is_trusted(program, rules):
+        if not safe_bins.is_trusted(program, rules):
             return Miss(f"{name} starts other programs, and is not in a system directory")
         words = f"{name} (starts the next program)"
         return Match("wrapper", words, children="named", changes=False)
@@ -73,12 +57,12 @@ def match_program(program: Program, rules: ApprovalRules, *, home: str) -> Match
     if miss := call.refuse():
         return miss
     reasons: list[str] = []
-    for entry in find_entries(rules.entries, call.subject, home):
+    for entry in entries.find_entries(rules.entries, call.subject, home):
         found = call.try_entry(entry)
         if isinstance(found, Match):
             return found
         reasons.append(found)
-    safe = check_safe_bin(program, rules)
+    safe = safe_bins.check_safe_bin(program, rules)
     if isinstance(safe, Match):
         return safe
     if base_name(program.name) in rules.safe_bins:
@@ -145,7 +129,7 @@ class ProgramCall:
             return f"the script that {name} runs depends on an unknown directory"
         # A script that does not exist would be searched in PATH.
         if not os.path.isfile(self.script) or not (
-            path := normalize_to(os.path.join(program.cwd, operand.text), self.script)
+            path := entries.normalize_to(os.path.join(program.cwd, operand.text), self.script)
         ):
             return f"{name}: the script {show(operand.text)} was not found"
         at = next(index for index, each in enumerate(program.argv) if each is operand)
@@ -160,7 +144,7 @@ class ProgramCall:
 
     def is_allowed_by(self, entry: AllowlistEntry) -> bool:
         """Whether an entry matches and allows it."""
-        matches = matches_path(entry.pattern, self.subject, self.home)
+        matches = entries.matches_path(entry.pattern, self.subject, self.home)
         return matches and isinstance(self.try_entry(entry), Match)
 
     def try_entry(self, entry: AllowlistEntry) -> Match | str:
@@ -171,7 +155,7 @@ class ProgramCall:
             return why
         if entry.args != "any" and (variable := find_steering(self.program.assigned)):
             return f"the variable {show(variable)} could change what it does"
-        exact = entry.arg_pattern is not None and entry.arg_pattern.startswith(EXACT)
+        exact = entry.arg_pattern is not None and entry.arg_pattern.startswith(entries.EXACT)
         match entry.args:
             case None if not exact:
                 why = self.look_at_arguments()
@@ -206,15 +190,19 @@ class ProgramCall:
     def suggest(self) -> str:
         """The command to type to allow the call from now on. Empty if that would not help, or would
         allow a file that the agent can change."""
-        path = normalize_to(self.subject.resolved, self.subject.real)
-        if not self.called.code and is_replaceable(self.subject, self.rules):
+        path = entries.normalize_to(self.subject.resolved, self.subject.real)
+        if not self.called.code and safe_bins.is_replaceable(self.subject, self.rules):
             # A replaceable program may be allowed by name only through a preset that follows links.
             name = base_name(path) if self.program.by_name else path
             for preset in FOLLOWING:
                 if self.is_allowed_by(AllowlistEntry(name, args=preset)):
                     return f"clawkit approvals allowlist add {shlex.quote(name)} --args {preset}"
-        changes = self.called.code or is_changeable(self.subject.real, self.rules)
-        if changes or not is_literal(path) or isinstance(self.try_entry(AllowlistEntry(path)), str):
+        changes = self.called.code or safe_bins.is_changeable(self.subject.real, self.rules)
+        if (
+            changes
+            or not entries.is_literal(path)
+            or isinstance(self.try_entry(AllowlistEntry(path)), str)
+        ):
             return ""
         return f"clawkit approvals allowlist add {shlex.quote(path)}"
 
@@ -228,7 +216,7 @@ class ProgramCall:
         )
 
     def _depends(self, entry: AllowlistEntry) -> str:
-        if entry.content or is_replaceable(self.subject, self.rules):
+        if entry.content or safe_bins.is_replaceable(self.subject, self.rules):
             return f"the program {show(self.subject.resolved, 200)}"
         if self.script and self.rules.may_write(self.script):
             return f"the script {show(self.script, 200)}"
@@ -247,7 +235,7 @@ class ProgramCall:
             return ""
         # A hash covers the whole call, including what precedes a script.
         whole = entry.arg_pattern.startswith("sha256:")
-        if not arguments_match(entry.arg_pattern, self.program if whole else self.subject):
+        if not entries.arguments_match(entry.arg_pattern, self.program if whole else self.subject):
             return "not with these arguments"
         return ""
 
@@ -256,12 +244,12 @@ class ProgramCall:
         # The agent may change a link to the program, as in a project's virtual environment, if the
         # preset checks the target of the link and grants nothing.
         is_bare = entry.args in FOLLOWING and entry.grants in (None, NO_GRANTS)
-        is_followed = is_bare and not is_changeable(subject.real, rules)
-        own = is_replaceable(subject, rules) and not is_followed
-        is_alias = own and not is_same_name(subject.resolved, subject.real)
-        if is_alias and not is_literal(entry.pattern):
+        is_followed = is_bare and not safe_bins.is_changeable(subject.real, rules)
+        own = safe_bins.is_replaceable(subject, rules) and not is_followed
+        is_alias = own and not entries.is_same_name(subject.resolved, subject.real)
+        if is_alias and not entries.is_literal(entry.pattern):
             return f"{show(subject.resolved)} is a link to {show(subject.real)}"
-        if not own and any(is_changeable(each, rules) for each in subject.script):
+        if not own and any(safe_bins.is_changeable(each, rules) for each in subject.script):
             return "its interpreter can be changed by the agent"
         given = bool(self.script) and self.script != subject.real and rules.may_write(self.script)
         if entry.content:
@@ -271,11 +259,13 @@ class ProgramCall:
             return "" if content_of(bound) == entry.content else "the file has changed since then"
         if entry.source == _ALLOW_ALWAYS and (own or given):
             return "the file can be changed by the agent"
-        folder = literal_folder(entry.pattern, self.home) if own else ""
+        folder = entries.literal_folder(entry.pattern, self.home) if own else ""
         if not own or (folder and rules.may_write(folder)):
             return ""
         # Through a link from elsewhere, any other file could be run.
-        if is_literal(entry.pattern) and not is_open_place(subject.resolved, rules):
+        if entries.is_literal(entry.pattern) and not safe_bins.is_open_place(
+            subject.resolved, rules
+        ):
             return ""
         return (
             f"{show(subject.resolved)} can be changed by the agent, so only an entry with its "
@@ -287,7 +277,7 @@ def _is_whole(entry: AllowlistEntry) -> bool:
     """Whether an entry created by an approval has everything that its extent requires."""
     match entry.extent:
         case "exact":
-            return entry.arg_pattern is not None and entry.arg_pattern.startswith(EXACT)
+            return entry.arg_pattern is not None and entry.arg_pattern.startswith(entries.EXACT)
         case "subcommand":
             return isinstance(entry.args, ArgRule) and bool(entry.args.subcommand)
         case "preset":

@@ -7,31 +7,8 @@ from collections.abc import Collection, Mapping, Sequence
 from functools import lru_cache
 from typing import assert_never
 
-from clawkit.approvals.expansion import (
-    ExpandedWord,
-    ExpansionContext,
-    Opened,
-    ProgramFinder,
-    Rebuilt,
-    evaluate,
-    normalize_path,
-    redirect,
-)
+from clawkit.approvals import expansion, shell_words
 from clawkit.approvals.shell_parse import parse
-from clawkit.approvals.shell_words import (
-    Assignment,
-    BraceGroup,
-    Command,
-    CommandChain,
-    CommandList,
-    For,
-    If,
-    Pipeline,
-    Redirect,
-    Simple,
-    Word,
-    quote,
-)
 from clawkit.approvals.simple_command import (
     UNREACHABLE,
     CwdAfter,
@@ -59,12 +36,18 @@ def analyze(
 
     `env` is its complete environment; `assigned` are the variables in it that the call has set.
     """
-    shared = Shared(env, ProgramFinder(env), dict.fromkeys(assigned))
+    shared = Shared(env, expansion.ProgramFinder(env), dict.fromkeys(assigned))
     try:
-        _check(env)
+        # With an empty or relative entry, the shell searches the current directory.
+        if not _is_absolute(env.get("PATH", "")):
+            raise Doubt("PATH is empty or has a relative directory", 0, "environment")
+        for name in env:
+            if name in _STEERING or name.startswith("BASH_FUNC_"):
+                why = f"the environment has {one_line(name, 40)}, which affects the shell"
+                raise Doubt(why, 0, "environment")
         walk = CommandWalk(command, shared)
-        context = ExpansionContext({}, _plain(env.get("HOME", "")))
-        state = ShellState(normalize_path(_plain(cwd)) or None, False, context)
+        context = expansion.ExpansionContext({}, _plain(env.get("HOME", "")))
+        state = ShellState(expansion.normalize_path(_plain(cwd)) or None, False, context)
         walk.script(parse(command), state)
         rebuilt = walk.rebuilt.finish()
         _check_letters(f"{command}{rebuilt}", env)
@@ -73,16 +56,6 @@ def analyze(
         plain = Doubt(doubt.reason, doubt.at, doubt.code)
         return Analysis(command, tuple(shared.segments), doubt=plain)
     return Analysis(command, tuple(shared.segments), rebuilt)
-
-
-def _check(env: Mapping[str, str]) -> None:
-    # With an empty or relative entry, the shell searches the current directory.
-    if not _is_absolute(env.get("PATH", "")):
-        raise Doubt("PATH is empty or has a relative directory", 0, "environment")
-    for name in env:
-        if name in _STEERING or name.startswith("BASH_FUNC_"):
-            why = f"the environment has {one_line(name, 40)}, which affects the shell"
-            raise Doubt(why, 0, "environment")
 
 
 @lru_cache(maxsize=16)
@@ -116,35 +89,31 @@ class CommandWalk:
         self, source: str, shared: Shared, *, inside: int | None = None, depth: int = 0
     ) -> None:
         """`inside` is the offset of a text for another shell, reported for everything in it."""
-        self.rebuilt = Rebuilt()
+        self.rebuilt = expansion.Rebuilt()
         self._source = source
         self._shared = shared
         self._inside = inside
         self._depth = depth
 
-    def script(self, node: CommandList, state: ShellState) -> CwdAfter:
+    def script(self, node: shell_words.CommandList, state: ShellState) -> CwdAfter:
         """Walk a sequence of commands. Raises `Doubt`."""
         ends = CwdAfter(state.cwd, state.cwd)
         for index, chain in enumerate(node.chains):
             if index:
                 self.rebuilt.end_line()
                 state = state.moved(merge_cwd(*ends))
-            ends = self._chain(chain, state)
+            ends = self._pipeline(chain.first, state)
+            for operator, pipeline in chain.rest:
+                self.rebuilt.put(f" {operator} ")
+                if operator == "&&":
+                    then = self._pipeline(pipeline, state.moved(ends.success))
+                    ends = CwdAfter(then.success, merge_cwd(ends.failure, then.failure))
+                else:
+                    then = self._pipeline(pipeline, state.moved(ends.failure))
+                    ends = CwdAfter(merge_cwd(ends.success, then.success), then.failure)
         return ends
 
-    def _chain(self, node: CommandChain, state: ShellState) -> CwdAfter:
-        ends = self._pipeline(node.first, state)
-        for operator, pipeline in node.rest:
-            self.rebuilt.put(f" {operator} ")
-            if operator == "&&":
-                then = self._pipeline(pipeline, state.moved(ends.success))
-                ends = CwdAfter(then.success, merge_cwd(ends.failure, then.failure))
-            else:
-                then = self._pipeline(pipeline, state.moved(ends.failure))
-                ends = CwdAfter(merge_cwd(ends.success, then.success), then.failure)
-        return ends
-
-    def _pipeline(self, node: Pipeline, state: ShellState) -> CwdAfter:
+    def _pipeline(self, node: shell_words.Pipeline, state: ShellState) -> CwdAfter:
         if node.negated:
             self.rebuilt.put("! ")
         if node.timed:
@@ -160,8 +129,8 @@ class CommandWalk:
             ends = CwdAfter(state.cwd, state.cwd)
         return CwdAfter(ends.failure, ends.success) if node.negated else ends
 
-    def _command(self, node: Command, state: ShellState) -> CwdAfter:
-        if isinstance(node, Simple):
+    def _command(self, node: shell_words.Command, state: ShellState) -> CwdAfter:
+        if isinstance(node, shell_words.Simple):
             return self._simple(node, state)
         self._shared.nested += 1
         if self._shared.nested > MAX_NESTED:
@@ -177,21 +146,25 @@ class CommandWalk:
             ends = CwdAfter(ends.success, merge_cwd(ends.failure, state.cwd))
         return ends
 
-    def _compound(self, node: BraceGroup | If | For, state: ShellState) -> CwdAfter:
+    def _compound(
+        self, node: shell_words.BraceGroup | shell_words.If | shell_words.For, state: ShellState
+    ) -> CwdAfter:
         match node:
-            case BraceGroup(subshell=True):
+            case shell_words.BraceGroup(subshell=True):
                 self._enclosed("(", node.body, ")", state)
                 return CwdAfter(state.cwd, state.cwd)
-            case BraceGroup():
+            case shell_words.BraceGroup():
                 return self._enclosed("{", node.body, "}", state)
-            case If():
+            case shell_words.If():
                 return self._if(node, state)
-            case For():
+            case shell_words.For():
                 return self._for(node, state)
             case _:
                 assert_never(node)
 
-    def _enclosed(self, start: str, body: CommandList, end: str, state: ShellState) -> CwdAfter:
+    def _enclosed(
+        self, start: str, body: shell_words.CommandList, end: str, state: ShellState
+    ) -> CwdAfter:
         # On separate lines, because `((` means something else.
         self.rebuilt.put(start)
         self.rebuilt.end_line()
@@ -200,7 +173,7 @@ class CommandWalk:
         self.rebuilt.put(end)
         return ends
 
-    def _if(self, node: If, state: ShellState) -> CwdAfter:
+    def _if(self, node: shell_words.If, state: ShellState) -> CwdAfter:
         ends = CwdAfter(UNREACHABLE, UNREACHABLE)
         missed = state.cwd
         word = "if"
@@ -217,7 +190,7 @@ class CommandWalk:
         self.rebuilt.put("fi")
         return ends.merged(done)
 
-    def _for(self, node: For, state: ShellState) -> CwdAfter:
+    def _for(self, node: shell_words.For, state: ShellState) -> CwdAfter:
         if not node.words:
             # Its body would not be checked at all.
             raise Doubt("the loop iterates over nothing", node.start, "dynamic-list")
@@ -243,7 +216,7 @@ class CommandWalk:
         self.rebuilt.put("}")
         return ends
 
-    def _simple(self, node: Simple, state: ShellState) -> CwdAfter:
+    def _simple(self, node: shell_words.Simple, state: ShellState) -> CwdAfter:
         shared = self._shared
         shared.step(node.start)
         opened, files = self._redirects(node.redirects, state)
@@ -260,14 +233,14 @@ class CommandWalk:
         text = self._source[node.start : node.end]
         shared.segments.append(Segment(text, tuple(line.programs), line.builtin, files))
         if line.text:
-            shown[line.text] = quote(self._inner(line.argv[line.text], line.state))
-        shown[:0] = [f"{name}={quote(value)}" for name, value in line.assigned]
+            shown[line.text] = shell_words.quote(self._inner(line.argv[line.text], line.state))
+        shown[:0] = [f"{name}={shell_words.quote(value)}" for name, value in line.assigned]
         self.rebuilt.put(" ".join(shown))
         self.rebuilt.put_redirects(opened)
         return ends
 
     def _words(
-        self, words: Sequence[Word], context: ExpansionContext
+        self, words: Sequence[shell_words.Word], context: expansion.ExpansionContext
     ) -> tuple[tuple[Arg, ...], list[str]]:
         argv: list[Arg] = []
         shown: list[str] = []
@@ -278,7 +251,9 @@ class CommandWalk:
             shown.append(value.shown)
         return tuple(argv), shown
 
-    def _assignment(self, node: Assignment, context: ExpansionContext) -> tuple[str, str]:
+    def _assignment(
+        self, node: shell_words.Assignment, context: expansion.ExpansionContext
+    ) -> tuple[str, str]:
         value = self._value(node.value, context)
         if value.glob or ":~" in value.text:
             raise Doubt("only plain text may be assigned", node.value.start, "assignment")
@@ -303,19 +278,19 @@ class CommandWalk:
             raise Doubt(doubt.reason, text.at, doubt.code) from None
 
     def _redirects(
-        self, nodes: Sequence[Redirect], state: ShellState
-    ) -> tuple[list[Opened], tuple[FileUse, ...]]:
+        self, nodes: Sequence[shell_words.Redirect], state: ShellState
+    ) -> tuple[list[expansion.Opened], tuple[FileUse, ...]]:
         opened = []
         for node in nodes:
             if node.operator in ("&>", "&>>", "<<<"):
                 self._only_bash(node.operator, node.start)
-            opened.append(redirect(node, state.context, state.cwd, self._shared.finder))
+            opened.append(expansion.redirect(node, state.context, state.cwd, self._shared.finder))
         return opened, tuple(each.file for each in opened if each.file is not None)
 
     def _value(
-        self, word: Word, context: ExpansionContext, code: str = "parameter"
-    ) -> ExpandedWord:
-        value = evaluate(word, context, code)
+        self, word: shell_words.Word, context: expansion.ExpansionContext, code: str = "parameter"
+    ) -> expansion.ExpandedWord:
+        value = expansion.evaluate(word, context, code)
         if value.glob and "[^" in value.shown:
             self._only_bash("[^", word.start)
         return value

@@ -18,25 +18,13 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
+from clawkit.approvals import options as opts
 from clawkit.approvals.interpreters import names_of
-from clawkit.approvals.options import (
-    ALWAYS,
-    OPERAND,
-    CommandTable,
-    OptionError,
-    OptionHit,
-    make_table,
-    may_be_option,
-    read_options,
-    read_table,
-    search_table,
-    words_of,
-)
 from clawkit.approvals.types import ApprovalRules, Arg, ArgRule, Flags, Program
 from clawkit.tables import read_words
 from clawkit.text import one_line, printable
 
-_HARMLESS = words_of(
+_HARMLESS = opts.words_of(
     """LANG TZ TERM COLUMNS LINES CI NODE_ENV NO_COLOR FORCE_COLOR CLICOLOR CLICOLOR_FORCE
     PYTHONUNBUFFERED PYTHONDONTWRITEBYTECODE PYTHONHASHSEED RUST_BACKTRACE GIT_TERMINAL_PROMPT
     GIT_OPTIONAL_LOCKS"""
@@ -106,7 +94,7 @@ def _check_flags(flags: Flags, arguments: Sequence[Arg]) -> str:
     for each in arguments:
         text = each.text
         if each.glob:
-            if may_be_option(each):
+            if opts.may_be_option(each):
                 return f"not with {show(text)}, which could expand to a flag"
         elif text.startswith("-") and text not in ("-", "--"):
             if denied := next((flag for flag in flags.deny if _is_denied(text, flag)), ""):
@@ -193,7 +181,7 @@ def _is_inside(text: str, cwd: str, rules: ApprovalRules) -> bool:
 def _check_glob(arg: Arg, cwd: str, rules: ApprovalRules) -> str:
     text = arg.text
     shown = show(text)
-    if may_be_option(arg) or not _PLAIN_GLOB.fullmatch(text):
+    if opts.may_be_option(arg) or not _PLAIN_GLOB.fullmatch(text):
         return f"not with {shown}, which could expand to anything"
     parts = text.split("/")
     # `.*` matches `..` too.
@@ -207,9 +195,9 @@ def _check_glob(arg: Arg, cwd: str, rules: ApprovalRules) -> str:
     return ""
 
 
-def find_row(table: CommandTable, program: Program) -> OptionHit | None:
+def find_row(table: opts.CommandTable, program: Program) -> opts.OptionHit | None:
     """The first match of a call in a table, by any name of the program, with or without version."""
-    hits = (search_table(table, name, program.argv[1:]) for name in bare_names(program))
+    hits = (opts.search_table(table, name, program.argv[1:]) for name in bare_names(program))
     return next(filter(None, hits), None)
 
 
@@ -223,7 +211,7 @@ def _bare(names: frozenset[str]) -> list[str]:
     return sorted({name.rstrip("0123456789.-") or name for name in names} | names)
 
 
-_DESTINATION_TABLE = read_table(read_words(__file__, "sends_data.txt"))
+_DESTINATION_TABLE = opts.read_table(read_words(__file__, "sends_data.txt"))
 _COPIES = frozenset(("scp", "rsync"))
 _REMOTE = re.compile(r"(?:\w+://|\[[^/]*\]:|[^/:]+:)")
 _FORCED = re.compile(r"--(?:force|delete|mirror|prune)|-[A-Za-z]*[fd]|[+:]")
@@ -251,14 +239,14 @@ def _operands(arguments: Sequence[Arg]) -> list[str]:
     return [each.text for each in arguments if not each.text.startswith("-")]
 
 
-def _describe(destination: str, what: str = ALWAYS) -> str:
-    start = "it" if what == ALWAYS else show(what)
+def _describe(destination: str, what: str = opts.ALWAYS) -> str:
+    start = "it" if what == opts.ALWAYS else show(what)
     return f"{start} sends data to {show(destination) or 'its usual destination'}"
 
 
-_CODE_TABLE = read_table(read_words(__file__, "carries_code.txt"))
+_CODE_TABLE = opts.read_table(read_words(__file__, "carries_code.txt"))
 _KEYBOARD = "its keyboard commands can start other programs"
-_GIT_OPTIONS = make_table(
+_GIT_OPTIONS = opts.make_table(
     flag="""-P -p -v -h --no-pager --paginate --version --help --no-optional-locks --no-advice
     --literal-pathspecs --glob-pathspecs --noglob-pathspecs --icase-pathspecs --no-replace-objects
     --html-path --man-path --info-path""",
@@ -277,7 +265,7 @@ def find_code(program: Program, rules: ApprovalRules) -> str:
         letters = first[0]._replace(text=f"-{first[0].text}")
         program = replace(program, argv=(program.argv[0], letters, *program.argv[2:]))
     if hit := find_row(_CODE_TABLE, program):
-        return _KEYBOARD if hit.what == ALWAYS else f"{show(hit.what)} starts other programs"
+        return _KEYBOARD if hit.what == opts.ALWAYS else f"{show(hit.what)} starts other programs"
     if "git" not in bare_names(program):
         return ""
     call = read_git(program)
@@ -310,12 +298,12 @@ def read_git(program: Program) -> GitCall | str:
     if place is None:
         return "cannot determine the directory it runs in; use && after cd"
     try:
-        for option in read_options(program.argv, _GIT_OPTIONS, groups=False):
-            if option.kind == OPERAND:
+        for option in opts.read_options(program.argv, _GIT_OPTIONS, groups=False):
+            if option.kind == opts.OPERAND:
                 end = option.at
                 break
             place = os.path.join(place, option.value)
-    except OptionError as error:
+    except opts.OptionError as error:
         odd = error.name
     for arg in program.argv[1 : end + 1]:
         if arg.glob or arg.text in ("-", "--"):

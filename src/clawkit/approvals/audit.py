@@ -89,10 +89,30 @@ class Audit:
     def write(self, record: Mapping[str, Any]) -> None:
         """Append the fields of `AuditRecord`. Raises `ToolAuthorizationError` on failure, because
         nothing may run without a record; a failure to record a refusal is only logged."""
-        line = self._line(record)
+        fields = (name for name in AuditRecord.__annotations__ if record.get(name) is not None)
+        found = {name: record[name] for name in fields}
+        at = str(found.pop("at", "") or _now())
+        # Cut before masking, which is slow.
+        bounded = _cut(found, 2 * MAX_LINE)
+        shown = self._mask(bounded)
+        line = _dump({"at": at, **shown, **({} if bounded == found else {"cut": True})})
+        for limit in _LIMITS:
+            if len(line) > MAX_LINE:
+                line = _dump({"at": at[:_AT], **_cut(shown, limit), "cut": True})
         try:
             with self._lock:
-                self._append(line)
+                try:
+                    fd, info = self._open_current()
+                    if info.st_size + len(line) > MAX_FILE and _rotate(self.path, info):
+                        fd, info = self._open_current()
+                    if info.st_mode & 0o077:
+                        os.fchmod(fd, 0o600)
+                    # In one write, so that lines of several processes are not mixed.
+                    if os.write(fd, line) < len(line):
+                        raise OSError(errno.ENOSPC, "only part of a line was written")
+                except OSError:
+                    self.close()
+                    raise
         except OSError as error:
             code = errno.errorcode.get(error.errno or 0, "unknown error")
             said = f"the approvals log {self.path} cannot be written: {error.strerror} ({code})"
@@ -112,20 +132,6 @@ class Audit:
             if fd is not None:
                 os.close(fd)
 
-    def _append(self, line: bytes) -> None:
-        try:
-            fd, info = self._open_current()
-            if info.st_size + len(line) > MAX_FILE and _rotate(self.path, info):
-                fd, info = self._open_current()
-            if info.st_mode & 0o077:
-                os.fchmod(fd, 0o600)
-            # In one write, so that lines of several processes are not mixed.
-            if os.write(fd, line) < len(line):
-                raise OSError(errno.ENOSPC, "only part of a line was written")
-        except OSError:
-            self.close()
-            raise
-
     def _open_current(self) -> tuple[int, os.stat_result]:
         """The file at the path, reopened if another process has rotated it."""
         with suppress(FileNotFoundError):
@@ -138,19 +144,6 @@ class Audit:
         info = os.fstat(fd)
         self._identity = info.st_dev, info.st_ino
         return fd, info
-
-    def _line(self, record: Mapping[str, Any]) -> bytes:
-        fields = (name for name in AuditRecord.__annotations__ if record.get(name) is not None)
-        found = {name: record[name] for name in fields}
-        at = str(found.pop("at", "") or _now())
-        # Cut before masking, which is slow.
-        bounded = _cut(found, 2 * MAX_LINE)
-        shown = self._mask(bounded)
-        line = _dump({"at": at, **shown, **({} if bounded == found else {"cut": True})})
-        for limit in _LIMITS:
-            if len(line) > MAX_LINE:
-                line = _dump({"at": at[:_AT], **_cut(shown, limit), "cut": True})
-        return line
 
     def _mask(self, value: Any) -> Any:
         if isinstance(value, str):

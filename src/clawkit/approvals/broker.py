@@ -17,27 +17,10 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from msgspec.structs import replace
 
-from clawkit.approvals.binding import (
-    answer_for,
-    choice_of,
-    decode,
-    encode,
-    has_ended,
-    identify_process,
-    no_answer,
-    pack_question,
-    unpack_question,
-    why_invalid,
-)
+from clawkit import errors
+from clawkit.approvals import binding as bind
 from clawkit.approvals.types import Pending
 from clawkit.core.approval import MAX_WAIT_S, NO_ONE, Answer, Approver, Question
-from clawkit.errors import (
-    ConflictError,
-    NotFoundError,
-    ToolAuthorizationError,
-    ToolError,
-    ToolInputError,
-)
 from clawkit.store import Database
 from clawkit.text import cut, human_time, one_line
 
@@ -124,7 +107,7 @@ MAX_ASKED = 10_000
 
 def _is_orphaned(id_: str, owner: str) -> bool:
     """Whether what asked has ended. Raises ValueError for an invalid owner."""
-    return has_ended(owner) or (owner == identify_process() and id_ not in _asked)
+    return bind.has_ended(owner) or (owner == bind.identify_process() and id_ not in _asked)
 
 
 class PendingStore:
@@ -156,8 +139,8 @@ class PendingStore:
         call, is taken over. If `changed` says that it is bound to something else, it is withdrawn.
         Its id is new unless given. Raises `ToolAuthorizationError` if too many are pending, and
         `ConflictError` if another question has the id."""
-        packed = pack_question(question, binding)
-        agent, me = encode(question.agent), identify_process()
+        packed = bind.pack_question(question, binding)
+        agent, me = bind.encode(question.agent), bind.identify_process()
         expires_ms = now_ms + min(max(timeout_ms, 0), MAX_TIMEOUT_MS)
         with self._database.writing() as db:
             _expire(db, now_ms)
@@ -174,10 +157,12 @@ class PendingStore:
             counting = "SELECT count(*) FROM question WHERE state = 'pending' AND agent = ?"
             if db.execute(counting, (agent,)).get >= MAX_PENDING:
                 said = f"{MAX_PENDING} requests of {one_line(question.agent, 40)!r} are pending"
-                raise ToolAuthorizationError(f"{said}; answer some first", reason="approval-limit")
+                raise errors.ToolAuthorizationError(
+                    f"{said}; answer some first", reason="approval-limit"
+                )
             id_ = id_ or uuid.uuid4().hex
             if db.execute("SELECT 1 FROM question WHERE id = ?", (id_,)).get is not None:
-                raise ConflictError("another request has this id; use a new one")
+                raise errors.ConflictError("another request has this id; use a new one")
             db.execute(
                 "INSERT INTO question VALUES (?, 'pending', ?, ?, ?, ?, NULL, ?, ?, ?, NULL)",
                 (id_, agent, me, now_ms, expires_ms, *packed),
@@ -212,16 +197,16 @@ class PendingStore:
         wanted = id_or_prefix.strip().lower()
         if not _ID.fullmatch(wanted):
             shown = one_line(id_or_prefix, 40)
-            raise NotFoundError(
+            raise errors.NotFoundError(
                 f"invalid request id {shown!r}; use at least its first 4 characters"
             )
         rows = self._rows("WHERE id >= ? AND id < ? LIMIT 9", wanted, f"{wanted}g")
         if not rows:
-            raise NotFoundError(_UNKNOWN.format(wanted))
+            raise errors.NotFoundError(_UNKNOWN.format(wanted))
         if len(rows) > 1:
             found = ", ".join(row.id[: len(wanted) + 8] for row in rows[:8])
             found += " and more" if len(rows) > 8 else ""
-            raise ToolInputError(f"{wanted!r} matches more than one request: {found}")
+            raise errors.ToolInputError(f"{wanted!r} matches more than one request: {found}")
         return self._unpack(rows[0])
 
     def pending(self, now_ms: int) -> list[StoredQuestion]:
@@ -240,10 +225,10 @@ class PendingStore:
 
     def decide(self, id_: str, answer: Answer, now_ms: int) -> None:
         """Record an answer. Raises if it is not the first one, too late, or was not offered."""
-        if wrong := why_invalid(self._unpack(self._row(id_)).question, answer):
-            raise ToolInputError(f"invalid answer: {wrong}")
+        if wrong := bind.why_invalid(self._unpack(self._row(id_)).question, answer):
+            raise errors.ToolInputError(f"invalid answer: {wrong}")
         reason, by = cut(answer.reason, _MAX_REASON), one_line(answer.by, _MAX_BY)
-        said = encode({"reason": reason, "extent": answer.extent, "by": by})
+        said = bind.encode({"reason": reason, "extent": answer.extent, "by": by})
         state = "allowed" if answer.verdict == "allow" else "denied"
         if not self._update(
             "state = ?, answer = ?, ended_ms = ?"
@@ -257,7 +242,7 @@ class PendingStore:
         row = self._row(id_)
         late = row.state == "pending" and row.expires_ms <= _ms(now_ms)
         if row.state == "expired" or late:
-            return no_answer((row.expires_ms - row.created_ms) / 1000)
+            return bind.no_answer((row.expires_ms - row.created_ms) / 1000)
         if row.state == "withdrawn":
             return Answer("deny", "the question was withdrawn before it was answered")
         return None if row.state == "pending" else self._said(row)
@@ -290,7 +275,7 @@ class PendingStore:
     def _row(self, id_: str) -> _Row:
         for row in self._rows("WHERE id = ?", id_ if _ID.fullmatch(id_) else ""):
             return row
-        raise NotFoundError(_UNKNOWN.format(one_line(id_, 40)))
+        raise errors.NotFoundError(_UNKNOWN.format(one_line(id_, 40)))
 
     def _update(self, change: str, *given: SQLiteValue) -> bool:
         with self._database.writing() as db:
@@ -299,8 +284,8 @@ class PendingStore:
 
     def _unpack(self, row: _Row) -> StoredQuestion:
         try:
-            question = unpack_question(row.fields, row.params)
-            binding = dict(decode(row.binding))
+            question = bind.unpack_question(row.fields, row.params)
+            binding = dict(bind.decode(row.binding))
             gone = row.state in ("pending", "allowed") and _is_orphaned(row.id, row.owner)
         except (ValueError, TypeError) as error:
             why = f"the question {row.id} in it is damaged: {error}"
@@ -312,12 +297,12 @@ class PendingStore:
 
     def _said(self, row: _Row) -> Answer:
         try:
-            return Answer(_VERDICTS[row.state], **decode(row.answer))
+            return Answer(_VERDICTS[row.state], **bind.decode(row.answer))
         except (ValueError, TypeError, AttributeError, KeyError) as error:
             why = f"the answer to {row.id} in it is damaged: {error}"
             raise self._database.broken(why) from error
 
-    def _too_late(self, row: _Row, now_ms: int) -> ConflictError:
+    def _too_late(self, row: _Row, now_ms: int) -> errors.ConflictError:
         ended_ms = row.expires_ms if row.ended_ms is None else row.ended_ms
         ago = f"{human_time((now_ms - ended_ms) / 1000)} ago"
         if row.state in ("pending", "expired"):
@@ -326,12 +311,13 @@ class PendingStore:
             what = f"was withdrawn {ago} by the process that made it"
         else:
             answer = self._said(row)
-            what = f"was already answered: {choice_of(answer)} by {answer.by or 'a person'}, {ago}"
-        return ConflictError(f"the request {row.id[:8]} {what}")
+            choice, who = bind.choice_of(answer), answer.by or "a person"
+            what = f"was already answered: {choice} by {who}, {ago}"
+        return errors.ConflictError(f"the request {row.id[:8]} {what}")
 
 
 def _without_call(fields: bytes) -> dict[str, Any]:
-    return {**decode(fields), "call_id": ""}
+    return {**bind.decode(fields), "call_id": ""}
 
 
 def _remember(id_: str) -> None:
@@ -385,7 +371,7 @@ class Broker:
             if self.route() == "none":
                 return Answer("deny", NO_ONE, silent=True)
             pending = self.submit(request, binding, changed)
-        except ToolError as error:
+        except errors.ToolError as error:
             return Answer("deny", str(error))
         return await self._settle(pending, self._approver, patient=self._later)
 
@@ -415,9 +401,11 @@ class Broker:
     ) -> StoredQuestion:
         """Answer a question from elsewhere, which takes more than being able to see it."""
         if authorized is not True:
-            raise ToolAuthorizationError("only an approver can answer this", reason="approver")
+            raise errors.ToolAuthorizationError(
+                "only an approver can answer this", reason="approver"
+            )
         asked = self._waiting.get(id_or_prefix)
-        answer = answer_for(asked.question, choice, extent, reason=reason, by=actor)
+        answer = bind.answer_for(asked.question, choice, extent, reason=reason, by=actor)
         self._waiting.decide(asked.id, answer, self._now_ms())
         return self._waiting.get(asked.id)
 
@@ -437,10 +425,10 @@ class Broker:
             return answer
         except asyncio.CancelledError:
             if not getattr(approver, "keeps_questions", False):
-                with suppress(ToolError):
+                with suppress(errors.ToolError):
                     self._waiting.withdraw(pending.id, self._now_ms())
             raise
-        except ToolError as error:
+        except errors.ToolError as error:
             log.warning("waiting for an answer failed: %s", error)
             return Answer("deny", str(error))
 
@@ -502,10 +490,10 @@ class Broker:
             log.warning("asking for approval failed: %r", asked)
             return
         answer = asked.result()
-        if wrong := why_invalid(pending.question, answer):
+        if wrong := bind.why_invalid(pending.question, answer):
             log.warning("ignored an invalid answer: %s", wrong)
             return
-        with suppress(ConflictError):
+        with suppress(errors.ConflictError):
             signed = replace(answer, by=answer.by or "a person")
             self._waiting.decide(pending.id, signed, self._now_ms())
 

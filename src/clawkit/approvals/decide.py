@@ -9,30 +9,16 @@ from typing import Literal
 
 from msgspec import structs
 
+from clawkit.approvals import types
 from clawkit.approvals.allowlist import match_program
 from clawkit.approvals.arguments import show
 from clawkit.approvals.entries import describe_grants
 from clawkit.approvals.hardline import find_hardline
 from clawkit.approvals.interpreters import how_called
 from clawkit.approvals.protocols import ExecRequest
-from clawkit.approvals.types import (
-    Analysis,
-    ApprovalRules,
-    Decision,
-    Doubt,
-    Judged,
-    Match,
-    Miss,
-    Policy,
-    Segment,
-    Verdict,
-    allow_all,
-    refuse_all,
-    sources_of,
-)
 from clawkit.process.protocols import NO_GRANTS, Grants
 
-_BUILTIN = Match("builtin", "shell builtin", children="named", changes=False)
+_BUILTIN = types.Match("builtin", "shell builtin", children="named", changes=False)
 _HARMLESS = frozenset(("builtin", "look", "safe-bin", "wrapper"))
 """Matches that may run even if the kernel cannot confine them."""
 _DETACHED = "it would outlive clawkit, which could then not restore protected files"
@@ -40,8 +26,8 @@ _SHOWN = 80
 
 
 def decide(
-    analysis: Analysis, policy: Policy, rules: ApprovalRules, request: ExecRequest
-) -> Decision:
+    analysis: types.Analysis, policy: types.Policy, rules: types.ApprovalRules, request: ExecRequest
+) -> types.Decision:
     """Decide about a command. On the host, anything not certainly allowed is asked about or
     refused; in the sandbox, the kernel enforces the limits and no approval is needed. A confined
     command that outlives clawkit needs a person, because nothing restores what it changes."""
@@ -58,9 +44,9 @@ def decide(
 
 
 def _decide(
-    analysis: Analysis, policy: Policy, rules: ApprovalRules, request: ExecRequest
-) -> Decision:
-    if refused := refuse_all(policy):
+    analysis: types.Analysis, policy: types.Policy, rules: types.ApprovalRules, request: ExecRequest
+) -> types.Decision:
+    if refused := types.refuse_all(policy):
         return refused
     if not rules.confines and policy.security != "full":
         # A missing answer must not allow an unconfined command that would otherwise be asked about.
@@ -68,7 +54,7 @@ def _decide(
     home = request.env.get("HOME", "")
     judged = tuple(_judge(segment, rules, home) for segment in analysis.segments)
     run = analysis.rebuilt or analysis.command
-    make = partial(Decision, policy=policy, segments=judged, doubt=analysis.doubt, run=run)
+    make = partial(types.Decision, policy=policy, segments=judged, doubt=analysis.doubt, run=run)
     inside = request.wanted != "host"
     # In the sandbox, the shell gets the command as it was written.
     sandboxed = partial(make, run=analysis.command, place="sandbox")
@@ -81,11 +67,11 @@ def _decide(
         ask = sandboxed if inside else make
         return ask("ask", reason=reason, code="inline-eval", human_only=True)
     if policy.ask == "always":
-        reason = f"every command needs approval: {sources_of(policy)}"
+        reason = f"every command needs approval: {types.sources_of(policy)}"
         return sandboxed("ask", reason=reason) if inside else make("ask", reason=reason)
     if policy.security == "full" and request.wanted != "sandbox" and not hardline:
-        return allow_all(analysis.command, policy)
-    missed: Verdict = "deny" if policy.ask == "off" else "ask"
+        return types.allow_all(analysis.command, policy)
+    missed: types.Verdict = "deny" if policy.ask == "off" else "ask"
     gap = "" if analysis.doubt is not None else find_gap(judged) or _find_mixed(judged)
     matches = _find_matches(judged) if analysis.doubt is None and not gap else []
     grants = _union_grants(matches)
@@ -127,15 +113,15 @@ def _decide(
     return make(missed, reason=reason, to_allow=to_allow, code=code)
 
 
-def may_leave(result: Match | Miss) -> bool:
+def may_leave(result: types.Match | types.Miss) -> bool:
     """Whether a person has allowed a program outside the sandbox with exactly these arguments.
     Builtins and wrappers are included: they only do what their segment does."""
-    if not isinstance(result, Match):
+    if not isinstance(result, types.Match):
         return False
     return result.by in ("builtin", "wrapper") or bool(result.entry and result.entry.unconfined)
 
 
-def _find_mixed(segments: Sequence[Judged]) -> str:
+def _find_mixed(segments: Sequence[types.Judged]) -> str:
     """Why a command would pass one program's grants to another: all share one confinement."""
     matches = _find_matches(segments)
     whole = _union_grants(matches)
@@ -144,7 +130,7 @@ def _find_mixed(segments: Sequence[Judged]) -> str:
     return "its parts have different grants, but share one confinement; run them one by one"
 
 
-def find_gap(segments: Sequence[Judged]) -> str:
+def find_gap(segments: Sequence[types.Judged]) -> str:
     """Why a part of a command might do something else by the time it runs: an earlier part can
     change the files its match depends on. Empty if none can, or if some part is not allowed."""
     earlier, anything = "", False
@@ -163,7 +149,7 @@ def find_gap(segments: Sequence[Judged]) -> str:
     return ""
 
 
-def _find_dependency(judged: Judged, *, anything: bool, is_last: bool) -> str:
+def _find_dependency(judged: types.Judged, *, anything: bool, is_last: bool) -> str:
     """What a part's match depends on that earlier parts could change: file contents and, if they
     can do `anything`, where paths lead. The shell alone cannot turn a file into a link."""
     segment = judged.segment
@@ -175,7 +161,7 @@ def _find_dependency(judged: Judged, *, anything: bool, is_last: bool) -> str:
     return next((each.depends for each in matches if each.depends), "")
 
 
-def fallback_verdict(decision: Decision) -> Literal["allow", "deny"]:
+def fallback_verdict(decision: types.Decision) -> Literal["allow", "deny"]:
     """Decision when no one answers or no approver is attached."""
     fallback = decision.policy.fallback
     if decision.verdict != "ask" or decision.human_only or fallback == "deny":
@@ -185,14 +171,14 @@ def fallback_verdict(decision: Decision) -> Literal["allow", "deny"]:
     return "allow" if is_listed(decision) else "deny"
 
 
-def is_listed(decision: Decision) -> bool:
+def is_listed(decision: types.Decision) -> bool:
     """Whether every part of the command is allowed by some rule."""
     parts = decision.segments
     is_clear = decision.doubt is None and not find_gap(parts) and not _find_mixed(parts)
     return is_clear and bool(_find_matches(parts))
 
 
-def as_listed(decision: Decision) -> Decision:
+def as_listed(decision: types.Decision) -> types.Decision:
     """The decision with the programs and grants of the matching rules, if every part has one."""
     if not is_listed(decision):
         return decision
@@ -202,27 +188,27 @@ def as_listed(decision: Decision) -> Decision:
     return structs.replace(decision, programs=programs, place=place, grants=grants)
 
 
-def _union_grants(matches: Sequence[Match]) -> Grants:
+def _union_grants(matches: Sequence[types.Match]) -> Grants:
     return reduce(or_, (match.grants for match in matches), NO_GRANTS)
 
 
-def _find_named(segments: Sequence[Judged]) -> tuple[str, ...] | None:
+def _find_named(segments: Sequence[types.Judged]) -> tuple[str, ...] | None:
     named: dict[str, None] = {}
     for judged in segments:
         for program, result in zip(judged.segment.programs, judged.results, strict=False):
-            if not isinstance(result, Match) or result.children == "any":
+            if not isinstance(result, types.Match) or result.children == "any":
                 return None
             named |= dict.fromkeys((program.real, *program.script, *result.starts))
     return tuple(named)
 
 
-def _find_matches(segments: Sequence[Judged]) -> list[Match]:
+def _find_matches(segments: Sequence[types.Judged]) -> list[types.Match]:
     results = [result for judged in segments for result in judged.results]
-    matches = [result for result in results if isinstance(result, Match)]
+    matches = [result for result in results if isinstance(result, types.Match)]
     return matches if len(matches) == len(results) else []
 
 
-def _explain(doubt: Doubt | None, segments: Sequence[Judged]) -> tuple[str, str, str]:
+def _explain(doubt: types.Doubt | None, segments: Sequence[types.Judged]) -> tuple[str, str, str]:
     if doubt is not None:
         reason = f"cannot determine what this runs: {doubt.reason}"
         return reason + (f" (character {doubt.at + 1})" if doubt.at else ""), "", "doubt"
@@ -234,26 +220,26 @@ def _explain(doubt: Doubt | None, segments: Sequence[Judged]) -> tuple[str, str,
     return reason, to_allow, misses[0].code if misses else "miss"
 
 
-def _judge(segment: Segment, rules: ApprovalRules, home: str) -> Judged:
+def _judge(segment: types.Segment, rules: types.ApprovalRules, home: str) -> types.Judged:
     programs = [match_program(program, rules, home=home) for program in segment.programs]
-    return Judged(segment, (*(programs or [_BUILTIN]), *_judge_files(segment, rules)))
+    return types.Judged(segment, (*(programs or [_BUILTIN]), *_judge_files(segment, rules)))
 
 
-def _judge_files(segment: Segment, rules: ApprovalRules) -> Iterator[Miss]:
+def _judge_files(segment: types.Segment, rules: types.ApprovalRules) -> Iterator[types.Miss]:
     for file in segment.files:
         shown = show(file.path, _SHOWN)
         if file.writes and rules.redirects != "workspace":
             helps = rules.may_write(file.path)
             to_allow = "clawkit config set tools.exec.redirects workspace" if helps else ""
-            yield Miss(f"it writes the file {shown!r}", to_allow, "redirect")
+            yield types.Miss(f"it writes the file {shown!r}", to_allow, "redirect")
         elif file.writes and not rules.may_write(file.path):
             why = "which is protected or not in the workspace"
-            yield Miss(f"it writes {shown!r}, {why}", "", "redirect")
+            yield types.Miss(f"it writes {shown!r}, {why}", "", "redirect")
         elif not file.writes and not rules.may_read(file.path):
-            yield Miss(f"it reads {shown!r}, which is not in the workspace", "", "redirect")
+            yield types.Miss(f"it reads {shown!r}, which is not in the workspace", "", "redirect")
 
 
-def _find_inline(analysis: Analysis) -> str:
+def _find_inline(analysis: types.Analysis) -> str:
     programs = (program for segment in analysis.segments for program in segment.programs)
     code = next(filter(None, (how_called(program).code for program in programs)), "")
     if analysis.doubt is not None:

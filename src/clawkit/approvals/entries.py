@@ -323,20 +323,16 @@ def _check_entry(entry: AllowlistEntry, fields: Mapping[str, Any]) -> None:
     if entry.args == "":
         raise ValueError("args is empty: remove it, or use 'any' or the name of a preset")
     if isinstance(entry.args, ArgRule):
-        _check_rule(entry.args)
-
-
-def _check_rule(rule: ArgRule) -> None:
-    if rule.subcommand == ():
-        raise ValueError("args.subcommand is empty: remove it, or name sub-commands")
-    for each in rule.subcommand or ():
-        if not each.split() or each.startswith("-"):
-            raise ValueError(f"args.subcommand has {each!r}, which is not a sub-command")
-    for each in (*(rule.flags.allow or ()), *rule.flags.deny):
-        if not _FLAG.fullmatch(each):
-            raise ValueError(
-                f"args.flags has {each!r}, which is not a flag such as '-v' or '--verbose'"
-            )
+        if entry.args.subcommand == ():
+            raise ValueError("args.subcommand is empty: remove it, or name sub-commands")
+        for each in entry.args.subcommand or ():
+            if not each.split() or each.startswith("-"):
+                raise ValueError(f"args.subcommand has {each!r}, which is not a sub-command")
+        for each in (*(entry.args.flags.allow or ()), *entry.args.flags.deny):
+            if not _FLAG.fullmatch(each):
+                raise ValueError(
+                    f"args.flags has {each!r}, which is not a flag such as '-v' or '--verbose'"
+                )
 
 
 def _check_grants(grants: _GrantFields) -> None:

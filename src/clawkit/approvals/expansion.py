@@ -72,7 +72,20 @@ class ProgramFinder:
         found = self._programs.get(key)
         if found is None:
             self.count(at)
-            found = self._programs[key] = self._find(name, cwd, at)
+            if "/" in name:
+                resolved = self.place(name, cwd, at)
+                # Checked as typed: with a trailing slash, nothing is found.
+                path = self._join(name, cwd) or ""
+                if not (os.access(path, os.X_OK) and os.path.isfile(path)):
+                    resolved = ""
+            else:
+                resolved = self._search(name)
+            real = resolve_links(resolved) if resolved else ""
+            for path in dict.fromkeys((name, resolved, real)):
+                _refuse_loader(path, at)
+            found = self._programs[key] = FoundProgram(
+                resolved, real, self._script(real, at) if resolved else ()
+            )
         return found
 
     def place(self, path: str, cwd: str | None, at: int) -> str:
@@ -111,20 +124,6 @@ class ProgramFinder:
             return path
         return None if cwd is None else f"{cwd}/{path}"
 
-    def _find(self, name: str, cwd: str | None, at: int) -> FoundProgram:
-        if "/" in name:
-            resolved = self.place(name, cwd, at)
-            # Checked as typed: with a trailing slash, nothing is found.
-            path = self._join(name, cwd) or ""
-            if not (os.access(path, os.X_OK) and os.path.isfile(path)):
-                resolved = ""
-        else:
-            resolved = self._search(name)
-        real = resolve_links(resolved) if resolved else ""
-        for path in dict.fromkeys((name, resolved, real)):
-            _refuse_loader(path, at)
-        return FoundProgram(resolved, real, self._script(real, at) if resolved else ())
-
     def _search(self, name: str) -> str:
         access, executable = os.access, os.X_OK
         for folder in self._folders:
@@ -148,21 +147,18 @@ class ProgramFinder:
         started = [self.place(path, None, at)]
         reals = [resolve_links(started[0])]
         if "env" in FoundProgram(started[0], reals[0]).names(path):
-            inner = self._of_env(real, argument.strip(), at)
+            argument = argument.strip()
+            if not re.fullmatch(r"[A-Za-z0-9_.+][A-Za-z0-9_.+-]*", argument):
+                raise _unclear(real, "its first line passes more than a program name to env", at)
+            inner = self._search(argument)
+            if not inner:
+                raise _unclear(real, f"its interpreter {argument} is not in PATH", at)
             started.append(inner)
             reals.append(resolve_links(inner))
         for each in (path, *started, *reals):
             _refuse_loader(each, at)
         nested = [name for each in reals for name in self._script(each, at, depth + 1)]
         return (*started, *nested)
-
-    def _of_env(self, script: str, argument: str, at: int) -> str:
-        if not re.fullmatch(r"[A-Za-z0-9_.+][A-Za-z0-9_.+-]*", argument):
-            raise _unclear(script, "its first line passes more than a program name to env", at)
-        found = self._search(argument)
-        if not found:
-            raise _unclear(script, f"its interpreter {argument} is not in PATH", at)
-        return found
 
 
 def _folders(path: str) -> tuple[str, ...]:

@@ -181,7 +181,25 @@ def add_entry(path: str, agent: str, entry: AllowlistEntry) -> tuple[ApprovalsDo
         nonlocal added
         for entries, index, item in _iterate_entries(raw):
             if item.agent == _canonical(name) and calls(item.entry) == calls(entry):
-                new = _merge(item.entry, entry)
+                # Update an entry. One that a person wrote stays marked as theirs if the same calls
+                # are later approved permanently in a prompt.
+                source = entry if item.entry.source else item.entry
+                whose = {"source": source.source, "extent": source.extent}
+                children, content = (
+                    entry.children or item.entry.children,
+                    item.entry.content and entry.content,
+                )
+                grants = (
+                    entry.grants
+                    if entry.grants is not None and not entry.source
+                    else item.entry.grants
+                )
+                more = {
+                    "unconfined": item.entry.unconfined or entry.unconfined,
+                    "grants": grants,
+                    **whose,
+                }
+                new = structs.replace(item.entry, children=children, content=content, **more)
                 added = new != item.entry
                 if added:
                     fields, now = _as_fields(entries[index]), entry_to_json(new)
@@ -194,17 +212,6 @@ def add_entry(path: str, agent: str, entry: AllowlistEntry) -> tuple[ApprovalsDo
         listed.append(entry_to_json(structs.replace(entry, id=entry.id or str(uuid4()))))
 
     return edit(path, change), added
-
-
-def _merge(old: AllowlistEntry, new: AllowlistEntry) -> AllowlistEntry:
-    """Update an entry. One that a person wrote stays marked as theirs if the same calls are later
-    approved permanently in a prompt."""
-    source = new if old.source else old
-    whose = {"source": source.source, "extent": source.extent}
-    children, content = new.children or old.children, old.content and new.content
-    grants = new.grants if new.grants is not None and not new.source else old.grants
-    more = {"unconfined": old.unconfined or new.unconfined, "grants": grants, **whose}
-    return structs.replace(old, children=children, content=content, **more)
 
 
 def remove_entry(path: str, agent: str | None, which: str) -> tuple[ApprovalsDocument, Item]:

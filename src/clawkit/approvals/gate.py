@@ -108,7 +108,17 @@ class LocalGate:
             await self._before()
         if decision.verdict == "allow":
             self._write(request, decision, "allow")
-            await self._note_use(decision)
+            used = {
+                result.entry.id: (
+                    "" if result.entry.arg_pattern else self._redactor.text(judged.segment.text),
+                    program.resolved,
+                )
+                for judged in decision.segments
+                for program, result in zip(judged.segment.programs, judged.results, strict=False)
+                if isinstance(result, Match) and result.entry is not None and result.entry.id
+            }
+            if used:
+                await in_thread(note_use, self._judge.document, used, round(time.time() * 1000))
             self._reset_refusals(request)
             return self._admit(request, decision)
         if self._was_allowed(request, decision):
@@ -261,19 +271,6 @@ class LocalGate:
 
     def _reset_refusals(self, request: ExecRequest) -> None:
         self._refusals.pop(f"{request.session}\0", None)
-
-    async def _note_use(self, decision: Decision) -> None:
-        used = {
-            result.entry.id: (
-                "" if result.entry.arg_pattern else self._redactor.text(judged.segment.text),
-                program.resolved,
-            )
-            for judged in decision.segments
-            for program, result in zip(judged.segment.programs, judged.results, strict=False)
-            if isinstance(result, Match) and result.entry is not None and result.entry.id
-        }
-        if used:
-            await in_thread(note_use, self._judge.document, used, round(time.time() * 1000))
 
     def _write(
         self, request: ExecRequest, decision: Decision, verdict: str, *, by: str = "", **more: Any

@@ -13,20 +13,12 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Literal, NamedTuple
 
-from clawkit.approvals.options import (
-    Table,
-    base_name,
-    is_device,
-    make_table,
-    may_be_option,
-    read_options,
-    words_of,
-)
+from clawkit.approvals import options as opts
 from clawkit.approvals.protocols import ScriptFile
 from clawkit.approvals.types import Arg, Program, Segment
 
 POSIX_SHELLS = frozenset({"sh", "bash", "dash", "ash"})
-OTHER_SHELLS = words_of(
+OTHER_SHELLS = opts.words_of(
     """ksh mksh lksh oksh pdksh yash zsh posh rbash rksh rzsh bosh pbosh mrsh loksh osh ysh csh tcsh
     fish nu nushell elvish xonsh ion oil rc es scsh pwsh powershell cmd hush msh lash git-shell
     rssh scponly"""
@@ -35,7 +27,7 @@ SHELLS = POSIX_SHELLS | OTHER_SHELLS
 
 # Interpreters whose options are not known: those that run a script and exit, and those that
 # continue with standard input.
-_RARE = words_of(
+_RARE = opts.words_of(
     """Rscript littler lua julia elixir guile groovy scala scala-cli amm clojure clj bb raku rakudo
     perl6
     runghc runhaskell ghc escript osascript expect expectk tclsh wish jimsh ocaml clisp racket gosh
@@ -43,7 +35,7 @@ _RARE = words_of(
     rhino ipython jython micropython graalpy jruby truffleruby rbx hhvm luau dotnet-script rexx
     regina squirrel dart m4 php php-cgi php-cli bun deno"""
 )
-_INTERACTIVE = words_of(
+_INTERACTIVE = opts.words_of(
     """R iex irb jirb pry ghci jshell jjs groovysh utop bpython ptpython gdb lldb swipl gprolog erl
     werl sbcl ecl ccl abcl scheme chez chezscheme mit-scheme csi gsi gp maxima gforth scilab fsi
     fsharpi csharp picolisp pil newlisp phpdbg matlab"""
@@ -53,7 +45,7 @@ _INTERACTIVE = words_of(
 class Grammar(NamedTuple):
     """How to read the arguments of a program."""
 
-    options: Table
+    options: opts.Table
     """Kinds: `flag`, `value`, `attached`; `code`: the value is code; `loads`: the value is loaded
     first; `module`: the value names what runs; `file`: the value is the script; `about`: prints
     something and exits; `runs`: needs no script."""
@@ -64,7 +56,7 @@ class Grammar(NamedTuple):
 
 _GRAMMARS = {
     "python": Grammar(
-        make_table(
+        opts.make_table(
             flag="bBdEIOPqRsStuvx",
             value="WX --check-hash-based-pycs",
             code="c",
@@ -73,7 +65,7 @@ _GRAMMARS = {
         )
     ),
     "node": Grammar(
-        make_table(
+        opts.make_table(
             flag="""-c --check --enable-source-maps --expose-gc --experimental-strip-types
             --experimental-vm-modules --no-deprecation --no-warnings --trace-warnings --watch""",
             value="-C --conditions --test-name-pattern --test-reporter --title",
@@ -87,7 +79,7 @@ _GRAMMARS = {
         groups=False,
     ),
     "ruby": Grammar(
-        make_table(
+        opts.make_table(
             flag="aclnpsUw --verbose --yjit --jit --debug",
             value="E --encoding --external-encoding --internal-encoding",
             attached="Fi",
@@ -97,12 +89,12 @@ _GRAMMARS = {
         )
     ),
     "perl": Grammar(
-        make_table(
+        opts.make_table(
             flag="aclnpstTUwWX", attached="CFi", loads="IM", code="eE", about="hvV --help --version"
         )
     ),
     "awk": Grammar(
-        make_table(
+        opts.make_table(
             flag="bcnPrsS --csv --posix --re-interval --sandbox --traditional",
             value="Fv --assign --field-separator",
             code="e --source",
@@ -112,7 +104,7 @@ _GRAMMARS = {
         operand="program",
     ),
     "sed": Grammar(
-        make_table(
+        opts.make_table(
             flag="""bEnrsuz --debug --follow-symlinks --in-place --null-data --posix --quiet
             --regexp-extended --sandbox --separate --silent --unbuffered --zero-terminated""",
             value="l --line-length",
@@ -125,7 +117,7 @@ _GRAMMARS = {
         permutes=True,
     ),
     "make": Grammar(
-        make_table(
+        opts.make_table(
             flag="""bBdeikLmnpqrRsStw --always-make --debug --dry-run --ignore-errors --jobs
             --just-print --keep-going --no-builtin-rules --no-print-directory --print-directory
             --question --quiet --silent --touch --trace --warn-undefined-variables""",
@@ -162,12 +154,12 @@ _ASSIGNS_CODE = re.compile(
     r"\s*(?:[^\s=]*!|(?:(?:GNU)?MAKEFLAGS|MAKEFILES|\.?SHELL(?:FLAGS)?)\s*[:+?]*)=", re.ASCII
 )
 # Python modules that run code from their arguments or standard input.
-_TAKING = words_of(
+_TAKING = opts.words_of(
     """code asyncio pdb IPython bpython ptpython idlelib this timeit cProfile profile trace runpy"""
 )
 
 MAX_SCRIPTS = 8
-_READERS = words_of(
+_READERS = opts.words_of(
     """ls cat head tail wc grep rg date sleep which mkdir chmod pip pip3 id whoami uname hostname
     printenv clear"""
 )
@@ -217,7 +209,7 @@ def names_of(program: Program) -> frozenset[str]:
 
 @lru_cache(maxsize=1024)
 def _names(*paths: str) -> frozenset[str]:
-    return frozenset(base_name(path)[:_MAX_NAME] for path in paths)
+    return frozenset(opts.base_name(path)[:_MAX_NAME] for path in paths)
 
 
 @lru_cache(maxsize=1024)
@@ -264,7 +256,9 @@ def find_scripts(segments: Sequence[Segment]) -> list[ScriptFile]:
         for program in segment.programs:
             if (script := _find_script(program)) is not None:
                 found[script] = None
-        names = {base_name(program.name) for program in segment.programs if not program.wrapper}
+        names = {
+            opts.base_name(program.name) for program in segment.programs if not program.wrapper
+        }
         may_write |= not names <= _READERS or any(file.writes for file in segment.files)
     return list(found)[:MAX_SCRIPTS]
 
@@ -288,7 +282,7 @@ def _find_script(program: Program) -> ScriptFile | None:
     if "python" in languages:
         # Python 2, or a file whose first line is not Python.
         options = [arg.text for arg in program.argv[1:] if arg.text[:1] == "-"]
-        if base_name(program.name).startswith("python2") or "-x" in options:
+        if opts.base_name(program.name).startswith("python2") or "-x" in options:
             return None
         return ScriptFile("python", path)
     is_script = "node" in languages and path.endswith((".js", ".mjs", ".cjs"))
@@ -297,14 +291,23 @@ def _find_script(program: Program) -> ScriptFile | None:
 
 def _read(language: str, argv: Sequence[Arg], cwd: str | None) -> Called:
     if language in SHELLS:
-        return _read_shell(argv, cwd)
+        # A shell without options; the code of `-c` is analyzed as a command, not here.
+        if len(argv) == 1:
+            return Called(reads=_READS)
+        first = argv[1]
+        if first.glob:
+            return Called(reads=_UNSURE)
+        if first.text[:1] in ("-", "+"):
+            known = first.text == "-c" or (first.text in _ABOUT and len(argv) == 2)
+            return Called(reads="" if known else _UNSURE)
+        return Called(reads=_READS if _is_input(first.text, cwd) else "", script=first)
     if language == "xargs":
         return Called("it runs a program with arguments from standard input")
     if language in _INTERACTIVE:
         return Called(_UNSURE, _READS)
     if language in _RARE:
         scripts = len(argv) > 1 and not any(
-            may_be_option(arg) or arg.text[:1] == "+" or _is_input(arg.text, cwd)
+            opts.may_be_option(arg) or arg.text[:1] == "+" or _is_input(arg.text, cwd)
             for arg in argv[1:]
         )
         return Called(_UNSURE, "" if scripts else _UNSURE)
@@ -314,28 +317,15 @@ def _read(language: str, argv: Sequence[Arg], cwd: str | None) -> Called:
         return Called(_UNSURE, _UNSURE)
 
 
-def _read_shell(argv: Sequence[Arg], cwd: str | None) -> Called:
-    """A shell without options; the code of `-c` is analyzed as a command, not here."""
-    if len(argv) == 1:
-        return Called(reads=_READS)
-    first = argv[1]
-    if first.glob:
-        return Called(reads=_UNSURE)
-    if first.text[:1] in ("-", "+"):
-        known = first.text == "-c" or (first.text in _ABOUT and len(argv) == 2)
-        return Called(reads="" if known else _UNSURE)
-    return Called(reads=_READS if _is_input(first.text, cwd) else "", script=first)
-
-
 def _is_input(text: str, cwd: str | None) -> bool:
-    return text == "-" or text in _GOES_ON or is_device(text, cwd)
+    return text == "-" or text in _GOES_ON or opts.is_device(text, cwd)
 
 
 def _read_table(language: str, argv: Sequence[Arg], cwd: str | None) -> Called:
     """Read a call by its table. Raises `LookupError` if that is not certain."""
     grammar, call = _GRAMMARS[language], Called()
     settled = False  # whether it is known what runs
-    for option in read_options(
+    for option in opts.read_options(
         argv, grammar.options, groups=grammar.groups, permutes=grammar.permutes
     ):
         match option.kind:

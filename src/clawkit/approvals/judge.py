@@ -9,24 +9,10 @@ from operator import or_
 
 from msgspec.structs import replace
 
+from clawkit.approvals import file, types
 from clawkit.approvals.effective_policy import combine
-from clawkit.approvals.file import (
-    NO_DOCUMENT,
-    ApprovalsDocument,
-    BadDocumentError,
-    DocPolicy,
-    read_document,
-)
 from clawkit.approvals.hardline import may_be_hardline
 from clawkit.approvals.protocols import ExecRequest
-from clawkit.approvals.types import (
-    AllowlistEntry,
-    ApprovalRules,
-    Decision,
-    Policy,
-    allow_all,
-    refuse_all,
-)
 from clawkit.config.sections.tools import Ask, Exec, Security
 from clawkit.process.protocols import NO_GRANTS
 
@@ -46,23 +32,33 @@ class Judge:
     is_own: Callable[[str], bool] = lambda _path: False
     holds_own: Callable[[str], bool] = lambda _path: False
     own_names: tuple[str, ...] = ()
-    more: tuple[AllowlistEntry, ...] = ()
+    more: tuple[types.AllowlistEntry, ...] = ()
     only_more: bool = False
     confines: bool = True
     """Whether the kernel can confine allowlisted programs, or does not need to."""
     ignore_floor: bool = False
     """Whether to ignore the document's own security and ask."""
-    _policies: dict[tuple[DocPolicy, Security | None, Ask | None], Policy] = field(
+    _policies: dict[tuple[file.DocPolicy, Security | None, Ask | None], types.Policy] = field(
         default_factory=dict, init=False, repr=False, compare=False
     )
 
-    def judge(self, request: ExecRequest) -> Decision:
+    def judge(self, request: ExecRequest) -> types.Decision:
         """The decision about a command, with the permanent approvals on offer."""
         try:
-            document = read_document(self.document)
-        except BadDocumentError as error:
-            return Decision("deny", Policy("deny", "off"), str(error), code="document")
-        policy = self._policy(document, request.security, request.ask)
+            document = file.read_document(self.document)
+        except file.BadDocumentError as error:
+            return types.Decision("deny", types.Policy("deny", "off"), str(error), code="document")
+        floor = (file.NO_DOCUMENT if self.ignore_floor else document).policy_for(self.agent)
+        policy = self._policies.get((floor, request.security, request.ask))
+        if policy is None:
+            policy = self._policies[floor, request.security, request.ask] = combine(
+                self.settings,
+                floor,
+                security=request.security,
+                ask=request.ask,
+                key=self.key,
+                where=self.document,
+            )
         rules = self.rules(document)
         if (known := self._decide_unparsed(request, policy, rules)) is not None:
             return known
@@ -70,51 +66,58 @@ class Judge:
         from clawkit.approvals.expansion import cached_lookups
 
         with cached_lookups():
-            return _analyze_and_decide(request, policy, rules)
+            from clawkit.approvals.allow_always import make_offers, offer_access
+            from clawkit.approvals.analysis import analyze
+            from clawkit.approvals.decide import decide
 
-    def find_rules(self, request: ExecRequest) -> list[AllowlistEntry | None]:
+            analysis = analyze(
+                request.command, cwd=request.cwd, env=request.env, assigned=request.assigned
+            )
+            stored = (each.grants or NO_GRANTS for each in rules.entries if each.extent == "access")
+            request = request._replace(granted=reduce(or_, stored, request.granted))
+            decision = decide(analysis, policy, rules, request)
+            if decision.verdict == "ask" and decision.code == "access":
+                return replace(decision, offers=offer_access(decision))
+            if decision.verdict != "ask" or decision.code in _NO_ENTRY_HELPS:
+                return decision
+            return replace(
+                decision, offers=make_offers(decision, rules, home=request.env.get("HOME", ""))
+            )
+
+    def find_rules(self, request: ExecRequest) -> list[types.AllowlistEntry | None]:
         """The narrowest rules that would allow a command that needs approval."""
         decision = self.judge(request)
         if decision.verdict != "ask":
             return []
         from clawkit.approvals.allow_always import find_rules
 
-        rules = self.rules(read_document(self.document))
+        rules = self.rules(file.read_document(self.document))
         return find_rules(decision, rules, home=request.env.get("HOME", ""))
 
     def _decide_unparsed(
-        self, request: ExecRequest, policy: Policy, rules: ApprovalRules
-    ) -> Decision | None:
+        self, request: ExecRequest, policy: types.Policy, rules: types.ApprovalRules
+    ) -> types.Decision | None:
         """The decision, if it does not depend on what the command does."""
         if (policy.security, policy.ask) == ("full", "off") and request.wanted != "sandbox":
             suspect = rules.strict_inline_eval or may_be_hardline(request.command, self.own_names)
-            return None if suspect else allow_all(request.command, policy)
+            return None if suspect else types.allow_all(request.command, policy)
         if request.wanted == "host" or policy.ask == "always" or rules.strict_inline_eval:
             return None
         if request.access != NO_GRANTS or "detach" in request.modes:
             return None
         if request.wanted == "sandbox" or not rules.entries:
             words, run = "it runs in the sandbox", request.command
-            sandboxed = Decision("allow", policy, words, code="sandbox", run=run, place="sandbox")
-            return refuse_all(policy) or sandboxed
+            sandboxed = types.Decision(
+                "allow", policy, words, code="sandbox", run=run, place="sandbox"
+            )
+            return types.refuse_all(policy) or sandboxed
         return None
 
-    def _policy(
-        self, document: ApprovalsDocument, security: Security | None, ask: Ask | None
-    ) -> Policy:
-        floor = (NO_DOCUMENT if self.ignore_floor else document).policy_for(self.agent)
-        policy = self._policies.get((floor, security, ask))
-        if policy is None:
-            policy = self._policies[floor, security, ask] = combine(
-                self.settings, floor, security=security, ask=ask, key=self.key, where=self.document
-            )
-        return policy
-
-    def rules(self, document: ApprovalsDocument) -> ApprovalRules:
+    def rules(self, document: file.ApprovalsDocument) -> types.ApprovalRules:
         """What is allowed without approval, for one command."""
         listed = () if self.only_more else document.entries_for(self.agent)
         settings = self.settings
-        return ApprovalRules(
+        return types.ApprovalRules(
             entries=self.more + listed,
             safe_bins=tuple(settings.safe_bins),
             profiles=settings.safe_bin_profiles,
@@ -128,19 +131,3 @@ class Judge:
             is_own=cache(self.is_own),
             holds_own=cache(self.holds_own),
         )
-
-
-def _analyze_and_decide(request: ExecRequest, policy: Policy, rules: ApprovalRules) -> Decision:
-    from clawkit.approvals.allow_always import make_offers, offer_access
-    from clawkit.approvals.analysis import analyze
-    from clawkit.approvals.decide import decide
-
-    analysis = analyze(request.command, cwd=request.cwd, env=request.env, assigned=request.assigned)
-    stored = (each.grants or NO_GRANTS for each in rules.entries if each.extent == "access")
-    request = request._replace(granted=reduce(or_, stored, request.granted))
-    decision = decide(analysis, policy, rules, request)
-    if decision.verdict == "ask" and decision.code == "access":
-        return replace(decision, offers=offer_access(decision))
-    if decision.verdict != "ask" or decision.code in _NO_ENTRY_HELPS:
-        return decision
-    return replace(decision, offers=make_offers(decision, rules, home=request.env.get("HOME", "")))

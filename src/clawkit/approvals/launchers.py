@@ -7,19 +7,8 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
+from clawkit.approvals import options as opts
 from clawkit.approvals.interpreters import POSIX_SHELLS, SHELLS, family
-from clawkit.approvals.options import (
-    FIND_ACTIONS,
-    OPERAND,
-    Table,
-    base_name,
-    is_device,
-    make_table,
-    may_be,
-    may_be_option,
-    read_options,
-    words_of,
-)
 from clawkit.approvals.types import Arg
 
 
@@ -31,7 +20,7 @@ class Opaque(NamedTuple):
     """Machine-readable: `blocked-wrapper`, `carrier`, `remote`, …"""
 
 
-_BLOCKED = words_of(
+_BLOCKED = opts.words_of(
     """sudo sudoedit sudo-rs doas su su-exec runuser run0 pkexec gosu setpriv setuidgid envuidgid
     envdir chpst sg newgrp gksu gksudo kdesu kdesudo beesu capsh runcon aa-exec
     chroot fakechroot fakeroot unshare nsenter bwrap firejail minijail0 nsjail proot systemd-nspawn
@@ -55,16 +44,16 @@ _BLOCKED = words_of(
     wine wine64 wine32 box64 box86"""
 )
 
-_REMOTE = words_of(
+_REMOTE = opts.words_of(
     "ssh slogin autossh mosh rsh remsh rlogin rexec dbclient plink pssh parallel-ssh pdsh clush"
 )
-_CARRIERS = words_of(
+_CARRIERS = opts.words_of(
     "xargs gxargs npx pnpx bunx uvx corepack nix-shell eval source . builtin coproc"
 )
 # Sub-commands that start a program named in the arguments. Some tools accept abbreviations.
 _STARTERS: dict[str, tuple[str, ...]] = {
-    **dict.fromkeys(words_of("pipx uv poetry conda mamba micromamba pdm rye snap"), ("run",)),
-    **dict.fromkeys(words_of("tox bundle bundler gem direnv asdf composer"), ("exec",)),
+    **dict.fromkeys(opts.words_of("pipx uv poetry conda mamba micromamba pdm rye snap"), ("run",)),
+    **dict.fromkeys(opts.words_of("tox bundle bundler gem direnv asdf composer"), ("exec",)),
     **dict.fromkeys(("pyenv", "rbenv", "nodenv"), ("exec",)),
     **dict.fromkeys(("pipenv", "hatch"), ("run", "shell")),
     **dict.fromkeys(("flatpak", "toolbox"), ("run", "enter")),
@@ -83,7 +72,7 @@ _INSTALLS = (
     " audit publish run test"
 )
 _PACKAGES: dict[str, frozenset[str]] = {
-    name: words_of(f"{_INSTALLS} {words}")
+    name: opts.words_of(f"{_INSTALLS} {words}")
     for name, words in {
         "npm": """
             cache ci config dedupe doctor explain get login logout pack ping pkg prefix prune query
@@ -123,7 +112,7 @@ def _carry(kind: str, argv: Sequence[Arg]) -> Opaque | None:
     if kind in _PACKAGES:
         starts = _runs_package(kind, argv)
     elif kind == "find":
-        starts = any(may_be(arg, FIND_ACTIONS) for arg in argv[1:])
+        starts = any(opts.may_be(arg, opts.FIND_ACTIONS) for arg in argv[1:])
     elif kind == "fd":
         starts = any(map(_executes, argv[1:]))
     else:
@@ -140,7 +129,7 @@ def _carry(kind: str, argv: Sequence[Arg]) -> Opaque | None:
 def _executes(arg: Arg) -> bool:
     """Whether an argument of fd is `-x`, `-X`, a group of letters with them, or `--exec…`."""
     if arg.glob or arg.text.startswith("--"):
-        return arg.text.startswith("--exe") or (arg.glob and may_be_option(arg))
+        return arg.text.startswith("--exe") or (arg.glob and opts.may_be_option(arg))
     return arg.text.startswith("-") and "x" in arg.text.lower()
 
 
@@ -155,14 +144,14 @@ def _runs_package(tool: str, argv: Sequence[Arg]) -> bool:
     return argv[1].glob or not known
 
 
-_READERS = words_of(
+_READERS = opts.words_of(
     "grep cat head tail wc ls stat file du sort md5sum sha256sum basename dirname echo"
 )
 _PLACE = "{}"
 _ELSEWHERE = ("-H", "-L", "-P", "-D", "-O", "-follow", "-files0-from")
 """Options that make find search elsewhere than in its starting points."""
 _BEHIND_PATHS = ("-", "(", "!")
-_XARGS = make_table(
+_XARGS = opts.make_table(
     flag="-0 -r -t --null --no-run-if-empty --verbose",
     number="-n -L -P --max-args --max-procs",
     attached="--max-lines=",
@@ -186,37 +175,33 @@ class Carried(NamedTuple):
 
 def read_carried(argv: tuple[Arg, ...]) -> Carried | None:
     """The program that a call of find or xargs starts, if it only reads files; else None."""
-    name = base_name(argv[0].text)
+    name = opts.base_name(argv[0].text)
     if name == "find":
-        return _read_find(argv)
+        texts = [arg.text for arg in argv]
+        actions = [at for at, arg in enumerate(argv) if arg.glob or arg.text in opts.FIND_ACTIONS]
+        # `-ok` asks, and `-execdir` runs in directories that may contain programs.
+        if len(actions) != 1 or texts[actions[0]] != "-exec":
+            return None
+        if any(text.startswith(_ELSEWHERE) for text in texts[1:]):
+            return None
+        start = actions[0] + 1
+        end = next((at for at in range(start, len(argv)) if texts[at] in (";", "+")), 0)
+        if not end or (texts[end] == "+" and texts[end - 1] != _PLACE):
+            return None
+        paths = next((at for at in range(1, start) if texts[at].startswith(_BEHIND_PATHS)), start)
+        roots = texts[1:paths] or ["."]
+        files = [Arg(f"{root.rstrip('/')}/**", glob=True) for root in roots]
+        inner = _place(argv[start:end], files)
+        # File names from find start like its starting points.
+        return Carried((*argv[: start - 1], *argv[end + 1 :]), inner) if inner else None
     return _read_xargs(argv) if name == "xargs" else None
-
-
-def _read_find(argv: tuple[Arg, ...]) -> Carried | None:
-    texts = [arg.text for arg in argv]
-    actions = [at for at, arg in enumerate(argv) if arg.glob or arg.text in FIND_ACTIONS]
-    # `-ok` asks, and `-execdir` runs in directories that may contain programs.
-    if len(actions) != 1 or texts[actions[0]] != "-exec":
-        return None
-    if any(text.startswith(_ELSEWHERE) for text in texts[1:]):
-        return None
-    start = actions[0] + 1
-    end = next((at for at in range(start, len(argv)) if texts[at] in (";", "+")), 0)
-    if not end or (texts[end] == "+" and texts[end - 1] != _PLACE):
-        return None
-    paths = next((at for at in range(1, start) if texts[at].startswith(_BEHIND_PATHS)), start)
-    roots = texts[1:paths] or ["."]
-    files = [Arg(f"{root.rstrip('/')}/**", glob=True) for root in roots]
-    inner = _place(argv[start:end], files)
-    # File names from find start like its starting points.
-    return Carried((*argv[: start - 1], *argv[end + 1 :]), inner) if inner else None
 
 
 def _read_xargs(argv: tuple[Arg, ...]) -> Carried | None:
     at, place = len(argv), ""
     try:
-        for option in read_options(argv, _XARGS):
-            if option.kind == OPERAND:
+        for option in opts.read_options(argv, _XARGS):
+            if option.kind == opts.OPERAND:
                 at = option.at
                 break
             if option.kind == "place":
@@ -249,18 +234,18 @@ class Inner(NamedTuple):
 
 
 # Complete for what is accepted; anything else, including `--help` and abbreviations, is a doubt.
-_OPTIONS: dict[str, Table] = {
-    "env": make_table(),
-    "command": make_table(),
-    "exec": make_table(),
-    "nice": make_table(value="-n --adjustment"),
-    "nohup": make_table(),
-    "stdbuf": make_table(value="-i -o -e --input --output --error"),
-    "timeout": make_table(
+_OPTIONS: dict[str, opts.Table] = {
+    "env": opts.make_table(),
+    "command": opts.make_table(),
+    "exec": opts.make_table(),
+    "nice": opts.make_table(value="-n --adjustment"),
+    "nohup": opts.make_table(),
+    "stdbuf": opts.make_table(value="-i -o -e --input --output --error"),
+    "timeout": opts.make_table(
         flag="-v -f -p --foreground --preserve-status --verbose",
         value="-k -s --kill-after --signal",
     ),
-    "time": make_table(flag="-p -q -v --portability --quiet --verbose", value="-f --format"),
+    "time": opts.make_table(flag="-p -q -v --portability --quiet --verbose", value="-f --format"),
 }
 _BUILTINS = frozenset({"command", "exec"})
 _PROGRAMS = _OPTIONS.keys() - _BUILTINS
@@ -270,7 +255,7 @@ _DURATION = re.compile(r"\d{1,9}(?:\.\d{1,9})?[smhd]?", re.ASCII)
 _USUAL_PLACES = ("/bin", "/usr/bin")
 
 # Called by any other name, the single coreutils binary takes the program from its options.
-_COREUTILS = words_of(
+_COREUTILS = opts.words_of(
     """[ arch b2sum base32 base64 basename basenc cat chcon chgrp chmod chown chroot cksum comm cp
     csplit cut date dd df dir dircolors dirname du echo env expand expr factor false fmt fold groups
     head hostid hostname id install join kill link ln logname ls md5sum mkdir mkfifo mknod mktemp mv
@@ -284,7 +269,7 @@ _COREUTILS = words_of(
 def look_through(names: frozenset[str], argv: Sequence[Arg]) -> Inner | Opaque | None:
     """What a program with these base `names` starts; None if it is not a wrapper, and for a shell
     with a script file: see `how_called`."""
-    typed = base_name(argv[0].text)
+    typed = opts.base_name(argv[0].text)
     known = (names | {typed}) - {""}
     shared = {name for name in known if name.startswith(("busybox", "toybox", "coreutils"))}
     if shared:
@@ -335,7 +320,7 @@ def _kind(name: str) -> str:
 
 
 def _shell(argv: Sequence[Arg]) -> Inner | Opaque | None:
-    if len(argv) == 1 or is_device(argv[1].text):
+    if len(argv) == 1 or opts.is_device(argv[1].text):
         return Opaque("the shell reads commands from standard input", "stdin")
     first = argv[1]
     if first.glob:
@@ -353,8 +338,8 @@ def _wrapper(name: str, argv: Sequence[Arg]) -> Inner | Opaque | None:
         return None
     unknown = Opaque(f"these options of {name} are not known to be harmless", "blocked-wrapper")
     try:
-        options = read_options(argv, _OPTIONS[name])
-        index = next((each.at for each in options if each.kind == OPERAND), len(argv))
+        options = opts.read_options(argv, _OPTIONS[name])
+        index = next((each.at for each in options if each.kind == opts.OPERAND), len(argv))
     except LookupError:
         return unknown
     if name == "timeout" and index < len(argv):

@@ -12,18 +12,8 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import NamedTuple
 
+from clawkit.approvals import options as opts
 from clawkit.approvals.arguments import find_code, find_destination, find_steering, read_git, show
-from clawkit.approvals.options import (
-    OPERAND,
-    CommandTable,
-    OptionError,
-    base_name,
-    make_table,
-    read_options,
-    read_table,
-    search_table,
-    words_of,
-)
 from clawkit.approvals.safe_bins import BELOW, PROFILES, ArgumentProfile, read_call, read_profiles
 from clawkit.approvals.types import ApprovalRules, Arg, Children, Match, Program
 from clawkit.process.protocols import NO_GRANTS, Grants
@@ -31,7 +21,7 @@ from clawkit.tables import read_words
 
 MAX_FILES = 5_000
 _GREP = PROFILES["grep"]
-_GREP_TREES = make_table(flag="r --recursive", value="--exclude --exclude-dir --include")
+_GREP_TREES = opts.make_table(flag="r --recursive", value="--exclude --exclude-dir --include")
 _RECURSIVE = frozenset(("-r", "--recursive"))
 
 LOOKS: Mapping[str, ArgumentProfile | None] = MappingProxyType(
@@ -46,7 +36,7 @@ LOOKS: Mapping[str, ArgumentProfile | None] = MappingProxyType(
 _NAMES_ONLY = frozenset(("ls", "find", "du", "tree", "stat"))
 _HERE = frozenset(("ls", "find", "du", "tree", "rg"))
 """Without a file argument, they show the current directory."""
-_FIND = make_table(
+_FIND = opts.make_table(
     flag="""-print -print0 -ls -empty -depth -xdev -mount -not -o -or -a -and -prune -true -false
     -daystart -readable -writable -executable -quit""",
     value="""-name -iname -path -ipath -wholename -regex -iregex -regextype -type -maxdepth
@@ -58,7 +48,7 @@ _FIND_SIGNS = ("(", ")", "!")
 
 def check_look(program: Program, rules: ApprovalRules) -> Match | str:
     """A match for a call that only shows readable files, or why it is not one."""
-    name, cwd = base_name(program.resolved), program.cwd
+    name, cwd = opts.base_name(program.resolved), program.cwd
     if cwd is None:
         return "cannot determine the directory it runs in; use && after cd"
     profile = LOOKS[name]
@@ -108,17 +98,17 @@ def _read_find(argv: Sequence[Arg]) -> list[str] | str:
     places: list[str] = []
     in_expression = False
     try:
-        for option in read_options(argv, _FIND, groups=False, permutes=True):
+        for option in opts.read_options(argv, _FIND, groups=False, permutes=True):
             if option.value == ")" and not in_expression:
                 return "not with )"  # find would take it for a file name
-            is_place = option.kind == OPERAND and option.value not in _FIND_SIGNS
+            is_place = option.kind == opts.OPERAND and option.value not in _FIND_SIGNS
             in_expression = in_expression or not is_place
             if not is_place:
                 continue
             if in_expression or argv[option.at].glob:
                 return f"not with {show(option.value)}"
             places.append(option.value)
-    except OptionError as error:
+    except opts.OptionError as error:
         return f"not with {show(error.name)}"
     return places or ["."]
 
@@ -133,7 +123,7 @@ def _list(text: str) -> frozenset[str]:
 
 
 def _only(rows: Mapping[str, str]) -> Mapping[str, frozenset[str]]:
-    return {key: words_of(text) for key, text in rows.items()}
+    return {key: opts.words_of(text) for key, text in rows.items()}
 
 
 _ABOUT = dict.fromkeys(("--version", "version", "-V", "-v"), "")
@@ -148,7 +138,7 @@ class Preset(NamedTuple):
     """First one or two words of allowed calls; any other arguments not in `refused` may follow."""
     only: Mapping[str, frozenset[str]] = MappingProxyType(_only(_ABOUT))
     """The same for calls that may have only these other arguments."""
-    refused: CommandTable = MappingProxyType({})
+    refused: opts.CommandTable = MappingProxyType({})
     """Refused flags, by the first word of the command."""
     grants: Grants = NO_GRANTS
     """Access beyond the sandbox; `~` is the home directory."""
@@ -173,7 +163,7 @@ _GIT_ONLY = {
 }
 _GIT_WORK = """add, commit, switch, checkout, restore, reset, rm, mv, branch, tag, merge, rebase
     fetch, cherry-pick, revert, stash, pull, push"""
-_GIT_REFUSED = read_table(read_words(__file__, "git_refused.txt"))
+_GIT_REFUSED = opts.read_table(read_words(__file__, "git_refused.txt"))
 _GIT_PARTS = ("/usr/lib/git-core", "/usr/libexec/git-core", "/usr/local/libexec/git-core")
 
 PRESETS: Mapping[str, Preset] = MappingProxyType(
@@ -276,10 +266,10 @@ def check_preset(name: str, program: Program, script: str, rules: ApprovalRules)
     preset = PRESETS.get(name)
     if preset is None:
         return f"unknown preset {show(name)!r}; use one of {', '.join(PRESETS)}"
-    bare = {_VERSION.sub("", base_name(path)) for path in (program.resolved, program.real)}
+    bare = {_VERSION.sub("", opts.base_name(path)) for path in (program.resolved, program.real)}
     if not bare <= preset.programs:
         return ""
-    runs = (_VERSION.sub("", base_name(each)) for each in program.script)
+    runs = (_VERSION.sub("", opts.base_name(each)) for each in program.script)
     if not preset.interpreters.issuperset(runs):
         return f"it is a script, and the preset {name!r} does not list its interpreter"
     link = () if name in FOLLOWING else (program.resolved,)
@@ -328,7 +318,7 @@ def _check_call(
     if command not in preset.commands:
         other = next((arg.text for arg in rest if arg.text not in preset.only[command]), "")
         return f"the preset {name!r} does not allow {command} with {show(other)}" if other else ""
-    if hit := search_table(preset.refused, arguments[0].text, arguments[1:]):
+    if hit := opts.search_table(preset.refused, arguments[0].text, arguments[1:]):
         return f"the preset {name!r} does not allow {show(hit.what)}"
     if is_git and command in ("fetch", "pull", "push"):
         if not all(_NAME.fullmatch(arg.text) or arg.text.startswith("-") for arg in rest):

@@ -13,24 +13,14 @@ from functools import lru_cache
 from types import MappingProxyType
 from typing import NamedTuple
 
+from clawkit.approvals import options as opts
 from clawkit.approvals.arguments import find_steering, show
 from clawkit.approvals.interpreters import is_interpreter, is_shell
-from clawkit.approvals.options import (
-    DENIED,
-    FLAG,
-    OPERAND,
-    OptionError,
-    Table,
-    base_name,
-    make_table,
-    read_options,
-    words_of,
-)
 from clawkit.approvals.types import ApprovalRules, Match, Program
 from clawkit.config.sections.tools import SafeBinProfile
 from clawkit.tables import read_words
 
-NEVER = words_of(
+NEVER = opts.words_of(
     """bwk busybox cmd cscript ed emacs env ex find git gmake java less make more nano nvim parallel
     psh rlwrap sqlite sqlite3 ssh su sudo doas toybox vi vim wscript xargs"""
 )
@@ -40,7 +30,7 @@ NEVER = words_of(
 class ArgumentProfile(NamedTuple):
     """The arguments that a program may be given."""
 
-    options: Table
+    options: opts.Table
     least: int = 0
     most: int | None = 0
     """Non-flag arguments, not counting `-` for standard input."""
@@ -67,7 +57,7 @@ def _make_profile(
     **options: list[str],
 ) -> ArgumentProfile:
     texts = {kind: " ".join(words) for kind, words in options.items()}
-    table = make_table(flag=" ".join((*flag, "--help", "--version")), **texts)
+    table = opts.make_table(flag=" ".join((*flag, "--help", "--version")), **texts)
     least, most = map(int, arguments or ("0", "0"))
     return ArgumentProfile(table, least, most, numbers is not None)
 
@@ -81,15 +71,15 @@ def find_profile(name: str, own: Mapping[str, SafeBinProfile]) -> ArgumentProfil
     if given is None:
         return PROFILES.get(name)
     least = given.min_positional or 0
-    options = dict.fromkeys(given.allowed_flags, FLAG)
+    options = dict.fromkeys(given.allowed_flags, opts.FLAG)
     # Denied flags stay in the table, so that `-exec` is not read as `-e -x -e -c`.
-    for kind, flags in (("value", given.allowed_value_flags), (DENIED, given.denied_flags)):
+    for kind, flags in (("value", given.allowed_value_flags), (opts.DENIED, given.denied_flags)):
         options |= dict.fromkeys((*flags, *(f"{flag}=" for flag in flags)), kind)
     most = None if given.max_positional is None else max(least, given.max_positional)
     return ArgumentProfile(options, least, most, complete=False)
 
 
-_WORDS = words_of(
+_WORDS = opts.words_of(
     """add all and any arrays ascii_downcase ascii_upcase booleans ceil contains elif else empty end
     endswith false first flatten floor from_entries fromjson group_by has if index inside iterables
     join keys keys_unsorted last length ltrimstr map map_values max max_by min min_by not null nulls
@@ -136,10 +126,10 @@ BELOW = "/**"
 
 def check_safe_bin(program: Program, rules: ApprovalRules) -> Match | str:
     """A match for a harmless call of a safe program, or why it is not one."""
-    name = base_name(program.name)
+    name = opts.base_name(program.name)
     if name not in rules.safe_bins:
         return f"{show(name)} is not a safe program"
-    if _runs_code(name, base_name(program.resolved), base_name(program.real)):
+    if _runs_code(name, opts.base_name(program.resolved), opts.base_name(program.real)):
         return "it runs code, so it is never a safe program"
     profile = find_profile(name, rules.profiles)
     if profile is None:
@@ -165,7 +155,7 @@ def is_trusted(program: Program, rules: ApprovalRules) -> bool:
         folders = folders.union(each for each in plain if each and each != program.cwd)
     if _folder_of(program.resolved) in folders:
         return True
-    same = base_name(program.resolved) == base_name(program.real)
+    same = opts.base_name(program.resolved) == opts.base_name(program.real)
     return same and _folder_of(program.real) in folders
 
 
@@ -252,12 +242,12 @@ def read_call(
     seen: set[str] = set()
     words: list[str] = []
     try:
-        for option in read_options(
+        for option in opts.read_options(
             program.argv, profile.options, permutes=True, numbers=profile.numbers
         ):
-            if option.kind == DENIED:
+            if option.kind == opts.DENIED:
                 return f"not with {show(option.name)}"
-            if option.kind == OPERAND:
+            if option.kind == opts.OPERAND:
                 if program.argv[option.at].glob and not (looks and option.value.endswith(BELOW)):
                     return f"{show(option.value)} is a glob pattern"
                 # For tr it is a set of characters, for others standard input.
@@ -266,14 +256,14 @@ def read_call(
                 words.append(option.value)
             else:
                 seen.add(option.name)
-                if option.kind == FLAG:
+                if option.kind == opts.FLAG:
                     continue
                 is_number = option.value.isascii() and option.value.isdigit()
                 if name == "jq" and not is_number:
                     return f"{option.name} takes a number"
             if not profile.complete and (why := _check_file(option.value, program.cwd)):
                 return why
-    except OptionError as error:
+    except opts.OptionError as error:
         shown = show(error.name)
         return f"{shown} {error.problem}" if error.problem else f"not with {shown}"
     return SafeCall(frozenset(seen), tuple(words))

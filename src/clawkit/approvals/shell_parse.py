@@ -195,7 +195,17 @@ class _ShellParser:
         self.pass_operator(len(operator))
         plain = self.next()
         if operator in ("<<", "<<-"):
-            return self._here_document(fd, start, tabs=operator == "<<-")
+            tabs = operator == "<<-"
+            found = _DELIMITER.match(self.text, self.at)
+            if found is None:
+                reason = "a here-document whose delimiter is not simply quoted, as in <<'EOF'"
+                self.fail(reason, "heredoc", start)
+            if len(self._waiting) == MAX_HERE_DOCUMENTS:
+                self.fail("too many here-documents on one line", "heredoc", start)
+            self.at = found.end()
+            redirect = Redirect("<<", fd, None, "", start, self.at)
+            self._waiting.append((redirect, found[found.lastindex or 0], tabs))
+            return redirect
         if operator in ("<&", ">&"):
             handle = _HANDLE.match(self.text, self.at)
             if handle is None:
@@ -239,18 +249,6 @@ class _ShellParser:
     def _check_encoding(self, end: int) -> None:
         if not self._ascii and (found := _NON_ASCII_DIGIT.search(self.text, self.at, end)):
             self.fail(*ENCODING, found.start())
-
-    def _here_document(self, fd: int | None, start: int, *, tabs: bool) -> Redirect:
-        found = _DELIMITER.match(self.text, self.at)
-        if found is None:
-            reason = "a here-document whose delimiter is not simply quoted, as in <<'EOF'"
-            self.fail(reason, "heredoc", start)
-        if len(self._waiting) == MAX_HERE_DOCUMENTS:
-            self.fail("too many here-documents on one line", "heredoc", start)
-        self.at = found.end()
-        redirect = Redirect("<<", fd, None, "", start, self.at)
-        self._waiting.append((redirect, found[found.lastindex or 0], tabs))
-        return redirect
 
     def _read_here_documents(self) -> None:
         if "\n" in self.text[self._waiting[0][0].start : self.at - 1]:
@@ -357,7 +355,14 @@ class _ShellParser:
             if plain not in RESERVED:
                 return self._simple(plain)
             if plain == "if":
-                return self._if()
+                branches: list[tuple[CommandList, CommandList]] = []
+                end = "if"
+                while end in ("if", "elif"):
+                    condition, _ = self._nested(2 if end == "if" else 0, "then")
+                    body, end = self._nested(0, "elif", "else", "fi")
+                    branches.append((condition, body))
+                otherwise = self._nested(0, "fi")[0] if end == "else" else None
+                return If(tuple(branches), otherwise, self._tail())
             if plain == "for":
                 return self._for()
             self.fail(*_DOUBTS.get(plain, (f"{plain} without a command before it", "syntax")))
@@ -395,16 +400,6 @@ class _ShellParser:
         if redirects and (plain or self.char() not in _SEPARATORS):
             self.fail("a word after the redirection of a compound command")
         return tuple(redirects)
-
-    def _if(self) -> If:
-        branches: list[tuple[CommandList, CommandList]] = []
-        end = "if"
-        while end in ("if", "elif"):
-            condition, _ = self._nested(2 if end == "if" else 0, "then")
-            body, end = self._nested(0, "elif", "else", "fi")
-            branches.append((condition, body))
-        otherwise = self._nested(0, "fi")[0] if end == "else" else None
-        return If(tuple(branches), otherwise, self._tail())
 
     def _for(self) -> For:
         start = self.at

@@ -256,7 +256,21 @@ class WordReader:
             self._fail("a pattern or braces in a word over two lines", "syntax")
         if self.braces and any(isinstance(item, Variable) for item in self._items):
             self._fail("braces and a variable in one word", "brace")
-        return self._choose()
+        if self.braces != "choice":
+            return [_join(cast("list[_Item]", self._items))]
+        places = [item if isinstance(item, tuple) else ((item,),) for item in self._items]
+        count = 1
+        for place in places:
+            count *= len(place)
+            if count > MAX_CHOICES or count * (self.at - self.start) > MAX_CHOSEN:
+                self._fail("braces that expand to too many words", "brace")
+        chosen = [
+            _join(tuple(itertools.chain.from_iterable(choice)))
+            for choice in itertools.product(*places)
+        ]
+        if () in chosen:
+            self._fail("braces that expand to an empty word", "brace")
+        return chosen
 
     def _fail(self, reason: str, code: str, at: int | None = None) -> NoReturn:
         raise Doubt(reason, self.start if at is None else at, code)
@@ -438,23 +452,6 @@ class WordReader:
 
     def _closing_brace(self) -> None:
         self._fail("a closing brace without an opening one; quote it", "brace", self.at)
-
-    def _choose(self) -> list[Parts]:
-        if self.braces != "choice":
-            return [_join(cast("list[_Item]", self._items))]
-        places = [item if isinstance(item, tuple) else ((item,),) for item in self._items]
-        count = 1
-        for place in places:
-            count *= len(place)
-            if count > MAX_CHOICES or count * (self.at - self.start) > MAX_CHOSEN:
-                self._fail("braces that expand to too many words", "brace")
-        chosen = [
-            _join(tuple(itertools.chain.from_iterable(choice)))
-            for choice in itertools.product(*places)
-        ]
-        if () in chosen:
-            self._fail("braces that expand to an empty word", "brace")
-        return chosen
 
 
 def _split_patterns(text: str) -> tuple[_Item, ...]:

@@ -29,15 +29,7 @@ from typing import Any
 
 from msgspec.structs import asdict
 
-from clawkit.approvals.binding import (
-    answer_for,
-    choice_of,
-    decode,
-    encode,
-    no_answer,
-    read_question,
-    why_invalid,
-)
+from clawkit.approvals import binding
 from clawkit.approvals.types import Pending
 from clawkit.core.approval import MAX_WAIT_S, Answer, Question
 from clawkit.core.tasks import bounded
@@ -144,7 +136,7 @@ def is_reachable(path: str, token: str) -> bool:
     try:
         with _connect(path) as sock:
             sock.settimeout(PING_S)
-            sock.sendall(encode({"type": "ping", "token": token}) + b"\n")
+            sock.sendall(binding.encode({"type": "ping", "token": token}) + b"\n")
             while b"\n" not in got and len(got) < _MAX_REPLY and time.monotonic() < until:
                 got += sock.recv(_MAX_REPLY) or b"\n"
     except OSError:
@@ -162,11 +154,11 @@ async def ask_over(path: str, token: str, pending: Pending, timeout_s: float) ->
         raise ToolError(f"{path}: cannot ask for approval: {error.strerror or error}") from error
     try:
         async with asyncio.timeout(timeout_s):
-            writer.write(encode(message) + b"\n")
+            writer.write(binding.encode(message) + b"\n")
             await writer.drain()
             line = await reader.readuntil(b"\n")
     except TimeoutError:
-        return no_answer(timeout_s)
+        return binding.no_answer(timeout_s)
     except (OSError, EOFError, asyncio.LimitOverrunError) as error:
         raise ToolError(f"{path}: the connection was closed without an answer") from error
     finally:
@@ -182,12 +174,12 @@ def _read_decision(message: Mapping[str, Any], pending: Pending, path: str) -> A
         raise ToolError(f"{path}: invalid reply")
     choice, extent = message.get("decision"), message.get("extent")
     reason, by = message.get("reason", ""), message.get("by", "")
-    return answer_for(pending.question, str(choice), extent, reason=reason, by=by)
+    return binding.answer_for(pending.question, str(choice), extent, reason=reason, by=by)
 
 
 def _read(line: bytes) -> Mapping[str, Any]:
     try:
-        message = decode(line)
+        message = binding.decode(line)
     except ValueError:
         return {}
     return message if isinstance(message, dict) else {}
@@ -306,7 +298,7 @@ class ApprovalServer:
                 return
             reply = await self._reply(message, writer)
             async with asyncio.timeout(self._talk_s):
-                writer.write(encode(reply) + b"\n")
+                writer.write(binding.encode(reply) + b"\n")
                 await writer.drain()
         except (OSError, EOFError, asyncio.LimitOverrunError) as error:
             log.debug("a connection to %s ended: %r", self.path, error)
@@ -328,7 +320,7 @@ class ApprovalServer:
     ) -> dict[str, Any]:
         id_ = message.get("id")
         try:
-            question = read_question(message.get("request"))
+            question = binding.read_question(message.get("request"))
         except ValueError as error:
             raise ToolInputError(f"invalid request: {error}") from error
         if not isinstance(id_, str) or not _ID.fullmatch(id_):
@@ -349,11 +341,11 @@ class ApprovalServer:
             log.warning("asking a person failed: %r", failure)
             raise ToolError("no answer")
         answer = asking.result()
-        if wrong := why_invalid(question, answer):
+        if wrong := binding.why_invalid(question, answer):
             raise ToolError(f"invalid answer: {wrong}")
         said = {"extent": answer.extent, "reason": answer.reason, "by": answer.by}
         given = {key: value for key, value in said.items() if value}
-        return {"type": "decision", "id": id_, "decision": choice_of(answer), **given}
+        return {"type": "decision", "id": id_, "decision": binding.choice_of(answer), **given}
 
 
 async def _hung_up(writer: asyncio.StreamWriter) -> None:

@@ -45,7 +45,14 @@ def show(decision: Decision, command: str, backend: str = "") -> None:
         for program, result in pair_results(judged):
             _show_result(program, result, decision)
     if decision.doubt is not None and decision.doubt.code != "empty" and not is_inside:
-        _point(command, decision.doubt.at)
+        # Mark the position in the command where the parser gave up.
+        start = command.rfind("\n", 0, decision.doubt.at) + 1
+        end = command.find("\n", decision.doubt.at)
+        line = command[start : end if end >= 0 else len(command)]
+        left = max(0, decision.doubt.at - start - 40)
+        before = _one(line[left : decision.doubt.at - start])
+        click.echo(f"    {before}{_one(line[decision.doubt.at - start :][:60])}")
+        click.echo(f"    {' ' * len(before)}^ here")
     if decision.verdict == "allow" and decision.segments and not is_inside:
         click.echo(f"  runs as: {_short(decision.run, 400)}")
         if decision.programs is not None:
@@ -94,17 +101,6 @@ def _one(text: str) -> str:
 
 def _short(text: str, most: int) -> str:
     return one_line(show_command(text), most)
-
-
-def _point(command: str, at: int) -> None:
-    """Mark the position in the command where the parser gave up."""
-    start = command.rfind("\n", 0, at) + 1
-    end = command.find("\n", at)
-    line = command[start : end if end >= 0 else len(command)]
-    left = max(0, at - start - 40)
-    before = _one(line[left : at - start])
-    click.echo(f"    {before}{_one(line[at - start :][:60])}")
-    click.echo(f"    {' ' * len(before)}^ here")
 
 
 def check_lines(checker: Checker, lines: BinaryIO) -> int:

@@ -19,10 +19,10 @@ from clawkit.config.json5 import Json5Error, PathError, format_path, parse, pars
 from clawkit.config.load import load, loads
 from clawkit.config.masking import masked
 from clawkit.config.no_effect import find as no_effect
-from clawkit.config.paths import config_file as usual_file
-from clawkit.config.paths import expand, include_roots
+from clawkit.config.paths import config_file as locate
+from clawkit.config.paths import include_roots
 from clawkit.config.section import Section, Shape, layout_of
-from clawkit.config.sources import ConfigFile, ConfigTree, ReadError, read_text
+from clawkit.config.sources import ConfigFile, ConfigTree, read_config
 from clawkit.errors import ConfigError, EditError, Issue
 from clawkit.text import printable
 
@@ -149,7 +149,21 @@ def patch(source: str | None, patch_file: str | None, replace: bool, **how: Any)
         raise click.UsageError("pass the patch on standard input (-) or with --file")
     if source and patch_file:
         raise click.UsageError("give either - or --file, not both")
-    given = _read_patch(source, patch_file)
+    if not patch_file and (sys.stdin is None or (source is None and sys.stdin.isatty())):
+        raise click.UsageError("give --file FILE, or - to type the patch and end it with Ctrl-D")
+    limit = MAX_PATCH_FILE if patch_file else MAX_PATCH_STDIN
+    data = cli.read_input(patch_file or "-", limit)
+    if len(data) > limit:
+        raise click.UsageError(f"the patch is larger than {limit // 1024 // 1024} MiB")
+    try:
+        given = parse(data.decode("utf-8-sig")).value
+    except UnicodeDecodeError as error:
+        raise click.UsageError(f"the patch is not UTF-8 text: byte {error.start}") from None
+    except Json5Error as error:
+        where = f"line {error.line}, column {error.column}"
+        raise click.UsageError(f"the patch is not JSON5: {where}: {error.message}") from None
+    if not isinstance(given, dict):
+        raise click.UsageError("the patch must be an object")
 
     def edit(text: str) -> str:
         return edits.patch_settings(text, given, replace=replace)
@@ -171,7 +185,7 @@ def validate(as_json: bool, config_file: str | None) -> None:
     """Check the configuration. Prints all errors; exit code 2 if there are any."""
     if words := click.get_current_context().args:
         raise click.UsageError(f"to check another file: --config {shlex.quote(words[0])}")
-    file = _file(config_file)
+    file = locate(os.environ, config_file)
     issues: list[Issue] = []
     warnings: list[Issue] = []
     files: tuple[str, ...] = ()
@@ -210,25 +224,18 @@ def validate(as_json: bool, config_file: str | None) -> None:
 @cli.config_option
 def file_(as_json: bool, config_file: str | None) -> None:
     """Print the path of the file in use."""
-    cli.print_location(as_json, "file", _file(config_file), "`clawkit config set`")
-
-
-def _file(given: str | None) -> str:
-    return usual_file(os.environ) if given is None else expand(given, os.environ)
+    cli.print_location(as_json, "file", locate(os.environ, config_file), "`clawkit config set`")
 
 
 def _content(config_file: str | None) -> Any:
     """The content of the file with its includes, valid or not."""
-    file = _file(config_file)
+    file = locate(os.environ, config_file)
     if not os.path.lexists(file):
         return load(config_file).raw
     try:
-        tree = ConfigTree(ConfigFile(file, read_text(file)), include_roots(os.environ))
-    except ReadError as error:
-        raise ConfigError([Issue("", str(error), file)]) from error
+        tree = ConfigTree(ConfigFile(file, read_config(file)), include_roots(os.environ))
     except Json5Error as error:
-        message = f"{error.message} (column {error.column})"
-        raise ConfigError([Issue("", message, file, error.line)]) from error
+        raise ConfigError([error.issue(file)]) from error
     cli.warn(map(str, tree.issues))
     return tree.value
 
@@ -267,25 +274,6 @@ def _parse_value(text: str, shape: Shape, strict_json: bool) -> Any:
     return value
 
 
-def _read_patch(source: str | None, patch_file: str | None) -> dict[str, Any]:
-    if not patch_file and (sys.stdin is None or (source is None and sys.stdin.isatty())):
-        raise click.UsageError("give --file FILE, or - to type the patch and end it with Ctrl-D")
-    limit = MAX_PATCH_FILE if patch_file else MAX_PATCH_STDIN
-    data = cli.read_input(patch_file or "-", limit)
-    if len(data) > limit:
-        raise click.UsageError(f"the patch is larger than {limit // 1024 // 1024} MiB")
-    try:
-        given = parse(data.decode("utf-8-sig")).value
-    except UnicodeDecodeError as error:
-        raise click.UsageError(f"the patch is not UTF-8 text: byte {error.start}") from None
-    except Json5Error as error:
-        where = f"line {error.line}, column {error.column}"
-        raise click.UsageError(f"the patch is not JSON5: {where}: {error.message}") from None
-    if not isinstance(given, dict):
-        raise click.UsageError("the patch must be an object")
-    return given
-
-
 def make_change(
     edit: Callable[[str], str],
     paths: list[settings.Path],
@@ -298,9 +286,8 @@ def make_change(
     """Edit the file and print what changed; `paths` are the settings to be changed."""
     if not dry_run:
         cli.refuse_commands()
-    done = edits.change(
-        _file(config_file), edit, paths=paths, allow_shrink=allow_shrink, dry_run=dry_run
-    )
+    file = locate(os.environ, config_file)
+    done = edits.change(file, edit, paths=paths, allow_shrink=allow_shrink, dry_run=dry_run)
     warnings = list(done.warnings)
     if not done.issues and any("model" in str(step).lower() for path in paths for step in path):
         from clawkit.cli.models import unknown_models

@@ -11,16 +11,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from clawkit.cli.options import (
-    config_option,
-    counted,
-    json_option,
-    print_json,
-    refuse_commands,
-    workspace_option,
-)
-from clawkit.config.paths import config_file as usual_file
-from clawkit.config.paths import expand, home
+from clawkit.cli import options as cli
+from clawkit.config.paths import config_file as locate
+from clawkit.config.paths import home
 from clawkit.errors import ConfigError, EditError
 from clawkit.text import printable
 
@@ -34,9 +27,9 @@ _COLOURS = {"ok": "green", "warn": "yellow", "error": "red"}
 @click.option("--fix", is_flag=True, help="Fix what can be fixed safely, and show each change.")
 @click.option("--dry-run", is_flag=True, help="Show what --fix would do, without doing it.")
 @click.option("--allow-exec", is_flag=True, help="Also check secrets that a command provides.")
-@json_option
-@config_option
-@workspace_option
+@cli.json_option
+@cli.config_option
+@cli.workspace_option
 def doctor(
     fix: bool,
     dry_run: bool,
@@ -53,9 +46,9 @@ def doctor(
     Exit codes: 0 no errors, 1 errors, 2 the configuration is invalid.
     """
     env = os.environ
-    file = usual_file(env) if config_file is None else expand(config_file, env)
+    file = locate(env, config_file)
     if fix and not dry_run:
-        refuse_commands()
+        cli.refuse_commands()
     fixes: dict[str, list[str]] = {"fixed": [], "notFixed": [], "diff": []}
     if fix or dry_run:
         _repair(file, env, fixes, dry_run=dry_run, quiet=as_json)
@@ -66,7 +59,7 @@ def doctor(
     code = int("error" in levels) if is_valid else 2
     if as_json:
         listed = [{"section": name, **each._asdict()} for name, each in findings]
-        print_json({"ok": not code, "configValid": is_valid, "findings": listed, **fixes})
+        cli.print_json({"ok": not code, "configValid": is_valid, "findings": listed, **fixes})
     else:
         section = ""
         for name, each in findings:
@@ -78,7 +71,7 @@ def doctor(
             if each.do:
                 click.echo(f"        {click.style('→', fg='cyan')} {printable(each.do)}")
         errors, warnings = levels.count("error"), levels.count("warn")
-        click.echo(f"{counted(errors, 'error')}, {counted(warnings, 'warning')}.")
+        click.echo(f"{cli.counted(errors, 'error')}, {cli.counted(warnings, 'warning')}.")
     sys.exit(code or (1 if fixes["notFixed"] else 0))
 
 
@@ -123,6 +116,7 @@ def _diagnose(
     check("sandbox", services.check_sandbox(loaded, workspace))
     check("models", services.check_models(loaded))
     check("sessions", services.check_sessions(loaded, env))
+    check("jobs", services.check_jobs(loaded, env))
     return found, True
 
 

@@ -33,7 +33,14 @@ from clawkit.config.migrate import migrations
 from clawkit.config.model import Config
 from clawkit.config.modelref import ModelRef, normalize_provider
 from clawkit.config.no_effect import find as no_effect
-from clawkit.config.paths import approvals_file, commands_dir, home, include_roots, sessions_file
+from clawkit.config.paths import (
+    approvals_file,
+    commands_dir,
+    cron_file,
+    home,
+    include_roots,
+    sessions_file,
+)
 from clawkit.config.schema import ROOT, Path, below, is_secret
 from clawkit.config.secrets import resolve
 from clawkit.config.section import SecretRef, Shape
@@ -148,8 +155,8 @@ def private_files(file: str, env: Mapping[str, str], *, with_store: bool = False
         folders |= {os.path.join(place, name, "agent"): None for name in names}
     for folder in folders:
         yield from (os.path.join(folder, name) for name in (MODELS_JSON, PROFILES_JSON))
-    if with_store and store:
-        yield store
+    if with_store:
+        yield from filter(None, (store, cron_file(env)))
 
 
 def open_mode(path: str) -> int:

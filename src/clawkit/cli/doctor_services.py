@@ -1,4 +1,4 @@
-"""The checks of `clawkit doctor` for models, sessions and the sandbox."""
+"""The checks of `clawkit doctor` for models, sessions, jobs and the sandbox."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from functools import cache
 import msgspec
 
 from clawkit.agent.assemble import assemble
+from clawkit.automation import open_cron
 from clawkit.cli import doctor_checks as checks
 from clawkit.cli.doctor_checks import Finding, Findings, fault, ok, warn
 from clawkit.cli.models import ChosenModel, Source, access, listening, models_in_use
@@ -23,6 +24,7 @@ from clawkit.config.modelref import OPERATOR, ModelRef
 from clawkit.config.paths import sessions_file
 from clawkit.config.sections.sandbox import SandboxSettings
 from clawkit.core.context import Scope, Sender
+from clawkit.cron.service import SKIP_VARIABLE
 from clawkit.errors import ClawkitError, ConfigError, ToolError
 from clawkit.models.catalog import Catalog
 from clawkit.models.discover import local_models
@@ -36,7 +38,7 @@ from clawkit.sessions.protocols import locate_store
 from clawkit.sessions.store import SessionStore
 from clawkit.sessions.tables import APPLICATION, MIGRATIONS
 from clawkit.store import Database
-from clawkit.text import human_size, human_time
+from clawkit.text import human_size, human_time, one_line
 
 MAX_CHECKED = 512 * 1024 * 1024
 """Larger stores are not checked: it would take too long."""
@@ -312,3 +314,46 @@ def _check_effect(settings: SandboxSettings, key: str, backend: str | None) -> F
     if settings.browser.enabled:
         what = f"{key}.browser.enabled has no effect: this build has no browser in the sandbox"
         yield fault(what, f"clawkit config unset {key}.browser")
+
+
+def check_jobs(loaded: Loaded, env: Mapping[str, str]) -> Findings:
+    """Whether scheduled jobs are run, and which ones fail; nothing if there are none."""
+    service = open_cron(loaded)
+    store = service.store
+    if not store.exists:
+        return
+    if checks.open_mode(store.path):
+        what = f"{store.path} is accessible to other users, so jobs are not run"
+        yield fault(what, f"chmod 600 {shlex.quote(store.path)}")
+        return
+    try:
+        rows = [row for row in store.all() if not row.job.declaration_key or row.job.enabled]
+    except ClawkitError as error:
+        yield fault(str(error), store_remedy(error, store.path, "CLAWKIT_HOME"))
+        return
+    finally:
+        store.close()
+    enabled = [row for row in rows if row.job.enabled]
+    said = f"{counted(len(rows), 'job')}, {len(enabled)} enabled"
+    if not enabled:
+        yield ok(said)
+    elif env.get(SKIP_VARIABLE) in ("1", "true"):
+        yield warn(f"{said}, and {SKIP_VARIABLE} is set, so they are not run", "Unset it")
+    elif not service.is_enabled:
+        what = f"{said}, and cron.enabled is false, so they are not run"
+        yield warn(what, "clawkit config set cron.enabled true")
+    elif not store.owners():
+        what = f"{said}, and nothing runs them"
+        yield warn(what, "clawkit gateway start, or clawkit cron serve")
+    else:
+        yield ok(said)
+    for row in rows:
+        job, state = row.job, row.state
+        name = f"the job {one_line(job.name, 60)!r}"
+        if state.auto_disabled and not job.enabled:
+            what = f"{name} was disabled: {state.auto_disabled}: {one_line(state.last_error, 200)}"
+            yield warn(what, f"fix that, then: clawkit cron enable {job.id[:8]}")
+        elif job.enabled and state.consecutive_errors:
+            times = counted(state.consecutive_errors, "time")
+            what = f"{name} failed {times} in a row: {one_line(state.last_error, 200)}"
+            yield warn(what, f"clawkit cron runs {job.id[:8]}")

@@ -153,7 +153,10 @@ def explain_silence(state: GatewayState) -> str:
             "gateway logs; end it with: clawkit gateway stop --force"
         )
     if state.pid:
-        return f"Process {state.pid} holds the lock: it is starting or stopping; try again"
+        return (
+            f"Process {state.pid} holds the lock: it is starting or stopping, or it is `clawkit "
+            "cron serve`"
+        )
     return ""
 
 

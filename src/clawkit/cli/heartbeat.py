@@ -22,7 +22,7 @@ from clawkit.config.paths import abbreviate_home
 from clawkit.cron.heartbeat import FILE, BeatFacts, next_beat, show_beat, why_off
 from clawkit.cron.schedule import Every
 from clawkit.cron.service import NOTHING_RUNS, CronService
-from clawkit.errors import ClawkitError
+from clawkit.errors import ToolError
 from clawkit.sessions.protocols import locate_store
 from clawkit.sessions.store import SessionStore
 from clawkit.text import human_time, printable
@@ -125,10 +125,10 @@ def run(agent: str | None, as_json: bool, config_file: str | None) -> None:
     chosen = beats.loaded.config.agents.choose(agent).lower()
     store = beats.cron.store
     if not store.owners():
-        raise ClawkitError(NOTHING_RUNS)
+        raise ToolError(NOTHING_RUNS)
     started = beats.cron.run(beats.cron.wake_job(chosen).job.id, "force")
     if not started["ran"]:
-        raise ClawkitError("a heartbeat of this agent is under way already")
+        raise ToolError("a heartbeat of this agent is under way already")
     while not (found := store.history(run=started["runId"])[0]) or not found[0].ended_ms:
         time.sleep(POLL_S)
     shown = show_beat(found[0])

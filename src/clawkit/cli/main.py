@@ -54,6 +54,8 @@ COMMANDS = {
         "clawkit.cli.gateway:",
         "Share agents and sessions with other programs and devices.",
     ),
+    "cron": ("clawkit.cli.cron:", "Schedule jobs, and see what their runs did."),
+    "wake": ("clawkit.cli.cron:wake", "Tell a session something, now or with its next turn."),
     "heartbeat": ("clawkit.cli.heartbeat:", "Show, run and pause the regular checks of agents."),
     "ps": ("clawkit.cli.ps:ps", "List running commands."),
     "logs": ("clawkit.cli.ps:logs", "Show the output of a command."),
@@ -115,6 +117,17 @@ clawkit gateway status                   is one running, and for whom?
 clawkit gateway url                      open the control page
 clawkit gateway call sessions.list       call any method
 clawkit gateway token                    what other programs log in with
+""",
+    "cron": """
+JOB is the id of a job, a prefix of it, or its name. The gateway runs jobs; without one, `clawkit
+cron serve` does.
+
+\b
+clawkit cron add "every weekday at 9:00" -m "What is new?"    a turn of an agent
+clawkit cron add "in 20 minutes" --event "Call Ada"           a reminder in the main session
+clawkit cron next "last friday of the month at 17:00"         when would that be?
+clawkit cron list                                             jobs, and when each is next
+clawkit cron runs                                             what ran, and what it said
 """,
     "config": """
 A PATH is written as a.b.c, a list entry as a.b[0], and a key that contains dots as a["b.c"].
@@ -200,6 +213,21 @@ SUBCOMMANDS = {
             "Stop the service and remove its file.",
         ),
         "url": ("url", "Print a one-time address that opens the control page."),
+    },
+    "cron": {
+        "add": ("add", "Add a job, and print how it is understood."),
+        "disable": ("disable", "Disable a job; a run that is under way goes on."),
+        "edit": ("edit", "Change a job."),
+        "enable": ("enable", "Enable a job; its failures count from 0 again."),
+        "import": ("import_", "Add the jobs of an OpenClaw file, cron/jobs.json."),
+        "list": ("list_jobs", "List jobs, the next one first."),
+        "next": ("next_", "Print the next times of a job, or of a schedule."),
+        "remove": ("remove", "Remove jobs."),
+        "run": ("run", "Run a job now, and wait for the outcome."),
+        "runs": ("runs", "Show what ran, what it said, what it cost and what failed."),
+        "serve": ("serve", "Run the jobs of this home until Ctrl-C or SIGTERM."),
+        "show": ("show", "Show a job, its next times, and how it went."),
+        "status": ("status", "Show whether jobs are run, and when the next one is due."),
     },
     "heartbeat": {
         "pause": ("pause", "Pause the heartbeats of all agents, until they are resumed."),

@@ -108,12 +108,29 @@ def status(probe: bool, as_json: bool, agent: str | None, config_file: str | Non
     """
     loaded = load(config_file)
     with listening() as remarks:
-        report = _look(loaded, agent, probe=probe)
+        selection = ModelSelection(loaded, agent or loaded.config.agents.default_id())
+        catalog = selection.catalog
+        source, choices = models_in_use(catalog)
+        rows = [_status_of(catalog, source, number, each) for number, each in enumerate(choices)]
+        if probe:
+            asyncio.run(_probe_all(selection, choices, rows))
+        about = {"agent": catalog.agent, "source": source, "directory": catalog.folder}
+        report: Row = {**about, "models": rows}
     said = [*map(str, loaded.warnings), *remarks]
     if as_json:
         cli.print_json(report | {"warnings": said})
     else:
-        _print_status(report)
+        click.echo(f"The agent {printable(report['agent'], '')} uses")
+        for row in report["models"]:
+            setting = f"  ({row['setting']})" if row["setting"] else ""
+            word = "then " if row["role"] == "fallback" else ""
+            name = printable(row["model"] or row["name"], "")
+            click.echo(f"  {word}{click.style(name, bold=True)}{printable(setting, '')}")
+            for text, colour in _about(row):
+                click.echo(f"      {click.style(printable(text, ''), fg=colour)}")
+        if note := _SOURCES[report["source"]]:
+            click.echo(note)
+        click.echo(f"Its own models and credentials are in {printable(report['directory'], '')}")
         cli.warn(said)
     first = report["models"][0]
     sys.exit(1 if first["problem"] or (first["probe"] and not first["probe"]["ok"]) else 0)
@@ -429,18 +446,6 @@ _SOURCES: dict[Source, str] = {
 _TO_CHOOSE = "type clawkit onboard, or set a key such as ANTHROPIC_API_KEY"
 
 
-def _look(loaded: Loaded, agent: str | None, *, probe: bool) -> Row:
-    """The report of `status` as JSON data."""
-    selection = ModelSelection(loaded, agent or loaded.config.agents.default_id())
-    catalog = selection.catalog
-    source, choices = models_in_use(catalog)
-    rows = [_status_of(catalog, source, number, each) for number, each in enumerate(choices)]
-    if probe:
-        asyncio.run(_probe_all(selection, choices, rows))
-    about = {"agent": catalog.agent, "source": source, "directory": catalog.folder}
-    return {**about, "models": rows}
-
-
 def _status_of(catalog: Catalog, source: Source, number: int, choice: ChosenModel) -> Row:
     row: Row = {
         "model": str(choice.ref) if choice.ref else None,
@@ -503,20 +508,6 @@ async def _probe(selection: ModelSelection, ref: ModelRef | None, row: Row) -> N
         "error": trial.problem or None,
         "kind": kind or None,
     }
-
-
-def _print_status(report: Row) -> None:
-    click.echo(f"The agent {printable(report['agent'], '')} uses")
-    for row in report["models"]:
-        setting = f"  ({row['setting']})" if row["setting"] else ""
-        word = "then " if row["role"] == "fallback" else ""
-        name = printable(row["model"] or row["name"], "")
-        click.echo(f"  {word}{click.style(name, bold=True)}{printable(setting, '')}")
-        for text, colour in _about(row):
-            click.echo(f"      {click.style(printable(text, ''), fg=colour)}")
-    if note := _SOURCES[report["source"]]:
-        click.echo(note)
-    click.echo(f"Its own models and credentials are in {printable(report['directory'], '')}")
 
 
 def _about(row: Row) -> Iterator[tuple[str, str | None]]:

@@ -386,7 +386,7 @@ _WHOSE = {
     "subagent": "sub-agents",
     "session": "another session",
     "gateway": "the gateway",
-    "cron": "a job",
+    "cron": "a scheduled job",
     "hook": "a web request",
 }
 MAX_RESULT_LINES = 8

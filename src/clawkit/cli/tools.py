@@ -117,7 +117,24 @@ def explain(names: tuple[str, ...], as_json: bool, **options: Any) -> None:
     if by := settings.chosen_by:
         click.echo(f"{by} chooses the agent {printable(settings.scope.agent)}")
     for row in rows:
-        _print_explanation(row)
+        state = row["state"]
+        head = click.style(
+            state if row["available"] or not row["allowed"] else f"allowed, but {state}",
+            fg=_STATES[state],
+        )
+        head += f", about {row['tokens']} tokens per request" if row["inForce"] else ""
+        click.echo(f"{click.style(row['tool'], bold=True)} ({row['source']}): {head}")
+        for step in row["steps"]:
+            mark = "keeps  " if step["effect"] == "allow" else "removes"
+            why = printable(f"{step['step']}: {step['why']}")
+            click.echo(f"  step {step['number']:>2} {mark} {why}")
+        if not row["steps"]:
+            click.echo("  no step restricts it")
+        for rule in row["rules"]:
+            action = {} if rule["action"] is None else {"action": rule["action"]}
+            conditions = {**action, **rule["params"]}
+            when = json.dumps(conditions) if conditions else "called"
+            click.echo(f"  {rule['key']}: {rule['effect']} when {printable(when)}")
     cli.warn(remarks)
 
 
@@ -126,27 +143,6 @@ def _known(name: str, assembly: Assembly) -> str:
     if key in assembly.sources:
         return key
     raise UnknownToolError(f"unknown tool {name!r}{cli.suggest(key, assembly.sources)}")
-
-
-def _print_explanation(row: dict[str, Any]) -> None:
-    state = row["state"]
-    head = click.style(
-        state if row["available"] or not row["allowed"] else f"allowed, but {state}",
-        fg=_STATES[state],
-    )
-    head += f", about {row['tokens']} tokens per request" if row["inForce"] else ""
-    click.echo(f"{click.style(row['tool'], bold=True)} ({row['source']}): {head}")
-    for step in row["steps"]:
-        mark = "keeps  " if step["effect"] == "allow" else "removes"
-        why = printable(f"{step['step']}: {step['why']}")
-        click.echo(f"  step {step['number']:>2} {mark} {why}")
-    if not row["steps"]:
-        click.echo("  no step restricts it")
-    for rule in row["rules"]:
-        action = {} if rule["action"] is None else {"action": rule["action"]}
-        conditions = {**action, **rule["params"]}
-        when = json.dumps(conditions) if conditions else "called"
-        click.echo(f"  {rule['key']}: {rule['effect']} when {printable(when)}")
 
 
 @click.command()

@@ -10,7 +10,7 @@ import msgspec
 
 from clawkit.agent import events
 from clawkit.agent.events import Ended, Event, TurnEnded
-from clawkit.call_summary import summarize_params
+from clawkit.call_summary import summarize_params, summarize_source
 from clawkit.cli.console import GREY, YELLOW, echo, is_terminal
 from clawkit.config.modelref import OPERATOR
 from clawkit.text import human_time, one_line, printable
@@ -146,8 +146,11 @@ class PlainOutput(TurnOutput):
             case events.Said(message=message, steering=is_steering) if message.source is not None:
                 if message.source.kind == "session" and not is_steering:
                     self._is_exchange = True
-                for title in message.source.titles:
+                titles, report = summarize_source(message)
+                for title in titles:
                     self._note(title)
+                for line in report.splitlines():
+                    echo(printable(line), err=True)
             case events.Noticed(text=text, level=level):
                 self._note(text, GREY if level == "info" else YELLOW)
             case events.Compacted(tokens_before=before, tokens_after=after):

@@ -185,30 +185,25 @@ class KeptInterpreters:
             slot.fresh = "code now runs in another place or under other restrictions"
             await self._drop(slot, child)
         if slot.child is None:
-            slot.child = await self._start(owner, language, host, launch, place)
-        return slot.child
-
-    async def _start(
-        self, owner: str, language: Language, host: str, launch: Launch, place: tuple[object, ...]
-    ) -> _Child:
-        launch = launch._replace(
-            text=f"exec python3 -I -u {shlex.quote(_PROGRAM)} {language}",
-            typed=f"code_execution: {language}",
-            open_input=True,
-        )
-        command = await self._commands.start(
-            host, launch, f"code_execution:{owner}", background=True
-        )
-        child = _Child(command, place)
-        answer: _Reply | None = None
-        try:
-            answer = await child.answer(_START_S)
-        finally:
+            launch = launch._replace(
+                text=f"exec python3 -I -u {shlex.quote(_PROGRAM)} {language}",
+                typed=f"code_execution: {language}",
+                open_input=True,
+            )
+            command = await self._commands.start(
+                host, launch, f"code_execution:{owner}", background=True
+            )
+            child = _Child(command, place)
+            answer: _Reply | None = None
+            try:
+                answer = await child.answer(_START_S)
+            finally:
+                if answer is None or answer.exit is not None:
+                    await unbroken(self._forget(child))
             if answer is None or answer.exit is not None:
-                await unbroken(self._forget(child))
-        if answer is None or answer.exit is not None:
-            raise ToolError(_why_not_started(language, command.exit))
-        return child
+                raise ToolError(_why_not_started(language, command.exit))
+            slot.child = child
+        return slot.child
 
     async def _run(self, slot: _Slot, child: _Child, code: str, timeout_s: float) -> Ran:
         fresh, slot.fresh = slot.fresh, ""

@@ -53,7 +53,11 @@ class Interpreter:
 
     def run(self, code: str) -> dict[str, object]:
         """Run code; returns the result as JSON. All exceptions of the code are caught here."""
-        self._restore()
+        os.dup2(self._out, 1)
+        os.dup2(self._err, 2)
+        if not self._streams or any(stream.closed for stream in self._streams):
+            self._streams = (_open(0, "r"), _open(1, "w"), _open(2, "w"))
+        sys.stdin, sys.stdout, sys.stderr = self._streams
         self._calls += 1
         said: dict[str, object] = {}
         try:
@@ -66,7 +70,14 @@ class Interpreter:
                 signal.signal(signal.SIGINT, _ignore)
         except BaseException as error:  # noqa: BLE001  # the root of the code
             signal.signal(signal.SIGINT, _ignore)
-            said["traceback"] = _describe(error)
+            trace = error.__traceback__
+            while trace is not None and not trace.tb_frame.f_code.co_filename.startswith("<call "):
+                trace = trace.tb_next
+            try:
+                parts = traceback.format_exception(type(error), error, trace)
+            except BaseException:  # noqa: BLE001  # calls methods of the exception, which may fail
+                parts = [type(error).__name__]
+            said["traceback"] = _shorten("".join(parts).rstrip())
         if os.getpid() != self._pid:
             os._exit(1 if "traceback" in said else 0)  # a forked copy of this process
         return said
@@ -107,13 +118,6 @@ class Interpreter:
                 self._loop.run_until_complete(asyncio.wait({task}, timeout=_CANCEL_S))
             raise
 
-    def _restore(self) -> None:
-        os.dup2(self._out, 1)
-        os.dup2(self._err, 2)
-        if not self._streams or any(stream.closed for stream in self._streams):
-            self._streams = (_open(0, "r"), _open(1, "w"), _open(2, "w"))
-        sys.stdin, sys.stdout, sys.stderr = self._streams
-
     def _leave(self) -> None:
         """In a forked copy: close the descriptors that belong to this process."""
         for fd in (self.requests, self.answers, self._out, self._err):
@@ -139,18 +143,6 @@ def _open(fd: int, mode: str) -> io.TextIOWrapper:
     if mode == "r":
         return io.TextIOWrapper(io.BufferedReader(raw), encoding="utf-8")
     return io.TextIOWrapper(raw, encoding="utf-8", errors="backslashreplace", write_through=True)
-
-
-def _describe(error: BaseException) -> str:
-    """The traceback, without frames of this program."""
-    trace = error.__traceback__
-    while trace is not None and not trace.tb_frame.f_code.co_filename.startswith("<call "):
-        trace = trace.tb_next
-    try:
-        parts = traceback.format_exception(type(error), error, trace)
-    except BaseException:  # noqa: BLE001  # calls methods of the exception, which may fail
-        parts = [type(error).__name__]
-    return _shorten("".join(parts).rstrip())
 
 
 def _shorten(text: str) -> str:

@@ -21,7 +21,7 @@ from clawkit.config.masking import masked
 from clawkit.config.paths import include_roots
 from clawkit.config.schema import ROOT, Path, aligned, below, find, is_secret, spelled, value_at
 from clawkit.config.section import Shape
-from clawkit.config.sources import INCLUDE, ConfigFile, ConfigTree, ReadError, read_text
+from clawkit.config.sources import INCLUDE, ConfigFile, ConfigTree, read_config
 from clawkit.errors import ConfigError, EditError, Issue
 from clawkit.redact import Redactor
 from clawkit.store import locked, private_dir, rotate_backups, write_atomic
@@ -264,10 +264,7 @@ def _read(file: str) -> str | None:
     if os.path.islink(file):
         target = os.path.realpath(file)
         raise EditError(f"{file!r} is a symbolic link; use its target: {target!r}")
-    try:
-        return read_text(file)
-    except ReadError as error:
-        raise ConfigError([Issue("", str(error), file)]) from error
+    return read_config(file)
 
 
 def _refuse_included(file: str, text: str, paths: Collection[Path], env: Mapping[str, str]) -> None:

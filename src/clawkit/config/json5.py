@@ -268,7 +268,15 @@ class _Json5Parser:
                 key, key_end = read_string(text, pos)
             else:
                 self.expect_more(pos)
-                key, key_end = _read_name(text, pos)
+                match = _regex(_NAME).match(text, pos)
+                if not match:
+                    if _WORD.match(text, pos):
+                        raise _unquoted_key(text, pos)
+                    raise fault(text, pos, f"expected a key or '}}', {_found(text, pos)}")
+                name = _regex(_NAME_ESCAPE).sub(lambda escape: chr(int(escape[1], 16)), match[0])
+                if not name.translate(_AS_IDENTIFIER).isidentifier():
+                    raise _unquoted_key(text, pos)
+                key, key_end = name, match.end()
             value_at = skip_gap(text, key_end) + 1
             if not text.startswith(":", value_at - 1):
                 self.expect_more(value_at - 1)
@@ -362,18 +370,6 @@ def skip_gap(text: str, pos: int) -> int:
             return pos
 
 
-def _read_name(text: str, pos: int) -> tuple[str, int]:
-    match = _regex(_NAME).match(text, pos)
-    if not match:
-        if _WORD.match(text, pos):
-            raise _unquoted_key(text, pos)
-        raise fault(text, pos, f"expected a key or '}}', {_found(text, pos)}")
-    name = _regex(_NAME_ESCAPE).sub(lambda escape: chr(int(escape[1], 16)), match[0])
-    if not name.translate(_AS_IDENTIFIER).isidentifier():
-        raise _unquoted_key(text, pos)
-    return name, match.end()
-
-
 def _to_number(text: str, pos: int, word: str, outermost: bool) -> int | float:
     if len(word) > MAX_NUMBER_CHARS and word[0] in "+-.0123456789":
         raise fault(text, pos, f"a number of more than {MAX_NUMBER_CHARS} characters")
@@ -427,22 +423,19 @@ def _read_escape(text: str, pos: int) -> tuple[str, int]:
         if not match:
             digits = "two" if char == "x" else "four"
             raise fault(text, pos, f"expected {digits} hexadecimal digits after '\\{char}'")
-        return _code_point(text, pos, match.end())
+        end = match.end()
+        code = int(text[pos + 2 : end], 16)
+        if not 0xD800 <= code <= 0xDFFF:
+            return chr(code), end
+        low = _regex(_LOW_SURROGATE).match(text, end)
+        if not low or code >= 0xDC00:
+            raise fault(text, pos, f"'{text[pos:end]}' is a lone surrogate")
+        return chr(0x10000 + ((code & 0x3FF) << 10) + (int(low[1], 16) & 0x3FF)), low.end()
     if char == "0" and text[pos + 2 : pos + 3] not in tuple("0123456789"):
         return "\0", pos + 2
     if char in "0123456789":
         raise fault(text, pos, f"invalid escape '\\{char}': write '\\\\' for a backslash")
     return char, pos + 2
-
-
-def _code_point(text: str, pos: int, end: int) -> tuple[str, int]:
-    code = int(text[pos + 2 : end], 16)
-    if not 0xD800 <= code <= 0xDFFF:
-        return chr(code), end
-    low = _regex(_LOW_SURROGATE).match(text, end)
-    if not low or code >= 0xDC00:
-        raise fault(text, pos, f"'{text[pos:end]}' is a lone surrogate")
-    return chr(0x10000 + ((code & 0x3FF) << 10) + (int(low[1], 16) & 0x3FF)), low.end()
 
 
 def _found(text: str, pos: int) -> str:

@@ -13,9 +13,10 @@ from typing import Any
 
 from msgspec import Struct
 
+from clawkit.config import sources
 from clawkit.config.json5 import Json5Error, format_path
 from clawkit.config.model import Config
-from clawkit.config.paths import config_file, expand, home, include_roots
+from clawkit.config.paths import config_file, home, include_roots
 from clawkit.config.schema import ANYTHING, is_known
 from clawkit.config.section import (
     Layout,
@@ -26,18 +27,6 @@ from clawkit.config.section import (
     describe,
     layout_of,
     suggest,
-)
-from clawkit.config.sources import (
-    MAX_FILE_BYTES,
-    ConfigFile,
-    ConfigTree,
-    Environment,
-    FromEnv,
-    ReadError,
-    environment,
-    parse_env_file,
-    read_text,
-    substitute,
 )
 from clawkit.errors import ConfigError, Issue
 from clawkit.text import nearest
@@ -52,7 +41,9 @@ class Loaded(Struct, frozen=True):
     raw: dict[str, Any]  # as written, with included files merged; `${NAME}` is not replaced
     warnings: list[Issue]
     files: tuple[str, ...]  # the main file and all files it includes
-    env: Environment = Environment()  # the variables that `${NAME}` and secrets refer to
+    env: sources.Environment = (
+        sources.Environment()
+    )  # the variables that `${NAME}` and secrets refer to
 
 
 def load(file: str | None = None, *, env: Mapping[str, str] | None = None) -> Loaded:
@@ -63,16 +54,12 @@ def load(file: str | None = None, *, env: Mapping[str, str] | None = None) -> Lo
     """
     env = os.environ if env is None else env
     named = file is not None or bool(env.get("CLAWKIT_CONFIG"))
-    path = config_file(env) if file is None else expand(file, env)
+    path = config_file(env, file)
     if not named and not os.path.lexists(path):
         dotenv, warnings = _read_dotenv(env)
-        merged = environment(env, dotenv, {})
+        merged = sources.environment(env, dotenv, {})
         return Loaded(Config(), None, "", {}, warnings, (), merged)
-    try:
-        text = read_text(path)
-    except ReadError as error:
-        raise ConfigError([Issue("", str(error), path)]) from error
-    return loads(text, file=path, env=env)
+    return loads(sources.read_config(path), file=path, env=env)
 
 
 def loads(
@@ -88,17 +75,17 @@ def loads(
     many errors, only the first are reported, unless `every_error` is set.
     """
     env = os.environ if env is None else env
-    if len(text) > MAX_FILE_BYTES:
-        raise ConfigError([Issue("", f"is larger than {MAX_FILE_BYTES} characters", file)])
+    if len(text) > sources.MAX_FILE_BYTES:
+        raise ConfigError([Issue("", f"is larger than {sources.MAX_FILE_BYTES} characters", file)])
     try:
-        tree = ConfigTree(ConfigFile(file, text), include_roots(env))
+        tree = sources.ConfigTree(sources.ConfigFile(file, text), include_roots(env))
     except Json5Error as error:
         raise ConfigError([error.issue(file)]) from error
     raw = tree.value
     dotenv, warnings = _read_dotenv(env)
-    merged = environment(env, dotenv, raw.get("env") if isinstance(raw, dict) else None)
+    merged = sources.environment(env, dotenv, raw.get("env") if isinstance(raw, dict) else None)
     try:
-        config, found = check(substitute(raw, merged), tree.locate, every_error=every_error)
+        config, found = check(sources.substitute(raw, merged), tree.locate, every_error=every_error)
     except ConfigError as error:
         raise ConfigError([*tree.issues, *error.issues]) from None
     if tree.issues:
@@ -111,8 +98,8 @@ def _read_dotenv(env: Mapping[str, str]) -> tuple[dict[str, str], list[Issue]]:
     if not os.path.lexists(path):
         return {}, []
     try:
-        return parse_env_file(read_text(path)), []
-    except ReadError as error:
+        return sources.parse_env_file(sources.read_text(path)), []
+    except sources.ReadError as error:
         return {}, [Issue("", f"{error}; its variables are not used", path)]
 
 
@@ -272,7 +259,7 @@ class _Walk:
     def wrong(self, path: Path, shape: Shape, value: Any) -> Any:
         if self.is_full:
             self.error_count += 1
-        elif isinstance(value, FromEnv) and value.missing:
+        elif isinstance(value, sources.FromEnv) and value.missing:
             unset = " and ".join(value.missing)
             self.error(
                 path,
@@ -324,11 +311,11 @@ class _Walk:
         self.error(path, "unknown setting", suggest(str(path[-1]), names, "Settings here"))
 
     def value(self, shape: Shape, value: Any, path: Path) -> Any:
-        if isinstance(value, FromEnv) and value.missing and (shape.text or shape.anything):
+        if isinstance(value, sources.FromEnv) and value.missing and (shape.text or shape.anything):
             message = f"the environment variable {' and '.join(value.missing)} is not set"
             self.warnings.append((path, message, "The setting will fail when it is used"))
         if shape.anything and not isinstance(value, dict | list):
-            return str(value) if isinstance(value, FromEnv) else value
+            return str(value) if isinstance(value, sources.FromEnv) else value
         if isinstance(value, str):
             return self.string(shape, value, path)
         if isinstance(value, bool):
@@ -345,7 +332,7 @@ class _Walk:
         plain = str(value)
         if plain in shape.words or (shape.text and allows(shape.text_limits, len(plain))):
             return plain
-        if isinstance(value, FromEnv) and not shape.text:
+        if isinstance(value, sources.FromEnv) and not shape.text:
             if shape.boolean and plain in _BOOLEANS:
                 return _BOOLEANS[plain]
             if (shape.whole or shape.number) and re.fullmatch(_NUMERAL, plain):
@@ -402,7 +389,7 @@ def _show(value: Any, path: Path) -> str:
         return "an object"
     if any(isinstance(step, str) and re.search(_HIDDEN_NAME, step) for step in path):
         return "a string" if isinstance(value, str) else "a number"
-    if isinstance(value, FromEnv):
+    if isinstance(value, sources.FromEnv):
         return f"the value of {_without_secrets(value.template)!r}"
     if isinstance(value, str):
         return repr(_without_secrets(value))
@@ -419,7 +406,7 @@ def _without_secrets(text: str) -> str:
 
 
 def _advise(shape: Shape, value: Any) -> str:
-    if isinstance(value, FromEnv) or not isinstance(value, str):
+    if isinstance(value, sources.FromEnv) or not isinstance(value, str):
         return ""
     bare = value.strip().lower()
     if (shape.boolean and bare in ("true", "false")) or (

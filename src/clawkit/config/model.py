@@ -62,20 +62,15 @@ class Config(Section):
                 "its token is the same as gateway.auth.token",
                 "Use a different token: senders of hooks must not control the gateway",
             )
-        yield from _agent_thresholds(raw)
+        general = _at(raw, "tools", "loopDetection") or {}
+        agents = raw.get("agents") or {}
+        named = [(agent.get("id"), agent) for agent in agents.get("list") or ()]
+        for name, agent in [*named, *(agents.get("entries") or {}).items()]:
+            own = _at(agent, "tools", "loopDetection")
+            if own and not any(LoopDetection.partial_conflicts(own)):
+                for key, message, hint in LoopDetection.conflicts({**general, **own}):
+                    yield "agents", f"{key} of agent {name!r} {message}", hint
         yield from _unknown_agents(raw)
-
-
-def _agent_thresholds(raw: dict[str, Any]) -> Iterable[Conflict]:
-    """Conflicts between an agent's loop thresholds and the general ones it does not override."""
-    general = _at(raw, "tools", "loopDetection") or {}
-    agents = raw.get("agents") or {}
-    named = [(agent.get("id"), agent) for agent in agents.get("list") or ()]
-    for name, agent in [*named, *(agents.get("entries") or {}).items()]:
-        own = _at(agent, "tools", "loopDetection")
-        if own and not any(LoopDetection.partial_conflicts(own)):
-            for key, message, hint in LoopDetection.conflicts({**general, **own}):
-                yield "agents", f"{key} of agent {name!r} {message}", hint
 
 
 def _unknown_agents(raw: dict[str, Any]) -> Iterable[Conflict]:

@@ -19,7 +19,7 @@ _ONE_AGENT = f"""{_AGENT}
 groupChat memory tools.message tools.exec.grantExpiryDays tools.exec.node tools.exec.reviewer
 """
 _KEYS = {
-    "": "browser cron mcp memory plugins tts",
+    "": "browser mcp memory plugins tts",
     "messages.": "ackReaction groupChat responsePrefix tts",
     "agents.defaults.": f"""{_AGENT}
         imageGenerationModel imageModel mediaMaxMb mediaModels pdfMaxMb pdfMaxPages
@@ -28,6 +28,9 @@ _KEYS = {
     "agents.entries.*.": _ONE_AGENT,
     "approvals.": "exec plugin",
     "commands.": "allowFrom bash bashForegroundMs config debug native ownerAllowFrom text",
+    "cron.": """triggers failureAlert.accountId failureAlert.channel
+        webhookSsrfPolicy.allowIpv6UniqueLocalRange
+        webhookSsrfPolicy.allowRfc2544BenchmarkRange""",
     "env.": "shellEnv",
     "gateway.": "auth.allowTailscale nodes.browser",
     "hooks.mappings.*.": "channel to",

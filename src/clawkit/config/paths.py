@@ -26,9 +26,10 @@ def home(env: Mapping[str, str]) -> str:
     return expand(env.get("CLAWKIT_HOME") or "~/.clawkit", env)
 
 
-def config_file(env: Mapping[str, str]) -> str:
-    """The configuration file: `CLAWKIT_CONFIG`, or `clawkit.json5` in the state directory."""
-    named = env.get("CLAWKIT_CONFIG")
+def config_file(env: Mapping[str, str], given: str | None = None) -> str:
+    """The configuration file: the one that was given, else `CLAWKIT_CONFIG`, else `clawkit.json5`
+    in the state directory."""
+    named = env.get("CLAWKIT_CONFIG") if given is None else given
     return expand(named, env) if named else os.path.join(home(env), CONFIG_NAME)
 
 

@@ -10,20 +10,9 @@ from typing import Any, TypeAlias
 
 import msgspec
 
+from clawkit.config import section
 from clawkit.config.json5 import format_path
 from clawkit.config.model import Config
-from clawkit.config.section import (
-    DeferredShape,
-    Partial,
-    SecretRef,
-    Section,
-    Shape,
-    defaults_of,
-    describe,
-    layout_of,
-    shape_of,
-    suggest,
-)
 from clawkit.config.sources import INCLUDE, read_text
 from clawkit.text import nearest
 
@@ -72,13 +61,13 @@ def parse_tree(text: str) -> Tree:
 
 Path = tuple[str | int, ...]
 
-ROOT = shape_of(Config)
-ANYTHING = shape_of(Any)
+ROOT = section.shape_of(Config)
+ANYTHING = section.shape_of(Any)
 
 
 class FoundSetting(msgspec.Struct, frozen=True):
     path: Path  # with documented names, and integers for list indexes
-    shape: Shape | None  # None if there is no such setting
+    shape: section.Shape | None  # None if there is no such setting
     hint: str = ""  # suggestion if there is no such setting
 
 
@@ -95,18 +84,20 @@ def find(path: Sequence[str | int]) -> FoundSetting:
     return FoundSetting(above, shape)
 
 
-def below(shape: Shape, step: str | int) -> tuple[str | int, Shape]:
+def below(shape: section.Shape, step: str | int) -> tuple[str | int, section.Shape]:
     """Documented name and shape one step further; unknown settings may be anything."""
     name, found = _below(shape, step, ())
     return name, found or ANYTHING
 
 
-def _below(shape: Shape, step: str | int, above: Path) -> tuple[str | int, Shape | None]:
+def _below(
+    shape: section.Shape, step: str | int, above: Path
+) -> tuple[str | int, section.Shape | None]:
     if shape.anything:
         return step, ANYTHING
     if shape.sections:
         cls, key = shape.sections[0], str(step)
-        layout = layout_of(cls)
+        layout = section.layout_of(cls)
         name = layout.names.get(key)
         if name is not None:
             return name, layout.shapes[name]
@@ -118,20 +109,20 @@ def _below(shape: Shape, step: str | int, above: Path) -> tuple[str | int, Shape
     return step, None
 
 
-def _hint(shape: Shape, step: str, above: Path, rest: Sequence[str | int]) -> str:
+def _hint(shape: section.Shape, step: str, above: Path, rest: Sequence[str | int]) -> str:
     if not shape.sections:
-        return f"{format_path(above)} takes {describe(shape)}"
-    names = tuple(layout_of(shape.sections[0]).shapes)
+        return f"{format_path(above)} takes {section.describe(shape)}"
+    names = tuple(section.layout_of(shape.sections[0]).shapes)
     if rest and (close := nearest(step, names, 1)):
         meant = find((*above, close[0], *rest))
         return f"Did you mean {format_path(meant.path)!r}?" if meant.shape else meant.hint
     where = format_path(above)
     listing = f"Settings in {where!r}" if above else "Settings at the top"
-    return suggest(step, names, listing, prefix=f"{where}." if above else "")
+    return section.suggest(step, names, listing, prefix=f"{where}." if above else "")
 
 
-def is_secret(shape: Shape) -> bool:
-    return shape.text and SecretRef in shape.sections
+def is_secret(shape: section.Shape) -> bool:
+    return shape.text and section.SecretRef in shape.sections
 
 
 def value_at(value: Any, path: Sequence[str | int]) -> Any:
@@ -149,11 +140,13 @@ def value_at(value: Any, path: Sequence[str | int]) -> Any:
 def in_force(value: Any, path: Sequence[str | int]) -> Any:
     """The typed value at a path of documented names, including defaults; None if there is none."""
     for step in path:
-        if isinstance(value, Section):
-            layout = layout_of(type(value))
+        if isinstance(value, section.Section):
+            layout = section.layout_of(type(value))
             field = layout.fields.get(str(step))
             value = None if field is None else getattr(value, field)
-            if value is None and isinstance(shape := layout.shapes.get(str(step)), DeferredShape):
+            if value is None and isinstance(
+                shape := layout.shapes.get(str(step)), section.DeferredShape
+            ):
                 value = shape.sections[0]()  # not built, because the file does not have it
         else:
             value = value_at(value, (step,))
@@ -164,14 +157,14 @@ def explain(path: Path) -> tuple[Any, str]:
     """The default (or None) and the description of the setting at a path of documented names; both
     are empty for keys that users choose."""
     found, above = find(path).shape, find(path[:-1]).shape
-    cls = above.sections[0] if above and above.sections else Section
-    field = layout_of(cls).fields.get(str(path[-1]), "")
-    default = defaults_of(cls).get(field)
+    cls = above.sections[0] if above and above.sections else section.Section
+    field = section.layout_of(cls).fields.get(str(path[-1]), "")
+    default = section.defaults_of(cls).get(field)
     make = getattr(default, "factory", None)
     if (
-        isinstance(found, DeferredShape)
+        isinstance(found, section.DeferredShape)
         and found.sections
-        and not issubclass(found.sections[0], Partial)
+        and not issubclass(found.sections[0], section.Partial)
     ):
         make = found.sections[0]
     return make() if make else default, cls.descriptions().get(field, "")
@@ -193,7 +186,7 @@ def spelled(path: Sequence[str | int], value: Any) -> Path:
     return tuple(result)
 
 
-def aligned(new: Any, old: Any, shape: Shape) -> Any:
+def aligned(new: Any, old: Any, shape: section.Shape) -> Any:
     """`new` with the spellings that `old` uses, so that no setting is in the file twice."""
     if not isinstance(new, dict) or not isinstance(old, dict):
         return new
@@ -207,10 +200,10 @@ def aligned(new: Any, old: Any, shape: Shape) -> Any:
     return result
 
 
-def _as_written(key: str, name: str | int, value: dict[str, Any], shape: Shape) -> str:
+def _as_written(key: str, name: str | int, value: dict[str, Any], shape: section.Shape) -> str:
     if key in value or not shape.sections:
         return key
-    names = layout_of(shape.sections[0]).names
+    names = section.layout_of(shape.sections[0]).names
     return next((other for other in value if names.get(other) == name), key)
 
 
@@ -229,7 +222,7 @@ def json_schema() -> dict[str, Any]:
     schema["$schema"] = "https://json-schema.org/draft/2020-12/schema"
     for cls in sections:
         properties = schema["$defs"][cls.__name__]["properties"]
-        keys = {name: key for key, name in layout_of(cls).fields.items()}
+        keys = {name: key for key, name in section.layout_of(cls).fields.items()}
         for name, text in cls.descriptions().items():
             properties[keys[name]] = {"description": text, **properties[keys[name]]}
         for other, documented in cls.ALIASES.items():
@@ -238,16 +231,16 @@ def json_schema() -> dict[str, Any]:
     return schema
 
 
-def all_sections() -> list[type[Section]]:
-    found: list[type[Section]] = [Config]
+def all_sections() -> list[type[section.Section]]:
+    found: list[type[section.Section]] = [Config]
     for cls in found:
-        inner = (_sections_in(shape) for shape in layout_of(cls).shapes.values())
+        inner = (_sections_in(shape) for shape in section.layout_of(cls).shapes.values())
         new = dict.fromkeys(each for sections in inner for each in sections)
         found += [each for each in new if each not in found]
     return found
 
 
-def _sections_in(shape: Shape | None) -> tuple[type[Section], ...]:
+def _sections_in(shape: section.Shape | None) -> tuple[type[section.Section], ...]:
     if shape is None:
         return ()
     return (*shape.sections, *_sections_in(shape.items), *_sections_in(shape.values))

@@ -35,7 +35,13 @@ def resolve(ref: SecretRef | str, config: Config, env: Mapping[str, str]) -> str
     if isinstance(ref, str):
         shorthand = re.fullmatch(_SHORTHAND, ref)
         if not shorthand:
-            return _from_text(ref, env)
+            found = substitute(ref, env)
+            if isinstance(found, FromEnv) and found.missing:
+                names = " and ".join(found.missing)
+                raise SecretError(f"the environment variable {names} is not set")
+            if not found:
+                raise SecretError("the secret is an empty string")
+            return str(found)
         ref = SecretRef(source="env", id=shorthand[1])
     for key, problem, hint in SecretRef.conflicts(msgspec.to_builtins(ref)):
         raise SecretError(f"secret reference: {key} is {problem}. {hint}")
@@ -47,16 +53,6 @@ def resolve(ref: SecretRef | str, config: Config, env: Mapping[str, str]) -> str
     except SecretError as error:
         where = f"secret {ref.id!r} of provider {name!r} (source {ref.source})"
         raise SecretError(f"{where}: {error}") from error
-
-
-def _from_text(text: str, env: Mapping[str, str]) -> str:
-    found = substitute(text, env)
-    if isinstance(found, FromEnv) and found.missing:
-        names = " and ".join(found.missing)
-        raise SecretError(f"the environment variable {names} is not set")
-    if not found:
-        raise SecretError("the secret is an empty string")
-    return str(found)
 
 
 def _look_up(ref: SecretRef, name: str, config: Config, env: Mapping[str, str]) -> str:
@@ -72,33 +68,29 @@ def _look_up(ref: SecretRef, name: str, config: Config, env: Mapping[str, str]) 
     if ref.source == "env":
         if provider.allowlist is not None and ref.id not in provider.allowlist:
             raise SecretError("the variable is not in the provider's allowlist")
-        if value := env.get(ref.id):
-            return value
+        if found := env.get(ref.id):
+            return found
         raise SecretError("the environment variable is not set")
     if ref.source == "file":
-        return _from_file(ref.id, provider, env)
+        data = _read(expand(provider.path or "", env), provider.max_bytes)
+        if provider.mode == "singleValue":
+            if ref.id != "value":
+                raise SecretError("the file contains a single value; its id is 'value'")
+            text = decode_text(data)
+            if text is None:
+                raise SecretError("the file is not UTF-8 text")
+            value: Any = text.rstrip("\r\n")
+        else:
+            value = _follow(decode_json(data), ref.id)
+        if not isinstance(value, str) or not value:
+            raise SecretError("the value is not a string, or is empty")
+        return value
     if provider.plugin_integration is not None:
         plugin = provider.plugin_integration.plugin_id
         raise SecretError(
             f"clawkit cannot ask the plugin {plugin!r} for secrets yet. Use a command instead"
         )
     return ask_command(name, ref.id, provider, env)
-
-
-def _from_file(pointer: str, provider: SecretProvider, env: Mapping[str, str]) -> str:
-    data = _read(expand(provider.path or "", env), provider.max_bytes)
-    if provider.mode == "singleValue":
-        if pointer != "value":
-            raise SecretError("the file contains a single value; its id is 'value'")
-        text = decode_text(data)
-        if text is None:
-            raise SecretError("the file is not UTF-8 text")
-        value: Any = text.rstrip("\r\n")
-    else:
-        value = _follow(decode_json(data), pointer)
-    if not isinstance(value, str) or not value:
-        raise SecretError("the value is not a string, or is empty")
-    return value
 
 
 def _read(path: str, max_bytes: int) -> bytes:

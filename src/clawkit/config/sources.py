@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from clawkit.config.json5 import MAX_DEPTH, Json5Error, Member, Node, format_path, line_of, parse
-from clawkit.errors import Issue
+from clawkit.errors import ConfigError, Issue
 
 MAX_FILE_BYTES = 2 * 1024 * 1024
 MAX_INCLUDE_DEPTH = 10
@@ -54,6 +54,14 @@ def read_text(path: str) -> str:
         raise ReadError(
             f"is not UTF-8 text: byte 0x{data[at]:02x} at offset {at}, on line {line}"
         ) from None
+
+
+def read_config(file: str) -> str:
+    """Like `read_text`, but raises ConfigError."""
+    try:
+        return read_text(file)
+    except ReadError as error:
+        raise ConfigError([Issue("", str(error), file)]) from error
 
 
 _TOO_LARGE = f"is larger than {MAX_FILE_BYTES // 1024 // 1024} MiB"

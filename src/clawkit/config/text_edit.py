@@ -15,17 +15,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import Any, NamedTuple
 
-from clawkit.config.json5 import (
-    SPACE,
-    Json5Error,
-    Node,
-    child,
-    format_path,
-    locate,
-    parse,
-    quote,
-    skip_gap,
-)
+from clawkit.config import json5
 from clawkit.errors import EditError
 
 MAX_LINE = 100
@@ -75,7 +65,7 @@ def apply(text: str, edits: Iterable[Edit]) -> str:
     return "".join((*pieces, text[done:]))
 
 
-def rewrite(text: str, root: Node, value: Any, *, keep_lines: bool = False) -> str:
+def rewrite(text: str, root: json5.Node, value: Any, *, keep_lines: bool = False) -> str:
     """`text` with the scalars of `value`, which has the structure of `root`; with `keep_lines`, the
     lines of those that were longer than a line stay."""
     edits = _changes(text, root, value, style_of(text, root))
@@ -94,7 +84,7 @@ def indent_of(text: str, pos: int) -> str:
     return text[start:end]
 
 
-def style_of(text: str, root: Node) -> Style:
+def style_of(text: str, root: json5.Node) -> Style:
     """The style of a file, taken from its outermost object."""
     slots = _slots(text, root)
     lead = _lead(text, slots[0].start) if slots else None
@@ -102,7 +92,7 @@ def style_of(text: str, root: Node) -> Style:
     return _style_inside(text, root, slots, style)
 
 
-def _style_inside(text: str, node: Node, slots: list[Slot], style: Style) -> Style:
+def _style_inside(text: str, node: json5.Node, slots: list[Slot], style: Style) -> Style:
     if slots:
         style = style._replace(trailing=slots[-1].comma >= 0)
     if node.members:
@@ -134,21 +124,21 @@ def _flat(value: Any, style: Style) -> str:
         return f"{{ {members} }}" if members else "{}"
     if isinstance(value, list):
         return f"[{', '.join(_flat(item, style) for item in value)}]"
-    return quote(value) if isinstance(value, str) else json.dumps(value)
+    return json5.quote(value) if isinstance(value, str) else json.dumps(value)
 
 
 def _entry(entry: Entry, value: str, style: Style) -> str:
     key = entry[0]
     if key is None:
         return value
-    return f"{key if _NAME.fullmatch(key) and not style.quoted else quote(key)}: {value}"
+    return f"{key if _NAME.fullmatch(key) and not style.quoted else json5.quote(key)}: {value}"
 
 
-def _slots(text: str, node: Node) -> list[Slot]:
+def _slots(text: str, node: json5.Node) -> list[Slot]:
     slots = []
     spans = [(member.key_start, member.node) for member in node.members.values()]
     for start, value in spans or [(item.start, item) for item in node.items]:
-        after = skip_gap(text, value.end)
+        after = json5.skip_gap(text, value.end)
         slots.append(Slot(start, value.end, after if text[after] == "," else -1, value.start))
     return slots
 
@@ -166,13 +156,13 @@ def _skip_back(text: str, pos: int, chars: str) -> int:
 
 
 def insert(
-    text: str, node: Node, entries: list[Entry], style: Style, base: str
+    text: str, node: json5.Node, entries: list[Entry], style: Style, base: str
 ) -> tuple[list[Edit], str | None]:
     """The edits that put `entries` at the end of an object or a list, whose line has the indent
     `base`; and the new indent of what is in it already, if they move that to lines of its own."""
     slots = _slots(text, node)
     close = node.end - 1
-    stop = _skip_back(text, close, SPACE)
+    stop = _skip_back(text, close, json5.SPACE)
     if stop == node.start + 1:
         value = dict(entries) if isinstance(node.value, dict) else [item for _, item in entries]
         return [(node.start, node.end, render(value, base, style))], None
@@ -190,18 +180,18 @@ def insert(
     new = ",".join(line + _entry(entry, render(entry[1], inner, style), style) for entry in entries)
     if not one_line and (slots or "\n" in text[stop:close]):
         return [*comma, (stop, stop, new + tail)], None
-    moves = [(_skip_back(text, slot.start, SPACE), slot.start, line) for slot in slots]
+    moves = [(_skip_back(text, slot.start, json5.SPACE), slot.start, line) for slot in slots]
     return [*moves, *comma, (stop, close, f"{new}{tail}{style.newline}{base}")], inner
 
 
-def _fits(text: str, node: Node, flat: str) -> bool:
+def _fits(text: str, node: json5.Node, flat: str) -> bool:
     """Whether another entry fits on the line; always, if the line is too long already."""
     end = text.find("\n", node.end)
     length = (len(text) if end < 0 else end) - text.rfind("\n", 0, node.start) - 1
     return length > MAX_LINE or length + len(flat) + 2 <= MAX_LINE
 
 
-def remove(text: str, node: Node, gone: set[int]) -> list[Edit]:
+def remove(text: str, node: json5.Node, gone: set[int]) -> list[Edit]:
     """The edits that remove the members or elements whose values start at `gone`."""
     if not gone:
         return []
@@ -214,7 +204,7 @@ def remove(text: str, node: Node, gone: set[int]) -> list[Edit]:
     if not kept:
         inner, close = node.start + 1, node.end - 1
         around = pairwise([(0, inner, ""), *cuts, (close, close, "")])
-        is_empty = not any(text[a:b].strip(SPACE) for (_, a, _), (b, _, _) in around)
+        is_empty = not any(text[a:b].strip(json5.SPACE) for (_, a, _), (b, _, _) in around)
         return [(inner, close, "")] if is_empty else cuts
     if slots[-1] is not kept[-1] and slots[-1].comma < 0:
         cuts.append((kept[-1].comma, kept[-1].comma + 1, ""))
@@ -254,9 +244,9 @@ Path = Sequence[str | int]
 def set_value(text: str, path: Path, value: Any) -> str:
     """`text` with the value at `path` set. Missing parents are created."""
     text = _with_root(text)
-    root = parse(text)
+    root = json5.parse(text)
     value, node, depth = _plain(value), root, 0
-    while depth < len(path) and (below := child(node, path[depth])):
+    while depth < len(path) and (below := json5.child(node, path[depth])):
         node, depth = below, depth + 1
     if depth < len(path):
         value = _with_entry(node, path, depth, value)
@@ -265,7 +255,7 @@ def set_value(text: str, path: Path, value: Any) -> str:
 
 def unset_value(text: str, path: Path) -> str:
     """`text` without the member or element at `path`, its comma and a comment on its line."""
-    root = parse(_with_root(text))
+    root = json5.parse(_with_root(text))
     if not path:
         raise EditError("the whole file cannot be unset")
     node = _find(root, path)
@@ -275,7 +265,7 @@ def unset_value(text: str, path: Path) -> str:
 def merge_patch(text: str, patch: Mapping[str, Any]) -> str:
     """`text` with `patch` merged in: objects merge, null deletes, anything else replaces."""
     text = _with_root(text)
-    root = parse(text)
+    root = json5.parse(text)
     if not isinstance(root.value, dict):
         raise EditError("the file does not contain an object, so the patch cannot be merged")
     return _assign(text, root, (), merged(root.value, _plain(patch)))
@@ -303,19 +293,19 @@ def _plain(value: Any) -> Any:
 
 def _with_root(text: str) -> str:
     """`text`, with an empty object appended if it contains no value yet."""
-    if skip_gap(text, 0) < len(text):
+    if json5.skip_gap(text, 0) < len(text):
         return text
     newline = newline_of(text)
-    if not text.strip(SPACE):
+    if not text.strip(json5.SPACE):
         text = text[: text.startswith("\ufeff")]
     elif not text.endswith("\n"):
         text += newline
     return f"{text}{{}}{newline}"
 
 
-def _with_entry(node: Node, path: Path, depth: int, value: Any) -> Any:
+def _with_entry(node: json5.Node, path: Path, depth: int, value: Any) -> Any:
     """The new value of `node`, the deepest existing node on `path`, with `value` added."""
-    part, where = path[depth], format_path(path)
+    part, where = path[depth], json5.format_path(path)
     for below in reversed(path[depth + 1 :]):
         if isinstance(below, int) and below != 0:
             raise EditError(f"cannot set {where!r}: a new list starts with [0]")
@@ -323,14 +313,14 @@ def _with_entry(node: Node, path: Path, depth: int, value: Any) -> Any:
     if isinstance(node.value, dict):
         return node.value | {str(part): value}
     if not isinstance(node.value, list):
-        above = format_path(path[:depth]) or "the file"
+        above = json5.format_path(path[:depth]) or "the file"
         raise EditError(f"cannot set {where!r}: {above!r} is neither an object nor a list")
     if str(part) != str(len(node.items)):
         raise EditError(f"cannot set {where!r}: the next free index is {len(node.items)}")
     return [*node.value, value]
 
 
-def _assign(text: str, root: Node, path: Path, value: Any) -> str:
+def _assign(text: str, root: json5.Node, path: Path, value: Any) -> str:
     """Make the existing value at `path` equal to `value`. Additions come last, so that none is
     inside text that another edit removes."""
     style = style_of(text, root)
@@ -338,20 +328,20 @@ def _assign(text: str, root: Node, path: Path, value: Any) -> str:
         for phase in (_changes, _additions):
             if edits := list(phase(text, _find(root, path), value, style)):
                 text = apply(text, edits)
-                root = parse(text)
-    except Json5Error as error:
+                root = json5.parse(text)
+    except json5.Json5Error as error:
         raise EditError(f"this value cannot be written: {error.message}") from None
     return text
 
 
-def _find(root: Node, path: Path) -> Node:
-    node = locate(root, path)
+def _find(root: json5.Node, path: Path) -> json5.Node:
+    node = json5.locate(root, path)
     if not node:
-        raise EditError(f"{format_path(path)!r} is not set")
+        raise EditError(f"{json5.format_path(path)!r} is not set")
     return node
 
 
-def _changes(text: str, node: Node, value: Any, style: Style) -> Iterator[Edit]:
+def _changes(text: str, node: json5.Node, value: Any, style: Style) -> Iterator[Edit]:
     """The edits that remove or replace; `_additions` makes those that add."""
     old = node.value
     if isinstance(old, dict) and isinstance(value, dict):
@@ -368,11 +358,11 @@ def _changes(text: str, node: Node, value: Any, style: Style) -> Iterator[Edit]:
 
 
 def _additions(
-    text: str, node: Node, value: Any, style: Style, moved: str | None = None
+    text: str, node: json5.Node, value: Any, style: Style, moved: str | None = None
 ) -> Iterator[Edit]:
     """The edits that add what `node` lacks. `moved` is the indent of its line, if others move it:
     then all that is below is on that line, too."""
-    below: list[tuple[Node, Any]] = []
+    below: list[tuple[json5.Node, Any]] = []
     entries: list[Entry] = []
     if isinstance(node.value, dict):
         below = [(member.node, value[key]) for key, member in node.members.items()]

@@ -18,17 +18,7 @@ from typing import Any, Protocol
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from clawkit.core.approval import (
-    DEFAULT_TIMEOUT_S,
-    FINAL,
-    MAX_TIMEOUT_S,
-    Answer,
-    Approver,
-    Ask,
-    Deny,
-    Question,
-    no_approver,
-)
+from clawkit.core import approval
 from clawkit.core.catalog import CATALOG, canonical
 from clawkit.core.context import Context, Scope
 from clawkit.core.finalize import finalize, for_event, params_for_event
@@ -54,7 +44,7 @@ Event = Mapping[str, Any]
 OnEvent = Callable[[Event], None]
 OnResult = Callable[[int, Result], None]
 """Gets the index of a call in its message, and its result."""
-Rules = Callable[[Tool, Mapping[str, Any], Context], Deny | Ask | None]
+Rules = Callable[[Tool, Mapping[str, Any], Context], approval.Deny | approval.Ask | None]
 
 
 class Asked(Struct, frozen=True):
@@ -104,8 +94,8 @@ class Run(Struct, frozen=True):
     """Why policy removed a tool, by canonical name."""
     rules: Rules = _no_rules
     hooks: Hooks = field(default_factory=Hooks)
-    approver: Approver | None = None
-    approval_timeout_s: float = DEFAULT_TIMEOUT_S
+    approver: approval.Approver | None = None
+    approval_timeout_s: float = approval.DEFAULT_TIMEOUT_S
     services: Mapping[type, object] = MappingProxyType({})
     redactor: Redactor = field(default_factory=Redactor)
     grace_s: float = GRACE_S  # how long a cancelled tool may clean up before it is abandoned
@@ -212,7 +202,21 @@ class _Pending:
             return
         try:
             self._tool = self._find()
-            await self._read()
+            run, tool = self.run, self._tool
+            places = run.workspace, run.scope.cwd
+            params, self._arguments = read_params(tool, self.request.params, *places)
+
+            async def send_update(update: Result) -> None:
+                self._tell("update", update)
+
+            notify = partial(self._tell, "notice")
+            ctx = Context(self._id, run.scope, run.workspace, run.services, send_update, notify)
+            wanted, self._wish = await run.hooks.run_before(Call(tool.name, params, ctx))
+            if wanted is not params:
+                params, self._arguments = read_params(tool, wanted, *places)
+            ctx = replace(ctx, ask=self._ask_for_tool, permits=self._permits)
+            self._call = Call(tool.name, params, ctx)
+            self.effects = self._declared_effects()
         except Exception as error:  # noqa: BLE001  # whatever goes wrong, nothing runs
             self.finish(failure(self.shown, error))
 
@@ -229,23 +233,6 @@ class _Pending:
             f"did you mean {' or '.join(map(repr, close))}?" if close else "see the list of tools"
         )
         raise UnknownToolError(f"unknown tool {name[:MAX_NAME]!r}; {near}")
-
-    async def _read(self) -> None:
-        run, tool = self.run, self._tool
-        places = run.workspace, run.scope.cwd
-        params, self._arguments = read_params(tool, self.request.params, *places)
-
-        async def send_update(update: Result) -> None:
-            self._tell("update", update)
-
-        notify = partial(self._tell, "notice")
-        ctx = Context(self._id, run.scope, run.workspace, run.services, send_update, notify)
-        wanted, self._wish = await run.hooks.run_before(Call(tool.name, params, ctx))
-        if wanted is not params:
-            params, self._arguments = read_params(tool, wanted, *places)
-        ctx = replace(ctx, ask=self._ask_for_tool, permits=self._permits)
-        self._call = Call(tool.name, params, ctx)
-        self.effects = self._declared_effects()
 
     def _declared_effects(self) -> tuple[Effect, ...]:
         name = self._tool.name
@@ -264,7 +251,17 @@ class _Pending:
             await task
         run, call = self.run, self._call
         try:
-            await self._decide()
+            asked = self._check_rules()
+            wishes = [wish for wish in (self._wish, asked) if wish is not None]
+            for wish in wishes:
+                await self._ask(wish)
+            if wishes and self._check_rules() != asked:
+                raise ToolAuthorizationError(
+                    "the target of the call changed while a person was deciding; send it again",
+                    reason="rule",
+                )
+            if asked is not None:
+                self._agreed.add(asked.asked_by)
         except Exception as error:  # noqa: BLE001  # as in prepare
             return self.finish(failure(self.shown, error))
         self._tell("start")
@@ -276,50 +273,37 @@ class _Pending:
         result = await run.hooks.run_after(call, result)
         return self.finish(result, acts=any(each.kind in ACTING for each in self.effects))
 
-    async def _decide(self) -> None:
-        """Return if the call may run. Rules come last: no hook can rewrite a call to bypass them,
-        and no earlier call can change where a path leads after they were checked."""
-        asked = self._check_rules()
-        wishes = [wish for wish in (self._wish, asked) if wish is not None]
-        for wish in wishes:
-            await self._ask(wish)
-        if wishes and self._check_rules() != asked:
-            raise ToolAuthorizationError(
-                "the target of the call changed while a person was deciding; send it again",
-                reason="rule",
-            )
-        if asked is not None:
-            self._agreed.add(asked.asked_by)
-
-    def _check_rules(self) -> Ask | None:
+    def _check_rules(self) -> approval.Ask | None:
         """The question of a rule, if any; raises if a rule denies the call."""
         verdict = self._judge({})
-        if isinstance(verdict, Deny):
+        if isinstance(verdict, approval.Deny):
             raise ToolAuthorizationError(verdict.reason, reason="rule")
         return verdict
 
     def _permits(self, path: str) -> bool:
         verdict = self._judge(dict.fromkeys(self._tool.paths or ("path",), path))
-        return verdict is None or (isinstance(verdict, Ask) and verdict.asked_by in self._agreed)
+        return verdict is None or (
+            isinstance(verdict, approval.Ask) and verdict.asked_by in self._agreed
+        )
 
-    def _judge(self, other: Mapping[str, Any]) -> Deny | Ask | None:
+    def _judge(self, other: Mapping[str, Any]) -> approval.Deny | approval.Ask | None:
         """The decision of the rules, with `other` parameters in place of the call's own. Defaults
         are filled in, so that a rule about a value cannot be bypassed by omitting it."""
         tool, call = self._tool, self._call
         return self.run.rules(tool, {**tool.defaults, **call.params, **other}, call.ctx)
 
-    async def _ask_for_tool(self, wish: Ask) -> None:
+    async def _ask_for_tool(self, wish: approval.Ask) -> None:
         await self._ask(replace(wish, asked_by=wish.asked_by or f"the tool {self.shown}"))
 
-    async def _ask(self, wish: Ask) -> None:
+    async def _ask(self, wish: approval.Ask) -> None:
         """Return if a person allows the call; raise in every other case."""
         run = self.run
         if run.approver is None:
-            raise no_approver(wish.title, wish.to_allow)
+            raise approval.no_approver(wish.title, wish.to_allow)
         timeout_s = run.approval_timeout_s
         if wish.timeout_s is not None:
-            timeout_s = min(max(wish.timeout_s, 0.0), MAX_TIMEOUT_S)
-        request = Question(
+            timeout_s = min(max(wish.timeout_s, 0.0), approval.MAX_TIMEOUT_S)
+        request = approval.Question(
             tool=self.shown,
             params=copy.deepcopy(run.redactor.data(dict(self._call.params))),
             title=wish.title,
@@ -334,16 +318,16 @@ class _Pending:
         try:
             answer = await bounded(run.approver.ask(request), timeout_s)
         except TimeoutError:
-            answer = Answer("deny", f"no answer within {timeout_s:g} s")
+            answer = approval.Answer("deny", f"no answer within {timeout_s:g} s")
         except ToolAuthorizationError:
             raise  # no one could be asked after all
         except Exception as error:  # noqa: BLE001  # whatever goes wrong, the answer is no
             log.warning("asking for approval failed: %r", error)
-            answer = Answer("deny", "asking for approval failed")
-        if not isinstance(answer, Answer) or answer.verdict != "allow":
+            answer = approval.Answer("deny", "asking for approval failed")
+        if not isinstance(answer, approval.Answer) or answer.verdict != "allow":
             reason = getattr(answer, "reason", "")
             raise ToolAuthorizationError(
-                f"{wish.title}: refused{f' ({reason})' if reason else ''}. {FINAL}",
+                f"{wish.title}: refused{f' ({reason})' if reason else ''}. {approval.FINAL}",
                 reason="approval",
             )
 

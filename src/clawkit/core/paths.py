@@ -34,7 +34,14 @@ def plain_path(path: str) -> str:
             f"{path[:80]!r} is not a usable path: it is too long, contains NUL or cannot be encoded"
         )
     if _is_url(path):
-        path = _from_url(path)
+        rest, host = re.split("[?#]", path[5:], maxsplit=1)[0], ""
+        if rest.startswith("//"):
+            host, slash, tail = rest[2:].partition("/")
+            rest = slash + tail
+        lowered = rest.lower()
+        if host.lower() not in ("", "localhost") or "%2f" in lowered or "%00" in lowered:
+            raise ToolInputError(f"{path[:80]!r} is not a path to a local file")
+        path = unquote(rest)
     # A relative name that would be interpreted again if read a second time.
     is_name = path.startswith("~") and path != "~" and not path.startswith("~/")
     return f"./{path}" if is_name or _is_url(path) else path
@@ -126,14 +133,3 @@ def _encodable(path: str) -> bool:
     except UnicodeEncodeError:
         return False
     return True
-
-
-def _from_url(path: str) -> str:
-    rest, host = re.split("[?#]", path[5:], maxsplit=1)[0], ""
-    if rest.startswith("//"):
-        host, slash, tail = rest[2:].partition("/")
-        rest = slash + tail
-    lowered = rest.lower()
-    if host.lower() not in ("", "localhost") or "%2f" in lowered or "%00" in lowered:
-        raise ToolInputError(f"{path[:80]!r} is not a path to a local file")
-    return unquote(rest)

@@ -70,7 +70,20 @@ def _of(kind: Any, around: tuple[type, ...]) -> dict[str, Any]:
     if origin is Annotated:
         part = _of(kind.__origin__, around)
         for meta in kind.__metadata__:
-            part = _limit(part, meta)
+            if not isinstance(meta, msgspec.Meta):
+                raise _UnusualError
+            known = _LIMITS.get(part.get("type", ""), {})
+            words: dict[str, Any] = {}
+            for name, value in meta.__rich_repr__():
+                if name == "description":
+                    words[name] = value
+                elif name == "extra_json_schema" and value.keys() == {"enum"}:
+                    words |= value
+                elif name in known:
+                    part[known[name]] = value
+                else:
+                    raise _UnusualError  # a constraint on the members of a union, for instance
+            part = words | part
         return part
     if origin in (Union, UnionType):
         # Null comes last, and what is merely unset is not part of JSON.
@@ -90,21 +103,3 @@ def _of(kind: Any, around: tuple[type, ...]) -> dict[str, Any]:
     if kind is Any:
         return {}
     raise _UnusualError
-
-
-def _limit(part: dict[str, Any], meta: object) -> dict[str, Any]:
-    """The schema with the description and the constraints of its metadata."""
-    if not isinstance(meta, msgspec.Meta):
-        raise _UnusualError
-    known = _LIMITS.get(part.get("type", ""), {})
-    words: dict[str, Any] = {}
-    for name, value in meta.__rich_repr__():
-        if name == "description":
-            words[name] = value
-        elif name == "extra_json_schema" and value.keys() == {"enum"}:
-            words |= value
-        elif name in known:
-            part[known[name]] = value
-        else:
-            raise _UnusualError  # a constraint on the members of a union, for instance
-    return words | part

@@ -473,7 +473,7 @@ def _payload(given: dict[str, Any], before: dict[str, Any]) -> dict[str, Any]:
     """A payload with its kind; with `before`, one of the same kind changes only what it names."""
     kind = given.pop("kind", None)
     if kind is None:
-        named = [each for each, field in _MAIN_FIELDS.items() if field in given]
+        named = [each for each, field in _MAIN_FIELDS.items() if given.get(field) is not None]
         kind = named[0] if named else before.get("kind", "agentTurn")
     if kind == "heartbeat":
         raise ToolInputError("payload.kind: heartbeats are configured (agents.defaults.heartbeat)")
@@ -481,7 +481,8 @@ def _payload(given: dict[str, Any], before: dict[str, Any]) -> dict[str, Any]:
         raise ToolInputError(f"unknown payload.kind {kind!r}; use one of {', '.join(_MAIN_FIELDS)}")
     main = _MAIN_FIELDS[kind]
     for other in {"message", "text"} & given.keys():
-        given.setdefault(main, given.pop(other))
+        if given.get(main) is None:
+            given[main] = given.pop(other)
     if given.get("toolsAllow") in (["*"], "*"):
         given["toolsAllow"] = None
     merged = (before if before.get("kind") == kind else {}) | given | {"kind": kind}

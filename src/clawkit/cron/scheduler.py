@@ -23,6 +23,7 @@ from clawkit.cron.outcome import (
     next_slot,
     report,
     retry_ms,
+    with_delivery,
 )
 from clawkit.cron.schedule import last_before, next_after
 from clawkit.cron.store import CronStore, JobRow, Run, RunRecord, new_run
@@ -130,6 +131,13 @@ class Scheduler:
                     task.cancel()
                 if self._tasks:
                     await asyncio.wait(set(self._tasks.values()))
+
+    async def run_one(self, id_: str) -> None:
+        """Carry out one run that is queued, and nothing else. If this is cancelled, it failed."""
+        with self._store.owning() as self._owner:
+            for run in self._store.take(self._owner, self._clock.now_ms(), 1, id_):
+                if (row := self._store.get(run.job)) is not None:
+                    await self._carry_out(row, run)
 
     async def _loop(self) -> None:
         swept_ms = 0
@@ -265,6 +273,7 @@ class Scheduler:
             after = after_run(row, run, outcome, now_ms)
             state = after[1] if after else row.state
             told, state = report(row.job, row.state, state, outcome, self._settings(), now_ms)
+            state = with_delivery(state, over)
             return (after[0], state, *after[2:]) if after else None
 
         row = self._store.finish(over, edit)
@@ -284,9 +293,11 @@ class Scheduler:
             await self._send(job, over, over.record.summary, job.delivery.completion_destination)
 
     async def _report(self, job: Job, run: Run, said: str) -> None:
-        place = job.delivery.failure_destination or Destination()
+        place, general = job.delivery.failure_destination, self._settings().failure_alert
         if job.failure_alert and job.failure_alert.mode:
             place = Destination(job.failure_alert.mode, to=job.failure_alert.to)
+        elif place is None:
+            place = Destination(general.mode or "announce", to=general.to or "")
         if problem := await self._send(job, run, said, place):
             log.error("that a job failed could not be reported: %s", problem)
 
@@ -316,15 +327,10 @@ class Scheduler:
     def _note_delivery(self, job: Job, run: Run) -> None:
         if self._store.get(job.id) is None:
             return
-        is_sent, failed = run.delivery == "delivered", run.delivery == "not-delivered"
+        failed = run.delivery == "not-delivered"
 
         def note(row: JobRow) -> tuple[Job, JobState, int, int | None]:
-            state = replace(
-                row.state,
-                last_delivered=is_sent,
-                last_delivery_status=run.delivery,
-                last_delivery_error=run.record.delivery_error,
-            )
+            state = with_delivery(row.state, run)
             if failed and not row.job.delivery.best_effort:
                 error = f"delivery failed: {run.record.delivery_error}"
                 state = replace(state, last_run_status="error", last_error=error)

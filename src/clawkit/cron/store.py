@@ -271,7 +271,7 @@ class CronStore:
                 raise NotFoundError(f"the job {one_line(id_, 60)!r} was removed")
             job, state, planned_ms, next_ms = edit(found[0])
             _put(db, job, state, planned_ms, next_ms)
-            if not job.enabled and not keep_queued:
+            if found[0].job.enabled and not job.enabled and not keep_queued:
                 kept = _NOT_A_WAKE_UP if isinstance(job.payload, Heartbeat) else ""
                 db.execute(_DROP_QUEUED + kept, (job.id,))
         return JobRow(job, state, planned_ms, next_ms, found[0].version + 1)
@@ -335,6 +335,12 @@ class CronStore:
             self._insert(db, new_run(row, "event", now_ms, text))
         return "queued"
 
+    def withdraw(self, id_: str) -> bool:
+        """Drop a run that has not been started; False if it has been."""
+        with self._database.writing() as db:
+            db.execute("DELETE FROM run WHERE id = ? AND status = 'queued'", (id_,))
+            return bool(db.changes())
+
     def accept(self, run: Run, most: int, *, coalesce: bool = False) -> Run:
         """Queue a run. If one of its id is known, or with `coalesce` one of the same text waits,
         that one is returned instead. Raises `ConflictError` if `most` of the job are waiting."""
@@ -363,16 +369,19 @@ class CronStore:
         query = f"SELECT 1 FROM run WHERE job = ? AND status = 'queued'{_NOT_A_WAKE_UP} LIMIT 1"  # noqa: S608
         return db.execute(query, (job,)).get is not None
 
-    def take(self, owner: str, now_ms: int, most: int) -> list[Run]:
+    def take(self, owner: str, now_ms: int, most: int, only: str = "") -> list[Run]:
         """Lease queued runs that are due, in order: one at once of a job that does not overlap, and
-        one wake-up for each session."""
+        one wake-up for each session. `only` is the id of the run to take, if it is that one."""
         taken: list[Run] = []
         with self._database.writing() as db:
-            for run in self._runs(_STARTABLE, now_ms, most):
-                if db.execute(_MAY_START, (run.job, run.session)).get:  # two can be due
-                    run = replace(run, status="running", owner=owner, started_ms=now_ms)
-                    self._update(db, run)
-                    taken.append(run)
+            before = -1
+            while before < len(taken) < most:  # several of one job can be due, before others
+                before, where = len(taken), f"(?1 = '' OR id = ?1) AND {_STARTABLE}"
+                for run in self._runs(where, only, now_ms, most - before):
+                    if db.execute(_MAY_START, (run.job, run.session)).get:
+                        run = replace(run, status="running", owner=owner, started_ms=now_ms)
+                        self._update(db, run)
+                        taken.append(run)
         return taken
 
     def take_along(self, run: Run, now_ms: int) -> list[Run]:

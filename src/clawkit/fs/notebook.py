@@ -55,24 +55,20 @@ def _show(number: int, cell: _Cell) -> Iterator[str]:
     source = _join(cell.source).rstrip("\n")
     yield f"[cell {number}, {one_line(cell.cell_type, 40)}{run}]" + (source and f"\n{source}")
     for output in cell.outputs:
-        yield from _show_output(number, output)
-
-
-def _show_output(number: int, output: _CellOutput) -> Iterator[str]:
-    text = _join(output.text)
-    if output.output_type == "error":
-        text = "\n".join(output.traceback) or f"{output.ename}: {output.evalue}"
-    elif "text/plain" in output.data:
-        text += _decode(output.data["text/plain"])
-    text = re.sub(r"\x1b\[[0-9;]*m", "", text).rstrip("\n")
-    if (left := len(text) - MAX_OUTPUT) > 0:
-        text = f"{text[:MAX_OUTPUT]}\n[{left} more characters not shown]"
-    if text:
-        yield f"[output of cell {number}]\n{text}"
-    for kind, raw in output.data.items():
-        if kind.startswith("image/"):
-            size = human_size(len(bytes(raw)) * 3 // 4)
-            yield f"[output of cell {number}: {one_line(kind, 40)}, about {size}, not shown]"
+        text = _join(output.text)
+        if output.output_type == "error":
+            text = "\n".join(output.traceback) or f"{output.ename}: {output.evalue}"
+        elif "text/plain" in output.data:
+            text += _decode(output.data["text/plain"])
+        text = re.sub(r"\x1b\[[0-9;]*m", "", text).rstrip("\n")
+        if (left := len(text) - MAX_OUTPUT) > 0:
+            text = f"{text[:MAX_OUTPUT]}\n[{left} more characters not shown]"
+        if text:
+            yield f"[output of cell {number}]\n{text}"
+        for kind, raw in output.data.items():
+            if kind.startswith("image/"):
+                size = human_size(len(bytes(raw)) * 3 // 4)
+                yield f"[output of cell {number}: {one_line(kind, 40)}, about {size}, not shown]"
 
 
 def _join(lines: Lines) -> str:

@@ -78,10 +78,6 @@ async def take_page(file: OpenFile, encoding: Encoding, head: bytes, want: Want)
         return TextPage("", 0, after, line_chars=length, endings=text.endings)
     while len(text.held) <= want.max_weight and await text.more():
         pass
-    return await _cut(text, want)
-
-
-async def _cut(text: _Text, want: Want) -> TextPage:
     held = text.held
     room = fitting(held, want.max_weight)
     is_whole = text.ended and room >= len(held) - held.endswith("\n")

@@ -12,15 +12,7 @@ from typing import NamedTuple
 
 from clawkit.core.paths import is_below, plain_path, real_path, ways_of
 from clawkit.errors import NotFoundError, ToolAuthorizationError, ToolInputError
-from clawkit.fs.containment import (
-    O_PATH,
-    open_anywhere,
-    open_inside,
-    open_near,
-    open_root,
-    outside,
-    relative_path,
-)
+from clawkit.fs import containment
 from clawkit.text import nearest
 
 _WHAT = {
@@ -31,7 +23,7 @@ _WHAT = {
     errno.ELOOP: "goes through a symbolic link that is not followed",
     errno.ENAMETOOLONG: "has a name that is too long",
 }
-_FOLDER = O_PATH | os.O_DIRECTORY
+_FOLDER = containment.O_PATH | os.O_DIRECTORY
 _F_GETPATH = 50
 _ATTEMPTS = 16
 _LOCAL = frozenset(("ext2", "ext3", "ext4", "xfs", "btrfs", "f2fs", "zfs", "tmpfs", "overlay"))
@@ -58,7 +50,7 @@ class _RootHandle:
 
     def __init__(self, root: str) -> None:
         self.fd = -1
-        self.fd = open_root(root)
+        self.fd = containment.open_root(root)
         info = os.fstat(self.fd)
         self._identity = info.st_dev, info.st_ino
 
@@ -128,7 +120,9 @@ class Roots:
         if not self.held or not is_plain or path[:5].lower() == "file:":
             raise OSError(errno.EINVAL, "has to be looked up", path)
         handle = self._handle(root)  # keep a reference: the descriptor must not be reused
-        return self._check_hidden(path, open_near(handle.fd, relative_path(path, root), flags))
+        return self._check_hidden(
+            path, containment.open_near(handle.fd, containment.relative_path(path, root), flags)
+        )
 
     def _handle(self, root: str) -> _RootHandle:
         """The open root, reopened if it was replaced."""
@@ -154,7 +148,7 @@ class Roots:
     def _open_to_read(self, path: str, flags: int) -> int:
         if self.held:
             return self._check_hidden(path, self._open(path, flags, self._read_roots)[1])
-        return self._check_hidden(path, open_anywhere(self._anywhere(path), flags))
+        return self._check_hidden(path, containment.open_anywhere(self._anywhere(path), flags))
 
     def _check_hidden(self, path: str, fd: int) -> int:
         """Returns the descriptor. If that is of something hidden, closes it and raises."""
@@ -198,7 +192,7 @@ class Roots:
             except OSError as error:
                 raise ToolInputError(f"{root!r} cannot be opened: {error.strerror}") from None
             with suppress(ToolAuthorizationError):
-                return root, open_inside(handle.fd, root, relative, flags)
+                return root, containment.open_inside(handle.fd, root, relative, flags)
         raise self._refusal(path, roots)
 
     def _find(self, path: str, flags: int, roots: Sequence[str]) -> Iterator[tuple[str, str]]:
@@ -220,7 +214,7 @@ class Roots:
     def _find_root(self, path: str, roots: Sequence[str]) -> tuple[str, str]:
         for root in roots:
             with suppress(ToolAuthorizationError):
-                return root, relative_path(path, root)
+                return root, containment.relative_path(path, root)
         raise self._refusal(path, roots)
 
     def _refusal(self, path: str, roots: Sequence[str]) -> OSError | ToolAuthorizationError:
@@ -234,7 +228,7 @@ class Roots:
                 "changed",
                 reason="read-only",
             )
-        return outside(path, self.workspace)
+        return containment.outside(path, self.workspace)
 
     def _explain(self, error: OSError, path: str) -> ToolInputError:
         what = _WHAT.get(error.errno or 0, f"cannot be opened: {error.strerror}")
@@ -267,7 +261,7 @@ class Roots:
         if os.path.basename(written) in ("", ".", ".."):
             raise ToolInputError(f"{path!r} names a directory, not a file")
         roots = self._write_roots if self.held else ("/",)
-        flags = O_PATH if follow else O_PATH | os.O_NOFOLLOW
+        flags = containment.O_PATH if follow else containment.O_PATH | os.O_NOFOLLOW
         for _ in range(_ATTEMPTS):
             try:
                 target = self._locate(written, flags, roots)
@@ -328,7 +322,7 @@ def _target_below(root: str, fd: int, missing: Sequence[str], path: str) -> Chan
 
 def _target(root: str, place: str, info: os.stat_result | None, path: str) -> ChangeTarget:
     if not is_below(place, root):
-        raise outside(path, root)
+        raise containment.outside(path, root)
     folder, name = os.path.split(os.path.relpath(place, root))
     if place == root:
         raise ToolInputError(f"{path!r} names a directory, not a file")
@@ -340,11 +334,11 @@ def opened(root: str, path: str, flags: int) -> Iterator[int]:
     """Open a path relative to a resolved root, without following links. Raises OSError and
     `ToolInputError`."""
     try:
-        root_fd = open_root(root)
+        root_fd = containment.open_root(root)
     except OSError as error:
         raise ToolInputError(f"{root!r} cannot be opened: {error.strerror}") from None
     try:
-        fd = open_inside(root_fd, root, path, flags, links=False)
+        fd = containment.open_inside(root_fd, root, path, flags, links=False)
     finally:
         os.close(root_fd)
     try:
@@ -355,7 +349,7 @@ def opened(root: str, path: str, flags: int) -> Iterator[int]:
 
 @contextmanager
 def open_folder(target: ChangeTarget) -> Iterator[int]:
-    """Open the directory of a target with O_PATH. Raises OSError if it was moved."""
+    """Open the directory of a target with containment.O_PATH. Raises OSError if it was moved."""
     with opened(target.root, target.folder, _FOLDER) as fd:
         if place_of(fd) != os.path.dirname(target.place):
             raise OSError(errno.ESTALE, "was moved in the meantime", target.place)
@@ -422,7 +416,7 @@ def mark_of(info: os.stat_result) -> str:
 
 
 def reopen(fd: int, flags: int) -> int:
-    """Open an O_PATH descriptor with other flags. Raises OSError."""
+    """Open an containment.O_PATH descriptor with other flags. Raises OSError."""
     if _has_proc():
         return os.open(f"/proc/self/fd/{fd}", flags | os.O_CLOEXEC)
     return os.dup(fd)

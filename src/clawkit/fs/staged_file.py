@@ -80,7 +80,20 @@ class StagedFile:
     def _fill(self, like: os.stat_result | None, old: int) -> None:
         write_all(self.fd, self._data)
         if like is not None:
-            _keep(self.fd, like, old)
+            mine = os.fstat(self.fd)
+            if (mine.st_uid, mine.st_gid) != (like.st_uid, like.st_gid):
+                try:
+                    os.fchown(self.fd, like.st_uid, like.st_gid)
+                except OSError as error:
+                    if error.errno not in _NO_OWNER:
+                        raise
+                    raise PermissionError(
+                        errno.EPERM,
+                        "is owned by another user, and the owner could not be preserved",
+                    ) from None
+            if old >= 0:
+                _copy_attributes(old, self.fd)
+            os.fchmod(self.fd, stat.S_IMODE(like.st_mode) & 0o777)
 
     def _name_it(self) -> None:
         """Give the content the name `temp`, unless it has it."""
@@ -170,24 +183,6 @@ def write_all(fd: int, data: bytes) -> None:
     rest = memoryview(data)
     while rest:
         rest = rest[os.write(fd, rest) :]
-
-
-def _keep(fd: int, like: os.stat_result, old: int) -> None:
-    """Copy mode, owner and attributes of the replaced file. Setuid and setgid bits are cleared, as
-    when a file is written to."""
-    mine = os.fstat(fd)
-    if (mine.st_uid, mine.st_gid) != (like.st_uid, like.st_gid):
-        try:
-            os.fchown(fd, like.st_uid, like.st_gid)
-        except OSError as error:
-            if error.errno not in _NO_OWNER:
-                raise
-            raise PermissionError(
-                errno.EPERM, "is owned by another user, and the owner could not be preserved"
-            ) from None
-    if old >= 0:
-        _copy_attributes(old, fd)
-    os.fchmod(fd, stat.S_IMODE(like.st_mode) & 0o777)
 
 
 def _copy_attributes(old: int, new: int) -> None:

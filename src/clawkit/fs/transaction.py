@@ -59,7 +59,13 @@ class Committer:
         """Make all changes or none; see `FileSystem.change`."""
         targets = [self._check(change) for change in changes]
         above = _folders_above(targets)
-        _refuse_twice(targets, above)
+        seen: set[str] = set()
+        for target in targets:
+            if target.place in seen:
+                raise ToolInputError(f"{target.place!r} would be changed twice at once")
+            if target.place in above:
+                raise ToolInputError(f"{target.place!r} would be a file and a directory at once")
+            seen.add(target.place)
         self._protect(changes, targets, above, allowed)
         if len(changes) == 1:
             return (self._one(changes[0], targets[0]),)
@@ -87,10 +93,6 @@ class Committer:
         if not stat.S_ISREG(info.st_mode):
             raise ToolInputError(f"{change.path!r} is not a regular file; nothing was changed")
         _check_version(change, info)
-        self._check_writable(change, info)
-        return target
-
-    def _check_writable(self, change: Change, info: os.stat_result) -> None:
         if not info.st_mode & 0o222:
             raise ToolInputError(
                 f"{change.path!r} is read-only; nothing was changed. `chmod u+w` makes it writable"
@@ -103,6 +105,7 @@ class Committer:
                 "set to 'allow'",
                 reason="hard-link",
             )
+        return target
 
     def _protect(
         self,
@@ -145,32 +148,29 @@ class Committer:
         try:
             made = make_folders(target) if target.info is None else []
             with open_folder(target) as folder:
-                return self._place(change, target, folder)
+                check_folder(folder)
+                if change.data is None:
+                    _check_same(change.path, target, folder)
+                    os.unlink(target.name, dir_fd=folder)
+                    return Changed(target.place, None)
+                staged = self._stage(change, target, folder)
+                try:
+                    if target.info is None:
+                        try:
+                            staged.create(target.name)
+                        except FileExistsError:
+                            raise conflict(change.path, "was created") from None
+                    else:
+                        _check_same(change.path, target, folder)
+                        staged.replace(target.name)
+                    return Changed(target.place, info_of(os.fstat(staged.fd)))
+                finally:
+                    staged.discard()
         except BaseException as error:
             remove_folders(target.root, made)
             if isinstance(error, OSError):
                 raise _explain(error, change.path) from None
             raise
-
-    def _place(self, change: Change, target: ChangeTarget, folder: int) -> Changed:
-        check_folder(folder)
-        if change.data is None:
-            _check_same(change.path, target, folder)
-            os.unlink(target.name, dir_fd=folder)
-            return Changed(target.place, None)
-        staged = self._stage(change, target, folder)
-        try:
-            if target.info is None:
-                try:
-                    staged.create(target.name)
-                except FileExistsError:
-                    raise conflict(change.path, "was created") from None
-            else:
-                _check_same(change.path, target, folder)
-                staged.replace(target.name)
-            return Changed(target.place, info_of(os.fstat(staged.fd)))
-        finally:
-            staged.discard()
 
     def _stage(
         self, change: Change, target: ChangeTarget, folder: int, temp: str = ""
@@ -239,16 +239,6 @@ def _folders_above(targets: Sequence[ChangeTarget]) -> set[str]:
             above.add(folder)
             folder = os.path.dirname(folder)
     return above
-
-
-def _refuse_twice(targets: Sequence[ChangeTarget], above: Set[str]) -> None:
-    seen: set[str] = set()
-    for target in targets:
-        if target.place in seen:
-            raise ToolInputError(f"{target.place!r} would be changed twice at once")
-        if target.place in above:
-            raise ToolInputError(f"{target.place!r} would be a file and a directory at once")
-        seen.add(target.place)
 
 
 def _check_version(change: Change, info: os.stat_result | None) -> None:

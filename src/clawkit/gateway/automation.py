@@ -107,6 +107,8 @@ class Automation:
         self.store: CronStore = cron_store()
         self.scheduler = Scheduler(self.store, self, lambda: self.settings)
         self.watches = Watches(self)
+        self.on_told: Callable[[dict[str, Any]], None] = lambda _shown: None
+        """Is given what clients are told."""
         self.heartbeats = Heartbeats(gateway, self)
 
     @property
@@ -176,6 +178,7 @@ class Automation:
         if run is not None:
             shown |= {"run": show_run(run, row)}
         self._gateway.hub.broadcast("cron", shown)
+        self.on_told(shown)
         if run is not None and isinstance(row.job.payload, Heartbeat):
             self.heartbeats.tell(run)
 

@@ -49,8 +49,9 @@ def refuse_second(state: GatewayState) -> None:
     if not state.pid:
         return
     where = f" at {state.record.url}" if state.record else ""
+    what = "a gateway" if state.record else "a gateway or `clawkit cron serve`"
     raise ConflictError(
-        f"a gateway is already running for {home(os.environ)}: process {state.pid}{where}; "
+        f"{what} is already running for {home(os.environ)}: process {state.pid}{where}; "
         "stop it with: clawkit gateway stop"
     )
 

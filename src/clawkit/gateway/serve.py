@@ -30,7 +30,7 @@ from clawkit.gateway.background import check_home
 from clawkit.gateway.methods.chats import ChatHost
 from clawkit.gateway.origin import own_names
 from clawkit.gateway.protocol import MAX_FRAME, MAX_FRAME_BEFORE_HELLO, PING_S
-from clawkit.gateway.record import StartedBy, lock_file, without_record, write_record
+from clawkit.gateway.record import StartedBy, lock_file, look, without_record, write_record
 from clawkit.gateway.server import Gateway, app
 from clawkit.gateway.tls import Certificate, find_certificate
 from clawkit.store import hold_lock
@@ -234,9 +234,9 @@ def only_one() -> Iterator[None]:
     except ConflictError:
         with suppress(OSError), open(lock_file(), encoding="ascii") as file:
             pid = file.read(20).strip()
-            where = home(os.environ)
+            what = "a gateway" if look().record else "a gateway or `clawkit cron serve`"
             raise ConflictError(
-                f"a gateway is already running for {where}: process {pid}; stop it with: "
+                f"{what} is already running for {home(os.environ)}: process {pid}; stop it with: "
                 "clawkit gateway stop, or set CLAWKIT_HOME to another directory"
             ) from None
         raise

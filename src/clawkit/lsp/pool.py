@@ -123,8 +123,22 @@ class Pool:
     async def check(self, edits: Sequence[Edited]) -> Problems:
         """The new problems that are found in time. Must not raise. Late servers continue, so that
         the next check is faster."""
-        edits = _merge(edits)
-        by_server = self._sort(edits)
+        merged: dict[str, Edited] = {}
+        for edit in edits:
+            first = merged.get(edit.place, edit)
+            merged[edit.place] = replace(edit, before=first.before)
+        edits = tuple(merged.values())
+        by_server: dict[tuple[LanguageServer, str], list[Edited]] = {}
+        room = MAX_TEXTS
+        for edit in edits:
+            within = [each for each in self._folders if is_below(edit.place, each)]
+            size = _size(edit)
+            if not within or size is None or size > room:
+                continue
+            room -= size
+            for server in self._known.servers_for(edit.place):
+                root = _find_root(edit.place, max(within, key=len), server.root_markers)
+                by_server.setdefault((server, root), []).append(edit)
         if not by_server and not self._sessions:
             return Problems()
         noticed = self._spawn(self._notice(edits), self._tasks)
@@ -166,20 +180,6 @@ class Pool:
         sessions, self._sessions = self._sessions, {}
         for session in sessions.values():
             session.abandon()
-
-    def _sort(self, edits: Sequence[Edited]) -> dict[tuple[LanguageServer, str], list[Edited]]:
-        work: dict[tuple[LanguageServer, str], list[Edited]] = {}
-        room = MAX_TEXTS
-        for edit in edits:
-            within = [each for each in self._folders if is_below(edit.place, each)]
-            size = _size(edit)
-            if not within or size is None or size > room:
-                continue
-            room -= size
-            for server in self._known.servers_for(edit.place):
-                root = _find_root(edit.place, max(within, key=len), server.root_markers)
-                work.setdefault((server, root), []).append(edit)
-        return work
 
     async def _notice(self, edits: Sequence[Edited]) -> None:
         """Record changed files for every server, by these edits or by others."""
@@ -223,7 +223,12 @@ class Pool:
 
     def _session(self, server: LanguageServer, root: str) -> ServerSession | None:
         key = (server.name, root)
-        stamp = _stamp(server, root)
+        stamps: list[object] = []
+        for pattern in server.environment:
+            for path in sorted(glob.glob(os.path.join(glob.escape(root), pattern))):
+                with suppress(OSError):
+                    stamps.append((path, os.stat(path).st_mtime_ns))
+        stamp = tuple(stamps)
         session = self._sessions.get(key)
         if session is not None and stamp != self._stamps[key] and not session.is_busy:
             self._retire(key)
@@ -285,14 +290,6 @@ class Pool:
         return task
 
 
-def _merge(edits: Sequence[Edited]) -> Sequence[Edited]:
-    merged: dict[str, Edited] = {}
-    for edit in edits:
-        first = merged.get(edit.place, edit)
-        merged[edit.place] = replace(edit, before=first.before)
-    return tuple(merged.values())
-
-
 def _size(edit: Edited) -> int | None:
     """Bytes of the texts of an edit; None if they are too large or not valid Unicode."""
     texts = [text for text in (edit.place, edit.before, edit.after) if text is not None]
@@ -313,16 +310,6 @@ def _find_root(place: str, folder: str, markers: Sequence[str]) -> str:
             return at
         at = os.path.dirname(at)
     return folder
-
-
-def _stamp(server: LanguageServer, root: str) -> tuple[object, ...]:
-    """Differs after packages were installed or removed."""
-    stamps: list[object] = []
-    for pattern in server.environment:
-        for path in sorted(glob.glob(os.path.join(glob.escape(root), pattern))):
-            with suppress(OSError):
-                stamps.append((path, os.stat(path).st_mtime_ns))
-    return tuple(stamps)
 
 
 def _place(each: Problem) -> tuple[object, ...]:

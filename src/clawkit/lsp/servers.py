@@ -422,7 +422,13 @@ class ServerCatalog:
         program = self._program(server)
         if program is None:
             raise FileNotFoundError(f"{server.name} is not installed")
-        cache = self._make_cache(server, root)
+        # A directory for this project only: one project must not influence another.
+        import hashlib
+
+        digest = hashlib.sha256(f"{server.name}\0{root}".encode("utf-8", "surrogateescape"))
+        plain = "".join(char if char.isalnum() else "-" for char in server.name[:40])
+        cache = os.path.join(self._cache_dir, f"{plain}-{digest.hexdigest()[:16]}")
+        private_dir(cache)
         needs = server.needs(self._programs, cache)
         env = {
             **{name: self._programs.env[name] for name in _PASSED_ON if name in self._programs.env},
@@ -441,13 +447,3 @@ class ServerCatalog:
         ]
         hold = Hold((*readable, *needs.read), (*SYSTEM, *run, *needs.run), (cache,))
         return ServerLaunch((program, *arguments), env, hold if self._can_hold else None, cache)
-
-    def _make_cache(self, server: LanguageServer, root: str) -> str:
-        """A directory for this project only: one project must not influence another."""
-        import hashlib
-
-        digest = hashlib.sha256(f"{server.name}\0{root}".encode("utf-8", "surrogateescape"))
-        plain = "".join(char if char.isalnum() else "-" for char in server.name[:40])
-        cache = os.path.join(self._cache_dir, f"{plain}-{digest.hexdigest()[:16]}")
-        private_dir(cache)
-        return cache

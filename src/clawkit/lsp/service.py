@@ -54,7 +54,20 @@ class LanguageServers:
             pool.abandon()
             pool = None
         if pool is None:
-            pool = self._pool = self._make_pool()
+            # Imported here, because most runs change no file.
+            from clawkit.lsp.pool import Pool
+            from clawkit.lsp.servers import Programs, ServerCatalog
+            from clawkit.process.landlock import available
+
+            programs = Programs(self._folders, dict(os.environ))
+            known = ServerCatalog(self._settings, programs, self._cache_dir, can_hold=available())
+            pool = self._pool = Pool(
+                self._folders,
+                known,
+                check_s=self._settings.timeout_ms / 1000,
+                patience_s=self._patience_s,
+                idle_s=self._idle_s,
+            )
         return await pool.check(edits)
 
     async def close(self) -> None:
@@ -63,19 +76,3 @@ class LanguageServers:
         pool, self._pool = self._pool, None
         if pool is not None:
             await pool.close()
-
-    def _make_pool(self) -> Pool:
-        # Imported here, because most runs change no file.
-        from clawkit.lsp.pool import Pool
-        from clawkit.lsp.servers import Programs, ServerCatalog
-        from clawkit.process.landlock import available
-
-        programs = Programs(self._folders, dict(os.environ))
-        known = ServerCatalog(self._settings, programs, self._cache_dir, can_hold=available())
-        return Pool(
-            self._folders,
-            known,
-            check_s=self._settings.timeout_ms / 1000,
-            patience_s=self._patience_s,
-            idle_s=self._idle_s,
-        )

@@ -22,14 +22,7 @@ from msgspec.structs import replace
 
 from clawkit.core.tasks import in_thread
 from clawkit.errors import ToolError, ToolInputError
-from clawkit.media import decoder
-from clawkit.media.protocols import (
-    MAX_DOCUMENT_BYTES,
-    MAX_PICTURE_BYTES,
-    DocumentPage,
-    DocumentPages,
-    Picture,
-)
+from clawkit.media import decoder, protocols
 from clawkit.process.confine import start_helper
 from clawkit.process.landlock import SYSTEM, Hold, available
 from clawkit.text import human_size, one_line
@@ -49,8 +42,8 @@ class _Head(msgspec.Struct, frozen=True):
     """Of the texts and image data, which follow in order and are empty in the head."""
     reason: str = ""
     missing: str = ""
-    picture: Picture | None = None
-    pages: tuple[DocumentPage, ...] = ()
+    picture: protocols.Picture | None = None
+    pages: tuple[protocols.DocumentPage, ...] = ()
     total: Annotated[int, Meta(ge=0)] = 0
 
 
@@ -66,25 +59,25 @@ class LocalMedia:
         self._slots: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Semaphore]
         self._slots = WeakKeyDictionary()
 
-    async def picture(self, data: bytes, *, max_side: int, max_bytes: int) -> Picture:
+    async def picture(self, data: bytes, *, max_side: int, max_bytes: int) -> protocols.Picture:
         """The image with sides of at most `max_side` pixels, in at most `max_bytes`.
 
         The data is returned unchanged if it fits, has a type that models accept, and is upright.
         Otherwise it is converted to PNG or JPEG; of several frames, the first is used.
         """
-        _check_size("image", data, MAX_PICTURE_BYTES)
+        _check_size("image", data, protocols.MAX_PICTURE_BYTES)
         head, parts = await self._ask(data, op="picture", max_side=max_side, max_bytes=max_bytes)
         if head.picture is None or len(parts) != 1 or len(parts[0]) > max_bytes:
             raise _broken()
         return replace(head.picture, data=parts[0] or data)
 
-    async def pages(self, data: bytes, first: int, last: int) -> DocumentPages:
+    async def pages(self, data: bytes, first: int, last: int) -> protocols.DocumentPages:
         """The pages from `first` to `last`, counted from 1; at most 50, and none past the end.
 
         The first five pages without text are rendered as images; of further ones, and of empty
         pages, text and image are both empty.
         """
-        _check_size("document", data, MAX_DOCUMENT_BYTES)
+        _check_size("document", data, protocols.MAX_DOCUMENT_BYTES)
         first = max(1, first)
         if last < first:
             raise ToolInputError(f"there are no pages from {first} to {last}")
@@ -97,8 +90,8 @@ class LocalMedia:
         for page in head.pages:
             text = next(left).decode("utf-8", "replace")[: decoder.MAX_PAGE_CHARS]
             picture = replace(page.picture, data=next(left)) if page.picture else None
-            pages.append(DocumentPage(page.number, text, picture))
-        return DocumentPages(tuple(pages), head.total)
+            pages.append(protocols.DocumentPage(page.number, text, picture))
+        return protocols.DocumentPages(tuple(pages), head.total)
 
     async def _ask(self, data: bytes, **request: object) -> _Answer:
         line = msgspec.json.encode({**request, "size": len(data)}) + b"\n"

@@ -17,19 +17,8 @@ from clawkit.config.sections.models import Cost, ModelSettings
 from clawkit.config.sections.shared import ModelChoice, ModelInput, TlsSettings
 from clawkit.errors import ConfigError, SecretError
 from clawkit.globs import Glob
+from clawkit.models import known as builtin
 from clawkit.models.credentials import Credentials
-from clawkit.models.known import (
-    LOCAL_WINDOW,
-    OLLAMA_PORT,
-    Address,
-    api_of,
-    base_url_of,
-    cost_of,
-    fault,
-    full_id,
-    known_model,
-    read_address,
-)
 from clawkit.models.protocols import Api, Endpoint, Facts
 from clawkit.models.providers import Origin, Service, agent_dir, load_services, write_models_json
 from clawkit.policy.tool_names import unset_variable
@@ -38,8 +27,6 @@ from clawkit.text import nearest
 if TYPE_CHECKING:
     from clawkit.net.route import Route, Tls
 
-
-"""The model without a provider."""
 _NATIVE: dict[Api, str] = {
     "openai-completions": "api.openai.com",
     "openai-responses": "api.openai.com",
@@ -107,7 +94,7 @@ class Catalog:
         """Find a model by `provider/model`, an alias, or an id. Raises ConfigError with a hint."""
         text = text.strip()
         if not text:
-            raise fault("the name of a model is empty")
+            raise builtin.fault("the name of a model is empty")
         if text.lower() == str(OPERATOR):
             return OPERATOR
         found = (
@@ -132,7 +119,7 @@ class Catalog:
         try:
             ref = parse_ref(text)
         except ValueError as error:
-            raise fault(str(error)) from None
+            raise builtin.fault(str(error)) from None
         service = self.services[ref.provider]
         if ref.id not in service.models:
             # Ids are matched without regard to case if that is unambiguous.
@@ -150,7 +137,7 @@ class Catalog:
                 usable = [ref for ref in same if self.credentials.has(ref.provider)] or same
                 if must_be_one and len(usable) > 1:
                     names = " or ".join(map(str, usable))
-                    raise fault(f"{text!r} is ambiguous: {names}; name the provider too")
+                    raise builtin.fault(f"{text!r} is ambiguous: {names}; name the provider too")
                 if usable:
                     return usable[0]
         return None
@@ -173,11 +160,11 @@ class Catalog:
             return service
         if service.known is None and not service.models:
             problem = f"is empty, and {service.id!r} is not a built-in provider"
-            raise fault(problem, service.at("models"), "List its models, each with its id")
+            raise builtin.fault(problem, service.at("models"), "List its models, each with its id")
         if service.known is None or self._only_listed:
             close = nearest(ref.id, service.models) or list(service.models)[:3]
             problem = f"the provider {service.id!r} has no model {_short(ref.id)}"
-            raise fault(problem, service.at("models"), f"Add it there, or use {_or(close)}")
+            raise builtin.fault(problem, service.at("models"), f"Add it there, or use {_or(close)}")
         return service
 
     def _unknown(self, text: str, key: str = "") -> ConfigError:
@@ -195,7 +182,7 @@ class Catalog:
             close = [by_id.get(name, name) for name in nearest(text, [*by_id, *aliases])]
             problem = f"unknown model or alias {_short(text)}"
         hint = f"Did you mean {_or(close)}?" if close else _HINT
-        return fault(problem, key, hint)
+        return builtin.fault(problem, key, hint)
 
     def _means(self, text: str, ref: ModelRef) -> bool:
         """Whether a key of an agent's `models` refers to this model."""
@@ -221,7 +208,7 @@ class Catalog:
     def _fits(self, entry: str, ref: ModelRef, key: str) -> bool:
         entry = entry.strip()
         if problem := unset_variable(entry):
-            raise fault(problem, key)
+            raise builtin.fault(problem, key)
         if not entry:
             return False
         head, slash, rest = entry.partition("/")
@@ -266,18 +253,18 @@ class Catalog:
         model = service.models.get(ref.id) or ModelSettings(id=ref.id)
         said, known = model.api or service.settings.api, service.known
         if not said:
-            said = api_of(known, ref.id) if known else "openai-completions"
+            said = builtin.api_of(known, ref.id) if known else "openai-completions"
         api = _APIS.get(said)
         if api is None:
             key = service.model_at(ref.id, "api") if model.api else service.at("api")
             names = ", ".join(name for name in _APIS if name != "ollama")
-            raise fault(f"the API {said!r} is not supported yet", key, f"Use {names}")
+            raise builtin.fault(f"the API {said!r} is not supported yet", key, f"Use {names}")
         address, facts = self._address(service, model), _facts(service, ref.id)
-        is_ollama = "ollama" in (service.id, said) or address.port == OLLAMA_PORT
+        is_ollama = "ollama" in (service.id, said) or address.port == builtin.OLLAMA_PORT
         # Ollama has to be told how much context to allocate.
         wants_size = is_ollama and api == "openai-completions" and service.settings.inject_num_ctx
         return Endpoint(
-            ref=ModelRef(ref.provider, full_id(ref.provider, ref.id)),
+            ref=ModelRef(ref.provider, builtin.full_id(ref.provider, ref.id)),
             api=api,
             base_url=_base_url(address, api, is_ollama=is_ollama),
             facts=facts,
@@ -288,16 +275,16 @@ class Catalog:
             num_ctx=facts.window if wants_size else None,
         )
 
-    def _address(self, service: Service, model: ModelSettings) -> Address:
+    def _address(self, service: Service, model: ModelSettings) -> builtin.Address:
         if model.base_url and model.base_url.strip():
-            return read_address(model.base_url, service.model_at(model.id, "baseUrl"))
+            return builtin.read_address(model.base_url, service.model_at(model.id, "baseUrl"))
         said, key = service.settings.base_url or "", service.at("baseUrl")
         if not said.strip():
             if service.known is None:
                 problem = f"is missing, and {service.id!r} is not a built-in provider"
-                raise fault(problem, key, "Set the address of its API")
-            said = base_url_of(service.known, self.env)
-        return read_address(said, key)
+                raise builtin.fault(problem, key, "Set the address of its API")
+            said = builtin.base_url_of(service.known, self.env)
+        return builtin.read_address(said, key)
 
     def params(self, ref: ModelRef) -> dict[str, Any]:
         """Further fields of requests to this model, from the agent's settings."""
@@ -335,10 +322,10 @@ class Catalog:
 
         for name, value in given.items():
             if problem := bad_name(name):
-                raise fault(problem, key)
+                raise builtin.fault(problem, key)
             text = self._secret(value, f"{key}.{name}").strip()
             if problem := bad_value(text):
-                raise fault(f"cannot be sent: {problem}", f"{key}.{name}")
+                raise builtin.fault(f"cannot be sent: {problem}", f"{key}.{name}")
             yield name, text
 
     def _secret(self, value: SecretInput, key: str) -> str:
@@ -415,7 +402,7 @@ class Catalog:
         return write_models_json(self.folder, self._raw, replace=self._only_listed)
 
 
-def _base_url(address: Address, api: Api, *, is_ollama: bool) -> str:
+def _base_url(address: builtin.Address, api: Api, *, is_ollama: bool) -> str:
     """The URL that the API's own paths are appended to."""
     path = address.path
     if is_ollama and api == "openai-completions":
@@ -448,12 +435,12 @@ def _names(choices: Iterable[tuple[str, ModelInput | None]]) -> Iterator[tuple[s
 def _facts(service: Service, name: str) -> Facts:
     listed = service.models.get(name)
     model = listed or ModelSettings(id=name)
-    settings, known = service.settings, known_model(service.id, name)
+    settings, known = service.settings, builtin.known_model(service.id, name)
     usual = Facts()
     at_home = service.known is not None and service.known.is_local
     said = model.context_window or settings.context_window or 0
     window = max(said, known.context_window if known else 0)
-    window = window or (LOCAL_WINDOW if at_home else usual.context_window)
+    window = window or (builtin.LOCAL_WINDOW if at_home else usual.context_window)
     most = max(model.max_tokens or settings.max_tokens or 0, known.max_tokens if known else 0)
     if model.input is not None:
         images = "image" in model.input
@@ -471,7 +458,7 @@ def _facts(service: Service, name: str) -> Facts:
         is_capped=bool(model.max_tokens or settings.max_tokens),
         images=images,
         reasoning=known.reasoning if model.reasoning is None and known else bool(model.reasoning),
-        cost=model.cost or (cost_of(known) if known else None) or Cost(),
+        cost=model.cost or (builtin.cost_of(known) if known else None) or Cost(),
     )
 
 
@@ -489,7 +476,9 @@ def find_alias(
         }
         if len(found) > 1:
             names = " and ".join(sorted(map(str, found)))
-            raise fault(f"the alias {text.strip()!r} refers to both {names}", f"{key}.models")
+            raise builtin.fault(
+                f"the alias {text.strip()!r} refers to both {names}", f"{key}.models"
+            )
         if found:
             return found.pop()
     return None

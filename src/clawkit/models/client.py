@@ -166,7 +166,19 @@ class HttpModel:
                 stopped.partial = reading.decoder.partial()  # type: ignore[attr-defined]
             raise
         except (NetError, ModelError) as failed:
-            error = self._failed(failed, reading, attempt)
+            if isinstance(failed, ModelError):
+                error = failed
+            elif reading.has_begun and failed.kind != "timeout":
+                error = ModelError("cut", cut_off(self.ref.provider, str(failed)))
+            else:
+                error = from_net(self.ref.provider, failed)
+            if error.partial is None and reading.has_begun:
+                error.partial = reading.decoder.partial()
+            # Errors from decoders lack the provider's name and may contain secrets.
+            words = str(error)
+            if error.kind == "malformed" and not words.startswith(self.ref.provider):
+                words = unusable(self.ref.provider, words)
+            error.args = (Redactor(self._secrets(attempt)).strict(words),)
             if attempt.key and self._keys and error.kind in PER_CREDENTIAL:
                 self._keys.mark_failed(attempt.key, error.kind)
             raise error from None
@@ -223,25 +235,6 @@ class HttpModel:
         # Error messages quote a credential without a prefix such as `Bearer`.
         bare = [value.rpartition(" ")[2] for value in sent]
         return [*sent, *bare, attempt.key.secret if attempt.key else ""]
-
-    def _failed(
-        self, failed: NetError | ModelError, reading: Reading, attempt: _Attempt
-    ) -> ModelError:
-        """The error to raise, with the partial answer and without secrets."""
-        if isinstance(failed, ModelError):
-            error = failed
-        elif reading.has_begun and failed.kind != "timeout":
-            error = ModelError("cut", cut_off(self.ref.provider, str(failed)))
-        else:
-            error = from_net(self.ref.provider, failed)
-        if error.partial is None and reading.has_begun:
-            error.partial = reading.decoder.partial()
-        # Errors from decoders lack the provider's name and may contain secrets.
-        words = str(error)
-        if error.kind == "malformed" and not words.startswith(self.ref.provider):
-            words = unusable(self.ref.provider, words)
-        error.args = (Redactor(self._secrets(attempt)).strict(words),)
-        return error
 
 
 async def _drain(response: Response) -> None:

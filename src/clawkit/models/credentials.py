@@ -160,7 +160,19 @@ class Profiles:
             raise fault(f"cannot be read: {error.strerror}", file=self.file) from error
         seen = (info.st_ino, info.st_mtime_ns, info.st_size, info.st_mode, info.st_uid)
         if seen != self._seen:
-            self._stored = _understand(self._raw())
+            raw = self._raw()
+            stored = StoredProfiles({}, {})
+            for name, given in dict_of(raw.get("profiles")).items():
+                fields = _fitting(given, StoredCredential)
+                provider = normalize_provider(fields.get("provider") or name.partition(":")[0])
+                profile = StoredCredential(**fields | {"id": name, "provider": provider})
+                if profile.is_complete:
+                    stored.profiles[name] = profile
+                else:
+                    log.warning("auth profile %r cannot be used: it is incomplete", name[:80])
+            for name, given in dict_of(raw.get("usageStats")).items():
+                stored.use[name] = Use(**_fitting(given, Use))
+            self._stored = stored
             self._seen = seen
         return self._stored
 
@@ -198,22 +210,6 @@ class Profiles:
                 entry["expires"] = profile.expires
 
 
-def _understand(raw: Mapping[str, Any]) -> StoredProfiles:
-    """Parse the file's content; incomplete profiles are left out with a warning."""
-    stored = StoredProfiles({}, {})
-    for name, given in dict_of(raw.get("profiles")).items():
-        fields = _fitting(given, StoredCredential)
-        provider = normalize_provider(fields.get("provider") or name.partition(":")[0])
-        profile = StoredCredential(**fields | {"id": name, "provider": provider})
-        if profile.is_complete:
-            stored.profiles[name] = profile
-        else:
-            log.warning("auth profile %r cannot be used: it is incomplete", name[:80])
-    for name, given in dict_of(raw.get("usageStats")).items():
-        stored.use[name] = Use(**_fitting(given, Use))
-    return stored
-
-
 def _fitting(given: object, kind: type[msgspec.Struct]) -> dict[str, Any]:
     """The valid fields of a stored entry; others are ignored."""
     stored, found = dict_of(given), {}
@@ -239,7 +235,15 @@ async def renew(
     while True:  # not in `locked`, which would block the event loop
         try:
             with locked(f"{profiles.file}.refresh.lock", wait_s=0):
-                return await _renew_alone(profile, profiles, post, now_ms)
+                latest = profiles.read().profiles.get(profile.id, profile)
+                if latest.is_fresh(now_ms):
+                    return latest
+                fresh = await _refresh(latest, post, now_ms)
+                try:
+                    await in_thread(profiles.store_token, fresh)
+                except (OSError, ConfigError) as error:
+                    log.warning("the new token of %s could not be stored: %s", profile.id, error)
+                return fresh
         except TimeoutError:
             if time.monotonic() > deadline:
                 problem = "another process has been renewing the sign-in for too long"
@@ -248,20 +252,6 @@ async def renew(
             problem = f"{profiles.file} cannot be locked: {error.strerror}"
             raise ModelError("auth", f"{profile.provider}: {problem}") from error
         await asyncio.sleep(_REFRESH_POLL_S)
-
-
-async def _renew_alone(
-    profile: StoredCredential, profiles: Profiles, post: Post | None, now_ms: int
-) -> StoredCredential:
-    latest = profiles.read().profiles.get(profile.id, profile)
-    if latest.is_fresh(now_ms):
-        return latest
-    fresh = await _refresh(latest, post, now_ms)
-    try:
-        await in_thread(profiles.store_token, fresh)
-    except (OSError, ConfigError) as error:
-        log.warning("the new token of %s could not be stored: %s", profile.id, error)
-    return fresh
 
 
 async def _refresh(profile: StoredCredential, post: Post | None, now_ms: int) -> StoredCredential:
@@ -286,12 +276,6 @@ async def _refresh(profile: StoredCredential, post: Post | None, now_ms: int) ->
         status, answer = await post(url, headers, body)
     except (ClawkitError, OSError, TimeoutError) as error:
         raise _sign_in_error(profile, "network", f"{host} did not answer") from error
-    return _read_token(profile, status, answer, now_ms)
-
-
-def _read_token(
-    profile: StoredCredential, status: int, answer: bytes, now_ms: int
-) -> StoredCredential:
     if status == 429 or status >= 500:
         problem = f"renewing the sign-in failed with status {status}"
         raise _sign_in_error(profile, "rate_limit" if status == 429 else "server", problem)

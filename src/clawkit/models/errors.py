@@ -254,7 +254,15 @@ def _kind_by_words(status: int, text: str) -> ErrorKind | None:
     if status == 400 and "too many tokens" in text:
         return "overflow"
     if status == 429 or "resource_exhausted" in text:
-        return _kind_of_limit(text)
+        passes: ErrorKind = "overloaded" if regex(_OVERLOADED).search(text) else "rate_limit"
+        if regex(r"perday|limit: 0\b").search(text):
+            return "billing"
+        if "resource_exhausted" in text:
+            # Google also says this for limits per minute.
+            text = regex(r"you exceeded your current quota|check your plan and billing").sub(
+                "", text
+            )
+        return "billing" if regex(_BILLING).search(text) else passes
     if status not in (401, 402) and status < 500 and regex(_NOT_FOUND).search(text):
         return "not_found"
     if status != 401 and regex(_BILLING).search(text):
@@ -266,17 +274,6 @@ def _kind_by_words(status: int, text: str) -> ErrorKind | None:
     if (status < 400 or status >= 500) and regex(_OVERLOADED).search(text):
         return "overloaded"
     return None
-
-
-def _kind_of_limit(text: str) -> ErrorKind:
-    """The kind of a 429: a temporary limit, an exhausted account, or an overloaded provider."""
-    passes: ErrorKind = "overloaded" if regex(_OVERLOADED).search(text) else "rate_limit"
-    if regex(r"perday|limit: 0\b").search(text):
-        return "billing"
-    if "resource_exhausted" in text:
-        # Google also says this for limits per minute.
-        text = regex(r"you exceeded your current quota|check your plan and billing").sub("", text)
-    return "billing" if regex(_BILLING).search(text) else passes
 
 
 def _advice(provider: str, kind: ErrorKind, wait: float | None = None, credential: str = "") -> str:

@@ -178,10 +178,6 @@ class _Run:
             if fresh not in self._attempts and not fresh.rest_s(now):
                 link.give_up(error, now)
                 return fresh, 0.0
-        return self._back(error, now)
-
-    def _back(self, last: ModelError, now: float) -> tuple[ChainLink, float]:
-        """The tried model that is ready soonest; then models that are resting."""
         open_links = [each for each, tried in self._attempts.items() if not tried.is_over]
         if open_links:
             best = min(open_links, key=lambda each: self._attempts[each].ready_at)
@@ -192,7 +188,7 @@ class _Run:
         for link, tried in self._attempts.items():
             if not link.rest_s(now):
                 link.give_up(tried.error, now)
-        raise self._verdict(last)
+        raise self._verdict(error)
 
     def _verdict(self, last: ModelError) -> ModelError:
         """One error for all attempts, with the partial answer of the last one."""

@@ -30,7 +30,7 @@ from clawkit.config.section import SecretRef, Section, SectionT, layout_of
 from clawkit.config.sections.models import Compat, ModelSettings, Provider
 from clawkit.config.sections.shared import Headers, RequestSettings
 from clawkit.config.sources import ConfigFile, ConfigTree, ReadError, read_text, substitute
-from clawkit.errors import ConfigError, Issue
+from clawkit.errors import ConfigError
 from clawkit.models.known import PROVIDERS, KnownProvider, fault
 from clawkit.redact.masking import is_secret_name
 from clawkit.store import private_dir, why_foreign, write_atomic
@@ -225,8 +225,7 @@ def read_private(file: str) -> ConfigTree | None:
     except ReadError as error:
         raise fault(str(error), file=file) from error
     except Json5Error as error:
-        message = f"{error.message} (column {error.column})"
-        raise ConfigError([Issue("", message, file, error.line)]) from None
+        raise ConfigError([error.issue(file)]) from None
     if tree.issues:
         raise ConfigError(tree.issues)
     return tree
@@ -267,31 +266,28 @@ def write_models_json(folder: str, raw: Mapping[str, Any], *, replace: bool) -> 
     for name, given in _written(raw).items():
         wanted = normalize_provider(name)
         same = next((key for key in providers if normalize_provider(key) == wanted), wanted)
-        providers[same] = _entry(given, dict_of(providers.get(same)))
+        before = dict_of(providers.get(same))
+        spelled = _documented(given, Provider)
+        entry = {**before, **{key: spelled[key] for key in spelled if key not in _OWN_WAY}}
+        if before.get("baseUrl"):
+            entry["baseUrl"] = before["baseUrl"]
+        if mark := key_mark(spelled.get("apiKey")):
+            entry["apiKey"] = mark
+        if headers := _header_marks(spelled.get("headers")):
+            entry["headers"] = {**dict_of(before.get("headers")), **headers}
+        models = {each["id"]: each for each in _models(before.get("models"))}
+        for model in _models(spelled.get("models")):
+            own = _documented(model, ModelSettings)
+            if "headers" in own:
+                own["headers"] = _header_marks(own["headers"])
+            models[model["id"]] = {**models.get(model["id"], {}), **own}
+        if models:
+            entry["models"] = list(models.values())
+        providers[same] = entry
     private_dir(folder)
     text = msgspec.json.format(msgspec.json.encode({**data, "providers": providers}), indent=2)
     write_atomic(file, text + b"\n")
     return file
-
-
-def _entry(given: Mapping[str, Any], before: Mapping[str, Any]) -> dict[str, Any]:
-    spelled = _documented(given, Provider)
-    entry = {**before, **{key: spelled[key] for key in spelled if key not in _OWN_WAY}}
-    if before.get("baseUrl"):
-        entry["baseUrl"] = before["baseUrl"]
-    if mark := key_mark(spelled.get("apiKey")):
-        entry["apiKey"] = mark
-    if headers := _header_marks(spelled.get("headers")):
-        entry["headers"] = {**dict_of(before.get("headers")), **headers}
-    models = {each["id"]: each for each in _models(before.get("models"))}
-    for model in _models(spelled.get("models")):
-        own = _documented(model, ModelSettings)
-        if "headers" in own:
-            own["headers"] = _header_marks(own["headers"])
-        models[model["id"]] = {**models.get(model["id"], {}), **own}
-    if models:
-        entry["models"] = list(models.values())
-    return entry
 
 
 def key_mark(value: Any) -> str:

@@ -12,21 +12,13 @@ from ipaddress import IPv4Address, IPv6Address, ip_address
 
 import msgspec
 
-from clawkit.net.addresses import (
-    Address,
-    Kind,
-    ParsedUrl,
-    kind_of,
-    kind_of_name,
-    parse_proxy,
-    refusal,
-)
+from clawkit.net import addresses
 from clawkit.net.http1 import ByteStream, HttpConnection
 from clawkit.net.route import NetError, NetErrorKind, Resolve, Route, Timeouts, Tls
 from clawkit.net.tls import describe, make_context
 
 _MAX_ADDRESSES = 16
-_THIS_MACHINE: tuple[Address, ...] = (IPv4Address("127.0.0.1"), IPv6Address("::1"))
+_THIS_MACHINE: tuple[addresses.Address, ...] = (IPv4Address("127.0.0.1"), IPv6Address("::1"))
 # The address of a proxy is configured: only addresses that no setting allows are refused.
 _TO_PROXY = Route(loopback=True, private=True)
 _LATER = (socket.EAI_AGAIN, socket.EAI_SYSTEM)
@@ -40,7 +32,7 @@ async def system_resolve(host: str, port: int) -> Sequence[str]:
     return [str(address[0]) for *_, address in found]
 
 
-async def open_socket(address: Address, port: int) -> socket.socket:
+async def open_socket(address: addresses.Address, port: int) -> socket.socket:
     """A connected, non-blocking socket. Raises OSError."""
     family = socket.AF_INET if address.version == 4 else socket.AF_INET6
     sock = socket.socket(family, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
@@ -54,7 +46,7 @@ async def open_socket(address: Address, port: int) -> socket.socket:
 
 
 async def open_connection(
-    target: ParsedUrl, route: Route, resolve: Resolve | None, until: float, limit_s: float
+    target: addresses.ParsedUrl, route: Route, resolve: Resolve | None, until: float, limit_s: float
 ) -> HttpConnection:
     """Open a connection for requests to the target. Raises `NetError`.
 
@@ -78,7 +70,7 @@ class _Opening(msgspec.Struct, frozen=True):
     """A connection that is being opened."""
 
     stream: ByteStream
-    target: ParsedUrl
+    target: addresses.ParsedUrl
     resolve: Resolve
     until: float
     limit_s: float
@@ -89,8 +81,16 @@ class _Opening(msgspec.Struct, frozen=True):
         if proxy is None:
             await self._connect(target, route, encrypted=encrypted)
         else:
-            _check_unresolved(target, route)
-            place, credentials = parse_proxy(proxy.url)
+            kind = (
+                addresses.kind_of_name(target.host)
+                if target.address is None
+                else addresses.kind_of(target.address)
+            )
+            # A name may resolve to any address that the route allows.
+            kind = kind or ("private" if route.private else "public")
+            if error := _refused(target.host, kind, route, target.scheme == "https"):
+                raise error
+            place, credentials = addresses.parse_proxy(proxy.url)
             # A tunnel is encrypted end to end; without one, the connection to the proxy matters.
             is_safe = encrypted or place.scheme == "https"
             await self._connect(place, _TO_PROXY, encrypted=is_safe)
@@ -101,7 +101,7 @@ class _Opening(msgspec.Struct, frozen=True):
         if encrypted:
             await _encrypt(self.stream, target, route.tls)
 
-    async def _open_tunnel(self, proxy: ParsedUrl, credentials: str) -> None:
+    async def _open_tunnel(self, proxy: addresses.ParsedUrl, credentials: str) -> None:
         target = self.target.place
         lines = [(b"Host", target.encode("ascii"))]
         if credentials:
@@ -120,15 +120,15 @@ class _Opening(msgspec.Struct, frozen=True):
             return
         raise NetError("connect", f"the proxy {proxy.place} {problem}")
 
-    async def _connect(self, place: ParsedUrl, route: Route, *, encrypted: bool) -> None:
+    async def _connect(self, place: addresses.ParsedUrl, route: Route, *, encrypted: bool) -> None:
         """Try the allowed addresses in turn, each with its share of the remaining time."""
-        is_metadata = kind_of_name(place.host) == "metadata"
+        is_metadata = addresses.kind_of_name(place.host) == "metadata"
         if is_metadata and (error := _refused(place.host, "metadata", route, encrypted)):
             raise error
         allowed, refused = [], []
         for address in await self._addresses(place):
             shown = place.host if address == place.address else f"{place.host} ({address})"
-            if error := _refused(shown, kind_of(address), route, encrypted):
+            if error := _refused(shown, addresses.kind_of(address), route, encrypted):
                 refused.append(error)
             else:
                 allowed.append(address)
@@ -144,16 +144,16 @@ class _Opening(msgspec.Struct, frozen=True):
                     await loop.create_connection(lambda: self.stream, sock=sock)
                     return
             except OSError as error:
-                is_here = kind_of(address) == "loopback"
+                is_here = addresses.kind_of(address) == "loopback"
                 is_absent = is_absent and is_here and error.errno in _NOT_LISTENING
                 why = os.strerror(error.errno) if error.errno else "no answer in time"
                 problem = problem or f"cannot connect to {place.place} ({address}): {why}"
         raise NetError("absent" if is_absent else "connect", problem)
 
-    async def _addresses(self, place: ParsedUrl) -> Sequence[Address]:
+    async def _addresses(self, place: addresses.ParsedUrl) -> Sequence[addresses.Address]:
         if place.address is not None:
             return (place.address,)
-        if kind_of_name(place.host) == "loopback":
+        if addresses.kind_of_name(place.host) == "loopback":
             return _THIS_MACHINE
         try:
             texts = await self.resolve(place.host, place.port)
@@ -161,7 +161,7 @@ class _Opening(msgspec.Struct, frozen=True):
             why = error.strerror or "no answer"
             kind: NetErrorKind = "connect" if error.errno in _LATER else "dns"
             raise NetError(kind, f"the address of {place.host} was not found: {why}") from None
-        found: dict[Address, None] = {}
+        found: dict[addresses.Address, None] = {}
         for text in texts:
             with suppress(ValueError):
                 # Without the zone: link-local addresses are refused anyway.
@@ -171,22 +171,15 @@ class _Opening(msgspec.Struct, frozen=True):
         return list(found)[:_MAX_ADDRESSES]
 
 
-def _check_unresolved(target: ParsedUrl, route: Route) -> None:
-    """Check what is known about a target whose address is resolved by the proxy."""
-    kind = kind_of_name(target.host) if target.address is None else kind_of(target.address)
-    # A name may resolve to any address that the route allows.
-    kind = kind or ("private" if route.private else "public")
-    if error := _refused(target.host, kind, route, target.scheme == "https"):
-        raise error
-
-
-def _refused(shown: str, kind: Kind, route: Route, encrypted: bool) -> NetError | None:
+def _refused(shown: str, kind: addresses.Kind, route: Route, encrypted: bool) -> NetError | None:
     """The error for an address of this kind; None if it is allowed."""
-    why = refusal(kind, encrypted=encrypted, loopback=route.loopback, private=route.private)
+    why = addresses.refusal(
+        kind, encrypted=encrypted, loopback=route.loopback, private=route.private
+    )
     return NetError("refused", f"clawkit does not connect to {shown}: {why}") if why else None
 
 
-async def _encrypt(stream: ByteStream, place: ParsedUrl, tls: Tls) -> None:
+async def _encrypt(stream: ByteStream, place: addresses.ParsedUrl, tls: Tls) -> None:
     context = make_context(tls)
     problem = "it closed the connection before it was encrypted"
     transport = None

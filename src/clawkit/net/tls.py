@@ -45,31 +45,27 @@ def make_context(tls: Tls) -> ssl.SSLContext:
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE
     if tls.cert:
-        _load_identity(context, tls)
+        # Imported here: slow, and client certificates are rare.
+        from tempfile import NamedTemporaryFile
+
+        # OpenSSL only reads files. These are private, and gone once they are read. In one file, a
+        # certificate in the key would count instead of the certificate.
+        with NamedTemporaryFile(prefix="clawkit-tls-") as cert, NamedTemporaryFile() as key:
+            for file, text in ((cert, tls.cert), (key, tls.key)):
+                file.write(text.encode("utf-8", "replace"))
+                file.flush()
+            try:
+                # A function, because otherwise OpenSSL would prompt for a missing passphrase.
+                given = key.name if tls.key else None
+                context.load_cert_chain(cert.name, given, password=lambda: tls.passphrase)
+            except (ssl.SSLError, ValueError) as error:
+                problem = "request.tls.cert, its key or its passphrase is wrong"
+                if getattr(error, "reason", None) == "KEY_VALUES_MISMATCH":
+                    problem = "request.tls.key does not belong to request.tls.cert"
+                raise NetError("tls", problem) from None
     elif tls.key:
         raise NetError("tls", "request.tls.key is set without request.tls.cert")
     return context
-
-
-def _load_identity(context: ssl.SSLContext, tls: Tls) -> None:
-    # Imported here: slow, and client certificates are rare.
-    from tempfile import NamedTemporaryFile
-
-    # OpenSSL only reads files. These are private, and gone once they are read. In one file, a
-    # certificate in the key would count instead of the certificate.
-    with NamedTemporaryFile(prefix="clawkit-tls-") as cert, NamedTemporaryFile() as key:
-        for file, text in ((cert, tls.cert), (key, tls.key)):
-            file.write(text.encode("utf-8", "replace"))
-            file.flush()
-        try:
-            # A function, because otherwise OpenSSL would prompt for a missing passphrase.
-            given = key.name if tls.key else None
-            context.load_cert_chain(cert.name, given, password=lambda: tls.passphrase)
-        except (ssl.SSLError, ValueError) as error:
-            problem = "request.tls.cert, its key or its passphrase is wrong"
-            if getattr(error, "reason", None) == "KEY_VALUES_MISMATCH":
-                problem = "request.tls.key does not belong to request.tls.cert"
-            raise NetError("tls", problem) from None
 
 
 def describe(error: OSError) -> str:

@@ -15,14 +15,7 @@ from clawkit.config.model import Config
 from clawkit.config.sections.agents import EmbeddedPi
 from clawkit.core.catalog import CATALOG, PROFILES
 from clawkit.core.context import Scope
-from clawkit.policy.selectors import (
-    find_key,
-    for_model,
-    for_sender,
-    group_ids,
-    provider_warnings,
-    sender_warnings,
-)
+from clawkit.policy import selectors
 from clawkit.policy.tool_names import Matcher, Universe, explain_unmatched
 
 SANDBOX_ALLOW = (
@@ -145,8 +138,8 @@ class _Builder:
 
     def for_model(self, place: Place) -> Place | None:
         key, entries = f"{place[0]}.byProvider", place[1].by_provider
-        self.warnings += provider_warnings(entries, key)
-        return for_model(entries, self.scope.model, key)
+        self.warnings += selectors.provider_warnings(entries, key)
+        return selectors.for_model(entries, self.scope.model, key)
 
     def lists(
         self, number: int, name: str, place: Place | None, *, lenient: bool = True
@@ -182,17 +175,17 @@ class _Builder:
         scope, channels = self.scope, self.config.channels
         if scope.group and not scope.channel:
             self.warnings.append(f"the group {scope.group!r} has no effect without its channel")
-        name = find_key(channels, scope.channel)
+        name = selectors.find_key(channels, scope.channel)
         if name is None or not scope.group:
             return None
         places = [(f"channels.{name}", channels[name].groups)]
-        account = find_key(channels[name].accounts, scope.account)
+        account = selectors.find_key(channels[name].accounts, scope.account)
         if account is not None:
             mine = channels[name].accounts[account].groups
             places.insert(0, (f"channels.{name}.accounts.{account}", mine))
-        for group_id in (*group_ids(scope.group), "*"):
+        for group_id in (*selectors.group_ids(scope.group), "*"):
             for place, groups in places:
-                written = find_key(groups, group_id)
+                written = selectors.find_key(groups, group_id)
                 if written is None:
                     continue
                 group, key = groups[written], f"{place}.groups.{written}"
@@ -204,8 +197,8 @@ class _Builder:
 
     def by_sender(self, place: Place) -> Place | None:
         key, entries = f"{place[0]}.toolsBySender", place[1].tools_by_sender
-        self.warnings += sender_warnings(entries, key)
-        return for_sender(entries, self.scope, key)
+        self.warnings += selectors.sender_warnings(entries, key)
+        return selectors.for_sender(entries, self.scope, key)
 
     def sandbox(self) -> PolicyStep:
         """Step 8: the sandbox's own lists; each field from the agent, global, or default."""

@@ -66,25 +66,22 @@ class Matcher:
         for index, entry in enumerate(self.entries):
             if problem := unset_variable(entry):
                 raise ConfigError([Issue(f"{key}[{index}]", problem)])
-            self._add(entry, universe)
-
-    def _add(self, entry: str, universe: Universe) -> None:
-        name = canonical(entry)
-        if "*" in name and not name.startswith("group:"):
-            glob = Glob(name)
-            self._globs.append((glob, entry))
-            means_own = any(map(glob.match, universe.own))
-            means_any = means_own or any(map(glob.match, universe.names))
-        else:
-            names = self._expand(name, universe)
-            for each in names or (name,):
-                self._exact.setdefault(each, entry)
-            means_any, means_own = bool(names), not universe.own.isdisjoint(names)
-        if not means_any:
-            self.unmatched.append(entry)
-        # An impossible tool name is a mistake, not a missing plugin.
-        nonsense = not means_any and not re.fullmatch(_POSSIBLE_NAME, name)
-        self.foreign = self.foreign and not (means_own or nonsense)
+            name = canonical(entry)
+            if "*" in name and not name.startswith("group:"):
+                glob = Glob(name)
+                self._globs.append((glob, entry))
+                means_own = any(map(glob.match, universe.own))
+                means_any = means_own or any(map(glob.match, universe.names))
+            else:
+                names = self._expand(name, universe)
+                for each in names or (name,):
+                    self._exact.setdefault(each, entry)
+                means_any, means_own = bool(names), not universe.own.isdisjoint(names)
+            if not means_any:
+                self.unmatched.append(entry)
+            # An impossible tool name is a mistake, not a missing plugin.
+            nonsense = not means_any and not re.fullmatch(_POSSIBLE_NAME, name)
+            self.foreign = self.foreign and not (means_own or nonsense)
 
     @staticmethod
     def _expand(name: str, universe: Universe) -> tuple[str, ...]:

@@ -229,29 +229,25 @@ def loader_of(path: str) -> str:
     except (OSError, ValueError):
         return ""
     try:
-        return _read_loader(fd)
+        head = os.pread(fd, _HEADER, 0)
+        if head[:4] != b"\x7fELF":
+            return ""
+        order = ">" if head[5:6] == b"\x02" else "<"
+        wide = head[4:5] == b"\x02"
+        [table] = struct.unpack_from(f"{order}Q" if wide else f"{order}I", head, 32 if wide else 28)
+        size, count = struct.unpack_from(f"{order}HH", head, 54 if wide else 42)
+        row = struct.Struct(f"{order}I4xQ16xQ16x" if wide else f"{order}II8xI12x")
+        if size != row.size or size * count > _LONGEST:
+            return ""
+        for kind, start, length in row.iter_unpack(os.pread(fd, size * count, table)):
+            if kind == _LOADER:
+                name = os.pread(fd, min(length, _HEADER), start).partition(b"\0")[0]
+                return os.fsdecode(name) if name.startswith(b"/") else ""
+        return ""
     except (OSError, OverflowError, struct.error):
         return ""
     finally:
         os.close(fd)
-
-
-def _read_loader(fd: int) -> str:
-    head = os.pread(fd, _HEADER, 0)
-    if head[:4] != b"\x7fELF":
-        return ""
-    order = ">" if head[5:6] == b"\x02" else "<"
-    wide = head[4:5] == b"\x02"
-    [table] = struct.unpack_from(f"{order}Q" if wide else f"{order}I", head, 32 if wide else 28)
-    size, count = struct.unpack_from(f"{order}HH", head, 54 if wide else 42)
-    row = struct.Struct(f"{order}I4xQ16xQ16x" if wide else f"{order}II8xI12x")
-    if size != row.size or size * count > _LONGEST:
-        return ""
-    for kind, start, length in row.iter_unpack(os.pread(fd, size * count, table)):
-        if kind == _LOADER:
-            name = os.pread(fd, min(length, _HEADER), start).partition(b"\0")[0]
-            return os.fsdecode(name) if name.startswith(b"/") else ""
-    return ""
 
 
 Stream = int | IO[bytes]
@@ -275,7 +271,14 @@ def start_helper(
 
     def start() -> subprocess.Popen[bytes]:
         if hold is not None:
-            _restrict_helper(hold)
+            # Confine the calling thread. For a read-only helper, seccomp prevents changes: Landlock
+            # could prevent truncation too, but at a cost for every file that is read, and it does
+            # not cover modes and owners.
+            filtered = seccomp.available() and not hold.network
+            quick = filtered and not hold.write
+            restrict_thread(hold, truncate=not quick)
+            if filtered:
+                seccomp.enter(seccomp.make_filter(seccomp.Sockets(), changes=quick))
         return subprocess.Popen(
             argv,
             cwd=f"/proc/self/fd/{cwd}" if isinstance(cwd, int) else cwd,
@@ -287,17 +290,6 @@ def start_helper(
         )
 
     return start() if hold is None else _in_thread(start)
-
-
-def _restrict_helper(hold: Hold) -> None:
-    """Confine the calling thread. For a read-only helper, seccomp prevents changes: Landlock could
-    prevent truncation too, but at a cost for every file that is read, and it does not cover modes
-    and owners."""
-    filtered = seccomp.available() and not hold.network
-    quick = filtered and not hold.write
-    restrict_thread(hold, truncate=not quick)
-    if filtered:
-        seccomp.enter(seccomp.make_filter(seccomp.Sockets(), changes=quick))
 
 
 def read_mountinfo() -> str:

@@ -340,7 +340,18 @@ class SpawnClient:
         elif kind == "crowd":
             child.crowd = int(rest[0])
         elif kind == "exit":
-            exit_, left = _read_exit(rest[0])
+            facts = rest[0]
+            left = tuple(
+                Left(int(pid), printable(str(name), keep="")[:_MAX_NAME])
+                for pid, name in facts["left"][:_MAX_LEFT]
+            )
+            exit_ = Exit.of(min(max(int(facts["code"]), -255), 255), 0.0)._replace(
+                cpu_s=round(int(facts["cpu_s"] * 1_000_000) / 1_000_000, 6),
+                memory=int(facts["memory"]),
+                wanted_network=bool(facts["wanted_network"]),
+            )
+            if facts["oom"]:
+                exit_ = exit_._replace(reason="out-of-memory")
             if not child.ended.done():
                 if left and not self.is_local:
                     known = {id_: found.pid for id_, found in self._children_outside()}
@@ -433,22 +444,6 @@ def start_server(
         return next(iter(process_table.children_of(process.pid)), 0)
 
     return ServerProcess(ours, process.kill, process.wait, process.pid if trusted else 0, find)
-
-
-def _read_exit(facts: dict[str, Any]) -> tuple[Exit, tuple[Left, ...]]:
-    """The exit that the server reported, and what the command left running."""
-    left = tuple(
-        Left(int(pid), printable(str(name), keep="")[:_MAX_NAME])
-        for pid, name in facts["left"][:_MAX_LEFT]
-    )
-    exit_ = Exit.of(min(max(int(facts["code"]), -255), 255), 0.0)._replace(
-        cpu_s=round(int(facts["cpu_s"] * 1_000_000) / 1_000_000, 6),
-        memory=int(facts["memory"]),
-        wanted_network=bool(facts["wanted_network"]),
-    )
-    if facts["oom"]:
-        exit_ = exit_._replace(reason="out-of-memory")
-    return exit_, left
 
 
 def _settle(future: asyncio.Future[Any], value: Any) -> None:

@@ -441,21 +441,28 @@ class SpawnServer:
             return
         processes = process_table.table()
         for command in ending:
-            self._end_one(command, processes, now)
+            members = self._members(command, processes)
+            if not members and not command.runs:
+                if self._kill_orphans(command.owns):
+                    command.kill_at = now
+                else:
+                    self._forget(command)
+            elif not command.escalate(command.pid, members, processes, now):
+                self._forget(command, tuple(sorted(members)))
+            elif now >= (command.kill_at or 0.0):
+                self._kill_orphans(command.owns)
         if self._close_until is not None:
-            self._end_strays(processes, now)
-
-    def _end_one(self, command: SpawnedCommand, processes: process_table.Table, now: float) -> None:
-        members = self._members(command, processes)
-        if not members and not command.runs:
-            if self._kill_orphans(command.owns):
-                command.kill_at = now
-            else:
-                self._forget(command)
-        elif not command.escalate(command.pid, members, processes, now):
-            self._forget(command, tuple(sorted(members)))
-        elif now >= (command.kill_at or 0.0):
-            self._kill_orphans(command.owns)
+            # Kill processes that belong to no command, and hang up when nothing is left.
+            strays = self._strays(processes)
+            process_table.stop(-1, strays, processes, force=True)
+            killed = self._kill_orphans(
+                lambda pid: not any(each.owns(pid) for each in self._commands.values())
+            )
+            is_open = any(not each.detached or each.kill_at for each in self._commands.values())
+            gone = not killed and all(processes[pid].gone for pid in strays)
+            if (gone and not is_open) or now > (self._close_until or 0):
+                self._close_until = None
+                self._hang_up()
 
     def _kill_orphans(self, is_target: Callable[[int], bool]) -> bool:
         """Kill processes that evade the process table by forking all the time; returns whether
@@ -473,19 +480,6 @@ class SpawnServer:
             empty = 0 if targets else empty + 1
             found = found or bool(targets)
         return found
-
-    def _end_strays(self, processes: process_table.Table, now: float) -> None:
-        """Kill processes that belong to no command, and hang up when nothing is left."""
-        strays = self._strays(processes)
-        process_table.stop(-1, strays, processes, force=True)
-        killed = self._kill_orphans(
-            lambda pid: not any(each.owns(pid) for each in self._commands.values())
-        )
-        is_open = any(not each.detached or each.kill_at for each in self._commands.values())
-        gone = not killed and all(processes[pid].gone for pid in strays)
-        if (gone and not is_open) or now > (self._close_until or 0):
-            self._close_until = None
-            self._hang_up()
 
     def _strays(self, processes: process_table.Table) -> set[int]:
         """Descendants that cannot be attributed to a command."""

@@ -127,7 +127,18 @@ class Supervisor:
         for key in found.keys() - ours:
             command = adopted.get(key)
             if command is None or command.loop is not asyncio.get_running_loop():
-                command = self._follow(found[key])
+                record = found[key]
+                command = Command(
+                    record.id,
+                    record.key,
+                    record.owner,
+                    Launch(record.text, record.cwd, {}, detach=True),
+                    DetachedRunning(self._folder, record),
+                    background=True,
+                    started=record.started,
+                )
+                command.announce, command.is_published = False, True
+                command.exit = records.exit_of(self._folder, record)
             if command.exit is not None and command.exit.reason == "lost":
                 # The exit file is written a moment after the process is gone.
                 command.exit = records.exit_of(self._folder, found[key])
@@ -136,20 +147,6 @@ class Supervisor:
             if self._adopted.get(key) is not command:
                 command.close()
         return [each for each in self._adopted.values() if each.owner == owner]
-
-    def _follow(self, record: records.CommandRecord) -> Command:
-        command = Command(
-            record.id,
-            record.key,
-            record.owner,
-            Launch(record.text, record.cwd, {}, detach=True),
-            DetachedRunning(self._folder, record),
-            background=True,
-            started=record.started,
-        )
-        command.announce, command.is_published = False, True
-        command.exit = records.exit_of(self._folder, record)
-        return command
 
     async def forget(self, command: Command) -> None:
         self._adopted.pop(command.key, None)

@@ -108,7 +108,13 @@ class TerminalState:
         for found in _SEQUENCE.finditer(data):
             if found.end() == len(data) and not found[found.lastindex or 0]:
                 end = found.start()
-                self._keep(found[0])
+                rest = found[0]
+                if len(rest) <= MAX_TAIL:
+                    self._tail = rest
+                elif rest[1:2] == b"]":
+                    self._string_end = rb"[\x07\x18\x1a\x1b]"
+                elif rest[1:2] in b"PX^_":
+                    self._string_end = rb"[\x18\x1a\x1b]"
                 break
             answer = self._take(found)
             if found[0] in _ASKED_POSITION and len(answers) < MAX_ANSWERS:
@@ -140,14 +146,6 @@ class TerminalState:
         except (ImportError, *_PYTE_ERRORS):
             self._drawing = None
             return 1, 1
-
-    def _keep(self, rest: bytes) -> None:
-        if len(rest) <= MAX_TAIL:
-            self._tail = rest
-        elif rest[1:2] == b"]":
-            self._string_end = rb"[\x07\x18\x1a\x1b]"
-        elif rest[1:2] in b"PX^_":
-            self._string_end = rb"[\x18\x1a\x1b]"
 
     def _take(self, found: re.Match[bytes]) -> bytes:
         """Apply a sequence; returns the answer to it, if any."""

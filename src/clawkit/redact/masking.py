@@ -298,36 +298,29 @@ def _mask_found(
 def _lead_value(text: str, lead: re.Match[str]) -> Span | None:
     kind = lead.lastgroup
     if kind == "param":
-        return _param_value(text, lead)
+        before, name = _name_before(text, lead.end())
+        begins = before in ("?", "&", ";", "#", '"', "'", "`")
+        if not begins and not regex(_MORE_PARAMS).match(text, lead.end()):
+            npmrc = before == ":" and name in ("_auth", "_authToken", "_password")
+            return _span(_QUERY_VALUE, text, lead) if npmrc else None
+        if begins and regex(_RANDOM_NAME).fullmatch(name):
+            return _span(_RANDOM_VALUE, text, lead)
+        if not is_secret_name(name) and not regex(_SHORT_NAME).fullmatch(name):
+            return None
+        return _span(_QUERY_VALUE, text, lead, show="pass" not in name.lower())
     if kind == "header":
-        return _header_value(text, lead, _name_before(text, lead.end())[1])
+        name = _name_before(text, lead.end())[1]
+        if regex(_CLOUD_NAME).fullmatch(name):
+            return _span(_CLOUD_VALUE, text, lead)
+        if lead[0][-1] != ":" or "_" in name or not is_secret_name(name):
+            return None
+        if name.lower().endswith(("authorization", "cookie")):
+            return _auth_or_cookie(text, lead, name, strict=False)
+        return _span(_HEADER_VALUE, text, lead)
     if kind == "bearer":
         return _span(_BEARER_VALUE, text, lead)
     # `-u` of curl, `-p` of sshpass, or a named flag.
-    return _flag_value(text, lead, lead["flag"] or ("user" if kind == "user" else "password"))
-
-
-def _name_before(text: str, end: int) -> tuple[str, str]:
-    """The name whose value starts at `end`, and the character before the name."""
-    before = text[max(0, end - 80) : end].rstrip(" \t:=\\\"'`")
-    rest = before.rstrip(_NAME_CHARS)
-    return rest[-1:], before[len(rest) :]
-
-
-def _param_value(text: str, lead: re.Match[str]) -> Span | None:
-    before, name = _name_before(text, lead.end())
-    begins = before in ("?", "&", ";", "#", '"', "'", "`")
-    if not begins and not regex(_MORE_PARAMS).match(text, lead.end()):
-        npmrc = before == ":" and name in ("_auth", "_authToken", "_password")
-        return _span(_QUERY_VALUE, text, lead) if npmrc else None
-    if begins and regex(_RANDOM_NAME).fullmatch(name):
-        return _span(_RANDOM_VALUE, text, lead)
-    if not is_secret_name(name) and not regex(_SHORT_NAME).fullmatch(name):
-        return None
-    return _span(_QUERY_VALUE, text, lead, show="pass" not in name.lower())
-
-
-def _flag_value(text: str, lead: re.Match[str], name: str) -> Span | None:
+    name = lead["flag"] or ("user" if kind == "user" else "password")
     if name.lower() in ("user", "proxy-user"):
         # Programs other than curl use -u differently.
         is_curl = "curl" in text[max(0, lead.start() - 400) : lead.start()]
@@ -338,6 +331,13 @@ def _flag_value(text: str, lead: re.Match[str], name: str) -> Span | None:
     return None if span is not None and _is_help(name, text, span) else span
 
 
+def _name_before(text: str, end: int) -> tuple[str, str]:
+    """The name whose value starts at `end`, and the character before the name."""
+    before = text[max(0, end - 80) : end].rstrip(" \t:=\\\"'`")
+    rest = before.rstrip(_NAME_CHARS)
+    return rest[-1:], before[len(rest) :]
+
+
 def _is_help(flag: str, text: str, span: Span) -> bool:
     """Whether what follows a flag is not a value: `--token TOKEN`, `--token is required`."""
     value = text[span[0] : span[1]]
@@ -346,16 +346,6 @@ def _is_help(flag: str, text: str, span: Span) -> bool:
         return True
     apart = text[span[0] - 1] in " \t"
     return apart and (value[0] in "-[" or regex(_PROSE).fullmatch(word) is not None)
-
-
-def _header_value(text: str, lead: re.Match[str], name: str) -> Span | None:
-    if regex(_CLOUD_NAME).fullmatch(name):
-        return _span(_CLOUD_VALUE, text, lead)
-    if lead[0][-1] != ":" or "_" in name or not is_secret_name(name):
-        return None
-    if name.lower().endswith(("authorization", "cookie")):
-        return _auth_or_cookie(text, lead, name, strict=False)
-    return _span(_HEADER_VALUE, text, lead)
 
 
 def _assigned_value(text: str, lead: re.Match[str]) -> Span | None:

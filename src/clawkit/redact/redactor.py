@@ -9,18 +9,7 @@ import threading
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from clawkit.redact.masking import (
-    MASK,
-    conceal,
-    is_login,
-    is_secret_name,
-    mask,
-    mask_group,
-    mask_shapes,
-    mask_unless_placeholder,
-    mask_values,
-    regex,
-)
+from clawkit.redact import masking
 
 WINDOW = 2_048
 """Characters that an operator's pattern sees at once, to limit the cost of a slow one."""
@@ -55,7 +44,7 @@ def compile_pattern(pattern: str) -> re.Pattern[str]:
 
 
 def _mask_match(found: re.Match[str]) -> str:
-    return mask_group(found, mask_unless_placeholder)
+    return masking.mask_group(found, masking.mask_unless_placeholder)
 
 
 def _windows(text: str) -> Iterator[str]:
@@ -163,39 +152,35 @@ class Redactor:
 
     def _walk(self, value: Any, strict: bool, *, hide: bool, depth: int) -> Any:
         if isinstance(value, str):
-            return conceal(value) if hide else self._masked(value, strict)
+            return masking.conceal(value) if hide else self._masked(value, strict)
         if value is None or isinstance(value, bool):
             return value
         if isinstance(value, (int, float)):
-            return MASK if hide else value
+            return masking.MASK if hide else value
         if depth >= _MAX_DEPTH:
             return _TOO_DEEP
         if isinstance(value, (dict, Mapping)):
             # An object that only references a stored secret is shown.
             refers = "source" in value and value.keys() <= {"source", "provider", "id"}
             hide = hide and not refers
-            return self._walk_mapping(value, strict, hide=hide, depth=depth + 1)
+            depth = depth + 1
+            masked: dict[Any, Any] = {}
+            same = True
+            for key, item in value.items():
+                name = key if isinstance(key, str) else str(key)
+                shown = self._masked(name, strict)
+                secret = masking.is_secret_name(name) or (
+                    name == "auth" and isinstance(item, str) and masking.is_login(item)
+                )
+                new = self._walk(item, strict, hide=hide or secret, depth=depth)
+                same = same and new is item and shown is key
+                masked[shown] = new
+            return value if same else masked
         if isinstance(value, (list, tuple)):
             items = [self._walk(item, strict, hide=hide, depth=depth + 1) for item in value]
             same = all(new is old for new, old in zip(items, value, strict=True))
             return value if same else items
-        return MASK if hide else self._masked(str(value), strict)
-
-    def _walk_mapping(
-        self, value: Mapping[Any, Any], strict: bool, *, hide: bool, depth: int
-    ) -> Mapping[Any, Any]:
-        masked: dict[Any, Any] = {}
-        same = True
-        for key, item in value.items():
-            name = key if isinstance(key, str) else str(key)
-            shown = self._masked(name, strict)
-            secret = is_secret_name(name) or (
-                name == "auth" and isinstance(item, str) and is_login(item)
-            )
-            new = self._walk(item, strict, hide=hide or secret, depth=depth)
-            same = same and new is item and shown is key
-            masked[shown] = new
-        return value if same else masked
+        return masking.MASK if hide else self._masked(str(value), strict)
 
     def _masked(self, text: str, strict: bool) -> str:
         clean, recent = self._clean, self._recent
@@ -203,14 +188,14 @@ class Redactor:
             if len(text) < MIN_VALUE or (text, strict) in clean:
                 return text
         elif any(each is text for each in recent) and not (
-            strict and mask_values(text, assignments=True) != text
+            strict and masking.mask_values(text, assignments=True) != text
         ):
             return text
         masked = self._masked_anew(text, strict)
         if len(text) > _SHORT and not strict:
             masked = text if masked == text else masked
             # Text with invisible characters may contain other secrets for a strict search.
-            if regex(_INVISIBLE).search(masked) is None:
+            if masking.regex(_INVISIBLE).search(masked) is None:
                 recent.append(masked)
                 del recent[:-_MAX_RECENT]
         elif masked == text and len(text) <= _SHORT:
@@ -220,17 +205,17 @@ class Redactor:
         return masked
 
     def _masked_anew(self, text: str, strict: bool) -> str:
-        if regex(_INVISIBLE).search(text) is not None:
+        if masking.regex(_INVISIBLE).search(text) is not None:
             # Tokens first, because only these characters may separate them.
-            bare = regex(_HIDDEN).sub("", self._mask_tokens(text))
+            bare = masking.regex(_HIDDEN).sub("", self._mask_tokens(text))
             masked = self._settled(bare, strict)
-            if masked != regex(_HIDDEN).sub("", text):
+            if masked != masking.regex(_HIDDEN).sub("", text):
                 return masked
         return self._settled(text, strict)
 
     def _settled(self, text: str, strict: bool) -> str:
         for _ in range(_PASSES):
-            masked = mask_values(self._mask_tokens(text), assignments=strict)
+            masked = masking.mask_values(self._mask_tokens(text), assignments=strict)
             for pattern in self._patterns:
                 masked = "".join(pattern.sub(_mask_match, part) for part in _windows(masked))
             if masked == text:
@@ -241,8 +226,8 @@ class Redactor:
     def _mask_tokens(self, text: str) -> str:
         for form in self._forms:
             if form in text:
-                text = text.replace(form, mask(form))
-        return mask_shapes(text)
+                text = text.replace(form, masking.mask(form))
+        return masking.mask_shapes(text)
 
 
 def _forms(value: str) -> Iterator[str]:
@@ -253,7 +238,8 @@ def _forms(value: str) -> Iterator[str]:
     raw = value.encode("utf-8", "surrogatepass")
     yield value
     yield "".join(
-        chr(byte) if regex(r"[A-Za-z0-9_.~-]").match(chr(byte)) else f"%{byte:02X}" for byte in raw
+        chr(byte) if masking.regex(r"[A-Za-z0-9_.~-]").match(chr(byte)) else f"%{byte:02X}"
+        for byte in raw
     )
     yield json.dumps(value)[1:-1]
     yield json.dumps(value, ensure_ascii=False)[1:-1]

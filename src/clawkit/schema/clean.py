@@ -159,7 +159,14 @@ class _Inliner:
         if pointer in trail:
             circle = " -> ".join((*trail[trail.index(pointer) :], pointer))
             raise SchemaError(f"the schema is recursive ({circle}), which no provider accepts")
-        return _beside(rest, self.schema(target, (*trail, pointer), depth + 1))
+        target = self.schema(target, (*trail, pointer), depth + 1)
+        if isinstance(target, bool):
+            return rest if target else NEVER
+        if rest.keys() <= NOTES:
+            return {**target, **rest}
+        quiet = {key: value for key, value in target.items() if key not in NOTES & rest.keys()}
+        others = rest.get("allOf")
+        return {**rest, "allOf": [quiet, *(others if isinstance(others, list) else ())]}
 
     def data(self, value: Any, depth: int) -> Any:
         if isinstance(value, str):
@@ -174,7 +181,15 @@ class _Inliner:
         if value is None or isinstance(value, bool):
             return value
         if isinstance(value, (int, float)):
-            return _number(value)
+            number = float(value) if abs(value) < 2**1023 else math.inf
+            if not math.isfinite(number):
+                raise SchemaError(
+                    "the schema contains a number that is not finite or far too large"
+                )
+            whole = number.is_integer() and abs(number) < 2**53
+            return (
+                int(value) if whole or (isinstance(value, int) and abs(value) < 2**63) else number
+            )
         raise SchemaError(f"the schema contains a {type(value).__name__}, which is not JSON")
 
     def spend(self, depth: int, *texts: Any) -> None:
@@ -208,31 +223,11 @@ class _Inliner:
         return "/".join(("#", *(t.replace("~", "~0").replace("/", "~1") for t in tokens))), found
 
 
-def _number(value: float) -> float:
-    """Integral floats as integers; integers of more than 64 bits as floats."""
-    number = float(value) if abs(value) < 2**1023 else math.inf
-    if not math.isfinite(number):
-        raise SchemaError("the schema contains a number that is not finite or far too large")
-    whole = number.is_integer() and abs(number) < 2**53
-    return int(value) if whole or (isinstance(value, int) and abs(value) < 2**63) else number
-
-
 def _unescape(token: str) -> str:
     def decode(match: re.Match[str]) -> str:
         return bytes.fromhex(match[0].replace("%", "")).decode("utf-8", "replace")
 
     return re.sub(_PERCENT, decode, token).replace("~1", "/").replace("~0", "~")
-
-
-def _beside(siblings: Schema, target: Any) -> Schema:
-    """Combine a `$ref` target with the keywords next to `$ref`, whose descriptions win."""
-    if isinstance(target, bool):
-        return siblings if target else NEVER
-    if siblings.keys() <= NOTES:
-        return {**target, **siblings}
-    quiet = {key: value for key, value in target.items() if key not in NOTES & siblings.keys()}
-    others = siblings.get("allOf")
-    return {**siblings, "allOf": [quiet, *(others if isinstance(others, list) else ())]}
 
 
 TYPES = ("object", "array", "string", "number", "integer", "boolean", "null")
@@ -272,21 +267,6 @@ def clean(schema: Any) -> Schema:
     """The schema as draft 2020-12; anything that is not a schema allows everything."""
     if not isinstance(schema, dict):
         return NEVER if schema is False else {}
-    node = _modern(schema)
-    node = {key: value for key, value in node.items() if key in _SHAPES and _SHAPES[key](value)}
-    flags = {key: False for key in node if key in _CLOSERS and node[key] is False}
-    node = map_schemas(node, clean) | flags
-    if node.get("additionalProperties") == {}:
-        node["additionalProperties"] = True
-    if "array" in node.get("type", ()):
-        node.setdefault("items", {})
-    if len(node.get("type", ())) == 1:
-        node["type"] = node["type"][0]
-    return nullable(node) if schema.get("nullable") is True else node
-
-
-def _modern(schema: Schema) -> Schema:
-    """Rename keywords of older drafts and OpenAPI, and remove duplicates from lists."""
     node = dict(schema)
     for bound, exclusive in (("minimum", "exclusiveMinimum"), ("maximum", "exclusiveMaximum")):
         if node.get(exclusive) is True and bound in node:
@@ -309,7 +289,16 @@ def _modern(schema: Schema) -> Schema:
     if "type" in node:
         given = _texts(node["type"]) if isinstance(node["type"], list) else [str(node["type"])]
         node["type"] = [name for name in _texts([t.lower() for t in given]) if name in TYPES]
-    return node
+    node = {key: value for key, value in node.items() if key in _SHAPES and _SHAPES[key](value)}
+    flags = {key: False for key in node if key in _CLOSERS and node[key] is False}
+    node = map_schemas(node, clean) | flags
+    if node.get("additionalProperties") == {}:
+        node["additionalProperties"] = True
+    if "array" in node.get("type", ()):
+        node.setdefault("items", {})
+    if len(node.get("type", ())) == 1:
+        node["type"] = node["type"][0]
+    return nullable(node) if schema.get("nullable") is True else node
 
 
 def _mapping(value: Any) -> Schema:

@@ -30,20 +30,10 @@ from opentelemetry.trace import (
 )
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
+from clawkit import content
 from clawkit.agent import events
 from clawkit.config.modelref import normalize_provider
 from clawkit.config.sections.environment import CaptureContent, Otel
-from clawkit.content import (
-    Assistant,
-    Image,
-    Part,
-    Text,
-    Thinking,
-    ToolCall,
-    ToolResult,
-    Usage,
-    User,
-)
 from clawkit.redact import Redactor
 from clawkit.text import cut, one_line
 from clawkit.version import __version__
@@ -93,60 +83,56 @@ class Spans:
         self._asked = ""  # the model of the pending request
         self._asked_ns = self._first_ns = 0  # start of the request, and of its answer
         self._calls: dict[str, list[Span]] = {}  # by id, which a model may use twice
-        self._new: deque[User | ToolResult] = deque(maxlen=MAX_PARTS)
+        self._new: deque[content.User | content.ToolResult] = deque(maxlen=MAX_PARTS)
         """Messages that are new in the next request."""
-        self._said: deque[User] = deque(maxlen=MAX_PARTS)  # messages of the user in this turn
+        self._said: deque[content.User] = deque(
+            maxlen=MAX_PARTS
+        )  # messages of the user in this turn
         self._failure = ""  # why the last request failed
 
     def __call__(self, event: events.Event) -> None:
         if isinstance(event, events.TurnStarted):
-            self._begin(event)
+            context = get_current()
+            if not get_current_span(context).get_span_context().is_valid:
+                context = TraceContextTextMapPropagator().extract(self._carrier, context)
+            self._session, self._failure = name(event.session), ""
+            self._new.clear()
+            self._said.clear()
+            attributes = self._about("invoke_agent", event.model)
+            self._turn = self._tracer.start_span(
+                f"invoke_agent {self._agent}", context, attributes=attributes
+            )
+            self._inside = set_span_in_context(self._turn, context)
         elif self._turn is not None:
-            self._note(event, self._turn)
-
-    def _note(self, event: events.Event, turn: Span) -> None:
-        match event:
-            case events.Said(message=said):
-                self._said.append(said)
-                self._new.append(said)
-            case events.ResultStored(message=result):
-                self._new.append(result)
-            case events.Requested(model=model):
-                # After an empty answer the request is repeated without an event.
-                self._fail("empty")
-                self._ask(model)
-            case events.TextPiece() | events.ThinkingPiece() | events.CallBegun():
-                self._first_ns = self._first_ns or time.time_ns()
-            case events.Voided(wait_s=wait_s, model=model, kind=kind, reason=reason):
-                self._fail(kind or OTHER, reason)
-                self._ask(model, wait_s)
-            case events.Unanswered(kind=kind, error=error):
-                self._fail(kind, error)
-                self._failure = kind
-            case events.Answered(message=message):
-                self._answered(message)
-            case events.ToolHappened(event=happened):
-                self._tool(happened)
-            case events.Compacted(tokens_before=before, tokens_after=after):
-                counts = {"clawkit.tokens.before": before, "clawkit.tokens.after": after}
-                turn.add_event("clawkit.compaction", _countable(counts))
-            case events.TurnEnded():
-                self._end(event, turn)
-            case _:
-                pass
-
-    def _begin(self, event: events.TurnStarted) -> None:
-        context = get_current()
-        if not get_current_span(context).get_span_context().is_valid:
-            context = TraceContextTextMapPropagator().extract(self._carrier, context)
-        self._session, self._failure = name(event.session), ""
-        self._new.clear()
-        self._said.clear()
-        attributes = self._about("invoke_agent", event.model)
-        self._turn = self._tracer.start_span(
-            f"invoke_agent {self._agent}", context, attributes=attributes
-        )
-        self._inside = set_span_in_context(self._turn, context)
+            match event:
+                case events.Said(message=said):
+                    self._said.append(said)
+                    self._new.append(said)
+                case events.ResultStored(message=result):
+                    self._new.append(result)
+                case events.Requested(model=model):
+                    # After an empty answer the request is repeated without an event.
+                    self._fail("empty")
+                    self._ask(model)
+                case events.TextPiece() | events.ThinkingPiece() | events.CallBegun():
+                    self._first_ns = self._first_ns or time.time_ns()
+                case events.Voided(wait_s=wait_s, model=model, kind=kind, reason=reason):
+                    self._fail(kind or OTHER, reason)
+                    self._ask(model, wait_s)
+                case events.Unanswered(kind=kind, error=error):
+                    self._fail(kind, error)
+                    self._failure = kind
+                case events.Answered(message=message):
+                    self._answered(message)
+                case events.ToolHappened(event=happened):
+                    self._tool(happened)
+                case events.Compacted(tokens_before=before, tokens_after=after):
+                    counts = {"clawkit.tokens.before": before, "clawkit.tokens.after": after}
+                    self._turn.add_event("clawkit.compaction", _countable(counts))
+                case events.TurnEnded():
+                    self._end(event, self._turn)
+                case _:
+                    pass
 
     def _end(self, event: events.TurnEnded, turn: Span) -> None:
         self._fail(OTHER if event.how == "error" else event.how)
@@ -157,7 +143,7 @@ class Spans:
         if self._capture.input_messages:
             turn.set_attribute("gen_ai.input.messages", self._input(self._said))
         if event.text and self._capture.output_messages:
-            answer = Assistant((Text(event.text),))
+            answer = content.Assistant((content.Text(event.text),))
             turn.set_attribute("gen_ai.output.messages", self._output(answer))
         problem = self._failure or OTHER if event.how == "error" else str(event.how)
         problem = "" if event.how == "done" else problem
@@ -168,7 +154,7 @@ class Spans:
         self._asked, self._first_ns = model, 0
         self._asked_ns = time.time_ns() + int(wait_s * 1e9)
 
-    def _answered(self, answer: Assistant) -> None:
+    def _answered(self, answer: content.Assistant) -> None:
         if not self._asked:
             return
         provider, model = _names(answer.model or self._asked)
@@ -250,31 +236,31 @@ class Spans:
             span.set_status(Status(StatusCode.ERROR, words))
         span.end()
 
-    def _input(self, messages: Iterable[User | ToolResult]) -> str:
+    def _input(self, messages: Iterable[content.User | content.ToolResult]) -> str:
         return _json([self._message(each) for each in messages])
 
-    def _output(self, answer: Assistant) -> str:
+    def _output(self, answer: content.Assistant) -> str:
         parts = [self._part(each) for each in answer.content[-MAX_PARTS:]]
         return _json([{"role": "assistant", "parts": parts, "finish_reason": answer.stop}])
 
-    def _message(self, message: User | ToolResult) -> dict[str, Any]:
-        if isinstance(message, User):
+    def _message(self, message: content.User | content.ToolResult) -> dict[str, Any]:
+        if isinstance(message, content.User):
             return {"role": "user", "parts": [self._part(each) for each in message.content]}
         part = {"type": "tool_call_response", "id": name(message.call_id)}
         if self._capture.tool_outputs:
-            texts = (each.text for each in message.content if isinstance(each, Text))
+            texts = (each.text for each in message.content if isinstance(each, content.Text))
             part["response"] = self._text("\n".join(texts))
         return {"role": "tool", "parts": [part]}
 
-    def _part(self, part: Part | Image) -> dict[str, Any]:
+    def _part(self, part: content.Part | content.Image) -> dict[str, Any]:
         match part:
-            case Text(text=text):
+            case content.Text(text=text):
                 return {"type": "text", "content": self._text(text)}
-            case Image(mime_type=mime_type):
+            case content.Image(mime_type=mime_type):
                 return {"type": "blob", "modality": "image", "mime_type": name(mime_type)}
-            case Thinking(text=text):
+            case content.Thinking(text=text):
                 return {"type": "reasoning", "content": self._text(text)}
-            case ToolCall(id=id_, name=tool, arguments=arguments):
+            case content.ToolCall(id=id_, name=tool, arguments=arguments):
                 said = {"type": "tool_call", "id": name(id_), "name": name(tool)}
                 if self._capture.tool_inputs:
                     said["arguments"] = self._value(arguments)
@@ -309,7 +295,7 @@ def _names(ref: str) -> tuple[str, str]:
     return name(_PROVIDERS.get(provider, provider) or "unknown"), name(model if slash else ref)
 
 
-def _usage(usage: Usage) -> Attributes:
+def _usage(usage: content.Usage) -> Attributes:
     """Tokens as the conventions count them: input includes tokens from a cache."""
     counts = {
         "input_tokens": usage.input + usage.cache_read + usage.cache_write,

@@ -232,7 +232,16 @@ class ScriptedModel:
         if isinstance(answer, ModelError):
             raise answer
         gate = answer if isinstance(answer, Gate) else None
-        message = self._finish(whole(gate.answer if gate else answer), request)
+        answer = whole(gate.answer if gate else answer)
+        asked = len(request.system) + sum(map(message_length, request.messages))
+        asked += sum(len(tool.name) + len(tool.description) for tool in request.tools)
+        message = replace(
+            answer,
+            content=tuple(map(self._with_id, answer.content)),
+            model=answer.model or str(self.ref),
+            api=answer.api or self.api,
+            usage=counted(answer, asked),
+        )
         sent = 0
         for delta in _deltas(message):
             if gate and sent == gate.after:
@@ -244,17 +253,6 @@ class ScriptedModel:
         if gate and sent <= gate.after:
             await gate.wait()
         yield message
-
-    def _finish(self, answer: Assistant, request: Request) -> Assistant:
-        asked = len(request.system) + sum(map(message_length, request.messages))
-        asked += sum(len(tool.name) + len(tool.description) for tool in request.tools)
-        return replace(
-            answer,
-            content=tuple(map(self._with_id, answer.content)),
-            model=answer.model or str(self.ref),
-            api=answer.api or self.api,
-            usage=counted(answer, asked),
-        )
 
     def _with_id(self, part: Part) -> Part:
         if not isinstance(part, ToolCall) or part.id:

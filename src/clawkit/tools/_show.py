@@ -70,7 +70,16 @@ async def show_file(path: str, params: Params, ctx: Context, *notes: str) -> Res
         window = ctx.scope.context_window
         view = FileView(path, params.offset, params.limit, params.cursor, window, notes)
         if is_env_file(path) or is_env_file(file.place):
-            return await _show_env_file(file, view, params, ctx)
+            # Shown only with masked secrets, in whatever format.
+            if params.format == "hex" or params.encoding:
+                why = f"secrets in {view.path!r} are masked, so it is only shown as plain text"
+                raise ToolInputError(f"{why}: leave out 'format' and 'encoding'")
+            data = await read_all(file, MAX_MASKED_BYTES)
+            encoding = detect(data)
+            if encoding is None:
+                return _refuse(view.path, len(data), identify(data))
+            text = data[len(encoding.mark) :].decode(encoding.name, "replace")
+            return await _show_masked(text, mask_env(text, ctx.use(Redactor)), view)
         if params.format == "hex" and KEY.encode() in head:
             raise ToolInputError(f"{path!r} contains a private key, so its bytes are not shown")
         if params.format == "hex":
@@ -108,19 +117,6 @@ def _refuse(path: str, size: int, kind: FileKind | None) -> Result:
     what = f"{kind.name}, {human_size(size)}" if kind else human_size(size)
     message = f'{path!r} is a binary file ({what}), not text; format="hex" shows its bytes'
     return Result.error("read", message, code=400, kind="binary")
-
-
-async def _show_env_file(file: OpenFile, view: FileView, params: Params, ctx: Context) -> Result:
-    """Shown only with masked secrets, in whatever format."""
-    if params.format == "hex" or params.encoding:
-        why = f"secrets in {view.path!r} are masked, so it is only shown as plain text"
-        raise ToolInputError(f"{why}: leave out 'format' and 'encoding'")
-    data = await read_all(file, MAX_MASKED_BYTES)
-    encoding = detect(data)
-    if encoding is None:
-        return _refuse(view.path, len(data), identify(data))
-    text = data[len(encoding.mark) :].decode(encoding.name, "replace")
-    return await _show_masked(text, mask_env(text, ctx.use(Redactor)), view)
 
 
 async def _show_rendered(text: str, view: FileView, ctx: Context, kind: str = "text") -> Result:
@@ -245,10 +241,7 @@ def _facts(page: TextPage, size: int) -> dict[str, Any]:
 
 async def show_picture(file: OpenFile, view: FileView, ctx: Context) -> Result:
     data = await read_all(file, MAX_PICTURE_BYTES)
-    given = ctx.services.get(ImageLimits)
-    limits = given if isinstance(given, ImageLimits) else ImageLimits()
-    media = ctx.use(Media)
-    picture = await media.picture(data, max_side=limits.max_side, max_bytes=limits.max_bytes)
+    picture = await fit_picture(data, ctx)
     width, height = picture.original
     details = {
         "path": view.path,
@@ -261,6 +254,14 @@ async def show_picture(file: OpenFile, view: FileView, ctx: Context) -> Result:
     }
     notice = with_notes("", (*view.notes, _sizes(picture, len(data))))
     return Result((image_block(picture), Text(notice)), details)
+
+
+async def fit_picture(data: bytes, ctx: Context) -> Picture:
+    """An image as large as the model takes it. Raises `ToolError`."""
+    given = ctx.services.get(ImageLimits)
+    limits = given if isinstance(given, ImageLimits) else ImageLimits()
+    media = ctx.use(Media)
+    return await media.picture(data, max_side=limits.max_side, max_bytes=limits.max_bytes)
 
 
 def _sizes(picture: Picture, size: int) -> str:

@@ -24,7 +24,7 @@ from clawkit.core.result import Result
 from clawkit.core.tool import Effect, Tool
 from clawkit.errors import ToolAuthorizationError, ToolError, ToolInputError
 from clawkit.fs.protocols import WorkspaceFiles, read_all
-from clawkit.media.protocols import MAX_PICTURE_BYTES, Media
+from clawkit.media.protocols import MAX_PICTURE_BYTES
 from clawkit.process.protocols import BaseEnvironment, Commands, Launch
 from clawkit.text import printable
 from clawkit.tools import _commands as _c
@@ -59,7 +59,18 @@ class Params(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="ca
 
 
 async def execute(params: Params, ctx: Context, settings: Exec) -> Result:
-    _check(params)
+    if params.task:
+        why = "task: no remote provider is configured in this build, so tasks cannot be handed over"
+        raise ToolInputError(f"{why}; write the code yourself and send it as code")
+    size = len(_c.encode("code", params.code, "; write it as an escape"))
+    large = f"is {size:,} bytes long; the limit is {MAX_CODE:,}"
+    for is_wrong, why in (
+        (not params.code.strip() and not params.reset, "is empty; send the code to run"),
+        ("\0" in params.code, "contains a NUL character; write it as an escape, such as \\0"),
+        (size > MAX_CODE, f"{large}; write it to a file in the workspace and import that"),
+    ):
+        if is_wrong:
+            raise ToolInputError(f"code: {why}")
     interpreters, owner = ctx.use(Interpreters), _c.owner_of(ctx.scope)
     if params.reset and not params.code.strip():
         language, was_there = params.language, await interpreters.reset(owner, params.language)
@@ -74,21 +85,6 @@ async def execute(params: Params, ctx: Context, settings: Exec) -> Result:
         ctx.use(ExecGate).later(_follow(admitted, request, params, ctx))
         return _c.say_waiting(admitted, request, "The code")
     return await _run(params, request, ctx, admitted)
-
-
-def _check(params: Params) -> None:
-    if params.task:
-        why = "task: no remote provider is configured in this build, so tasks cannot be handed over"
-        raise ToolInputError(f"{why}; write the code yourself and send it as code")
-    size = len(_c.encode("code", params.code, "; write it as an escape"))
-    large = f"is {size:,} bytes long; the limit is {MAX_CODE:,}"
-    for is_wrong, why in (
-        (not params.code.strip() and not params.reset, "is empty; send the code to run"),
-        ("\0" in params.code, "contains a NUL character; write it as an escape, such as \\0"),
-        (size > MAX_CODE, f"{large}; write it to a file in the workspace and import that"),
-    ):
-        if is_wrong:
-            raise ToolInputError(f"code: {why}")
 
 
 async def _request(params: Params, ctx: Context, settings: Exec) -> ExecRequest:
@@ -229,11 +225,8 @@ def _name(path: str) -> str:
 
 async def _images(ran: Ran, ctx: Context) -> tuple[list[Image], list[str], list[str]]:
     """Images for the model, the paths of those that are files, and what cannot be shown."""
-    from clawkit.fs.magic import ImageLimits
-    from clawkit.tools._show import image_block
+    from clawkit.tools._show import fit_picture, image_block
 
-    given = ctx.services.get(ImageLimits)
-    limits = given if isinstance(given, ImageLimits) else ImageLimits()
     blocks: list[Image] = []
     paths: list[str] = []
     sources: list[tuple[str, str | bytes]] = [
@@ -244,9 +237,7 @@ async def _images(ran: Ran, ctx: Context) -> tuple[list[Image], list[str], list[
     for name, source in sources[:MAX_IMAGES]:
         try:
             data = source if isinstance(source, bytes) else await _read(source, ctx)
-            picture = await ctx.use(Media).picture(
-                data, max_side=limits.max_side, max_bytes=limits.max_bytes
-            )
+            picture = await fit_picture(data, ctx)
         except ToolError as error:
             missing.append(f"{printable(name, '')}: {error}")
             continue

@@ -9,15 +9,7 @@ from clawkit.core.context import Context
 from clawkit.core.result import Result
 from clawkit.core.tool import Tool
 from clawkit.fs.protocols import Find, FindKind, Names, Search, Sort
-from clawkit.tools._files import (
-    MAX_BYTES,
-    check_text,
-    facts_of,
-    fit,
-    incomplete_notes,
-    quote,
-    with_notes,
-)
+from clawkit.tools import _files
 from clawkit.tools._params import doc, reads_path
 
 
@@ -43,21 +35,21 @@ class Params(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 async def execute(params: Params, ctx: Context) -> Result:
-    check_text("pattern", params.pattern)
+    _files.check_text("pattern", params.pattern)
     query = Find(
         pattern=params.pattern,
         path=params.path,
         kind=params.type,
         sort=params.sort,
         limit=params.limit,
-        max_chars=MAX_BYTES,
+        max_chars=_files.MAX_BYTES,
         ignored=params.ignored,
     )
     found = await ctx.use(Search).find(query, ctx.permits)
     slash = "/" if params.type == "directory" else ""
-    lines = fit((quote(path + slash) for path in found.paths), ctx)
-    text = with_notes("\n".join(lines), [*_notes(query, found, len(lines))])
-    return Result.text(text, path=params.path, **facts_of(found, len(lines)))
+    lines = _files.fit((_files.quote(path + slash) for path in found.paths), ctx)
+    text = _files.with_notes("\n".join(lines), [*_notes(query, found, len(lines))])
+    return Result.text(text, path=params.path, **_files.facts_of(found, len(lines)))
 
 
 def _notes(query: Find, found: Names, shown: int) -> Iterator[str]:
@@ -73,7 +65,7 @@ def _notes(query: Find, found: Names, shown: int) -> Iterator[str]:
         yield f"{some} {what}, as many as fit; narrow the pattern"
     elif shown < found.total or found.stopped == "enough":
         yield f"{some} {what}; raise limit, or narrow the pattern"
-    yield from incomplete_notes(found.stopped, found.unread)
+    yield from _files.incomplete_notes(found.stopped, found.unread)
 
 
 TOOL = Tool(

@@ -12,16 +12,7 @@ from clawkit.core.context import Context
 from clawkit.core.result import Result
 from clawkit.core.tool import Tool
 from clawkit.errors import ToolInputError
-from clawkit.fs.protocols import (
-    FileHits,
-    FileSystem,
-    Grep,
-    Line,
-    Output,
-    Search,
-    SearchResult,
-    read_all,
-)
+from clawkit.fs import protocols as fs
 from clawkit.tools._files import check_text, facts_of, fit, incomplete_notes, quote, with_notes
 from clawkit.tools._params import doc, reads_path
 
@@ -66,7 +57,7 @@ class Params(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="ca
     multiline: Annotated[bool, doc("Let a match span lines; a dot matches line breaks too")] = False
     context: Annotated[int, doc("Lines to show before and after each match", ge=0, le=50)] = 0
     output: Annotated[
-        Output,
+        fs.Output,
         doc(
             "content: matching lines; files: only which files; count: how many "
             "matching lines in each file"
@@ -82,7 +73,7 @@ async def execute(params: Params, ctx: Context) -> Result:
     check_text("pattern", params.pattern)
     check_text("glob", *params.glob)
     check_text("type", params.type)
-    query = Grep(
+    query = fs.Grep(
         pattern=params.pattern,
         path=params.path,
         globs=params.glob,
@@ -95,7 +86,7 @@ async def execute(params: Params, ctx: Context) -> Result:
         limit=params.limit,
         ignored=params.ignored,
     )
-    found = await ctx.use(Search).grep(query, ctx.permits)
+    found = await ctx.use(fs.Search).grep(query, ctx.permits)
     page = _HitLines(ctx, await _mask(found.hits, ctx))
     if params.output == "content":
         lines = fit(page.lines(found.hits, has_gaps=query.context > 0), ctx)
@@ -115,7 +106,7 @@ async def execute(params: Params, ctx: Context) -> Result:
     return Result.text(with_notes("\n".join(lines), [*_notes(query, found, shown)]), **details)
 
 
-async def _mask(hits: Sequence[FileHits], ctx: Context) -> Mapping[str, Sequence[str]]:
+async def _mask(hits: Sequence[fs.FileHits], ctx: Context) -> Mapping[str, Sequence[str]]:
     """Masked lines, by path, of files whose secrets cannot be recognized line by line: `.env`
     files and private keys. Empty if the file could not be read: then every line is masked."""
     from clawkit.fs.encoding import decode_whole
@@ -130,8 +121,8 @@ async def _mask(hits: Sequence[FileHits], ctx: Context) -> Mapping[str, Sequence
     masked: dict[str, Sequence[str]] = dict.fromkeys(suspect[MAX_SUSPECT:], ())
     for path in suspect[:MAX_SUSPECT]:
         try:
-            async with ctx.use(FileSystem).open(os.path.join(ctx.workspace, path)) as file:
-                text, _ = decode_whole(await read_all(file, MAX_MASKED), path)
+            async with ctx.use(fs.FileSystem).open(os.path.join(ctx.workspace, path)) as file:
+                text, _ = decode_whole(await fs.read_all(file, MAX_MASKED), path)
         except ToolInputError:
             masked[path] = ()
             continue
@@ -151,7 +142,7 @@ class _HitLines:
         self.matches: list[bool] = []
         self.cut = 0
 
-    def lines(self, hits: Iterable[FileHits], *, has_gaps: bool) -> Iterator[str]:
+    def lines(self, hits: Iterable[fs.FileHits], *, has_gaps: bool) -> Iterator[str]:
         for number, each in enumerate(hits):
             path, masked = quote(each.path), self._masked.get(each.path)
             # The first line of another file never continues the previous one.
@@ -165,7 +156,7 @@ class _HitLines:
                 self.matches.append(line.is_match)
                 yield f"{path}{sign}{line.number}{sign} {self._text(line, masked)}"
 
-    def _text(self, line: Line, masked: Sequence[str] | None) -> str:
+    def _text(self, line: fs.Line, masked: Sequence[str] | None) -> str:
         from clawkit.redact import MASK, Redactor
 
         text = line.text.decode("utf-8", "replace")
@@ -179,7 +170,7 @@ class _HitLines:
         return re.sub(_CONTROL, lambda char: f"\\u{{{ord(char[0]):x}}}", text)
 
 
-def _notes(query: Grep, found: SearchResult, shown: int) -> Iterator[str]:
+def _notes(query: fs.Grep, found: fs.SearchResult, shown: int) -> Iterator[str]:
     what = "matching lines" if query.output == "content" else "files"
     some = f"{shown:,} of {found.total:,} {what}"
     if found.binary:
@@ -202,7 +193,7 @@ def _notes(query: Grep, found: SearchResult, shown: int) -> Iterator[str]:
         yield "ripgrep is not available: the pattern was used as a Python regular expression"
 
 
-def _reason(query: Grep, found: SearchResult) -> str:
+def _reason(query: fs.Grep, found: fs.SearchResult) -> str:
     """Why there may be no matches. Depends only on names, never on the content of files that were
     not searched: otherwise that could be guessed pattern by pattern."""
     searched = found.searched

@@ -97,7 +97,15 @@ async def execute(params: Params, ctx: Context, synonyms: Mapping[str, str] = SY
         close = nearest(action, ACTIONS, 1)
         hint = f"did you mean {close[0]}?" if close else f"known: {', '.join(ACTIONS)}"
         raise ToolInputError(f"action: unknown action {action[:40]!r}; {hint}")
-    _check_unused(params, action)
+    # Refuse parameters that would have no effect, except empty values that models fill in.
+    used = ("action", *(() if action == "list" else ("session_id",)), *USES[action])
+    for field, name in zip(params.__struct_fields__, params.__struct_encode_fields__, strict=True):
+        value = getattr(params, field)
+        if field in used or not value or value is UNSET or value == getattr(_EMPTY, field):
+            continue
+        users = [each for each in ACTIONS if field in USES[each]]
+        where = f"it is for {' and '.join(users)}" if users else "which is about all commands"
+        raise ToolInputError(f"{name}: has no effect on {action}, {where}; leave it out")
     commands, owner = ctx.use(Commands), _c.owner_of(ctx.scope)
     if action == "list":
         return _list(commands.all(owner), ctx)
@@ -122,18 +130,6 @@ async def execute(params: Params, ctx: Context, synonyms: Mapping[str, str] = SY
             return _resize(command, params)
         case _:
             return await _send(command, params, action)
-
-
-def _check_unused(params: Params, action: str) -> None:
-    """Refuse parameters that would have no effect, except empty values that models fill in."""
-    used = ("action", *(() if action == "list" else ("session_id",)), *USES[action])
-    for field, name in zip(params.__struct_fields__, params.__struct_encode_fields__, strict=True):
-        value = getattr(params, field)
-        if field in used or not value or value is UNSET or value == getattr(_EMPTY, field):
-            continue
-        users = [each for each in ACTIONS if field in USES[each]]
-        where = f"it is for {' and '.join(users)}" if users else "which is about all commands"
-        raise ToolInputError(f"{name}: has no effect on {action}, {where}; leave it out")
 
 
 _EMPTY = Params("")

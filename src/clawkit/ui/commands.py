@@ -386,7 +386,29 @@ async def _approve(chat: ChatSession, rest: str) -> None:
         pending = _pending(store)
         if rest:
             _check_person()
-            _answer(chat, store, pending, rest)
+            from clawkit.approvals.broker import Broker
+
+            if rest.partition(" ")[0] in _ANSWERS:
+                if len(pending) != 1:
+                    how = f"type /approve ID {rest.partition(' ')[0]}"
+                    raise ToolInputError(f"{len(pending)} approvals are pending; {how}")
+                rest = f"{pending[0].id} {rest}"
+            wanted, choice, reason, *_ = (*rest.split(maxsplit=2), "", "")
+            if choice not in _ANSWERS:
+                raise ToolInputError(_HOW_TO_ANSWER)
+            asked, answer = store.get(wanted), _ANSWERS[choice]
+            stored = asked.question.stored
+            done = Broker(store).resolve(
+                asked.id,
+                answer,
+                extent=stored[0].extent if stored and choice == "always" else None,
+                reason=reason.strip(),
+                actor="the person at another terminal",
+                authorized=True,
+            )
+            chat.say(f"{done.slug}: {answer}", "good")
+            if asked.orphaned and answer != "deny":
+                chat.say("The process that asked has exited, so nothing will run.", "warning")
         elif pending:
             chat.rows(
                 [PaintedRow(f"{one.slug}  {one_line(one.question.title, 200)}") for one in pending]
@@ -401,35 +423,6 @@ async def _approve(chat: ChatSession, rest: str) -> None:
 def _pending(store: PendingStore) -> list[StoredQuestion]:
     # Without the file, nothing has been asked yet; opening the store would create it.
     return store.pending(now_ms()) if os.path.lexists(store.path) else []
-
-
-def _answer(
-    chat: ChatSession, store: PendingStore, pending: list[StoredQuestion], rest: str
-) -> None:
-    """`rest` is the id (optional if only one request is pending), the answer, and a reason."""
-    from clawkit.approvals.broker import Broker
-
-    if rest.partition(" ")[0] in _ANSWERS:
-        if len(pending) != 1:
-            how = f"type /approve ID {rest.partition(' ')[0]}"
-            raise ToolInputError(f"{len(pending)} approvals are pending; {how}")
-        rest = f"{pending[0].id} {rest}"
-    wanted, choice, reason, *_ = (*rest.split(maxsplit=2), "", "")
-    if choice not in _ANSWERS:
-        raise ToolInputError(_HOW_TO_ANSWER)
-    asked, answer = store.get(wanted), _ANSWERS[choice]
-    stored = asked.question.stored
-    done = Broker(store).resolve(
-        asked.id,
-        answer,
-        extent=stored[0].extent if stored and choice == "always" else None,
-        reason=reason.strip(),
-        actor="the person at another terminal",
-        authorized=True,
-    )
-    chat.say(f"{done.slug}: {answer}", "good")
-    if asked.orphaned and answer != "deny":
-        chat.say("The process that asked has exited, so nothing will run.", "warning")
 
 
 @_command("plan", "show the agent's current plan")
@@ -573,6 +566,13 @@ async def _resume(chat: ChatSession, rest: str) -> None:
         turns = "1 turn" if each.turns == 1 else f"{each.turns} turns"
         chat.say(f"{mark} {each.id}{name}  {ago} ago, {turns}: {title}")
     chat.say("To continue one: /resume ID", "dim")
+
+
+@_command("cron [JOB]", "list scheduled jobs and recent runs, or those of a job")
+async def _cron(chat: ChatSession, rest: str) -> None:
+    from clawkit.ui.jobs import show_in_chat
+
+    show_in_chat(chat, rest)
 
 
 @_command("quit", "end the chat (Ctrl-D, or type exit)")

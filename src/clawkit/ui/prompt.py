@@ -115,7 +115,10 @@ async def run_full(open_chat: OpenFull, message: str = "", pictures: Sequence[st
         above = _Above(prompt)
         with redirect_stdout(above), redirect_stderr(above):
             try:
-                chat = await _open_chat(open_chat, prompt, running)
+                shown = asyncio.ensure_future(prompt.shown.wait())
+                await asyncio.wait((running, shown), return_when=asyncio.FIRST_COMPLETED)
+                shown.cancel()
+                chat = None if running.done() else await open_chat(prompt)
                 if chat is not None:
                     history.begin(chat.redact)
                     completer.source = prompt.handler = chat
@@ -137,14 +140,6 @@ async def run_full(open_chat: OpenFull, message: str = "", pictures: Sequence[st
             await chat.close()
         for each in _ENDINGS:
             loop.remove_signal_handler(each)
-
-
-async def _open_chat(open_chat: OpenFull, prompt: Prompt, running: asyncio.Future[int]) -> Any:
-    """Open the conversation; None if the person has quit already."""
-    shown = asyncio.ensure_future(prompt.shown.wait())
-    await asyncio.wait((running, shown), return_when=asyncio.FIRST_COMPLETED)
-    shown.cancel()
-    return None if running.done() else await open_chat(prompt)
 
 
 class _Above(io.TextIOBase):

@@ -163,33 +163,30 @@ class Questions:
         """Ask, and return the answer: anything but a clear yes denies. May be cancelled."""
         self.waits(request.call_id, True)
         try:
-            return await self._ask(request)
+            async with self._one_at_a_time:
+                loop = asyncio.get_running_loop()
+                among = list(choices_for(request))
+                scope = self.scope()
+                is_own = (request.agent, request.session) == (scope.agent, scope.session)
+                shown = show_question(request, self._columns(), is_own=is_own)
+                self._show(shown, "")
+                until = human_time(min(request.timeout_s, MAX_WAIT_S))
+                asked = AskedQuestion(among, shown, until, loop.create_future(), deny_at(among))
+                self.current = asked
+                self._changed()
+                loop.call_later(GUARD_S, self._arm, asked)
+                try:
+                    answer = await asked.answer
+                except asyncio.CancelledError:
+                    self._show([f"  {GONE}"], "warning")
+                    raise
+                finally:
+                    self.current = None
+                    self._changed()
+                self._show([f"  {asked.done}"], "good" if answer.verdict == "allow" else "warning")
+                return answer
         finally:
             self.waits(request.call_id, False)
-
-    async def _ask(self, request: Question) -> Answer:
-        async with self._one_at_a_time:
-            loop = asyncio.get_running_loop()
-            among = list(choices_for(request))
-            scope = self.scope()
-            is_own = (request.agent, request.session) == (scope.agent, scope.session)
-            shown = show_question(request, self._columns(), is_own=is_own)
-            self._show(shown, "")
-            until = human_time(min(request.timeout_s, MAX_WAIT_S))
-            asked = AskedQuestion(among, shown, until, loop.create_future(), deny_at(among))
-            self.current = asked
-            self._changed()
-            loop.call_later(GUARD_S, self._arm, asked)
-            try:
-                answer = await asked.answer
-            except asyncio.CancelledError:
-                self._show([f"  {GONE}"], "warning")
-                raise
-            finally:
-                self.current = None
-                self._changed()
-            self._show([f"  {asked.done}"], "good" if answer.verdict == "allow" else "warning")
-            return answer
 
     def _arm(self, asked: AskedQuestion) -> None:
         asked.is_ready = True

@@ -69,7 +69,16 @@ class TuiChat(ChatSession, ScreenChat):
     def submit(self, text: str, *, later: bool = False) -> None:
         text, is_later = self.read(text)
         if self.is_command(text):
-            self._run_command(text)
+            self.display.show_typed(text, "dim")
+            command = commands.COMMANDS.get(commands.split(text)[0])
+            work = commands.run(self, text)
+            if command is not None and not command.is_alone:
+                self._run_beside(work)
+            elif self.is_busy:
+                work.close()
+                self.say("The agent is working: wait until it is done, or press Esc.", "warning")
+            else:
+                self._start(work, is_turn=False)
         elif self.is_busy:
             try:
                 self.agent.post(self.blocks(text), mode="followup" if later or is_later else None)
@@ -80,18 +89,6 @@ class TuiChat(ChatSession, ScreenChat):
         else:
             self._start(self.agent.send(self.blocks(text)))
         self.prompt.refresh()
-
-    def _run_command(self, text: str) -> None:
-        self.display.show_typed(text, "dim")
-        command = commands.COMMANDS.get(commands.split(text)[0])
-        work = commands.run(self, text)
-        if command is not None and not command.is_alone:
-            self._run_beside(work)
-        elif self.is_busy:
-            work.close()
-            self.say("The agent is working: wait until it is done, or press Esc.", "warning")
-        else:
-            self._start(work, is_turn=False)
 
     def _run_beside(self, work: Coroutine[Any, Any, object]) -> None:
         """Run something in the background, while the agent may be working."""
@@ -176,15 +173,6 @@ class TuiChat(ChatSession, ScreenChat):
             self.hear_results()
         self._update()
 
-    def _return_unread(self) -> None:
-        """What the model did not get to read comes back into the line."""
-        waiting: list[User] = []
-        while (message := self.agent.turns.take_back()) is not None:
-            waiting.insert(0, message)
-        blocks = [block for each in waiting for block in each.content]
-        self.images += [block for block in blocks if isinstance(block, Image)]
-        self.type_again(map(_text_of, waiting))
-
     def hear_results(self) -> None:
         if not self.is_busy and self.agent.has_results:
             self._start(self.agent.report())
@@ -199,7 +187,13 @@ class TuiChat(ChatSession, ScreenChat):
             if event.how == "aborted":
                 self.display.running.clear()
             if event.how not in ("done", "aborted") or self.display.is_stopping:
-                self._return_unread()
+                # What the model did not get to read comes back into the line.
+                waiting: list[User] = []
+                while (message := self.agent.turns.take_back()) is not None:
+                    waiting.insert(0, message)
+                blocks = [block for each in waiting for block in each.content]
+                self.images += [block for block in blocks if isinstance(block, Image)]
+                self.type_again(map(_text_of, waiting))
             self.display.is_stopping = False
         if isinstance(event, Answered | Compacted | Said | TurnEnded):
             self._update()

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
 from clawkit.agent import events
-from clawkit.call_summary import MAX_CHARS, summarize_params
+from clawkit.call_summary import MAX_CHARS, summarize_params, summarize_source
 from clawkit.content import Image, Text, User
 from clawkit.text import human_time, one_line
 from clawkit.ui import calls
@@ -208,8 +208,10 @@ class TurnDisplay:
 
     def show_said(self, message: User) -> None:
         if message.source is not None:
-            for title in message.source.titles:
+            titles, report = summarize_source(message)
+            for title in titles:
                 self.note(title, "dim")
+            self.show_text(report)
             return
         words = "\n".join(each.text for each in message.content if isinstance(each, Text))
         pictures = [
@@ -289,7 +291,23 @@ class TurnDisplay:
         elif kind == "update" and call_id in self.running:
             self.running[call_id].size, self.running[call_id].tail = calls.progress(event)
         elif kind == "end":
-            self._end_call(call_id, tool, event)
+            began = self.running.pop(call_id, None)
+            words = began.words if began else summarize_params(self._asked.get(call_id))
+            seconds = calls.duration_s(event)
+            if seconds is None:
+                seconds = began.elapsed(self._clock()) if began else 0.0
+            if (event.get("details") or {}).get("status") == "running":
+                self._background[call_id] = words
+            is_repeated = self.is_plain and tool == "exec"
+            params = began.params if began else None
+            more = () if is_repeated else calls.more_of(event, self.paint, params)
+            how = calls.outcome(event)
+            if self.is_plain and self.began is not None and event.get("isError"):
+                # The operator's answer gives the reason.
+                self._held_back.append(f"{tool} failed: {how}")
+                how = ""
+            said = (calls.since(seconds), how)
+            self._emit_call(tool, words, said, more, failed=calls.has_failed(event))
         elif kind == "notice":
             self._show_notice(call_id, tool, event)
         self._screen.refresh()
@@ -308,25 +326,6 @@ class TurnDisplay:
         tail = str(details.get("tail") or details.get("aggregated") or "")
         rows = calls.tail_rows(tail, self.paint)
         self._emit_call(name, words, (took, how), rows, failed=calls.has_failed(event))
-
-    def _end_call(self, call_id: str, tool: str, event: Mapping[str, Any]) -> None:
-        began = self.running.pop(call_id, None)
-        words = began.words if began else summarize_params(self._asked.get(call_id))
-        seconds = calls.duration_s(event)
-        if seconds is None:
-            seconds = began.elapsed(self._clock()) if began else 0.0
-        if (event.get("details") or {}).get("status") == "running":
-            self._background[call_id] = words
-        is_repeated = self.is_plain and tool == "exec"
-        params = began.params if began else None
-        more = () if is_repeated else calls.more_of(event, self.paint, params)
-        how = calls.outcome(event)
-        if self.is_plain and self.began is not None and event.get("isError"):
-            # The operator's answer gives the reason.
-            self._held_back.append(f"{tool} failed: {how}")
-            how = ""
-        said = (calls.since(seconds), how)
-        self._emit_call(tool, words, said, more, failed=calls.has_failed(event))
 
     def _emit_call(
         self,

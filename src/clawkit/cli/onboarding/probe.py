@@ -128,7 +128,22 @@ def check_address(text: str, *, resolve: bool, private: bool = False) -> ServerA
         raise ValueError(str(error)) from None
     kinds = kinds_by_name(target)
     if not kinds and resolve:
-        kinds = _look_up(target.host, target.port)
+        # The kinds of addresses of a name; empty if the lookup fails or takes too long.
+        import socket
+        from threading import Thread
+
+        found: list[str] = []
+
+        def look() -> None:
+            with suppress(OSError, UnicodeError):
+                rows = socket.getaddrinfo(target.host, target.port, type=socket.SOCK_STREAM)
+                found.extend(str(address[0]) for *_, address in rows)
+
+        # A lookup that hangs cannot be cancelled, so it is abandoned.
+        thread = Thread(target=look, daemon=True)
+        thread.start()
+        thread.join(RESOLVE_S)
+        kinds = [kind_of(ip_address(each)) for each in found]
     encrypted, limit = target.scheme == "https", ""
     if not (kinds or encrypted or private or is_at_home(target.host)):
         kinds, limit = ["public"], "; http is for this machine and private networks"
@@ -137,25 +152,6 @@ def check_address(text: str, *, resolve: bool, private: bool = False) -> ServerA
             raise ValueError(f"{target.host} cannot be used: {why}{limit}")
     near = bool(kinds) and all(kind == "loopback" for kind in kinds)
     return ServerAddress(read.url, target.host, read.port, "private" in kinds, near)
-
-
-def _look_up(host: str, port: int) -> list[Kind]:
-    """The kinds of addresses of a name; empty if the lookup fails or takes too long."""
-    import socket
-    from threading import Thread
-
-    found: list[str] = []
-
-    def look() -> None:
-        with suppress(OSError, UnicodeError):
-            rows = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-            found.extend(str(address[0]) for *_, address in rows)
-
-    # A lookup that hangs cannot be cancelled, so it is abandoned.
-    thread = Thread(target=look, daemon=True)
-    thread.start()
-    thread.join(RESOLVE_S)
-    return [kind_of(ip_address(each)) for each in found]
 
 
 def read_model_id(text: str, provider: str) -> str:

@@ -10,23 +10,16 @@ import textwrap
 from collections.abc import Iterator, Mapping
 from typing import Any, Literal, NamedTuple
 
-from clawkit.config.file_edit import (
-    READONLY,
-    ConfigChange,
-    change,
-    content,
-    set_setting,
-    unset_setting,
-)
+from clawkit.config import file_edit as edits
 from clawkit.config.json5 import Node, locate, parse, parse_path
 from clawkit.config.load import Loaded, load, loads
 from clawkit.config.migrate import apply_migrations, migrations
 from clawkit.config.modelref import ModelRef, normalize_provider
-from clawkit.config.paths import config_file as usual_file
+from clawkit.config.paths import config_file as locate_config
 from clawkit.config.paths import expand
 from clawkit.config.schema import Path, in_force, spelled, value_at
 from clawkit.config.sections.agents import Agents
-from clawkit.config.sources import ReadError, read_text
+from clawkit.config.sources import read_config
 from clawkit.config.text_edit import newline_of
 from clawkit.errors import ConfigError, EditError, Issue
 from clawkit.models.catalog import Catalog
@@ -240,16 +233,16 @@ def edited(text: str, settings: list[Setting]) -> str:
     """`text` with the settings, and a comment above each new one. Raises EditError."""
     text = text or _HEADER
     for each in settings:
-        root = content(text)
+        root = edits.content(text)
         old = value_at(root, spelled(each.path, root))
         if each.value is None:
-            text = text if old is None else unset_setting(text, each.path)
+            text = text if old is None else edits.unset_setting(text, each.path)
         elif old != each.value:
-            text = set_setting(
+            text = edits.set_setting(
                 text, each.path, each.value, merge=each.merge, replace=not each.merge
             )
             if old is None and each.words:
-                text = _commented(text, spelled(each.path, content(text)), each.words)
+                text = _commented(text, spelled(each.path, edits.content(text)), each.words)
     return text
 
 
@@ -299,13 +292,10 @@ class ConfigTarget(NamedTuple):
 
 def find_place(config_file: str | None) -> ConfigTarget:
     """Read the configuration; a missing file counts as empty. Raises ConfigError, EditError."""
-    file = usual_file(os.environ) if config_file is None else expand(config_file, os.environ)
-    if os.environ.get(READONLY, "") not in ("", "0"):
-        raise EditError(f"the configuration is read-only: {READONLY} is set")
-    try:
-        text = read_text(file) if os.path.lexists(file) else ""
-    except ReadError as error:
-        raise ConfigError([Issue("", str(error), file)]) from error
+    file = locate_config(os.environ, config_file)
+    if os.environ.get(edits.READONLY, "") not in ("", "0"):
+        raise EditError(f"the configuration is read-only: {edits.READONLY} is set")
+    text = read_config(file) if os.path.lexists(file) else ""
     loaded = loads(text if text.strip() else "{}", file=file)
     agent = loaded.config.agents.default_id()
     return ConfigTarget(file, loaded, agent, agent_dir(loaded.config, loaded.env, agent))
@@ -323,16 +313,22 @@ def read_openclaw(file: str) -> str:
     if len(loaded.files) > 1:
         hint = f"Use it where it is: export CLAWKIT_CONFIG={shlex.quote(file)}"
         raise ConfigError([Issue("$include", "it includes other files", file, hint=hint)])
-    return apply_migrations(loaded.text, migrations(content(loaded.text)))
+    return apply_migrations(loaded.text, migrations(edits.content(loaded.text)))
 
 
-def preview(place: ConfigTarget, settings: list[Setting], *, dry_run: bool = True) -> ConfigChange:
+def preview(
+    place: ConfigTarget, settings: list[Setting], *, dry_run: bool = True
+) -> edits.ConfigChange:
     """The change to the file, checked but not written. Raises EditError, ConfigError."""
     paths = [each.path for each in settings]
-    return change(place.file, lambda text: edited(text, settings), paths=paths, dry_run=dry_run)
+    return edits.change(
+        place.file, lambda text: edited(text, settings), paths=paths, dry_run=dry_run
+    )
 
 
-def save(place: ConfigTarget, settings: list[Setting], setup: Setup | None = None) -> ConfigChange:
+def save(
+    place: ConfigTarget, settings: list[Setting], setup: Setup | None = None
+) -> edits.ConfigChange:
     """Write key and configuration, both or neither. Signals such as Ctrl-C wait until then."""
     held = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP}
     mask = signal.pthread_sigmask(signal.SIG_BLOCK, held)

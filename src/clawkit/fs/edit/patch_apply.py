@@ -16,15 +16,8 @@ from itertools import chain, islice
 from typing import NamedTuple
 
 from clawkit.errors import ToolInputError
+from clawkit.fs.edit import finder as fuzzy
 from clawkit.fs.edit.diff import Show
-from clawkit.fs.edit.finder import (
-    LINE_FOLDS,
-    Shift,
-    explain_missing,
-    find_all,
-    find_shift,
-    indentation,
-)
 from clawkit.fs.edit.patch_format import Chunk
 from clawkit.text import printable
 
@@ -182,7 +175,14 @@ class ChunkFinder:
 
         Raises `ToolInputError` if there is no place, or more than one.
         """
-        spot = self._enter(chunk, position)
+        spot = _Spot(position)
+        for line in chunk.context:
+            past = self._past(line, spot)
+            if past is None:
+                below = f" below line {spot.start}" if spot.start else ""
+                what = f"has the context {quote(line)}, which is not a line of the file{below}"
+                raise self.misfit(chunk, f"{what}. {self._hint((line,))}")
+            spot = past
         if not (old := _old(chunk.body)):
             return self._insertion(chunk, spot), chunk.body, True
         for way, view in enumerate(self._views()):
@@ -193,7 +193,7 @@ class ChunkFinder:
                     return at, chunk.body[: len(chunk.body) - loose], way < _EXACT
         raise self._missing(chunk, old, spot.start)
 
-    def indent(self, at: int, body: Sequence[str]) -> Shift | None:
+    def indent(self, at: int, body: Sequence[str]) -> fuzzy.Shift | None:
         """How to indent added lines if the file indents the old ones differently than the patch;
         None if that is unclear."""
         old = [line for line in body if line[0] != "+"]
@@ -204,24 +204,13 @@ class ChunkFinder:
         # Removed lines are written like added ones. A context line may have been written without
         # its mark, so that it lacks one space, unlike the others.
         unmarked = all(
-            indentation(there) in (indentation(line), f" {indentation(line)}")
+            fuzzy.indentation(there) in (fuzzy.indentation(line), f" {fuzzy.indentation(line)}")
             for line, there in context
         )
-        same = all(indentation(line) == indentation(there) for line, there in removed)
+        same = all(fuzzy.indentation(line) == fuzzy.indentation(there) for line, there in removed)
         if same and (removed or unmarked):
             return str
-        return find_shift(removed if unmarked else removed + context)
-
-    def _enter(self, chunk: Chunk, position: int) -> _Spot:
-        spot = _Spot(position)
-        for line in chunk.context:
-            past = self._past(line, spot)
-            if past is None:
-                below = f" below line {spot.start}" if spot.start else ""
-                what = f"has the context {quote(line)}, which is not a line of the file{below}"
-                raise self.misfit(chunk, f"{what}. {self._hint((line,))}")
-            spot = past
-        return spot
+        return fuzzy.find_shift(removed if unmarked else removed + context)
 
     def _past(self, line: str, spot: _Spot) -> _Spot | None:
         block = self._block(spot)
@@ -270,7 +259,7 @@ class ChunkFinder:
             elif spot.opened != spot.start - 1 or at != spot.start:
                 at = -1
             if at < 0:
-                found = find_all(view.text, word, start=spot.start)
+                found = fuzzy.find_all(view.text, word, start=spot.start)
                 raise self._too_many(chunk, [*islice(found, _COUNTED)])
         return at
 
@@ -308,10 +297,10 @@ class ChunkFinder:
         return self.misfit(chunk, f"{what}\n{self._hint(old)}")
 
     def _hint(self, old: Sequence[str]) -> str:
-        return explain_missing("\n".join(self._lines), "\n".join(old), self._show)
+        return fuzzy.explain_missing("\n".join(self._lines), "\n".join(old), self._show)
 
     def _views(self) -> Iterator[_View]:
-        for number, fold in enumerate(LINE_FOLDS):
+        for number, fold in enumerate(fuzzy.LINE_FOLDS):
             if number == len(self._built):
                 self._built.append(_View(fold, self._lines, self._wanted))
             yield self._built[number]

@@ -153,7 +153,12 @@ class Drafts:
             if target is not draft:
                 if target.there:
                     raise _exists(section.move_to, section.line)
-                _move(draft, target)
+                target.there, target.now = True, draft.now
+                target.added, target.removed = draft.added, draft.removed
+                target.inexact, target.suspect = draft.inexact, draft.suspect
+                target.source = draft.before if draft.source is None else draft.source
+                target.moved_from = draft.moved_from if draft.info is None else draft.path
+                draft.there, draft.now, draft.gone = False, None, draft.gone or "moved"
 
     async def _open(self, path: str, *, whole: bool) -> Draft:
         """The draft of a file, which may have several names."""
@@ -220,15 +225,6 @@ class Drafts:
         draft.inexact += applied.inexact
         added = (line[1:] for chunk in section.chunks for line in chunk.body if line[0] == "+")
         draft.suspect |= any(map(may_have_masks, added))
-
-
-def _move(draft: Draft, target: Draft) -> None:
-    target.there, target.now = True, draft.now
-    target.added, target.removed = draft.added, draft.removed
-    target.inexact, target.suspect = draft.inexact, draft.suspect
-    target.source = draft.before if draft.source is None else draft.source
-    target.moved_from = draft.moved_from if draft.info is None else draft.path
-    draft.there, draft.now, draft.gone = False, None, draft.gone or "moved"
 
 
 def _exists(path: str, line: int) -> ConflictError:

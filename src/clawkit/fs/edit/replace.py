@@ -8,16 +8,8 @@ from itertools import islice, pairwise
 from typing import NamedTuple
 
 from clawkit.errors import ToolInputError
+from clawkit.fs.edit import finder
 from clawkit.fs.edit.diff import Show
-from clawkit.fs.edit.finder import (
-    MAX_CHARS,
-    TOO_LARGE,
-    Haystack,
-    TextMatch,
-    explain_missing,
-    find_all,
-    line_end_at,
-)
 
 _MAX_LINES = 5
 _MAX_MISSES, _MAX_PROBLEMS = 3, 20
@@ -36,7 +28,7 @@ class Replaced(NamedTuple):
     """The new text, and the places that changed, in order."""
 
     text: str
-    found: tuple[TextMatch, ...]
+    found: tuple[finder.TextMatch, ...]
 
 
 def apply(text: str, edits: Sequence[Replacement], *, path: str, show: Show = str) -> Replaced:
@@ -45,8 +37,8 @@ def apply(text: str, edits: Sequence[Replacement], *, path: str, show: Show = st
     Raises `ToolInputError` with all problems, up to a limit. Lines of the text in its message are
     passed through `show`.
     """
-    haystack = Haystack(text)
-    found: list[TextMatch] = []
+    haystack = finder.Haystack(text)
+    found: list[finder.TextMatch] = []
     problems: list[str] = []
     for number, edit in enumerate(edits):
         name = "oldText" if len(edits) == 1 else f"edits[{number}].oldText"
@@ -80,30 +72,30 @@ def changed_lines(outcome: Replaced) -> str:
     return f"{said} and {more} more places" if more else said
 
 
-def _locate(haystack: Haystack, edit: Replacement, number: int) -> list[TextMatch]:
+def _locate(haystack: finder.Haystack, edit: Replacement, number: int) -> list[finder.TextMatch]:
     text = haystack.text
     if not edit.old:
-        return [TextMatch(0, 0, edit.new, number)] if not text else []
-    places = find_all(text, edit.old, every=edit.every)
+        return [finder.TextMatch(0, 0, edit.new, number)] if not text else []
+    places = finder.find_all(text, edit.old, every=edit.every)
     exact = list(places if edit.every else islice(places, 2))
     if exact:
         return [_fit(text, at, edit, number) for at in exact]
     return haystack.find_almost(edit.old, edit.new, every=edit.every, edit=number)
 
 
-def _fit(text: str, at: int, edit: Replacement, number: int) -> TextMatch:
+def _fit(text: str, at: int, edit: Replacement, number: int) -> finder.TextMatch:
     """The replacement at a place, with the line endings that are used there.
 
     If the old text contains `\\r`, the line endings are taken as given.
     """
     start, end, new = at, at + len(edit.old), edit.new
     if "\r" in edit.old:
-        return TextMatch(start, end, new, number)
+        return finder.TextMatch(start, end, new, number)
     if edit.old[0] == "\n" and text[start - 1 : start] == "\r":
         start -= 1  # do not split a CRLF
-    if "\n" in new and (usual := line_end_at(text, at)):
+    if "\n" in new and (usual := finder.line_end_at(text, at)):
         new = _end_lines(new, usual)
-    return TextMatch(start, end, new, number)
+    return finder.TextMatch(start, end, new, number)
 
 
 @lru_cache(2)
@@ -111,7 +103,7 @@ def _end_lines(text: str, end: str) -> str:
     return text.replace("\r\n", "\n").replace("\n", end)
 
 
-def _make(text: str, found: Iterable[TextMatch]) -> Replaced:
+def _make(text: str, found: Iterable[finder.TextMatch]) -> Replaced:
     changes = sorted(each for each in found if text[each.start : each.end] != each.new)
     for before, change in pairwise(changes):
         if change.start < before.end:
@@ -121,8 +113,8 @@ def _make(text: str, found: Iterable[TextMatch]) -> Replaced:
                 f"edits[{one}] and edits[{other}] overlap in line {line}, so nothing was changed. "
                 "Combine them into one edit"
             )
-    if sum(len(each.new) for each in changes) > MAX_CHARS:
-        raise ToolInputError(TOO_LARGE)
+    if sum(len(each.new) for each in changes) > finder.MAX_CHARS:
+        raise ToolInputError(finder.TOO_LARGE)
     parts: list[str] = []
     done = 0
     for start, end, new, *_ in changes:
@@ -135,18 +127,18 @@ def _explain_missing(text: str, old: str, name: str, path: str, show: Show | Non
     if not old:
         return f"{name} is empty, but {path!r} is not; give the text to replace, or use write"
     problem = f"{name} is not in {path!r}, so nothing was changed"
-    return f"{problem}. {explain_missing(text, old, show)}" if show else problem
+    return f"{problem}. {finder.explain_missing(text, old, show)}" if show else problem
 
 
 def _explain_several(
-    text: str, edit: Replacement, found: Sequence[TextMatch], name: str, path: str
+    text: str, edit: Replacement, found: Sequence[finder.TextMatch], name: str, path: str
 ) -> str:
     if overlooked := found[0].overlooked:
         starts = [each.start for each in found]
         count, how = len(starts), f" apart from {overlooked}"
     else:
         # Overlapping places count separately.
-        starts = list(islice(find_all(text, edit.old), _MAX_LINES + 1))
+        starts = list(islice(finder.find_all(text, edit.old), _MAX_LINES + 1))
         count, how = max(text.count(edit.old), 2), ""
     lines = dict.fromkeys(text.count("\n", 0, start) + 1 for start in starts[:_MAX_LINES])
     said = ", ".join(map(str, lines)) + (", …" if len(starts) > _MAX_LINES else "")

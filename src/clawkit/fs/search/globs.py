@@ -76,11 +76,6 @@ def _alternatives(pattern: str, braces: bool) -> tuple[list[Tokens], bool]:
         )
     if re.fullmatch(r"(?>(?:\.?/)*)", pattern):
         raise ToolInputError(f"the glob {pattern!r} is empty; '**' matches every file")
-    tokens = _read(pattern, braces)
-    return _expand(tokens), _SLASH in tokens
-
-
-def _read(pattern: str, braces: bool) -> list[str]:
     tokens: list[str] = []
     opened: list[int] = []
     for found in _TOKEN.finditer(pattern):
@@ -91,7 +86,16 @@ def _read(pattern: str, braces: bool) -> list[str]:
         if text == "[":
             _refuse(pattern, at, "'[' is never closed; write '\\[' for a literal '['")
         if text[0] == "[":
-            token = _read_class(pattern, at, text)
+            negated = text[1] in "!^"
+            items: list[str] = []
+            for item in _ITEM.finditer(text, 1 + negated, len(text) - 1):
+                low, high = item[1][-1], (item[2] or item[1])[-1]
+                if low > high:
+                    _refuse(
+                        pattern, at + item.start(), f"the range is reversed; write {high}-{low}"
+                    )
+                items.append(f"{re.escape(low)}-{re.escape(high)}")
+            token = f"{_CLASS}{'^' if negated else ''}{''.join(items)}]"
         elif text == "?":
             token = _ANY
         elif text == "*" or (braces and (text in "{}" or (text == "," and opened))):
@@ -107,19 +111,7 @@ def _read(pattern: str, braces: bool) -> list[str]:
         tokens.append(token)
     if opened:
         _refuse(pattern, opened[-1], "'{' is never closed; write '\\{' for a literal '{'")
-    return tokens
-
-
-def _read_class(pattern: str, at: int, text: str) -> str:
-    """An expression for a character class, which never matches a slash."""
-    negated = text[1] in "!^"
-    items: list[str] = []
-    for item in _ITEM.finditer(text, 1 + negated, len(text) - 1):
-        low, high = item[1][-1], (item[2] or item[1])[-1]
-        if low > high:
-            _refuse(pattern, at + item.start(), f"the range is reversed; write {high}-{low}")
-        items.append(f"{re.escape(low)}-{re.escape(high)}")
-    return f"{_CLASS}{'^' if negated else ''}{''.join(items)}]"
+    return _expand(tokens), _SLASH in tokens
 
 
 def _refuse(pattern: str, at: int, why: str) -> NoReturn:

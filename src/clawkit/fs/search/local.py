@@ -86,7 +86,12 @@ class LocalSearch:
         return admits
 
     def _grep(self, query: Grep, admit: Admit, switch: KillSwitch) -> SearchResult:
-        _check_pattern(query.pattern)
+        try:
+            query.pattern.encode()
+        except UnicodeEncodeError:
+            raise ToolInputError("the pattern is not valid Unicode; send it as text") from None
+        if "\0" in query.pattern:
+            raise ToolInputError("the pattern contains NUL; write \\x00 for it")
         start = self._places.start(query.path)
         try:
             selection = select(query.globs, self._bases(start), typed=bool(query.type))
@@ -152,15 +157,6 @@ async def _in_thread(work: Callable[[KillSwitch], T]) -> T:
         switch.turn_off()
         raise
     return result
-
-
-def _check_pattern(pattern: str) -> None:
-    try:
-        pattern.encode()
-    except UnicodeEncodeError:
-        raise ToolInputError("the pattern is not valid Unicode; send it as text") from None
-    if "\0" in pattern:
-        raise ToolInputError("the pattern contains NUL; write \\x00 for it")
 
 
 def _look(engine: Engine, job: Job, gate: ResultFilter, admit: Admit) -> Searched:

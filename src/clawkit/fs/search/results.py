@@ -145,7 +145,17 @@ class Gathering:
     def _take_line(self, record: re.Match[bytes]) -> None:
         raw, number, sign, text = record.groups()
         if raw != self._raw:
-            self._turn_to(raw)
+            if self._raw and raw.startswith(self._raw):
+                warning = _WARNING.match(raw, len(self._raw))
+                # The name of a directory may contain the very text of the warning.
+                if warning is not None and not self._gate.is_there(_decode(raw)):
+                    raw = raw[warning.end() :]
+            self._raw, self._path = raw, _decode(raw)
+            path = self._path
+            self._lines = self._files.get(path)
+            if self._lines is None and self._gate.admits(path):
+                self._lines = self._files[path] = []
+                self._counts[path] = 0
         if self._lines is None:
             return
         is_match = sign == b":"
@@ -154,19 +164,6 @@ class Gathering:
         if is_match:
             self.total += 1
             self._counts[self._path] += 1
-
-    def _turn_to(self, raw: bytes) -> None:
-        if self._raw and raw.startswith(self._raw):
-            warning = _WARNING.match(raw, len(self._raw))
-            # The name of a directory may contain the very text of the warning.
-            if warning is not None and not self._gate.is_there(_decode(raw)):
-                raw = raw[warning.end() :]
-        self._raw, self._path = raw, _decode(raw)
-        path = self._path
-        self._lines = self._files.get(path)
-        if self._lines is None and self._gate.admits(path):
-            self._lines = self._files[path] = []
-            self._counts[path] = 0
 
     def _take_file(self, record: re.Match[bytes]) -> None:
         path = _decode(record[1])
@@ -238,7 +235,13 @@ class Collector:
         plain = whole.removeprefix(b"./").replace(b"\0./", b"\0")
         names: Sequence[str] = os.fsdecode(plain).split("\0")
         if self._folders is not None:
-            names = _new_folders(names, self._folders)
+            new: list[str] = []
+            for folder in {name.rpartition("/")[0] for name in names}:
+                while folder not in self._folders:
+                    self._folders.add(folder)
+                    new.append(folder)
+                    folder = folder.rpartition("/")[0]
+            names = new
         if self._accepts is not None:
             names = [*filter(self._accepts, names)]
         self.total += len(names)
@@ -277,14 +280,3 @@ class Collector:
             else:
                 refused += 1
         return shown, self.total - refused
-
-
-def _new_folders(names: Iterable[str], seen: set[str]) -> list[str]:
-    """The directories above files that are not in `seen` yet; adds them to it."""
-    new: list[str] = []
-    for folder in {name.rpartition("/")[0] for name in names}:
-        while folder not in seen:
-            seen.add(folder)
-            new.append(folder)
-            folder = folder.rpartition("/")[0]
-    return new

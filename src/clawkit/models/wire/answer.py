@@ -23,6 +23,7 @@ from clawkit.models.protocols import (
     TextDelta,
     ThinkingDelta,
 )
+from clawkit.models.providers import dict_of as dict_of
 from clawkit.models.wire.request import clean, cleaned, encode, is_deep
 from clawkit.net.sse import ServerEvent
 from clawkit.text import one_line
@@ -402,10 +403,6 @@ def read_name(name: object) -> str:
 
 
 # What a provider sends may have any type. A value of another type counts as an empty one.
-
-
-def dict_of(value: object) -> dict[str, Any]:
-    return value if isinstance(value, dict) else {}
 
 
 def list_of(value: object) -> list[Any]:

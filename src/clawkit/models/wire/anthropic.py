@@ -9,52 +9,12 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
+from clawkit import content
 from clawkit.config.sections.models import Compat
 from clawkit.config.sections.shared import Thinking as Level
-from clawkit.content import (
-    Assistant,
-    Block,
-    Image,
-    Message,
-    Stop,
-    Text,
-    Thinking,
-    ToolCall,
-    ToolResult,
-    Usage,
-)
 from clawkit.models.protocols import Delta, Endpoint, Request
-from clawkit.models.wire.answer import (
-    AnswerDecoder,
-    AnswerPart,
-    Kind,
-    dict_of,
-    given_arguments,
-    malformed,
-    said,
-    str_of,
-)
-from clawkit.models.wire.request import (
-    BEGINNING,
-    EFFORTS,
-    NO_IMAGE,
-    NO_OUTPUT,
-    ApiWire,
-    Piece,
-    Pieces,
-    as_object,
-    blocks_of,
-    encode,
-    flat,
-    max_tokens_param,
-    merge_params,
-    nearest_effort,
-    room_for_answer,
-    safe_name,
-    short_id,
-    tokens,
-    write_turns,
-)
+from clawkit.models.wire import answer
+from clawkit.models.wire import request as wire
 
 VERSION = "2023-06-01"
 
@@ -160,11 +120,11 @@ def _effort(level: Level, claude: Claude, compat: Compat) -> str:
         return ""
     if level in compat.reasoning_effort_map:
         return compat.reasoning_effort_map[level]
-    usual = EFFORTS[1:] if claude.is_new else ("low", "medium", "high", "max")
-    return nearest_effort(level, compat.supported_reasoning_efforts or usual) or ""
+    usual = wire.EFFORTS[1:] if claude.is_new else ("low", "medium", "high", "max")
+    return wire.nearest_effort(level, compat.supported_reasoning_efforts or usual) or ""
 
 
-class AnthropicWire(ApiWire):
+class AnthropicWire(wire.ApiWire):
     FORM = "anthropic"
 
     def __init__(self, endpoint: Endpoint) -> None:
@@ -174,9 +134,9 @@ class AnthropicWire(ApiWire):
         self._is_minimax = endpoint.ref.provider.startswith("minimax") or bool(
             re.match(r"https?://api\.minimaxi?\.", endpoint.base_url)
         )
-        self._pieces = Pieces(self._piece)
-        self._without_thinking = Pieces(lambda each: self._piece(each, with_thinking=False))
-        self._flat = Pieces(lambda each: self._piece(flat(each), with_thinking=False))
+        self._pieces = wire.Pieces(self._piece)
+        self._without_thinking = wire.Pieces(lambda each: self._piece(each, with_thinking=False))
+        self._flat = wire.Pieces(lambda each: self._piece(wire.flat(each), with_thinking=False))
 
     @property
     def path(self) -> str:
@@ -199,12 +159,18 @@ class AnthropicWire(ApiWire):
     def write(self, request: Request) -> bytes:
         endpoint, tools = self._endpoint, self._declarations(request.tools)
         given = {**endpoint.params, **request.params}
-        fields = merge_params({}, endpoint.params, request.params)
+        fields = wire.merge_params({}, endpoint.params, request.params)
         planned = self._plan(request, fields, is_given="thinking" in given)
         pieces = self._pieces_of(request.messages, planned, is_flat=not tools)
         size = sum(len(piece.body) - piece.images for piece in pieces)
-        left = room_for_answer(request, endpoint.facts, size + len(tools) + len(request.system))
-        limit = request.max_tokens or max_tokens_param(given) or tokens(fields.get("max_tokens"))
+        left = wire.room_for_answer(
+            request, endpoint.facts, size + len(tools) + len(request.system)
+        )
+        limit = (
+            request.max_tokens
+            or wire.max_tokens_param(given)
+            or wire.tokens(fields.get("max_tokens"))
+        )
         room = min(self._room(limit, planned.budget), left)
         planned = _fitted(planned, room)
         mark = self._mark(given)
@@ -213,23 +179,37 @@ class AnthropicWire(ApiWire):
             model_id = _MINIMAX_FAST.get(model_id, model_id)
         body: dict[str, Any] = {"model": model_id, "stream": True}
         if request.system.strip():
-            body["system"] = _raw(encode(_text(request.system)), mark)
+            body["system"] = _raw(wire.encode(_text(request.system)), mark)
         if tools:
             body["tools"] = _raw(tools, mark)
         if planned.effort:
             body["output_config"] = {"effort": planned.effort}
-        merge_params(body, endpoint.params, request.params)
+        wire.merge_params(body, endpoint.params, request.params)
         body["max_tokens"] = room
-        self._leave_out(body, planned, has_tools=bool(tools))
-        return write_turns(body, ("messages", "content"), pieces, _text(BEGINNING), mark)
+        # Remove fields that conflict with thinking, with having no tools, or with this model.
+        has_tools = bool(tools)
+        body["thinking"] = planned.thinking
+        supports = self._endpoint.compat.supports_temperature
+        takes = not self._claude.is_new if supports is None else supports
+        unwanted = {
+            "thinking": planned.thinking is None,
+            "tool_choice": not has_tools,
+            "temperature": planned.is_on or not takes,
+            "top_k": planned.is_on or not takes,
+            "top_p": not takes,
+        }
+        for name, is_out in unwanted.items():
+            if is_out:
+                body.pop(name, None)
+        return wire.write_turns(body, ("messages", "content"), pieces, _text(wire.BEGINNING), mark)
 
     def _plan(self, request: Request, fields: Mapping[str, Any], *, is_given: bool) -> ThinkingPlan:
         endpoint, level = self._endpoint, request.thinking
         can_think = endpoint.facts.reasoning or self._claude.is_adaptive
         if is_given or "thinking" in fields:
             # Configured explicitly, in the format of the API.
-            own = dict_of(fields.get("thinking"))
-            planned = ThinkingPlan(dict(own) or None, budget=tokens(own.get("budget_tokens")))
+            own = answer.dict_of(fields.get("thinking"))
+            planned = ThinkingPlan(dict(own) or None, budget=wire.tokens(own.get("budget_tokens")))
         elif level in endpoint.thinking_levels or (can_think and level != "off"):
             planned = plan(level, self._claude, endpoint.compat, endpoint.thinking_levels)
         elif self._is_minimax and level == "off":
@@ -252,25 +232,9 @@ class AnthropicWire(ApiWire):
         ttl = b',"ttl":"1h"' if retention == "long" and is_long else b""
         return b',"cache_control":{"type":"ephemeral"' + ttl + b"}}"
 
-    def _leave_out(self, body: dict[str, Any], planned: ThinkingPlan, *, has_tools: bool) -> None:
-        """Remove fields that conflict with thinking, with having no tools, or with this model."""
-        body["thinking"] = planned.thinking
-        supports = self._endpoint.compat.supports_temperature
-        takes = not self._claude.is_new if supports is None else supports
-        unwanted = {
-            "thinking": planned.thinking is None,
-            "tool_choice": not has_tools,
-            "temperature": planned.is_on or not takes,
-            "top_k": planned.is_on or not takes,
-            "top_p": not takes,
-        }
-        for name, is_out in unwanted.items():
-            if is_out:
-                body.pop(name, None)
-
     def _pieces_of(
-        self, messages: Sequence[Message], planned: ThinkingPlan, *, is_flat: bool
-    ) -> list[Piece]:
+        self, messages: Sequence[content.Message], planned: ThinkingPlan, *, is_flat: bool
+    ) -> list[wire.Piece]:
         pieces = self._pieces
         if is_flat:
             # Calls are rejected in a request without tools.
@@ -279,7 +243,7 @@ class AnthropicWire(ApiWire):
             # Even with thinking off, it validates earlier thinking, so leave that out.
             pieces = self._without_thinking
         made = pieces.of(messages)
-        if messages and isinstance(last := messages[-1], Assistant):
+        if messages and isinstance(last := messages[-1], content.Assistant):
             made[-1] = pieces.make(_without_space_at_end(last))
         ids = [each for piece in made for each in piece.ids]
         if len(set(ids)) == len(ids):
@@ -287,33 +251,33 @@ class AnthropicWire(ApiWire):
         make = self._without_thinking.make if self._claude.is_bound else self._pieces.make
         return [make(message) for message in _with_own_ids(messages)]
 
-    def _piece(self, message: Message, *, with_thinking: bool = True) -> Piece:
-        if isinstance(message, Assistant):
+    def _piece(self, message: content.Message, *, with_thinking: bool = True) -> wire.Piece:
+        if isinstance(message, content.Assistant):
             return self._answer(message, with_thinking)
-        blocks = blocks_of(message)
-        images = sum(len(block.data) for block in blocks if isinstance(block, Image))
+        blocks = wire.blocks_of(message)
+        images = sum(len(block.data) for block in blocks if isinstance(block, content.Image))
         sent = [self._block(block) for block in blocks]
-        if isinstance(message, ToolResult):
+        if isinstance(message, content.ToolResult):
             result = {
                 "type": "tool_result",
                 "tool_use_id": safe_id(message.call_id),
-                "content": sent or [_text(NO_OUTPUT)],
+                "content": sent or [_text(wire.NO_OUTPUT)],
             }
             sent = [result | {"is_error": True} if message.is_error else result]
-        return Piece("user", b",".join(map(encode, sent)), images=images)
+        return wire.Piece("user", b",".join(map(wire.encode, sent)), images=images)
 
-    def _answer(self, message: Assistant, with_thinking: bool) -> Piece:
+    def _answer(self, message: content.Assistant, with_thinking: bool) -> wire.Piece:
         keeps_thinking = with_thinking and self._is_own(message)
         blocks: list[dict[str, Any]] = []
         for part in message.content:
-            if isinstance(part, Text):
+            if isinstance(part, content.Text):
                 blocks += [_text(part.text)] if part.text.strip() else []
-            elif isinstance(part, ToolCall):
+            elif isinstance(part, content.ToolCall):
                 call = {
                     "type": "tool_use",
                     "id": safe_id(part.id),
-                    "name": safe_name(part.name),
-                    "input": as_object(part.arguments),
+                    "name": wire.safe_name(part.name),
+                    "input": wire.as_object(part.arguments),
                 }
                 blocks.append(call)
             elif block := self._thought(part, keeps_thinking):
@@ -321,9 +285,9 @@ class AnthropicWire(ApiWire):
         while blocks and blocks[-1]["type"] in ("thinking", "redacted_thinking"):
             blocks.pop()  # an answer that ends with thinking is rejected
         ids = tuple(block["id"] for block in blocks if block["type"] == "tool_use")
-        return Piece("assistant", b",".join(map(encode, blocks)), ids=ids)
+        return wire.Piece("assistant", b",".join(map(wire.encode, blocks)), ids=ids)
 
-    def _thought(self, part: Thinking, is_kept: bool) -> dict[str, Any] | None:
+    def _thought(self, part: content.Thinking, is_kept: bool) -> dict[str, Any] | None:
         if self._endpoint.compat.requires_thinking_as_text:
             return _text(part.text) if part.text.strip() else None
         if not is_kept:
@@ -334,11 +298,11 @@ class AnthropicWire(ApiWire):
             return None  # unsigned thinking is incomplete
         return {"type": "thinking", "thinking": part.text, "signature": part.signature}
 
-    def _block(self, block: Block) -> dict[str, Any]:
-        if isinstance(block, Text):
+    def _block(self, block: content.Block) -> dict[str, Any]:
+        if isinstance(block, content.Text):
             return _text(block.text)
         if not self._endpoint.facts.images or not block.data:
-            return _text(NO_IMAGE)
+            return _text(wire.NO_IMAGE)
         kind = block.mime_type.lower().replace("image/jpg", "image/jpeg")
         if kind not in _IMAGE_TYPES:
             return _text(f"[an image was left out: it is neither JPEG, PNG, GIF nor WebP: {kind}]")
@@ -348,21 +312,21 @@ class AnthropicWire(ApiWire):
 
 def _fitted(planned: ThinkingPlan, room: int) -> ThinkingPlan:
     """The plan with a budget that leaves tokens for the answer."""
-    budget = tokens(dict_of(planned.thinking).get("budget_tokens"))
+    budget = wire.tokens(answer.dict_of(planned.thinking).get("budget_tokens"))
     if not budget:
         return planned
     budget = min(budget, room - room // 4)
     if budget < _LEAST_BUDGET:
         return ThinkingPlan()
-    return replace(planned, thinking=dict_of(planned.thinking) | {"budget_tokens": budget})
+    return replace(planned, thinking=answer.dict_of(planned.thinking) | {"budget_tokens": budget})
 
 
-def _with_own_ids(messages: Iterable[Message]) -> Iterable[Message]:
+def _with_own_ids(messages: Iterable[content.Message]) -> Iterable[content.Message]:
     """The messages with unique call ids: some providers restart at 0 for each answer."""
     used: set[str] = set()
     names: dict[str, str] = {}
     for message in messages:
-        if isinstance(message, Assistant):
+        if isinstance(message, content.Assistant):
             names = {}
             for call in message.calls:
                 name, number = safe_id(call.id), 1
@@ -372,11 +336,11 @@ def _with_own_ids(messages: Iterable[Message]) -> Iterable[Message]:
                 used.add(name)
                 names[call.id] = name
             parts = [
-                replace(part, id=names[part.id]) if isinstance(part, ToolCall) else part
+                replace(part, id=names[part.id]) if isinstance(part, content.ToolCall) else part
                 for part in message.content
             ]
             yield replace(message, content=tuple(parts))
-        elif isinstance(message, ToolResult):
+        elif isinstance(message, content.ToolResult):
             yield replace(message, call_id=names.get(message.call_id, message.call_id))
         else:
             yield message
@@ -384,7 +348,7 @@ def _with_own_ids(messages: Iterable[Message]) -> Iterable[Message]:
 
 def safe_id(text: str) -> str:
     """A stable call id that the API accepts."""
-    return text if re.fullmatch(_SAFE_ID, text) else short_id(text, _MAX_ID)
+    return text if re.fullmatch(_SAFE_ID, text) else wire.short_id(text, _MAX_ID)
 
 
 def _text(text: str) -> dict[str, Any]:
@@ -396,15 +360,15 @@ def _raw(body: bytes, mark: bytes) -> msgspec.Raw:
     return msgspec.Raw(b"[" + (body[:-1] + mark if mark else body) + b"]")
 
 
-def _without_space_at_end(message: Assistant) -> Assistant:
+def _without_space_at_end(message: content.Assistant) -> content.Assistant:
     """Strip trailing space: an answer at the end of a request must not have any."""
-    *others, last = message.content or (Text(""),)
-    if not isinstance(last, Text):
+    *others, last = message.content or (content.Text(""),)
+    if not isinstance(last, content.Text):
         return message
-    return replace(message, content=(*others, Text(last.text.rstrip())))
+    return replace(message, content=(*others, content.Text(last.text.rstrip())))
 
 
-_STOP_REASONS: Mapping[str, Stop] = {
+_STOP_REASONS: Mapping[str, content.Stop] = {
     "max_tokens": "length",
     "model_context_window_exceeded": "length",
     "refusal": "refusal",
@@ -419,19 +383,19 @@ _USAGE: Mapping[str, str] = {
 }
 
 
-class AnthropicDecoder(AnswerDecoder):
+class AnthropicDecoder(answer.AnswerDecoder):
     """Assembles one answer. A missing or reused index is resolved by the order of events."""
 
     def __init__(self, endpoint: Endpoint) -> None:
         super().__init__(endpoint)
-        self._open: dict[int, AnswerPart | None] = {}
+        self._open: dict[int, answer.AnswerPart | None] = {}
         """Open blocks by index; None for blocks of unknown types."""
         self._given: set[int] = set()
         """Calls that started with complete arguments."""
         self._counts: dict[str, int] = {}
 
     def _events(self, data: Any) -> list[dict[str, Any]]:
-        message = dict_of(data)
+        message = answer.dict_of(data)
         blocks = message.get("content")
         if message.get("type") != "message" or not isinstance(blocks, list):
             return []
@@ -443,22 +407,22 @@ class AnthropicDecoder(AnswerDecoder):
         return [*events, delta, {"type": "message_stop"}]
 
     def _read(self, data: dict[str, Any], name: str) -> Iterable[Delta]:
-        name, index = str_of(data.get("type")) or name, data.get("index")
+        name, index = answer.str_of(data.get("type")) or name, data.get("index")
         match name:
             case "message_start":
-                self._count(dict_of(data.get("message")).get("usage"))
+                self._count(answer.dict_of(data.get("message")).get("usage"))
             case "content_block_start":
-                return self._start(index, dict_of(data.get("content_block")))
+                return self._start(index, answer.dict_of(data.get("content_block")))
             case "content_block_delta":
-                return self._delta(index, dict_of(data.get("delta")))
+                return self._delta(index, answer.dict_of(data.get("delta")))
             case "content_block_stop":
                 self._close(self._place(index))
             case "message_delta":
-                delta = dict_of(data.get("delta"))
-                if reason := str_of(delta.get("stop_reason")):
+                delta = answer.dict_of(data.get("delta"))
+                if reason := answer.str_of(delta.get("stop_reason")):
                     self._stop = _STOP_REASONS.get(reason, "stop")
-                explanation = dict_of(delta.get("stop_details")).get("explanation")
-                self._explanation = said(explanation) or self._explanation
+                explanation = answer.dict_of(delta.get("stop_details")).get("explanation")
+                self._explanation = answer.said(explanation) or self._explanation
                 self._count(data.get("usage"))
             case "message_stop":
                 self._stop = self._stop or "stop"
@@ -470,11 +434,11 @@ class AnthropicDecoder(AnswerDecoder):
     def _start(self, index: object, block: Mapping[str, Any]) -> Iterable[Delta]:
         match block.get("type"):
             case "text":
-                return self.add(self._begin(index, "text"), str_of(block.get("text")))
+                return self.add(self._begin(index, "text"), answer.str_of(block.get("text")))
             case "thinking":
                 thought = self._begin(index, "thinking")
                 self._sign(thought, block.get("signature"))
-                return self.add(thought, str_of(block.get("thinking")))
+                return self.add(thought, answer.str_of(block.get("thinking")))
             case "redacted_thinking":
                 self._sign(self._begin(index, "thinking", is_hidden=True), block.get("data"))
             case "tool_use":
@@ -483,7 +447,7 @@ class AnthropicDecoder(AnswerDecoder):
                 deltas = [*self.tell(call)]
                 if given := block.get("input"):
                     self._given.add(call.number)
-                    deltas += self.add(call, given_arguments(given))
+                    deltas += self.add(call, answer.given_arguments(given))
                 return deltas
             case _:
                 self._open[self._free(index)] = None
@@ -493,17 +457,17 @@ class AnthropicDecoder(AnswerDecoder):
         match delta.get("type"):
             case "text_delta":
                 words = self._words(index, "text")
-                return self.add(words, str_of(delta.get("text"))) if words else ()
+                return self.add(words, answer.str_of(delta.get("text"))) if words else ()
             case "thinking_delta":
                 words = self._words(index, "thinking")
-                return self.add(words, str_of(delta.get("thinking"))) if words else ()
+                return self.add(words, answer.str_of(delta.get("thinking"))) if words else ()
             case "signature_delta":
                 if words := self._words(index, "thinking"):
                     self._sign(words, delta.get("signature"))
             case "input_json_delta":
                 call = self._open.get(self._place(index))
                 if call is not None and call.kind == "call":
-                    text = given_arguments(delta.get("partial_json"))
+                    text = answer.given_arguments(delta.get("partial_json"))
                     if text and call.number in self._given:
                         # The arguments are sent again, in pieces.
                         self._given.discard(call.number)
@@ -514,7 +478,7 @@ class AnthropicDecoder(AnswerDecoder):
     def _free(self, index: object) -> int:
         """The index for a new block; closes a block that is still open there."""
         if len(self._open) >= _MAX_OPEN:
-            raise malformed(f"its answer has more than {_MAX_OPEN:,} open parts")
+            raise answer.malformed(f"its answer has more than {_MAX_OPEN:,} open parts")
         place = index if isinstance(index, int) else max(self._open, default=-1) + 1
         self._close(place)
         return place
@@ -522,12 +486,14 @@ class AnthropicDecoder(AnswerDecoder):
     def _place(self, index: object) -> int:
         return index if isinstance(index, int) else next(reversed(self._open), -1)
 
-    def _begin(self, index: object, kind: Kind, *, is_hidden: bool = False) -> AnswerPart:
+    def _begin(
+        self, index: object, kind: answer.Kind, *, is_hidden: bool = False
+    ) -> answer.AnswerPart:
         place = self._free(index)
         part = self._open[place] = self.begin(kind, is_hidden=is_hidden)
         return part
 
-    def _words(self, index: object, kind: Kind) -> AnswerPart | None:
+    def _words(self, index: object, kind: answer.Kind) -> answer.AnswerPart | None:
         """The open block of that kind, or a new one; None if the block is ignored."""
         place = self._place(index)
         found = self._open.get(place)
@@ -539,13 +505,13 @@ class AnthropicDecoder(AnswerDecoder):
         if part := self._open.pop(place, None):
             part.is_closed = True
 
-    def _sign(self, thought: AnswerPart, signature: object) -> None:
-        if text := str_of(signature):
+    def _sign(self, thought: answer.AnswerPart, signature: object) -> None:
+        if text := answer.str_of(signature):
             self.count(text)
             thought.signed.append(text)
 
     def _count(self, usage: object) -> None:
-        found = {own: tokens(dict_of(usage).get(name)) for name, own in _USAGE.items()}
+        found = {own: wire.tokens(answer.dict_of(usage).get(name)) for name, own in _USAGE.items()}
         # Counts are totals; a final 0 means that the server does not know.
         self._counts |= {own: number for own, number in found.items() if number}
-        self._usage = Usage(**self._counts)
+        self._usage = content.Usage(**self._counts)

@@ -40,7 +40,7 @@ _MISSES_THINKING = frozenset({"deepseek", "moonshot"})
 
 
 class CompletionsWire(OpenAiWire):
-    PATH = "/chat/completions"
+    path = "/chat/completions"
     FORM = "openai"
     LIST = "messages"
     TEXT = "text"
@@ -267,24 +267,21 @@ class CompletionsDecoder(AnswerDecoder):
                 self._choice = index
             # Only one choice is read, however many are sent.
             if not isinstance(index, int) or index == self._choice:
-                self._read_choice(choice, out)
+                delta = choice.get("delta")
+                if not delta and not self.parts:
+                    delta = choice.get("message")  # the whole answer at once
+                if isinstance(delta, dict):
+                    self._read_delta(delta, out)
+                self._count(choice.get("usage"))
+                reason = str_of(choice.get("finish_reason")).lower()
+                if reason in _FAILURES:
+                    what = f"{self._endpoint.ref.provider} ended the answer with {reason!r}"
+                    raise ModelError(_FAILURES[reason], f"{what}. Try again, or set fallbacks.")
+                if reason:
+                    self._stop = _STOPS.get(reason, "stop")
         for holder in (data, dict_of(data.get("x_groq"))):
             self._count(holder.get("usage"))
         return out
-
-    def _read_choice(self, choice: dict[str, Any], out: list[Delta]) -> None:
-        delta = choice.get("delta")
-        if not delta and not self.parts:
-            delta = choice.get("message")  # the whole answer at once
-        if isinstance(delta, dict):
-            self._read_delta(delta, out)
-        self._count(choice.get("usage"))
-        reason = str_of(choice.get("finish_reason")).lower()
-        if reason in _FAILURES:
-            what = f"{self._endpoint.ref.provider} ended the answer with {reason!r}"
-            raise ModelError(_FAILURES[reason], f"{what}. Try again, or set fallbacks.")
-        if reason:
-            self._stop = _STOPS.get(reason, "stop")
 
     def _read_delta(self, delta: dict[str, Any], out: list[Delta]) -> None:
         given = map(dict_of, list_of(delta.get("reasoning_details")))

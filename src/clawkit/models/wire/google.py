@@ -10,21 +10,11 @@ from urllib.parse import quote
 
 import msgspec
 
+from clawkit import content
 from clawkit.config.sections.models import Compat
 from clawkit.config.sections.shared import Thinking as Level
-from clawkit.content import (
-    Assistant,
-    Block,
-    Image,
-    Message,
-    Stop,
-    Text,
-    Thinking,
-    ToolCall,
-    ToolResult,
-    Usage,
-)
 from clawkit.models.protocols import Delta, Endpoint, Request
+from clawkit.models.wire import request as wire
 from clawkit.models.wire.answer import (
     AnswerDecoder,
     Kind,
@@ -34,23 +24,6 @@ from clawkit.models.wire.answer import (
     malformed,
     said,
     str_of,
-)
-from clawkit.models.wire.request import (
-    BEGINNING,
-    NO_IMAGE,
-    NO_OUTPUT,
-    OWN_PARAMS,
-    ApiWire,
-    Piece,
-    as_object,
-    blocks_of,
-    encode,
-    max_tokens_param,
-    merge_params,
-    safe_name,
-    text_of,
-    tokens,
-    write_turns,
 )
 from clawkit.schema.clean import names
 
@@ -150,7 +123,7 @@ _CONFIG = names(
 _OTHER_NAMES = {"max_tokens": "maxOutputTokens", "stop": "stopSequences"}
 
 
-class GoogleWire(ApiWire):
+class GoogleWire(wire.ApiWire):
     FORM = "google"
 
     def __init__(self, endpoint: Endpoint) -> None:
@@ -182,10 +155,10 @@ class GoogleWire(ApiWire):
         if tools:
             body["tools"] = [{"functionDeclarations": msgspec.Raw(b"[" + tools + b"]")}]
         thinking = {} if planned.config is None else {"thinkingConfig": planned.config}
-        body = merge_params(body | {"generationConfig": thinking}, *params)
+        body = wire.merge_params(body | {"generationConfig": thinking}, *params)
         config = body["generationConfig"] = dict_of(body.get("generationConfig"))
-        given = [tokens(_config_of(each).get("maxOutputTokens")) for each in params]
-        own = max_tokens_param(self._endpoint.params, request.params)
+        given = [wire.tokens(_config_of(each).get("maxOutputTokens")) for each in params]
+        own = wire.max_tokens_param(self._endpoint.params, request.params)
         limit = request.max_tokens or own or given[-1] or given[0]
         config["maxOutputTokens"] = self._room(limit, planned.budget)
         if self._endpoint.compat.supports_temperature is False:
@@ -193,41 +166,57 @@ class GoogleWire(ApiWire):
         if not tools:
             body.pop("toolConfig", None)
         pieces = self._pieces.of(request.messages)
-        return write_turns(body, ("contents", "parts"), pieces, {"text": BEGINNING})
+        return wire.write_turns(body, ("contents", "parts"), pieces, {"text": wire.BEGINNING})
 
-    def _piece(self, message: Message) -> Piece:
-        if isinstance(message, Assistant):
-            return self._answer(message)
-        if isinstance(message, ToolResult):
-            return self._result(message)
-        return Piece("user", b",".join(encode(self._block(each)) for each in blocks_of(message)))
+    def _piece(self, message: content.Message) -> wire.Piece:
+        if isinstance(message, content.Assistant):
+            is_own = self._is_own(message)
+            parts: list[dict[str, Any]] = []
+            wants_signature = self._gemini.is_third
+            for each in message.content:
+                if not isinstance(each, content.ToolCall):
+                    parts += self._words(each, is_own)
+                    continue
+                part = self._call(each, is_own)
+                if wants_signature and "thoughtSignature" not in part:
+                    part["thoughtSignature"] = SKIP_SIGNATURE
+                wants_signature = False  # only the first call of an answer needs one
+                parts.append(part)
+            return wire.Piece("model", b",".join(map(wire.encode, parts)))
+        if isinstance(message, content.ToolResult):
+            images = [
+                self._block(block) for block in message.content if isinstance(block, content.Image)
+            ]
+            shown = [part for part in images if "inlineData" in part]
+            text = wire.text_of(message, "" if shown else wire.NO_IMAGE)
+            if shown and text == wire.NO_OUTPUT:
+                text = "(an image)" if self._gemini.is_third else "(an image, which follows)"
+            function: dict[str, Any] = {
+                "name": wire.safe_name(message.tool),
+                "response": {"error" if message.is_error else "output": text},
+            }
+            if self._gemini.is_third or message.call_id in self._ids:
+                function["id"] = message.call_id
+            if self._gemini.is_third and shown:
+                function["parts"] = shown
+                shown = []
+            written = wire.encode({"functionResponse": function})
+            return wire.Piece("user", b",".join(map(wire.encode, shown)), written)
+        return wire.Piece(
+            "user", b",".join(wire.encode(self._block(each)) for each in wire.blocks_of(message))
+        )
 
-    def _answer(self, message: Assistant) -> Piece:
-        is_own = self._is_own(message)
-        parts: list[dict[str, Any]] = []
-        wants_signature = self._gemini.is_third
-        for each in message.content:
-            if not isinstance(each, ToolCall):
-                parts += self._words(each, is_own)
-                continue
-            part = self._call(each, is_own)
-            if wants_signature and "thoughtSignature" not in part:
-                part["thoughtSignature"] = SKIP_SIGNATURE
-            wants_signature = False  # only the first call of an answer needs one
-            parts.append(part)
-        return Piece("model", b",".join(map(encode, parts)))
-
-    def _words(self, part: Text | Thinking, is_own: bool) -> list[dict[str, Any]]:
+    def _words(self, part: content.Text | content.Thinking, is_own: bool) -> list[dict[str, Any]]:
         signature = {"thoughtSignature": part.signature} if is_own and part.signature else {}
-        if isinstance(part, Text):
+        if isinstance(part, content.Text):
             return [{"text": part.text} | signature] if part.text.strip() or signature else []
         if self._endpoint.compat.requires_thinking_as_text:
             return [{"text": part.text}] if part.text.strip() else []
         # Unsigned thinking is only for people.
         return [{"text": part.text, "thought": True} | signature] if signature else []
 
-    def _call(self, call: ToolCall, is_own: bool) -> dict[str, Any]:
-        function = {"name": safe_name(call.name), "args": as_object(call.arguments)}
+    def _call(self, call: content.ToolCall, is_own: bool) -> dict[str, Any]:
+        function = {"name": wire.safe_name(call.name), "args": wire.as_object(call.arguments)}
         if self._gemini.is_third or (is_own and not call.id.startswith(MADE)):
             self._ids.add(call.id)
             function["id"] = call.id
@@ -236,29 +225,11 @@ class GoogleWire(ApiWire):
             part["thoughtSignature"] = call.signature
         return part
 
-    def _result(self, result: ToolResult) -> Piece:
-        images = [self._block(block) for block in result.content if isinstance(block, Image)]
-        shown = [part for part in images if "inlineData" in part]
-        text = text_of(result, "" if shown else NO_IMAGE)
-        if shown and text == NO_OUTPUT:
-            text = "(an image)" if self._gemini.is_third else "(an image, which follows)"
-        function: dict[str, Any] = {
-            "name": safe_name(result.tool),
-            "response": {"error" if result.is_error else "output": text},
-        }
-        if self._gemini.is_third or result.call_id in self._ids:
-            function["id"] = result.call_id
-        if self._gemini.is_third and shown:
-            function["parts"] = shown
-            shown = []
-        written = encode({"functionResponse": function})
-        return Piece("user", b",".join(map(encode, shown)), written)
-
-    def _block(self, block: Block) -> dict[str, Any]:
-        if isinstance(block, Text):
+    def _block(self, block: content.Block) -> dict[str, Any]:
+        if isinstance(block, content.Text):
             return {"text": block.text}
         if not self._endpoint.facts.images or not block.data:
-            return {"text": NO_IMAGE}
+            return {"text": wire.NO_IMAGE}
         return {"inlineData": {"mimeType": block.mime_type, "data": block.data}}
 
 
@@ -268,7 +239,7 @@ def _sorted(params: Mapping[str, Any]) -> dict[str, Any]:
     config = dict(_config_of(params))
     for key, value in params.items():
         name = _OTHER_NAMES.get(key) or re.sub(r"_([a-z])", lambda at: at[1].upper(), key)
-        if name in _CONFIG and key not in OWN_PARAMS:
+        if name in _CONFIG and key not in wire.OWN_PARAMS:
             config[name] = value
         elif key != "generationConfig":
             rest[key] = value
@@ -325,7 +296,7 @@ class GoogleDecoder(AnswerDecoder):
         self._message = said(candidate.get("finishMessage")) or self._message
         return deltas
 
-    def _finish(self, stop: Stop) -> Assistant:
+    def _finish(self, stop: content.Stop) -> content.Assistant:
         """Raises "malformed" if the model failed to write an answer."""
         self._explanation = (
             self._explanation or f"the answer was blocked: {self._message or self._reason}"
@@ -376,8 +347,10 @@ class GoogleDecoder(AnswerDecoder):
     def _count(self, usage: Mapping[str, Any]) -> None:
         if not usage:
             return
-        cached = tokens(usage.get("cachedContentTokenCount"))
-        sent = tokens(usage.get("promptTokenCount")) + tokens(usage.get("toolUsePromptTokenCount"))
-        received = tokens(usage.get("candidatesTokenCount"))
-        received += tokens(usage.get("thoughtsTokenCount"))
-        self._usage = Usage(max(0, sent - cached), received, cached)
+        cached = wire.tokens(usage.get("cachedContentTokenCount"))
+        sent = wire.tokens(usage.get("promptTokenCount")) + wire.tokens(
+            usage.get("toolUsePromptTokenCount")
+        )
+        received = wire.tokens(usage.get("candidatesTokenCount"))
+        received += wire.tokens(usage.get("thoughtsTokenCount"))
+        self._usage = content.Usage(max(0, sent - cached), received, cached)

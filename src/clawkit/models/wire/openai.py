@@ -16,21 +16,7 @@ from urllib.parse import urlsplit
 from clawkit.config.sections.shared import Thinking as Level
 from clawkit.content import Assistant, Block, Image, Message, Text, ToolCall, ToolResult
 from clawkit.models.protocols import Endpoint, Request
-from clawkit.models.wire.request import (
-    NO_IMAGE,
-    ApiWire,
-    Piece,
-    as_object,
-    blocks_of,
-    encode,
-    max_tokens_param,
-    merge_params,
-    nearest_effort,
-    room_for_answer,
-    safe_name,
-    short_id,
-    text_of,
-)
+from clawkit.models.wire import request as wire
 
 _SERVICES = {
     "openrouter.ai": "openrouter",
@@ -57,13 +43,12 @@ _MAX_CACHE_KEY = 64
 _MAX_NAME = 64
 _IMAGE_FOLLOWS = "[an image, which follows]"
 _RESULT_IMAGES = "[images of the results above]"
-_BRIDGE = encode({"role": "assistant", "content": "[results received]"})
+_BRIDGE = wire.encode({"role": "assistant", "content": "[results received]"})
 _LIMITS = frozenset({"max_tokens", "max_completion_tokens", "max_output_tokens"})
 """The APIs' names for the limit of an answer."""
 
 
-class OpenAiWire(ApiWire):
-    PATH: ClassVar[str]
+class OpenAiWire(wire.ApiWire):
     LIST: ClassVar[str]
     """The field with the conversation."""
     TEXT: ClassVar[str]
@@ -83,10 +68,6 @@ class OpenAiWire(ApiWire):
         takes_effort = self._format in ("openai", "openrouter") and self._service not in _NO_EFFORT
         self._takes_effort = given_or(compat.supports_reasoning_effort, takes_effort)
 
-    @property
-    def path(self) -> str:
-        return self.PATH
-
     def write(self, request: Request) -> bytes:
         tools = self._declarations(request.tools)
         pieces = self._marked(request, self._pieces.of(request.messages))
@@ -96,7 +77,7 @@ class OpenAiWire(ApiWire):
             items[:0] = self._system_items(request.system)
         fields = self._fields(request, [*items, tools])
         start = b'{"%s":[' % self.LIST.encode()
-        end = b"]," + (b'"tools":[%s],' % tools if tools else b"") + encode(fields)[1:]
+        end = b"]," + (b'"tools":[%s],' % tools if tools else b"") + wire.encode(fields)[1:]
         if not items:
             return start + end
         # Conversations are large: copy them only once, in one join.
@@ -104,7 +85,7 @@ class OpenAiWire(ApiWire):
         items[-1] += end
         return b",".join(items)
 
-    def _marked(self, _request: Request, pieces: list[Piece]) -> list[Piece]:
+    def _marked(self, _request: Request, pieces: list[wire.Piece]) -> list[wire.Piece]:
         """The pieces with cache marks, if the provider uses them."""
         return pieces
 
@@ -114,11 +95,11 @@ class OpenAiWire(ApiWire):
         given = {**endpoint.params, **request.params}
         limit = request.max_tokens
         if limit is None:
-            limit = max_tokens_param(endpoint.params, request.params)
+            limit = wire.max_tokens_param(endpoint.params, request.params)
         if limit is None and facts.is_capped and _LIMITS.isdisjoint(given):
             # The tokens of an image do not depend on its size in bytes.
             size = sum(len(item) for item in items if b";base64," not in item)
-            limit = min(facts.max_tokens, room_for_answer(request, facts, size))
+            limit = min(facts.max_tokens, wire.room_for_answer(request, facts, size))
         fields: dict[str, Any] = {"model": endpoint.ref.id}
         if given_or(compat.supports_store, endpoint.is_native):
             fields["store"] = False
@@ -130,10 +111,10 @@ class OpenAiWire(ApiWire):
         if retention != "none" and takes_key and (key := request.session):
             # Routes all requests of a conversation to the same cache.
             fits = len(key) <= _MAX_CACHE_KEY
-            fields["prompt_cache_key"] = key if fits else short_id(key, _MAX_CACHE_KEY)
+            fields["prompt_cache_key"] = key if fits else wire.short_id(key, _MAX_CACHE_KEY)
         if retention == "long" and compat.supports_long_cache_retention:
             fields["prompt_cache_retention"] = "24h"
-        merge_params(fields, endpoint.params, request.params)
+        wire.merge_params(fields, endpoint.params, request.params)
         unwanted = () if compat.supports_temperature is not False else ("temperature", "top_p")
         about_tools = () if items[-1] else ("tool_choice", "parallel_tool_calls")
         for name in (*unwanted, *about_tools):
@@ -144,15 +125,15 @@ class OpenAiWire(ApiWire):
             del fields["response_format"]
         return fields | {"stream": True}
 
-    def _piece(self, message: Message) -> Piece:
+    def _piece(self, message: Message) -> wire.Piece:
         if isinstance(message, Assistant):
-            return Piece("assistant", self._answer(message))
+            return wire.Piece("assistant", self._answer(message))
         if isinstance(message, ToolResult):
             return self._result(message)
-        blocks = blocks_of(message)
+        blocks = wire.blocks_of(message)
         if not blocks:
-            return Piece("user")
-        return Piece("user", encode({"role": "user", "content": self._content(blocks)}))
+            return wire.Piece("user")
+        return wire.Piece("user", wire.encode({"role": "user", "content": self._content(blocks)}))
 
     def _content(self, blocks: list[Block]) -> str | list[dict[str, Any]]:
         """A single text as a string, which every provider accepts; anything else as parts."""
@@ -167,29 +148,32 @@ class OpenAiWire(ApiWire):
         return [
             self._image(f"data:{block.mime_type};base64,{block.data}")
             if isinstance(block, Image) and takes_images
-            else {"type": self.TEXT, "text": block.text if isinstance(block, Text) else NO_IMAGE}
+            else {
+                "type": self.TEXT,
+                "text": block.text if isinstance(block, Text) else wire.NO_IMAGE,
+            }
             for block in blocks
         ]
 
-    def _result(self, result: ToolResult) -> Piece:
+    def _result(self, result: ToolResult) -> wire.Piece:
         has_images = self._endpoint.facts.images
         images = [each for each in result.content if isinstance(each, Image) and has_images]
         after = b""
         if images:
             parts = self._parts([Text(_RESULT_IMAGES), *images])
-            after = encode({"role": "user", "content": parts})
-        text = text_of(result, _IMAGE_FOLLOWS if images else NO_IMAGE)
-        return Piece("result", encode(self._result_item(result, text)), after)
+            after = wire.encode({"role": "user", "content": parts})
+        text = wire.text_of(result, _IMAGE_FOLLOWS if images else wire.NO_IMAGE)
+        return wire.Piece("result", wire.encode(self._result_item(result, text)), after)
 
     def _call_id(self, given: str) -> str:
         """The id of a call: the provider's own unchanged, others made safe."""
         if self._service == "mistral":
-            return given if re.fullmatch(_NINE, given) else short_id(given)[5:14]
+            return given if re.fullmatch(_NINE, given) else wire.short_id(given)[5:14]
         native = self._endpoint.is_native
         pattern = _PLAIN_ID if native or "claude" in self._endpoint.ref.id.lower() else _WIDE_ID
         max_chars = 40 if native and self._endpoint.api == "openai-completions" else 64
         fits = len(given) <= max_chars and re.fullmatch(pattern, given)
-        return given if fits else short_id(given)
+        return given if fits else wire.short_id(given)
 
     def _effort(self, level: Level) -> str | None:
         """The provider's name for a thinking level; None to send none."""
@@ -202,7 +186,7 @@ class OpenAiWire(ApiWire):
         known = compat.supported_reasoning_efforts
         if level == "off":
             return "none" if known and "none" in known else None
-        return nearest_effort(level, known if known is not None else _SAFE_EFFORTS)
+        return wire.nearest_effort(level, known if known is not None else _SAFE_EFFORTS)
 
     def _is_on(self, level: Level) -> bool:
         """Whether the model should think."""
@@ -239,7 +223,7 @@ def _service_of(endpoint: Endpoint) -> str:
     return _SERVICES.get(next(ends, ""), endpoint.ref.provider)
 
 
-def arrange(pieces: Sequence[Piece], *, bridge: bool) -> list[bytes]:
+def arrange(pieces: Sequence[wire.Piece], *, bridge: bool) -> list[bytes]:
     """The items in the order they are sent; with `bridge`, with an assistant message between
     results and the next user message."""
     if not bridge and not any(map(attrgetter("apart"), pieces)):
@@ -266,10 +250,10 @@ def arrange(pieces: Sequence[Piece], *, bridge: bool) -> list[bytes]:
 
 def function_of(call: ToolCall) -> dict[str, str]:
     """Name and arguments of an earlier call, in a form that every provider accepts."""
-    arguments = encode(as_object(call.arguments)).decode()
+    arguments = wire.encode(wire.as_object(call.arguments)).decode()
     return {"name": name_of(call.name), "arguments": arguments}
 
 
 def name_of(name: str) -> str:
     """A tool name, even one that a model made up, in a form that every provider accepts."""
-    return safe_name(name)[:_MAX_NAME]
+    return wire.safe_name(name)[:_MAX_NAME]

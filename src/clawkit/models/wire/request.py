@@ -10,17 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import msgspec
 
-from clawkit.content import (
-    Assistant,
-    Image,
-    Message,
-    Summary,
-    Text,
-    Thinking,
-    ToolCall,
-    ToolResult,
-    User,
-)
+from clawkit import content
 from clawkit.errors import SchemaError
 from clawkit.models.protocols import Endpoint, Facts, ModelError, Request, ToolSpec
 from clawkit.schema.choose import Provider, adapt, declare, target_for
@@ -81,12 +71,12 @@ class Piece(msgspec.Struct, frozen=True):
 class Pieces:
     """Cache of the encoded messages of a conversation."""
 
-    def __init__(self, make: Callable[[Message], Piece]) -> None:
+    def __init__(self, make: Callable[[content.Message], Piece]) -> None:
         self.make = make
-        self._messages: tuple[Message, ...] = ()
+        self._messages: tuple[content.Message, ...] = ()
         self._pieces: list[Piece] = []
 
-    def of(self, messages: Sequence[Message]) -> list[Piece]:
+    def of(self, messages: Sequence[content.Message]) -> list[Piece]:
         """The encoded messages; drops those of all other messages."""
         now, before, pieces = tuple(messages), self._messages, self._pieces
         # Fast path: usually a conversation only grows, and identical objects compare quickly.
@@ -128,9 +118,9 @@ class ApiWire(ABC):
     @abstractmethod
     def decoder(self) -> AnswerDecoder: ...
     @abstractmethod
-    def _piece(self, message: Message) -> Piece: ...
+    def _piece(self, message: content.Message) -> Piece: ...
 
-    def _is_own(self, message: Assistant) -> bool:
+    def _is_own(self, message: content.Assistant) -> bool:
         """Whether the message is from the same model and API: only then are signatures valid."""
         return message.api == self._endpoint.api and message.model == str(self._endpoint.ref)
 
@@ -192,30 +182,34 @@ def safe_name(name: str) -> str:
     return re.sub(_NOT_IN_NAMES, "_", name[:_MAX_NAME]) or "unnamed"
 
 
-def flat(message: Message) -> Message:
+def flat(message: content.Message) -> content.Message:
     """The message for a request without tools: calls and their results as text."""
-    if isinstance(message, ToolResult):
+    if isinstance(message, content.ToolResult):
         what = "error of" if message.is_error else "result of"
-        return User((Text(f"[{what} {message.tool}]\n{text_of(message)}"),))
-    if not isinstance(message, Assistant) or not message.calls:
+        return content.User((content.Text(f"[{what} {message.tool}]\n{text_of(message)}"),))
+    if not isinstance(message, content.Assistant) or not message.calls:
         return message
-    thoughts = [part for part in message.content if isinstance(part, Thinking)]
+    thoughts = [part for part in message.content if isinstance(part, content.Thinking)]
     texts = [
         f"[called {part.name} with {encode(as_object(part.arguments)).decode()}]"
-        if isinstance(part, ToolCall)
+        if isinstance(part, content.ToolCall)
         else part.text
         for part in message.content
-        if not isinstance(part, Thinking)
+        if not isinstance(part, content.Thinking)
     ]
-    text = Text("\n".join(filter(None, texts)))
+    text = content.Text("\n".join(filter(None, texts)))
     return msgspec.structs.replace(message, content=(*thoughts, text))
 
 
-def blocks_of(message: User | Summary | ToolResult) -> list[Text | Image]:
+def blocks_of(
+    message: content.User | content.Summary | content.ToolResult,
+) -> list[content.Text | content.Image]:
     """The blocks of a message without empty texts, which providers reject."""
-    if isinstance(message, Summary):
-        return [Text(f"The conversation before this was summarised:\n\n{message.text}")]
-    return [each for each in message.content if isinstance(each, Image) or each.text.strip()]
+    if isinstance(message, content.Summary):
+        return [content.Text(f"The conversation before this was summarised:\n\n{message.text}")]
+    return [
+        each for each in message.content if isinstance(each, content.Image) or each.text.strip()
+    ]
 
 
 def write_turns(
@@ -256,12 +250,12 @@ def write_turns(
     return b"".join(out)
 
 
-def text_of(result: ToolResult, image: str = NO_IMAGE) -> str:
+def text_of(result: content.ToolResult, image: str = NO_IMAGE) -> str:
     """The text of a result, with `image` for each image."""
     texts = [
-        image if isinstance(block, Image) else block.text
+        image if isinstance(block, content.Image) else block.text
         for block in result.content
-        if not isinstance(block, Text) or block.text.strip()
+        if not isinstance(block, content.Text) or block.text.strip()
     ]
     return "\n".join(filter(None, texts)) or NO_OUTPUT
 

@@ -26,7 +26,7 @@ _LEAST_TOKENS = 16
 
 
 class ResponsesWire(OpenAiWire):
-    PATH = "/responses"
+    path = "/responses"
     FORM = "openai-responses"
     LIST = "input"
     TEXT = "input_text"
@@ -149,7 +149,16 @@ class ResponsesDecoder(AnswerDecoder):
             return self._grow(name, data)
         match name.removeprefix("response."):
             case "output_item.added":
-                return self._item_added(data, dict_of(data.get("item")))
+                item = dict_of(data.get("item"))
+                kind = _KINDS.get(str_of(item.get("type")))
+                if kind is None:
+                    return ()
+                if kind == "call":
+                    part = self.call(item.get("call_id") or item.get("id"), item.get("name"))
+                else:
+                    part = self.begin(kind)
+                self._keep(part, str_of(item.get("id")), data.get("output_index"))
+                return self.tell(part)
             case "output_item.done":
                 return self._item_done(data, dict_of(data.get("item")))
             case "function_call_arguments.done":
@@ -213,17 +222,6 @@ class ResponsesDecoder(AnswerDecoder):
         self.add(part, whole)
         return ()
 
-    def _item_added(self, event: dict[str, Any], item: dict[str, Any]) -> Iterable[Delta]:
-        kind = _KINDS.get(str_of(item.get("type")))
-        if kind is None:
-            return ()
-        if kind == "call":
-            part = self.call(item.get("call_id") or item.get("id"), item.get("name"))
-        else:
-            part = self.begin(kind)
-        self._keep(part, str_of(item.get("id")), event.get("output_index"))
-        return self.tell(part)
-
     def _item_done(self, event: dict[str, Any], item: dict[str, Any]) -> Iterable[Delta]:
         kind = _KINDS.get(str_of(item.get("type")))
         if kind is None:
@@ -258,7 +256,11 @@ class ResponsesDecoder(AnswerDecoder):
 
     def _end(self, name: str, response: dict[str, Any]) -> Iterable[Delta]:
         if isinstance(usage := response.get("usage"), dict):
-            self._count(usage)
+            details = dict_of(usage.get("input_tokens_details"))
+            cached = tokens(details.get("cached_tokens"))
+            written = tokens(details.get("cache_write_tokens"))
+            sent, received = tokens(usage.get("input_tokens")), tokens(usage.get("output_tokens"))
+            self._usage = Usage(max(0, sent - cached - written), received, cached, written)
         status = str_of(response.get("status")) or name
         if error := response.get("error"):
             raise self._failure({"error": error})
@@ -283,13 +285,6 @@ class ResponsesDecoder(AnswerDecoder):
     def _close_all(self) -> None:
         for part in self.parts:
             part.is_closed = True
-
-    def _count(self, usage: dict[str, Any]) -> None:
-        details = dict_of(usage.get("input_tokens_details"))
-        cached = tokens(details.get("cached_tokens"))
-        written = tokens(details.get("cache_write_tokens"))
-        sent, received = tokens(usage.get("input_tokens")), tokens(usage.get("output_tokens"))
-        self._usage = Usage(max(0, sent - cached - written), received, cached, written)
 
 
 def _texts(parts: object) -> list[str]:

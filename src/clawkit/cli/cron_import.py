@@ -1,0 +1,129 @@
+"""Reads the jobs of an OpenClaw file, `cron/jobs.json`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import msgspec
+
+from clawkit.cron.jobs import read_job
+from clawkit.cron.phrases import describe
+from clawkit.errors import ClawkitError, ToolInputError
+from clawkit.text import one_line
+
+_STATE = ("id", "jobId", "state", "createdAtMs", "updatedAtMs", "configRevision", "nextRunAtMs")
+"""What a file has because its jobs were run; they begin anew here."""
+_NOT_HERE = {
+    "trigger": "its condition is left out, so it runs every time",
+    "isolation": "isolation is left out: results are reported as the delivery says",
+    "notify": "notify is left out; use delivery with a webhook",
+    "declarationKey": "declarationKey is left out: it belongs to a setting there",
+    "owner": "owner is left out",
+    "sessionKey": "sessionKey is left out: it names a session there",
+}
+_PAYLOAD_NOT_HERE = ("allowUnsafeExternalContent", "externalContentSource", "toolBudget")
+_OLD_DELIVERY = ("deliver", "channel", "provider", "to", "bestEffortDeliver")
+"""Where results went was once a part of the payload."""
+
+
+class Imported(NamedTuple):
+    """A job of the file: as `cron.add` takes it, and what is different here."""
+
+    name: str
+    raw: dict[str, Any]
+    changes: list[str]
+    means: str = ""
+    problem: str = ""
+
+    def to_json(self) -> dict[str, Any]:
+        own = {"name": self.name, "means": self.means, "problem": self.problem}
+        return {key: value or None for key, value in own.items()} | {"changes": self.changes}
+
+
+def read_jobs(data: bytes, now_ms: int) -> list[Imported]:
+    """The jobs, also invalid ones. Raises `ClawkitError` if it is another kind of file."""
+    try:
+        found = msgspec.json.decode(data)
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise ClawkitError(f"this is not a file of jobs: {error}") from None
+    version = found.get("version", 1) if isinstance(found, dict) else 1
+    if version != 1:
+        raise ClawkitError(f"this file has version {one_line(str(version), 40)}; 1 can be read")
+    jobs = found.get("jobs") if isinstance(found, dict) else found
+    if not isinstance(jobs, list):
+        raise ClawkitError('this is not a file of jobs: it has no list "jobs"')
+    return [_read_one(each, number, now_ms) for number, each in enumerate(jobs)]
+
+
+def _read_one(given: Any, number: int, now_ms: int) -> Imported:
+    if not isinstance(given, dict):
+        return Imported(f"jobs[{number}]", {}, [], problem="it must be an object")
+    name = one_line(str(given.get("name") or given.get("id") or f"jobs[{number}]"), 80)
+    raw = {key: value for key, value in given.items() if key not in _STATE and value is not None}
+    changes = list(_adapt(raw))
+    try:
+        job = read_job(raw, now_ms, by="operator")
+    except ToolInputError as error:
+        return Imported(name, raw, changes, problem=str(error))
+    return Imported(name, raw, changes, means=describe(job.schedule))
+
+
+def _adapt(raw: dict[str, Any]) -> Iterator[str]:
+    """Change a job into one of ours; yields what was changed."""
+    for key, why in _NOT_HERE.items():
+        if raw.pop(key, None) is not None:
+            yield why
+    payload = raw.get("payload")
+    if isinstance(payload, dict):
+        payload = raw["payload"] = dict(payload)
+        old = {key: payload.pop(key) for key in _OLD_DELIVERY if key in payload}
+        if old and "delivery" not in raw:
+            raw["delivery"] = _delivery_of(old)
+        for key in _PAYLOAD_NOT_HERE:
+            if payload.pop(key, None) is not None:
+                yield f"payload.{key} is left out"
+    if isinstance(raw.get("delivery"), dict):
+        raw["delivery"] = dict(raw["delivery"])
+        yield from _adapt_place(raw["delivery"], "delivery")
+        failure = raw["delivery"].get("failureDestination")
+        if isinstance(failure, dict):
+            failure = raw["delivery"]["failureDestination"] = dict(failure)
+            yield from _adapt_place(failure, "delivery.failureDestination")
+    alert = raw.get("failureAlert")
+    if isinstance(alert, dict):
+        alert = raw["failureAlert"] = dict(alert)
+        yield from _adapt_place(alert, "failureAlert")
+    if raw.get("sessionTarget") == "current":
+        raw["sessionTarget"] = "isolated"
+        yield "sessionTarget 'current' becomes 'isolated': its session is not here"
+
+
+def _delivery_of(old: dict[str, Any]) -> dict[str, Any]:
+    wanted = old.get("deliver")
+    found: dict[str, Any] = {"mode": "none" if wanted is False else "announce"}
+    if channel := old.get("channel") or old.get("provider"):
+        found["channel"] = channel
+    if old.get("to"):
+        found["to"] = old["to"]
+    if old.get("bestEffortDeliver"):
+        found["bestEffort"] = True
+    return found
+
+
+def _adapt_place(place: dict[str, Any], where: str) -> Iterator[str]:
+    """A destination in a chat channel becomes the main session."""
+    gone = [key for key in ("accountId", "threadId") if place.pop(key, None) is not None]
+    channel = place.get("channel")
+    if channel not in (None, "", "last"):
+        gone += ["channel", *(["to"] if place.get("mode") != "webhook" and "to" in place else [])]
+    if place.get("mode") == "none" and place.get("to"):
+        gone.append("to")
+    for key in ("channel", "to"):
+        if key in gone or (key == "channel" and where == "failureAlert"):
+            place.pop(key, None)
+    if gone:
+        is_said = place.get("mode", "announce") == "announce"
+        instead = ": it is reported in the main session" if is_said else ""
+        shown = f"{channel} " if "channel" in gone else ""
+        yield f"{where}: {shown}{', '.join(dict.fromkeys(gone))} left out{instead}"

@@ -1,0 +1,138 @@
+"""What is typed about a job: the options of `clawkit cron add`, and the job that they mean."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from functools import partial, reduce
+from typing import Any
+
+import click
+
+from clawkit.cli import options as cli
+from clawkit.cron.expression import find_zone
+from clawkit.cron.phrases import read_phrase
+from clawkit.cron.schedule import Schedule, read_schedule, write_schedule
+from clawkit.text import parse_time
+from clawkit.ui.jobs import now_ms as current_ms
+
+MAX_FILE = 1024**2
+IN_ARGUMENTS = "*"
+"""Stands for an option that can have a value, and was given none."""
+_WAYS = {"message": "agentTurn", "event": "systemEvent", "command": "command", "script": "script"}
+_option = click.option
+_optional = partial(click.option, is_flag=False, flag_value=IN_ARGUMENTS)
+_ABOUT_COMMAND = "Run a command in a shell; or exactly this: --command -- PROGRAM ARGUMENT..."
+_OPTIONS = (
+    _option("-m", "--message", help="Let an agent answer this."),
+    _option("--event", metavar="TEXT", help="Tell the main session this."),
+    _optional("--command", help=_ABOUT_COMMAND),
+    _option("--script", metavar="FILE", help="Run Python code; - reads standard input."),
+    _option("--name", help="What to call the job."),
+    _option("--agent", help="Agent that does it. Default: the default agent."),
+    _option("--session", metavar="TARGET", help="main, isolated or session:ID."),
+    _option("--model", help="Model of the turn.", shell_complete=cli.complete_model),
+    _option("--thinking", help="How much the model may think: off, low, high and so on."),
+    _option("--timeout", metavar="TIME", help="How long it may take, such as 90s or 10m."),
+    _option("--tools", metavar="A,B", help="The only tools of the turn; '' for none."),
+    _option("--grant", "grants", multiple=True, help="Allow exactly this command without asking."),
+    _option("--tz", metavar="ZONE", help="Time zone, such as Europe/Vienna."),
+    _option("--exact", is_flag=True, help="Run at the full hour, not minutes after it."),
+    _optional("--announce", metavar="[SESSION]", help="Report the result in a session."),
+    _option("--webhook", metavar="URL", help="Send the result to a web address."),
+    _option("--no-deliver", is_flag=True, help="Only keep the result, for `cron runs`."),
+    _option("--keep/--no-keep", default=None, help="Keep a job that runs once."),
+    _option("--disabled", is_flag=True, help="Do not run it until it is enabled."),
+    _option("--on-exit", metavar="COMMAND", help="Run it whenever this command exits."),
+    _option("--stream", metavar="COMMAND", help="Run it for lines that this command prints."),
+    _option("--match", metavar="REGEX", help="Only for lines of --stream that match."),
+    _option("--overlap/--no-overlap", default=None, help="Start although one still runs."),
+    cli.json_option,
+)
+
+
+def job_options(command: Any) -> Any:
+    return reduce(lambda made, option: option(made), reversed(_OPTIONS), command)
+
+
+def _read_schedule(words: Sequence[str], given: Mapping[str, Any]) -> Schedule | None:
+    """The schedule of a command line; None if there is none."""
+    phrase, now_ms = " ".join(words).strip(), current_ms()
+    if sum(map(bool, (phrase, given["on_exit"], given["stream"]))) > 1:
+        raise click.UsageError("give one of SCHEDULE, --on-exit and --stream")
+    if given["match"] and not given["stream"]:
+        raise click.UsageError("--match is for --stream")
+    if (given["tz"] or given["exact"]) and not phrase:
+        raise click.UsageError("--tz and --exact are for a SCHEDULE; type it, too")
+    if given["on_exit"]:
+        return read_schedule({"kind": "on-exit", "command": given["on_exit"]}, now_ms)
+    if given["stream"]:
+        raw = {"kind": "stream", "command": given["stream"], "match": given["match"]}
+        return read_schedule(raw, now_ms)
+    if not phrase:
+        return None
+    try:
+        zone = str(find_zone(given["tz"])) if given["tz"] else ""
+    except ValueError as error:
+        raise click.UsageError(f"--tz: {error}") from None
+    exactly = "exactly" if given["exact"] else ""
+    return read_phrase(" ".join(filter(None, (phrase, zone, exactly))), now_ms)
+
+
+def read_options(words: Sequence[str], given: dict[str, Any]) -> dict[str, Any]:
+    """What a command line says about a job, as `cron.add` takes it."""
+    for names in (tuple(_WAYS), ("announce", "webhook", "no_deliver")):
+        used = [f"--{each.replace('_', '-')}" for each in names if given[each] not in (None, False)]
+        if len(used) > 1:
+            raise click.UsageError(f"{' and '.join(used)} cannot be combined")
+    if given["command"] == IN_ARGUMENTS:
+        at = 0 if given["on_exit"] or given["stream"] else 1
+        words, given["command"] = words[:at], list(words[at:])
+        if not given["command"]:
+            raise click.UsageError("--command needs a command: --command TEXT, or at the end -- …")
+    elif given["command"]:
+        given["command"] = ["sh", "-c", given["command"]]
+    with cli.wrong_usage():
+        schedule = _read_schedule(words, given)
+    job = {
+        "schedule": write_schedule(schedule) if schedule is not None else None,
+        "payload": _read_payload(given) or None,
+        "name": given["name"],
+        "agentId": given["agent"],
+        "sessionTarget": given["session"],
+        "overlap": given["overlap"],
+        "grants": list(given["grants"]) or None,
+        "deleteAfterRun": None if given["keep"] is None else not given["keep"],
+        "enabled": False if given["disabled"] else None,
+    }
+    if given["announce"]:
+        to = {} if given["announce"] == IN_ARGUMENTS else {"to": given["announce"]}
+        job["delivery"] = {"mode": "announce", **to}
+    elif given["webhook"]:
+        job["delivery"] = {"mode": "webhook", "to": given["webhook"]}
+    elif given["no_deliver"]:
+        job["delivery"] = {"mode": "none"}
+    return {name: value for name, value in job.items() if value is not None}
+
+
+def _read_payload(given: Mapping[str, Any]) -> dict[str, Any]:
+    tools, timeout, script = given["tools"], given["timeout"], given["script"]
+    try:
+        is_number = timeout is not None and re.fullmatch(r"[0-9]+", timeout)
+        seconds = float(timeout) if is_number else timeout and parse_time(timeout)
+    except ValueError as error:
+        raise click.UsageError(f"--timeout: {error}") from None
+    payload = {
+        "kind": next((kind for way, kind in _WAYS.items() if given[way] is not None), None),
+        "message": given["message"],
+        "text": given["event"],
+        "argv": given["command"],
+        "script": script and cli.read_input(script, MAX_FILE).decode("utf-8", "replace"),
+        "model": given["model"],
+        "thinking": given["thinking"],
+        "timeoutSeconds": seconds,
+        "toolsAllow": tools
+        if tools is None
+        else [each for each in re.split("[ ,]+", tools) if each],
+    }
+    return {name: value for name, value in payload.items() if value is not None}

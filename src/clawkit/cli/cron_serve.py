@@ -1,0 +1,67 @@
+"""Runs jobs in this process, with the parts of the gateway, but without sockets."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+from clawkit.cli.console import cancelled_by_signals, echo
+from clawkit.config.load import Loaded
+from clawkit.gateway.background import check_home
+from clawkit.gateway.serve import only_one
+from clawkit.gateway.server import Gateway
+
+SWEEP_S = 1.0
+"""Sessions that jobs are done with are free for chats after this time."""
+
+
+def serve_jobs(loaded: Loaded, tell: Callable[[dict[str, Any]], None]) -> None:
+    """Run jobs until Ctrl-C or SIGTERM; `tell` is given what happens to them. Raises
+    `ConflictError` if another process does."""
+    check_home()
+    with only_one():
+        asyncio.run(_serve(loaded, tell))
+
+
+async def _serve(loaded: Loaded, tell: Callable[[dict[str, Any]], None]) -> None:
+    gateway, stopped = Gateway(loaded), asyncio.Event()
+
+    def stop() -> None:
+        if stopped.is_set():  # the second time
+            gateway.live.hurry.set()
+        stopped.set()
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        asyncio.get_running_loop().add_signal_handler(number, stop)
+    gateway.automation.on_told = tell
+    await gateway.start()
+    echo("clawkit cron: running jobs; Ctrl-C stops", err=True)
+    try:
+        while not stopped.is_set():
+            with suppress(TimeoutError):
+                await asyncio.wait_for(stopped.wait(), SWEEP_S)
+            await gateway.live.sweep(SWEEP_S)
+    finally:
+        await gateway.stop()
+
+
+def run_here(loaded: Loaded, run_id: str) -> None:
+    """Carry out one run that is queued. Ctrl-C stops it, and it failed."""
+    check_home()
+    with only_one():
+        asyncio.run(_run(loaded, run_id))
+
+
+async def _run(loaded: Loaded, run_id: str) -> None:
+    gateway = Gateway(loaded)
+    work = asyncio.ensure_future(gateway.automation.scheduler.run_one(run_id))
+    watching = asyncio.ensure_future(gateway.desk.watch())
+    try:
+        with cancelled_by_signals(work):
+            await work
+    finally:
+        watching.cancel()
+        await gateway.stop()
