@@ -19,7 +19,7 @@ from clawkit.automation import (
 from clawkit.cli import options as cli
 from clawkit.config.load import Loaded, load
 from clawkit.config.paths import abbreviate_home
-from clawkit.cron.heartbeat import FILE, BeatFacts, next_beat, show_beat, why_off
+from clawkit.cron.heartbeat import FILE, BeatFacts, is_told, next_beat, show_beat, why_off
 from clawkit.cron.schedule import Every
 from clawkit.cron.service import NOTHING_RUNS, CronService
 from clawkit.errors import ToolError
@@ -48,7 +48,7 @@ class _Beats:
         off, at_ms, last = why_off(facts), None, None
         if row is not None:
             runs = self.cron.store.history(row.job.id)[0]
-            last = next((show_beat(run) for run in runs if run.ended_ms and not run.session), None)
+            last = next((show_beat(run) for run in runs if is_told(run)), None)
             if off is None and isinstance(row.job.schedule, Every):
                 at_ms = next_beat(facts, row.job.schedule, row.next_ms)
         place = home_workspace(self.loaded.config.agents, agent)
@@ -129,7 +129,7 @@ def run(agent: str | None, as_json: bool, config_file: str | None) -> None:
     started = beats.cron.run(beats.cron.wake_job(chosen).job.id, "force")
     if not started["ran"]:
         raise ToolError("a heartbeat of this agent is under way already")
-    while not (found := store.history(run=started["runId"])[0]) or not found[0].ended_ms:
+    while not (found := store.history(run=started["runId"])[0]) or not is_told(found[0]):
         time.sleep(POLL_S)
     shown = show_beat(found[0])
     said = shown.get("message") or shown.get("preview", "")

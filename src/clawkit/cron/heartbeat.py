@@ -223,6 +223,11 @@ def shape_job(job: Job, facts: BeatFacts) -> Job:
     )
 
 
+def is_told(run: Run) -> bool:
+    """Whether a run is a beat, and it is known what became of it, also of its report."""
+    return run.ended_ms > 0 and run.delivery not in ("pending", "sending") and not run.session
+
+
 _STATUS = {"silent": "ok-token", "delivered": "sent", "not-delivered": "failed"}
 
 

@@ -26,6 +26,7 @@ from clawkit.cron.heartbeat import (
     BeatFacts,
     decide_beat,
     event_due_ms,
+    is_told,
     settings_of,
     show_beat,
     timeout_s,
@@ -324,8 +325,3 @@ class Heartbeats:
         rows = store.declared("heartbeat:") if store.exists else []
         runs = [run for row in rows for run in store.history(row.job.id)[0] if is_told(run)]
         return show_beat(max(runs, key=lambda run: run.ended_ms)) if runs else None
-
-
-def is_told(run: Run) -> bool:
-    is_over = run.ended_ms > 0 and run.delivery not in ("pending", "sending")
-    return is_over and not run.session
