@@ -382,6 +382,14 @@ async def test_only_the_default_agent_and_those_with_settings_have_one(tmp_path:
         assert jobs.get("mine") == other
 
 
+async def test_clients_can_connect_although_the_store_of_jobs_is_broken() -> None:
+    Path(cron_store().path).parent.mkdir(exist_ok=True)
+    Path(cron_store().path).write_bytes(b"not a database" * 100)
+    async with serve({}) as ground:
+        peer = await ground.join()
+        assert (await peer.call("health"))["agents"][0]["heartbeat"]["enabled"] is False
+
+
 async def test_those_who_may_not_read_hear_no_words() -> None:
     write("Check the door.")
     async with serve({}, ScriptedModel(then="The door is open.")) as ground:
@@ -426,6 +434,18 @@ async def test_a_wake_up_waits_in_the_mailbox_of_a_session_that_is_used_elsewher
         assert (run["status"], run["summary"]) == ("ok", "left for the next turn")
         [mail] = ground.gateway.store.mailbox.unread(session.id, sandboxed=False)
         assert mail.text == "The door!"
+
+
+async def test_a_wake_up_goes_on_after_a_restart() -> None:
+    gate, model = Gate("Too late."), ScriptedModel(then="I see.")
+    async with serve({}, ScriptedModel(gate)) as ground:
+        peer = await ground.join()
+        await peer.call("wake", {"text": "The door!"})
+        await gate.reached.wait()
+    async with serve({}, model) as ground:
+        await until(lambda: texts(ground)[-1] == "I see.")
+        assert sum("The door!" in each for each in texts(ground)) == 1
+        assert len(model.requests) == 1
 
 
 async def test_what_was_left_for_the_next_heartbeat_is_read_in_the_main_session() -> None:
@@ -509,7 +529,7 @@ async def test_events_close_together_are_read_in_one_turn() -> None:
         await send(ground)
         first = now_ms()
         # A turn for an event was just now.
-        ground.gateway.automation.heartbeats._events.append((first, MAIN))
+        ground.gateway.automation.heartbeats.wake_ups._events.append((first, MAIN))
         let_end()
         store = ground.gateway.automation.store
 

@@ -1,31 +1,23 @@
-"""Heartbeats and wake-ups of the gateway's agents: their jobs, their turns, and what follows."""
+"""The heartbeats of the gateway's agents: their jobs, their turns, and what follows."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 import uuid
-from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
-from clawkit.agent.events import Event, Tell, ToolHappened
-from clawkit.automation import (
-    heartbeat_facts,
-    is_wakeable,
-    keep_heartbeat,
-    queue_wake_up,
-)
+from clawkit.automation import heartbeat_facts, keep_heartbeat
 from clawkit.content import Source, Text, User
 from clawkit.cron.heartbeat import (
     PROMPT,
     STOPPED_BY,
     BeatFacts,
     decide_beat,
-    event_due_ms,
     is_told,
     settings_of,
     show_beat,
@@ -33,20 +25,19 @@ from clawkit.cron.heartbeat import (
     why_off,
     write_message,
 )
-from clawkit.cron.jobs import RUNNING, Job
-from clawkit.cron.outcome import ACK_CHARS, Outcome, ended, without_token
+from clawkit.cron.jobs import Job
+from clawkit.cron.outcome import ACK_CHARS, Outcome, without_token
 from clawkit.cron.store import JobRow, Run
-from clawkit.errors import ConflictError, NotFoundError, ToolError, ToolInputError
+from clawkit.errors import NotFoundError, ToolError, ToolInputError
 from clawkit.gateway.open_agent import Opening
 from clawkit.gateway.protocol import GatewayError, now_ms
 from clawkit.gateway.scopes import READ
-from clawkit.sessions.keys import parse_key
+from clawkit.gateway.wake_ups import WakeUps
 from clawkit.sessions.protocols import session_key
-from clawkit.text import one_line, parse_time, quote
+from clawkit.text import one_line, parse_time
 
 if TYPE_CHECKING:
     from clawkit.gateway.automation import Automation
-    from clawkit.gateway.narrator import GatewayRun
     from clawkit.gateway.server import Gateway
     from clawkit.tools.heartbeat_respond import Params
 
@@ -54,13 +45,6 @@ LOOK_S = 60.0
 """How often HEARTBEAT.md is looked at."""
 MAX_CONTEXT = 20_000
 """Tokens, after which the session of an agent's heartbeats starts anew."""
-WAKE_S = 3_600.0
-MAX_EVENTS = 100
-_WOKEN = (
-    "[The above is a wake-up and not from the user. If there is nothing to do or to say, answer "
-    "exactly NO_REPLY.]"
-)
-_EVENT = "[This message is from clawkit: what follows happened while no one was here.]\n\n"
 _MAIL = "Messages were left for you until this heartbeat; they follow."
 _STOPPED = (
     "The heartbeats of {} are paused, because the model cannot be used: {}\nOnce that is fixed: "
@@ -98,8 +82,7 @@ class Heartbeats:
         self._gateway, self._automation = gateway, automation
         self._changed = asyncio.Event()
         self._known: dict[str, BeatFacts] = {}
-        self._events: deque[tuple[int, str]] = deque(maxlen=MAX_EVENTS)
-        """When events had a turn, and in which session, in order."""
+        self.wake_ups = WakeUps(gateway, automation)
 
     def look(self) -> None:
         """Look at the settings soon."""
@@ -133,9 +116,13 @@ class Heartbeats:
 
     def describe(self, agent: str, *, details: bool = True) -> dict[str, Any]:
         """For clients."""
-        facts = self._known.get(agent) or self.facts(agent)[0]
+        off = {"enabled": False, "every": "0m", "everyMs": None}
+        try:
+            facts = self._known.get(agent) or self.facts(agent)[0]
+        except ToolError:  # the store of jobs cannot be read, which the log says
+            return off
         if why_off(facts) is not None:
-            return {"enabled": False, "every": "0m", "everyMs": None}
+            return off
         settings = facts.settings
         shown = {"enabled": True, "every": settings.every or "30m", "everyMs": facts.every_ms}
         more = {"target": settings.target or "owner", "ackMaxChars": ACK_CHARS}
@@ -144,7 +131,7 @@ class Heartbeats:
     async def work(self, row: JobRow, run: Run, begin: Callable[[], None]) -> Outcome:
         agent = self._automation.agent_of(row.job)
         if run.text:
-            return await self._wake(row.job, run, agent, run.text, begin)
+            return await self.wake_ups.turn(row.job, run, run.text, begin)
         key, (facts, summary) = self._session_of(agent), self.facts(agent)
         beats = [each for each in self._automation.store.history(row.job.id)[0] if not each.session]
         places = map(self._gateway.live.find, (key, self._automation.main_of(agent)))
@@ -153,11 +140,13 @@ class Heartbeats:
         facts = replace(facts, is_asked=run.why == "manual", is_busy=is_busy)
         if (skip := decide_beat(facts)) is not None:
             return Outcome("skipped", error=skip.message, reason=skip.reason)
-        if facts.has_mail:
-            read = await self._wake(row.job, run, agent, _MAIL, begin)
-            if not (facts.has_content or facts.scratch or facts.settings.prompt):
-                return read
-        return await self._beat(row.job, run, key, facts, summary, begin)
+        if not facts.has_mail:
+            return await self._beat(row.job, run, key, facts, summary, begin)
+        read = await self.wake_ups.turn(row.job, run, _MAIL, begin)
+        if read.status != "ok" or not (facts.has_content or facts.scratch or facts.settings.prompt):
+            return await self._conclude(row.job, read, Reply())
+        outcome = await self._beat(row.job, run, key, facts, summary, begin)
+        return replace(outcome, cost=outcome.cost + read.cost)
 
     def _session_of(self, agent: str) -> str:
         live, settings = self._gateway.live, settings_of(self._gateway.loaded.config.agents, agent)
@@ -232,82 +221,6 @@ class Heartbeats:
         mark = f"[{given.outcome}{', urgent' if given.priority == 'high' else ''}]"
         why = f" ({given.reason})" if given.reason else ""
         return replace(outcome, text=f"{mark} {text}{why}", is_silent=not given.notify)
-
-    async def _wake(
-        self, job: Job, run: Run, agent: str, text: str, begin: Callable[[], None]
-    ) -> Outcome:
-        """A turn in a session that is told something, with all that waits to be told there."""
-        live, store = self._gateway.live, self._automation.store
-        key = run.session or self._automation.main_of(agent)
-        begin()
-        others = store.take_along(run, now_ms()) if run.session else []
-        texts = [text, *(each.text for each in others)]
-        ids = (run.id, *(each.id for each in others))
-        titles = tuple(f"Wake-up: {one_line(each, 120)}" for each in texts)
-        words = tuple(map(Text, (*texts, _WOKEN)))
-        RUNNING.set(job.id)
-        try:
-            turn = await live.start(
-                key,
-                f"wake-{uuid.uuid4()}",
-                User(words, now_ms(), Source("cron", ids, titles)),
-                owner=True,
-                mode="followup",
-                timeout_s=WAKE_S,
-            )
-            outcome = await self._wait(turn, key)
-        except (ConflictError, GatewayError):  # it is in use elsewhere, or its queue is full
-            for said in texts:
-                self._automation.leave(key, agent, "a wake-up", said)
-            outcome = Outcome("ok", "left for the next turn", session_key=key, is_heard=True)
-        for each in others:
-            share = replace(outcome, usage={}, cost=0.0)  # counted once
-            store.record(ended(each, share, now_ms(), delivers=False))
-        return outcome
-
-    async def _wait(self, turn: GatewayRun, key: str) -> Outcome:
-        try:
-            await turn.over.wait()
-        except asyncio.CancelledError:
-            await self._gateway.live.abort(key, turn.id, "stopped")
-            raise
-        return replace(self._automation.outcome(turn, key, turn.text), is_heard=True)
-
-    # Events
-
-    def listener(self, key: str) -> Tell:
-        """Hears what happens in a session after its turns, such as the end of a command."""
-
-        def hear(event: Event) -> None:
-            if isinstance(event, ToolHappened) and event.event.get("type") == "notice":
-                texts = [each.get("text", "") for each in event.event.get("content", ())]
-                self._notice(key, "\n".join(texts))
-
-        return hear
-
-    def _notice(self, key: str, text: str) -> None:
-        """Have the model read what happened, if its heartbeat is on and no one is there."""
-        gateway, agent, now = self._gateway, parse_key(key).agent, now_ms()
-        there, clients = gateway.live.find(key), gateway.hub.clients.values()
-        if there is None or there.has_turns or not there.owner or not is_wakeable(key):
-            return
-        if any(each.follows(key) or key in each.attached for each in clients):
-            return
-        facts, cron = self.facts(agent)[0], self._automation.jobs()
-        if why_off(facts) is not None:
-            return
-        said = _EVENT + quote(text)
-        if decide_beat(replace(facts, text=said, last_ms=0)) is not None:
-            self._automation.leave(key, agent, "clawkit", said)
-            return
-        own = [ms for ms, session in self._events if session == key]
-        if own and own[-1] > now:  # one waits already, and reads this, too
-            due_ms = own[-1]
-        else:
-            due_ms = event_due_ms(own, [ms for ms, _ in self._events], now)
-            self._events.append((due_ms, key))
-        queue_wake_up(cron, agent, key, said, due_ms)
-        self._automation.scheduler.wake()
 
     # What clients see
 

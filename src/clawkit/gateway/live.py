@@ -245,7 +245,7 @@ class LiveSessions:
             await agent.close()
             raise ToolError("the session could not be stored under its key")
         narrator = Narrator(self._gateway, session, agent)
-        hear = self._gateway.automation.heartbeats.listener(key)
+        hear = self._gateway.automation.heartbeats.wake_ups.listener(key)
         agent.conversation.tell = both(hear, both(narrator, agent.conversation.tell))
         agent.turns.warms_up = len(self._open) < WARM
         agent.on_subagent_event = narrator.hear_subagent

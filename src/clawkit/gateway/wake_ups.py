@@ -1,0 +1,119 @@
+"""Wake-ups: turns in sessions that are told something, by someone or by what happened there."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
+
+from clawkit.agent.events import Event, Tell, ToolHappened
+from clawkit.automation import is_wakeable, queue_wake_up
+from clawkit.content import Source, Text, User
+from clawkit.cron.heartbeat import decide_beat, event_due_ms, why_off
+from clawkit.cron.jobs import RUNNING, Job
+from clawkit.cron.outcome import Outcome, ended
+from clawkit.cron.store import Run
+from clawkit.errors import ConflictError
+from clawkit.gateway.protocol import GatewayError, now_ms
+from clawkit.sessions.keys import parse_key
+from clawkit.text import one_line, quote
+
+if TYPE_CHECKING:
+    from clawkit.gateway.automation import Automation
+    from clawkit.gateway.narrator import GatewayRun
+    from clawkit.gateway.server import Gateway
+
+WAKE_S = 3_600.0
+MAX_EVENTS = 100
+_WOKEN = (
+    "[The above is a wake-up and not from the user. If there is nothing to do or to say, answer "
+    "exactly NO_REPLY.]"
+)
+_EVENT = "[This message is from clawkit: what follows happened while no one was here.]\n\n"
+
+
+class WakeUps:
+    """The turns that tell sessions something."""
+
+    def __init__(self, gateway: Gateway, automation: Automation) -> None:
+        self._gateway, self._automation = gateway, automation
+        self._events: deque[tuple[int, str]] = deque(maxlen=MAX_EVENTS)
+        """When events had a turn, and in which session, in order."""
+
+    async def turn(self, job: Job, run: Run, text: str, begin: Callable[[], None]) -> Outcome:
+        """Tell a session something, by default the main one, with all that waits to be told there.
+        The turn is resumed after a restart, as those of clients are."""
+        live, store, agent = self._gateway.live, self._automation.store, job.agent_id
+        key = run.session or self._automation.main_of(agent)
+        begin()
+        others = store.take_along(run, now_ms()) if run.session else []
+        texts = [text, *(each.text for each in others)]
+        titles = tuple(f"Wake-up: {one_line(each, 120)}" for each in texts)
+        source = Source("cron", (run.id, *(each.id for each in others)), titles)
+        said = User(tuple(map(Text, (*texts, _WOKEN))), now_ms(), source)
+        RUNNING.set(job.id)
+        try:
+            woken = await live.start(
+                key,
+                f"wake-{run.id}",
+                said,
+                owner=True,
+                client="wake",
+                mode="followup",
+                timeout_s=WAKE_S,
+            )
+            outcome = await self._wait(woken, key)
+        except (ConflictError, GatewayError):  # it is in use elsewhere, or its queue is full
+            for each in texts:
+                self._automation.leave(key, agent, "a wake-up", each)
+            outcome = Outcome("ok", "left for the next turn", session_key=key, is_heard=True)
+        for other in others:
+            share = replace(outcome, usage={}, cost=0.0)  # counted once
+            store.record(ended(other, share, now_ms(), delivers=False))
+        return outcome
+
+    async def _wait(self, woken: GatewayRun, key: str) -> Outcome:
+        try:
+            await woken.over.wait()
+        except asyncio.CancelledError:
+            if not self._gateway.live.is_closed:
+                await self._gateway.live.abort(key, woken.id, "stopped")
+            raise
+        return replace(self._automation.outcome(woken, key, woken.text), is_heard=True)
+
+    def listener(self, key: str) -> Tell:
+        """Hears what happens in a session after its turns, such as the end of a command."""
+
+        def hear(event: Event) -> None:
+            if isinstance(event, ToolHappened) and event.event.get("type") == "notice":
+                texts = [each.get("text", "") for each in event.event.get("content", ())]
+                self._notice(key, "\n".join(texts))
+
+        return hear
+
+    def _notice(self, key: str, text: str) -> None:
+        """Have the model read what happened, if its heartbeat is on and no one is there."""
+        gateway, agent, now = self._gateway, parse_key(key).agent, now_ms()
+        there, clients = gateway.live.find(key), gateway.hub.clients.values()
+        if there is None or there.has_turns or not there.owner or not is_wakeable(key):
+            return
+        if any(each.follows(key) or key in each.attached for each in clients):
+            return
+        facts = self._automation.heartbeats.facts(agent)[0]
+        if why_off(facts) is not None:
+            return
+        said = _EVENT + quote(text)
+        if decide_beat(replace(facts, text=said, last_ms=0)) is not None:
+            self._automation.leave(key, agent, "clawkit", said)
+            return
+        own = [ms for ms, session in self._events if session == key]
+        if own and own[-1] > now:  # one waits already, and reads this, too
+            due_ms = own[-1]
+        else:
+            due_ms = event_due_ms(own, [ms for ms, _ in self._events], now)
+            self._events.append((due_ms, key))
+        queue_wake_up(self._automation.jobs(), agent, key, said, due_ms)
+        self._automation.scheduler.wake()
