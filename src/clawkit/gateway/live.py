@@ -217,27 +217,14 @@ class LiveSessions:
         # Opening takes a while: others hear their events between two of them.
         await self._opening.acquire()
         asyncio.get_running_loop().call_soon(self._opening.release)
-        loaded, parsed = self._gateway.loaded, parse_key(key)
-        stored = self._store.find(key)
-        agent = Agent.open(
-            loaded,
-            workspace=self.workspace(parsed.agent, stored),
-            agent=parsed.agent,
-            session=stored.id if stored else key.removeprefix(f"agent:{parsed.agent}:"),
-            owner=owner,
-            depth=parsed.depth,
-            channel=parsed.channel,
-            group=parsed.peer if parsed.kind == "group" else "",
-            model=self._model or opening.model or None,
-            fallbacks=opening.fallbacks,
-            thinking=opening.thinking,
-            allow=opening.allow,
-            tools=opening.tools,
-            mode="minimal" if opening.is_light else "full",
+        loaded, stored = self._gateway.loaded, self._store.find(key)
+        place = self.workspace(parse_key(key).agent, stored)
+        opening = msgspec.structs.replace(
+            opening,
+            model=self._model or opening.model,
             approver=opening.approver or self._approver,
-            in_gateway=True,
-            in_heartbeat=opening.heartbeat is not None,
         )
+        agent = opening.open(loaded, key, stored.id if stored else "", place, owner=owner)
         agent.kit.run.redactor.learn(self._secrets)
         session = agent.session
         if session is None or session.key != key:
