@@ -83,7 +83,7 @@ class LiveSessions:
         """`secrets` of the gateway are masked in what agents read and say. `model` replaces the
         configured one, for tests."""
         self._gateway, self._store, self._ledger = gateway, gateway.store, gateway.ledger
-        self._approver, self._secrets, self._model = approver, secrets, model
+        self._approver, self.secrets, self._model = approver, secrets, model
         self._open: dict[str, Open] = {}
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         """By session, as long as someone holds one or waits for it."""
@@ -225,7 +225,7 @@ class LiveSessions:
             approver=opening.approver or self._approver,
         )
         agent = opening.open(loaded, key, stored.id if stored else "", place, owner=owner)
-        agent.kit.run.redactor.learn(self._secrets)
+        agent.kit.run.redactor.learn(self.secrets)
         session = agent.session
         if session is None or session.key != key:
             # Its rights and its lock are those of the key.
@@ -252,10 +252,6 @@ class LiveSessions:
             raise shutting_down()
         self._open[key] = Open(agent, narrator, loaded, owner=owner)
         return self._open[key]
-
-    @property
-    def secrets(self) -> Sequence[str]:
-        return self._secrets
 
     def workspace(self, agent: str, stored: Session | None = None) -> str:
         """Where a session works: where it began, what is configured, or a directory of ours."""

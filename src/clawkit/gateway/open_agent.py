@@ -21,6 +21,7 @@ from clawkit.gateway.protocol import GatewayError
 from clawkit.models.protocols import Model
 from clawkit.process.protocols import Commands
 from clawkit.services import Services
+from clawkit.sessions.keys import parse_key
 from clawkit.tools._commands import owner_of
 
 POLL_S = 0.01
