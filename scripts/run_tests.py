@@ -33,7 +33,7 @@ def main(arguments: list[str]) -> int:
     if not 0 < len(failed) <= MOST_AGAIN:
         return status
     print(f"\nfailed, and run once more alone (a test to fix): {', '.join(failed)}\n", flush=True)
-    again = [*PYTEST, "-n", "0", *arguments]
+    again = [*PYTEST, *arguments, "-n", "0"]
     if "--cov" in arguments:
         again.append("--cov-append")
     return subprocess.run([*again, *failed]).returncode

@@ -142,6 +142,7 @@ class Agent:
         deliver: Deliver | None = None,
         overrides: bool = True,
         in_gateway: bool = False,
+        in_heartbeat: bool = False,
     ) -> Agent:
         """Open or create a conversation.
 
@@ -204,6 +205,7 @@ class Agent:
                 approver=approver,
                 delegates=kept is not None,
                 in_gateway=in_gateway,
+                in_heartbeat=in_heartbeat,
                 redactor=redactor,
             )
             settings = loaded.config.agents.get(name)

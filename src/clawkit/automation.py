@@ -9,16 +9,29 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
+from clawkit.agent.prompt import read_workspace_files
 from clawkit.config.load import Loaded
-from clawkit.config.paths import cron_file
+from clawkit.config.paths import cron_file, home
+from clawkit.config.sections.agents import Agents
 from clawkit.config.sections.gateway import Cron
 from clawkit.content import Assistant, Text, User
 from clawkit.core.context import Scope
+from clawkit.core.external import wrap_external
+from clawkit.cron.heartbeat import (
+    FILE,
+    IDLE_MS,
+    BeatFacts,
+    midnight_ms,
+    settings_of,
+    shape_job,
+    why_off,
+    zone_of,
+)
 from clawkit.cron.jobs import RUNNING, Job
 from clawkit.cron.service import CronService, iso
-from clawkit.cron.store import CronStore, new_run
+from clawkit.cron.store import CronStore, JobRow, new_run
 from clawkit.errors import NotFoundError, ToolAuthorizationError, ToolError, ToolInputError
-from clawkit.sessions.keys import parse_key
+from clawkit.sessions.keys import is_heartbeat, parse_key
 from clawkit.sessions.protocols import locate_store, session_key
 from clawkit.sessions.store import Mail, SessionStore
 from clawkit.sessions.subagent_protocols import now_ms
@@ -30,6 +43,10 @@ if TYPE_CHECKING:
 IN_A_RUN = ("status", "list", "get", "runs", "remove", "next_check")
 MAX_CONTEXT, MAX_LINE = 700, 220
 CONTEXT = "\n\nRecent context:\n"
+HEARTBEATS = "heartbeats"
+_FROM_OTHERS = ("agent:", "Web request to ")
+"""Senders whose messages wait for a turn of the person, and not for a heartbeat."""
+PAUSED = "heartbeats are paused; to resume: clawkit heartbeat resume"
 
 
 def cron_store() -> CronStore:
@@ -40,6 +57,62 @@ def cron_store() -> CronStore:
 def open_cron(loaded: Loaded) -> CronService:
     """The jobs of this home, for a process that does not run them."""
     return CronService(cron_store(), loaded.config.cron or Cron(), now_ms)
+
+
+def home_workspace(agents: Agents, agent: str) -> str:
+    """Where the sessions of an agent work in the gateway: as configured, or in the home."""
+    place = agents.get(agent).workspace or agents.defaults.workspace
+    return os.path.abspath(os.path.expanduser(place)) if place else f"{home(os.environ)}/workspace"
+
+
+def heartbeat_facts(
+    loaded: Loaded, cron: CronService, sessions: SessionStore, agent: str
+) -> tuple[BeatFacts, str]:
+    """What the heartbeat of an agent depends on, and the summary of the last one."""
+    agents, now, store = loaded.config.agents, now_ms(), cron.store
+    settings = settings_of(agents, agent)
+    zone = zone_of(agents, settings)
+    files = read_workspace_files(place := home_workspace(agents, agent), (FILE,))
+    is_there = bool(files) or os.path.lexists(os.path.join(place, FILE))
+    own = store.fact(f"heartbeat:{agent}") if store.exists else {}
+    switch = store.fact(HEARTBEATS) if store.exists else {}
+    row = cron.heartbeat_job(agent)
+    since = (row.state.schedule_activated_at_ms if row else now) or 0
+    spent = store.spent(row.job.id, midnight_ms(now, zone)) if row else (0, 0.0, 0)
+    main = sessions.find(session_key(agent, loaded.config.session.main_key))
+    mail = sessions.mailbox.unread(main.id, sandboxed=False) if main else ()
+    is_on = bool(switch.get("enabled", True))
+    facts = BeatFacts(
+        settings=settings,
+        now_ms=now,
+        zone=zone,
+        is_meant=agent == agents.default_id() or agents.get(agent).heartbeat is not None,
+        text=(files[0].text if files else "") if is_there else None,
+        scratch=str(own.get("scratch", "")),
+        has_mail=any(not each.sender.startswith(_FROM_OTHERS) for each in mail),
+        paused=str(own.get("paused", "")) if is_on else PAUSED,
+        said_ms=max(sessions.last_said(agent, now - IDLE_MS), since),
+        runs=spent[0],
+        cost=spent[1],
+        last_ms=spent[2],
+    )
+    return facts, str(own.get("summary", ""))
+
+
+def keep_heartbeat(cron: CronService, agent: str, facts: BeatFacts) -> JobRow | None:
+    """Bring the job of an agent's heartbeat in step with its settings; it is made once needed."""
+    row = cron.heartbeat_job(agent)
+    if row is None and why_off(facts) is None:
+        row = cron.wake_job(agent)
+    return cron.adjust(row, shape_job(row.job, facts)) if row is not None else None
+
+
+def switch_heartbeats(cron: CronService, is_on: bool) -> None:
+    """Pause the heartbeats of all agents, or let them go on, also those that an error stopped."""
+    cron.store.set_fact(HEARTBEATS, {"enabled": is_on})
+    for row in cron.store.declared("heartbeat:") if is_on else ():
+        name = f"heartbeat:{row.job.agent_id}"
+        cron.store.set_fact(name, cron.store.fact(name) | {"paused": ""})
 
 
 def leave(store: SessionStore, session: str, sender: str, text: str) -> str:
@@ -78,8 +151,9 @@ class SessionCron:
                 return self._wake(params)
             case "next_check":
                 return self._next_check(params, own)
-        if params.action == "runs" and not params.job_id:
-            return self._cron.runs("", params.limit, params.offset, agent=self._scope.agent)
+        if params.action == "runs":
+            id_ = self._find(params, own).id if params.job_id else ""
+            return self._runs(id_, params)
         job = self._find(params, own)
         match params.action:
             case "get":
@@ -90,9 +164,15 @@ class SessionCron:
                 return self._cron.update(job.id, self._limited(params.patch), by="model")
             case "remove":
                 return self._cron.remove(job.id)
-            case "run":
-                return self._cron.run(job.id, params.run_mode)
-        return self._cron.runs(job.id, params.limit, params.offset)
+        return self._cron.run(job.id, params.run_mode)
+
+    def _runs(self, id_: str, params: Params) -> dict[str, Any]:
+        """Runs, with the answers to web requests marked: outsiders may have dictated these."""
+        page = self._cron.runs(id_, params.limit, params.offset, agent=self._scope.agent)
+        for entry in page["entries"]:
+            if entry["jobName"].startswith("hook-") and (said := entry.get("summary")):
+                entry["summary"] = wrap_external(said, "the answer to a web request")
+        return page
 
     def _own_job(self) -> str:
         """The job whose run makes this call; empty outside of one."""
@@ -108,6 +188,8 @@ class SessionCron:
         job = self._cron.store.find(params.job_id).job
         if (job.agent_id or self._default) != self._scope.agent:
             raise NotFoundError(f"there is no job {one_line(params.job_id, 60)!r} of this agent")
+        if job.declaration_key and params.action in ("update", "remove"):
+            raise ToolAuthorizationError("clawkit keeps this job itself; settings change it")
         if own and params.action == "remove" and job.id != own:
             raise ToolAuthorizationError("a job can remove itself, and no other one")
         return job
@@ -181,18 +263,27 @@ class SessionCron:
         return wake(self._loaded, self._cron, self._scope.agent, key, params.text, params.mode)
 
 
+def is_wakeable(key: str) -> bool:
+    """Whether a session has turns without a person, other than those it was made for."""
+    parsed = parse_key(key)
+    return not (parsed.depth or parsed.kind in ("cron", "hook") or is_heartbeat(key))
+
+
+def queue_wake_up(cron: CronService, agent: str, key: str, text: str, due_ms: int) -> None:
+    run = new_run(cron.wake_job(agent), "event", due_ms, text)
+    cron.store.queue(replace(run, session=key))
+
+
 def wake(
     loaded: Loaded, cron: CronService, agent: str, key: str, text: str, mode: str
 ) -> dict[str, Any]:
     """Tell a session something: with a turn for it now, or with its next one. Raises `ToolError`
     for a session that cannot be woken."""
-    parsed = parse_key(key)
-    if parsed.agent != agent or parsed.depth or parsed.kind in ("cron", "hook"):
+    if parse_key(key).agent != agent or not is_wakeable(key):
         raise ToolError(f"{key} cannot be woken (unwakeable-session-key)")
     said = cut(text, 20_000)
     if mode == "now":
-        row = cron.wake_job(agent)
-        cron.store.queue(replace(new_run(row, "event", now_ms(), said), session=key))
+        queue_wake_up(cron, agent, key, said, now_ms())
         note = {} if cron.store.owners() else {"note": "nothing runs jobs now: it waits until then"}
         return {"ok": True, "mode": mode, **note}
     store = SessionStore(locate_store(loaded.config.session.store, os.environ))

@@ -91,6 +91,7 @@ class Toolkit:
         later: bool = False,
         delegates: bool = False,
         in_gateway: bool = False,
+        in_heartbeat: bool = False,
         cwd: str = "",
         redactor: Redactor | None = None,
         on_event: OnEvent | None = None,
@@ -104,9 +105,9 @@ class Toolkit:
         (or a sender who is the owner), the run has no owner rights. With `later`, a command that
         needs approval is not refused if there is no one to ask: the call returns, and the command
         runs if a person approves it while the kit is open. `delegates` is for agents, which the
-        tools for sub-agents need, and `in_gateway` for sessions of a gateway. `cwd` is the
-        directory of the workspace that relative paths start from. `redactor` is that of another
-        run, with all secrets it has learned. Raises
+        tools for sub-agents need, `in_gateway` for sessions of a gateway, and `in_heartbeat` for
+        those of its heartbeats. `cwd` is the directory of the workspace that relative paths start
+        from. `redactor` is that of another run, with all secrets it has learned. Raises
         `ConfigError` for an invalid configuration, `RegistryError` for a tool whose name is taken.
         """
         loaded = load_config(config)
@@ -133,6 +134,7 @@ class Toolkit:
             allow=None if allow is None else tuple(allow),
             delegates=delegates,
             in_gateway=in_gateway,
+            in_heartbeat=in_heartbeat,
             cwd=cwd,
         )
         given = [Registered(tool, CALLER) for tool in tools]

@@ -65,7 +65,11 @@ def config_for(server: ScriptedServer, *apis: Api, **more: Any) -> dict[str, Any
 
 
 def open_agent(config: dict[str, Any], workspace: Path, **options: Any) -> Agent:
-    return Agent.open(config, workspace=workspace, **{"owner": True, "clock": NoWait(), **options})
+    """An agent that starts its spawn server for the first command, and not before."""
+    own = {"owner": True, "clock": NoWait(), **options}
+    agent = Agent.open(config, workspace=workspace, **own)
+    agent.turns.warms_up = False
+    return agent
 
 
 def assert_consistent(messages: Sequence[Message]) -> None:

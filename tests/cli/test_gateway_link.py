@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import time
-from typing import Any
 
 import pytest
 from tests.gateway.conftest import TOKEN, Ground, serve
 
 from clawkit.agent import events
 from clawkit.cli import gateway_link
+from clawkit.cli.gateway_answers import ToldEvent
 from clawkit.cli.gateway_link import SessionFollower
 from clawkit.core.approval import Approver
 from clawkit.core.tasks import in_thread
@@ -32,7 +32,7 @@ class Follower(SessionFollower):
         self.shown.append(event)
         self.told.set()
 
-    def hear(self, payload: dict[str, Any]) -> None: ...
+    def hear(self, payload: ToldEvent) -> None: ...
     def say(self, text: str) -> None: ...
     def approver(self) -> Approver | None:
         return None

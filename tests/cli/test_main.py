@@ -5,11 +5,14 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
+import click
 import pytest
 
-from clawkit.cli.main import COMMANDS
+from clawkit.cli.main import COMMANDS, HOME_COMMANDS, main
 
 AS_SCRIPT = "import sys; from clawkit.cli.main import run; sys.exit(run(sys.argv[1:]))"
 
@@ -113,6 +116,24 @@ def test_typing_extensions_are_not_loaded_but_can_be(tmp_path: Path) -> None:
         check=True,
     )
     assert done.stdout.split() == ["msgspec", "loaded"]
+
+
+def leaves(group: click.Group, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], Any]]:
+    for name in group.list_commands(click.Context(group)):
+        found = group.get_command(click.Context(group), name)
+        if isinstance(found, click.Group):
+            yield from leaves(found, (*path, name))
+        else:
+            yield (*path, name), found
+
+
+def test_what_can_be_kept_on_this_machine_says_so_in_its_help() -> None:
+    found = {path: command.get_help(click.Context(command)) for path, command in leaves(main, ())}
+    wanted = {"up", "chat", "agent", *HOME_COMMANDS}
+    assert {path for path, text in found.items() if "--local" in text} == {
+        path for path in found if path[0] in wanted
+    }
+    assert ("approvals", "allowlist", "add") in found
 
 
 def test_the_help_of_a_group_imports_no_command_of_it() -> None:

@@ -132,7 +132,7 @@ def test_contradictions_and_unknown_words_are_errors(subtests: pytest.Subtests) 
 def test_an_older_openclaw_json_loads_with_one_warning_too() -> None:
     loaded = example("openclaw-older.json")
     assert len(loaded.warnings) == 1
-    assert "cron.maxConcurrentRuns" in loaded.warnings[0].message
+    assert "cron.runLog" in loaded.warnings[0].message
     assert loaded.config.agents.get("main").tools.profile == "full"
     assert loaded.config.gateway is not None
     assert loaded.config.gateway.nodes.deny_commands == ["camera.snap"]

@@ -114,5 +114,5 @@ def test_defaults_are_in_force_where_nothing_is_set(path: tuple[Any, ...], value
 
 def test_the_default_of_a_section_that_is_not_set() -> None:
     assert in_force(Config(), ("gateway", "bind")) == "loopback"
-    assert in_force(Config(), ("agents", "defaults", "heartbeat", "every")) == "30m"
+    assert in_force(Config(), ("agents", "defaults", "heartbeat", "maxCostPerDay")) == 1.0
     assert in_force(Config(), ("agents", "defaults", "memorySearch", "enabled")) is None

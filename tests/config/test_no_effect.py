@@ -39,14 +39,17 @@ def test_there_is_one_warning_for_each_section() -> None:
 def test_settings_of_agents_are_named_with_their_place() -> None:
     [(section, message)] = warned(
         """{ agents: {
-            defaults: { heartbeat: { every: "1h" } },
+            defaults: {
+                heartbeat: { every: "1h", to: "me", accountId: "x", directPolicy: "allow" },
+            },
             list: [{ id: "a" }, { id: "b", tools: { message: {} } }],
             entries: { c: { models: { "x/y": { streaming: true } } } },
         } }"""
     )
     assert section == "agents"
     assert message.endswith(
-        ": agents.defaults.heartbeat, agents.list[1].tools.message, "
+        ": agents.defaults.heartbeat.accountId, agents.defaults.heartbeat.directPolicy, "
+        "agents.defaults.heartbeat.to, agents.list[1].tools.message, "
         "agents.entries.c.models.x/y.streaming"
     )
 
@@ -63,9 +66,9 @@ def test_settings_of_sub_agents_without_effect_are_named() -> None:
 
 
 def test_many_settings_are_counted() -> None:
-    agents = ", ".join(f'{{ id: "a{number}", heartbeat: {{}} }}' for number in range(20))
+    agents = ", ".join(f'{{ id: "a{number}", memorySearch: {{}} }}' for number in range(20))
     [(_, message)] = warned(f"{{ agents: {{ list: [{agents}] }} }}")
-    assert message.endswith("agents.list[7].heartbeat and 12 more")
+    assert message.endswith("agents.list[7].memorySearch and 12 more")
 
 
 @pytest.mark.parametrize(

@@ -308,7 +308,9 @@ async def test_delivery_is_another_outcome_than_the_run(tmp_path: Path) -> None:
     assert len(bench.worker.done) == 4  # the failed delivery did not repeat its turn
     row = bench.store.get(id_)
     assert row is not None
-    assert row.state.last_delivery_error == "no such session"
+    assert row.state.delivery_suppression_reason == "silent"
+    lost = bench.store.history()[0][1].record
+    assert lost.delivery_error == "no such session"
 
 
 async def test_a_failed_delivery_fails_the_job_unless_it_is_best_effort(tmp_path: Path) -> None:
@@ -544,3 +546,13 @@ def test_a_process_that_starts_while_another_one_works_takes_nothing_from_it(
             assert other.orphans(START_MS) == []
     assert [run.id for run in store.orphans(START_MS)] == []  # its work had not begun
     assert store.history()[0][0].status == "queued"
+
+
+async def test_many_runs_of_one_job_do_not_hold_up_others(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, Cron(max_concurrent_runs=2))
+    many, other = bench.add(name="many", every="1h"), bench.add(name="other", every="1h")
+    for number in range(5):
+        bench.store.queue(Run(f"many {number}", many, None, "manual", "queued", START_MS))
+    bench.store.queue(Run("other", other, None, "manual", "queued", START_MS + 1))
+    with bench.store.owning() as owner:
+        assert [run.id for run in bench.store.take(owner, START_MS + 1, 2)] == ["many 0", "other"]

@@ -52,7 +52,10 @@ def add(ground: Ground, **job: Any) -> dict[str, Any]:
 def texts(ground: Ground, key: str = MAIN) -> list[str]:
     session = ground.gateway.store.find(key)
     history = ground.gateway.store.history(session.id) if session else []
-    return ["\n".join(getattr(b, "text", "") for b in each.message.content) for each in history]
+    return [
+        "\n".join(getattr(b, "text", "") for b in getattr(each.message, "content", ()))
+        for each in history
+    ]
 
 
 async def test_an_answer_is_announced_in_the_main_session_without_a_turn() -> None:

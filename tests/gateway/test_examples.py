@@ -35,8 +35,7 @@ CONFIG = {
 }
 LACKING = {
     "diagnostics.stability": "events inside the gateway are in its log, and counted at /metrics",
-    "exec.approval.grants.list": "these are grants of scheduled jobs, which there are not yet",
-    "system-event": "there are no heartbeats that would read it",
+    "exec.approval.grants.list": "the grants of a job are part of it: cron.get, cron.update",
     "device.pair.setupCode": "its code would make the owner of whoever photographs it",
     "chat.inject": "what an assistant has said is what a model said",
     "agents.create": "agents are made in the configuration: config.patch, clawkit agents add",
@@ -46,7 +45,7 @@ LACKING = {
 ELSEWHERE = {
     *("gateway.restart.request", "doctor.run", "exec.approvals.check", "device.pair.loginCode"),
     *("exec.approvals.node.set", "node.pair.reject", "node.pair.remove", "node.invoke.result"),
-    *("sessions.abort", "last-heartbeat", "config.apply", "update.status", "update.run"),
+    *("cron.describe", "sessions.abort", "config.apply", "update.status", "update.run"),
 }
 """Methods without a recorded answer that has keys; other tests call them."""
 
@@ -200,6 +199,35 @@ class Walk:
         found = await self.owner.call("config.get")
         await self.ask("config.set", {"raw": found["raw"], "baseHash": found["hash"]})
 
+    async def schedule(self) -> None:
+        every = {"kind": "every", "everyMs": 600_000}
+        job = {"name": "job1", "enabled": True, "schedule": every, "sessionTarget": "isolated"}
+        job |= {"wakeMode": "now", "delivery": {"mode": "none", "channel": "last"}}
+        turn = {"kind": "agentTurn", "message": "go"}
+        id_ = {"id": (await self.ask("cron.add", job | {"payload": turn}))["id"]}
+        await self.ask("cron.update", {**id_, "patch": {"name": "job1b"}})
+        await self.owner.call("cron.add", job | {"payload": turn})
+        await self.ask("cron.list", {"limit": 1})
+        await self.ask("cron.status")
+        await self.ask("cron.run", {**id_, "mode": "force"})
+        await self.owner.until(
+            lambda each: each.get("event") == "cron" and each["payload"]["action"] == "finished"
+        )
+        for name in ("cron.get", "cron.runs", "cron.remove"):
+            await self.ask(name, id_)
+        await self.ask("wake", {"mode": "next-heartbeat", "text": "hello event"})
+
+    async def turn_on_heartbeats(self) -> None:
+        place = Path(self.ground.gateway.live.workspace("main"))
+        (place / "HEARTBEAT.md").write_text("Check the door.", encoding="utf-8")
+        await self.ask("set-heartbeats", {"enabled": True})
+
+    async def beat(self) -> None:
+        await self.ask("system-event", {"text": "It rings."})
+        self.ground.gateway.automation.jobs().run("heartbeat-main", "force")
+        await self.event("heartbeat")
+        await self.ask("last-heartbeat")
+
     async def use_nodes(self) -> None:
         device = Device()
         node, node_id = await join(self.ground, device), {"nodeId": device.id}
@@ -248,8 +276,11 @@ async def test_answers_and_events_have_what_clients_read(tmp_path: Path) -> None
         await walk.talk()
         turn = [name_of(each) for each in walk.owner.events]
         await walk.approve()
+        await walk.turn_on_heartbeats()
         await walk.read()
         await walk.change()
+        await walk.schedule()
+        await walk.beat()
         await walk.use_nodes()
         await walk.use_devices()
         for name in LACKING:

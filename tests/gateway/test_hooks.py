@@ -23,11 +23,13 @@ from tests.gateway.test_background import configure
 from tests.gateway.test_command import free_port, running
 from tests.gateway.test_reload import changed, replace_file, text
 
+from clawkit.automation import cron_store
 from clawkit.config.load import loads
 from clawkit.config.no_effect import find
 from clawkit.content import Text, User
 from clawkit.cron.store import Run
 from clawkit.errors import ConfigError
+from clawkit.gateway.hook_turns import OWN_SESSIONS
 from clawkit.gateway.hooks import LIMIT, MAX_BODY
 from clawkit.gateway.server import app
 from clawkit.testing import Gate, ScriptedModel, call
@@ -532,8 +534,6 @@ def test_a_killed_gateway_neither_forgets_nor_repeats_a_request() -> None:
             ids[number] = ask(number)["runId"]
             os.kill(process.pid, signal.SIGKILL)
             process.wait()
-    from clawkit.automation import cron_store
-
     with running():
         for number, id_ in ids.items():
             assert ask(number) == {"ok": True, "runId": id_, "duplicate": True}
@@ -583,7 +583,7 @@ async def test_a_hook_that_a_person_runs_without_a_request_is_skipped() -> None:
         assert len(model.requests) == 1
 
 
-MAPPED = {
+MAPPED: dict[str, Any] = {
     "id": "builds",
     "match": {"path": "build/done"},
     "name": "Builds",
@@ -632,9 +632,10 @@ async def test_the_first_mapping_that_fits_decides() -> None:
     ]
     model = ScriptedModel(then="NO_REPLY")
     async with serve(hooks(mappings=mappings), model) as ground:
-        for body, words_ in (({"source": "a"}, "first"), ({"source": "b"}, "second")):
-            assert (await post(ground, "in", body)).status == 202
-            await until(lambda wanted=words_: wanted in str(model.requests))
+        assert (await post(ground, "in", {"source": "a"})).status == 202
+        await until(lambda: "first" in str(model.requests))
+        assert (await post(ground, "in", {"source": "b"})).status == 202
+        await until(lambda: "second" in str(model.requests))
         found = await post(ground, "in", {"source": ["a"], "n": 3})
         assert found.json == {"ok": True, "mode": "now", "eventOutcome": "queued"}
         await until(lambda: "third 3" in str(model.requests))
@@ -854,8 +855,6 @@ async def test_old_sessions_of_hooks_are_removed_and_named_ones_stay() -> None:
         await post(ground, "wake", {"text": "hi"})
         await ended(ground, 2)
         names = ground.gateway.store.unused_since
-        from clawkit.gateway.hook_turns import OWN_SESSIONS
-
         later = 2**60
         [own] = names(OWN_SESSIONS, later)
         assert re.fullmatch(r"hook:[0-9a-f-]{36}", own.name)

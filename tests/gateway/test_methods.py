@@ -69,7 +69,14 @@ PARAMS: dict[str, Any] = {
     "node.pair.remove": {"nodeId": "none"},
     "node.rename": {"nodeId": "none", "displayName": "n"},
     "exec.approvals.node.get": {"nodeId": "none"},
+    "cron.get": {"id": "none"},
+    "cron.update": {"id": "none", "patch": {"enabled": False}},
+    "cron.remove": {"id": "none"},
+    "cron.run": {"id": "none"},
+    "wake": {"text": "hi", "mode": "next-heartbeat"},
     "exec.approvals.node.set": {"nodeId": "none", "file": {}},
+    "set-heartbeats": {"enabled": True},
+    "system-event": {"text": "It rings."},
 }
 OPERATOR_METHODS = {name: each for name, each in METHODS.items() if each.scope != NODE}
 MORE = {"sessions.delete": "operator.admin", "node.invoke": "operator.admin"}
@@ -106,11 +113,12 @@ async def test_every_method_needs_its_scope_and_every_scope_opens_its_methods(
 
 async def test_every_method_refuses_an_unknown_key(ground: Ground) -> None:
     peer = await ground.join()
-    for name in OPERATOR_METHODS.keys() - {"health"}:
+    for name in OPERATOR_METHODS.keys() - {"health", "wake"}:
         error = await peer.refused(name, {**PARAMS.get(name, {}), "bogus": 1})
         text = f"invalid {name} params: at root: unexpected property 'bogus'"
         assert (error["code"], error["message"]) == ("INVALID_REQUEST", text)
     assert (await peer.call("health", {"bogus": 1}))["ok"]
+    assert (await peer.call("wake", {"text": "x", "bogus": 1}))["ok"]
 
 
 async def test_every_method_answers_without_parameters(ground: Ground) -> None:
@@ -138,7 +146,7 @@ async def test_a_missing_parameter_is_named(ground: Ground) -> None:
 
 async def test_an_unknown_method_is_told_to_admins_alone(ground: Ground) -> None:
     admin, reader = await joined(ground, "operator.admin"), await joined(ground, "operator.read")
-    for name in ("nope.x", "cron.list", "chat.inject", "__class__"):
+    for name in ("nope.x", "cron.scratch.get", "chat.inject", "__class__"):
         error = await admin.refused(name)
         assert (error["code"], error["message"]) == ("INVALID_REQUEST", f"unknown method: {name}")
         assert (await reader.refused(name))["message"] == "missing scope: operator.admin"

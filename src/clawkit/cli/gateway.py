@@ -14,6 +14,7 @@ from urllib.parse import urlsplit
 import click
 import msgspec
 
+from clawkit.cli.gateway_answers import HealthAnswer, HelloAnswer, LoginCode, WaitingDevices
 from clawkit.cli.gateway_status import (
     describe_state,
     explain_config,
@@ -72,9 +73,14 @@ class GivenGateway(NamedTuple):
 
         return connect(self.find(), timeout_s=self.timeout_s)
 
-    def call(self, method: str) -> Any:
+    def call(self, method: str, kind: Any) -> Any:
+        """Call a method; returns its answer as it is, if it is of a kind."""
+        from clawkit.gateway.client import read_as
+
         with self.connect() as link:
-            return link.call(method, {}, self.timeout_s)
+            found = link.call(method, {}, self.timeout_s)
+        read_as(kind, found)
+        return found
 
 
 def _using(command: Any) -> Any:
@@ -177,7 +183,7 @@ def call(given: GivenGateway, method: str, params: str) -> None:
 @_using
 def health(given: GivenGateway, as_json: bool) -> None:
     """Ask the running gateway for its health."""
-    found = given.call("health")
+    found = given.call("health", HealthAnswer)
     if as_json:
         print_json(found)
         return
@@ -199,7 +205,7 @@ def _say(*lines: str) -> None:
 @_using
 def status(given: GivenGateway, as_json: bool) -> None:
     """Show whether a gateway is running, and who is connected. The exit code is 1 if none is."""
-    from clawkit.gateway.client import CallError
+    from clawkit.gateway.client import CallError, read_as
     from clawkit.gateway.record import GatewayState, look
 
     state, shown, waiting = look(), {}, []
@@ -209,8 +215,10 @@ def status(given: GivenGateway, as_json: bool) -> None:
         state = state if target.is_own else GatewayState(0, None)
         with given.connect() as link:
             hello = link.hello
+            read_as(HelloAnswer, hello)
             with suppress(CallError):  # not everyone may know who waits for approval
-                waiting = link.call("device.pair.list", {}, given.timeout_s)["pending"]
+                listed = link.call("device.pair.list", {}, given.timeout_s)
+                waiting = read_as(WaitingDevices, listed)["pending"]
     except ConfigError as error:
         if as_json:
             about = {**describe_state(state), "running": state.is_ready, "error": str(error)}
@@ -250,7 +258,7 @@ def status(given: GivenGateway, as_json: bool) -> None:
 @_using
 def url(given: GivenGateway, as_json: bool) -> None:
     """Print an address that opens the control page logged in: once, within ten minutes."""
-    made, parts = given.call("device.pair.loginCode"), urlsplit(given.find().url)
+    made, parts = given.call("device.pair.loginCode", LoginCode), urlsplit(given.find().url)
     scheme = {"ws": "http", "wss": "https"}[parts.scheme]
     # A new address each time: no one who used this port before can have put a page of theirs into
     # the browser's cache for it. What follows the # is not sent to servers, so it is in no log.

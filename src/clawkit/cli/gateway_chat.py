@@ -6,10 +6,8 @@ Several terminals can follow one conversation: all of them show what happens in 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
-
-import msgspec
 
 from clawkit.agent.events import (
     Answered,
@@ -20,19 +18,18 @@ from clawkit.agent.events import (
     TurnEnded,
     TurnStarted,
 )
+from clawkit.cli.gateway_answers import ChatOpened, ChatState, TakenBack, ToldEvent
 from clawkit.cli.gateway_link import RemoteChat
 from clawkit.cli.gateway_turn import attach
-from clawkit.content import Assistant, Image, User
 from clawkit.core.approval import Answer, Approver, Question
 from clawkit.errors import ToolError
 from clawkit.gateway.client import Link
 from clawkit.redact.redactor import Redactor
 from clawkit.ui.line_input import Words
-from clawkit.ui.paint import PaintedRow
 from clawkit.ui.prompt import OpenFull, Prompt
 from clawkit.ui.screen_chat import ScreenChat
 
-_AWAY: dict[str, Any] = {"waiting": [], "working": [], "busy": False}
+_AWAY: ChatState = {"waiting": [], "working": [], "busy": False}
 """What is known without a connection."""
 
 
@@ -40,19 +37,19 @@ class GatewayChat(RemoteChat, ScreenChat):
     has_keyboard = True
 
     def __init__(
-        self, prompt: Prompt, link: Link, options: dict[str, Any], opened: dict[str, Any]
+        self, prompt: Prompt, link: Link, options: dict[str, Any], opened: ChatOpened
     ) -> None:
         ScreenChat.__init__(self, prompt)
         self.workspace = ""
         self.redact = Redactor().text
         self._opened, self._state = opened, _AWAY
-        self._words: dict[str, Words] = {}
+        self._words: Mapping[str, Words] = {}
         self._is_busy = self._has_said = False
         self._ticking: asyncio.Task[None] | None = None
         RemoteChat.__init__(self, link, options)
 
     @classmethod
-    def opener(cls, link: Link, options: dict[str, Any], opened: dict[str, Any]) -> OpenFull:
+    def opener(cls, link: Link, options: dict[str, Any], opened: ChatOpened) -> OpenFull:
         async def open_chat(prompt: Prompt) -> GatewayChat:
             return cls(prompt, link, options, opened)
 
@@ -67,12 +64,12 @@ class GatewayChat(RemoteChat, ScreenChat):
         if message or attached:
             self.run(self._type(message, attachments=attached, given=True))
 
-    def show_opened(self, opened: dict[str, Any]) -> None:
+    def show_opened(self, opened: ChatOpened) -> None:
         self.workspace, self._words = opened["workspace"], opened["words"]
-        self._show_rows("note", opened["rows"])
+        self.display.rows("note", opened["rows"])
         for text in opened["warnings"]:
             self.display.note(text, "warning")
-        self.recall(msgspec.convert(opened["history"], list[User | Assistant]), opened["total"])
+        self.recall(opened["history"], opened["total"])
         self._has_said = bool(opened["total"])
 
     async def stop(self) -> None:
@@ -119,7 +116,7 @@ class GatewayChat(RemoteChat, ScreenChat):
         return self.prompt.buffer.text
 
     async def _take_back(self) -> None:
-        found = await self.call("clawkit.chat.takeBack", {"key": self.key})
+        found = await self.call("clawkit.chat.takeBack", {"key": self.key}, TakenBack)
         self.show_state(found["state"])
         self.type_again([found["text"]])
 
@@ -135,9 +132,9 @@ class GatewayChat(RemoteChat, ScreenChat):
         return str(self._state.get("facts", "no connection to the gateway"))
 
     def words_after(self, name: str) -> Words:
-        return [(word, about) for word, about in self._words.get(name, ())]
+        return self._words.get(name, ())
 
-    def show_state(self, state: dict[str, Any]) -> None:
+    def show_state(self, state: ChatState) -> None:
         self._state, self._is_busy = state, state["busy"]
         if self._is_busy and self._ticking is None:
             self._ticking = self.run(self.tick())
@@ -153,21 +150,18 @@ class GatewayChat(RemoteChat, ScreenChat):
             self.display.running.clear()
             self.display(TurnEnded("done"))
 
-    def _show_rows(self, kind: Any, rows: Sequence[Any]) -> None:
-        self.display.rows(kind, [PaintedRow(*each) for each in rows])
-
-    def hear(self, payload: dict[str, Any]) -> None:
+    def hear(self, payload: ToldEvent) -> None:
         match payload:
             case {"rows": rows}:
-                self._show_rows("note", rows)
+                self.display.rows("note", rows)
             case {"output": rows}:
-                self._show_rows("text", rows)
+                self.display.rows("text", rows)
             case {"typed": text}:
                 self.display.show_typed(text, "dim")
             case {"call": event}:
                 self.display.show_call(event)
             case {"image": image}:
-                self.display.show_image(msgspec.convert(image, Image))
+                self.display.show_image(image)
             case {"interrupted": _}:
                 self.display.end_running()
                 self.display.note("interrupted", "warning")
@@ -192,7 +186,7 @@ class GatewayChat(RemoteChat, ScreenChat):
         self.prompt.refresh()
 
     async def _update(self) -> None:
-        self.show_state(await self.call("clawkit.chat.state", {"key": self.key}))
+        self.show_state(await self.call("clawkit.chat.state", {"key": self.key}, ChatState))
 
     def approver(self) -> Approver:
         return self

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 from clawkit.errors import ClawkitError, ConflictError, ToolAuthorizationError
-from clawkit.gateway.client import connect, find_for_command
+from clawkit.gateway.client import connect, find_for_command, read_as
 from clawkit.gateway.home_commands import why_not_here
 from clawkit.process.process_table import is_inside_command
 
@@ -24,13 +24,15 @@ def run_remotely(argv: Sequence[str]) -> int | None:
     if why := why_not_here(argv):
         far = f"gateway.mode is 'remote' ({target.url}), and {why}"
         raise ClawkitError(f"{far}. To run it on this machine, add --local")
+    from clawkit.cli.gateway_answers import CommandDone
     from clawkit.cli.options import print_text
 
     with connect(target) as link:
-        found = link.call("clawkit.command", {"argv": list(argv)}, 90.0)
+        found = read_as(CommandDone, link.call("clawkit.command", {"argv": list(argv)}, 90.0))
     print_text(found["stdout"], nl=False)
     print_text(found["stderr"], nl=False, err=True)
-    return int(found["code"])
+    code: int = found["code"]
+    return code
 
 
 def retry_released(work: Callable[[], T], session: str) -> T:
@@ -42,7 +44,10 @@ def retry_released(work: Callable[[], T], session: str) -> T:
         target = find_for_command(None)
         if target is None or not target.is_own or is_inside_command():
             raise
+        from clawkit.cli.gateway_answers import ReleasedSession
+
         with connect(target) as link:
-            if not link.call("clawkit.release", {"id": session})["released"]:
+            answer = read_as(ReleasedSession, link.call("clawkit.release", {"id": session}))
+            if not answer["released"]:
                 raise
         return work()

@@ -5,19 +5,18 @@ from __future__ import annotations
 import asyncio
 import signal
 from collections.abc import Callable
-from typing import Any
 
 import click
-import msgspec
 
 from clawkit.agent.events import Event, Noticed, SubagentHappened, TurnEnded, Voided
 from clawkit.cli import options as cli
+from clawkit.cli.gateway_answers import StoppedRuns, ToldEvent, TurnAccepted, TurnOver
 from clawkit.cli.gateway_link import SessionFollower
 from clawkit.cli.gateway_turn import METHOD, StartedTurn, say_or_raise
 from clawkit.cli.turn_output import TurnOutput
 from clawkit.core.approval import Approver
 from clawkit.errors import ToolError
-from clawkit.gateway.client import CallError, Target, payload_of
+from clawkit.gateway.client import CallError, Target, payload_of, read_as
 from clawkit.text import printable
 
 STOP_S = 10.0
@@ -65,7 +64,7 @@ class TurnFollower(SessionFollower):
         for each in _SIGNALS:
             self._loop.add_signal_handler(each, self._stop)
         try:
-            ended = msgspec.convert(payload_of(await self._end)["ended"], TurnEnded)
+            over: TurnOver = read_as(TurnOver, payload_of(await self._end))
         except asyncio.CancelledError:
             self._is_stopped = True
         finally:
@@ -74,7 +73,7 @@ class TurnFollower(SessionFollower):
             self.leave()
         if self._output.failed is not None or self._is_stopped:
             raise self._output.failed or KeyboardInterrupt
-        return ended
+        return over["ended"]
 
     def _stop(self) -> None:
         if self._is_stopped or not self.is_connected:
@@ -86,8 +85,8 @@ class TurnFollower(SessionFollower):
         self.run(self._abort())
 
     async def _abort(self) -> None:
-        done = await self.call("sessions.abort", {"runId": self._run})
-        if not done.get("aborted") and self._has_begun:
+        done = await self.call("sessions.abort", {"runId": self._run}, StoppedRuns)
+        if not done["aborted"] and self._has_begun:
             # The turn is over: what goes on are its sub-agents.
             self.say("its sub-agents go on in the gateway")
             self._end.cancel()
@@ -106,7 +105,7 @@ class TurnFollower(SessionFollower):
         answer = f"clawkit sessions show {self._name}"
         return f"It goes on with this turn when it runs again; to see the answer: {answer}"
 
-    def accept(self, payload: dict[str, Any]) -> None:
+    def accept(self, payload: TurnAccepted) -> None:
         self._name, self.seen = payload["name"], payload["number"]
         self.sessions.add(payload["key"])
         cli.warn(filter(None, (*payload["warnings"], cli.workspace_warning(payload["workspace"]))))
@@ -124,7 +123,7 @@ class TurnFollower(SessionFollower):
                 return
         self._output(event)
 
-    def hear(self, payload: dict[str, Any]) -> None: ...
+    def hear(self, payload: ToldEvent) -> None: ...
 
     def say(self, text: str) -> None:
         click.echo(f"clawkit: {printable(text)}", err=True)

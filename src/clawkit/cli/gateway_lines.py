@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from typing import Any
 
 import click
-import msgspec
 
 from clawkit.agent.events import Event, ToolHappened, TurnEnded
+from clawkit.cli.gateway_answers import ChatOpened, ToldEvent
 from clawkit.cli.gateway_link import RemoteChat
 from clawkit.cli.gateway_turn import attach
 from clawkit.cli.options import warn
@@ -20,7 +20,6 @@ from clawkit.errors import ToolError
 from clawkit.gateway.client import Link
 from clawkit.text import printable
 from clawkit.ui.line_chat import LineLoop, print_rows
-from clawkit.ui.paint import PaintedRow
 
 
 class RemoteLines(RemoteChat, LineLoop):
@@ -28,7 +27,7 @@ class RemoteLines(RemoteChat, LineLoop):
         self,
         link: Link,
         options: dict[str, Any],
-        opened: dict[str, Any],
+        opened: ChatOpened,
         approver: Approver | None,
     ) -> None:
         LineLoop.__init__(self, PlainOutput())
@@ -40,9 +39,9 @@ class RemoteLines(RemoteChat, LineLoop):
         self._pictures = [attach(each) for each in pictures]
         self.enter(self._opened)
 
-    def show_opened(self, opened: dict[str, Any]) -> None:
+    def show_opened(self, opened: ChatOpened) -> None:
         warn(opened["warnings"])
-        print_rows([PaintedRow(*each) for each in opened["rows"]], err=not self._run)
+        print_rows(opened["rows"], err=not self._run)
 
     async def carry_out(self, line: str, *, given: bool = False) -> TurnEnded | None:
         if not line:
@@ -56,7 +55,7 @@ class RemoteLines(RemoteChat, LineLoop):
             if self.is_connected:
                 await self.call("clawkit.chat.stop", {"key": self.key})
             raise
-        return msgspec.convert(done["ended"], TurnEnded) if "ended" in done else None
+        return done.get("ended")
 
     def show(self, event: Event, run: str) -> None:
         if run not in (self._run, ""):
@@ -68,11 +67,10 @@ class RemoteLines(RemoteChat, LineLoop):
         if is_prompted:
             click.echo("> ", nl=False, err=True)
 
-    def hear(self, payload: dict[str, Any]) -> None:
+    def hear(self, payload: ToldEvent) -> None:
         if "call" in payload:
             self.printer(ToolHappened(payload["call"]))
-        rows = payload.get("rows") or payload.get("output") or ()
-        print_rows([PaintedRow(*each) for each in rows])
+        print_rows(payload.get("rows") or payload.get("output") or ())
 
     def say(self, text: str) -> None:
         click.echo(f"clawkit: {printable(text)}", err=True)

@@ -11,10 +11,18 @@ from collections.abc import Coroutine
 from typing import Any
 
 import click
-import msgspec
 
 from clawkit.agent import events
-from clawkit.approvals.binding import choice_of, read_question
+from clawkit.approvals.binding import choice_of
+from clawkit.cli.gateway_answers import (
+    AskedApproval,
+    ChatOpened,
+    ChatState,
+    LineDone,
+    ResolvedApproval,
+    ToldEvent,
+    TurnAccepted,
+)
 from clawkit.cli.gateway_turn import CHAT, chat_params
 from clawkit.core.approval import Approver, Question
 from clawkit.core.tasks import in_thread
@@ -23,9 +31,12 @@ from clawkit.gateway.client import (
     SILENCE_S,
     CallError,
     Link,
+    MalformedAnswerError,
+    as_object,
     connect_again,
     is_first_answer,
     payload_of,
+    read_as,
 )
 from clawkit.text import printable
 
@@ -75,7 +86,7 @@ class SessionFollower(ABC):
     @abstractmethod
     def show(self, event: events.Event, run: str) -> None: ...
     @abstractmethod
-    def hear(self, payload: dict[str, Any]) -> None:
+    def hear(self, payload: ToldEvent) -> None:
         """Show something that is no event of the agent."""
 
     @abstractmethod
@@ -97,7 +108,7 @@ class SessionFollower(ABC):
     def gone(self, error: ToolError) -> None:  # noqa: B027  # the error may be enough
         """The connection could not be made again; whoever waits for an answer gets the error."""
 
-    def accept(self, payload: dict[str, Any]) -> None:
+    def accept(self, payload: TurnAccepted) -> None:
         """The gateway has accepted a request that it will answer again."""
         if payload["blind"]:
             from clawkit.cli.agent import BLIND
@@ -106,13 +117,13 @@ class SessionFollower(ABC):
 
     # Requests
 
-    async def call(self, method: str, params: dict[str, Any]) -> Any:
-        """Call a method and return its last answer. Raises `CallError`."""
+    async def call(self, method: str, params: dict[str, Any], kind: Any = Any) -> Any:
+        """Call a method and return its last answer, of a kind. Raises `CallError`, `ToolError`."""
         if not self.is_connected and "idempotencyKey" not in params:
             raise ToolError("there is no connection to the gateway now")
         future: asyncio.Future[Any] = self._loop.create_future()
         self._send(future, method, params, 0.0)
-        return payload_of(await future)
+        return read_as(kind, payload_of(await future))
 
     def _send(self, *waiting: *Waiting) -> None:
         future, method, params, _ = waiting
@@ -170,6 +181,9 @@ class SessionFollower(ABC):
             if now - before > SILENCE_S:  # what came now may be old
                 raise ToolError("it was not heard for long")
             self._heard = now
+        except MalformedAnswerError as error:
+            self._disconnect()
+            self._give_up(f"{self.link.target.url}: {error}")
         except (OSError, ToolError) as error:
             self._lose(str(error))
 
@@ -227,7 +241,7 @@ class SessionFollower(ABC):
         return [each for each in self._waiting.values() if not each[0].done()]
 
     def _give_up(self, why: str) -> None:
-        error = ToolError(f"{why}. {self.how_to_go_on()}")
+        error = ToolError(f"{why.rstrip('.')}. {self.how_to_go_on()}")
         for future, *_ in self._unanswered():
             future.set_exception(error)
         self.gone(error)
@@ -235,27 +249,31 @@ class SessionFollower(ABC):
     # What the gateway says
 
     def _take_frame(self, frame: dict[str, Any]) -> None:
-        payload, name = frame.get("payload") or {}, frame.get("event")
+        payload, name = frame.get("payload"), frame.get("event")
         if (id_ := str(frame.get("id"))) in self._waiting:
             self._answer(id_, frame)
         elif name == "clawkit.event" and self.is_opening:
             self.link.events.append(frame)
-        elif name == "clawkit.event" and self.key not in (None, payload["key"]):
-            pass  # of a session that was left
-        elif name == "clawkit.event" and "event" in payload:
-            self._tell(payload)
         elif name == "clawkit.event":
-            self.hear(payload)
-        elif name == "exec.approval.requested":
-            self._ask(payload)
-        elif name == "exec.approval.resolved" and payload["id"] in self._questions:
-            self._questions.pop(payload["id"]).cancel()
+            told: ToldEvent = read_as(ToldEvent, payload)
+            if self.key not in (None, told["key"]):
+                pass  # of a session that was left
+            elif "event" in told:
+                self._tell(told, told["event"])
+            else:
+                self.hear(told)
+        elif name == "exec.approval.requested" and "clawkit" in as_object(payload):
+            self._ask(read_as(AskedApproval, payload))
+        elif name == "exec.approval.resolved":
+            resolved: ResolvedApproval = read_as(ResolvedApproval, payload)
+            if (asking := self._questions.pop(resolved["id"], None)) is not None:
+                asking.cancel()
 
     def _answer(self, id_: str, frame: dict[str, Any]) -> None:
         future, method, params, _ = self._waiting[id_]
         if frame.get("ok") and is_first_answer(method, frame.get("payload")):
-            return self.accept(frame["payload"])
-        is_ending = (frame.get("error") or {}).get("details") == {"code": SHUTTING_DOWN}
+            return self.accept(read_as(TurnAccepted, frame["payload"]))
+        is_ending = as_object(frame.get("error")).get("details") == {"code": SHUTTING_DOWN}
         if is_ending and "idempotencyKey" in params:
             return None  # it is sent again when the gateway is back
         del self._waiting[id_]
@@ -263,31 +281,30 @@ class SessionFollower(ABC):
             future.set_result(frame)
         return None
 
-    def _tell(self, payload: dict[str, Any]) -> None:
-        event = msgspec.convert(payload["event"], events.Event)
+    def _tell(self, told: ToldEvent, event: events.Event) -> None:
         if isinstance(event, events.Said | events.Answered | events.ResultStored):
-            if payload["number"] <= self.seen:
+            number = told.get("number", 0)
+            if number <= self.seen:
                 return  # it was shown before the connection was lost
-            self.seen = payload["number"]
+            self.seen = number
         self._is_inside = self._is_inside and not isinstance(event, _BETWEEN)
         if not (self._is_inside and isinstance(event, _PIECES)):
-            self.show(event, payload["run"])
+            self.show(event, told["run"])
 
     # Questions
 
     async def ask_pending(self) -> None:
-        for asked in await self.call("exec.approval.list", {}):
+        for asked in await self.call("exec.approval.list", {}, list[AskedApproval]):
             self._ask(asked)
 
-    def _ask(self, payload: dict[str, Any]) -> None:
-        id_, question = payload["id"], payload["clawkit"]
-        if question["session"] not in self.sessions or id_ in self._questions:
+    def _ask(self, asked: AskedApproval) -> None:
+        id_, question = asked["id"], asked["clawkit"]
+        if question.session not in self.sessions or id_ in self._questions:
             return
         if (approver := self.approver()) is not None:
-            asking = self._ask_here(approver, id_, read_question(question))
-            self._questions[id_] = self.run(asking)
+            self._questions[id_] = self.run(self._ask_here(approver, id_, question))
             return
-        what = printable(question["command"] or question["title"])
+        what = printable(question.command or question.title)
         how = f"clawkit approvals resolve {id_} allow-once"
         click.echo(f"clawkit: waiting for approval: {what}. To allow it: {how}", err=True)
 
@@ -312,12 +329,12 @@ class RemoteChat(SessionFollower):
         self.key, self.name, self.is_opening = "", "", True
 
     @abstractmethod
-    def show_opened(self, opened: dict[str, Any]) -> None:
+    def show_opened(self, opened: ChatOpened) -> None:
         """Show the beginning of a session."""
 
-    def show_state(self, state: dict[str, Any]) -> None: ...
+    def show_state(self, state: ChatState) -> None: ...
 
-    def enter(self, opened: dict[str, Any], *, is_known: bool = False) -> None:
+    def enter(self, opened: ChatOpened, *, is_known: bool = False) -> None:
         """Go on with a session that was opened."""
         self.key, self.name, self.is_opening = opened["key"], opened["name"], False
         self.sessions = {opened["key"]}
@@ -337,17 +354,18 @@ class RemoteChat(SessionFollower):
         self.is_opening = True  # what happens there is shown after what was said before
         params = chat_params(self.link.target, options, session, keyboard=self.has_keyboard)
         try:
-            opened = await self.call(CHAT, params | more)
+            opened = await self.call(CHAT, params | more, ChatOpened)
         finally:
             self.is_opening = False
         self.enter(opened, is_known=bool(more))
 
-    async def type(self, line: str, key: str = "", **more: Any) -> dict[str, Any]:
+    async def type(self, line: str, key: str = "", **more: Any) -> LineDone:
         """Type a line; returns what the gateway says about it. Raises `ToolError`."""
         params = {"key": self.key, "line": line, "idempotencyKey": key or os.urandom(16).hex()}
-        done: dict[str, Any] = await self.call("clawkit.chat.type", params | more)
+        done: LineDone = await self.call("clawkit.chat.type", params | more, LineDone)
         self.is_over = done.get("over", False)
-        self.show_state(done.get("state", {}))
+        if "state" in done:
+            self.show_state(done["state"])
         if (session := done.get("session")) is not None:
             await self._open(self._options, session)
         return done

@@ -9,10 +9,21 @@ import os
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from clawkit.errors import ClawkitError, ToolError
-from clawkit.gateway.client import CallError, Link, Target, as_object, connect, find_for_command
+from clawkit.gateway.client import (
+    CallError,
+    Link,
+    Target,
+    as_object,
+    connect,
+    find_for_command,
+    read_as,
+)
+
+if TYPE_CHECKING:
+    from clawkit.cli.gateway_answers import ChatOpened
 
 METHOD, CHAT = "clawkit.turn", "clawkit.chat.open"
 MAX_IMAGE = 6_291_456
@@ -147,16 +158,21 @@ def open_link(target: Target, method: str) -> Link | None:
 
 def open_chat(
     target: Target, options: dict[str, Any], *, keyboard: bool
-) -> tuple[Link, dict[str, Any]] | None:
+) -> tuple[Link, ChatOpened] | None:
     """Open a chat, and what it begins with; None if it has to run without the gateway. Raises
     `ToolError`."""
     link = open_link(target, CHAT)
     if link is None:
         return None
     try:
-        return link, link.call(CHAT, chat_params(target, options, keyboard=keyboard))
-    except CallError as error:
+        from clawkit.cli import gateway_answers
+
+        params = chat_params(target, options, keyboard=keyboard)
+        return link, read_as(gateway_answers.ChatOpened, link.call(CHAT, params))
+    except ToolError as error:
         link.close()
+        if not isinstance(error, CallError):
+            raise
         say_or_raise(target, error)
         return None
 
@@ -177,7 +193,8 @@ def say_or_raise(target: Target, error: CallError) -> None:
     if error.code == "LOCAL_ONLY" and target.is_own:
         say_local(str(error))
         return
-    error.exit_code = (error.error.get("details") or {}).get("exitCode", 1)
+    exit_code = as_object(error.error.get("details")).get("exitCode")
+    error.exit_code = exit_code if isinstance(exit_code, int) else 1
     raise error
 
 

@@ -56,12 +56,13 @@ COMMANDS = {
     ),
     "cron": ("clawkit.cli.cron:", "Schedule jobs, and see what their runs did."),
     "wake": ("clawkit.cli.cron:wake", "Tell a session something, now or with its next turn."),
+    "heartbeat": ("clawkit.cli.heartbeat:", "Show, run and pause the regular checks of agents."),
     "ps": ("clawkit.cli.ps:ps", "List running commands."),
     "logs": ("clawkit.cli.ps:logs", "Show the output of a command."),
     "kill": ("clawkit.cli.ps:kill", "Stop commands and everything they started."),
 }
 """Per command, `module:function` and its short help; without a function it is a group."""
-HOME_COMMANDS = ("sessions", "approvals", "ps", "logs", "kill")
+HOME_COMMANDS = ("sessions", "approvals", "heartbeat", "ps", "logs", "kill")
 """Those about what is in the home directory, or in that of a remote gateway."""
 _HELP = {
     "sessions": """
@@ -227,6 +228,12 @@ SUBCOMMANDS = {
         "serve": ("serve", "Run the jobs of this home until Ctrl-C or SIGTERM."),
         "show": ("show", "Show a job, its next times, and how it went."),
         "status": ("status", "Show whether jobs are run, and when the next one is due."),
+    },
+    "heartbeat": {
+        "pause": ("pause", "Pause the heartbeats of all agents, until they are resumed."),
+        "resume": ("resume", "Resume the heartbeats of all agents."),
+        "run": ("run", "Check now, and print what came of it."),
+        "status": ("status", "Show for every agent whether its heartbeat is on, and why."),
     },
     "tools": {
         "call": ("call", "Call a tool and print its result as JSON."),

@@ -11,7 +11,8 @@ from clawkit.config.json5 import format_path
 from clawkit.config.model import Config
 
 _AGENT = """
-contextLimits heartbeat memorySearch models.*.streaming
+contextLimits heartbeat.accountId heartbeat.directPolicy heartbeat.to memorySearch
+models.*.streaming
 subagents.announceTimeoutMs subagents.model.timeoutMs
 """
 _ONE_AGENT = f"""{_AGENT}

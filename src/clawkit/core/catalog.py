@@ -73,7 +73,7 @@ _ENTRIES = (
     CatalogEntry("canvas", "UI", "Show and drive a canvas on a device", (), ("ui",), available=False),
     CatalogEntry("message", "Messaging", "Send messages and channel actions", ("messaging",), ("messaging",), sub_agent="never", available=False),
     CatalogEntry("whatsapp_login", "Messaging", "Link a WhatsApp account", owner_only=True, available=False),
-    CatalogEntry("heartbeat_respond", "Automation", "Answer a heartbeat check", (), ("automation",), available=False),
+    CatalogEntry("heartbeat_respond", "Automation", "Answer a heartbeat check", (), ("automation",), sub_agent="never"),
     CatalogEntry("cron", "Automation", "Schedule tasks and reminders", _C, ("automation",), ("automations",), True, "never"),
     CatalogEntry("gateway", "Automation", "Restart, configure or update the gateway", (), ("automation",), (), True, "never"),
     CatalogEntry("nodes", "Nodes", "List and control paired devices", (), ("nodes",), (), True, available=False),

@@ -47,6 +47,7 @@ class Scope(Struct, frozen=True):
     """Size of the model's context window in tokens; None if unknown."""
     delegates: bool = False  # whether the agent can start others
     in_gateway: bool = False  # whether a gateway runs the session
+    in_heartbeat: bool = False  # whether it was opened for a heartbeat
     cwd: str = ""
     """Directory below the workspace that relative paths start from; empty for the workspace. It has
     no effect on what may be accessed."""

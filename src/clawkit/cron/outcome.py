@@ -9,7 +9,7 @@ from msgspec import UNSET, Struct
 from msgspec.structs import replace
 
 from clawkit.config.sections.gateway import Cron
-from clawkit.cron.jobs import Job, JobAlert, JobState
+from clawkit.cron.jobs import Heartbeat, Job, JobAlert, JobState
 from clawkit.cron.schedule import At, OnExit, next_after
 from clawkit.cron.store import JobRow, Run, RunRecord
 from clawkit.text import one_line
@@ -38,6 +38,8 @@ class Outcome(Struct, frozen=True):
     session_id: str = ""
     is_heard: bool = False
     """The answer is where people read it already, such as in their own session."""
+    is_silent: bool = False
+    """There is nothing to report, although there is a text."""
 
 
 def without_token(text: str) -> str:
@@ -102,7 +104,7 @@ def report(
 ) -> tuple[str, JobState]:
     """What people are told about a failure or a recovery, empty for nothing; and the state with
     that: the first failure, each new cause, failures that go on (`failureAlert`), and recovery."""
-    if job.failure_alert is False or job.declaration_key:
+    if job.failure_alert is False or isinstance(job.payload, Heartbeat):
         return "", state
     if outcome.status == "ok":
         said = f"The job {job.title!r} works again." if before.reported_error else ""
@@ -149,13 +151,25 @@ def ended(run: Run, outcome: Outcome, now_ms: int, *, delivers: bool) -> Run:
         session_id=outcome.session_id,
     )
     delivery = "not-requested"
-    if outcome.status == "ok" and not said:
+    if outcome.status == "ok" and (outcome.is_silent or not said):
         delivery = "silent"
     elif outcome.status == "ok" and outcome.is_heard:
         delivery = "delivered"
     elif delivers and outcome.status == "ok":
         delivery = "pending"
     return replace(run, status=outcome.status, ended_ms=now_ms, delivery=delivery, record=record)
+
+
+def with_delivery(state: JobState, run: Run) -> JobState:
+    """The state of a job after a delivery, or the decision that there is none."""
+    is_silent = run.delivery == "silent"
+    return replace(
+        state,
+        last_delivered=run.delivery == "delivered",
+        last_delivery_status="not-requested" if is_silent else run.delivery,
+        last_delivery_error=run.record.delivery_error,
+        delivery_suppression_reason="silent" if is_silent else "",
+    )
 
 
 def next_slot(job: Job, planned_ms: int) -> int | None:

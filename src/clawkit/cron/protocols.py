@@ -11,3 +11,11 @@ class CronControl(Protocol):
     def run(self, params: Any) -> dict[str, Any]:
         """Do what a model asks for with the parameters of the tool, as far as models may. Raises
         `ToolError`."""
+
+
+class HeartbeatControl(Protocol):
+    """The heartbeat whose turn this is."""
+
+    def respond(self, params: Any) -> dict[str, Any]:
+        """Take the answer of the turn, from the parameters of the tool. Raises `ToolInputError` for
+        a second one."""

@@ -23,6 +23,7 @@ from clawkit.cron.outcome import (
     next_slot,
     report,
     retry_ms,
+    with_delivery,
 )
 from clawkit.cron.schedule import last_before, next_after
 from clawkit.cron.store import CronStore, JobRow, Run, RunRecord, new_run
@@ -272,6 +273,7 @@ class Scheduler:
             after = after_run(row, run, outcome, now_ms)
             state = after[1] if after else row.state
             told, state = report(row.job, row.state, state, outcome, self._settings(), now_ms)
+            state = with_delivery(state, over)
             return (after[0], state, *after[2:]) if after else None
 
         row = self._store.finish(over, edit)
@@ -325,15 +327,10 @@ class Scheduler:
     def _note_delivery(self, job: Job, run: Run) -> None:
         if self._store.get(job.id) is None:
             return
-        is_sent, failed = run.delivery == "delivered", run.delivery == "not-delivered"
+        failed = run.delivery == "not-delivered"
 
         def note(row: JobRow) -> tuple[Job, JobState, int, int | None]:
-            state = replace(
-                row.state,
-                last_delivered=is_sent,
-                last_delivery_status=run.delivery,
-                last_delivery_error=run.record.delivery_error,
-            )
+            state = with_delivery(row.state, run)
             if failed and not row.job.delivery.best_effort:
                 error = f"delivery failed: {run.record.delivery_error}"
                 state = replace(state, last_run_status="error", last_error=error)

@@ -116,25 +116,23 @@ class CronService:
         now_ms, found = self._now_ms(), self.store.find(id_)
 
         def edit(row: JobRow) -> tuple[Job, JobState, int, int | None]:
-            job, state = patch_job(row.job, raw, now_ms, by=by), row.state
+            job = patch_job(row.job, raw, now_ms, by=by)
             if by == "model" and (job.declaration_key or job.agent_id != row.job.agent_id):
                 raise ToolAuthorizationError("this job is kept by clawkit, or of another agent")
-            if job.enabled and not row.job.enabled:
-                state = replace(
-                    state,
-                    auto_disabled="",
-                    consecutive_errors=0,
-                    schedule_error_count=0,
-                    schedule_activated_at_ms=now_ms,
-                )
-            if job.schedule == row.job.schedule and job.enabled == row.job.enabled:
-                return job, state, row.planned_ms, row.next_ms
-            planned_ms = first_planned(job, now_ms)
-            return job, state, planned_ms, next_slot(job, planned_ms)
+            return _after_change(row, job, now_ms)
 
         row = self.store.change(found.job.id, edit)
         self._tell("updated", row)
         return show(row)
+
+    def adjust(self, row: JobRow, wanted: Job) -> JobRow:
+        """Bring a job that clawkit keeps for settings in step with them."""
+        if wanted == row.job:
+            return row
+        now_ms = self._now_ms()
+        row = self.store.change(row.job.id, lambda row: _after_change(row, wanted, now_ms))
+        self._tell("updated", row)
+        return row
 
     def remove(self, id_: str) -> dict[str, Any]:
         row = self.store.find(id_)
@@ -149,7 +147,8 @@ class CronService:
             return {"ok": True, "ran": False, "reason": "disabled"}
         if mode == "due" and (row.next_ms is None or row.next_ms > now_ms):
             return {"ok": True, "ran": False, "reason": "not-due"}
-        if not row.job.overlap and any(run.job == row.job.id for run in self.store.active()):
+        active = [run for run in self.store.active() if run.job == row.job.id and not run.session]
+        if active and not row.job.overlap:
             return {"ok": True, "ran": False, "reason": "already-running"}
         run = new_run(row, "manual", now_ms)
         self.store.queue(run)
@@ -176,8 +175,14 @@ class CronService:
             "nextOffset": offset + len(found) if more else None,
         }
 
+    def heartbeat_job(self, agent: str) -> JobRow | None:
+        """The job that stands for heartbeats and wake-ups of an agent."""
+        key = f"heartbeat:{agent}"
+        found = self.store.declared(key) if self.store.exists else []
+        return next((row for row in found if row.job.declaration_key == key), None)
+
     def wake_job(self, agent: str) -> JobRow:
-        """The job that stands for heartbeats and wake-ups of an agent, made if it is missing."""
+        """The same, made if it is missing."""
         job = Job(
             id=str(uuid.uuid4()),
             name=f"heartbeat-{agent}",
@@ -223,6 +228,23 @@ class CronService:
             "nextRunAtMs": row.state.next_check_ms,
             "at": iso(row.state.next_check_ms),
         }
+
+
+def _after_change(row: JobRow, job: Job, now_ms: int) -> tuple[Job, JobState, int, int | None]:
+    """What follows for a job from a changed definition."""
+    state = row.state
+    if job.enabled and not row.job.enabled:
+        state = replace(
+            state,
+            auto_disabled="",
+            consecutive_errors=0,
+            schedule_error_count=0,
+            schedule_activated_at_ms=now_ms,
+        )
+    if job.schedule == row.job.schedule and job.enabled == row.job.enabled:
+        return job, state, row.planned_ms, row.next_ms
+    planned_ms = first_planned(job, now_ms)
+    return job, state, planned_ms, next_slot(job, planned_ms)
 
 
 def first_planned(job: Job, now_ms: int) -> int:

@@ -13,7 +13,7 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from clawkit.cron.jobs import MAX_JOBS, Job, JobState
+from clawkit.cron.jobs import MAX_JOBS, Heartbeat, Job, JobState
 from clawkit.errors import ConflictError, NotFoundError, ToolInputError
 from clawkit.store import Database, hold_lock, is_held, private_dir
 from clawkit.text import one_line
@@ -74,15 +74,18 @@ CREATE TABLE fact (name TEXT PRIMARY KEY, value BLOB NOT NULL) STRICT;
 """
 _MAY_START = (
     "SELECT (SELECT overlap FROM job WHERE id = ?1) OR NOT EXISTS"
-    " (SELECT 1 FROM run WHERE job = ?1 AND status = 'running')"
+    " (SELECT 1 FROM run WHERE job = ?1 AND status = 'running' AND session = ?2)"
 )
 _STARTABLE = (
     "status = 'queued' AND due_ms <= ? AND"
     " ((SELECT overlap FROM job WHERE id = run.job) OR NOT EXISTS"
-    " (SELECT 1 FROM run AS other WHERE other.job = run.job AND other.status = 'running'))"
+    " (SELECT 1 FROM run AS other WHERE other.job = run.job AND other.status = 'running'"
+    " AND other.session = run.session))"
     " ORDER BY due_ms, row LIMIT ?"
 )
 _DROP_QUEUED = "DELETE FROM run WHERE job = ? AND status = 'queued'"
+_NOT_A_WAKE_UP = " AND session = ''"
+"""Wake-ups are for a session, whatever becomes of the heartbeat that they share a job with."""
 _JOB = "definition, state, planned_ms, next_ms, version"
 _RUN = (
     "id, job, slot_ms, why, status, due_ms, owner, begun, started_ms, ended_ms, delivery,"
@@ -268,8 +271,9 @@ class CronStore:
                 raise NotFoundError(f"the job {one_line(id_, 60)!r} was removed")
             job, state, planned_ms, next_ms = edit(found[0])
             _put(db, job, state, planned_ms, next_ms)
-            if not job.enabled and not keep_queued:
-                db.execute(_DROP_QUEUED, (job.id,))
+            if found[0].job.enabled and not job.enabled and not keep_queued:
+                kept = _NOT_A_WAKE_UP if isinstance(job.payload, Heartbeat) else ""
+                db.execute(_DROP_QUEUED + kept, (job.id,))
         return JobRow(job, state, planned_ms, next_ms, found[0].version + 1)
 
     def remove(self, id_: str) -> bool:
@@ -304,7 +308,7 @@ class CronStore:
                 if not db.changes():
                     continue
                 for run in runs:
-                    is_late = run.status == "queued" and self._has(db, row.job.id, "queued")
+                    is_late = run.status == "queued" and self._is_queued(db, row.job.id)
                     if is_late:  # one waits already; it stands for this one, too
                         record = replace(run.record, reason="coalesced")
                         run = replace(run, status="skipped", ended_ms=run.due_ms, record=record)
@@ -361,21 +365,37 @@ class CronStore:
         )
 
     @staticmethod
-    def _has(db: Any, job: str, status: Status) -> bool:
-        query = "SELECT 1 FROM run WHERE job = ? AND status = ? LIMIT 1"
-        return db.execute(query, (job, status)).get is not None
+    def _is_queued(db: Any, job: str) -> bool:
+        query = f"SELECT 1 FROM run WHERE job = ? AND status = 'queued'{_NOT_A_WAKE_UP} LIMIT 1"  # noqa: S608
+        return db.execute(query, (job,)).get is not None
 
     def take(self, owner: str, now_ms: int, most: int, only: str = "") -> list[Run]:
-        """Lease queued runs that are due, in order; a job that does not overlap has one at once.
-        `only` is the id of the run to take, if it is that one."""
+        """Lease queued runs that are due, in order: one at once of a job that does not overlap, and
+        one wake-up for each session. `only` is the id of the run to take, if it is that one."""
         taken: list[Run] = []
         with self._database.writing() as db:
-            for run in self._runs(f"(?1 = '' OR id = ?1) AND {_STARTABLE}", only, now_ms, most):
-                if db.execute(_MAY_START, (run.job,)).get:  # two of one job can be due
-                    run = replace(run, status="running", owner=owner, started_ms=now_ms)
-                    self._update(db, run)
-                    taken.append(run)
+            before = -1
+            while before < len(taken) < most:  # several of one job can be due, before others
+                before, where = len(taken), f"(?1 = '' OR id = ?1) AND {_STARTABLE}"
+                for run in self._runs(where, only, now_ms, most - before):
+                    if db.execute(_MAY_START, (run.job, run.session)).get:
+                        run = replace(run, status="running", owner=owner, started_ms=now_ms)
+                        self._update(db, run)
+                        taken.append(run)
         return taken
+
+    def take_along(self, run: Run, now_ms: int) -> list[Run]:
+        """Lease the other wake-ups that wait for the session of one, and begin them with it."""
+        waiting = "status = 'queued' AND job = ? AND session = ? AND due_ms <= ?"
+        with self._database.writing() as db:
+            given = (run.job, run.session, max(now_ms, run.due_ms))
+            found = [
+                replace(each, status="running", owner=run.owner, started_ms=now_ms, begun=True)
+                for each in self._runs(f"{waiting} ORDER BY due_ms, row", *given)
+            ]
+            for each in found:
+                self._update(db, each)
+        return found
 
     def _runs(self, where: str, *given: Any) -> Iterator[Run]:
         """Inside an access."""
@@ -390,7 +410,7 @@ class CronStore:
     def _update(self, db: Any, run: Run) -> None:
         db.execute(
             "UPDATE run SET (status, due_ms, owner, begun, started_ms, ended_ms, delivery, record)"
-            " = (?, ?, ?, ?, ?, ?, ?, ?) WHERE id = ?",
+            " = (?, ?, ?, begun OR ?, ?, ?, ?, ?) WHERE id = ?",
             (
                 *(run.status, run.due_ms, run.owner, run.begun, run.started_ms, run.ended_ms),
                 *(run.delivery, _pack(run.record), run.id),
@@ -477,6 +497,18 @@ class CronStore:
             total: Any = db.execute(f"SELECT count(*) FROM run WHERE {where}", values).get  # noqa: S608
             page = f"{where} ORDER BY row DESC LIMIT ? OFFSET ?"
             return list(self._runs(page, *values, limit, offset)), int(total)
+
+    def spent(self, job: str, since_ms: int) -> tuple[int, float, int]:
+        """How many runs of a job began since a time, without wake-ups, and what they cost; and when
+        the last one began."""
+        query = (
+            "SELECT coalesce(sum(started_ms >= ?2), 0),"  # noqa: S608
+            " total(CASE WHEN started_ms >= ?2 THEN json_extract(record, '$.cost') END),"
+            f" coalesce(max(started_ms), 0) FROM run WHERE job = ?1 AND begun{_NOT_A_WAKE_UP}"
+        )
+        with self._database.using() as db:
+            count, cost, last_ms = next(iter(db.execute(query, (job, since_ms))))
+        return count, cost, last_ms
 
     def active(self) -> list[Run]:
         """Runs that are under way, here or in other processes."""

@@ -38,6 +38,7 @@ from clawkit.cron.service import CronService, iso, show, show_run
 from clawkit.cron.store import CronStore, JobRow, Run
 from clawkit.cron.webhook import post_outcome
 from clawkit.errors import ClawkitError, ConflictError, SecretError, ToolError
+from clawkit.gateway.heartbeats import Heartbeats
 from clawkit.gateway.hook_turns import OWN_SESSIONS, carry_out
 from clawkit.gateway.narrator import GatewayRun
 from clawkit.gateway.open_agent import Opening
@@ -50,6 +51,7 @@ from clawkit.sessions.protocols import session_key
 from clawkit.text import cut, one_line, parse_time, quote
 
 if TYPE_CHECKING:
+    from clawkit.agent_session import Agent
     from clawkit.gateway.server import Gateway
 
 TURN_S, COMMAND_S = 3_600.0, 600.0
@@ -66,6 +68,11 @@ _RESULT = (
 )
 
 log = logging.getLogger(__name__)
+
+
+def _spent(agent: Agent) -> float:
+    """What a conversation has cost, in dollars, with its sub-agents."""
+    return agent.conversation.usage.cost + agent.conversation.spent_elsewhere()
 
 
 class Unattended:
@@ -102,6 +109,7 @@ class Automation:
         self.watches = Watches(self)
         self.on_told: Callable[[dict[str, Any]], None] = lambda _shown: None
         """Is given what clients are told."""
+        self.heartbeats = Heartbeats(gateway, self)
 
     @property
     def settings(self) -> Cron:
@@ -121,7 +129,8 @@ class Automation:
 
     async def run(self) -> None:
         """Run jobs until cancelled."""
-        beside = [asyncio.ensure_future(each) for each in (self._sweep(), self.watches.run())]
+        work = (self._sweep(), self.watches.run(), self.heartbeats.run())
+        beside = [asyncio.ensure_future(each) for each in work]
         try:
             await self.scheduler.run()
         finally:
@@ -144,7 +153,8 @@ class Automation:
             return
         before_ms = now_ms() - round(parse_time(str(keep)) * 1000)
         unused = self._gateway.store.unused_since
-        for session in (*unused("cron:*", before_ms), *unused(OWN_SESSIONS, before_ms)):
+        names = ("cron:*", "heartbeat:*", OWN_SESSIONS)
+        for session in [each for name in names for each in unused(name, before_ms)]:
             if not live.active(session.key):
                 await live.close_session(session.key)
                 with suppress(ConflictError):  # another process works in it
@@ -169,6 +179,8 @@ class Automation:
             shown |= {"run": show_run(run, row)}
         self._gateway.hub.broadcast("cron", shown)
         self.on_told(shown)
+        if run is not None and isinstance(row.job.payload, Heartbeat):
+            self.heartbeats.tell(run)
 
     async def work(self, row: JobRow, run: Run, begin: Callable[[], None]) -> Outcome:
         match row.job.payload:
@@ -192,7 +204,7 @@ class Automation:
                 given = {"code": code, "timeoutSeconds": limit_s}
                 return await self._call(row.job, "code_execution", given, begin)
             case Heartbeat():
-                raise ToolError("heartbeats are not available")
+                return await self.heartbeats.work(row, run, begin)
             case Hook():
                 return await carry_out(self._gateway, row.job, run, begin)
 
@@ -208,13 +220,13 @@ class Automation:
             case "isolated":
                 return session_key(agent, f"cron:{job.id}:run:{uuid.uuid4()}")
             case "main":
-                return self._main_of(agent)
+                return self.main_of(agent)
             case "current":
                 return self._gateway.live.resolve_key(job.session_key)
             case target:
                 return self._gateway.live.resolve_key(target.removeprefix("session:"), agent)
 
-    def _main_of(self, agent: str) -> str:
+    def main_of(self, agent: str) -> str:
         return session_key(agent, self._gateway.loaded.config.session.main_key)
 
     async def _turn(
@@ -269,11 +281,13 @@ class Automation:
         opening: Opening,
         timeout_s: float,
         owner: bool = True,
+        settles: bool = True,
     ) -> Outcome:
-        """One turn in a session, with those that read the results of its sub-agents. Raises
-        `ToolError` if it cannot begin."""
+        """One turn in a session; if it settles, with those that read the results of its sub-agents.
+        Raises `ToolError` if it cannot begin."""
         live, until = self._gateway.live, time.monotonic() + timeout_s
         run_id = f"cron-{uuid.uuid4()}"
+        opened: list[tuple[Agent, float]] = []
         begin()
         RUNNING.set(job)
         try:
@@ -284,24 +298,32 @@ class Automation:
                 owner=owner,
                 mode="followup",
                 timeout_s=timeout_s,
+                prepare=lambda agent: opened.append((agent, _spent(agent))),
                 opening=opening,
             )
         except GatewayError as error:
             raise ToolError(error.message) from None
+        is_late = False
         try:
             await run.over.wait()
-            there = live.find(key)
+            there = live.find(key) if settles else None
             while there is not None and (there.has_turns or there.has_subagents):
-                if time.monotonic() >= until:
+                if is_late := time.monotonic() >= until:
                     await live.close_session(key)
-                    return Outcome("error", error="it took too long", reason="timeout")
+                    break
                 await asyncio.sleep(POLL_S)
         except asyncio.CancelledError:
             await live.abort(key, run.id, "stopped")
             raise
-        return self._outcome(run, key, there.agent.conversation.last_text if there else run.text)
+        # Also what a turn cost that was stopped, and what its sub-agents did.
+        cost = sum(max(0.0, _spent(agent) - before) for agent, before in opened)
+        if is_late:
+            return Outcome("error", error="it took too long", reason="timeout", cost=cost)
+        text = there.agent.conversation.last_text if there else run.text
+        outcome = self.outcome(run, key, text)
+        return replace(outcome, cost=cost) if settles else outcome
 
-    def _outcome(self, run: GatewayRun, key: str, text: str) -> Outcome:
+    def outcome(self, run: GatewayRun, key: str, text: str) -> Outcome:
         session, usage, ended = self._gateway.store.find(key), run.usage, run.ended
         names = {"input_tokens": "input", "output_tokens": "output", "total_tokens": "total"}
         is_ok = run.status == "ok"
@@ -356,7 +378,7 @@ class Automation:
             )
         if job.session_key and self._gateway.store.find(job.session_key) is not None:
             return job.session_key
-        return self._main_of(agent)
+        return self.main_of(agent)
 
     async def deliver(self, job: Job, run: Run, text: str, place: Destination) -> str:
         if place.mode == "webhook":

@@ -49,6 +49,10 @@ class CallError(ToolError):
         return str((self.error.get("details") or {}).get("code", ""))
 
 
+class MalformedAnswerError(ToolError):
+    """The gateway sent something that is not of the protocol."""
+
+
 class Target(NamedTuple):
     """Which gateway to use, and what to log in with."""
 
@@ -236,8 +240,22 @@ def read_frame(text: str) -> dict[str, Any]:
     except (ValueError, RecursionError):
         frame = None
     if not isinstance(frame, dict):
-        raise ToolError("it sent a frame that is not a JSON object")
+        raise MalformedAnswerError("it sent a frame that is not a JSON object")
     return frame
+
+
+def read_as(kind: Any, payload: Any) -> Any:
+    """An answer or event, checked to have what a command needs of it. Raises
+    `MalformedAnswerError`."""
+    import msgspec
+
+    try:
+        return msgspec.convert(payload, kind)
+    except msgspec.ValidationError as error:
+        raise MalformedAnswerError(
+            f"the gateway sent something that this version does not understand ({error}). Is it a "
+            "gateway, and of this version? See: clawkit gateway status"
+        ) from None
 
 
 def payload_of(frame: dict[str, Any]) -> Any:

@@ -8,6 +8,7 @@ _ALL: tuple[str, ...] = ()
 COMMANDS: dict[str, tuple[str, ...]] = {
     "sessions": ("list", "show", "search", "tree", "export", "send", "rename", "delete", "path"),
     "approvals": ("pending", "resolve", "get", "log", "suggest", "allowlist"),
+    "heartbeat": ("status", "run", "pause", "resume"),
     "ps": _ALL,
     "logs": _ALL,
     "kill": _ALL,

@@ -185,7 +185,7 @@ class WebHooks:
             agent, session = self._session(asked, agent, is_asked=bool(body.session_key))
         agent, allowed = self._gateway.live.check_agent(agent), settings.allowed_agent_ids
         is_other = agent != self._gateway.loaded.config.agents.default_id()
-        if is_other and allowed is not None and agent not in allowed:
+        if is_other and allowed is not None and not {agent, "*"} & set(map(str.lower, allowed)):
             raise bad(f"agentId: requests cannot choose {agent!r} (hooks.allowedAgentIds)")
         key = body.idempotency_key or key
         return self._queue(call, agent, session, key, ignored(body), deliver=body.deliver)
@@ -228,7 +228,7 @@ class WebHooks:
             name, lacking = render(asked, received, as_name)
             if lacking:
                 raise bad(f"the session of this hook needs {', '.join(lacking)}")
-            agent, session = self._session(name, agent, is_asked=name != asked)
+            agent, session = self._session(name, agent, is_asked="{{" in asked)
         agent = self._gateway.live.check_agent(agent)
         return self._queue(call, agent, session, key, more, deliver=mapping.deliver)
 

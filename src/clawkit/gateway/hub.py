@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from clawkit.gateway.connection import GatewayConnection
 
 EVENTS: dict[str, str] = {
-    **dict.fromkeys(("tick", "health", "shutdown"), ""),
+    **dict.fromkeys(("tick", "health", "heartbeat", "shutdown"), ""),
     **dict.fromkeys(("agent", "chat", "presence", "config.changed"), READ),
     **dict.fromkeys(("sessions.changed", "session.message", "session.tool"), READ),
     "clawkit.event": READ,

@@ -23,9 +23,10 @@ import msgspec
 from clawkit.agent.events import TurnEnded, both, no_listener
 from clawkit.agent.loop import Words, as_message
 from clawkit.agent_session import Agent
-from clawkit.config.paths import home
+from clawkit.automation import home_workspace
 from clawkit.content import Source, Text, User
 from clawkit.core.approval import Approver
+from clawkit.cron.protocols import HeartbeatControl
 from clawkit.errors import ClawkitError, ConflictError, ToolError, ToolInputError
 from clawkit.gateway.ledger import read_by_model
 from clawkit.gateway.narrator import GatewayRun, Narrator
@@ -235,6 +236,7 @@ class LiveSessions:
             mode="minimal" if opening.is_light else "full",
             approver=opening.approver or self._approver,
             in_gateway=True,
+            in_heartbeat=opening.heartbeat is not None,
         )
         agent.kit.run.redactor.learn(self._secrets)
         session = agent.session
@@ -243,7 +245,8 @@ class LiveSessions:
             await agent.close()
             raise ToolError("the session could not be stored under its key")
         narrator = Narrator(self._gateway, session, agent)
-        agent.conversation.tell = both(narrator, agent.conversation.tell)
+        hear = self._gateway.automation.heartbeats.listener(key)
+        agent.conversation.tell = both(hear, both(narrator, agent.conversation.tell))
         agent.turns.warms_up = len(self._open) < WARM
         agent.on_subagent_event = narrator.hear_subagent
         agent.on_results = lambda: self.report(key)
@@ -251,6 +254,9 @@ class LiveSessions:
         if isinstance(services := agent.kit.run.services, Services):
             services.fill(GatewayControl, lambda: self._gateway.control(key))
             services[GatewayControl]  # made now, so that later runs of this agent have it, too
+            if opening.heartbeat is not None:
+                services.fill(HeartbeatControl, lambda: opening.heartbeat)
+                services[HeartbeatControl]
         if owner and (lent := self._lent.get(key)):
             agent.lend(merged(lent))
         await agent.__aenter__()
@@ -269,10 +275,9 @@ class LiveSessions:
         agents = self._gateway.loaded.config.agents
         if stored is not None and os.path.isdir(stored.workspace):
             return stored.workspace
-        if place := agents.get(agent).workspace or agents.defaults.workspace:
-            return os.path.abspath(os.path.expanduser(place))
-        place = os.path.join(home(os.environ), "workspace")
-        private_dir(place)
+        place = home_workspace(agents, agent)
+        if not (agents.get(agent).workspace or agents.defaults.workspace):
+            private_dir(place)
         return place
 
     def lend(self, key: str, client: object, own: Mapping[str, Any]) -> None:

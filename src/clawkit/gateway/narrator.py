@@ -16,7 +16,7 @@ from clawkit.content import User
 from clawkit.gateway import wire
 from clawkit.gateway.hub import send
 from clawkit.gateway.protocol import now_ms
-from clawkit.sessions.keys import parse_key
+from clawkit.sessions.keys import is_heartbeat, parse_key
 from clawkit.sessions.protocols import Session
 
 if TYPE_CHECKING:
@@ -345,7 +345,8 @@ class Narrator:
         run.seq += 1
         about: dict[str, Any] = {"runId": run.id, "sessionKey": self._key}
         about |= {"agentId": self._name, "stream": stream, "data": data}
-        return about | {"sessionId": self._id, "seq": run.seq, "ts": now_ms()}
+        about |= {"sessionId": self._id, "seq": run.seq, "ts": now_ms()}
+        return about | {"isHeartbeat": is_heartbeat(self._key)}
 
     def _chat(self, state: str, more: dict[str, Any], run: GatewayRun | None = None) -> None:
         run = run or self.run

@@ -16,6 +16,7 @@ from clawkit.config.load import Loaded
 from clawkit.config.sections.shared import Thinking as Level
 from clawkit.core.approval import Approver
 from clawkit.core.tool import Tool
+from clawkit.cron.protocols import HeartbeatControl
 from clawkit.gateway.narrator import GatewayRun, Narrator
 from clawkit.gateway.protocol import GatewayError
 from clawkit.process.protocols import Commands
@@ -47,6 +48,8 @@ class Opening(Struct, frozen=True):
     """Without the files of the workspace in the prompt."""
     tools: tuple[Tool, ...] = ()
     approver: Approver | None = None
+    heartbeat: HeartbeatControl | None = None
+    """The heartbeat that the session is opened for."""
 
 
 class Open:

@@ -72,6 +72,11 @@ def kind_of(name: str, main: str = MAIN) -> Kind:
     return "group" if ":" in name and re.match(_GROUP, name) else "other"
 
 
+def is_heartbeat(key: str) -> bool:
+    """Whether a session is for the heartbeats of an agent."""
+    return parse_key(key).name.partition(":")[0] == "heartbeat"
+
+
 def child_key(agent: str, parent: str, uuid: str) -> str:
     """The key of a sub-agent, nested in the parent's name if the parent is a sub-agent itself."""
     above = parse_key(parent)

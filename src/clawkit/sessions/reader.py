@@ -60,6 +60,13 @@ _OF_SESSION = "id = ?1 AND place BETWEEN (row << 32) + ?2 AND (row << 32) + ?3"
 _MESSAGES = (
     f"SELECT place & 4294967295, body FROM session, message WHERE {_OF_SESSION} ORDER BY place"  # noqa: S608
 )
+_LAST_SAID = (
+    "SELECT (SELECT json_extract(CAST(body AS TEXT), '$.atMs') FROM message"
+    " WHERE place BETWEEN row << 32 AND (row << 32) + 4294967295"
+    ' AND substr(body, 1, 14) = CAST(\'{"type":"user"\' AS BLOB)'
+    " AND json_extract(CAST(body AS TEXT), '$.source') IS NULL ORDER BY place DESC LIMIT 1)"
+    " FROM session WHERE agent = ? AND updated_ms >= ? AND parent = ''"
+)
 MAX_ANCESTORS = 64
 _LINEAGE = (
     "WITH RECURSIVE above (id, depth) AS ("
@@ -147,6 +154,11 @@ class SessionReader:
     def unused_since(self, names: str, before_ms: int) -> list[Session]:
         """The sessions whose names fit a glob and that were last used before a time."""
         return self._select("WHERE name GLOB ? AND updated_ms < ?", names, before_ms)
+
+    def last_said(self, agent: str, since_ms: int) -> int:
+        """When a person last said something to an agent, since a time; 0 if no one did."""
+        found = self._rows(_LAST_SAID, (agent, since_ms))
+        return max((at_ms or 0 for (at_ms,) in found), default=0)
 
     def agents(self) -> list[str]:
         return [str(agent) for (agent,) in self._rows("SELECT DISTINCT agent FROM session")]

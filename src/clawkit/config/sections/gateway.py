@@ -2,13 +2,18 @@
 
 import re
 from collections.abc import Iterable
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
+
+from msgspec import Meta
 
 from clawkit.config.gateway_address import read_address
 from clawkit.config.section import Conflict, Count, Port, Positive, SecretInput, Section
 from clawkit.config.sections.shared import People, SsrfPolicy, Switch, Thinking
+from clawkit.text import parse_time
 
 _OPEN_BINDS = ("lan", "tailnet")
+_CLOCK = {"start": r"([01][0-9]|2[0-3]):[0-5][0-9]", "end": r"([01][0-9]|2[0-3]):[0-5][0-9]|24:00"}
+_MIN_BEAT_S, _MAX_BEAT_S = 60, 30 * 86_400
 _FINGERPRINT = re.compile(r"(?i)(sha256[:/=] ?)?([0-9a-f]{2}:?){31}[0-9a-f]{2}")
 
 
@@ -205,26 +210,68 @@ class Cron(Section):
 
 
 class ActiveHours(Section):
-    start: str | None = None  #: First minute, as HH:MM.
-    end: str | None = None  #: Last minute, as HH:MM; 24:00 is the end of the day.
-    timezone: str | None = None  #: Time zone such as `Europe/Berlin`; unset is the user's.
+    start: str | None = None  #: First minute, as HH:MM; unset is 00:00.
+    end: str | None = None
+    """First minute after them, as HH:MM; unset is 24:00. Before `start`: on the next day."""
+    timezone: str | None = None
+    """Time zone such as `Europe/Berlin`, `local` for the machine's; unset is the user's."""
+
+    @classmethod
+    def conflicts(cls, raw: dict[str, Any]) -> Iterable[Conflict]:
+        for key in ("start", "end"):
+            given = raw.get(key)
+            if given is not None and not re.fullmatch(_CLOCK[key], given):
+                yield key, f"{given!r} is not a time of day", "Write HH:MM; 24:00 only as end"
+        if raw.get("start") and raw.get("start") == raw.get("end"):
+            yield "end", "the same as start", "Remove both for the whole day"
+        zone = raw.get("timezone")
+        if zone not in (None, "user", "local") and not _is_zone(zone):
+            yield "timezone", f"unknown time zone {zone!r}", "Use one such as Europe/Vienna"
+
+
+def _is_zone(name: str) -> bool:
+    from zoneinfo import ZoneInfo
+
+    try:
+        return bool(ZoneInfo(name))
+    except (KeyError, ValueError, OSError):
+        return False
 
 
 class Heartbeat(Section):
     """A turn at regular intervals that checks whether something needs attention."""
 
-    every: str = "30m"  #: Time between turns, such as `30m` (default); `0m` is off.
-    target: str | None = None  #: Where to send reports: `owner`, `last`, `none` or a channel id.
+    every: str | None = None
+    """Time between turns, such as `1h`; `0m` is off. Unset is 30m if HEARTBEAT.md has content."""
+    target: str | None = None
+    """Where to report: `owner` or `last` is the main session, `none` is nowhere."""
     to: str | None = None  #: Person or group on that channel.
     account_id: str | None = None  #: Account to send from.
-    session: str | None = None  #: Session in which the turn happens.
+    session: str | None = None  #: Session in which the turn happens; unset is one of its own.
     direct_policy: Literal["allow", "block"] = "allow"  #: Whether reports may go to direct chats.
-    model: str | None = None  #: Model of the turn.
-    prompt: str | None = None  #: Prompt of the turn.
-    timeout_seconds: Positive | None = None  #: Seconds until the turn is stopped.
-    light_context: bool = False  #: Leave out workspace files.
+    model: str | None = None  #: Model of the turn, in a session of its own.
+    prompt: str | None = None  #: Replaces the prompt of the turn; HEARTBEAT.md follows it.
+    timeout_seconds: Positive | None = None
+    """Seconds until the turn is stopped; unset is `every`, at most 600."""
+    light_context: bool = False  #: Leave out workspace files, in a session of its own.
     isolated_session: bool = False  #: Use a fresh session each time.
     active_hours: ActiveHours = ActiveHours()  #: Time of day for these turns; unset is always.
+    max_cost_per_day: Annotated[float, Meta(gt=0)] = 1.0  #: Dollars per day for these turns.
+    max_runs_per_day: Positive | None = None
+    """Turns per day; unset is 300, or as many as `every` gives."""
+
+    @classmethod
+    def conflicts(cls, raw: dict[str, Any]) -> Iterable[Conflict]:
+        every = raw.get("every")
+        if every is None:
+            return
+        try:
+            seconds = parse_time(every)
+        except ValueError as error:
+            yield "every", str(error), "Write a number and m, h or d; 0m turns heartbeats off"
+        else:
+            if seconds and not _MIN_BEAT_S <= seconds <= _MAX_BEAT_S:
+                yield "every", f"{every!r} is not between 1m and 30d", "Use 0m to turn them off"
 
 
 class CommandSettings(Section):

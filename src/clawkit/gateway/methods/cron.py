@@ -1,4 +1,4 @@
-"""Methods about scheduled jobs and wake-ups."""
+"""Methods about scheduled jobs, heartbeats and wake-ups."""
 
 from __future__ import annotations
 
@@ -25,6 +25,7 @@ from clawkit.gateway.protocol import (
     now_ms,
 )
 from clawkit.gateway.scopes import ADMIN, READ, WRITE
+from clawkit.sessions.keys import parse_key
 from clawkit.sessions.protocols import session_key
 
 _Limit = Annotated[int, Meta(ge=1, le=200)]
@@ -120,6 +121,30 @@ class Wake(Struct, frozen=True, rename="camel"):
     mode: Literal["now", "next-heartbeat"] = "now"
     session_key: Short | None = None
     agent_id: Short | None = None
+
+
+class SetHeartbeats(Closed, frozen=True):
+    """Whether agents have heartbeats; false pauses those of all."""
+
+    enabled: bool
+
+
+class LeftEvent(Closed, frozen=True, kw_only=True):
+    """What the main session reads with its next turn, and what is known of the sender."""
+
+    text: Annotated[str, Meta(min_length=1, max_length=20_000)]
+    session_key: Short | None = None
+    reason: Ignored = UNSET
+    mode: Ignored = UNSET
+    host: Ignored = UNSET
+    ip: Ignored = UNSET
+    version: Ignored = UNSET
+    platform: Ignored = UNSET
+    device_id: Ignored = UNSET
+    device_family: Ignored = UNSET
+    model_identifier: Ignored = UNSET
+    instance_id: Ignored = UNSET
+    last_input_seconds: Ignored = UNSET
 
 
 def _failed(error: ClawkitError) -> Exception:
@@ -247,6 +272,33 @@ async def _wake(caller: Caller, params: Wake, _id: str) -> Any:
     return found
 
 
+async def _last_heartbeat(caller: Caller, _params: NoParams, _id: str) -> Any:
+    """The last heartbeat of all agents; null if there was none."""
+    return caller.gateway.automation.heartbeats.last()
+
+
+async def _set_heartbeats(caller: Caller, params: SetHeartbeats, _id: str) -> Any:
+    """Pause the heartbeats of all agents, or resume them, also those that an error stopped."""
+    try:
+        automation.switch_heartbeats(caller.gateway.automation.jobs(), params.enabled)
+        caller.gateway.automation.heartbeats.keep()
+    except ClawkitError as error:
+        raise _failed(error) from None
+    return {"ok": True, "enabled": params.enabled}
+
+
+async def _system_event(caller: Caller, params: LeftEvent, _id: str) -> Any:
+    """Leave a message that a session reads with its next turn, by default the main one."""
+    live = caller.gateway.live
+    key = live.resolve_key(params.session_key or "main")
+    try:
+        agent = parse_key(key).agent
+        caller.gateway.automation.leave(key, agent, "a system event", params.text)
+    except ClawkitError as error:
+        raise _failed(error) from None
+    return {"ok": True} | ignored(params)
+
+
 METHODS = (
     Method("cron.status", READ, NoParams, _status),
     Method("cron.list", READ, ListJobs, _list),
@@ -258,4 +310,7 @@ METHODS = (
     Method("cron.remove", ADMIN, OneJob, _remove, limited=True),
     Method("cron.run", ADMIN, RunJob, _run, limited=True),
     Method("wake", WRITE, Wake, _wake),
+    Method("last-heartbeat", READ, NoParams, _last_heartbeat),
+    Method("set-heartbeats", ADMIN, SetHeartbeats, _set_heartbeats, limited=True),
+    Method("system-event", ADMIN, LeftEvent, _system_event),
 )

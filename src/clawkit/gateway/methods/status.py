@@ -28,7 +28,6 @@ from clawkit.sessions.protocols import Filter
 from clawkit.version import __version__
 
 DOCTOR_S = 120.0
-_NO_HEARTBEAT = {"enabled": False, "every": "0m", "everyMs": None}
 
 
 class Health(Struct, frozen=True):
@@ -73,12 +72,15 @@ class DoctorReport(Struct, frozen=True, rename="camel"):
 def health(gateway: Gateway, *, details: bool = True) -> dict[str, Any]:
     """Without details, nothing about sessions and settings."""
     started, config = time.monotonic(), gateway.watch.describe()
-    default = gateway.loaded.config.agents.default_id()
+    default, beat = (
+        gateway.loaded.config.agents.default_id(),
+        gateway.automation.heartbeats.describe,
+    )
     agents = [
         {
             "agentId": each,
             "isDefault": each == default,
-            "heartbeat": _NO_HEARTBEAT,
+            "heartbeat": beat(each, details=details),
             "sessions": gateway.shelf.summary(each) if details else NO_SUMMARY,
         }
         for each in gateway.loaded.config.agents.ids()
@@ -90,7 +92,7 @@ def health(gateway: Gateway, *, details: bool = True) -> dict[str, Any]:
         "channels": {},
         "channelOrder": [],
         "channelLabels": {},
-        "heartbeatSeconds": 0,
+        "heartbeatSeconds": (beat(default)["everyMs"] or 0) // 1000,
         "defaultAgentId": default,
         "agents": agents,
         "sessions": gateway.shelf.summary() if details else NO_SUMMARY,
@@ -115,11 +117,12 @@ async def _status(caller: Caller, params: Status, _id: str) -> Any:
         row |= {"age": now - each.updated_ms, "percentUsed": used, "flags": []}
         recent.append(row)
     agents = [{"agentId": each} for each in (default, *others)]
+    beat = gateway.automation.heartbeats.describe
     return {
         "runtimeVersion": __version__,
         "heartbeat": {
             "defaultAgentId": default,
-            "agents": [each | _NO_HEARTBEAT for each in agents],
+            "agents": [each | beat(each["agentId"], details=False) for each in agents],
         },
         **({"channelSummary": []} if params.include_channel_summary else {}),
         "queuedSystemEvents": [],
@@ -190,11 +193,6 @@ async def _skills(caller: Caller, params: OfAgent, _id: str) -> Any:
     return {**about, "managedSkillsDir": "", "skills": []}
 
 
-async def _heartbeat(_caller: Caller, _params: NoParams, _id: str) -> Any:
-    """There are no heartbeats, so there was none."""
-    return None
-
-
 async def _reload_secrets(caller: Caller, _params: NoParams, _id: str) -> Any:
     """Read the configuration again, and with it every secret that it refers to."""
     watch = caller.gateway.watch
@@ -246,7 +244,6 @@ METHODS = (
     Method("logs.tail", READ, Tail, _tail),
     Method("channels.status", READ, ChannelsStatus, _channels),
     Method("skills.status", READ, OfAgent, _skills),
-    Method("last-heartbeat", READ, NoParams, _heartbeat),
     Method("secrets.reload", ADMIN, NoParams, _reload_secrets),
     Method("gateway.identity.get", READ, NoParams, _identity),
     Method("gateway.restart.request", ADMIN, RestartRequest, _restart, limited=True),

@@ -1,0 +1,331 @@
+"""Heartbeats and wake-ups of the gateway's agents: their jobs, their turns, and what follows."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import uuid
+from collections import deque
+from collections.abc import Callable
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+from msgspec.structs import replace
+
+from clawkit.agent.events import Event, Tell, ToolHappened
+from clawkit.automation import (
+    heartbeat_facts,
+    is_wakeable,
+    keep_heartbeat,
+    queue_wake_up,
+)
+from clawkit.content import Source, Text, User
+from clawkit.cron.heartbeat import (
+    PROMPT,
+    STOPPED_BY,
+    BeatFacts,
+    decide_beat,
+    event_due_ms,
+    settings_of,
+    show_beat,
+    timeout_s,
+    why_off,
+    write_message,
+)
+from clawkit.cron.jobs import RUNNING, Job
+from clawkit.cron.outcome import ACK_CHARS, Outcome, ended, without_token
+from clawkit.cron.store import JobRow, Run
+from clawkit.errors import ConflictError, NotFoundError, ToolError, ToolInputError
+from clawkit.gateway.open_agent import Opening
+from clawkit.gateway.protocol import GatewayError, now_ms
+from clawkit.gateway.scopes import READ
+from clawkit.sessions.keys import parse_key
+from clawkit.sessions.protocols import session_key
+from clawkit.text import one_line, parse_time, quote
+
+if TYPE_CHECKING:
+    from clawkit.gateway.automation import Automation
+    from clawkit.gateway.narrator import GatewayRun
+    from clawkit.gateway.server import Gateway
+    from clawkit.tools.heartbeat_respond import Params
+
+LOOK_S = 60.0
+"""How often HEARTBEAT.md is looked at."""
+MAX_CONTEXT = 20_000
+"""Tokens, after which the session of an agent's heartbeats starts anew."""
+WAKE_S = 3_600.0
+MAX_EVENTS = 100
+_WOKEN = (
+    "[The above is a wake-up and not from the user. If there is nothing to do or to say, answer "
+    "exactly NO_REPLY.]"
+)
+_EVENT = "[This message is from clawkit: what follows happened while no one was here.]\n\n"
+_MAIL = "Messages were left for you until this heartbeat; they follow."
+_STOPPED = (
+    "The heartbeats of {} are paused, because the model cannot be used: {}\nOnce that is fixed: "
+    "clawkit heartbeat resume"
+)
+log = logging.getLogger(__name__)
+
+
+class Reply:
+    """Takes the answer of a heartbeat from its tool."""
+
+    def __init__(self) -> None:
+        self.given: Params | None = None
+        self.delay_ms = 0
+
+    def respond(self, params: Params) -> dict[str, Any]:
+        if self.given is not None:
+            raise ToolInputError("this heartbeat has its answer already; it takes one")
+        if params.next_check:
+            try:
+                self.delay_ms = round(parse_time(params.next_check) * 1000)
+            except ValueError as error:
+                raise ToolInputError(f"nextCheck: {error}") from None
+        self.given = params
+        size = len((params.scratch or "").encode())
+        about = {"scratchBytes": size} if params.scratch is not None else {}
+        shown = {"outcome": params.outcome, "notify": params.notify, "summary": params.summary}
+        return {"status": "accepted", **shown, **about}
+
+
+class Heartbeats:
+    """Carries out the runs of the jobs that stand for heartbeats and wake-ups."""
+
+    def __init__(self, gateway: Gateway, automation: Automation) -> None:
+        self._gateway, self._automation = gateway, automation
+        self._changed = asyncio.Event()
+        self._known: dict[str, BeatFacts] = {}
+        self._events: deque[tuple[int, str]] = deque(maxlen=MAX_EVENTS)
+        """When events had a turn, and in which session, in order."""
+
+    def look(self) -> None:
+        """Look at the settings soon."""
+        self._changed.set()
+
+    async def run(self) -> None:
+        """Keep the jobs in step with the settings and with HEARTBEAT.md, until cancelled."""
+        while True:
+            self._changed.clear()
+            try:
+                self.keep()
+            except ToolError as error:
+                log.error("the heartbeats cannot be looked at: %s", error)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(LOOK_S):
+                    await self._changed.wait()
+
+    def keep(self) -> None:
+        cron, ids = self._automation.jobs(), self._gateway.loaded.config.agents.ids()
+        for agent in ids:
+            keep_heartbeat(cron, agent, self.facts(agent)[0])
+        for row in cron.store.declared("heartbeat:") if cron.store.exists else ():
+            if row.job.agent_id not in ids:
+                cron.adjust(row, replace(row.job, enabled=False))
+
+    def facts(self, agent: str) -> tuple[BeatFacts, str]:
+        loaded, cron = self._gateway.loaded, self._automation.jobs()
+        found = heartbeat_facts(loaded, cron, self._gateway.store, agent)
+        self._known[agent] = found[0]
+        return found
+
+    def describe(self, agent: str, *, details: bool = True) -> dict[str, Any]:
+        """For clients."""
+        facts = self._known.get(agent) or self.facts(agent)[0]
+        if why_off(facts) is not None:
+            return {"enabled": False, "every": "0m", "everyMs": None}
+        settings = facts.settings
+        shown = {"enabled": True, "every": settings.every or "30m", "everyMs": facts.every_ms}
+        more = {"target": settings.target or "owner", "ackMaxChars": ACK_CHARS}
+        return shown | more | {"prompt": settings.prompt or PROMPT} if details else shown
+
+    async def work(self, row: JobRow, run: Run, begin: Callable[[], None]) -> Outcome:
+        agent = self._automation.agent_of(row.job)
+        if run.text:
+            return await self._wake(row.job, run, agent, run.text, begin)
+        key, (facts, summary) = self._session_of(agent), self.facts(agent)
+        beats = [each for each in self._automation.store.history(row.job.id)[0] if not each.session]
+        places = map(self._gateway.live.find, (key, self._automation.main_of(agent)))
+        is_late = any(each.begun and each.ended_ms > run.due_ms for each in beats)
+        is_busy = is_late or any(there is not None and there.has_turns for there in places)
+        facts = replace(facts, is_asked=run.why == "manual", is_busy=is_busy)
+        if (skip := decide_beat(facts)) is not None:
+            return Outcome("skipped", error=skip.message, reason=skip.reason)
+        if facts.has_mail:
+            read = await self._wake(row.job, run, agent, _MAIL, begin)
+            if not (facts.has_content or facts.scratch or facts.settings.prompt):
+                return read
+        return await self._beat(row.job, run, key, facts, summary, begin)
+
+    def _session_of(self, agent: str) -> str:
+        live, settings = self._gateway.live, settings_of(self._gateway.loaded.config.agents, agent)
+        if settings.session:
+            try:
+                return live.resolve_key(settings.session, agent)
+            except GatewayError as error:
+                raise ToolError(f"heartbeat.session: {error.message}") from None
+        return session_key(
+            agent, f"heartbeat:{uuid.uuid4()}" if settings.isolated_session else "heartbeat"
+        )
+
+    async def _beat(
+        self,
+        job: Job,
+        run: Run,
+        key: str,
+        facts: BeatFacts,
+        summary: str,
+        begin: Callable[[], None],
+    ) -> Outcome:
+        live, settings, reply = self._gateway.live, facts.settings, Reply()
+        is_own = not settings.session
+        if is_own:
+            try:  # it is opened with the settings of now, and with the tool for its answer
+                await live.release(key)
+            except GatewayError as error:
+                return Outcome("skipped", error=error.message, reason="busy")
+            stored = self._gateway.store.find(key)
+            if stored is not None and stored.context_tokens > MAX_CONTEXT:
+                await live.reset(key)
+        opening = Opening(
+            settings.model or "",
+            is_light=settings.light_context,
+            approver=self._automation.approver_of(job) if is_own else None,
+            heartbeat=reply if is_own else None,
+        )
+        words = tuple(map(Text, write_message(facts, summary)))
+        said = User(words, now_ms(), Source("cron", (run.id,), ("Heartbeat",)))
+        outcome = await self._automation.turn(
+            key,
+            said,
+            begin,
+            job=job.id,
+            opening=opening,
+            timeout_s=timeout_s(facts),
+            settles=is_own,
+        )
+        return await self._conclude(job, outcome, reply)
+
+    async def _conclude(self, job: Job, outcome: Outcome, reply: Reply) -> Outcome:
+        store, name, given = self._automation.store, f"heartbeat:{job.agent_id}", reply.given
+        own = store.fact(name)
+        if outcome.status != "ok":
+            if outcome.reason in STOPPED_BY:
+                said = _STOPPED.format(job.agent_id, outcome.error)
+                store.set_fact(name, own | {"paused": one_line(said, 500)})
+                self.look()
+                main, title = self._automation.main_of(job.agent_id), "Heartbeats are paused"
+                await self._automation.announce(main, title, "about its heartbeats", said)
+            return outcome
+        if given is None:
+            summary = one_line(without_token(outcome.text), 500)
+            store.set_fact(name, own | {"summary": summary})
+            return outcome
+        scratch = own.get("scratch", "") if given.scratch is None else given.scratch
+        store.set_fact(name, own | {"summary": given.summary, "scratch": scratch})
+        if reply.delay_ms:
+            with suppress(NotFoundError):
+                self._automation.jobs().next_check(job.id, reply.delay_ms)
+        text = (given.notification_text if given.notify else "") or given.summary
+        mark = f"[{given.outcome}{', urgent' if given.priority == 'high' else ''}]"
+        why = f" ({given.reason})" if given.reason else ""
+        return replace(outcome, text=f"{mark} {text}{why}", is_silent=not given.notify)
+
+    async def _wake(
+        self, job: Job, run: Run, agent: str, text: str, begin: Callable[[], None]
+    ) -> Outcome:
+        """A turn in a session that is told something, with all that waits to be told there."""
+        live, store = self._gateway.live, self._automation.store
+        key = run.session or self._automation.main_of(agent)
+        begin()
+        others = store.take_along(run, now_ms()) if run.session else []
+        texts = [text, *(each.text for each in others)]
+        ids = (run.id, *(each.id for each in others))
+        titles = tuple(f"Wake-up: {one_line(each, 120)}" for each in texts)
+        words = tuple(map(Text, (*texts, _WOKEN)))
+        RUNNING.set(job.id)
+        try:
+            turn = await live.start(
+                key,
+                f"wake-{uuid.uuid4()}",
+                User(words, now_ms(), Source("cron", ids, titles)),
+                owner=True,
+                mode="followup",
+                timeout_s=WAKE_S,
+            )
+            outcome = await self._wait(turn, key)
+        except (ConflictError, GatewayError):  # it is in use elsewhere, or its queue is full
+            for said in texts:
+                self._automation.leave(key, agent, "a wake-up", said)
+            outcome = Outcome("ok", "left for the next turn", session_key=key, is_heard=True)
+        for each in others:
+            share = replace(outcome, usage={}, cost=0.0)  # counted once
+            store.record(ended(each, share, now_ms(), delivers=False))
+        return outcome
+
+    async def _wait(self, turn: GatewayRun, key: str) -> Outcome:
+        try:
+            await turn.over.wait()
+        except asyncio.CancelledError:
+            await self._gateway.live.abort(key, turn.id, "stopped")
+            raise
+        return replace(self._automation.outcome(turn, key, turn.text), is_heard=True)
+
+    # Events
+
+    def listener(self, key: str) -> Tell:
+        """Hears what happens in a session after its turns, such as the end of a command."""
+
+        def hear(event: Event) -> None:
+            if isinstance(event, ToolHappened) and event.event.get("type") == "notice":
+                texts = [each.get("text", "") for each in event.event.get("content", ())]
+                self._notice(key, "\n".join(texts))
+
+        return hear
+
+    def _notice(self, key: str, text: str) -> None:
+        """Have the model read what happened, if its heartbeat is on and no one is there."""
+        gateway, agent, now = self._gateway, parse_key(key).agent, now_ms()
+        there, clients = gateway.live.find(key), gateway.hub.clients.values()
+        if there is None or there.has_turns or not there.owner or not is_wakeable(key):
+            return
+        if any(each.follows(key) or key in each.attached for each in clients):
+            return
+        facts, cron = self.facts(agent)[0], self._automation.jobs()
+        if why_off(facts) is not None:
+            return
+        said = _EVENT + quote(text)
+        if decide_beat(replace(facts, text=said, last_ms=0)) is not None:
+            self._automation.leave(key, agent, "clawkit", said)
+            return
+        own = [ms for ms, session in self._events if session == key]
+        if own and own[-1] > now:  # one waits already, and reads this, too
+            due_ms = own[-1]
+        else:
+            due_ms = event_due_ms(own, [ms for ms, _ in self._events], now)
+            self._events.append((due_ms, key))
+        queue_wake_up(cron, agent, key, said, due_ms)
+        self._automation.scheduler.wake()
+
+    # What clients see
+
+    def tell(self, run: Run) -> None:
+        """Tell clients about a beat that is over, and delivered if it had to be."""
+        if is_told(run):
+            shown, hub = show_beat(run), self._gateway.hub
+            hub.broadcast("heartbeat", shown, lambda each: each.may(READ))
+            bare = {name: shown[name] for name in ("ts", "status", "durationMs")}
+            hub.broadcast("heartbeat", bare, lambda each: not each.may(READ))
+
+    def last(self) -> dict[str, Any] | None:
+        """The last beat of all agents."""
+        store = self._automation.store
+        rows = store.declared("heartbeat:") if store.exists else []
+        runs = [run for row in rows for run in store.history(row.job.id)[0] if is_told(run)]
+        return show_beat(max(runs, key=lambda run: run.ended_ms)) if runs else None
+
+
+def is_told(run: Run) -> bool:
+    is_over = run.ended_ms > 0 and run.delivery not in ("pending", "sending")
+    return is_over and not run.session
