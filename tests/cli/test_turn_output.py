@@ -16,6 +16,7 @@ from clawkit.agent.events import (
     TextPiece,
     ToolHappened,
     TurnEnded,
+    TurnStarted,
     Voided,
 )
 from clawkit.cli.turn_output import JsonOutput, PlainOutput
@@ -129,7 +130,7 @@ def test_a_failure_that_the_operator_repeats_is_told_once(
     model: str, events: list[Event], said: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     watcher = PlainOutput()
-    for event in (Requested(model), *events):
+    for event in (TurnStarted("main", model), *events):
         watcher(event)
     assert capsys.readouterr().err == said
 
