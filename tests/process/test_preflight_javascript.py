@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.process.tables import table
+from tests.tables import table
 
 from clawkit.process import preflight
 

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 from openai.lib.streaming.chat import ChatCompletionStreamState
 from tests.models.wire.served import read, serving
+from tests.tables import table
 
 from clawkit.config.modelref import ModelRef
 from clawkit.config.sections.models import Cost
@@ -146,7 +147,7 @@ async def test_an_answer_is_read_as_the_official_library_reads_it(name: str) -> 
     assert (found.model, found.api) == ("openai/gpt-5", "openai-completions")
 
 
-@pytest.mark.parametrize("name", SCRIPTS)
+@table("name", SCRIPTS)
 async def test_what_is_written_arrives_and_is_answered(name: str) -> None:
     """The same bytes again in single bytes, through the reader of event streams."""
     events, decoder = EventStream(), CompletionsWire(ENDPOINT).decoder()
