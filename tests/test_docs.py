@@ -33,6 +33,7 @@ import click
 import pytest
 from scripts.gendocs import ROOT, pages, renewed, slug
 from tests.forked import ready_clawkit
+from tests.tables import table
 from tests.test_layers import LAYER
 
 import clawkit
@@ -344,7 +345,7 @@ def test_every_tool_group_and_profile_has_a_row() -> None:
     assert {*CATALOG, *GROUPS, *PROFILES} - rows == set()
 
 
-@pytest.mark.parametrize("tool", [each.id for each in CATALOG.values() if each.available])
+@table("tool", [each.id for each in CATALOG.values() if each.available])
 def test_every_tool_of_this_build_has_a_page(tool: str) -> None:
     text = (ROOT / "docs" / "tools" / f"{tool}.md").read_text(encoding="utf-8")
     assert f"<!-- generated: parameters {tool} -->" in text

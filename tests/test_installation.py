@@ -6,13 +6,14 @@ import sys
 from typing import Any
 
 import pytest
+from tests.tables import table
 
 from clawkit.installation import find_installation, judge
 
 PYTHON = sys.executable
 
 
-@pytest.mark.parametrize(
+@table(
     ("source", "marks", "tool", "installer", "command"),
     [
         (

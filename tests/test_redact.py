@@ -12,6 +12,7 @@ from urllib.parse import quote
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
+from tests.tables import table
 
 from clawkit.redact import MASK, Redactor, compile_pattern, is_secret_name, is_secret_setting, mask
 
@@ -21,7 +22,7 @@ AWS_SECRET = "wJalrXUtnFEMI/K7MDENG/bPxRfiCYCANARY7f3a"
 KEY_LINES = "MIIEpAIBAAKCAQEACANARY7f3aCANARY7f3a\nq0FzxKCANARY7f3aCANARY7f3aabcd\nshort=="
 
 
-@pytest.mark.parametrize(
+@table(
     ("value", "shown"),
     [("", MASK), ("hunter2", MASK), ("x" * 17, MASK), ("abcdefghijklmnopqr", "abcdef…opqr")],
 )
@@ -226,7 +227,7 @@ def test_logs_hide_the_values_of_secret_names_too(subtests: pytest.Subtests) -> 
             assert PLAIN.strict(text) == shown
 
 
-@pytest.mark.parametrize(
+@table(
     "text",
     [
         "the tokenizer emitted 42 tokens; password prompt shown",
@@ -270,7 +271,7 @@ def test_a_key_cut_short_loses_its_lines_and_keeps_what_follows() -> None:
     assert shown.endswith("and then some prose")
 
 
-@pytest.mark.parametrize("hidden", ["\u200b", "\u2060", "\ufeff", "\u00ad", "\x01", "\x1b[01;31m"])
+@table("hidden", ["\u200b", "\u2060", "\ufeff", "\u00ad", "\x01", "\x1b[01;31m"])
 def test_invisible_characters_do_not_protect_a_token(hidden: str) -> None:
     token = TOKENS[0]
     torn = hidden.join(token[i : i + 5] for i in range(0, len(token), 5))
@@ -308,12 +309,12 @@ def test_names_that_only_look_like_secrets_are_left_alone(subtests: pytest.Subte
             assert not is_secret_name(name)
 
 
-@pytest.mark.parametrize("name", ["auth", "pass", "PWD", "cred", "smtpPass", "proxy_auth", "token"])
+@table("name", ["auth", "pass", "PWD", "cred", "smtpPass", "proxy_auth", "token"])
 def test_in_a_configuration_shorter_names_are_secret_too(name: str) -> None:
     assert is_secret_setting(name)
 
 
-@pytest.mark.parametrize("name", ["author", "authMode", "bypass", "passed", "passes", "key", ""])
+@table("name", ["author", "authMode", "bypass", "passed", "passes", "key", ""])
 def test_but_not_names_that_only_contain_them(name: str) -> None:
     assert not is_secret_setting(name)
 
@@ -323,7 +324,7 @@ def test_the_end_of_a_very_long_name_decides() -> None:
     assert not is_secret_name("token_" * 10_000 + "count")
 
 
-@pytest.mark.parametrize(
+@table(
     "lead",
     ["Authorization: Basic ", "x-api-key: ", "?token=", "--password ", '"secret": "', "TOKEN="],
 )
@@ -351,7 +352,7 @@ def test_registered_values_are_masked_in_every_common_spelling() -> None:
         assert len(shown) < len(spelling)
 
 
-@pytest.mark.parametrize("user", ["a", "ab", "abc"])
+@table("user", ["a", "ab", "abc"])
 def test_a_registered_value_inside_longer_base64_is_masked(user: str) -> None:
     value = "hunter2-hunter2-hunter2"
     encoded = base64.b64encode(f"{user}:{value}:rest".encode()).decode()
@@ -387,7 +388,7 @@ def test_a_configured_pattern_works_in_long_texts() -> None:
     assert shown == text.replace("ticket-12", "***")
 
 
-@pytest.mark.parametrize(
+@table(
     "pattern",
     [
         "(a+)+",
@@ -407,13 +408,13 @@ def test_patterns_that_can_take_forever_are_refused(pattern: str) -> None:
         Redactor(patterns=[pattern])
 
 
-@pytest.mark.parametrize("pattern", ["(", "[a", "*a", "a{2,1}"])
+@table("pattern", ["(", "[a", "*a", "a{2,1}"])
 def test_broken_patterns_are_refused_with_the_reason(pattern: str) -> None:
     with pytest.raises(ValueError, match="is not a regular expression"):
         compile_pattern(pattern)
 
 
-@pytest.mark.parametrize(
+@table(
     "pattern",
     [r"(ab)+", r"(?:foo|bar)\d+", r"[(+]+x", r"a{,3}b", r"(?<=x)(a+)?", r"(foo+)bar+?", r"\(a+\)+"],
 )

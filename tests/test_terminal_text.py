@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import pytest
+from tests.tables import table
 
 from clawkit.terminal_text import text_width, truncate, wrap
 
 
-@pytest.mark.parametrize(
-    ("text", "columns"), [("", 0), ("abc", 3), ("日本", 4), ("e\u0301", 1), ("a\u200bb", 2)]
-)
+@table(("text", "columns"), [("", 0), ("abc", 3), ("日本", 4), ("e\u0301", 1), ("a\u200bb", 2)])
 def test_a_text_takes_columns(text: str, columns: int) -> None:
     assert text_width(text) == columns
 
 
-@pytest.mark.parametrize(
+@table(
     ("text", "columns", "shown"),
     [
         ("abc", 3, "abc"),
@@ -36,7 +34,7 @@ def test_a_line_is_wrapped_behind_blanks() -> None:
     assert list(wrap("ab", 1)) == ["a", "b"]
 
 
-@pytest.mark.parametrize(
+@table(
     ("text", "rows"),
     [
         ("", ["- "]),

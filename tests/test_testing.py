@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.tables import table
 
 import clawkit.testing
 from clawkit import Context, Hooks, Tool, tool
@@ -78,7 +79,7 @@ def test_a_good_tool_has_no_problems() -> None:
     assert check_tool(weather, ["anthropic"]) == []
 
 
-@pytest.mark.parametrize(
+@table(
     ("made", "words"),
     [
         (Tool("a", " ", {}, nothing), ["no description"]),

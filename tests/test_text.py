@@ -5,6 +5,7 @@ from collections.abc import Iterable
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
+from tests.tables import table
 
 from clawkit.text import (
     cut,
@@ -92,12 +93,12 @@ def test_the_marker_counts_what_is_missing_in_the_middle() -> None:
     assert f"{len(text) - kept:,} characters" in shown
 
 
-@pytest.mark.parametrize(("max_chars", "shown"), [(0, ""), (-5, ""), (1, "…"), (4, "abc…")])
+@table(("max_chars", "shown"), [(0, ""), (-5, ""), (1, "…"), (4, "abc…")])
 def test_a_budget_too_small_for_a_notice_ends_in_an_ellipsis(max_chars: int, shown: str) -> None:
     assert cut("abcdefgh", max_chars) == shown
 
 
-@pytest.mark.parametrize(
+@table(
     "cluster",
     [
         "e\u0301\u0323",
@@ -167,12 +168,12 @@ def test_the_cap_follows_the_context_window(subtests: pytest.Subtests) -> None:
             assert result_cap(window) == cap
 
 
-@pytest.mark.parametrize(("window", "cap"), [(None, 200_000), (500, 1_024), (32_000, 32_000)])
+@table(("window", "cap"), [(None, 200_000), (500, 1_024), (32_000, 32_000)])
 def test_the_weight_cap_follows_the_context_window(window: int | None, cap: int) -> None:
     assert weight_cap(window) == cap
 
 
-@pytest.mark.parametrize(
+@table(
     ("text", "weight"),
     [
         ("", 0),
@@ -218,7 +219,7 @@ def test_one_line_joins_lines_and_drops_what_moves_the_cursor() -> None:
     assert one_line("  a\n\tb\x1b[2K\u202ec\u2028d  ", 80) == "a b [2K c d"
 
 
-@pytest.mark.parametrize(
+@table(
     ("text", "max_chars", "line"),
     [
         ("abcdef", 6, "abcdef"),
@@ -233,7 +234,7 @@ def test_one_line_ends_long_text_with_an_ellipsis(text: str, max_chars: int, lin
     assert one_line(text, max_chars) == line
 
 
-@pytest.mark.parametrize(
+@table(
     ("size", "shown"),
     [
         (0, "0 B"),
@@ -250,7 +251,7 @@ def test_sizes_read_naturally(size: int, shown: str) -> None:
     assert human_size(size) == shown
 
 
-@pytest.mark.parametrize(
+@table(
     ("name", "best"),
     [
         ("raed", "read"),
@@ -300,7 +301,7 @@ def test_times_are_told_in_two_units_at_most(subtests: pytest.Subtests) -> None:
             assert human_time(seconds) == expected
 
 
-@pytest.mark.parametrize(
+@table(
     ("text", "value"),
     [
         ("30s", 30),
@@ -317,13 +318,13 @@ def test_times(text: str, value: float) -> None:
     assert parse_time(text) == value
 
 
-@pytest.mark.parametrize("text", ["", "5", "m", "5 months", "1h30", "-5m", "1.2.3s"])
+@table("text", ["", "5", "m", "5 months", "1h30", "-5m", "1.2.3s"])
 def test_what_is_no_time(text: str) -> None:
     with pytest.raises(ValueError, match="invalid time"):
         parse_time(text)
 
 
-@pytest.mark.parametrize(
+@table(
     ("text", "size", "kept"),
     [
         ("short", 10, "short"),

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from msgspec.structs import replace
+from tests.tables import table
 
 from clawkit.agent.assemble import REMEMBERED, _assemble, assemble
 from clawkit.config.load import loads
@@ -80,7 +81,7 @@ def test_tools_from_outside_come_after_the_built_in_ones_with_their_source() -> 
     assert assembly.sources["exec"] == "core"
 
 
-@pytest.mark.parametrize("name", ["exec", "EXEC", "bash", "Bash", "read", "apply-patch"])
+@table("name", ["exec", "EXEC", "bash", "Bash", "read", "apply-patch"])
 def test_nobody_can_stand_in_front_of_a_built_in_tool(name: str) -> None:
     with pytest.raises(RegistryError, match="give it another name"):
         assemble(Config(), OWNER, [given(name)])
@@ -131,7 +132,7 @@ def test_a_deny_rule_without_conditions_takes_the_tool_out_of_the_list() -> None
     assert "ls" in assembly.tools
 
 
-@pytest.mark.parametrize(
+@table(
     "rule",
     [
         {"tool": "read", "effect": "ask"},
@@ -170,7 +171,7 @@ def test_text_that_is_not_utf8_is_a_configuration_error() -> None:
         assemble(config, OWNER)
 
 
-@pytest.mark.parametrize(
+@table(
     ("rule", "remark"),
     [
         ({"tool": "read", "params": {"pth": "x"}}, "params.pth: 'read' has no such parameter"),
@@ -203,7 +204,7 @@ def test_actions_that_a_rule_denies_are_not_offered() -> None:
     assert tool.schema["properties"]["action"]["enum"] == ["list"]
 
 
-@pytest.mark.parametrize(
+@table(
     "rule",
     [
         {"tool": "jobs", "action": "kill*", "effect": "ask"},
@@ -217,7 +218,7 @@ def test_actions_that_may_be_allowed_are_offered(rule: dict[str, Any]) -> None:
     assert tool.schema["properties"]["action"]["enum"] == ["list", "kill", "kill_all"]
 
 
-@pytest.mark.parametrize(
+@table(
     "parameters",
     [{}, {"properties": {"action": True}}, {"properties": {"action": {"enum": [1, None, "kill"]}}}],
 )
@@ -245,7 +246,7 @@ def needy(**options: Any) -> Registered:
     return Registered(Tool("needy", "Needy.", NEEDY, nothing, **options), "caller")
 
 
-@pytest.mark.parametrize(
+@table(
     ("config", "extra", "offered"),
     [
         (Config(), [jobs()], ["action", "later"]),
@@ -266,7 +267,7 @@ def test_a_parameter_is_offered_only_beside_the_tool_it_needs(
     assert given_tool.tool.hidden == {"old"}
 
 
-@pytest.mark.parametrize(("other", "there"), [("no_such", False), ("READ", True), ("glob", True)])
+@table(("other", "there"), [("no_such", False), ("READ", True), ("glob", True)])
 def test_a_tool_that_is_needed_may_be_called_by_any_of_its_names(other: str, there: bool) -> None:
     tool = assemble(Config(), OWNER, [needy(needs={"later": other})]).tools["needy"]
     assert ("later" in tool.offered["properties"]) is there
@@ -295,7 +296,7 @@ def test_equal_settings_in_other_objects_give_the_same_assembly() -> None:
     assert assemble(first, OWNER) is assemble(second, Scope(sender=Sender(owner=True)))
 
 
-@pytest.mark.parametrize(
+@table(
     ("config", "scope"),
     [
         (config_of(deny=["ls"]), OWNER),

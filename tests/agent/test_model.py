@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from tests.tables import table
 
 from clawkit.agent.model import context_window_of, default_model
 from clawkit.config.load import loads
@@ -24,7 +25,7 @@ CONFIG = loads(
 ).config
 
 
-@pytest.mark.parametrize(
+@table(
     ("model", "tokens"),
     [
         ("zai/a", 4000),
@@ -43,7 +44,7 @@ def test_a_cap_comes_before_the_window_and_the_model_before_the_provider(
     assert context_window_of(CONFIG, parse_ref(model) if model else None) == tokens
 
 
-@pytest.mark.parametrize(
+@table(
     ("config", "agent", "model"),
     [
         ("{}", "main", None),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-import pytest
+from tests.tables import table
 
 from clawkit.agent.compact import PrunedHistory
 from clawkit.config.sections.agents import ContextPruning, HardClear, PruningTools
@@ -99,7 +99,7 @@ def test_when_ends_are_still_too_much_results_are_cleared() -> None:
     assert all("cleared" not in str(message) for message in kept)
 
 
-@pytest.mark.parametrize(
+@table(
     ("tools", "is_pruned"),
     [
         (PruningTools(), True),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
+from tests.tables import table
 
 from clawkit.approvals.allow_always import make_offers
 from clawkit.approvals.decide import decide
@@ -36,7 +36,7 @@ def extents(decision: Decision, rules: ApprovalRules | None = None) -> list[str]
     return [each.extent for each in make_offers(decision, rules or ApprovalRules(), home="/h")]
 
 
-@pytest.mark.parametrize(
+@table(
     ("programs", "expected"),
     [
         ((program("uname"),), ["exact", "program"]),

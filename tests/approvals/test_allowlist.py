@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from msgspec.structs import replace
+from tests.tables import table
 
 from clawkit.approvals.allowlist import (
     MAX_CONTENT_BYTES,
@@ -72,7 +73,7 @@ def reason(
     return found.reason
 
 
-@pytest.mark.parametrize(
+@table(
     ("line", "entries", "expected"),
     [
         ("ls -la", ["/usr/bin/ls"], True),
@@ -128,7 +129,7 @@ def test_entries_with_a_pattern_for_arguments_come_first() -> None:
         assert other.entry is whole
 
 
-@pytest.mark.parametrize(
+@table(
     ("line", "expected"),
     [
         ("python3 script.py", True),
@@ -142,7 +143,7 @@ def test_arguments_must_be_like_the_pattern(line: str, expected: bool) -> None:
     assert allowed(line, entry) is expected
 
 
-@pytest.mark.parametrize(
+@table(
     ("line", "entries", "told"),
     [
         (
@@ -219,7 +220,7 @@ def test_a_plain_entry_does_not_cover_code_or_data_that_leaves() -> None:
     assert not allowed("git push --receive-pack=x origin", pushes)
 
 
-@pytest.mark.parametrize(
+@table(
     ("entry", "expected"),
     [
         (AllowlistEntry("ls"), Grants(network=True)),
@@ -280,7 +281,7 @@ def test_programs_that_show_files_run_where_the_kernel_confines_none(workspace: 
     assert reason("touch x", rules=rules) == "touch is not on the allowlist"
 
 
-@pytest.mark.parametrize(
+@table(
     ("assigned", "plain", "trusting"),
     [
         (("LANG", "NO_COLOR"), True, True),
@@ -358,7 +359,7 @@ def test_a_wrapper_of_the_system_needs_no_entry() -> None:
     assert found == Match("wrapper", words, None, "named", changes=False)
 
 
-@pytest.mark.parametrize("path", ["/ws/nice", "/usr/local/bin/nice", "/opt/nice", ""])
+@table("path", ["/ws/nice", "/usr/local/bin/nice", "/opt/nice", ""])
 def test_one_from_elsewhere_is_not_trusted(path: str) -> None:
     assert isinstance(judge(wrapper(path), "*", "nice"), Miss)
 
@@ -431,7 +432,7 @@ def test_code_is_found_behind_a_link_of_another_name() -> None:
     )
 
 
-@pytest.mark.parametrize(
+@table(
     ("entry", "active"),
     [
         (AllowlistEntry("ls", source="allow-always"), False),
@@ -641,7 +642,7 @@ def test_reasons_show_what_cannot_be_seen() -> None:
     assert reason(hidden) == "/a/gi\\u{200b}t is not on the allowlist"
 
 
-@pytest.mark.parametrize(
+@table(
     ("entry", "expected"),
     [
         (AllowlistEntry("/usr/bin/git", args="git", extent="preset"), True),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from tests.tables import table
 
 from clawkit.approvals.analysis import analyze
 from clawkit.approvals.types import Analysis
@@ -147,9 +148,7 @@ def test_variables_of_the_call_are_told_to_every_program() -> None:
     assert [each.programs[0].assigned for each in found.segments] == [("X", "A"), ("X", "A")]
 
 
-@pytest.mark.parametrize(
-    ("cwd", "expected"), [("/tmp/", "/tmp"), ("//tmp", "/tmp"), ("/tmp/./", "/tmp"), ("/", "/")]
-)
+@table(("cwd", "expected"), [("/tmp/", "/tmp"), ("//tmp", "/tmp"), ("/tmp/./", "/tmp"), ("/", "/")])
 def test_the_directory_is_written_plainly(cwd: str, expected: str) -> None:
     assert look("ls", cwd).segments[0].programs[0].cwd == expected
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.tables import table
 
 from clawkit.approvals.arguments import check_arguments, find_steering, show
 from clawkit.approvals.path_rules import PathRules
@@ -57,7 +58,7 @@ def test_the_first_word_must_be_a_subcommand(subtests: pytest.Subtests) -> None:
             _the_first_word_must_be_a_subcommand(line, fits)
 
 
-@pytest.mark.parametrize(
+@table(
     ("line", "fits"),
     [
         ("-C status", False),
@@ -282,7 +283,7 @@ def test_a_name_that_cannot_be_one_is_not_inside() -> None:
     assert "\\u{0}" in check(WORKSPACE, "a/\0", "/", everything)
 
 
-@pytest.mark.parametrize(
+@table(
     ("assigned", "found"),
     [
         ((), ""),

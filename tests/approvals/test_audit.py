@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.tables import table
 
 from clawkit.approvals import audit
 from clawkit.approvals.audit import KEPT, MAX_LINE, Audit, AuditRecord, read, was_asked
@@ -481,7 +482,7 @@ def test_no_handle_is_left_open(file: Path, monkeypatch: pytest.MonkeyPatch) -> 
     assert len(os.listdir("/proc/self/fd")) <= before
 
 
-@pytest.mark.parametrize(
+@table(
     ("actor", "expected"),
     [
         ("policy", False),

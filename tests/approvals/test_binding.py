@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.tables import table
 
 from clawkit.approvals import binding as module
 from clawkit.approvals.binding import (
@@ -410,7 +411,7 @@ def test_only_what_was_offered_is_an_answer(subtests: pytest.Subtests) -> None:
             _only_what_was_offered_is_an_answer(question, answer, wrong)
 
 
-@pytest.mark.parametrize(
+@table(
     ("choice", "extent", "expected"),
     [
         ("allow-once", None, Answer("allow", "r", None, "ada")),
@@ -425,7 +426,7 @@ def test_a_choice_is_an_answer(choice: str, extent: str | None, expected: Answer
     assert choice_of(answer) == choice
 
 
-@pytest.mark.parametrize(
+@table(
     ("question", "choice", "extent", "message"),
     [
         (OFFERS, "allow", None, "unknown decision 'allow'; use one of allow-once, allow-always"),
@@ -444,8 +445,6 @@ def test_a_choice_that_makes_no_sense_is_told(
     assert len(str(caught.value)) < 200
 
 
-@pytest.mark.parametrize(
-    ("timeout_s", "words"), [(120.0, "2m"), (0.5, "0.5s"), (float("nan"), "the time limit")]
-)
+@table(("timeout_s", "words"), [(120.0, "2m"), (0.5, "0.5s"), (float("nan"), "the time limit")])
 def test_silence_is_a_no_that_says_so(timeout_s: float, words: str) -> None:
     assert no_answer(timeout_s) == Answer("deny", f"no answer within {words}", silent=True)

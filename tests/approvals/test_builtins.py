@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from typing import Any
 
 import pytest
+from tests.tables import table
 
 from clawkit.approvals.shell_words import RESERVED
 from clawkit.approvals.simple_command import (
@@ -177,16 +178,12 @@ def test_a_pattern_is_pointed_at() -> None:
     assert caught.value.at == 7
 
 
-@pytest.mark.parametrize(
-    ("words", "target"), [(["src"], "src"), (["--", "src"], "src"), (["--", "-x"], "-x")]
-)
+@table(("words", "target"), [(["src"], "src"), (["--", "src"], "src"), (["--", "-x"], "-x")])
 def test_cd_takes_one_directory(words: list[str], target: str) -> None:
     assert read_cd(args(*words), 0).text == target
 
 
-@pytest.mark.parametrize(
-    "words", [[], [""], ["-"], ["--", "-"], ["--"], ["-P", "x"], ["a", "b"], [STAR], ["--", ""]]
-)
+@table("words", [[], [""], ["-"], ["--", "-"], ["--"], ["-P", "x"], ["a", "b"], [STAR], ["--", ""]])
 def test_any_other_cd_is_in_doubt(words: list[str | Arg]) -> None:
     with pytest.raises(Doubt, match="cd"):
         read_cd(args(*words), 0)
@@ -196,16 +193,14 @@ def test_export_sets_variables() -> None:
     assert read_exports(args("A=1", "B=x=y z", "C="), 0) == [("A", "1"), ("B", "x=y z"), ("C", "")]
 
 
-@pytest.mark.parametrize(
-    "words", [[], ["A"], ["-n", "A"], ["-p"], ["A=1", "B"], ["A=~/x"], ["A=x:~"], [STAR]]
-)
+@table("words", [[], ["A"], ["-n", "A"], ["-p"], ["A=1", "B"], ["A=~/x"], ["A=x:~"], [STAR]])
 def test_any_other_export_is_in_doubt(words: list[str | Arg]) -> None:
     with pytest.raises(Doubt) as caught:
         read_exports(args(*words), 0)
     assert caught.value.code == "builtin"
 
 
-@pytest.mark.parametrize(
+@table(
     ("name", "value"),
     [
         ("FOO", "anything $(x)"),

@@ -8,6 +8,7 @@ from typing import Any, Literal, get_args
 
 import pytest
 from msgspec.structs import replace
+from tests.tables import table
 
 from clawkit.approvals.decide import (
     as_listed,
@@ -161,7 +162,7 @@ def test_what_the_shell_does_itself_is_allowed() -> None:
     assert match.by == "builtin"  # type: ignore[union-attr]
 
 
-@pytest.mark.parametrize(
+@table(
     ("file", "redirects", "verdict"),
     [
         (FileUse("/w/x", True), "ask", "ask"),
@@ -187,7 +188,7 @@ def test_files_the_shell_opens_are_judged(
     assert ("tools.exec.redirects workspace" in decision.to_allow) is proposes
 
 
-@pytest.mark.parametrize(
+@table(
     ("fallback", "found", "security", "ask", "verdict"),
     [
         ("deny", LS, "allowlist", "always", "deny"),
@@ -314,7 +315,7 @@ def test_a_part_that_is_not_allowed_at_all_is_the_reason() -> None:
     assert (decision.code, decision.reason) == ("miss", "touch is not on the allowlist")
 
 
-@pytest.mark.parametrize(
+@table(
     ("grants", "mixed"),
     [
         ((None, None), False),
@@ -344,7 +345,7 @@ def test_parts_with_different_grants_do_not_share_them(
     assert auto.place == ("entry" if not mixed and grants != (Grants(), Grants()) else "sandbox")
 
 
-@pytest.mark.parametrize(
+@table(
     ("found", "rules", "verdict"),
     [
         (analysis(SHOW), replace(LISTED, entries=(), confines=False), "allow"),
@@ -429,7 +430,7 @@ def test_what_is_confined_and_detached_takes_a_person(
     assert (refused.verdict, refused.code, refused.reason) == ("deny", "detach", OUTLIVES)
 
 
-@pytest.mark.parametrize(
+@table(
     ("found", "policy", "where", "expected"),
     [
         (TOUCH, Policy("full", "off"), AUTO, ("allow", "full")),

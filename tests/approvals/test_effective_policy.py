@@ -7,6 +7,7 @@ from itertools import product
 from typing import Any, get_args
 
 import pytest
+from tests.tables import table
 
 from clawkit.approvals.effective_policy import combine, most_asking, strictest
 from clawkit.approvals.file import DocPolicy
@@ -43,7 +44,7 @@ def test_nobody_can_ask_less(subtests: pytest.Subtests) -> None:
             _nobody_can_ask_less(one, two, three)
 
 
-@pytest.mark.parametrize("wrong", ["", "Full", "everything", None])
+@table("wrong", ["", "Full", "everything", None])
 def test_what_is_no_such_word_is_an_error(wrong: Any) -> None:
     if wrong is None:
         assert (strictest("full", wrong), most_asking("off", wrong)) == ("full", "off")
@@ -54,7 +55,7 @@ def test_what_is_no_such_word_is_an_error(wrong: Any) -> None:
         most_asking("off", wrong)
 
 
-@pytest.mark.parametrize(
+@table(
     ("settings", "document", "call", "sources"),
     [
         (
@@ -109,7 +110,7 @@ def test_it_is_told_where_the_policy_comes_from(
     assert combine(settings, document, where="d.json", **call).sources == sources
 
 
-@pytest.mark.parametrize(
+@table(
     ("settings", "document", "call", "to_loosen"),
     [
         (

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.tables import table
 
 from clawkit.approvals.effective_policy import check_elevated
 from clawkit.config.load import loads
@@ -158,7 +159,7 @@ def test_nobody_passes_without_being_named(kind: str, entry: str, sender: Sender
     assert names & {each.removeprefix("@").encode().lower() for each in mine if each}
 
 
-@pytest.mark.parametrize(
+@table(
     ("elevated", "agent", "default", "keys"),
     [
         ({}, None, None, ["tools.elevated.allowFrom.telegram must list"]),
@@ -213,7 +214,7 @@ def test_an_agent_can_only_narrow() -> None:
     assert not refusal(narrow, Scope(channel="telegram"))
 
 
-@pytest.mark.parametrize(
+@table(
     ("scope", "local", "allowed"),
     [
         (Scope(sender=OWNER), True, True),
@@ -231,7 +232,7 @@ def test_the_owner_at_the_local_terminal_needs_no_list(
     assert bool(refusal(Config(), scope, local=local)) is not allowed
 
 
-@pytest.mark.parametrize("lists", [{"": ["*"]}, {" ": ["*"]}, {"*": ["*"]}, {"telegram": ["*"]}])
+@table("lists", [{"": ["*"]}, {" ": ["*"]}, {"*": ["*"]}, {"telegram": ["*"]}])
 def test_without_a_channel_no_list_is_about_the_sender(lists: dict[str, Any]) -> None:
     said = refusal(config_of({"allowFrom": lists}), Scope(sender=Sender(id="42")), local=True)
     assert "must come from the owner at the local terminal" in said
@@ -246,9 +247,7 @@ def test_the_other_gates_hold_at_the_local_terminal_too() -> None:
     assert not refusal(config_of({}, {"allowFrom": {"telegram": ["7"]}}), mine, local=True)
 
 
-@pytest.mark.parametrize(
-    ("default", "level"), [(None, "ask"), ("on", "ask"), ("ask", "ask"), ("full", "full")]
-)
+@table(("default", "level"), [(None, "ask"), ("on", "ask"), ("ask", "ask"), ("full", "full")])
 def test_the_level_is_the_configured_one_and_asks_by_default(
     default: str | None, level: str
 ) -> None:

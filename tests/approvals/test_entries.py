@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.tables import table
 
 from clawkit.approvals.entries import (
     EXACT,
@@ -303,7 +304,7 @@ def test_a_pattern_that_would_mean_nothing_is_not_added(subtests: pytest.Subtest
             _a_pattern_that_would_mean_nothing_is_not_added(pattern, problem)
 
 
-@pytest.mark.parametrize(
+@table(
     "pattern",
     ["git", "*", "g++", "/usr/bin/git", "/usr/bin/py*", "~/bin/x", "**/ls", "/a b/c", "/usr/bin/["],
 )

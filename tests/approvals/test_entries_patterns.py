@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.tables import table
 
 from clawkit.approvals.entries import (
     MAX_CHARS,
@@ -113,7 +114,7 @@ def test_a_star_means_every_program_that_is_there() -> None:
     assert not matches_path("**/*", program("", name="nothing"), HOME)
 
 
-@pytest.mark.parametrize(
+@table(
     ("pattern", "resolved", "real", "expected"),
     [
         ("/usr/bin/python3", "/usr/bin/python3", "/usr/bin/python3.11", True),
@@ -134,7 +135,7 @@ def test_a_link_is_its_target_only_if_it_has_the_same_name(
     assert matches_path(pattern, program(resolved, real, name=resolved), HOME) is expected
 
 
-@pytest.mark.parametrize(
+@table(
     ("name", "other", "expected"),
     [
         ("/a/python3", "/b/python3.11", True),
@@ -177,7 +178,7 @@ def test_without_a_home_directory_nothing_is_below_it() -> None:
     assert matches_path("~/x", program("/x"), "/")
 
 
-@pytest.mark.parametrize(
+@table(
     ("pattern", "folder"),
     [
         ("/ws/tools/*", "/ws/tools"),
@@ -228,7 +229,7 @@ def test_wildcards_mean_what_a_regular_expression_says(pattern: str, path: str) 
         assert matches_path(pattern, program(path), HOME) is expected
 
 
-@pytest.mark.parametrize(
+@table(
     ("pattern", "resolved", "is_meant"),
     [
         ("l*", "/usr/bin/ls", True),
@@ -256,7 +257,7 @@ def test_entries_that_name_arguments_come_first_and_each_kind_in_its_order() -> 
     assert found == [*entries[len(patterns) :], *entries[: len(patterns)]]
 
 
-@pytest.mark.parametrize(
+@table(
     ("resolved", "real", "name"),
     [
         ("/usr/bin/git", "/usr/bin/git", "git"),

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 import pytest
+from tests.tables import table
 
 from clawkit.approvals.hardline import find_hardline, may_be_hardline
 from clawkit.approvals.path_rules import PathRules
@@ -158,7 +159,7 @@ def test_where_the_directory_is_not_known_only_absolute_paths_count() -> None:
     assert look(words("rm", "-rf", "build", cwd=None)) == ""
 
 
-@pytest.mark.parametrize(
+@table(
     ("file", "part"),
     [
         (FileUse("/dev/sda", True), "disk"),
@@ -209,7 +210,7 @@ def test_what_is_not_understood_is_read_as_text(subtests: pytest.Subtests) -> No
             _what_is_not_understood_is_read_as_text(command, part)
 
 
-@pytest.mark.parametrize(
+@table(
     "command",
     [
         "for f in $(ls); do echo $f; done",
@@ -229,7 +230,7 @@ def test_what_is_not_understood_is_not_held_up_for_nothing(command: str) -> None
     assert read(command) == ""
 
 
-@pytest.mark.parametrize(
+@table(
     ("command", "suspect"),
     [
         ("git status", False),

@@ -7,6 +7,7 @@ from collections.abc import Collection
 from typing import Any, get_args
 
 import pytest
+from tests.tables import table
 
 from clawkit.approvals.effective_policy import ExecTarget, HostName, resolve_host
 from clawkit.config.sections.tools import Host
@@ -143,7 +144,7 @@ def test_a_node_is_never_replaced_even_where_there_seems_to_be_one() -> None:
         assert outcome(configured, requested, available=NAMES, node="kitchen") == "refused"
 
 
-@pytest.mark.parametrize(
+@table(
     ("given", "available", "message"),
     [
         (("sandbox",), (), "'sandbox': there is no sandbox here. No other host .* is 'sandbox'"),
@@ -177,7 +178,7 @@ def test_a_refusal_says_why_and_what_would_do(
     assert caught.value.reason == "host"
 
 
-@pytest.mark.parametrize(
+@table(
     "requested",
     ["", " ", "Gateway", "gateway ", "gate", "docker", "node\0", "ｎode", "x" * 100_000],
 )

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from typing import Any
 
 import pytest
+from tests.tables import table
 
 from clawkit.approvals.launchers import Opaque, look_through
 from clawkit.approvals.options import is_device, may_be, may_be_option
@@ -38,9 +39,7 @@ def test_what_changes_the_conditions_of_a_program_is_never_looked_through() -> N
         assert code(f"{name} --version") == "blocked-wrapper"
 
 
-@pytest.mark.parametrize(
-    "command", ["ssh host", "ssh host ls", "mosh host", "/usr/bin/rsh host ls"]
-)
+@table("command", ["ssh host", "ssh host ls", "mosh host", "/usr/bin/rsh host ls"])
 def test_another_machine_is_not_this_one(command: str) -> None:
     assert code(command) == "remote"
 
@@ -193,9 +192,7 @@ def test_an_ordinary_call_is_an_ordinary_program() -> None:
         assert code(command) == ""
 
 
-@pytest.mark.parametrize(
-    "name", ["", "ls", "sud", "sudox", "SUDO", "sudo\0", "\udcff", "ssh" * 30_000]
-)
+@table("name", ["", "ls", "sud", "sudox", "SUDO", "sudo\0", "\udcff", "ssh" * 30_000])
 def test_other_names_are_no_carriers(name: str) -> None:
     assert look_through(frozenset({name}), [Arg(name)]) is None
 

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from typing import Any
 
 import pytest
+from tests.tables import table
 
 from clawkit.approvals.launchers import read_carried
 from clawkit.approvals.types import Arg
@@ -23,7 +24,7 @@ def read(line: str) -> list[str] | None:
     return [" ".join(f"<{arg.text}>" if arg.glob else arg.text for arg in call) for call in found]
 
 
-@pytest.mark.parametrize(
+@table(
     ("line", "outer", "inner"),
     [
         ("find . -exec cat {} ';'", "find .", "cat <./**>"),

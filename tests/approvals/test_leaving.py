@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.tables import table
 
 from clawkit.approvals.entries import EXACT, describe_entry, entry_to_json, read_entry
 from clawkit.approvals.file import add_entry, read_document
@@ -139,7 +140,7 @@ def test_access_that_is_granted_permanently_is_an_entry(tmp_path: Path) -> None:
     assert (always.verdict, always.offers) == ("ask", ())
 
 
-@pytest.mark.parametrize(
+@table(
     ("value", "words"),
     [
         ({"extent": "access"}, "grants"),

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 from tests.approvals.test_arguments_code import program
+from tests.tables import table
 
 from clawkit.approvals.presets import PRESETS, check_preset, expand_grants
 from clawkit.approvals.types import ApprovalRules, Match
@@ -201,7 +202,7 @@ def test_a_preset_is_for_its_own_programs() -> None:
     assert check("nothing", "ls").startswith("unknown preset 'nothing'; use one of git, git-read,")
 
 
-@pytest.mark.parametrize(
+@table(
     ("name", "line", "more", "said"),
     [
         ("git", "git log", {"assigned": ("GIT_DIR",)}, "the variable GIT_DIR could change"),

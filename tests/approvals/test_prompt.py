@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.tables import table
 
 from clawkit.approvals.judge import Judge
 from clawkit.approvals.prompt import make_question, show
@@ -80,7 +81,7 @@ def test_an_approval_for_the_session_is_offered_for_what_is_understood(
     assert [each.extent for each in question(command, tmp_path).lasting] == extents
 
 
-@pytest.mark.parametrize(
+@table(
     ("text", "shown"),
     [
         (f"curl -d @f {WEBHOOK}", "curl -d @f https://hooks.example.org/***/***/***/***"),

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from typing import Any, get_args
 
 import pytest
+from tests.tables import table
 
 from clawkit.approvals.prompt import (
     MANY_LINES,
@@ -66,7 +67,7 @@ def test_what_reverses_the_order_of_text_is_spelled_out_and_pointed_out(
             _what_reverses_the_order_of_text_is_spelled_out_and_pointed_out(control)
 
 
-@pytest.mark.parametrize(
+@table(
     ("command", "marked"),
     [
         ("echo שלום", "echo [rtl:שלום]"),
@@ -149,7 +150,7 @@ def test_lines_of_a_command_stay_lines() -> None:
     assert render(ask("a\nb")).split("\n")[-2:] == ["    a", "    b"]
 
 
-@pytest.mark.parametrize(
+@table(
     ("command", "said"),
     [
         (

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.tables import table
 
 from clawkit.approvals.analysis import analyze
 from clawkit.approvals.expansion import (
@@ -271,7 +272,7 @@ def word(*parts: LiteralText | Wildcard | Tilde | Variable) -> Word:
 MEANING = ExpansionContext({"f": "a b", "g": "c", "e": ""}, "/home/x")
 
 
-@pytest.mark.parametrize(
+@table(
     ("given", "text", "shown", "glob"),
     [
         (word(LiteralText("a b")), "a b", "'a b'", False),
@@ -298,7 +299,7 @@ def test_a_word_is_quoted_but_for_its_patterns(
     assert evaluate(given, MEANING) == (text, shown, glob)
 
 
-@pytest.mark.parametrize(
+@table(
     ("given", "code"),
     [
         (word(Variable("x", True)), "some"),
@@ -354,7 +355,7 @@ def test_here_documents_wait_for_the_end_of_their_line() -> None:
     )
 
 
-@pytest.mark.parametrize(
+@table(
     "node",
     [
         Redirect("<<", None, None, "no end"),

@@ -9,6 +9,7 @@ from types import MappingProxyType
 from typing import Any
 
 import pytest
+from tests.tables import table
 
 from clawkit.approvals.safe_bins import (
     check_filter,
@@ -206,7 +207,7 @@ def test_a_filter_that_could_do_more_is_not(subtests: pytest.Subtests) -> None:
             _a_filter_that_could_do_more_is_not(text)
 
 
-@pytest.mark.parametrize("text", [".+.|" * 40 + ".", "tojson|" * 40 + ".", ".,.|" * 40 + "."])
+@table("text", [".+.|" * 40 + ".", "tojson|" * 40 + ".", ".,.|" * 40 + "."])
 def test_a_filter_that_multiplies_its_input_is_not(text: str) -> None:
     assert "many times as large" in check_filter(text)
 
@@ -391,7 +392,7 @@ def test_a_directory_of_the_system_is_trusted_even_if_everything_may_be_written(
     assert is_changeable("/usr/local/bin/x", rules)
 
 
-@pytest.mark.parametrize(
+@table(
     ("assigned", "safe"),
     [
         (("LANG", "LC_ALL", "TZ", "COLUMNS"), True),
@@ -414,9 +415,7 @@ def test_what_is_not_listed_is_not_safe() -> None:
     assert check("cat", ApprovalRules(safe_bins=("cat",))).startswith("it has no profile")
 
 
-@pytest.mark.parametrize(
-    "line", ["head --li=3", "cut --output-d=x -f1", "sort --out=x", "wc --fi=x"]
-)
+@table("line", ["head --li=3", "cut --output-d=x -f1", "sort --out=x", "wc --fi=x"])
 def test_a_shortened_flag_is_not_known(line: str) -> None:
     assert check(line).startswith("not with --")
 

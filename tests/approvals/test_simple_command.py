@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from tests.tables import table
 
 from clawkit.approvals.analysis import analyze
 from clawkit.approvals.simple_command import UNREACHABLE, merge_cwd
@@ -338,7 +339,7 @@ def test_a_reader_that_leads_elsewhere_is_in_doubt(here: Path) -> None:
     assert gone.segments[0].programs[1].resolved == ""
 
 
-@pytest.mark.parametrize(
+@table(
     ("one", "other", "expected"),
     [
         ("/a", "/a", "/a"),

@@ -19,6 +19,7 @@ from typing import Any
 
 import pytest
 from msgspec.structs import replace
+from tests.tables import table
 
 from clawkit.approvals.socket import (
     MAX_CONNECTIONS,
@@ -659,7 +660,7 @@ def test_the_socket_is_in_the_home() -> None:
     assert socket_path("/home/ada/.clawkit") == "/home/ada/.clawkit/exec-approvals.sock"
 
 
-@pytest.mark.parametrize(("length", "stays"), [(87, True), (88, False), (4000, False)])
+@table(("length", "stays"), [(87, True), (88, False), (4000, False)])
 def test_a_path_that_is_too_long_is_shortened(length: int, stays: bool) -> None:
     home = "/" + "h" * (length - 1)
     found = socket_path(home, "")

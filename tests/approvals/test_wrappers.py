@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from typing import Any
 
 import pytest
+from tests.tables import table
 
 from clawkit.approvals.launchers import Inner, Opaque, look_through
 from clawkit.approvals.types import Arg
@@ -177,7 +178,7 @@ def test_the_reason_has_a_code(subtests: pytest.Subtests) -> None:
             _the_reason_has_a_code(command, code)
 
 
-@pytest.mark.parametrize("command", ["command -v ls", "command -V ls", "ls", "git status", "echo"])
+@table("command", ["command -v ls", "command -V ls", "ls", "git status", "echo"])
 def test_what_starts_nothing_else_is_an_ordinary_program(command: str) -> None:
     assert look(command) == ""
 
@@ -187,7 +188,7 @@ def test_a_pattern_is_no_option_of_command(command: str) -> None:
     assert look(command) == "<blocked-wrapper>"
 
 
-@pytest.mark.parametrize("shell", ["sh", "bash", "dash", "ash"])
+@table("shell", ["sh", "bash", "dash", "ash"])
 def test_the_text_of_a_shell_is_found(shell: str) -> None:
     assert look(f"{shell} -c 'ls | wc'") == "text ls | wc"
     assert look(f"{shell} -c ''") == "text "

@@ -439,8 +439,9 @@ def test_a_run_that_was_not_started_is_withdrawn_with_ctrl_c(cron: Cron) -> None
         process = subprocess.Popen(
             [*PROGRAM, "cron", "run", "it"], stderr=subprocess.PIPE, stdout=subprocess.PIPE
         )
-        while not store.history()[0]:
-            assert process.poll() is None
+        assert process.stderr is not None
+        assert process.stderr.readline().startswith(b"running 'it'")
+        assert [each.status for each in store.history()[0]] == ["queued"]
         process.send_signal(signal.SIGINT)
         _, err = process.communicate(timeout=WAIT_S)
     assert process.returncode == 130

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-import pytest
+from tests.tables import table
 
 from clawkit.cli.doctor_checks import check_commands
 from clawkit.config.load import loads
@@ -16,7 +16,7 @@ def say(text: str) -> list[tuple[str, str]]:
     return [(each.level, f"{each.what} {each.do}") for each in found]
 
 
-@pytest.mark.parametrize(
+@table(
     ("settings", "said"),
     [
         (

@@ -11,11 +11,11 @@ from clawkit.agent.events import (
     Answered,
     Event,
     Noticed,
-    Requested,
     Said,
     TextPiece,
     ToolHappened,
     TurnEnded,
+    TurnStarted,
     Voided,
 )
 from clawkit.cli.turn_output import JsonOutput, PlainOutput
@@ -119,17 +119,17 @@ REPEATED = Answered(Assistant((Text("read failed: no"),)))
     [
         ("aa/x", [FAILED], "· read failed: no\n"),
         ("clawkit/operator", [FAILED, REPEATED], ""),
-        ("clawkit/operator", [FAILED, Requested("clawkit/operator"), TurnEnded("done")], ""),
+        ("clawkit/operator", [FAILED, REPEATED, TurnEnded("done")], ""),
         ("clawkit/operator", [FAILED, TurnEnded("aborted")], "· read failed: no\n"),
         ("clawkit/operator", [TurnEnded("done"), FAILED], "· read failed: no\n"),
     ],
-    ids=["a model", "repeated", "about to be repeated", "not repeated", "typed by the person"],
+    ids=["a model", "repeated", "repeated at the end", "not repeated", "typed by the person"],
 )
 def test_a_failure_that_the_operator_repeats_is_told_once(
     model: str, events: list[Event], said: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     watcher = PlainOutput()
-    for event in (Requested(model), *events):
+    for event in (TurnStarted("main", model), *events):
         watcher(event)
     assert capsys.readouterr().err == said
 

@@ -4,6 +4,7 @@ import json
 from typing import Any
 
 import pytest
+from tests.tables import table
 
 from clawkit.config.load import check, loads
 from clawkit.config.model import Config
@@ -98,7 +99,7 @@ def test_contradictions_are_reported_beside_other_mistakes() -> None:
     ]
 
 
-@pytest.mark.parametrize(
+@table(
     ("text", "path"),
     [
         (
@@ -235,7 +236,7 @@ def test_a_wrong_value_says_what_was_expected_and_found(subtests: pytest.Subtest
             assert (issue.path, issue.message, issue.hint) == (path, message, hint)
 
 
-@pytest.mark.parametrize(
+@table(
     ("text", "path"),
     [
         ("{tools: null}", "tools"),
@@ -254,7 +255,7 @@ def test_null_never_unsets_a_setting(text: str, path: str) -> None:
     assert issue.message.endswith(", found null")
 
 
-@pytest.mark.parametrize(
+@table(
     ("text", "path", "hint"),
     [
         ("{Tools: {}}", "Tools", "Did you mean 'tools'?"),
@@ -319,7 +320,7 @@ def test_whole_numbers_may_be_written_with_a_point() -> None:
     assert type(config.tools.exec.timeout_sec) is int
 
 
-@pytest.mark.parametrize("number", [10**400, -(10**400), float("nan"), float("inf"), 2**70])
+@table("number", [10**400, -(10**400), float("nan"), float("inf"), 2**70])
 def test_absurd_numbers_are_reported_and_not_printed(number: float) -> None:
     with pytest.raises(ConfigError) as caught:
         checked({"gateway": {"port": number}})
@@ -393,7 +394,7 @@ def test_long_values_and_keys_are_shortened() -> None:
     assert len(str(problem(json.dumps({"tools": {"byProvider": {long: 1}}})))) < 400
 
 
-@pytest.mark.parametrize(
+@table(
     "text",
     [
         '{gateway: {auth: {token: ["hunter2"]}}}',

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from tests.tables import table
 
 from clawkit.config.file_edit import leaves, patch_settings, set_setting, unset_setting
 from clawkit.config.json5 import parse, parse_path
@@ -88,7 +89,7 @@ def test_settings_do_not_get_lost_by_a_replacement(subtests: pytest.Subtests) ->
             assert found == value
 
 
-@pytest.mark.parametrize(
+@table(
     ("text", "path", "value"),
     [
         ("{ tools: { exec: { ask: 'off' } } }", "tools.exec", {"ask": "always", "host": "auto"}),
@@ -114,7 +115,7 @@ def test_at_most_six_losses_are_named() -> None:
         set_setting(f"{{ plugins: {{ entries: {{ {entries} }} }} }}", ("plugins", "entries"), {})
 
 
-@pytest.mark.parametrize(
+@table(
     ("text", "path", "value", "expected"),
     [
         (
@@ -174,7 +175,7 @@ def test_models_are_merged_by_their_ids_and_comments_stay() -> None:
         )
 
 
-@pytest.mark.parametrize(
+@table(
     ("text", "path", "value"),
     [
         ("{ tools: { profile: 'full' } }", "tools.profile", {}),
@@ -188,7 +189,7 @@ def test_what_is_no_object_is_not_merged(text: str, path: str, value: Any) -> No
         set_setting(text, parse_path(path), value, merge=True)
 
 
-@pytest.mark.parametrize(
+@table(
     ("text", "path", "value", "expected"),
     [
         (
@@ -227,7 +228,7 @@ def test_a_list_is_made_where_a_list_belongs() -> None:
     assert after_set("{}", "channels.0.enabled", True) == {"channels": {"0": {"enabled": True}}}
 
 
-@pytest.mark.parametrize(
+@table(
     ("patch", "expected"),
     [
         ({"tools": {"deny": None}}, {"tools": {"exec": {"ask": "off", "timeout_sec": 9}}}),

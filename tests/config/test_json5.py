@@ -12,6 +12,7 @@ import pyjson5
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
+from tests.tables import table
 
 from clawkit.config import json5
 from clawkit.config.json5 import (
@@ -203,7 +204,7 @@ def test_a_secret_without_quotes_is_not_repeated() -> None:
         assert secret[:4] not in complaint(text)
 
 
-@pytest.mark.parametrize(
+@table(
     "text",
     [
         "{gateway:{auth:{token: hunter2hunter2x}}}",
@@ -273,7 +274,7 @@ class CountedSteps:
         return self.count
 
 
-@pytest.mark.parametrize(
+@table(
     "make",
     [
         lambda n: '"' + "a" * n + '"',
@@ -368,7 +369,7 @@ def test_a_part_is_found_by_its_path() -> None:
         assert locate(root, path) is None
 
 
-@pytest.mark.parametrize(
+@table(
     ("text", "lines"),
     [
         ("a\nb\nc", [1, 2, 3]),

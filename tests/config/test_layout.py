@@ -6,6 +6,7 @@ from typing import Annotated, Any, ClassVar, Literal
 import msgspec
 import pytest
 from msgspec import Meta
+from tests.tables import table
 
 from clawkit.config.json5 import parse
 from clawkit.config.model import Config
@@ -96,7 +97,7 @@ def test_limits_hold_for_the_alternative_they_were_written_for() -> None:
     assert shape.items.number_limits.ge == 3
 
 
-@pytest.mark.parametrize(
+@table(
     "checked",
     [
         {},

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
+from tests.tables import table
 
 from clawkit.config.json5 import parse_path
 from clawkit.config.load import loads
@@ -13,7 +13,7 @@ from clawkit.config.schema import find, in_force, is_secret, spelled
 from clawkit.config.section import describe
 
 
-@pytest.mark.parametrize(
+@table(
     ("path", "documented"),
     [
         ("tools.exec.ask", ("tools", "exec", "ask")),
@@ -33,7 +33,7 @@ def test_a_setting_is_found_by_any_of_its_names(path: str, documented: tuple[Any
     assert found.path == documented
 
 
-@pytest.mark.parametrize(
+@table(
     ("path", "hint"),
     [
         ("tolls", "Did you mean 'tools'?"),
@@ -56,7 +56,7 @@ def test_the_shape_of_a_setting_says_what_belongs_there() -> None:
     assert describe(shape) == "a whole number from 1 to 65535"
 
 
-@pytest.mark.parametrize(
+@table(
     ("path", "secret"),
     [
         ("gateway.auth.token", True),
@@ -72,7 +72,7 @@ def test_secrets_are_known_by_their_type(path: str, secret: bool) -> None:
     assert is_secret(shape) is secret
 
 
-@pytest.mark.parametrize(
+@table(
     ("path", "content", "expected"),
     [
         (("tools", "exec"), {}, ("tools", "exec")),
@@ -95,7 +95,7 @@ def test_a_path_is_spelled_as_in_the_file(
     assert spelled(path, content) == expected
 
 
-@pytest.mark.parametrize(
+@table(
     ("path", "value"),
     [
         (("tools", "exec", "timeoutSec"), 1800),

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.tables import table
 
 from clawkit.config.file_edit import diff
 from clawkit.config.json5 import parse
@@ -48,7 +49,7 @@ def test_secrets_are_masked_wherever_they_stand(subtests: pytest.Subtests) -> No
             assert SECRET not in "\n".join(diff(text, "{}", "f"))
 
 
-@pytest.mark.parametrize(
+@table(
     "dsn",
     [
         f"postgres://bob:{SECRET}@db/x",
@@ -70,7 +71,7 @@ def test_flags_and_their_neighbours_stay_as_they_are() -> None:
     assert masked(config) == config
 
 
-@pytest.mark.parametrize(
+@table(
     "comment",
     [
         f"// old password: {SECRET}",
@@ -94,7 +95,7 @@ def test_a_token_is_masked_by_its_shape_even_in_a_comment() -> None:
     assert token not in "\n".join(diff("", text, "f"))
 
 
-@pytest.mark.parametrize(
+@table(
     "value",
     [
         "${TOKEN}",
@@ -109,7 +110,7 @@ def test_references_to_secrets_are_shown(value: Any) -> None:
     assert masked(config) == config
 
 
-@pytest.mark.parametrize("value", ["$ecret", "${lower}", "a${TOKEN}", "$TOKEN!", 12345])
+@table("value", ["$ecret", "${lower}", "a${TOKEN}", "$TOKEN!", 12345])
 def test_what_only_looks_like_a_reference_is_masked(value: Any) -> None:
     shown = masked({"gateway": {"auth": {"token": value}}})
     assert shown["gateway"]["auth"]["token"] == "***"
@@ -204,7 +205,7 @@ def test_a_diff_leads_from_one_text_to_the_other(old: list[str], new: list[str])
     assert result + old[at:] == new
 
 
-@pytest.mark.parametrize(
+@table(
     ("given", "names"),
     [
         ({"apiKey": "PLACE"}, ["PLACE"]),

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.tables import table
 
 from clawkit.config.json5 import parse
 from clawkit.config.load import loads
@@ -18,7 +19,7 @@ def migrated(text: str) -> str:
     return apply_migrations(text, migrations(parse(text).value))
 
 
-@pytest.mark.parametrize(
+@table(
     ("old", "new"),
     [
         (

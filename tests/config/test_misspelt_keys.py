@@ -6,6 +6,7 @@ import json
 from typing import Any
 
 import pytest
+from tests.tables import table
 
 from clawkit.config.load import loads
 from clawkit.errors import ConfigError, Issue
@@ -25,7 +26,7 @@ def problem(raw: dict[str, Any]) -> Issue:
     return issue
 
 
-@pytest.mark.parametrize(
+@table(
     ("key", "value", "meant"),
     [
         ("tool", POLICY, "tools"),
@@ -53,7 +54,7 @@ def test_a_misspelt_setting_of_a_group_is_an_error(key: str, value: Any, meant: 
         assert issue.hint == f"Did you mean {meant!r}?"
 
 
-@pytest.mark.parametrize(
+@table(
     ("key", "value"),
     [
         ("group", {"g1": {"tools": POLICY}}),
@@ -73,7 +74,7 @@ def test_a_misspelt_setting_of_a_channel_is_an_error(key: str, value: Any) -> No
     assert issue.hint.startswith("Did you mean ")
 
 
-@pytest.mark.parametrize(
+@table(
     "channel",
     [
         {"account": "+15555550123", "accountUuid": "x"},
@@ -101,7 +102,7 @@ def test_settings_of_a_service_may_resemble_ours() -> None:
     assert problem({"tts": {"providers": {"x": {"apikey": "1"}}}}).hint == "Did you mean 'apiKey'?"
 
 
-@pytest.mark.parametrize(
+@table(
     ("channel", "place"),
     [
         ({"tools": POLICY}, "tools"),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import pytest
+from tests.tables import table
 
 from clawkit.config.load import loads
 from clawkit.config.no_effect import NO_EFFECT, find
@@ -71,7 +71,7 @@ def test_many_settings_are_counted() -> None:
     assert message.endswith("agents.list[7].memorySearch and 12 more")
 
 
-@pytest.mark.parametrize(
+@table(
     "text",
     [
         "{}",
@@ -89,7 +89,7 @@ def test_settings_that_work_are_not_warned_about(text: str) -> None:
     assert warned(text) == []
 
 
-@pytest.mark.parametrize(
+@table(
     "channel",
     [
         "{ botToken: 'x' }",

@@ -1,11 +1,11 @@
 from __future__ import annotations
 
-import pytest
+from tests.tables import table
 
 from clawkit.config.schema import is_known, parse_tree
 
 
-@pytest.mark.parametrize(
+@table(
     "path",
     [
         ("acp",),
@@ -25,7 +25,7 @@ def test_paths_of_the_list_are_known(path: tuple[str | int, ...]) -> None:
     assert is_known(path)
 
 
-@pytest.mark.parametrize(
+@table(
     "path",
     [
         ("acpp",),

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.tables import table
 
 from clawkit.config.load import loads
 from clawkit.config.secrets import require_private, resolve, trusted_command
@@ -425,7 +426,7 @@ print(json.dumps({"protocolVersion": 1, "values": values}))
             trusted_command("vault", [])
 
 
-@pytest.mark.parametrize(
+@table(
     ("mode", "uid", "sticky_ok", "private"),
     [
         (0o755, 0, False, True),

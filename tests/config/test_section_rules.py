@@ -9,6 +9,7 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.tables import table
 
 from clawkit.config.load import loads
 from clawkit.config.model import Config
@@ -182,7 +183,7 @@ def test_an_override_merges_objects_and_maps_by_key_and_replaces_lists() -> None
     assert merged.safe_bin_profiles["fd"].max_positional == 1
 
 
-@pytest.mark.parametrize(
+@table(
     ("general", "own", "expected"),
     [
         ({}, {}, ("allowlist", "on-miss")),
@@ -267,7 +268,7 @@ def test_the_marked_agent_is_the_default_else_main() -> None:
     assert Agents().get().id == "main"
 
 
-@pytest.mark.parametrize(
+@table(
     ("raw", "expected"),
     [
         ({}, "rw"),

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.tables import table
 
 from clawkit.config.json5 import Json5Error, locate, parse, skip_gap
 from clawkit.config.text_edit import merge_patch, set_value, unset_value
@@ -38,7 +39,7 @@ FILE = lines(
 )
 
 
-@pytest.mark.parametrize(
+@table(
     ("path", "value", "before", "after"),
     [
         (("tools", "profile"), "full", '"coding", // not full', '"full", // not full'),
@@ -55,7 +56,7 @@ def test_one_line_changes(path: Path, value: Any, before: str, after: str) -> No
     assert set_value(FILE, path, value) == FILE.replace(before, after)
 
 
-@pytest.mark.parametrize(
+@table(
     ("path", "value"),
     [((), parse(FILE).value), (("port",), 16), (("tools", "deny"), ("exec",)), (("tools",), {})],
 )
@@ -135,7 +136,7 @@ def test_a_long_list_takes_a_line_per_item() -> None:
     )
 
 
-@pytest.mark.parametrize(
+@table(
     ("value", "written"),
     [
         ('tab\t, "quote", \\, \x00, \u2028 é', '"tab\\t, \\"quote\\", \\\\, \\u0000, \\u2028 é"'),
@@ -232,7 +233,7 @@ def test_a_part_goes_with_its_comma_and_its_line(subtests: pytest.Subtests) -> N
             assert unset_value(text, path) == result
 
 
-@pytest.mark.parametrize(
+@table(
     ("text", "path"),
     [
         ("", ("a",)),

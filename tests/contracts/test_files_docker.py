@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from tests.contracts.files import FileSystemContract, Ground
 from tests.contracts.test_files import LocalGround
+from tests.tables import table
 
 from clawkit.errors import ToolAuthorizationError
 from clawkit.fs.local import LocalFileSystem
@@ -48,7 +49,7 @@ MOUNTS = (
 )
 
 
-@pytest.mark.parametrize(
+@table(
     ("here", "inside"),
     [
         ("/home/me/ws", "/workspace"),

@@ -17,6 +17,7 @@ from tests.core.parts import (
     once,
     run_of,
 )
+from tests.tables import table
 
 from clawkit.core.approval import MAX_TIMEOUT_S, Answer, Ask, Deny, Lasting, Question
 from clawkit.core.call import CallRequest, call
@@ -65,7 +66,7 @@ async def test_a_person_who_allows_lets_the_call_go_on_once() -> None:
     assert len(person.requests) == 2
 
 
-@pytest.mark.parametrize(
+@table(
     ("answer", "words"),
     [
         (Answer("deny"), "Pay 5?: refused. This is final"),
@@ -102,9 +103,7 @@ async def test_no_answer_in_time_is_a_no() -> None:
     assert "no answer within 0.01 s" in result.as_text()
 
 
-@pytest.mark.parametrize(
-    ("wanted", "given"), [(1e9, MAX_TIMEOUT_S), (-1.0, 0.0), (float("inf"), MAX_TIMEOUT_S)]
-)
+@table(("wanted", "given"), [(1e9, MAX_TIMEOUT_S), (-1.0, 0.0), (float("inf"), MAX_TIMEOUT_S)])
 async def test_the_time_to_answer_is_bounded(wanted: float, given: float) -> None:
     person = Answering(Answer("allow"))
     await once(echo, rules=always(Ask("May it?", timeout_s=wanted)), approver=person)

@@ -20,6 +20,7 @@ from tests.core.parts import (
     once,
     run_of,
 )
+from tests.tables import table
 
 from clawkit.content import Image, Text
 from clawkit.core.call import CallRequest, Event, call
@@ -36,13 +37,13 @@ from clawkit.errors import (
 from clawkit.redact import Redactor
 
 
-@pytest.mark.parametrize("name", ["exec", "EXEC", " bash\n", "Bash"])
+@table("name", ["exec", "EXEC", " bash\n", "Bash"])
 async def test_a_tool_is_found_by_any_of_its_names(name: str) -> None:
     result = await call(run_of(make("exec", echo)), CallRequest(name, {"path": "a"}))
     assert result.details == {"params": {"path": "a"}}
 
 
-@pytest.mark.parametrize(
+@table(
     ("name", "words"),
     [
         ("probee", "unknown tool 'probee'; did you mean 'probe'?"),
@@ -101,7 +102,7 @@ class MuteError(Exception):
         raise ValueError("no")
 
 
-@pytest.mark.parametrize(
+@table(
     ("error", "code", "words"),
     [
         (ToolInputError("give a city"), 400, "give a city"),
@@ -153,7 +154,7 @@ class Unprintable:
         raise ValueError("no text")
 
 
-@pytest.mark.parametrize(
+@table(
     "value",
     [
         object(),

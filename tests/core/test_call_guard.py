@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from tests.core.parts import QUESTION, Answering, Listener, always, echo, make, run_of
+from tests.tables import table
 
 from clawkit.content import Text
 from clawkit.core.approval import Answer, Deny
@@ -82,7 +83,7 @@ async def test_a_call_is_looked_at_as_it_was_sent_and_its_result_as_it_goes_out(
     assert listener[-1]["content"][-1] == {"type": "text", "text": "seen"}
 
 
-@pytest.mark.parametrize(
+@table(
     ("kinds", "acts"),
     [
         ([], False),
@@ -103,7 +104,7 @@ async def fail(_params: Any, _ctx: Context) -> None:
     raise OSError("disk full")
 
 
-@pytest.mark.parametrize(
+@table(
     ("options", "params", "words", "acts"),
     [
         ({}, {}, "disk full", True),

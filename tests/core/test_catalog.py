@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 import pytest
+from tests.tables import table
 
 from clawkit.agent.assemble import load_tool
 from clawkit.config.model import Config
@@ -55,7 +56,7 @@ def test_one_group_holds_every_built_in_tool() -> None:
     assert GROUPS["group:openclaw"] == tuple(CATALOG)
 
 
-@pytest.mark.parametrize(
+@table(
     ("written", "name"),
     [("Read", "read"), (" BASH\n", "exec"), ("apply-patch", "apply_patch"), ("My_Tool", "my_tool")],
 )

@@ -5,9 +5,9 @@ import json
 from datetime import date
 from types import MappingProxyType
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.tables import table
 
 from clawkit.content import Block, Image, Text
 from clawkit.core.finalize import finalize, for_event, params_for_event
@@ -25,7 +25,7 @@ def finish(result: Result, context_window: int | None = None) -> Result:
     return finalize(result, redactor=PLAIN, context_window=context_window)
 
 
-@pytest.mark.parametrize(
+@table(
     "result",
     [
         Result(),
@@ -66,9 +66,7 @@ def test_details_that_are_not_json_become_text() -> None:
     assert result == Result.text("done", day="2030-01-02")
 
 
-@pytest.mark.parametrize(
-    ("window", "cap"), [(None, 64_000), (150_000, 32_000), (50_000, 16_000), (5_000, 6_000)]
-)
+@table(("window", "cap"), [(None, 64_000), (150_000, 32_000), (50_000, 16_000), (5_000, 6_000)])
 def test_long_text_is_cut_to_what_the_model_can_take(window: int | None, cap: int) -> None:
     shown = finish(Result.text(LINE * 5_000), window).as_text()
     assert cap * 0.75 < len(shown) <= cap
@@ -104,7 +102,7 @@ def test_a_secret_at_the_cut_is_masked_before_the_cut() -> None:
         assert "CANARY7" not in finish(Result.text(text), 50_000).as_text()
 
 
-@pytest.mark.parametrize(
+@table(
     ("image", "reason"),
     [
         (Image("aGk=", "text/html"), "its type is 'text/html', which is not an image"),
@@ -164,7 +162,7 @@ def test_long_strings_in_the_details_of_events_are_cut() -> None:
     assert shown["n"] == 1.5
 
 
-@pytest.mark.parametrize(
+@table(
     ("result", "error"),
     [
         (Result.error("exec", "first line\nsecond line"), "first line"),

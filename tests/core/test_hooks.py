@@ -12,6 +12,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from tests.tables import table
 
 from clawkit.core.approval import MAX_TIMEOUT_S, Answer, Ask, Deny, Question
 from clawkit.core.call import CallRequest, Run, call
@@ -325,7 +326,7 @@ async def test_a_hook_for_an_old_name_is_for_the_tool() -> None:
     assert len(seen) == 1
 
 
-@pytest.mark.parametrize("name", ["group:fs", "ex*", "", "a b"])
+@table("name", ["group:fs", "ex*", "", "a b"])
 def test_a_hook_that_could_never_run_is_refused(name: str) -> None:
     hooks = Hooks()
     with pytest.raises(RegistryError, match="is not a valid one"):

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import Meta
+from tests.tables import table
 
 from clawkit.core.context import Context
 from clawkit.core.params import read_params
@@ -27,7 +28,7 @@ class Place(msgspec.Struct, forbid_unknown_fields=True):
     other: str | None = None
 
 
-@pytest.mark.parametrize(
+@table(
     ("given", "path", "under"),
     [
         ({"path": "a"}, "/w/sub/a", "/w/sub/docs"),
@@ -165,7 +166,7 @@ def test_a_schema_tool_is_given_the_checked_dict() -> None:
     assert read(SCHEMA, {"path": "a", "list": "[1]"}) == {"path": "a", "list": [1]}
 
 
-@pytest.mark.parametrize("raw", [None, "", {}])
+@table("raw", [None, "", {}])
 def test_nothing_at_all_is_an_empty_object(raw: object) -> None:
     tool = Tool("free", "Free.", {"properties": {"x": {"type": "string"}}}, nothing)
     assert read(tool, raw) == {}

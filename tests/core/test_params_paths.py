@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 import pytest
+from tests.tables import table
 
 from clawkit.core.context import Context
 from clawkit.core.params import read_params
@@ -71,7 +72,7 @@ def test_an_unusable_path_is_the_callers_mistake(key: str, path: str) -> None:
         read({key: path if key == "path" else [path]})
 
 
-@pytest.mark.parametrize("number", [float("nan"), float("inf"), float("-inf")])
+@table("number", [float("nan"), float("inf"), float("-inf")])
 def test_numbers_that_json_does_not_have_are_refused(number: float) -> None:
     with pytest.raises(ToolInputError, match="which is not JSON"):
         read({"any": [number]})
@@ -79,7 +80,7 @@ def test_numbers_that_json_does_not_have_are_refused(number: float) -> None:
         read('{"any": NaN}')
 
 
-@pytest.mark.parametrize(
+@table(
     ("raw", "words"),
     [
         ({"path": {1: 2}}, "not plain JSON"),

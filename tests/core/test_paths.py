@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.tables import table
 
 from clawkit.core.paths import (
     MAX_PATH,
@@ -58,7 +59,7 @@ def test_every_spelling_becomes_one_plain_path(subtests: pytest.Subtests) -> Non
             assert plain_path(written) == plain
 
 
-@pytest.mark.parametrize(
+@table(
     "path",
     [
         "a\0b",
@@ -180,7 +181,7 @@ def test_every_step_of_a_path_is_told_links_included(tmp_path: Path) -> None:
         [*steps_of(f"{top}/loop/f")]
 
 
-@pytest.mark.parametrize(
+@table(
     ("place", "base", "expected"),
     [
         *(("/a", "/a", True), ("/a/b", "/a", True), ("/a/b", "/a/", True), ("/a", "/", True)),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from tests.tables import table
 
 from clawkit.core.context import Context
 from clawkit.core.tool import CALLER, CORE, Registered, Registry, Tool
@@ -55,7 +56,7 @@ def test_the_first_owner_of_a_name_keeps_it() -> None:
     assert [each.source for each in registry.values()] == ["caller"]
 
 
-@pytest.mark.parametrize("source", ["plugin:exec", "plugin:BASH", "mcp:read"])
+@table("source", ["plugin:exec", "plugin:BASH", "mcp:read"])
 def test_a_plugin_called_like_a_built_in_tool_brings_nothing(source: str) -> None:
     registry = Registry()
     with pytest.raises(RegistryError, match="has the id of a built-in tool"):

@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal, get_args
 import msgspec
 import pytest
 from msgspec import UNSET, Meta, Struct, UnsetType, defstruct
+from tests.tables import table
 
 from clawkit.core.catalog import CATALOG
 from clawkit.core.struct_schema import struct_schema
@@ -27,7 +28,7 @@ def by_msgspec(struct: type[Struct]) -> dict[str, Any]:
     return inline(own | {"$defs": parts})
 
 
-@pytest.mark.parametrize("entry", [each for each in CATALOG.values() if each.available])
+@table("entry", [each for each in CATALOG.values() if each.available])
 def test_the_parameters_of_every_tool_have_the_schema_of_msgspec(entry: Any) -> None:
     params = importlib.import_module(entry.module).Params
     assert_alike(params)

@@ -12,6 +12,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 import pytest
 from msgspec import Meta
+from tests.tables import table
 
 from clawkit.core.call import CallRequest, Run, call
 from clawkit.core.context import Context, Scope
@@ -223,7 +224,7 @@ def shared_default(cities: list[str] = ["Oslo"]) -> None:  # noqa: B006
     """Look."""
 
 
-@pytest.mark.parametrize(
+@table(
     ("function", "words"),
     [
         (no_docstring, "no_docstring: a tool needs a docstring"),
@@ -244,7 +245,7 @@ def test_a_function_that_cannot_be_a_tool_says_why_at_once(
         tool(function)
 
 
-@pytest.mark.parametrize("name", ["", "1st", "a b", "a.b", "é", "a\n", "-a", "a" * 65, "group:fs"])
+@table("name", ["", "1st", "a b", "a.b", "é", "a\n", "-a", "a" * 65, "group:fs"])
 def test_bad_names_are_refused(name: str) -> None:
     assert not is_tool_name(name)
     with pytest.raises(SchemaError, match="invalid tool name"):
@@ -268,7 +269,7 @@ def test_the_schema_of_a_mapping_is_an_object_and_a_copy() -> None:
         _ = Tool("a", "A tool.", {"type": "array"}, nothing).schema
 
 
-@pytest.mark.parametrize(
+@table(
     ("schema", "defaults"),
     [
         ({"properties": {"a": {"default": 1}, "b": {}, "c": True}}, {"a": 1}),
@@ -280,7 +281,7 @@ def test_defaults_are_what_the_schema_says(schema: dict[str, Any], defaults: obj
     assert Tool("a", "A tool.", schema, nothing).defaults == defaults
 
 
-@pytest.mark.parametrize(
+@table(
     "schema",
     [
         {"properties": {"a": {"type": "nonsense"}}},
@@ -327,7 +328,7 @@ def test_a_schema_that_requires_nothing_goes_on_doing_so(required: dict[str, Any
     assert made.offered == {"type": "object", "properties": {"a": {}}, **required}
 
 
-@pytest.mark.parametrize(
+@table(
     ("schema", "hidden"),
     [
         ({"properties": {"a": {}}}, set()),

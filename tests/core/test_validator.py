@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import pytest
+from tests.tables import table
 
 from clawkit.core.tool import make_pattern, make_validator
 from clawkit.errors import SchemaError, ToolInputError
 
 
-@pytest.mark.parametrize(
+@table(
     ("pattern", "text", "found"),
     [
         ("b+", "abc", True),
@@ -22,7 +23,7 @@ def test_a_pattern_searches(pattern: str, text: str, found: bool) -> None:
     assert make_pattern(pattern)(text) is found
 
 
-@pytest.mark.parametrize("pattern", ["(", "(?=x)", "(?<!x)y", r"(a)\1"])
+@table("pattern", ["(", "(?=x)", "(?<!x)y", r"(a)\1"])
 def test_what_could_not_run_in_linear_time_is_refused(pattern: str) -> None:
     with pytest.raises(SchemaError, match="not a valid pattern"):
         make_pattern(pattern)
@@ -38,9 +39,7 @@ def test_a_schema_checks_values() -> None:
     assert not check.is_valid({})
 
 
-@pytest.mark.parametrize(
-    "schema", [{"type": 7}, {"pattern": "("}, {"$ref": "https://example.com/schema"}]
-)
+@table("schema", [{"type": 7}, {"pattern": "("}, {"$ref": "https://example.com/schema"}])
 def test_a_schema_that_cannot_be_used_is_the_callers_mistake(schema: dict[str, object]) -> None:
     with pytest.raises(ToolInputError, match="outputSchema is not a usable JSON Schema: ") as error:
         make_validator(schema, "outputSchema")

@@ -7,6 +7,7 @@ from typing import Any, Literal
 
 import msgspec
 import pytest
+from tests.tables import table
 
 from clawkit.core.call import CallRequest, Run, call
 from clawkit.core.context import Context, Scope
@@ -87,7 +88,7 @@ def test_what_is_hidden_stays_hidden_when_an_action_is_switched_off() -> None:
     assert limited.needs == {"sessionId": "other"}
 
 
-@pytest.mark.parametrize(
+@table(
     "schema",
     [
         {},

@@ -21,6 +21,7 @@ from clawkit.config.sections.gateway import Cron, FailureAlert
 from clawkit.cron.jobs import Job
 from clawkit.cron.outcome import BACKOFF_MS, Outcome
 from clawkit.cron.schedule import next_after
+from clawkit.cron.scheduler import Scheduler
 from clawkit.cron.store import CronStore, Run
 
 SECOND, MINUTE, HOUR, DAY = 1_000, 60_000, 3_600_000, 86_400_000
@@ -237,6 +238,34 @@ async def test_alerts_go_on_with_a_cooldown_if_they_are_enabled(tmp_path: Path) 
     await bench.run(START_MS + 8 * HOUR)
     # The first failure, then every three hours.
     assert [text.count("times in a row") for _, text in bench.worker.sent] == [0, 1, 1]
+
+
+async def test_failures_are_reported_where_the_job_says_else_where_the_settings_say(
+    tmp_path: Path,
+) -> None:
+    bench = Bench(tmp_path, Cron(failure_alert=FailureAlert(mode="announce", to="alerts")))
+    bench.add(name="plain", every="1h")
+    bench.add(name="own", every="1h", delivery={"mode": "none", "failureDestination": {"to": "me"}})
+    bench.worker.answers = lambda _job, _run: Outcome("error", error="down")
+    await bench.run(START_MS + HOUR)
+    assert sorted(bench.worker.sent) == [
+        ("alerts", "The job 'plain' failed: down"),
+        ("me", "The job 'own' failed: down"),
+    ]
+
+
+async def test_one_run_is_carried_out_alone(tmp_path: Path) -> None:
+    bench = Bench(tmp_path)
+    wanted, other = (bench.add(name=name, every="1h") for name in ("wanted", "other"))
+    ids = [bench.jobs.run(id_, "force")["runId"] for id_ in (other, wanted)]
+    scheduler = Scheduler(bench.store, bench.worker, lambda: bench.settings, bench.clock)
+    await scheduler.run_one(ids[1])
+    await scheduler.run_one(ids[1])
+    assert [name for name, _, _ in bench.worker.done] == ["wanted"]
+    assert bench.store.owners() == []
+    assert bench.store.withdraw(ids[0])
+    assert not bench.store.withdraw(ids[1])
+    assert statuses(bench) == ["ok"]
 
 
 async def test_a_job_for_one_time_tries_again_only_after_passing_errors(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ import random
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.tables import table
 
 from clawkit.errors import ToolInputError
 from clawkit.fs.encoding import (
@@ -68,7 +69,7 @@ def test_only_the_beginning_is_looked_at() -> None:
     assert detect(b"x" * LOOK + b"\0\xff") == Encoding("utf-8")
 
 
-@pytest.mark.parametrize(
+@table(
     ("name", "found"),
     [
         ("UTF8", "utf-8"),
@@ -82,7 +83,7 @@ def test_encodings_have_many_names(name: str, found: str) -> None:
     assert find_codec(name).name == found
 
 
-@pytest.mark.parametrize(
+@table(
     "name",
     [
         *("", "nonsense", "rot13", "base64", "zip", "undefined", "idna", "punycode"),

@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 
 import pytest
+from tests.tables import table
 
 from clawkit.fs.masks import find_secrets, secret_values
 from clawkit.testing import open_kit
@@ -13,7 +14,7 @@ from clawkit.testing import open_kit
 VALUE = "CANARY-7f3a-long"
 
 
-@pytest.mark.parametrize(
+@table(
     ("line", "values"),
     [
         (f"API_KEY={VALUE}", [VALUE]),

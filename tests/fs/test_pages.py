@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
+from tests.tables import table
 
 from clawkit.fs.encoding import Encoding, detect, settle
 from clawkit.fs.pages import (
@@ -156,7 +157,7 @@ async def test_lines_are_counted_alike_wherever_a_chunk_ends(
     assert (past.lines, past.total_lines) == (0, total)
 
 
-@pytest.mark.parametrize(
+@table(
     ("data", "text", "endings"),
     [
         (b"a\nb\n", "a\nb", "lf"),
@@ -191,7 +192,7 @@ async def test_only_whole_lines_follow_each_other_on_a_page() -> None:
     assert (page.text, page.next) == ("aaa\nbbb", None)
 
 
-@pytest.mark.parametrize(("cursor", "following"), [(3, (2, 0)), (4, (2, 0)), (10**9, (2, 0))])
+@table(("cursor", "following"), [(3, (2, 0)), (4, (2, 0)), (10**9, (2, 0))])
 async def test_a_cursor_past_the_end_of_its_line_finds_nothing(
     cursor: int, following: tuple[int, int]
 ) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
+from tests.tables import table
 
 from clawkit.fs.protected_files import Protection, fold, fold_path
 
@@ -194,7 +195,7 @@ def test_ordinary_files_are_not(subtests: pytest.Subtests) -> None:
 PARTS = ("HEAD", "objects/x", "refs/heads/y", "config")
 
 
-@pytest.mark.parametrize("order", [(0, 1, 2), (1, 2, 0), (2, 0, 1), (0, 2, 1)])
+@table("order", [(0, 1, 2), (1, 2, 0), (2, 0, 1), (0, 2, 1)])
 def test_a_repository_of_any_name_cannot_be_made_step_by_step(order: tuple[int, ...]) -> None:
     existing: list[str] = []
     said = []

@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 from tests.gateway.conftest import Device, hello_params
+from tests.tables import table
 
 from clawkit.gateway.auth import (
     Admit,
@@ -307,7 +308,7 @@ def test_unknown_scopes_and_roles_are_refused() -> None:
         assert isinstance(decision, Refuse)
 
 
-@pytest.mark.parametrize(
+@table(
     ("one", "other", "equal"),
     [
         ("a", "a", True),
@@ -325,7 +326,7 @@ def test_an_empty_secret_equals_nothing(one: str, other: str, equal: bool) -> No
 USER = msgspec.structs.replace(FAR, user="ada")
 
 
-@pytest.mark.parametrize(
+@table(
     ("place", "auth", "device", "expected"),
     [
         (USER, {}, False, Admit("operator", (), "trusted-proxy")),

@@ -21,6 +21,7 @@ from typing import Any
 
 import pytest
 from tests.gateway.conftest import TOKEN, Ground, serve
+from tests.tables import table
 
 from clawkit.config.gateway_address import is_loopback
 from clawkit.config.load import loads
@@ -91,7 +92,7 @@ class Peer:
         return WebSocket.open("127.0.0.1", self.port, timeout_s=10)
 
 
-@pytest.mark.parametrize("size", [0, 5, 125, 126, 65_535, 65_536, 300_000])
+@table("size", [0, 5, 125, 126, 65_535, 65_536, 300_000])
 def test_messages_of_every_length_arrive(size: int) -> None:
     text = "é" * (size // 2) + "x" * (size % 2)
     ours = Peer(lambda link: link.sendall(frame(text.encode()))).open()
@@ -127,7 +128,7 @@ def _unmasked(data: bytes) -> Iterator[tuple[int, bytes]]:
         data = data[at + 4 + size :]
 
 
-@pytest.mark.parametrize(
+@table(
     "sent",
     [
         frame(b"x", 0xC1),  # a reserved bit
@@ -167,7 +168,7 @@ def test_only_a_server_that_has_read_the_key_is_talked_to() -> None:
         Peer(lambda _link: None, accept="AAAA").open()
 
 
-@pytest.mark.parametrize(("sent", "times"), [("[]", 1), ("7", 1), ("{", 1), ("[", 100_000)])
+@table(("sent", "times"), [("[]", 1), ("7", 1), ("{", 1), ("[", 100_000)])
 def test_a_frame_that_is_not_an_object_is_refused(sent: str, times: int) -> None:
     peer = Peer(lambda link: link.sendall(frame(sent.encode() * times)))
     with pytest.raises(ToolError, match="not a JSON object"):
@@ -263,7 +264,7 @@ def test_an_answer_of_another_shape_is_no_surprise(answer: dict[str, Any], is_ow
 # Which gateway
 
 
-@pytest.mark.parametrize(
+@table(
     ("host", "expected"),
     [
         ("127.0.0.1", True),
@@ -284,7 +285,7 @@ def test_what_is_this_machine(host: str, expected: bool) -> None:
     assert is_loopback(host) is expected
 
 
-@pytest.mark.parametrize(
+@table(
     ("url", "problem"),
     [
         ("ws://far.test:1", "not encrypted: use wss://, or forward its port with: ssh -N"),
@@ -304,7 +305,7 @@ def test_an_address_that_would_give_secrets_away_or_is_invalid_is_refused(
         parse_url(url)
 
 
-@pytest.mark.parametrize(
+@table(
     ("url", "again"),
     [
         ("ws://127.0.0.1", "ws://127.0.0.1:18789/"),
@@ -555,7 +556,7 @@ def test_only_the_certificate_with_the_fingerprint_is_accepted(
 # What runs elsewhere
 
 
-@pytest.mark.parametrize(
+@table(
     ("line", "runs"),
     [
         ("sessions list", True),

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from tests.gateway.conftest import TOKEN, Ground, serve
 from tests.gateway.raw_http import BEARER, Answer, exchange, send
+from tests.tables import table
 
 from clawkit.gateway.http import DENIED_TOOLS, MAX_INVOKE_BYTES
 from clawkit.testing import Gate, ScriptedModel
@@ -294,7 +295,7 @@ async def test_a_reader_that_leaves_stops_the_answer() -> None:
                 await asyncio.sleep(0.02)
 
 
-@pytest.mark.parametrize(
+@table(
     "body",
     [
         {"model": "openclaw"},

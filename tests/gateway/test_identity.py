@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import msgspec
-import pytest
 from tests.gateway.conftest import Device, hello_params
+from tests.tables import table
 
 from clawkit.gateway.identity import MAX_SKEW_MS, find_problem, signed_text
 from clawkit.gateway.protocol import Connect
@@ -49,7 +49,7 @@ def test_the_older_signature_is_accepted_too() -> None:
     assert problem(connect(Device(SEED), "v2")) is None
 
 
-@pytest.mark.parametrize(
+@table(
     ("changes", "nonce", "now", "expected"),
     [
         ({"publicKey": "AAAA"}, "n", NOW, "DEVICE_AUTH_PUBLIC_KEY_INVALID"),
@@ -75,7 +75,7 @@ def test_what_is_wrong_is_found_in_the_order_of_the_protocol(
     assert problem(connect(Device(SEED), **changes), nonce, now) == expected
 
 
-@pytest.mark.parametrize("field", ["role", "scopes", "auth", "client"])
+@table("field", ["role", "scopes", "auth", "client"])
 def test_a_signature_covers_what_the_client_asks_for(field: str) -> None:
     others: dict[str, Any] = {
         "role": "node",

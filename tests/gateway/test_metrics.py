@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import pytest
 from tests.gateway.conftest import TOKEN, Ground, serve
 from tests.gateway.raw_http import send
+from tests.tables import table
 
 from clawkit.content import Assistant, Text, Usage
 from clawkit.gateway.metrics import MAX_SERIES, MetricCounter, MetricHistogram, Metrics
@@ -221,7 +222,7 @@ async def test_without_login_programs_on_this_machine_read_it() -> None:
         assert (await send(ground, "GET", "/metrics", headers=far, login=False)).status == 403
 
 
-@pytest.mark.parametrize("model", ['a"b', "a\\b", "a\nb", "a\\nb", "ä{}=,", "\\", '"', "\ud800"])
+@table("model", ['a"b', "a\\b", "a\nb", "a\\nb", "ä{}=,", "\\", '"', "\ud800"])
 def test_label_values_are_escaped(model: str) -> None:
     metrics = Metrics()
     metrics.used(model, Usage(1))

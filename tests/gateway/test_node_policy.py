@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
+from tests.tables import table
 
 from clawkit.config.sections.gateway import AllowDeny, GatewayNodes
 from clawkit.gateway.node_policy import (
@@ -20,7 +20,7 @@ DANGEROUS = {
 }
 
 
-@pytest.mark.parametrize(
+@table(
     ("platform", "has", "lacks"),
     [
         ("linux", "system.run system.which screen.snapshot", "camera.list fs.listDir"),
@@ -43,7 +43,7 @@ def test_every_platform_has_its_usual_commands(platform: str, has: str, lacks: s
     assert not DANGEROUS & usual
 
 
-@pytest.mark.parametrize(
+@table(
     ("settings", "command", "allowed"),
     [
         ({}, "system.run", True),
@@ -64,7 +64,7 @@ def test_settings_add_and_remove_commands_by_their_exact_name(
     assert (command in allowed_commands("linux", GatewayNodes(**settings))) is allowed
 
 
-@pytest.mark.parametrize(
+@table(
     ("commands", "more"),
     [
         ("", []),
@@ -81,7 +81,7 @@ def test_powerful_commands_are_approved_by_the_owner(commands: str, more: list[s
     assert approval_scopes(commands.split()) == ["operator.pairing", *more]
 
 
-@pytest.mark.parametrize("command", ["browser.proxy", "fs.listDir", "terminal.upload"])
+@table("command", ["browser.proxy", "fs.listDir", "terminal.upload"])
 def test_powerful_commands_are_sent_by_the_owner(command: str) -> None:
     assert invoke_scope(command) == "operator.admin"
     assert invoke_scope("system.which") == "operator.write"

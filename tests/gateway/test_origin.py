@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
 from msgspec.structs import replace
+from tests.tables import table
 
 from clawkit.config.sections.gateway import TrustedProxy
 from clawkit.gateway.origin import OriginPolicy, Place, find_user, locate
@@ -22,7 +22,7 @@ def at(peer: str, host: str = "127.0.0.1:18789", **headers: str) -> Place:
     return locate(POLICY, peer, {"host": [host], **given})
 
 
-@pytest.mark.parametrize(
+@table(
     ("host", "allowed"),
     [
         ("127.0.0.1:18789", True),
@@ -50,7 +50,7 @@ def test_a_repeated_host_is_refused() -> None:
     assert locate(POLICY, "127.0.0.1", headers).refused
 
 
-@pytest.mark.parametrize(
+@table(
     ("origin", "host", "good"),
     [
         ("http://127.0.0.1:18789", "127.0.0.1:18789", True),
@@ -85,7 +85,7 @@ def test_a_star_allows_no_page() -> None:
     assert locate(policy, "127.0.0.1", headers).bad_origin
 
 
-@pytest.mark.parametrize(
+@table(
     ("peer", "headers", "expected"),
     [
         ("127.0.0.1", {}, Place("127.0.0.1", True)),
@@ -107,7 +107,7 @@ def test_an_address_behind_proxies_is_found_and_never_local(
     assert at(peer, **headers) == expected
 
 
-@pytest.mark.parametrize(
+@table(
     "header", ["forwarded", "x_forwarded_for", "x_forwarded_host", "x_real_ip", "tailscale_user"]
 )
 def test_forwarding_headers_of_others_are_refused(header: str) -> None:
@@ -120,7 +120,7 @@ LOGIN = TrustedProxy(
 NAMED = {"x-user": ["ada"], "x-verified": ["1"]}
 
 
-@pytest.mark.parametrize(
+@table(
     ("peer", "headers", "changes", "user"),
     [
         ("10.0.0.1", {}, {}, "ada"),

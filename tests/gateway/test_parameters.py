@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from tests.gateway.conftest import Device, Ground, Peer, serve
+from tests.tables import table
 
 from clawkit.gateway import wire
 from clawkit.testing import ScriptedModel, call
@@ -185,7 +186,7 @@ async def test_a_message_can_name_the_conversation_it_was_written_in(place: Grou
     assert "deliver" in (await peer.refused("chat.send", {**message, "deliver": True}))["message"]
 
 
-@pytest.mark.parametrize(
+@table(
     ("id_", "number"),
     [(None, 0), ("s-1", 1), ("s-12", 12), ("t-1", None), ("s", None), ("s-", None), ("s--1", None)],
 )

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from tests.gateway.conftest import TOKEN, Device, Ground, Peer, serve
 from tests.gateway.test_turns import message
+from tests.tables import table
 
 from clawkit.config.json5 import parse_path
 from clawkit.config.model import Config
@@ -66,7 +67,7 @@ async def tools(peer: Peer) -> set[str]:
     return {each["id"] for group in shown["groups"] for each in group["tools"]}
 
 
-@pytest.mark.parametrize(
+@table(
     ("path", "kind"),
     [
         ("tools.exec.ask", "hot"),

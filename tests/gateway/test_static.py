@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from tests.gateway.conftest import Ground, serve
 from tests.gateway.raw_http import send
+from tests.tables import table
 
 from clawkit.errors import ConfigError
 from clawkit.gateway.static import CSP, PAGE
@@ -127,7 +128,7 @@ async def test_the_page_can_be_turned_off_or_moved() -> None:
         assert shown["basePath"] == "/claw"
 
 
-@pytest.mark.parametrize("path", ["claw", "/claw/../x", "/a b", "//host", "/{x}", "/\n"])
+@table("path", ["claw", "/claw/../x", "/a b", "//host", "/{x}", "/\n"])
 async def test_a_base_path_must_be_a_path(path: str) -> None:
     with pytest.raises(ConfigError, match="is not a path"):
         async with serve({"gateway": {"controlUi": {"basePath": path}}}):

@@ -19,6 +19,7 @@ import msgspec
 import pytest
 from tests.gateway.conftest import TOKEN, Device, Ground, hello_params, serve
 from tests.gateway.raw_http import send
+from tests.tables import table
 from websockets.exceptions import InvalidStatus
 
 from clawkit.config.sections.gateway import RateLimit
@@ -229,7 +230,7 @@ def test_connections_leave_files_for_the_gateway(monkeypatch: pytest.MonkeyPatch
     assert changed == [(serving.MAX_FILES, resource.RLIM_INFINITY)]
 
 
-@pytest.mark.parametrize(
+@table(
     ("headers", "address"),
     [
         ({"x-real-ip": "6.6.6.6"}, "6.6.6.6"),
@@ -371,7 +372,7 @@ async def test_a_long_path_is_refused_at_once(ground: Ground) -> None:
     assert error["message"].startswith("invalid config.schema.lookup params: at /path: ")
 
 
-@pytest.mark.parametrize(
+@table(
     "origin",
     [
         *("http://[bad", "null", "*", "", "claw.example.org", "https://", "https://a.test/path"),
@@ -383,7 +384,7 @@ def test_an_origin_that_is_none_is_a_mistake(origin: str) -> None:
         app({"gateway": {"controlUi": {"allowedOrigins": [origin]}}})
 
 
-@pytest.mark.parametrize("proxy", ["nonsense", "", "10.0.0.0/99", "proxy.test", "10.0.0.1:80"])
+@table("proxy", ["nonsense", "", "10.0.0.0/99", "proxy.test", "10.0.0.1:80"])
 def test_a_proxy_without_an_address_is_a_mistake(proxy: str) -> None:
     with pytest.raises(ConfigError, match=r"gateway\.trustedProxies"):
         app({"gateway": {"trustedProxies": ["10.0.0.1", proxy]}})

@@ -12,6 +12,7 @@ import pytest
 from tests.gateway.conftest import TOKEN, Device, Ground, serve
 from tests.gateway.test_safety_cases import FILE
 from tests.gateway.test_turns import READ_WRITE, message
+from tests.tables import table
 
 from clawkit.config.json5 import parse_path
 from clawkit.config.schema import find
@@ -104,7 +105,7 @@ def nest(path: str, value: Any) -> Any:
     return value
 
 
-@pytest.mark.parametrize("pattern", MODELS_MAY_CHANGE)
+@table("pattern", MODELS_MAY_CHANGE)
 def test_what_a_model_may_change_exists_and_is_open(pattern: str) -> None:
     path = pattern.replace("*", "helper")
     assert find(parse_path(path)).shape is not None
@@ -114,7 +115,7 @@ def test_what_a_model_may_change_exists_and_is_open(pattern: str) -> None:
     assert protected_changes(nest(path, "x"), nest(path, ["y"])) == []
 
 
-@pytest.mark.parametrize("name", ["new", "x:y", "*", "\u200bmain", "main ", "a/../b", "Main", ""])
+@table("name", ["new", "x:y", "*", "\u200bmain", "main ", "a/../b", "Main", ""])
 def test_a_model_makes_and_removes_no_agents(name: str) -> None:
     main = {"main": {"model": "lab/x"}}
     before = {"agents": {"entries": main}}
@@ -125,7 +126,7 @@ def test_a_model_makes_and_removes_no_agents(name: str) -> None:
     assert protected_changes({}, after)
 
 
-@pytest.mark.parametrize("name", ["x:y", "*", "\u200bmain", "main ", "a/../b"])
+@table("name", ["x:y", "*", "\u200bmain", "main ", "a/../b"])
 def test_an_agent_with_an_odd_name_is_not_a_models_to_change(name: str) -> None:
     before, after = ({"agents": {"entries": {name: {"model": each}}}} for each in ("a/b", "c/d"))
     assert len(protected_changes(before, after)) == 1
@@ -138,7 +139,7 @@ async def test_a_model_makes_no_agent_without_its_limits(stage: Stage) -> None:
     assert stage.file.read_text(encoding="utf-8") == TEXT
 
 
-@pytest.mark.parametrize(
+@table(
     ("before", "after", "refused"),
     [
         ({}, nest("tools.exec.ask", "off"), ["tools.exec.ask"]),

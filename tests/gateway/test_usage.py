@@ -11,6 +11,7 @@ from typing import Any
 import apsw
 import pytest
 from tests.gateway.conftest import Device, Ground, serve
+from tests.tables import table
 
 from clawkit.content import Assistant, Message, Summary, Text, ToolCall, ToolResult, Usage, User
 from clawkit.gateway.methods.usage import MAX_DAYS, SessionsUsage, span_of
@@ -173,7 +174,7 @@ def test_periods_end_today_and_have_thirty_days_unless_said_otherwise() -> None:
     assert (span(range="all").last - span(range="all").first).days == MAX_DAYS - 1
 
 
-@pytest.mark.parametrize(
+@table(
     "params",
     [
         {"days": 3, "start_date": date(2026, 1, 1)},

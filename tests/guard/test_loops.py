@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from tests.guard.parts import Calls, detector_of, noticed, refused, warned
+from tests.tables import table
 
 from clawkit.content import Image
 from clawkit.core.call import Asked
@@ -110,7 +111,7 @@ def test_detectors_can_be_turned_off_but_not_the_last_resort() -> None:
         assert detector_of(results[30]) == "global_circuit_breaker"
 
 
-@pytest.mark.parametrize("action", ["poll", "log", "status"])
+@table("action", ["poll", "log", "status"])
 def test_polling_without_progress_is_called_by_its_name(action: str) -> None:
     calls = Calls(generic_repeat=False)
     results = [calls.poll(action=action) for _ in range(21)]
@@ -126,7 +127,7 @@ def test_polling_what_makes_progress_goes_on() -> None:
     assert warned(results) == refused(results) == []
 
 
-@pytest.mark.parametrize("names", ["ab", "abc", "abcd", "aab", "aabb"])
+@table("names", ["ab", "abc", "abcd", "aab", "aabb"])
 def test_calls_in_turns_are_found(names: str) -> None:
     calls = Calls()
     results = [calls.read(names[number % len(names)]) for number in range(20)]
@@ -264,7 +265,7 @@ def test_a_few_sets_of_parameters_that_all_come_to_nothing_are_warned_of() -> No
     assert "failed 10 times in a row" in noticed(results[10])
 
 
-@pytest.mark.parametrize("names", ["abcdefghijklmno", "aaaaaaaaaaaab", "aaaaabbaaaaaaaac"])
+@table("names", ["abcdefghijklmno", "aaaaaaaaaaaab", "aaaaabbaaaaaaaac"])
 def test_parameters_that_are_tried_seldom_are_not_churn(names: str) -> None:
     calls = Calls(ping_pong=False, **QUIET)
     error = Result.error("edit", "the text is not there")
@@ -487,7 +488,7 @@ def test_a_loop_that_goes_on_after_a_compaction_ends_the_turn(enabled: bool | No
     assert not detector_of(calls.read("b"))
 
 
-@pytest.mark.parametrize("paths", [["a", "b", "a"], ["a", "a", "b"], ["a", "a", "c", "c", "c"]])
+@table("paths", [["a", "b", "a"], ["a", "a", "b"], ["a", "a", "c", "c", "c"]])
 def test_other_calls_after_a_compaction_are_fine(paths: list[str]) -> None:
     calls = Calls(enabled=None)
     calls.guard.compacted()
@@ -522,7 +523,7 @@ def test_what_was_read_before_a_compaction_may_be_read_again() -> None:
     assert not detector_of(calls.read("b"))
 
 
-@pytest.mark.parametrize("ticket", [None, object(), 7])
+@table("ticket", [None, object(), 7])
 def test_a_ticket_of_somebody_else_changes_nothing(ticket: Any) -> None:
     result = Result.text("x")
     assert Calls().guard.note(ticket, result, acts=True) is result

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.tables import table
 
 from clawkit.content import Image, Text
 from clawkit.core.result import Result
@@ -31,7 +32,7 @@ def key(params: object, tool: str = "read") -> str:
     return call_key(tool, parse_params(params))
 
 
-@pytest.mark.parametrize(
+@table(
     ("first", "second"),
     [
         ({"a": 1, "b": {"c": 2, "d": 3}}, {"b": {"d": 3, "c": 2}, "a": 1}),
@@ -119,7 +120,7 @@ def test_odd_parameters_have_a_key(params: object) -> None:
     assert key(params) == key(params)
 
 
-@pytest.mark.parametrize(
+@table(
     ("tool", "params", "polls"),
     [
         ("process", {"action": "poll"}, True),
@@ -168,7 +169,7 @@ def test_what_differs_every_time_makes_no_difference(subtests: pytest.Subtests) 
             _what_differs_every_time_makes_no_difference(first, second)
 
 
-@pytest.mark.parametrize(
+@table(
     ("first", "second"),
     [
         ("3 failed", "2 failed"),
@@ -223,7 +224,7 @@ def command(said: str = "", **details: Any) -> Result:
     return Result.text(said, **details)
 
 
-@pytest.mark.parametrize(
+@table(
     ("tool", "params", "first", "second"),
     [
         (
@@ -276,7 +277,7 @@ def test_results_that_say_the_same(
     assert outcome_of(tool, params, first) == outcome_of(tool, params, second)
 
 
-@pytest.mark.parametrize(
+@table(
     ("tool", "params", "first", "second"),
     [
         (
@@ -340,7 +341,7 @@ def test_commands_that_fail_alike() -> None:
     assert failed("no route", 1) != failed("no route", 2)
 
 
-@pytest.mark.parametrize(
+@table(
     "details",
     [
         {"output": "fine", "code": 0},

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import msgspec
-import pytest
+from tests.tables import table
 
 from clawkit.lsp.client import Diagnostic, State, new_problems
 from clawkit.lsp.protocols import Problem
@@ -43,14 +43,12 @@ def test_a_warning_that_became_an_error_is_new() -> None:
     assert [each.severity for each in compare(State("a", before), State("a", after))] == ["error"]
 
 
-@pytest.mark.parametrize("severity", [0, 3, 4, -1])
+@table("severity", [0, 3, 4, -1])
 def test_hints_are_no_problems(severity: int) -> None:
     assert compare(State("", ()), State("a", found((0, "x"), severity=severity))) == []
 
 
-@pytest.mark.parametrize(
-    ("line", "units", "column"), [("abc", 2, 3), ("🙂b", 2, 2), ("ü🙂b", 3, 3), ("🙂", 9, 2)]
-)
+@table(("line", "units", "column"), [("abc", 2, 3), ("🙂b", 2, 2), ("ü🙂b", 3, 3), ("🙂", 9, 2)])
 def test_columns_in_utf16_become_characters(line: str, units: int, column: int) -> None:
     after = State(line, found((0, "x"), character=units))
     assert [each.column for each in compare(State("", ()), after, utf16=True)] == [column]

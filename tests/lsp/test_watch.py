@@ -3,7 +3,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-import pytest
+from tests.tables import table
 
 from clawkit.lsp.client import CHANGED, CREATED, DELETED, to_path, to_uri
 from clawkit.lsp.pool import MAX_FILES, WatchedTree
@@ -56,7 +56,7 @@ def test_a_missing_directory_has_no_files(tmp_path: Path) -> None:
     assert tree(tmp_path / "missing").changes() == {}
 
 
-@pytest.mark.parametrize("path", ["/a", "/a b/ü#?%20+", "/a:b/[c]", "/x\udcff"])
+@table("path", ["/a", "/a b/ü#?%20+", "/a:b/[c]", "/x\udcff"])
 def test_paths_survive_as_uris(path: str) -> None:
     uri = to_uri(path)
     assert uri.isascii()
@@ -64,7 +64,7 @@ def test_paths_survive_as_uris(path: str) -> None:
     assert to_path(uri) == path
 
 
-@pytest.mark.parametrize(
+@table(
     ("uri", "path"),
     [
         ("file://localhost/a%20b", "/a b"),

@@ -19,6 +19,7 @@ from unittest.mock import patch
 
 import msgspec
 import pytest
+from tests.tables import table
 
 import clawkit
 from clawkit.errors import ToolError, ToolInputError
@@ -273,7 +274,7 @@ def test_decoders_are_waited_for_in_one_event_loop_after_the_other() -> None:
     asyncio.run(decode())
 
 
-@pytest.mark.parametrize(
+@table(
     "line",
     [b"{}}\n", b'{"reason": 7}\n', b'{"reason": "\xff"}\n', b'{"x": ' + b"[" * 60_000 + b"\n"],
 )

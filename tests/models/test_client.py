@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.tables import table
 
 from clawkit.config.load import loads
 from clawkit.config.modelref import ModelRef, parse_ref
@@ -217,7 +218,7 @@ async def test_configured_headers_go_over_those_of_the_api(http: Client) -> None
     )
 
 
-@pytest.mark.parametrize("api", APIS)
+@table("api", APIS)
 async def test_connections_are_used_again(api: Api) -> None:
     opened = 0
 

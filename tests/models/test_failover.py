@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
+from tests.tables import table
 
 from clawkit.config.modelref import ModelRef, parse_ref
 from clawkit.content import Assistant, Text, ToolCall, Usage
@@ -149,7 +150,7 @@ async def test_what_no_other_model_would_do_better_is_raised_at_once(kind: Error
     assert not two.requests
 
 
-@pytest.mark.parametrize("kind", ["auth", "billing", "not_found", "refused", "rate_limit"])
+@table("kind", ["auth", "billing", "not_found", "refused", "rate_limit"])
 async def test_the_next_model_answers_at_once(kind: ErrorKind) -> None:
     clock, one = Clock(), model(error(kind, status=418))
     chain = ModelChain([one, model("From two.", ref="b/two", api="y")], clock=clock)
@@ -162,7 +163,7 @@ async def test_the_next_model_answers_at_once(kind: ErrorKind) -> None:
     assert (str(chain.ref), chain.api) == ("b/two", "y")
 
 
-@pytest.mark.parametrize("kind", ["auth", "billing", "rate_limit"])
+@table("kind", ["auth", "billing", "rate_limit"])
 async def test_the_next_credential_comes_before_the_next_model(kind: ErrorKind) -> None:
     one = Keys(error(kind), error(kind), "Third key.", keys=3, ref="a/one")
     two = model("never", ref="b/two")
@@ -196,7 +197,7 @@ async def test_credentials_that_never_run_out_do_not_go_on_for_ever() -> None:
     assert len(one.requests) == 17
 
 
-@pytest.mark.parametrize("kind", TRANSIENT)
+@table("kind", TRANSIENT)
 async def test_a_passing_failure_is_waited_for_longer_every_time(kind: ErrorKind) -> None:
     clock = Clock()
     one = model(*[error(kind)] * 5, "At last.")
@@ -207,7 +208,7 @@ async def test_a_passing_failure_is_waited_for_longer_every_time(kind: ErrorKind
     ]
 
 
-@pytest.mark.parametrize("kind", TRANSIENT)
+@table("kind", TRANSIENT)
 async def test_a_failure_that_does_not_pass_ends_the_request(kind: ErrorKind) -> None:
     clock = Clock(factor=0.0)
     one = model(then=error(kind, "Gone."))
@@ -274,7 +275,7 @@ async def test_a_rate_limit_is_asked_ten_times() -> None:
     assert max(clock.slept) == 30
 
 
-@pytest.mark.parametrize("kind", ["rate_limit", "overloaded", "server"])
+@table("kind", ["rate_limit", "overloaded", "server"])
 async def test_the_time_that_a_service_asks_for_is_given(kind: ErrorKind) -> None:
     clock = Clock()
     one = model(error(kind, retry_after_s=45.0), "Thanks.")
@@ -290,7 +291,7 @@ async def test_a_service_that_asks_for_no_time_gets_some(kind: ErrorKind) -> Non
     assert clock.slept == [0.5]
 
 
-@pytest.mark.parametrize("kind", ["rate_limit", "overloaded", "server"])
+@table("kind", ["rate_limit", "overloaded", "server"])
 async def test_more_than_a_minute_is_not_waited_for(kind: ErrorKind) -> None:
     clock = Clock()
     one = model(error(kind, "Later.", retry_after_s=61.0), "never")
@@ -306,7 +307,7 @@ async def test_chance_spreads_waits_over_half_of_their_length() -> None:
     assert (least.slept, most.slept) == ([0.25], [0.5])
 
 
-@pytest.mark.parametrize("kind", TRANSIENT)
+@table("kind", TRANSIENT)
 async def test_with_another_model_there_patience_is_short(kind: ErrorKind) -> None:
     clock = Clock()
     one = model(then=error(kind))
@@ -432,7 +433,7 @@ async def test_rests_get_longer_until_an_answer_comes() -> None:
     ]
 
 
-@pytest.mark.parametrize(
+@table(
     ("kind", "more", "rest"),
     [("billing", {}, 600), ("rate_limit", {"retry_after_s": 55.0}, 55), ("auth", {}, 30)],
 )

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
+from tests.tables import table
 
 from clawkit.models.errors import AbsentError, cut_off, from_net, from_response
 from clawkit.models.protocols import ErrorKind
@@ -497,7 +498,7 @@ def test_whatever_comes_the_message_is_one_short_printable_line(subtests: pytest
                 assert message.startswith("svc ")
 
 
-@pytest.mark.parametrize(
+@table(
     "secret",
     ["sk-ant-api03-abcdefghijklmnopqrstuvwxyz0123456789", "AIza" + "b" * 35, KEY],
 )

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
+from tests.tables import table
 
 from clawkit.config.load import loads
 from clawkit.config.modelref import ModelRef
@@ -313,7 +314,7 @@ class TestWriting:
         assert place.catalog().timeout_s(ONE) == 9
 
 
-@pytest.mark.parametrize(
+@table(
     ("value", "mark"),
     [
         ({"source": "env", "id": "A_KEY"}, "A_KEY"),

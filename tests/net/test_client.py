@@ -9,6 +9,7 @@ import logging
 
 import pytest
 from tests.net.parts import LOCAL, OK, answering, get, making_client, read_request, serving
+from tests.tables import table
 
 from clawkit.net.client import Client, Response
 from clawkit.net.route import NetError, Route
@@ -45,7 +46,7 @@ def chunked(*pieces: bytes) -> bytes:
     return head + b"".join(b"%x\r\n%s\r\n" % (len(each), each) for each in (*pieces, b""))
 
 
-@pytest.mark.parametrize(
+@table(
     ("answer", "status", "body"),
     [
         (OK, 200, b"ok"),
@@ -67,7 +68,7 @@ async def test_an_answer_has_a_status_and_a_body(answer: bytes, status: int, bod
     assert server.connections == 1
 
 
-@pytest.mark.parametrize(
+@table(
     "answer",
     [
         b"HTTP/1.1 200 OK\r\n\r\nall of it",
@@ -148,7 +149,7 @@ async def test_a_packed_answer_is_unpacked_although_nobody_asked_for_it() -> Non
     assert server.connections == 1
 
 
-@pytest.mark.parametrize(
+@table(
     ("coding", "body", "kind"),
     [
         (b"br", b"anything", "protocol"),
@@ -165,7 +166,7 @@ async def test_what_cannot_be_unpacked_is_an_error(coding: bytes, body: bytes, k
     assert caught.value.kind == kind
 
 
-@pytest.mark.parametrize(
+@table(
     ("answer", "kind", "words"),
     [
         (b"", "closed", "before it answered"),
@@ -214,7 +215,7 @@ async def test_an_answer_that_breaks_the_rules_is_an_error(
     assert server.connections == 1
 
 
-@pytest.mark.parametrize(
+@table(
     ("method", "headers", "words"),
     [
         (
@@ -521,7 +522,7 @@ async def half(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> No
     await reader.read()
 
 
-@pytest.mark.parametrize(
+@table(
     ("serve", "limits", "words"),
     [
         (silent, {"timeout_s": None}, "did not answer within {} s"),
@@ -598,7 +599,7 @@ def test_nothing_is_left_open_when_the_loop_ends_in_the_middle() -> None:
     gc.collect()
 
 
-@pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
+@table("status", [301, 302, 303, 307, 308])
 async def test_a_redirect_is_an_answer_like_others(status: int) -> None:
     head = f"HTTP/1.1 {status} Moved\r\nLocation: /c\r\nContent-Length: 0\r\n\r\n"
     async with answering(head.encode()) as server, making_client() as client:

@@ -9,6 +9,7 @@ from contextlib import suppress
 
 import pytest
 from tests.net.parts import LOCAL, OK, answering, get, making_client, serving
+from tests.tables import table
 
 from clawkit.net.client import Client
 from clawkit.net.connect import system_resolve
@@ -18,7 +19,7 @@ NOTHING = Route(loopback=False)
 PRIVATE = Route(private=True)
 
 
-@pytest.mark.parametrize(
+@table(
     ("url", "addresses", "route", "words"),
     [
         ("http://127.0.0.1/", [], NOTHING, "127.0.0.1: this machine"),
@@ -52,7 +53,7 @@ async def test_an_address_that_is_not_allowed_is_refused(
     assert str(caught.value).startswith("clawkit does not connect to ")
 
 
-@pytest.mark.parametrize("host", [LOCAL, "localhost", "a.localhost", "2130706433", "api.example"])
+@table("host", [LOCAL, "localhost", "a.localhost", "2130706433", "api.example"])
 async def test_this_machine_is_reached_by_all_its_names(host: str) -> None:
     names = {"api.example": ["10.0.0.1", "0.0.0.0", "nonsense", "8.8.8.8", LOCAL]}
     async with answering(OK) as server, making_client(names) as client:
@@ -130,7 +131,7 @@ async def test_one_who_does_not_answer_may_still_be_there() -> None:
     assert caught.value.kind == "connect"
 
 
-@pytest.mark.parametrize("addresses", [None, [], ["nonsense"]])
+@table("addresses", [None, [], ["nonsense"]])
 async def test_a_name_without_an_address_is_an_error(addresses: list[str] | None) -> None:
     names = {} if addresses is None else {"api.example": addresses}
     async with making_client(names) as client:
@@ -139,7 +140,7 @@ async def test_a_name_without_an_address_is_an_error(addresses: list[str] | None
     assert caught.value.kind == "dns"
 
 
-@pytest.mark.parametrize(
+@table(
     ("number", "kind"),
     [
         (socket.EAI_NONAME, "dns"),

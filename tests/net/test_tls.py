@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 from tests.net.conftest import Identities
 from tests.net.parts import OK, Identity, answering, get, making_client, read_request, serving
+from tests.tables import table
 
 from clawkit.net.route import NetError, Route, Tls
 from clawkit.net.tls import describe, make_context
@@ -240,7 +241,7 @@ async def test_a_server_that_hangs_up_while_encrypting_is_an_error() -> None:
             await get(client, server.url(scheme="https"))
 
 
-@pytest.mark.parametrize(
+@table(
     ("alert", "words"),
     [
         (70, "it supports no TLS newer than 1.1"),

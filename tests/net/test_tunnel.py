@@ -21,6 +21,7 @@ from tests.net.parts import (
     serving,
 )
 from tests.net.test_tls import server_context
+from tests.tables import table
 
 from clawkit.net.route import NetError, Proxy, Route, Tls
 
@@ -98,7 +99,7 @@ async def test_the_certificate_is_the_targets_and_not_the_proxys(identities: Ide
     assert server.asked == []
 
 
-@pytest.mark.parametrize(
+@table(
     ("url", "private", "line"),
     [
         ("http://127.0.0.1:81/a?b", False, "GET http://127.0.0.1:81/a?b HTTP/1.1"),
@@ -120,7 +121,7 @@ async def test_without_encryption_the_proxy_is_given_the_whole_url(
     assert proxy.connections == 1
 
 
-@pytest.mark.parametrize(
+@table(
     ("url", "route", "words"),
     [
         ("https://10.0.0.1/", Route(), "a private address"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from tests.tables import table
 
 from clawkit import Agent, Toolkit
 from clawkit.config.load import loads
@@ -43,7 +44,7 @@ def config_of(bindings: dict[str, Any], **more: Any) -> Any:
     return load_config({"agents": agents, "bindings": rows}).config
 
 
-@pytest.mark.parametrize(
+@table(
     ("origin", "agent"),
     [
         (Origin(), "main"),
@@ -88,9 +89,7 @@ def test_all_that_a_binding_names_must_be_so() -> None:
         assert choose_agent(config, None, origin) == AgentChoice("main")
 
 
-@pytest.mark.parametrize(
-    "name", ["Ross", "roß", "ro\u017fs", " ross ", "ross\u200b", "ross:topic:1"]
-)
+@table("name", ["Ross", "roß", "ro\u017fs", " ross ", "ross\u200b", "ross:topic:1"])
 def test_a_name_that_looks_the_same_is_another_one(name: str) -> None:
     rows: list[dict[str, Any]] = [
         {"peer": {"kind": "direct", "id": "ross"}},
@@ -117,7 +116,7 @@ def test_a_name_that_looks_the_same_is_another_one(name: str) -> None:
         assert choose_agent(config, None, other).agent == "main"
 
 
-@pytest.mark.parametrize(
+@table(
     ("id_", "group", "agent"),
     [
         ("ops", "ops", "a"),
@@ -161,7 +160,7 @@ def test_bindings_to_other_programs_are_ignored() -> None:
     assert choose_agent(config, None, Origin("discord")) == AgentChoice("main")
 
 
-@pytest.mark.parametrize(
+@table(
     ("agents", "hint"),
     [
         ("{ list: [{ id: 'support' }] }", "Did you mean 'support'?"),

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.tables import table
 
 from clawkit.config.load import loads
 from clawkit.config.modelref import ModelRef, parse_ref
@@ -69,7 +70,7 @@ def test_without_settings_every_tool_is_kept_and_no_step_speaks() -> None:
     assert decision.warnings == ()
 
 
-@pytest.mark.parametrize("profile", ["minimal", "coding", "messaging"])
+@table("profile", ["minimal", "coding", "messaging"])
 def test_a_profile_keeps_what_the_catalog_says(profile: str) -> None:
     assert kept(tools(profile=profile)) == set(PROFILES[profile])
 
@@ -91,7 +92,7 @@ def test_the_profiles_hold_what_users_were_promised() -> None:
     assert kept(tools(profile="full")) == EVERYTHING
 
 
-@pytest.mark.parametrize(
+@table(
     ("config", "holds"),
     [
         ({}, False),
@@ -175,7 +176,7 @@ def test_an_empty_list_for_one_run_leaves_nothing() -> None:
     assert kept(tools(deny=["read"]), allow=("read",)) == set()
 
 
-@pytest.mark.parametrize(
+@table(
     "allow",
     [["my_plugin_tool"], ["slack_send"], ["slack"], ["lost", "slack_*"], ["srv__*"]],
 )
@@ -185,7 +186,7 @@ def test_an_allow_list_of_plugin_tools_alone_is_ignored_with_a_warning(allow: li
     assert any("tools.allow is ignored" in warning for warning in decision.warnings)
 
 
-@pytest.mark.parametrize("allow", [["e.ec"], ["group:nope"], ["ex ec"], ["read?"]])
+@table("allow", [["e.ec"], ["group:nope"], ["ex ec"], ["read?"]])
 def test_an_allow_list_of_nonsense_lets_nothing_through(allow: list[str]) -> None:
     decision = decide(tools(allow=allow))
     assert not any(verdict.kept for verdict in decision.verdicts.values())
@@ -210,7 +211,7 @@ def test_plugin_and_server_names_stand_for_their_tools() -> None:
     }
 
 
-@pytest.mark.parametrize(
+@table(
     ("config", "optional"),
     [
         ({}, set()),
@@ -387,7 +388,7 @@ SANDBOX_DEFAULT = {
 }
 
 
-@pytest.mark.parametrize(
+@table(
     ("lists", "names"),
     [
         ({}, SANDBOX_DEFAULT),
@@ -419,7 +420,7 @@ ORCHESTRATOR = {
 }
 
 
-@pytest.mark.parametrize(
+@table(
     ("depth", "max_depth", "lists", "names"),
     [
         (0, 1, {}, EVERYTHING),
@@ -457,7 +458,7 @@ def test_owner_only_tools_need_the_owner_whatever_the_lists_say() -> None:
     assert (cause.number, cause.step) == (0, "owner-only")
 
 
-@pytest.mark.parametrize(
+@table(
     ("config", "scope", "tool", "expected"),
     [
         (tools(profile="minimal"), {}, "exec", (1, "not-allowed", "tools.profile", "minimal")),
@@ -535,7 +536,7 @@ def test_entries_that_match_nothing_are_reported_with_the_nearest_name() -> None
     )
 
 
-@pytest.mark.parametrize(
+@table(
     ("config", "words"),
     [
         (tools(byProvider={"openai/*": {"deny": ["read"]}}), "openai/* matches no model"),

@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 from tests.process.started import KEY, TOGETHER, Start, log_of, make, members, starting, until
-from tests.process.tables import table
 from tests.process.watching import own
 from tests.process.watching import until as meanwhile
+from tests.tables import table
 
 from clawkit.errors import NotFoundError, ToolError, ToolInputError
 from clawkit.process import process_table, records

@@ -8,7 +8,7 @@ import subprocess
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.process.tables import table
+from tests.tables import table
 
 from clawkit.errors import ToolAuthorizationError, ToolInputError
 from clawkit.process.env_blocklist import HARMLESS, PROXIES, REFUSED, REFUSED_PREFIXES, why_refused

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.process.tables import table
+from tests.tables import table
 
 from clawkit.errors import ToolInputError
 from clawkit.process.terminal import (

@@ -8,7 +8,7 @@ import unicodedata
 
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.process.tables import table
+from tests.tables import table
 
 from clawkit.process.output_text import STRING_MAX, clean, whole_end
 

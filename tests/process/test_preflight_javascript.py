@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.process.tables import table
+from tests.scale import FULL
+from tests.tables import table
 
 from clawkit.process import preflight
 
@@ -205,6 +206,10 @@ def test_what_is_in_a_template_is_never_found(text: str) -> None:
     assert check_javascript(f"x = `{inside}\n# a\necho 'a'`") is None
 
 
+LENGTH = 524_000 if FULL else 131_000
+
+
+@pytest.mark.long
 @pytest.mark.parametrize(
     "unit",
     [
@@ -214,5 +219,5 @@ def test_what_is_in_a_template_is_never_found(text: str) -> None:
     ],
 )
 def test_a_long_text_is_read_in_time(unit: str) -> None:
-    finding = check_javascript(unit * (524_000 // len(unit)))
+    finding = check_javascript(unit * (LENGTH // len(unit)))
     assert finding is None or len(finding.text) <= 60

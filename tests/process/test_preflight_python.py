@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.process.tables import table
+from tests.scale import FULL
+from tests.tables import table
 
 from clawkit.process import preflight
 
@@ -223,6 +224,10 @@ def test_what_compiles_is_never_found_whatever_it_is(text: str) -> None:
     assert finding is None or not is_python(text)
 
 
+LENGTH = 524_000 if FULL else 131_000
+
+
+@pytest.mark.long
 @pytest.mark.parametrize(
     "unit",
     [
@@ -231,7 +236,7 @@ def test_what_compiles_is_never_found_whatever_it_is(text: str) -> None:
     ],
 )
 def test_a_long_text_is_read_in_time(unit: str) -> None:
-    finding = check_python(unit * (524_000 // len(unit)) + "\n$A")
+    finding = check_python(unit * (LENGTH // len(unit)) + "\n$A")
     assert finding is None or len(finding.text) <= 60
 
 

@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 from tests.process.started import until as until_so
-from tests.process.tables import table
 from tests.process.watching import children, own, state_of, until
+from tests.tables import table
 
 from clawkit.process import process_table
 from clawkit.process.process_table import Process

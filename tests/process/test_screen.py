@@ -19,8 +19,8 @@ import pyte
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.process.tables import table
 from tests.scale import scaled
+from tests.tables import table
 
 from clawkit.errors import ToolError, ToolInputError
 from clawkit.process.terminal import (

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.process.tables import table
+from tests.tables import table
 
 from clawkit.process.spawn_server import Unpacker, pack
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.process.tables import table
+from tests.tables import table
 
 from clawkit.process.terminal import (
     MAX_ANSWERS,

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from tests.sandbox.patient import open_patient_kit
+from tests.tables import table
 
 from clawkit.agent_session import Agent
 from clawkit.approvals.protocols import Admitted, ExecGate, ExecRequest, Waiting
@@ -119,7 +120,7 @@ def test_a_directory_of_the_system_is_not_a_sandbox(workspace: str, tmp_path: Pa
     assert "change the system" in found.reason
 
 
-@pytest.mark.parametrize(
+@table(
     "hosts",
     [
         {"allowHosts": ["https://example.org/x"]},

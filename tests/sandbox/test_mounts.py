@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from tests.sandbox.local_ground import Box, open_sandbox
+from tests.tables import table
 
 from clawkit.errors import ToolError
 from clawkit.process.landlock import Hold
@@ -21,7 +22,7 @@ PIN = Mounted("/home/ws/a b", 4, ("--bind", "/home/ws/a b", "/home/ws/a b"))
 HIDDEN = Mounted("/home/.ssh", 1, ("--tmpfs", "/home/.ssh"))
 
 
-@pytest.mark.parametrize(
+@table(
     ("inside", "place"),
     [
         ("9 8 8:2 /sub/ws/a\\040b /home/ws/a\\040b rw - ext4 y rw\n", ""),

@@ -16,6 +16,7 @@ from tests.process.watching import PATIENCE_S, alive, children, new_marker, unti
 from tests.sandbox.patient import open_patient_kit
 from tests.sandbox.ssh_ground import open_ssh
 from tests.sandbox.sshd import Server, sshd
+from tests.tables import table
 
 from clawkit.config.sections.sandbox import Ssh
 from clawkit.content import Text
@@ -496,7 +497,7 @@ def test_a_hostile_target_is_refused(target: str | None, tmp_path: Path) -> None
         open_ssh(Ssh(target=target), tmp_path)
 
 
-@pytest.mark.parametrize(
+@table(
     ("target", "parts"),
     [
         ("host", ("host", "", 22)),

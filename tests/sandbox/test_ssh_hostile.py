@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from tests.sandbox.ssh_ground import open_ssh
+from tests.tables import table
 
 from clawkit.config.sections.sandbox import Ssh
 from clawkit.errors import ToolError, ToolInputError
@@ -83,7 +84,7 @@ async def test_a_message_is_received_as_it_was_sent() -> None:
         await receive(reader)
 
 
-@pytest.mark.parametrize(
+@table(
     "raw",
     [
         b"\xff" * 8,

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.tables import table
 
 from clawkit.errors import ToolError
 from clawkit.sandbox.file_sync import (
@@ -36,7 +37,7 @@ A, B, C = file("a"), file("b"), file("c")
 ASIDE = f"f.remote-conflict-{C.sha256[:8]}"
 
 
-@pytest.mark.parametrize(
+@table(
     ("base", "local", "remote", "to_local", "to_remote", "conflicts"),
     [
         ({}, {}, {}, {}, {}, 0),
@@ -145,7 +146,7 @@ def test_what_one_side_could_not_read_is_left_as_it_was_with_all_that_is_in_it()
     assert done.next_base() == {**base, "dx": B}
 
 
-@pytest.mark.parametrize(
+@table(
     ("path", "target", "is_refused"),
     [
         ("l", "f", False),
@@ -174,7 +175,7 @@ def test_a_manifest_survives_being_sent() -> None:
     assert check(json.loads(json.dumps(manifest))) == manifest
 
 
-@pytest.mark.parametrize(
+@table(
     "path",
     ["", "/etc/x", "..", "../x", "a/../b", "./a", "a//b", "a/", "a\0b", "x" * 256, "\ud800", "a/b"],
 )
@@ -183,7 +184,7 @@ def test_paths_that_lead_elsewhere_are_refused(path: str) -> None:
         check({path: A})
 
 
-@pytest.mark.parametrize(
+@table(
     "raw",
     [
         None,

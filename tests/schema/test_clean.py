@@ -4,13 +4,14 @@ from typing import Any
 
 import jsonschema_rs
 import pytest
+from tests.tables import table
 
 from clawkit.schema.clean import clean, nullable
 
 NULL = {"type": "null"}
 
 
-@pytest.mark.parametrize(
+@table(
     ("given", "expected"),
     [
         ({"type": "string", "nullable": True}, {"type": ["string", "null"]}),
@@ -41,7 +42,7 @@ def test_leftovers_are_dropped_and_properties_of_that_name_kept(subtests: pytest
             assert clean(schema) == {"type": "object", "properties": {leftover: {"type": "string"}}}
 
 
-@pytest.mark.parametrize(
+@table(
     ("given", "expected"),
     [
         ({"minimum": 1, "exclusiveMinimum": True}, {"exclusiveMinimum": 1}),
@@ -97,7 +98,7 @@ def test_true_and_false_are_spelt_out_where_a_schema_is_expected() -> None:
     }
 
 
-@pytest.mark.parametrize(
+@table(
     "schema",
     [
         {"type": "string", "minLength": 1},

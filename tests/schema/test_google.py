@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
+from tests.tables import table
 
 from clawkit.schema.choose import adapt
 
@@ -18,7 +18,7 @@ def one(schema: Any) -> Any:
     return form["properties"].get("x")
 
 
-@pytest.mark.parametrize(
+@table(
     ("keywords", "words"),
     [
         ({"type": "integer", "minimum": 1, "maximum": 10}, "at least 1; at most 10"),
@@ -55,7 +55,7 @@ def test_a_very_long_constraint_is_cut() -> None:
     assert described.endswith("…")
 
 
-@pytest.mark.parametrize(
+@table(
     ("schema", "expected"),
     [
         ({"const": "a"}, {"type": "string", "enum": ["a"]}),
@@ -82,7 +82,7 @@ def test_literals(schema: dict[str, Any], expected: dict[str, Any]) -> None:
     assert one(schema) == expected
 
 
-@pytest.mark.parametrize(
+@table(
     ("types", "kind", "words"),
     [
         (["string", "number"], "string", "a number is accepted too"),
@@ -106,7 +106,7 @@ def test_one_type_is_chosen_and_the_others_are_mentioned(
         assert declared.get("description") == words
 
 
-@pytest.mark.parametrize(
+@table(
     "schema",
     [
         {"type": ["string", "null"]},
@@ -166,7 +166,7 @@ def test_a_property_that_is_never_allowed_is_not_declared() -> None:
     assert one(False) is None
 
 
-@pytest.mark.parametrize(
+@table(
     "name", ["format", "pattern", "const", "enum", "default", "anyOf", "$ref", "not", "minLength"]
 )
 def test_a_property_named_like_a_keyword_survives(name: str) -> None:

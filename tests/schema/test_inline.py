@@ -5,6 +5,7 @@ from types import MappingProxyType
 from typing import Any
 
 import pytest
+from tests.tables import table
 
 from clawkit.errors import SchemaError
 from clawkit.schema.clean import MAX_DEPTH, MAX_NODES, inline
@@ -12,7 +13,7 @@ from clawkit.schema.clean import MAX_DEPTH, MAX_NODES, inline
 TEXT = {"type": "string"}
 
 
-@pytest.mark.parametrize(
+@table(
     ("ref", "holder"),
     [
         ("#/$defs/a", {"$defs": {"a": TEXT}}),
@@ -73,7 +74,7 @@ def test_a_property_called_ref_is_not_a_reference() -> None:
     assert inline(schema) == schema
 
 
-@pytest.mark.parametrize(
+@table(
     ("schema", "circle"),
     [
         ({"properties": {"child": {"$ref": "#"}}}, "# -> #"),
@@ -100,7 +101,7 @@ def test_a_recursive_definition_that_nothing_uses_does_no_harm() -> None:
     assert inline({"type": "object", "$defs": {"n": {"$ref": "#/$defs/n"}}}) == {"type": "object"}
 
 
-@pytest.mark.parametrize(
+@table(
     ("ref", "message"),
     [
         ("https://example.test/schema.json", "does not point into the schema itself"),
@@ -118,7 +119,7 @@ def test_a_reference_that_leads_nowhere_is_refused(ref: str, message: str) -> No
         inline({"anyOf": [{"title": "T"}], "items": {"$ref": ref}})
 
 
-@pytest.mark.parametrize("keyword", ["$dynamicRef", "$dynamicAnchor", "$recursiveRef"])
+@table("keyword", ["$dynamicRef", "$dynamicAnchor", "$recursiveRef"])
 def test_dynamic_references_are_refused(keyword: str) -> None:
     with pytest.raises(SchemaError, match="cannot be resolved"):
         inline({"properties": {"a": {keyword: "#x"}}})
@@ -133,7 +134,7 @@ def test_references_that_multiply_are_stopped() -> None:
         inline({"$defs": defs, "items": {"$ref": "#/$defs/l24"}})
 
 
-@pytest.mark.parametrize(
+@table(
     "big",
     [
         {"type": "string", "description": "z" * 300_000},
@@ -189,7 +190,7 @@ def test_what_is_not_json_is_refused(subtests: pytest.Subtests) -> None:
                 inline(raw)
 
 
-@pytest.mark.parametrize("schema", [None, True, [], "object", 3])
+@table("schema", [None, True, [], "object", 3])
 def test_a_schema_must_be_an_object(schema: Any) -> None:
     with pytest.raises(SchemaError, match="must be an object"):
         inline(schema)

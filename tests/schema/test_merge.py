@@ -6,6 +6,7 @@ from typing import Any
 
 import jsonschema_rs
 import pytest
+from tests.tables import table
 
 from clawkit.errors import SchemaError
 from clawkit.schema.choose import Target, adapt
@@ -36,7 +37,7 @@ def test_a_root_union_becomes_one_object(keyword: str, target: Target) -> None:
     assert form["description"] == 'Give action "a" and path; or action "b".'
 
 
-@pytest.mark.parametrize("target", TARGETS)
+@table("target", TARGETS)
 def test_what_the_root_requires_stays_required(target: Target) -> None:
     schema = {"properties": {"id": {"type": "string"}}, "required": ["id"], "anyOf": [A, B]}
     assert sorted(adapt(schema, target)["required"]) == ["action", "id"]
@@ -61,7 +62,7 @@ def test_different_definitions_of_one_property_are_both_kept() -> None:
     assert x == {"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}}]}
 
 
-@pytest.mark.parametrize(
+@table(
     ("extras", "expected"),
     [
         ([False, False], False),
@@ -91,7 +92,7 @@ def test_a_key_that_one_variant_declares_and_another_types_is_given_both() -> No
     assert form["properties"]["n"] == {"anyOf": [{"type": "string"}, {"type": "integer"}]}
 
 
-@pytest.mark.parametrize("target", TARGETS)
+@table("target", TARGETS)
 def test_a_root_all_of_is_merged(target: Target) -> None:
     schema = {
         "allOf": [
@@ -106,7 +107,7 @@ def test_a_root_all_of_is_merged(target: Target) -> None:
     assert "allOf" not in form
 
 
-@pytest.mark.parametrize(
+@table(
     ("one", "other", "merged"),
     [
         ({"type": "number"}, {"type": "integer", "minimum": 1}, {"type": "integer", "minimum": 1}),
@@ -148,7 +149,7 @@ def test_variants_that_are_no_objects_are_left_out() -> None:
     ] == ["action", "path"]
 
 
-@pytest.mark.parametrize(
+@table(
     "schema",
     [
         {"type": "string"},

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
+from tests.tables import table
 
 from clawkit.schema.choose import adapt, is_strict_ready
 
@@ -53,7 +53,7 @@ def test_optional_properties_become_required_and_may_be_null() -> None:
     }
 
 
-@pytest.mark.parametrize(
+@table(
     ("given", "expected"),
     [
         (
@@ -90,7 +90,7 @@ def test_a_property_that_is_never_allowed_disappears() -> None:
     assert adapt(schema, "openai", strict=True)["required"] == ["yes"]
 
 
-@pytest.mark.parametrize(
+@table(
     ("schema", "ready"),
     [
         ({"type": "object", "properties": {}, "required": [], "additionalProperties": False}, True),

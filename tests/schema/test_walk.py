@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
+from tests.tables import table
 
 from clawkit.schema.clean import distinct, map_schemas
 
@@ -13,12 +13,12 @@ def visited(schema: dict[str, Any]) -> list[Any]:
     return found
 
 
-@pytest.mark.parametrize("keyword", ["additionalProperties", "items", "not", "if", "contains"])
+@table("keyword", ["additionalProperties", "items", "not", "if", "contains"])
 def test_a_keyword_that_holds_one_schema_is_visited(keyword: str) -> None:
     assert visited({keyword: {"type": "string"}}) == [{"type": "string"}]
 
 
-@pytest.mark.parametrize("keyword", ["anyOf", "oneOf", "allOf", "prefixItems", "items"])
+@table("keyword", ["anyOf", "oneOf", "allOf", "prefixItems", "items"])
 def test_every_schema_of_a_list_is_visited(keyword: str) -> None:
     assert visited({keyword: [{"minimum": 1}, True]}) == [{"minimum": 1}, True]
 
@@ -29,7 +29,7 @@ def test_property_names_are_not_keywords() -> None:
     assert visited(schema) == [{"title": name} for name in names]
 
 
-@pytest.mark.parametrize("keyword", ["enum", "const", "default", "examples", "required", "x-any"])
+@table("keyword", ["enum", "const", "default", "examples", "required", "x-any"])
 def test_data_is_carried_over_untouched(keyword: str) -> None:
     data = [{"properties": {"a": {"$ref": "#/nowhere"}}}]
     assert visited({keyword: data}) == []

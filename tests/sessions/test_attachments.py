@@ -7,6 +7,7 @@ import os
 from pathlib import Path
 
 import pytest
+from tests.tables import table
 
 from clawkit.config.sections.tools import Attachments
 from clawkit.content import Assistant, ToolCall
@@ -33,7 +34,7 @@ def bytes64(content: str) -> Attachment:
     return Attachment("f", content, "base64")
 
 
-@pytest.mark.parametrize(
+@table(
     ("given", "code"),
     [
         ([text("")], "invalid_name"),
@@ -77,7 +78,7 @@ def test_what_cannot_be_attached_is_refused_with_a_code(given: list[Attachment],
         check_attachments(given, LIMITS)
 
 
-@pytest.mark.parametrize(
+@table(
     ("given", "data"),
     [
         (text("a", ""), b""),
@@ -134,7 +135,7 @@ def test_files_that_cannot_be_written_leave_nothing(tmp_path: Path) -> None:
     assert (tmp_path / "taken").read_text() == "a file"
 
 
-@pytest.mark.parametrize(
+@table(
     ("mount", "is_told"),
     [("/data/in", True), ("a.b-c:d", True), ("", False), ("/a b", False), ("x\nNow obey", False)],
 )

@@ -10,6 +10,7 @@ import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.tables import table
 
 from clawkit.content import (
     Assistant,
@@ -49,7 +50,7 @@ def deep(levels: int) -> dict[str, Any]:
     return value
 
 
-@pytest.mark.parametrize(
+@table(
     "message",
     [
         User((Text("hi\0\x1b[2K\u202e 😀"), Image("aGk=", "image/png")), 5),
@@ -77,7 +78,7 @@ def test_a_message_comes_back_as_it_was(message: Message) -> None:
     assert stored(message, redacted=False) == message
 
 
-@pytest.mark.parametrize(
+@table(
     "message",
     [
         User((Text(f"use {SECRET}"),)),
@@ -178,7 +179,7 @@ def test_usage_can_always_be_added_up() -> None:
     assert usage == Usage(MAX_TOKENS, 0, 7, 0, 0.0)
 
 
-@pytest.mark.parametrize(
+@table(
     "details",
     [
         {},
@@ -192,7 +193,7 @@ def test_small_details_are_kept(details: dict[str, Any]) -> None:
     assert bound_details(details) == details
 
 
-@pytest.mark.parametrize(
+@table(
     ("details", "kept"),
     [
         ({"a": 1, "text": "x" * (MAX_STRING + 1)}, {"a", "text"}),
@@ -234,7 +235,7 @@ def test_stored_details_are_never_larger_than_that(details: dict[str, Any]) -> N
     )
 
 
-@pytest.mark.parametrize(
+@table(
     "body",
     [b"", b"{}", b'{"type":"user"}', b'{"type":"x"}', b'{"type":"summary","text":1}', b"\xff"],
 )

@@ -9,6 +9,7 @@ from uuid import uuid4
 
 import apsw
 import pytest
+from tests.tables import table
 
 from clawkit.errors import NotFoundError, ToolAuthorizationError, ToolInputError
 from clawkit.sessions.keys import SessionKey, child_key, kind_of, parse_key, resolve
@@ -75,7 +76,7 @@ def test_the_main_session_may_have_another_name() -> None:
     assert parse_key("agent:a:main", "boss").kind == "other"
 
 
-@pytest.mark.parametrize("key", ["", "agent:", "agent:a", "agent:a:", "agent::x", "a b", "a\n"])
+@table("key", ["", "agent:", "agent:a", "agent:a:", "agent::x", "a b", "a\n"])
 def test_what_cannot_be_a_key_is_refused(key: str) -> None:
     with pytest.raises(ToolInputError, match="invalid session key"):
         parse_key(key)

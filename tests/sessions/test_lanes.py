@@ -8,6 +8,7 @@ import random
 from collections.abc import Sequence
 
 import pytest
+from tests.tables import table
 
 from clawkit.errors import ConflictError, ToolError
 from clawkit.sessions.lanes import Lane, LaneLimits, Lanes, Mode, Slots
@@ -96,7 +97,7 @@ async def test_one_turn_at_a_time_in_the_order_of_arrival() -> None:
     assert not model.lane.is_busy
 
 
-@pytest.mark.parametrize(
+@table(
     ("mode", "turns"),
     [
         ("followup", [["go"], ["x"], ["y"]]),
@@ -355,7 +356,7 @@ async def test_no_more_turns_than_allowed_over_all_and_per_agent() -> None:
     assert (most["a"], most["b"], most["all"]) == (1, 2, 4)
 
 
-@pytest.mark.parametrize("seed", range(20))
+@table("seed", range(20))
 async def test_nobody_starves(seed: int) -> None:
     """However busy others are: between two turns of a session, no other one has more than two."""
     chance = random.Random(seed)

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.tables import table
 
 from clawkit.content import (
     Assistant,
@@ -52,7 +53,7 @@ def renamed(answer: Assistant, *ids: str) -> Assistant:
     return Assistant(tuple(ToolCall(id_, call.name) for id_, call in calls), stop="tool_calls")
 
 
-@pytest.mark.parametrize(
+@table(
     "messages",
     [
         [],

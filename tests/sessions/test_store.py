@@ -13,6 +13,7 @@ from typing import Any
 
 import apsw
 import pytest
+from tests.tables import table
 
 from clawkit.config.load import loads
 from clawkit.content import (
@@ -842,7 +843,7 @@ def test_what_was_appended_outlives_the_process_however_it_ends(
 # Where it is
 
 
-@pytest.mark.parametrize(
+@table(
     ("setting", "expected"),
     [
         (None, "/state/sessions.sqlite"),
@@ -858,7 +859,7 @@ def test_the_store_is_in_the_state_directory_unless_told_otherwise(
     assert locate_store(setting, {"CLAWKIT_HOME": "/state", "HOME": "/h"}) == expected
 
 
-@pytest.mark.parametrize(
+@table(
     ("setting", "message"),
     [
         ("postgres://u:pw-secret@db/x", "PostgreSQL is not supported as a session store yet"),

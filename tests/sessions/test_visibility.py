@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
+from tests.tables import table
 
 from clawkit.config.load import loads
 from clawkit.sessions.protocols import Filter
@@ -98,7 +99,7 @@ def test_there_are_many_cases() -> None:
     assert len(ROWS) >= 60
 
 
-@pytest.mark.parametrize(
+@table(
     ("agent", "allow", "does"),
     [
         ("home", None, True),
@@ -132,7 +133,7 @@ def test_the_main_session_may_have_another_name() -> None:
     assert may_see(Requester("y", "agent:b:main", "b"), there, Sight())
 
 
-@pytest.mark.parametrize(
+@table(
     ("config", "sight"),
     [
         ("{}", Sight("tree", True, False, None, "main")),

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
+from tests.tables import table
 
 from clawkit import testing
 from clawkit.content import (
@@ -51,7 +52,7 @@ async def deltas(model: Model) -> Sequence[Delta]:
     return [item async for item in model.stream(ask()) if not isinstance(item, Assistant)]
 
 
-@pytest.mark.parametrize(
+@table(
     ("said", "content", "stop"),
     [
         ("Hello.", (Text("Hello."),), "stop"),
@@ -173,7 +174,7 @@ async def test_an_answer_for_everything_after_the_last() -> None:
     assert [(await answer(model)).text for _ in range(3)] == ["one", "more", "more"]
 
 
-@pytest.mark.parametrize("nothing", [7, None, [7], {"text": "x"}, [None]])
+@table("nothing", [7, None, [7], {"text": "x"}, [None]])
 async def test_what_is_no_answer_is_refused(nothing: Any) -> None:
     with pytest.raises(TypeError, match="is no"):
         await answer(ScriptedModel(lambda _request: nothing))
@@ -190,7 +191,7 @@ async def test_hanging_ends_when_it_is_cancelled() -> None:
     assert (await answer(model)).text == "next"
 
 
-@pytest.mark.parametrize("after", [0, 2, 100])
+@table("after", [0, 2, 100])
 async def test_a_gate_holds_an_answer_until_it_is_released(after: int) -> None:
     gate = Gate("abcdefgh", after=after)
     seen: list[object] = []

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple, get_args
 
 import msgspec
 import pytest
+from tests.tables import table
 
 from clawkit.content import Assistant, Text, Thinking, ToolCall
 from clawkit.models.protocols import Api
@@ -178,7 +179,7 @@ async def test_a_function_makes_the_answer_from_the_request(api: Api) -> None:
     assert texts((await ask(api, answer)).events) == "big, True"
 
 
-@pytest.mark.parametrize("wrong", [lambda _got: 1 / 0, lambda got: got.headers["no"], 7])
+@table("wrong", [lambda _got: 1 / 0, lambda got: got.headers["no"], 7])
 async def test_a_script_that_fails_is_told_to_the_client_and_to_the_test(wrong: Any) -> None:
     with pytest.raises((ZeroDivisionError, KeyError, TypeError)):  # noqa: PT012
         async with ScriptedServer(wrong) as server, connected(server) as client:
@@ -205,7 +206,7 @@ async def test_a_fault_that_no_api_has_is_told_to_the_test() -> None:
             assert await client.reader.read() == b""
 
 
-@pytest.mark.parametrize("body", [[1], "text", {"model": 7}, {"stream": []}])
+@table("body", [[1], "text", {"model": 7}, {"stream": []}])
 async def test_a_body_that_is_no_request_uses_up_no_answer(body: object) -> None:
     async with ScriptedServer("kept") as server, connected(server) as client:
         got = await client.ask(PATHS["openai-completions"], body)
@@ -390,7 +391,7 @@ async def test_answers_of_other_kinds() -> None:
     assert (got[2].body, got[3].body) == (b"", b"data: x\n\n")
 
 
-@pytest.mark.parametrize(
+@table(
     ("api", "found"),
     [
         ("openai-completions", b'"function":{"name":"read","arguments":{"path":"a.txt"}}'),
@@ -406,7 +407,7 @@ async def test_arguments_can_be_objects(api: Api, found: bytes) -> None:
     assert b"arguments.delta" not in got.body
 
 
-@pytest.mark.parametrize(
+@table(
     ("api", "double", "broken", "finish"),
     [
         ("openai-completions", rb'"arguments":"\"{\\\"', b'"name":"write"', b'"length"'),
@@ -430,7 +431,7 @@ async def test_google_cannot_send_a_call_that_is_no_json() -> None:
     assert b"functionCall" not in got.body
 
 
-@pytest.mark.parametrize(
+@table(
     ("api", "reason"),
     [
         ("openai-completions", b'"finish_reason":"content_filter"'),
@@ -443,7 +444,7 @@ async def test_a_filter_refuses_without_a_word(api: Api, reason: bytes) -> None:
     assert reason in (await ask(api, fault.refusal(""))).body
 
 
-@pytest.mark.parametrize(
+@table(
     ("api", "places"),
     [
         ("openai-completions", [b'"signature":"p1"', b'"data":"p2"', b'"thought_signature":"p3"']),
@@ -535,7 +536,7 @@ async def test_lists_of_models() -> None:
         assert (server.requests, len(server.others)) == ([], 6)
 
 
-@pytest.mark.parametrize(
+@table(
     ("method", "path"),
     [
         ("GET", "/v1/chat/completions"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
+from tests.tables import table
 
 from clawkit.config.load import loads
 from clawkit.core.call import CallRequest, Run, call
@@ -46,7 +46,7 @@ async def test_without_a_setting_an_agent_starts_itself_only() -> None:
     }
 
 
-@pytest.mark.parametrize(
+@table(
     ("general", "own", "shown", "any_"),
     [
         ("", 'allowAgents: ["*"]', ["work", "ask", "home"], True),

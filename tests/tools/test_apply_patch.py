@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.tables import table
 
 from clawkit.config.load import loads
 from clawkit.config.modelref import parse_ref
@@ -503,7 +504,7 @@ async def test_calls_of_one_message_on_one_file_run_in_order(workspace: Path) ->
 # Who is offered it
 
 
-@pytest.mark.parametrize(
+@table(
     ("settings", "model", "reason"),
     [
         ({}, None, ""),

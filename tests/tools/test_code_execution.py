@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from PIL import Image as Pillow
+from tests.tables import table
 
 from clawkit.approvals.broker import Broker, PendingStore
 from clawkit.config.paths import waiting_file
@@ -262,7 +263,7 @@ async def test_a_person_sees_the_code_and_every_piece_of_it_is_asked_for(workspa
         assert (await run(kit, "x")).details["value"] == "1"
 
 
-@pytest.mark.parametrize(
+@table(
     ("code", "command"),
     [
         ("1", "node - <<'EOF'\n1\nEOF"),

@@ -6,7 +6,7 @@ import asyncio
 import os
 from pathlib import Path
 
-import pytest
+from tests.tables import table
 
 from clawkit.core.call import CallRequest, Event
 from clawkit.testing import open_kit
@@ -15,7 +15,7 @@ from clawkit.tools.exec import only_reads
 FREE = {"tools": {"exec": {"security": "full", "ask": "off"}}}
 
 
-@pytest.mark.parametrize(
+@table(
     ("command", "expected"),
     [
         ("sleep 0.3", True),

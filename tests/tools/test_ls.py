@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.tables import table
 
 from clawkit.core.call import CallRequest, Run, call
 from clawkit.core.context import Context, Scope
@@ -159,7 +160,7 @@ async def test_links_that_point_outside_are_told_but_not_followed(tmp_path: Path
     assert lines[1].endswith('"out" -> "/etc/passwd"')
 
 
-@pytest.mark.parametrize("mtime_ns", [2**55 * 10**9, -(10**20), 0])
+@table("mtime_ns", [2**55 * 10**9, -(10**20), 0])
 def test_any_time_can_be_shown(mtime_ns: int) -> None:
     entry = DirEntry("f", "file", Info("file", 1, mtime_ns, 0o100644, "1"))
     assert show(entry).startswith("-rw-r--r--      1 B ")

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.tables import table
 
 from clawkit.core.call import CallRequest, Run, call
 from clawkit.core.context import Context, Scope
@@ -146,7 +147,7 @@ def test_other_names_of_actions_are_not_offered() -> None:
     assert {"status", "input", "signal"}.isdisjoint(ACTIONS)
 
 
-@pytest.mark.parametrize("action", ACTIONS)
+@table("action", ACTIONS)
 def test_the_description_says_what_each_action_does(action: str) -> None:
     assert f" {action}: " in TOOL.description
 

@@ -18,6 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 from PIL import Image as Pillow
+from tests.tables import table
 
 from clawkit.content import Image, Text
 from clawkit.core.call import CallRequest, Run, call
@@ -279,7 +280,7 @@ async def test_reading_a_huge_file_can_be_cancelled(tmp_path: Path) -> None:
         await task
 
 
-@pytest.mark.parametrize("window", [None, 0, 1, 500, 2_000, 16_000, 200_000, 10_000_000])
+@table("window", [None, 0, 1, 500, 2_000, 16_000, 200_000, 10_000_000])
 def test_a_page_always_holds_something_and_never_too_much(window: int | None) -> None:
     assert MIN_PAGE_BYTES <= page_bytes(window, joined=False) <= page_bytes(window) <= 64_000
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import apsw
 import pytest
+from tests.tables import table
 
 from clawkit.config.load import loads
 from clawkit.content import Assistant, Text, Usage, User
@@ -418,7 +419,7 @@ def test_choosing_a_model_is_a_change_and_looking_is_none() -> None:
     assert [each.kind for each in TOOL.effects(Params(model="x"), ctx)] == ["write"]
 
 
-@pytest.mark.parametrize("name", ["sessionId", "session", "key", "label"])
+@table("name", ["sessionId", "session", "key", "label"])
 async def test_the_session_may_be_called_by_other_names(name: str) -> None:
     given: dict[str, Any] = {name: "current"}
     result = await status(**given)

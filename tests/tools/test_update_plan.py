@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.tables import table
 
 from clawkit.agent.assemble import assemble
 from clawkit.config.load import loads
@@ -94,7 +95,7 @@ def on(**tools: Any) -> dict[str, Any]:
     return {"tools": tools}
 
 
-@pytest.mark.parametrize(
+@table(
     ("config", "model", "offered"),
     [
         ({}, None, False),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
+from tests.tables import table
 
 from clawkit.call_summary import summarize_params
 from clawkit.ui.calls import (
@@ -22,7 +22,7 @@ PAINT = Paint(colours=False)
 PATCH = "*** Begin Patch\n*** Update File: a.py\n@@\n-x\n*** Add File: b.py\n+y\n*** End Patch"
 
 
-@pytest.mark.parametrize(
+@table(
     ("params", "words"),
     [
         ({"command": "git status", "workdir": "x"}, "git status"),
@@ -45,7 +45,7 @@ def test_a_call_is_told_by_what_it_is_about(params: Any, words: str) -> None:
     assert summarize_params(params) == words
 
 
-@pytest.mark.parametrize(
+@table(
     ("event", "words", "failed"),
     [
         ({"isError": True, "error": "no such file"}, "no such file", True),
@@ -91,7 +91,7 @@ def test_of_an_output_the_end_is_shown() -> None:
     assert list(more_of({"details": {"plan": "odd"}}, PAINT)) == []
 
 
-@pytest.mark.parametrize(
+@table(
     ("text", "lines"),
     [
         ("one", ["one"]),

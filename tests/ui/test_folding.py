@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.tables import table
 
 from clawkit.terminal_text import text_width
 from clawkit.text import printable
@@ -17,7 +17,7 @@ def spelled(text: str) -> str:
     return printable(text, "")
 
 
-@pytest.mark.parametrize(
+@table(
     ("line", "rows"),
     [
         ("short", ["short"]),
@@ -32,7 +32,7 @@ def test_a_line_is_folded_at_blanks(line: str, rows: list[str]) -> None:
     assert list(fold_line(line, 20)) == rows
 
 
-@pytest.mark.parametrize(
+@table(
     ("columns", "rows"),
     [
         (25, ["/policy   why a tool is", f"{' ' * 10}in force"]),
@@ -47,7 +47,7 @@ def test_a_row_of_a_table_goes_on_in_its_column(columns: int, rows: list[str]) -
     assert list(fold_rows([too_far], PAINT, 20))[1].startswith("  tool")
 
 
-@pytest.mark.parametrize("columns", [0, 1, 5, 20])
+@table("columns", [0, 1, 5, 20])
 def test_a_terminal_without_room_is_no_end_of_it(columns: int) -> None:
     row = PaintedRow(f"{' ' * 30}far to the right")
     assert "".join("".join(fold_rows([row], PAINT, columns)).split()) == "fartotheright"

@@ -6,7 +6,7 @@ import re
 from base64 import b64encode
 from typing import Any
 
-import pytest
+from tests.tables import table
 
 from clawkit.content import Image
 from clawkit.ui.paint import MAX_SHOWN, describe_image, draw_image, find_protocol
@@ -18,7 +18,7 @@ def image(data: bytes, kind: str = "image/png") -> Image:
     return Image(b64encode(data).decode(), kind)
 
 
-@pytest.mark.parametrize(
+@table(
     ("env", "protocol"),
     [
         ({"KITTY_WINDOW_ID": "1"}, "kitty"),
@@ -53,7 +53,7 @@ def test_iterm_is_sent_the_file() -> None:
     assert drawn == "\x1b]1337;File=inline=1;size=6;height=16:R0lGODlh\a\n"
 
 
-@pytest.mark.parametrize(
+@table(
     ("picture", "protocol"),
     [
         (image(PNG), None),

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from itertools import pairwise
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.tables import table
 
 from clawkit.ui.markdown import Blocks
 
@@ -55,7 +55,7 @@ def test_what_is_not_complete_is_the_rest(text: str) -> None:
     assert "".join(blocks.feed(text)) + blocks.rest == text
 
 
-@pytest.mark.parametrize(
+@table(
     ("text", "blocks"),
     [
         ("a\nb\n\nc\n", ["a\nb\n\n", "c\n"]),

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.tables import table
 
 from clawkit.ui.markdown_layout import MAX_COLOURED
 from clawkit.ui.paint import MAX_MARKDOWN, Glyphs, Paint
@@ -66,7 +66,7 @@ def test_nothing_but_our_own_colours_acts_on_the_terminal(text: str) -> None:
         assert OURS.sub("", shown).replace("\n", "").isprintable()
 
 
-@pytest.mark.parametrize(
+@table(
     ("text", "shown"),
     [
         ("\x1b[31mred", r"\u{1b}[31mred"),
@@ -105,9 +105,7 @@ def test_tables_are_laid_out() -> None:
     assert "|" not in shown
 
 
-@pytest.mark.parametrize(
-    ("encoding", "yes"), [("utf-8", "✓"), ("UTF8", "✓"), ("ascii", "ok"), (None, "ok")]
-)
+@table(("encoding", "yes"), [("utf-8", "✓"), ("UTF8", "✓"), ("ascii", "ok"), (None, "ok")])
 def test_marks_are_those_that_the_terminal_has(encoding: str | None, yes: str) -> None:
     assert Glyphs(encoding).yes == yes
 

@@ -385,17 +385,19 @@ def run(jobs: Jobs, which: str, force: bool, as_json: bool) -> None:
         if started["reason"] == "disabled":
             why = "it is disabled; --force runs it nevertheless"
         raise ToolError(f"{_call(job)} was not started: {why}")
-    if not as_json:
-        click.echo(printable(f"running {_call(job)}: {told.doing(job)}"), err=True)
-    entry = _follow(jobs, started["runId"])
+    said = "" if as_json else f"running {_call(job)}: {told.doing(job)}"
+    entry = _follow(jobs, started["runId"], said)
     cli.print_json(entry) if as_json else _echo_run(entry, full=True)
     sys.exit(0 if entry["status"] == "ok" else 1)
 
 
-def _follow(jobs: Jobs, run_id: str) -> dict[str, Any]:
-    """Wait for the end of a run, and of its delivery; carry it out if no other process does."""
+def _follow(jobs: Jobs, run_id: str, said: str) -> dict[str, Any]:
+    """Wait for the end of a run, and of its delivery; carry it out if no other process does. `said`
+    is printed first."""
     patience_s = _DELIVERY_S
     try:
+        if said:
+            click.echo(printable(said), err=True)
         while True:
             found = jobs.call("runs", runId=run_id, limit=1)["entries"]
             if not found:

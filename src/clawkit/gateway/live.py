@@ -83,7 +83,7 @@ class LiveSessions:
         """`secrets` of the gateway are masked in what agents read and say. `model` replaces the
         configured one, for tests."""
         self._gateway, self._store, self._ledger = gateway, gateway.store, gateway.ledger
-        self._approver, self._secrets, self._model = approver, secrets, model
+        self._approver, self.secrets, self._model = approver, secrets, model
         self._open: dict[str, Open] = {}
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         """By session, as long as someone holds one or waits for it."""
@@ -217,28 +217,15 @@ class LiveSessions:
         # Opening takes a while: others hear their events between two of them.
         await self._opening.acquire()
         asyncio.get_running_loop().call_soon(self._opening.release)
-        loaded, parsed = self._gateway.loaded, parse_key(key)
-        stored = self._store.find(key)
-        agent = Agent.open(
-            loaded,
-            workspace=self.workspace(parsed.agent, stored),
-            agent=parsed.agent,
-            session=stored.id if stored else key.removeprefix(f"agent:{parsed.agent}:"),
-            owner=owner,
-            depth=parsed.depth,
-            channel=parsed.channel,
-            group=parsed.peer if parsed.kind == "group" else "",
-            model=self._model or opening.model or None,
-            fallbacks=opening.fallbacks,
-            thinking=opening.thinking,
-            allow=opening.allow,
-            tools=opening.tools,
-            mode="minimal" if opening.is_light else "full",
+        loaded, stored = self._gateway.loaded, self._store.find(key)
+        place = self.workspace(parse_key(key).agent, stored)
+        opening = msgspec.structs.replace(
+            opening,
+            model=self._model or opening.model,
             approver=opening.approver or self._approver,
-            in_gateway=True,
-            in_heartbeat=opening.heartbeat is not None,
         )
-        agent.kit.run.redactor.learn(self._secrets)
+        agent = opening.open(loaded, key, stored.id if stored else "", place, owner=owner)
+        agent.kit.run.redactor.learn(self.secrets)
         session = agent.session
         if session is None or session.key != key:
             # Its rights and its lock are those of the key.
@@ -265,10 +252,6 @@ class LiveSessions:
             raise shutting_down()
         self._open[key] = Open(agent, narrator, loaded, owner=owner)
         return self._open[key]
-
-    @property
-    def secrets(self) -> Sequence[str]:
-        return self._secrets
 
     def workspace(self, agent: str, stored: Session | None = None) -> str:
         """Where a session works: where it began, what is configured, or a directory of ours."""

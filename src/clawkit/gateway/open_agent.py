@@ -15,12 +15,13 @@ from clawkit.agent_session import Agent
 from clawkit.config.load import Loaded
 from clawkit.config.sections.shared import Thinking as Level
 from clawkit.core.approval import Approver
-from clawkit.core.tool import Tool
 from clawkit.cron.protocols import HeartbeatControl
 from clawkit.gateway.narrator import GatewayRun, Narrator
 from clawkit.gateway.protocol import GatewayError
+from clawkit.models.protocols import Model
 from clawkit.process.protocols import Commands
 from clawkit.services import Services
+from clawkit.sessions.keys import parse_key
 from clawkit.tools._commands import owner_of
 
 POLL_S = 0.01
@@ -39,17 +40,38 @@ def merged(lent: Mapping[object, Mapping[str, Any]]) -> dict[str, Any]:
 class Opening(Struct, frozen=True):
     """How the agent of a session is opened that was made for one purpose, such as a job."""
 
-    model: str = ""
+    model: str | Model = ""
     fallbacks: tuple[str, ...] = ()
     thinking: Level | None = None
     allow: tuple[str, ...] | None = None
     """The only tools, as far as policy allows them."""
     is_light: bool = False
     """Without the files of the workspace in the prompt."""
-    tools: tuple[Tool, ...] = ()
     approver: Approver | None = None
     heartbeat: HeartbeatControl | None = None
     """The heartbeat that the session is opened for."""
+
+    def open(self, loaded: Loaded, key: str, id_: str, workspace: str, *, owner: bool) -> Agent:
+        """The agent of a session: of a stored one with its id, or of a new one."""
+        parsed = parse_key(key)
+        return Agent.open(
+            loaded,
+            workspace=workspace,
+            agent=parsed.agent,
+            session=id_ or key.removeprefix(f"agent:{parsed.agent}:"),
+            owner=owner,
+            depth=parsed.depth,
+            channel=parsed.channel,
+            group=parsed.peer if parsed.kind == "group" else "",
+            model=self.model or None,
+            fallbacks=self.fallbacks,
+            thinking=self.thinking,
+            allow=self.allow,
+            mode="minimal" if self.is_light else "full",
+            approver=self.approver,
+            in_gateway=True,
+            in_heartbeat=self.heartbeat is not None,
+        )
 
 
 class Open:

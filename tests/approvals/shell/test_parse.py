@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from tests.approvals.shell.cases import DOUBTS, SHAPES, WORDS
 from tests.approvals.shell.views import show_script, show_word
+from tests.tables import table
 
 from clawkit.approvals.shell_parse import (
     MAX_BYTES,
@@ -134,7 +135,7 @@ def test_branches_without_an_else_have_none() -> None:
     assert branch.otherwise is None
 
 
-@pytest.mark.parametrize("char", ["a", "é", "日"])
+@table("char", ["a", "é", "日"])
 def test_64_kib_of_utf_8_are_the_limit(char: str) -> None:
     size = len(char.encode())
     fits = "x" * (MAX_BYTES % size) + char * (MAX_BYTES // size)
@@ -142,7 +143,7 @@ def test_64_kib_of_utf_8_are_the_limit(char: str) -> None:
     assert (doubt(fits + "x").code, doubt("\ud800" * MAX_BYTES).code) == ("long", "long")
 
 
-@pytest.mark.parametrize(
+@table(
     ("opening", "closing"),
     [
         ("( ", ")"),

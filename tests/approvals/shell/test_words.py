@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 import pytest
+from tests.tables import table
 
 from clawkit.approvals.shell_words import LiteralText, Tilde, Wildcard, WordReader
 from clawkit.approvals.types import Doubt
@@ -24,7 +25,7 @@ def test_a_word_ends_at_gaps_and_operators(subtests: pytest.Subtests) -> None:
             _a_word_ends_at_gaps_and_operators(end)
 
 
-@pytest.mark.parametrize("char", ["\0", "\x01", "\r", "\x7f"])
+@table("char", ["\0", "\x01", "\r", "\x7f"])
 def test_a_control_character_is_never_part_of_a_word(char: str) -> None:
     with pytest.raises(Doubt) as caught:
         WordReader(f"a{char}b", 0).read()

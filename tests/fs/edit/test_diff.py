@@ -8,6 +8,7 @@ import re
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.tables import table
 
 from clawkit.fs.edit.diff import (
     MAX_CHANGED,
@@ -90,7 +91,7 @@ def test_moved_lines_are_anchored() -> None:
     assert "first" in kept or "second" in kept
 
 
-@pytest.mark.parametrize(
+@table(
     ("before", "after", "reason"),
     [
         ("x" * MAX_CHARS, "y", "too much"),
@@ -153,7 +154,7 @@ def test_private_keys_are_not_shown_in_part() -> None:
     assert (within.text, within.first_line) == ("", 27)
 
 
-@pytest.mark.parametrize("kinds", [1, 100, 10_000])
+@table("kinds", [1, 100, 10_000])
 def test_hostile_lines_are_compared_in_bounded_time(kinds: int) -> None:
     rng = random.Random(kinds)
     old = [str(rng.randrange(kinds)) for _ in range(10_000)]

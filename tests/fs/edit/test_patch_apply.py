@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from tests.tables import table
 
 from clawkit.errors import ToolInputError
 from clawkit.fs.edit.patch_apply import Applied, apply_chunks
@@ -55,7 +56,7 @@ def test_chunks_without_headers_and_without_change_are_fine() -> None:
 # Line endings
 
 
-@pytest.mark.parametrize(
+@table(
     ("text", "patch", "expected"),
     [
         ("a\r\nb\r\nc\r\n", "@@\n-b\n+x\n+y", "a\r\nx\r\ny\r\nc\r\n"),
@@ -182,7 +183,7 @@ def test_lines_without_old_ones_go_below_their_context_or_to_the_end() -> None:
     assert patched(CLASSES, "@@ class B:\n@@ def run(self):\n+        pass").count("pass") == 1
 
 
-@pytest.mark.parametrize(
+@table(
     "patch",
     [
         "@@ def run(self):\n+        pass",
@@ -228,7 +229,7 @@ def test_typography_is_overlooked_and_kept() -> None:
     assert result == Applied("say “hello” — now\nthe end\n", 1, 1, (1,))
 
 
-@pytest.mark.parametrize(
+@table(
     ("text", "patch", "expected"),
     [
         (

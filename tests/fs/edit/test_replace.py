@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from tests.tables import table
 
 from clawkit.errors import ToolInputError
 from clawkit.fs.edit.finder import find_shift
@@ -94,7 +95,7 @@ def test_a_difference_that_does_not_matter_is_overlooked_and_told(
             assert overlooked(outcome).startswith(what)
 
 
-@pytest.mark.parametrize(
+@table(
     ("text", "old", "new", "expected"),
     [
         # Further in than given, further out, and what is new keeps its distance.
@@ -122,7 +123,7 @@ def test_whole_lines_are_found_with_another_indentation(
     assert (outcome.text, overlooked(outcome)) == (expected, "indentation")
 
 
-@pytest.mark.parametrize(
+@table(
     ("text", "old"),
     [
         ("  f\n    g\n", "f\n    g\n  h"),
@@ -176,7 +177,7 @@ def test_half_of_a_character_is_not_a_place() -> None:
     assert "is not in" in refuse("xﬁ", ("xf\u200b", "y"))
 
 
-@pytest.mark.parametrize("old", ["   \n", "\n\n\n", "\t"])
+@table("old", ["   \n", "\n\n\n", "\t"])
 def test_blanks_alone_are_taken_as_they_are(old: str) -> None:
     assert "is not in" in refuse("a\nb", (old, "x"))
     assert replace(f"a{old}b", (old, "-")).text == "a-b"
@@ -225,7 +226,7 @@ def test_a_result_that_would_be_huge_is_refused() -> None:
 CODE = "import os\n\n\ndef area(width, height):\n    return width * height\n\n\nprint(area(2, 3))\n"
 
 
-@pytest.mark.parametrize(
+@table(
     ("old", "kind"),
     [
         ("def area(width, height):\n   return width * height\n\n    pass", "line 7 differs"),
@@ -336,7 +337,7 @@ def test_hostile_texts_are_given_up_in_bounded_time(text: str, old: str) -> None
     assert "is not in" in refuse(text, (old, "x"))
 
 
-@pytest.mark.parametrize(
+@table(
     ("text", "old"),
     [
         ("return xyz\n", "return x "),

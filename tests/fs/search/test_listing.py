@@ -8,6 +8,7 @@ import tracemalloc
 from pathlib import Path
 
 import pytest
+from tests.tables import table
 
 from clawkit.fs.protocols import Find
 from clawkit.fs.search.globs import select
@@ -30,7 +31,7 @@ def collect(
         os.close(fd)
 
 
-@pytest.mark.parametrize("size", [1, 2, 3, 7, 1_000])
+@table("size", [1, 2, 3, 7, 1_000])
 def test_names_are_sorted_however_the_output_is_cut(size: int) -> None:
     names = ["b/x", "a", "./odd", "a\nb", "é", "z\udcff", "b-c"]
     assert collect(Find("*"), names, size=size) == (sorted(names), 7)

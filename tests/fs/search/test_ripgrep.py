@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from tests.tables import table
 
 from clawkit.errors import ToolError
 from clawkit.fs.protocols import Grep
@@ -96,7 +97,7 @@ def test_a_program_without_libraries_needs_only_itself() -> None:
     assert not any(os.path.isdir(each) for each in found.needs)
 
 
-@pytest.mark.parametrize(
+@table(
     ("errors", "words"),
     [
         ("rg: regex parse error:\n    (?:a{2)\n        ^^\nerror: unclosed repetition\n",

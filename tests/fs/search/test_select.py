@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from tests.tables import table
 
 from clawkit.errors import ToolInputError
 from clawkit.fs.search.globs import select
@@ -10,7 +11,7 @@ from clawkit.fs.search.globs import select
 BASES = ("/real/ws", "/home/me/ws")
 
 
-@pytest.mark.parametrize(
+@table(
     ("globs", "names"),
     [
         (["*.py"], ("*.py",)),
@@ -53,7 +54,7 @@ def test_one_of_several_is_enough() -> None:
     assert [bool(accepts(path)) for path in ("src/a.py", "x/b.md", "b.py")] == [True, True, False]
 
 
-@pytest.mark.parametrize("glob", ["*", "**", "**/*", "/real/ws/", "**/**"])
+@table("glob", ["*", "**", "**/*", "/real/ws/", "**/**"])
 def test_everything_needs_no_comparing(glob: str) -> None:
     chosen = select([glob], BASES)
     assert chosen.names is None

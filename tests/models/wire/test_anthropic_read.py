@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.models.wire.served import damaged, events_of, read, serving, sse
 from tests.sdks import SDKS
+from tests.tables import table
 
 from clawkit.config.modelref import ModelRef
 from clawkit.config.sections.models import Cost
@@ -438,7 +439,7 @@ def test_what_is_no_event_is_malformed(subtests: pytest.Subtests) -> None:
             assert len(str(caught.value)) < 500
 
 
-@pytest.mark.parametrize("kind", ["text", "thinking", "signature"])
+@table("kind", ["text", "thinking", "signature"])
 def test_an_answer_without_end_is_refused(kind: str) -> None:
     decoder = AnthropicDecoder(ENDPOINT)
     event = ServerEvent("", json.dumps(more(0, kind, "x" * (2 * 1024 * 1024))))

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 from tests.sdks import SDKS
+from tests.tables import table
 
 from clawkit.config.modelref import ModelRef
 from clawkit.config.sections.models import Compat
@@ -687,7 +688,7 @@ def test_a_full_window_leaves_less_for_the_answer_and_images_do_not_fill_it() ->
     assert write(to, request(image))["max_tokens"] == 64_000
 
 
-@pytest.mark.parametrize(
+@table(
     ("own", "more", "expected"),
     [
         ({"max_tokens": 300}, {}, 300),

@@ -7,9 +7,7 @@ from typing import Any, get_type_hints
 
 import pytest
 from msgspec.structs import replace
-from openai.types.chat import ChatCompletionMessageParam, ChatCompletionToolUnionParam
-from openai.types.chat.completion_create_params import CompletionCreateParamsStreaming
-from pydantic import TypeAdapter
+from tests.sdks import SDKS
 
 from clawkit.config.modelref import ModelRef
 from clawkit.config.sections.models import Compat
@@ -34,10 +32,6 @@ NATIVE = Endpoint(
 IMITATION = replace(
     NATIVE, ref=ModelRef("acme", "m"), base_url="https://llm.acme.test/v1", is_native=False
 )
-SDK: dict[str, TypeAdapter[Any]] = {
-    "messages": TypeAdapter(list[ChatCompletionMessageParam]),
-    "tools": TypeAdapter(list[ChatCompletionToolUnionParam]),
-}
 PNG = Image("AAAA", "image/png")
 URL = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA"}}
 TOOL = ToolSpec(
@@ -94,12 +88,21 @@ def forced(value: Any) -> Any:
     return value if isinstance(value, str | int | float | None) else [forced(x) for x in value]
 
 
+@SDKS
 def test_a_conversation_is_written_as_the_sdk_types_it() -> None:
+    from openai.types.chat import ChatCompletionMessageParam, ChatCompletionToolUnionParam
+    from openai.types.chat.completion_create_params import CompletionCreateParamsStreaming
+    from pydantic import TypeAdapter
+
+    adapters: dict[str, TypeAdapter[Any]] = {
+        "messages": TypeAdapter(list[ChatCompletionMessageParam]),
+        "tools": TypeAdapter(list[ChatCompletionToolUnionParam]),
+    }
     written = body(
         *HISTORY, system="Be kind.", tools=(TOOL,), thinking="high", max_tokens=99, session="s"
     )
     assert set(written) <= set(get_type_hints(CompletionCreateParamsStreaming))
-    for name, adapter in SDK.items():
+    for name, adapter in adapters.items():
         assert forced(adapter.validate_python(written[name])) == written[name]
     assert written == {
         "model": "gpt-5",

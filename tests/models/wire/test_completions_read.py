@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 from typing import Any
 
-import openai
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
-from openai.lib.streaming.chat import ChatCompletionStreamState
 from tests.models.wire.served import read, serving
+from tests.sdks import SDKS
+from tests.tables import table
 
 from clawkit.config.modelref import ModelRef
 from clawkit.config.sections.models import Cost
@@ -109,8 +109,12 @@ SCRIPTS = {
 }
 
 
+@SDKS
 @pytest.mark.parametrize("name", SCRIPTS)
 async def test_an_answer_is_read_as_the_official_library_reads_it(name: str) -> None:
+    import openai
+    from openai.lib.streaming.chat import ChatCompletionStreamState
+
     data = stream(*SCRIPTS[name])
     found, deltas = read(CompletionsDecoder(ENDPOINT), data)
     async with (
@@ -146,7 +150,7 @@ async def test_an_answer_is_read_as_the_official_library_reads_it(name: str) -> 
     assert (found.model, found.api) == ("openai/gpt-5", "openai-completions")
 
 
-@pytest.mark.parametrize("name", SCRIPTS)
+@table("name", SCRIPTS)
 async def test_what_is_written_arrives_and_is_answered(name: str) -> None:
     """The same bytes again in single bytes, through the reader of event streams."""
     events, decoder = EventStream(), CompletionsWire(ENDPOINT).decoder()

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 from tests.sdks import SDKS
+from tests.tables import table
 
 from clawkit.config.modelref import ModelRef
 from clawkit.config.sections.models import Compat
@@ -199,7 +200,7 @@ def test_the_official_types_take_what_is_written(model: str, level: Any) -> None
     assert set(body) == known
 
 
-@pytest.mark.parametrize(
+@table(
     ("model", "path"),
     [
         ("gemini-2.5-flash", "/models/gemini-2.5-flash:streamGenerateContent?alt=sse"),

@@ -7,9 +7,7 @@ from typing import Any, get_type_hints
 
 import pytest
 from msgspec.structs import replace
-from openai.types.responses import ResponseInputItemParam, ToolParam
-from openai.types.responses.response_create_params import ResponseCreateParamsStreaming
-from pydantic import TypeAdapter
+from tests.sdks import SDKS
 
 from clawkit.config.modelref import ModelRef
 from clawkit.config.sections.models import Compat
@@ -36,10 +34,6 @@ NATIVE = Endpoint(
 IMITATION = replace(
     NATIVE, ref=ModelRef("acme", "m"), base_url="https://llm.acme.test/v1", is_native=False
 )
-SDK: dict[str, TypeAdapter[Any]] = {
-    "input": TypeAdapter(list[ResponseInputItemParam]),
-    "tools": TypeAdapter(list[ToolParam]),
-}
 PNG = Image("AAAA", "image/png")
 INPUT_IMAGE = {"type": "input_image", "image_url": "data:image/png;base64,AAAA", "detail": "auto"}
 SCHEMA: dict[str, Any] = {"type": "object", "properties": {"path": {"type": "string"}}}
@@ -86,7 +80,16 @@ def forced(value: Any) -> Any:
     return value if isinstance(value, str | int | float | None) else [forced(x) for x in value]
 
 
+@SDKS
 def test_a_conversation_is_written_as_the_sdk_types_it() -> None:
+    from openai.types.responses import ResponseInputItemParam, ToolParam
+    from openai.types.responses.response_create_params import ResponseCreateParamsStreaming
+    from pydantic import TypeAdapter
+
+    adapters: dict[str, TypeAdapter[Any]] = {
+        "input": TypeAdapter(list[ResponseInputItemParam]),
+        "tools": TypeAdapter(list[ToolParam]),
+    }
     written = body(
         Summary("They met."),
         User((Text("look"), PNG)),
@@ -101,7 +104,7 @@ def test_a_conversation_is_written_as_the_sdk_types_it() -> None:
         session="s",
     )
     assert set(written) <= set(get_type_hints(ResponseCreateParamsStreaming))
-    for name, adapter in SDK.items():
+    for name, adapter in adapters.items():
         assert forced(adapter.validate_python(written[name])) == written[name]
     assert written == {
         "model": "gpt-5",

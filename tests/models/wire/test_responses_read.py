@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 from typing import Any
 
-import openai
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 from tests.models.wire.served import events_of, read, serving, sse
+from tests.sdks import SDKS
 
 from clawkit.config.modelref import ModelRef
 from clawkit.config.sections.models import Cost
@@ -151,8 +151,11 @@ SCRIPTS: dict[str, list[dict[str, Any]]] = {
 }
 
 
+@SDKS
 @pytest.mark.parametrize("name", SCRIPTS)
 async def test_an_answer_is_read_as_the_official_library_reads_it(name: str) -> None:
+    import openai
+
     data = sse(SCRIPTS[name])
     found, deltas = read(ResponsesDecoder(ENDPOINT), data)
     texts, final = "", None
