@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import shutil
 import subprocess
 import time
 from collections.abc import Callable
@@ -100,21 +101,25 @@ def test_what_no_rule_allows_is_not_run_unasked(made: Path, subtests: pytest.Sub
                 assert fallback_verdict(decision) == "deny"
 
 
-@pytest.mark.parametrize("case_id", [name for name in JUDGED if CASES[name]["expected"] == "allow"])
-async def test_what_is_allowed_runs(case_id: str, ws: Path, fill: Fill) -> None:
-    decision, request = judge(fill(CASES[case_id]["input"]), ws)
-    assert decision.verdict == "allow", decision.reason
-    host = LocalHost(str(ws.parent / "spool"))
-    running = await host.start(
-        Launch(decision.run, request.cwd, request.env, programs=decision.programs), case_id[10:]
-    )
-    exit_ = await running.wait()
-    said = await running.output.read(0, 100_000)
+async def test_what_is_allowed_runs(made: Path, tmp_path: Path, subtests: pytest.Subtests) -> None:
+    host = LocalHost(str(tmp_path / "spool"))
+    for case_id in JUDGED:
+        if CASES[case_id]["expected"] != "allow":
+            continue
+        with subtests.test(case_id=case_id):
+            ws = tmp_path / case_id.replace("/", "-") / "ws"
+            shutil.copytree(made / "ws", ws, symlinks=True)
+            decision, request = judge(fill_in(CASES[case_id]["input"], ws), ws)
+            assert decision.verdict == "allow", decision.reason
+            launch = Launch(decision.run, request.cwd, request.env, programs=decision.programs)
+            running = await host.start(launch, case_id[10:])
+            exit_ = await running.wait()
+            said = await running.output.read(0, 100_000)
+            assert not list(ws.rglob("PWNED"))
+            assert exit_.reason == "exit", said
+            assert b"Permission denied" not in said
+            assert b"not found" not in said
     await host.close()
-    assert not list(ws.rglob("PWNED"))
-    assert exit_.reason == "exit", said
-    assert b"Permission denied" not in said
-    assert b"not found" not in said
 
 
 @pytest.mark.parametrize("case_id", DISPLAYED)

@@ -119,35 +119,36 @@ async def test_output_and_errors_come_apart(bench: Bench) -> None:
     assert (ran.stdout, ran.stderr, ran.value) == ("out\nsub\n", "err\nbad\n", "0")
 
 
-@pytest.mark.parametrize(
-    ("code", "said"),
-    [
-        ("y = 1\n1 / 0", "ZeroDivisionError: division by zero"),
-        ("def f(): f()\nf()", "RecursionError: maximum recursion depth exceeded"),
-        ("import sys; sys.exit(3)", "SystemExit: 3"),
-        ("exit()", "SystemExit: None"),
-        ("raise KeyboardInterrupt", "KeyboardInterrupt"),
-        ("x =", "SyntaxError: invalid syntax"),
-        ("input()", "EOFError: EOF when reading a line"),
-        ("a\0b", "null bytes"),
-        ("'\ud800'", "surrogates not allowed"),
-        ("(" * 500, "SyntaxError: too many nested parentheses"),
-        ("10 ** 5000", "Exceeds the limit"),
-        ("class A:\n def __repr__(self): return 1 / 0\nA()", "ZeroDivisionError"),
-        ("class E(Exception):\n def __str__(self): raise SystemExit\nraise E", "E"),
-        ("raise MemoryError", "MemoryError"),
-        ("import asyncio\nawait asyncio.sleep(0)\nawait nothing", "NameError"),
-    ],
-)
+RAISING = [
+    ("y = 1\n1 / 0", "ZeroDivisionError: division by zero"),
+    ("def f(): f()\nf()", "RecursionError: maximum recursion depth exceeded"),
+    ("import sys; sys.exit(3)", "SystemExit: 3"),
+    ("exit()", "SystemExit: None"),
+    ("raise KeyboardInterrupt", "KeyboardInterrupt"),
+    ("x =", "SyntaxError: invalid syntax"),
+    ("input()", "EOFError: EOF when reading a line"),
+    ("a\0b", "null bytes"),
+    ("'\ud800'", "surrogates not allowed"),
+    ("(" * 500, "SyntaxError: too many nested parentheses"),
+    ("10 ** 5000", "Exceeds the limit"),
+    ("class A:\n def __repr__(self): return 1 / 0\nA()", "ZeroDivisionError"),
+    ("class E(Exception):\n def __str__(self): raise SystemExit\nraise E", "E"),
+    ("raise MemoryError", "MemoryError"),
+    ("import asyncio\nawait asyncio.sleep(0)\nawait nothing", "NameError"),
+]
+
+
 async def test_what_code_raises_is_told_and_nothing_is_lost(
-    bench: Bench, code: str, said: str
+    bench: Bench, subtests: pytest.Subtests
 ) -> None:
     await bench.run("kept = 'still here'")
-    ran = await bench.run(code)
-    assert said in (ran.traceback or "")
-    assert "python_child" not in (ran.traceback or "")
-    assert (ran.value, ran.lost) == (None, "")
-    assert await bench.value("kept") == "'still here'"
+    for code, said in RAISING:
+        with subtests.test(code=code[:50]):
+            ran = await bench.run(code)
+            assert said in (ran.traceback or "")
+            assert "python_child" not in (ran.traceback or "")
+            assert (ran.value, ran.lost) == (None, "")
+            assert await bench.value("kept") == "'still here'"
 
 
 async def test_a_traceback_shows_the_lines_of_earlier_calls(bench: Bench) -> None:
@@ -295,25 +296,26 @@ async def test_memory_that_cannot_be_had_is_an_ordinary_error(bench: Bench) -> N
     assert ran.lost == ""
 
 
-@pytest.mark.parametrize(
-    "code",
-    [
-        "while True: pass",
-        "import time; time.sleep(1000)",
-        "import asyncio; await asyncio.sleep(1000)",
-        "import asyncio; asyncio.run(asyncio.sleep(1000))",
-        "import subprocess; subprocess.run(['sleep', '1000'])",
-        "import threading; threading.Event().wait()",
-    ],
-)
+ENDLESS = [
+    "while True: pass",
+    "import time; time.sleep(1000)",
+    "import asyncio; await asyncio.sleep(1000)",
+    "import asyncio; asyncio.run(asyncio.sleep(1000))",
+    "import subprocess; subprocess.run(['sleep', '1000'])",
+    "import threading; threading.Event().wait()",
+]
+
+
 async def test_code_that_takes_too_long_is_interrupted_and_keeps_its_variables(
-    bench: Bench, code: str
+    bench: Bench, subtests: pytest.Subtests
 ) -> None:
     await bench.run("x = 'kept'")
-    ran = await bench.run(f"print('begun')\n{code}", timeout_s=SHORT_S)
-    assert (ran.stdout, ran.timed_out, ran.lost) == ("begun\n", True, "")
-    assert (ran.traceback or "").endswith("KeyboardInterrupt")
-    assert await bench.value("x") == "'kept'"
+    for code in ENDLESS:
+        with subtests.test(code=code):
+            ran = await bench.run(f"print('begun')\n{code}", timeout_s=SHORT_S)
+            assert (ran.stdout, ran.timed_out, ran.lost) == ("begun\n", True, "")
+            assert (ran.traceback or "").endswith("KeyboardInterrupt")
+            assert await bench.value("x") == "'kept'"
 
 
 async def test_code_that_ignores_the_interrupt_is_killed(bench: Bench) -> None:
@@ -569,53 +571,55 @@ async def test_javascript_keeps_its_variables(bench: Bench) -> None:
     )
 
 
+VALUES = [
+    ("await new Promise((done) => setTimeout(() => done(7), 10))", "7"),
+    ("(await import('node:path')).sep", "'/'"),
+    ("typeof require('fs').readFileSync", "'function'"),
+    ("'import(x)' + `import(y)` // import(z)", "'import(x)import(y)'"),
+    ("require('./mine.js') + (await import('./mine.js')).default", "84"),
+    ("process.cwd() === __cwd", "true"),
+    ("[NaN, -0, undefined]", "[ NaN, -0, undefined ]"),
+    ("-0", "-0"),
+    ("10n", "10n"),
+    ("Symbol('s')", "Symbol(s)"),
+    ("null", "null"),
+    ("'\\ud800'", "'\\ud800'"),
+    ("'\\0'", "'\\x00'"),
+]
+
+
 @needs_node
-@pytest.mark.parametrize(
-    ("code", "value"),
-    [
-        ("await new Promise((done) => setTimeout(() => done(7), 10))", "7"),
-        ("(await import('node:path')).sep", "'/'"),
-        ("typeof require('fs').readFileSync", "'function'"),
-        ("'import(x)' + `import(y)` // import(z)", "'import(x)import(y)'"),
-        ("require('./mine.js') + (await import('./mine.js')).default", "84"),
-        ("process.cwd() === __cwd", "true"),
-        ("[NaN, -0, undefined]", "[ NaN, -0, undefined ]"),
-        ("-0", "-0"),
-        ("10n", "10n"),
-        ("Symbol('s')", "Symbol(s)"),
-        ("null", "null"),
-        ("'\\ud800'", "'\\ud800'"),
-        ("'\\0'", "'\\x00'"),
-    ],
-)
-async def test_values_of_javascript(bench: Bench, code: str, value: str) -> None:
+async def test_values_of_javascript(bench: Bench, subtests: pytest.Subtests) -> None:
     (bench.workspace / "mine.js").write_text("module.exports = 42;\n", encoding="utf-8")
     await bench.run(f"globalThis.__cwd = {json.dumps(str(bench.workspace))}", "javascript")
-    assert await bench.value(code, "javascript") == value
+    for code, value in VALUES:
+        with subtests.test(code=code):
+            assert await bench.value(code, "javascript") == value
+
+
+THROWING = [
+    ("throw new TypeError('boo')", "TypeError: boo\n    at call-2.js:1:7"),
+    ("throw 'text'", "'text'"),
+    ("1 +", "SyntaxError: Unexpected end of input"),
+    ("function f() { return f() } f()", "RangeError: Maximum call stack size exceeded"),
+    ("import fs from 'fs'", "use require(…) or await import(…)"),
+    ("process.exit(3)", "process.exit(3) was called; the interpreter keeps running"),
+    ("await Promise.reject(new Error('no'))", "Error: no"),
+    ("({ get [Symbol.toStringTag]() { throw new Error('hostile') } })", "hostile"),
+]
 
 
 @needs_node
-@pytest.mark.parametrize(
-    ("code", "said"),
-    [
-        ("throw new TypeError('boo')", "TypeError: boo\n    at call-2.js:1:7"),
-        ("throw 'text'", "'text'"),
-        ("1 +", "SyntaxError: Unexpected end of input"),
-        ("function f() { return f() } f()", "RangeError: Maximum call stack size exceeded"),
-        ("import fs from 'fs'", "use require(…) or await import(…)"),
-        ("process.exit(3)", "process.exit(3) was called; the interpreter keeps running"),
-        ("await Promise.reject(new Error('no'))", "Error: no"),
-        ("({ get [Symbol.toStringTag]() { throw new Error('hostile') } })", "hostile"),
-    ],
-)
 async def test_what_javascript_throws_is_told_and_nothing_is_lost(
-    bench: Bench, code: str, said: str
+    bench: Bench, subtests: pytest.Subtests
 ) -> None:
     await bench.run("var kept = 'still here'", "javascript")
-    ran = await bench.run(code, "javascript")
-    assert said in (ran.traceback or "")
-    assert "node_child" not in (ran.traceback or "")
-    assert await bench.value("kept", "javascript") == "'still here'"
+    for code, said in THROWING:
+        with subtests.test(code=code):
+            ran = await bench.run(code, "javascript")
+            assert said in (ran.traceback or "")
+            assert "node_child" not in (ran.traceback or "")
+            assert await bench.value("kept", "javascript") == "'still here'"
 
 
 @needs_node

@@ -784,28 +784,29 @@ async def test_text_pasted_without_a_terminal_is_sent_as_it_is(kit: Toolkit) -> 
     await poll_until(kit, id_, "<61 0a 62>")
 
 
+CANNOT_BE_SENT: list[tuple[str, dict[str, Any], str]] = [
+    ("write", {}, "data: missing; give the text to write, or eof"),
+    ("write", {"data": "\ud800"}, "data: has a lone surrogate"),
+    ("write", {"data": "x" * (1024 * 1024 + 1)}, "data: is 1 MB; the limit is 1 MB at once"),
+    ("submit", {"data": "a\udfff"}, "a lone surrogate (half a character) at position 1"),
+    ("send-keys", {}, "keys: missing; give keys, or hex, or literal"),
+    ("send-keys", {"hex": ["zz"]}, "hex[0] 'zz' is not a byte"),
+    ("send-keys", {"keys": ["a", ""]}, "keys[1] is empty"),
+    ("send-keys", {"literal": "\ud800"}, "literal: has a lone surrogate"),
+    ("paste", {}, "text: empty; there is nothing to paste"),
+]
+
+
 @pytest.mark.parametrize("pty", [False, True])
-@pytest.mark.parametrize(
-    ("action", "params", "words"),
-    [
-        ("write", {}, "data: missing; give the text to write, or eof"),
-        ("write", {"data": "\ud800"}, "data: has a lone surrogate"),
-        ("write", {"data": "x" * (1024 * 1024 + 1)}, "data: is 1 MB; the limit is 1 MB at once"),
-        ("submit", {"data": "a\udfff"}, "a lone surrogate (half a character) at position 1"),
-        ("send-keys", {}, "keys: missing; give keys, or hex, or literal"),
-        ("send-keys", {"hex": ["zz"]}, "hex[0] 'zz' is not a byte"),
-        ("send-keys", {"keys": ["a", ""]}, "keys[1] is empty"),
-        ("send-keys", {"literal": "\ud800"}, "literal: has a lone surrogate"),
-        ("paste", {}, "text: empty; there is nothing to paste"),
-    ],
-)
 async def test_what_cannot_be_sent_is_the_callers_mistake(
-    kit: Toolkit, action: str, params: dict[str, Any], words: str, pty: bool
+    kit: Toolkit, pty: bool, subtests: pytest.Subtests
 ) -> None:
-    id_ = await start_echo(kit, pty=pty)
-    assert words in complaint(await process(kit, action, id_, **params))
-    await process(kit, "write", id_, data="z")
-    assert await poll_until(kit, id_, ">") == "<7a>\n"
+    for action, params, words in CANNOT_BE_SENT:
+        with subtests.test(action=action, words=words):
+            id_ = await start_echo(kit, pty=pty)
+            assert words in complaint(await process(kit, action, id_, **params))
+            await process(kit, "write", id_, data="z")
+            assert await poll_until(kit, id_, ">") == "<7a>\n"
 
 
 async def test_the_end_of_input_ends_a_half_line_in_a_terminal(kit: Toolkit) -> None:
