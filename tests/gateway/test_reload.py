@@ -78,7 +78,7 @@ async def tools(peer: Peer) -> set[str]:
         ("gateway.port", "restart"),
         ("logging.redactPatterns", "restart"),
         ("logging.level", "none"),
-        ("cron.enabled", "none"),
+        ("cron.enabled", "hot"),
         ("agents.list[0].groupChat.historyLimit", "none"),
         ("agents.entries.a.groupChat", "none"),
         ('agents.entries["a.groupChat"].groupChat', "none"),

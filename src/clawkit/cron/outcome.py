@@ -17,7 +17,7 @@ from clawkit.text import one_line
 BACKOFF_MS = (30_000, 60_000, 300_000, 900_000, 3_600_000)
 MAX_ERRORS, MAX_SCHEDULE_ERRORS = 10, 3
 """Failures in a row after which a job is disabled."""
-TRANSIENT = frozenset(("network", "overloaded", "rate-limit", "server", "timeout", "busy"))
+TRANSIENT = frozenset(("network", "cut", "overloaded", "rate_limit", "server", "timeout"))
 """Kinds of errors that may be over soon: a job for one time tries again."""
 ACK_CHARS = 300
 _SILENT = r"NO_REPLY|HEARTBEAT_OK"

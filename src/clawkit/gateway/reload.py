@@ -30,7 +30,17 @@ Kind = Literal["hot", "restart", "none"]
 _SETTINGS: dict[Kind, tuple[str, ...]] = {
     "hot": (
         *("$schema", "agents", "approvals", "auth", "bindings", "channels", "commands"),
-        *("diagnostics", "env", "hooks", "messages", "models", "secrets", "session", "tools"),
+        *(
+            "cron",
+            "diagnostics",
+            "env",
+            "hooks",
+            "messages",
+            "models",
+            "secrets",
+            "session",
+            "tools",
+        ),
     ),
     "restart": ("gateway", "logging", "session.store"),
     "none": NO_EFFECT,

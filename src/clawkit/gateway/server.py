@@ -293,8 +293,8 @@ class Gateway:
 
     async def start(self) -> None:
         work = (
-            *(self._tick(), self._sweep(), self.desk.watch(), self.watch.watch()),
-            self.automation.run(),
+            *(self._tick(), self._sweep(), self.desk.watch()),
+            *(self.automation.run(), self.watch.watch()),
         )
         self._tasks = [asyncio.ensure_future(each) for each in work]
         self.is_ready = True
