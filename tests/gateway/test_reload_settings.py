@@ -86,6 +86,7 @@ NEW = {
     "bindings": "[{ agentId: 'main', match: { channel: 'telegram' } }]",
     "channels": "{ telegram: { groups: { '*': { tools: { deny: ['exec'] } } } } }",
     "commands": "{ restart: true }",
+    "cron": "{ maxConcurrentRuns: 7 }",
     "diagnostics": "{ enabled: false }",
     "env": "{ vars: { FROM_THE_FILE: 'new' } }",
     "hooks": "{ path: '/in' }",
