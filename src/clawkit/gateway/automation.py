@@ -127,6 +127,12 @@ class Automation:
         self.watches.look()
         self.tell(action, row)
 
+    def look(self) -> None:
+        """Look at all jobs: the configuration has changed."""
+        self.scheduler.wake()
+        self.watches.look()
+        self.heartbeats.look()
+
     async def run(self) -> None:
         """Run jobs until cancelled."""
         work = (self._sweep(), self.watches.run(), self.heartbeats.run())

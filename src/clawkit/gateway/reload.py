@@ -152,7 +152,7 @@ class ConfigWatch:
             try:
                 self._take(*await in_thread(self._read))
                 await self._gateway.live.sweep(0.0)
-                self._gateway.automation.heartbeats.look()
+                self._gateway.automation.look()
             except (ConfigError, SecretError) as error:
                 unread = (Issue("gateway.auth", str(error)),)
                 self.issues = error.issues if isinstance(error, ConfigError) else unread
