@@ -643,7 +643,7 @@ def test_jobs_of_openclaw_are_added_with_what_was_left_out(
         "  every day at 07:00 America/Los_Angeles\n"
         "  delivery: slack accountId, channel, to left out: it is reported in the main session\n"
         "job: Deploys\n"
-        "  every 1 hour from 2026-03-06T12:55:13.680Z\n"
+        "  every hour from 2026-03-06T12:55:13.680Z\n"
         "  isolation is left out: results are reported as the delivery says\n"
         "  delivery: telegram channel, to left out: it is reported in the main session\n"
         "job: Stretch\n"
