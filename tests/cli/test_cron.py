@@ -666,11 +666,11 @@ def test_jobs_of_openclaw_are_added_with_what_was_left_out(
     assert done.out == (
         "job: Morning brief\n"
         "  every day at 07:00 America/Los_Angeles\n"
-        "  delivery: slack accountId, channel, to left out: it is reported in the main session\n"
+        "  delivery: slack (accountId, channel, to) is left out; results are reported in the main session\n"
         "job: Deploys\n"
         "  every hour from 2026-03-06T12:55:13.680Z\n"
         "  isolation is left out: results are reported as the delivery says\n"
-        "  delivery: telegram channel, to left out: it is reported in the main session\n"
+        "  delivery: telegram (channel, to) is left out; results are reported in the main session\n"
         "job: Stretch\n"
         f"  {cron('next', '0 15 * * 1-5').out.splitlines()[0]}\n"
     )

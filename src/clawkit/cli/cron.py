@@ -481,7 +481,10 @@ def serve(local: bool, config_file: str | None) -> None:
 
     def tell(shown: dict[str, Any]) -> None:
         if shown["action"] in ("started", "finished"):
-            _echo_run(shown["run"])
+            entry = shown["run"]
+            if entry["deliveryStatus"] == "unknown":  # a result is delivered after this
+                entry = entry | {"deliveryStatus": ""}
+            _echo_run(entry)
 
     serve_jobs(loaded, tell)
     click.echo("clawkit cron: stopped", err=True)
