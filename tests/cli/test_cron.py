@@ -533,7 +533,7 @@ def test_serve_runs_jobs_and_ends_cleanly(
 
 def test_a_chat_can_have_the_session_that_jobs_report_in(cron: Cron, serving: Serving) -> None:
     cron("add", "in 1 second", "-m", "list", "--name", "once")
-    serving.until("  ok        once")
+    assert "delivery unknown" not in serving.until("  ok        once")
     terminal = [*PROGRAM, "agent", "--session", "main", "-m", "!echo hi"]
     while True:
         done = subprocess.run(terminal, capture_output=True, text=True, check=False)
@@ -666,7 +666,8 @@ def test_jobs_of_openclaw_are_added_with_what_was_left_out(
     assert done.out == (
         "job: Morning brief\n"
         "  every day at 07:00 America/Los_Angeles\n"
-        "  delivery: slack (accountId, channel, to) is left out; results are reported in the main session\n"
+        "  delivery: slack (accountId, channel, to) is left out; results are reported in the main "
+        "session\n"
         "job: Deploys\n"
         "  every hour from 2026-03-06T12:55:13.680Z\n"
         "  isolation is left out: results are reported as the delivery says\n"
