@@ -187,7 +187,7 @@ class SessionCron:
             raise ToolInputError("jobId is required (id is accepted, too)")
         job = self._cron.store.find(params.job_id).job
         if (job.agent_id or self._default) != self._scope.agent:
-            raise NotFoundError(f"there is no job {one_line(params.job_id, 60)!r} of this agent")
+            raise NotFoundError(f"unknown job {one_line(params.job_id, 60)!r} of this agent")
         if job.declaration_key and params.action in ("update", "remove"):
             raise ToolAuthorizationError("clawkit keeps this job itself; settings change it")
         if own and params.action == "remove" and job.id != own:
@@ -281,6 +281,8 @@ def wake(
     for a session that cannot be woken."""
     if parse_key(key).agent != agent or not is_wakeable(key):
         raise ToolError(f"{key} cannot be woken (unwakeable-session-key)")
+    if not text.strip():
+        raise ToolInputError("the text must not be empty")
     said = cut(text, 20_000)
     if mode == "now":
         queue_wake_up(cron, agent, key, said, now_ms())
@@ -289,5 +291,5 @@ def wake(
     store = SessionStore(locate_store(loaded.config.session.store, os.environ))
     found = store.find(key)
     if found is None:
-        raise NotFoundError(f"there is no session {key} yet; use mode now")
+        raise NotFoundError(f"there is no session {key} yet; mode 'now' (--now) starts it")
     return {"ok": True, "mode": mode, "id": leave(store, found.id, "a wake-up", said)}

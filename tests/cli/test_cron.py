@@ -229,14 +229,24 @@ def test_jobs_can_wait_for_commands(cron: Cron) -> None:
         (["every day at 9", "-m", "x", "--tz", "Mars/Base"], "--tz: unknown time zone 'Mars/Base'"),
         (["every 2 hours", "-m", "x", "--tz", "UTC"], "'UTC' has no effect"),
         (["in 2 hours", "-m", "x", "--exact"], "'exactly' has no effect"),
-        (["every day at 9 UTC", "-m", "x", "--tz", "Europe/Vienna"], "but not 'utc'"),
+        (
+            ["every day at 9 UTC", "-m", "x", "--tz", "Europe/Vienna"],
+            "--tz: the schedule has a zone already, UTC",
+        ),
         (["every day at 9", "--on-exit", "ls", "-m", "x"], "give one of SCHEDULE, --on-exit"),
         (["--on-exit", "ls", "--tz", "UTC", "-m", "x"], "--tz and --exact are for a SCHEDULE"),
         (["every day at 9", "--match", "x", "-m", "x"], "--match is for --stream"),
         (["every day at 9", "--command"], "--command needs a command"),
+        (["every day at 9", "--command", "ls", "--model", "a/b"], "--model is for --message"),
+        (["every day at 9", "--event", "x", "--tools", "read"], "--tools is for --message"),
+        (["every day at 9", "--event", "x", "--timeout", "5m"], "--timeout is not for --event"),
+        (["every day at 9", "-m", " "], "--message must not be empty"),
         (["every day at 9", "-m", "x", "--timeout", "soon"], "--timeout: invalid time 'soon'"),
-        (["every day at 9", "-m", "x", "--thinking", "hard"], "payload.thinking"),
-        (["every day at 9", "-m", "x", "--session", "main"], "'main' needs a systemEvent"),
+        (
+            ["every day at 9", "-m", "x", "--thinking", "hard"],
+            "Invalid value for '--thinking': 'hard' is not one of",
+        ),
+        (["every day at 9", "-m", "x", "--session", "main"], "--session main is for --event"),
         (
             ["every day at 9", "--event", "x", "--session", "isolated"],
             "goes to sessionTarget 'main'",
@@ -275,6 +285,16 @@ def test_a_job_is_changed_by_the_options_of_add(cron: Cron) -> None:
     assert cron("edit", "other", "--session", "main").code == 2
 
 
+def test_a_job_can_become_one_of_another_kind(cron: Cron) -> None:
+    cron("add", "every day at 9 UTC", "--command", "ls", "--name", "it")
+    reminder = cron("edit", "it", "--event", "stretch")
+    assert 'the default agent is told "stretch" in the main session' in reminder.out
+    turn = cron("edit", "it", "-m", "hello")
+    assert 'the default agent answers "hello" in a new session' in turn.out
+    assert cron("edit", "it", "--session", "session:notes").code == 0
+    assert "in notes" in cron("edit", "it", "-m", "again").out
+
+
 def test_grants_add_up_until_the_job_changes(cron: Cron) -> None:
     cron("add", "every day at 9 UTC", "-m", "x", "--name", "it")
     cron("edit", "it", "--grant", "git push")
@@ -295,13 +315,13 @@ def test_what_does_not_exist_or_is_ambiguous_is_an_error_of_usage(cron: Cron) ->
     for args in (["show"], ["edit", "-m", "x"], ["remove", "-y"], ["enable"], ["run"], ["runs"]):
         done = cron(args[0], "nothing", *args[1:])
         assert done.code == 2, args
-        assert "there is no job 'nothing'" in done.err
+        assert "unknown job 'nothing'" in done.err
     for _ in range(2):
         cron("add", "every day at 9", "-m", "x", "--name", "twin")
     done = cron("show", "twin")
     assert done.code == 2
     ids = [each["id"] for each in cron("list", "--json").json["jobs"]]
-    assert done.err.startswith("clawkit: 2 jobs fit 'twin': ")
+    assert done.err.startswith("clawkit: 2 jobs match 'twin'; use an id: ")
     assert all(each in done.err for each in ids)
     assert cron("show", ids[0][:8]).code == 0
 
@@ -332,8 +352,11 @@ def test_on_a_terminal_remove_asks(cron: Cron, tmp_path: Path) -> None:
 def test_next_prints_times_of_a_phrase_and_of_a_job(cron: Cron) -> None:
     done = cron("next", "29", "february", "-n", "2")
     assert done.code == 2
-    assert "there is no job '29 february'" in done.err
-    assert "As a schedule: " in done.err
+    assert done.err.startswith("clawkit: cannot read the schedule '29 february': ")
+    assert ". As a job: unknown job '29 february'" in done.err
+    done = cron("next", "standup")
+    assert done.err.startswith("clawkit: unknown job 'standup'")
+    assert ". As a schedule: cannot read the schedule 'standup'" in done.err
     done = cron("next", "every year on 29 February at 6:00 UTC", "-n", "2")
     assert [line[4:] for line in done.out.splitlines()[1:]] == [
         "2028-02-29 06:00 UTC",
@@ -506,12 +529,12 @@ def test_serve_runs_jobs_and_ends_cleanly(
     _, err = serving.process.communicate(timeout=WAIT_S)
     assert serving.process.returncode == 0
     assert err == "clawkit cron: stopped\n"
-    assert "run by: nothing" in cron("status").out
+    assert "run by: no process" in cron("status").out
 
 
 def test_a_chat_can_have_the_session_that_jobs_report_in(cron: Cron, serving: Serving) -> None:
     cron("add", "in 1 second", "-m", "list", "--name", "once")
-    serving.until("  ok        once")
+    assert "delivery unknown" not in serving.until("  ok        once")
     terminal = [*PROGRAM, "agent", "--session", "main", "-m", "!echo hi"]
     while True:
         done = subprocess.run(terminal, capture_output=True, text=True, check=False)
@@ -531,6 +554,8 @@ def test_wake_tells_a_session(cron: Cron, home: Path) -> None:
     assert cron("hello", command="wake").err == "it reads it with its next turn\n"
     now = cron("hello", "--now", "--json", command="wake")
     assert now.json["note"] == "nothing runs jobs now: it waits until then"
+    empty = cron(" ", command="wake")
+    assert (empty.code, "the text must not be empty" in empty.err) == (2, True)
     unknown = cron("hello", "--agent", "nobody", command="wake")
     assert unknown.code == 2
     assert "nobody" in unknown.err
@@ -642,11 +667,12 @@ def test_jobs_of_openclaw_are_added_with_what_was_left_out(
     assert done.out == (
         "job: Morning brief\n"
         "  every day at 07:00 America/Los_Angeles\n"
-        "  delivery: slack accountId, channel, to left out: it is reported in the main session\n"
+        "  delivery: slack (accountId, channel, to) is left out; results are reported in the main "
+        "session\n"
         "job: Deploys\n"
-        "  every 1 hour from 2026-03-06T12:55:13.680Z\n"
+        "  every hour from 2026-03-06T12:55:13.680Z\n"
         "  isolation is left out: results are reported as the delivery says\n"
-        "  delivery: telegram channel, to left out: it is reported in the main session\n"
+        "  delivery: telegram (channel, to) is left out; results are reported in the main session\n"
         "job: Stretch\n"
         f"  {cron('next', '0 15 * * 1-5').out.splitlines()[0]}\n"
     )
@@ -785,7 +811,7 @@ def test_with_a_remote_gateway_commands_are_about_its_jobs(near: Home, far: Home
     assert re.search("far .*disabled .*every monday at 09:00 UTC", far.run("cron", "list").stdout)
     assert far.run("cron", "enable", "far").returncode == 0
     unknown = far.run("cron", "show", "nothing")
-    assert (unknown.returncode, "there is no job 'nothing'" in unknown.stderr) == (2, True)
+    assert (unknown.returncode, "unknown job 'nothing'" in unknown.stderr) == (2, True)
     assert far.run("cron", "list", "--local").stdout.startswith("There are no jobs yet.")
     for command in (["serve"], ["import", "jobs.json"]):
         done = far.run("cron", *command)
@@ -821,6 +847,6 @@ async def test_a_report_appears_in_an_open_chat(near: Home) -> None:
         await chat.until("every day at 09:00 UTC · next")
         await chat.until("by hand")
         chat.type("/cron nothing\r")
-        await chat.until("there is no job 'nothing'")
+        await chat.until("unknown job 'nothing'")
     finally:
         chat.close()

@@ -58,6 +58,30 @@ def texts(ground: Ground, key: str = MAIN) -> list[str]:
     ]
 
 
+async def test_a_reminder_waits_in_the_mailbox_of_a_session_that_is_used_elsewhere() -> None:
+    async with serve({}, ScriptedModel(then="Noted.")) as ground:
+        session = ground.gateway.live.create("main", name="main")
+        with ground.gateway.store.hold(session.id):
+            reminder = {"kind": "systemEvent", "text": "call Ada"}
+            job = {"name": "job", "at": "+1s", "payload": reminder}
+            ground.gateway.automation.jobs().add(job, by="operator")
+            [run] = await finished(ground)
+        assert run["status"] == "ok"
+        assert run["summary"].startswith("left for the next turn")
+        [mail] = ground.gateway.store.mailbox.unread(session.id, sandboxed=False)
+        assert mail.text == "call Ada"
+
+
+async def test_a_turn_in_a_session_that_is_used_elsewhere_is_tried_again() -> None:
+    async with serve({}, ScriptedModel(then="Noted.")) as ground:
+        session = ground.gateway.live.create("main", name="notes")
+        with ground.gateway.store.hold(session.id):
+            added = add(ground, sessionTarget="session:notes")
+            [run] = await finished(ground)
+        assert (run["status"], run["errorReason"]) == ("error", "busy")
+        assert ground.gateway.automation.jobs().get(added["id"])["enabled"]
+
+
 async def test_an_answer_is_announced_in_the_main_session_without_a_turn() -> None:
     async with serve({}, ScriptedModel(then="It is noon.")) as ground:
         peer = await ground.join()
@@ -262,12 +286,12 @@ async def test_clients_make_watch_and_run_jobs(ground: Ground) -> None:
     ("method", "params", "words"),
     [
         ("cron.get", {}, "id is required"),
-        ("cron.get", {"id": "nope"}, "there is no job 'nope'"),
+        ("cron.get", {"id": "nope"}, "unknown job 'nope'"),
         ("cron.add", {"name": "x"}, "schedule is required"),
         ("cron.add", {"schedule": "every 1 second", "payload": "x"}, "must be 2,000"),
-        ("cron.update", {"id": "nope", "patch": {}}, "there is no job"),
-        ("cron.run", {"id": "nope"}, "there is no job"),
-        ("cron.runs", {"id": "nope"}, "there is no job"),
+        ("cron.update", {"id": "nope", "patch": {}}, "unknown job"),
+        ("cron.run", {"id": "nope"}, "unknown job"),
+        ("cron.runs", {"id": "nope"}, "unknown job"),
         ("cron.runs", {"limit": 0}, "limit"),
         ("wake", {"text": ""}, "text"),
         ("wake", {"text": "x", "sessionKey": "agent:main:cron:x"}, "unwakeable"),

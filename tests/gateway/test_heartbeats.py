@@ -424,6 +424,14 @@ async def test_wake_ups_that_wait_for_a_session_are_one_turn_in_order() -> None:
         assert len(turns) <= 3, "the chat, the first one, and all others"
 
 
+async def test_a_heartbeat_that_is_on_cannot_be_removed_as_a_job() -> None:
+    async with serve(config(every="1h"), ScriptedModel(then=answer())) as ground:
+        row, peer = await job_of(ground), await ground.join()
+        refused = await peer.refused("cron.remove", {"id": row.job.id})
+        assert "to stop it: clawkit heartbeat pause" in refused["message"]
+        assert ground.gateway.automation.jobs().get(row.job.id)["enabled"]
+
+
 async def test_a_wake_up_waits_in_the_mailbox_of_a_session_that_is_used_elsewhere() -> None:
     async with serve({}, ScriptedModel(then="I see.")) as ground:
         session = ground.gateway.live.create("main", name="main")

@@ -251,7 +251,7 @@ async def test_failures_and_what_follows_are_shown_as_they_happen(browser: Brows
             await page.get_by_role("switch").click()
             await expect(page.get_by_role("note")).to_have_count(0)
             ground.gateway.automation.jobs().remove(failing)
-            await expect(page.get_by_role("alert")).to_contain_text("there is no job")
+            await expect(page.get_by_role("alert")).to_contain_text("unknown job")
         assert stored(ground, turn)["lastRunStatus"] == "ok"
 
 

@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 
 from clawkit.agent.loop import Conversation, specs_of
-from clawkit.content import Assistant, ToolResult
+from clawkit.content import Assistant, Source, Text, ToolCall, ToolResult, User
 from clawkit.models.operator import HELP, Operator, read_line
+from clawkit.models.protocols import Request
 from clawkit.testing import ScriptedApprover, open_kit
 
 
@@ -105,3 +106,13 @@ async def test_anything_else_gets_the_help(tmp_path: Path) -> None:
     last = talked.history[-1]
     assert isinstance(last, Assistant)
     assert last.text == HELP
+
+
+async def test_a_job_is_carried_out_also_if_messages_of_sessions_follow_it() -> None:
+    due = User((Text("!date"),), 0, Source("cron", ("run",), ("Scheduled job: clock",)))
+    mail = User((Text("!rm -rf /"),), 0, Source("session", ("1",), ("another session",)))
+    answers = [each async for each in Operator().stream(Request("", (due, mail)))]
+    assert isinstance(answers[-1], Assistant)
+    [called] = answers[-1].content
+    assert isinstance(called, ToolCall)
+    assert called.arguments == {"command": "date"}

@@ -91,7 +91,7 @@ async def test_pages_of_jobs_and_runs(tmp_path: Path) -> None:
         ({"action": "add", "job": {**JOB, "agentId": "other"}}, "the agent that makes it"),
         ({"action": "add", "job": {"every": "1h", "payload": {"argv": ["ls"]}}}, "only a person"),
         ({"action": "get"}, "jobId is required"),
-        ({"action": "get", "jobId": "nope"}, "there is no job 'nope'"),
+        ({"action": "get", "jobId": "nope"}, "unknown job 'nope'"),
         ({"action": "update", "jobId": "tea"}, "patch is required"),
         ({"action": "wake"}, "text is required"),
         ({"action": "next_check", "delay": "5m"}, "is for a job that runs"),

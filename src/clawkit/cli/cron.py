@@ -170,7 +170,12 @@ def _tell_job(jobs: Jobs, job: Mapping[str, Any], done: str, *, as_json: bool) -
 
 
 @click.command("list")
-@click.option("--all", "everything", is_flag=True, help="Also what clawkit keeps for settings.")
+@click.option(
+    "--all",
+    "everything",
+    is_flag=True,
+    help="Also disabled jobs that settings create, such as heartbeats.",
+)
 @cli.limit_option(50, "Maximum number.")
 @cli.json_option
 @_with_jobs
@@ -263,6 +268,10 @@ def edit(jobs: Jobs, which: str, words: tuple[str, ...], as_json: bool, **given:
     patch = read_options(words, given | {"agent": jobs.check_agent(given["agent"])})
     if not patch:
         raise click.UsageError("say what to change; `clawkit cron edit --help` lists the options")
+    if (kind := patch.get("payload", {}).get("kind")) and "sessionTarget" not in patch:
+        is_event = jobs.call("get", id=which)["sessionTarget"] == "main"
+        if is_event != (kind == "systemEvent"):
+            patch["sessionTarget"] = "isolated" if is_event else "main"
     if patch.keys() == {"grants"}:  # a change of anything else ends those from before
         patch["grants"] = [*jobs.call("get", id=which).get("grants", ()), *patch["grants"]]
     _tell_job(jobs, jobs.call("update", id=which, patch=patch), "changed", as_json=as_json)
@@ -315,7 +324,7 @@ def remove(jobs: Jobs, which: tuple[str, ...], yes: bool, as_json: bool) -> None
 @cli.json_option
 @_with_jobs
 def next_(jobs: Jobs, words: tuple[str, ...], limit: int, as_json: bool) -> None:
-    """Print the next times of a job, or of a schedule that is not added.
+    """Print the next times of a job, or of any schedule.
 
     \b
     clawkit cron next standup
@@ -329,7 +338,10 @@ def next_(jobs: Jobs, words: tuple[str, ...], limit: int, as_json: bool) -> None
         try:
             schedule = read_phrase(text, told.now_ms())
         except ToolInputError as error:
-            raise ClawkitError(f"{unknown}. As a schedule: {error}") from None
+            reasons = f"{unknown}. As a schedule: {error}"
+            if " " in text:  # names rarely have spaces, schedules almost always
+                reasons = f"{error}. As a job: {unknown}"
+            raise ClawkitError(reasons) from None
     times = told.next_times(schedule, min(limit, _MAX_TIMES), job)
     if as_json:
         cli.print_json({"means": describe(schedule), "next": list(map(iso_time, times))})
@@ -437,8 +449,8 @@ def status(jobs: Jobs, as_json: bool) -> None:
     by = "the remote gateway" if jobs.link else f"{name}, process {state.pid}"
     coming = found["nextWakeAtMs"]
     click.echo(f"{cli.counted(found['jobs'], 'job')}, in {printable(found['storePath'], '')}")
-    click.echo(f"next: {told.tell_time(coming)}" if coming else "next: none has a time")
-    click.echo(f"run by: {by if found['running'] else 'nothing'}")
+    click.echo(f"next: {told.tell_time(coming)}" if coming else "next: none")
+    click.echo(f"run by: {by if found['running'] else 'no process'}")
     cli.warn(filter(None, [jobs.idle_note]))
 
 
@@ -471,7 +483,10 @@ def serve(local: bool, config_file: str | None) -> None:
 
     def tell(shown: dict[str, Any]) -> None:
         if shown["action"] in ("started", "finished"):
-            _echo_run(shown["run"])
+            entry = shown["run"]
+            if entry["deliveryStatus"] == "unknown":  # a result is delivered after this
+                entry = entry | {"deliveryStatus": ""}
+            _echo_run(entry)
 
     serve_jobs(loaded, tell)
     click.echo("clawkit cron: stopped", err=True)

@@ -124,6 +124,7 @@ def _adapt_place(place: dict[str, Any], where: str) -> Iterator[str]:
             place.pop(key, None)
     if gone:
         is_said = place.get("mode", "announce") == "announce"
-        instead = ": it is reported in the main session" if is_said else ""
-        shown = f"{channel} " if "channel" in gone else ""
-        yield f"{where}: {shown}{', '.join(dict.fromkeys(gone))} left out{instead}"
+        instead = "; results are reported in the main session" if is_said else ""
+        keys = ", ".join(dict.fromkeys(gone))
+        shown = f"{channel} ({keys})" if "channel" in gone else keys
+        yield f"{where}: {shown} is left out{instead}"

@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from clawkit.cli import options as cli
-from clawkit.cron.expression import find_zone
+from clawkit.cron.expression import find_zone, known_zone
 from clawkit.cron.phrases import read_phrase
 from clawkit.cron.schedule import Schedule, read_schedule, write_schedule
 from clawkit.text import parse_time
@@ -23,6 +23,7 @@ _WAYS = {"message": "agentTurn", "event": "systemEvent", "command": "command", "
 _option = click.option
 _optional = partial(click.option, is_flag=False, flag_value=IN_ARGUMENTS)
 _ABOUT_COMMAND = "Run a command in a shell; or exactly this: --command -- PROGRAM ARGUMENT..."
+_ABOUT_THINKING = f"How much the model may think: {', '.join(cli.THINKING)}."
 _OPTIONS = (
     _option("-m", "--message", help="Let an agent answer this."),
     _option("--event", metavar="TEXT", help="Tell the main session this."),
@@ -32,21 +33,31 @@ _OPTIONS = (
     _option("--agent", help="Agent that does it. Default: the default agent."),
     _option("--session", metavar="TARGET", help="main, isolated or session:ID."),
     _option("--model", help="Model of the turn.", shell_complete=cli.complete_model),
-    _option("--thinking", help="How much the model may think: off, low, high and so on."),
+    _option(
+        "--thinking", type=click.Choice(("", *cli.THINKING)), metavar="LEVEL", help=_ABOUT_THINKING
+    ),
     _option("--timeout", metavar="TIME", help="How long it may take, such as 90s or 10m."),
     _option("--tools", metavar="A,B", help="The only tools of the turn; '' for none."),
     _option("--grant", "grants", multiple=True, help="Allow exactly this command without asking."),
     _option("--tz", metavar="ZONE", help="Time zone, such as Europe/Vienna."),
-    _option("--exact", is_flag=True, help="Run at the full hour, not minutes after it."),
+    _option("--exact", is_flag=True, help="Run on the full hour, not up to 5 minutes later."),
     _optional("--announce", metavar="[SESSION]", help="Report the result in a session."),
     _option("--webhook", metavar="URL", help="Send the result to a web address."),
     _option("--no-deliver", is_flag=True, help="Only keep the result, for `cron runs`."),
-    _option("--keep/--no-keep", default=None, help="Keep a job that runs once."),
+    _option(
+        "--keep/--no-keep", default=None, help="Keep a job that runs once, instead of removing it."
+    ),
     _option("--disabled", is_flag=True, help="Do not run it until it is enabled."),
-    _option("--on-exit", metavar="COMMAND", help="Run it whenever this command exits."),
+    _option(
+        "--on-exit",
+        metavar="COMMAND",
+        help="Run it when this command exits; with --keep, every time.",
+    ),
     _option("--stream", metavar="COMMAND", help="Run it for lines that this command prints."),
     _option("--match", metavar="REGEX", help="Only for lines of --stream that match."),
-    _option("--overlap/--no-overlap", default=None, help="Start although one still runs."),
+    _option(
+        "--overlap/--no-overlap", default=None, help="Start even if the last run has not ended."
+    ),
     cli.json_option,
 )
 
@@ -75,8 +86,28 @@ def _read_schedule(words: Sequence[str], given: Mapping[str, Any]) -> Schedule |
         zone = str(find_zone(given["tz"])) if given["tz"] else ""
     except ValueError as error:
         raise click.UsageError(f"--tz: {error}") from None
+    last = phrase.rpartition(" ")[2]
+    if zone and known_zone(last):
+        raise click.UsageError(
+            f"--tz: the schedule has a zone already, {last}; leave out one of them"
+        )
     exactly = "exactly" if given["exact"] else ""
     return read_phrase(" ".join(filter(None, (phrase, zone, exactly))), now_ms)
+
+
+def _check_combination(given: Mapping[str, Any]) -> None:
+    """Refuse what would be an error about fields that were not typed."""
+    for way in ("message", "event", "command", "script"):
+        if given[way] is not None and not given[way].strip():
+            raise click.UsageError(f"--{way} must not be empty")
+    if given["event"] is not None or given["command"] or given["script"]:
+        for name in ("model", "thinking", "tools"):
+            if given[name] is not None:
+                raise click.UsageError(f"--{name} is for --message")
+    if given["message"] is not None and given["session"] == "main":
+        raise click.UsageError("--session main is for --event; --announce reports an answer there")
+    if given["event"] is not None and given["timeout"] is not None:
+        raise click.UsageError("--timeout is not for --event")
 
 
 def read_options(words: Sequence[str], given: dict[str, Any]) -> dict[str, Any]:
@@ -85,6 +116,7 @@ def read_options(words: Sequence[str], given: dict[str, Any]) -> dict[str, Any]:
         used = [f"--{each.replace('_', '-')}" for each in names if given[each] not in (None, False)]
         if len(used) > 1:
             raise click.UsageError(f"{' and '.join(used)} cannot be combined")
+    _check_combination(given)
     if given["command"] == IN_ARGUMENTS:
         at = 0 if given["on_exit"] or given["stream"] else 1
         words, given["command"] = words[:at], list(words[at:])

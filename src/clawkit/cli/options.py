@@ -97,7 +97,7 @@ _SCOPE = (
     ),
 )
 
-_THINKING = ("off", "minimal", "low", "medium", "high", "xhigh", "max")
+THINKING = ("off", "minimal", "low", "medium", "high", "xhigh", "max")
 _CONVERSATION = (
     click.option("--local", is_flag=True, help="Work without the gateway, even if one is running."),
     click.option("--image", "images", metavar="FILE", multiple=True, help="Attach an image."),
@@ -106,7 +106,7 @@ _CONVERSATION = (
     ),
     click.option("--continue", "go_on", is_flag=True, help="Resume this directory's last session."),
     click.option("--no-session", is_flag=True, help="Do not save the session."),
-    click.option("--thinking", type=click.Choice(_THINKING), help="How much the model may think."),
+    click.option("--thinking", type=click.Choice(THINKING), help="How much the model may think."),
     click.option(
         "--max-turns", type=click.IntRange(1), metavar="N", help="Maximum number of model answers."
     ),

@@ -66,6 +66,7 @@ _FORMS = (
     ("interval", "every <length>", "every 15 minutes"),
     ("interval", "every <length> from <start>", "every 90 minutes from 2026-11-20T09:00Z"),
     ("interval", "every <unit>", "every hour"),
+    ("interval", "every <unit> from <start>", "every hour from 2026-11-20T09:00Z"),
     ("interval", "hourly", "hourly"),
     ("hour", "every hour at <minute>", "every hour at :15"),
     ("hour", "hourly at <minute>", "hourly at :15"),
@@ -109,7 +110,8 @@ def describe(schedule: Schedule) -> str:
         case At():
             return f"at {iso_time(schedule.at_ms)}"
         case Every():
-            return f"every {_length(schedule.every_ms)} from {iso_time(schedule.anchor_ms)}"
+            length = re.sub("^1 (?!day)", "", _length(schedule.every_ms))
+            return f"every {length} from {iso_time(schedule.anchor_ms)}"
         case OnExit():
             return f"when `{schedule.command}` exits"
         case Stream():
@@ -187,11 +189,13 @@ def _match(text: str) -> tuple[str, dict[str, str]]:
     best = max(reached)
     examples = [example for (*_, example), at in zip(_FORMS, reached, strict=True) if at == best]
     known, rest = words[:best].strip(), words[best:].strip()
-    vocabulary = {word for *_, example in _FORMS for word in example.split()}.union(_DAYS, _MONTHS)
-    close = nearest(rest.partition(" ")[0], vocabulary, n=1)
+    words_known = {word for *_, example in _FORMS for word in example.lower().split()}
+    vocabulary = {word for word in words_known.union(_DAYS, _MONTHS) if word.isalpha()}
+    wrong = rest.partition(" ")[0]
+    close = [] if wrong in vocabulary else nearest(wrong, vocabulary, n=1)
     problem = f"not {rest!r}" if rest else "something is missing after that"
     understood = f"understood {known!r}, but {problem}" if known else f"did not understand {rest!r}"
-    hint = f"did you mean {close[0]!r}? Write" if rest and close else "write"
+    hint = f"did you mean {close[0]!r}? Write" if close else "write"
     few = examples[:: -(-len(examples) // 4)]
     raise ValueError(f"{understood}; {hint} for example {', '.join(map(repr, few))}")
 

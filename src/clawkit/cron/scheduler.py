@@ -27,7 +27,7 @@ from clawkit.cron.outcome import (
 )
 from clawkit.cron.schedule import last_before, next_after
 from clawkit.cron.store import CronStore, JobRow, Run, RunRecord, new_run
-from clawkit.errors import ClawkitError, ToolError, ToolInputError
+from clawkit.errors import ClawkitError, ConflictError, ToolError, ToolInputError
 
 POLL_S, SWEEP_S = 1.0, 60.0
 """How often changes by other processes are looked for, and processes that have died."""
@@ -246,6 +246,8 @@ class Scheduler:
         self._worker.tell("started", row, run)
         try:
             outcome = await self._worker.work(row, run, lambda: self._store.begin(run))
+        except ConflictError as error:
+            outcome = Outcome("error", error=str(error), reason="busy")
         except ClawkitError as error:
             outcome = Outcome("error", error=str(error), reason=getattr(error, "kind", ""))
         except asyncio.CancelledError:

@@ -136,6 +136,11 @@ class CronService:
 
     def remove(self, id_: str) -> dict[str, Any]:
         row = self.store.find(id_)
+        if row.job.enabled and isinstance(row.job.payload, Heartbeat):
+            raise ToolInputError(
+                "a heartbeat follows from settings and HEARTBEAT.md, and would come back; to stop "
+                "it: clawkit heartbeat pause"
+            )
         removed = self.store.remove(row.job.id)
         self._tell("removed", row)
         return {"ok": True, "removed": removed, "id": row.job.id}

@@ -225,9 +225,11 @@ class CronStore:
                 found = self._rows("id GLOB ?", f"{wanted}*")
         if len(found) > 1:
             ids = ", ".join(row.job.id for row in found[:5])
-            raise ToolInputError(f"{len(found)} jobs fit {one_line(wanted, 60)!r}: {ids}")
+            raise ToolInputError(
+                f"{len(found)} jobs match {one_line(wanted, 60)!r}; use an id: {ids}"
+            )
         if not found:
-            raise NotFoundError(f"there is no job {one_line(wanted, 60)!r}; list them to see all")
+            raise NotFoundError(f"unknown job {one_line(wanted, 60)!r}; list jobs for their names")
         return found[0]
 
     def get(self, id_: str) -> JobRow | None:

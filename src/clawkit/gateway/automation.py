@@ -262,14 +262,20 @@ class Automation:
             approver=self.approver_of(job) if is_own else None,
         )
         said = User(tuple(map(Text, parts)), now_ms(), Source("cron", (run.id,), (title,)))
-        outcome = await self.turn(
-            key,
-            said,
-            begin,
-            job=job.id,
-            opening=opening,
-            timeout_s=turn.timeout_seconds or TURN_S,
-        )
+        try:
+            outcome = await self.turn(
+                key,
+                said,
+                begin,
+                job=job.id,
+                opening=opening,
+                timeout_s=turn.timeout_seconds or TURN_S,
+            )
+        except ConflictError:  # another process has it open, such as a chat
+            if not isinstance(payload, SystemEvent):
+                raise
+            receipt = self.leave(key, agent, title, payload.text)
+            return Outcome("ok", f"left for the next turn ({receipt})", session_key=key)
         is_heard = not is_own and self._is_at(job, key)
         return replace(outcome, is_heard=is_heard)
 

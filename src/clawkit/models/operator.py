@@ -56,11 +56,11 @@ class Operator:
 
 
 def _last(messages: Sequence[Any]) -> Any:
-    """The last message; what the person said, if results or other sessions' messages follow it."""
+    """The last message; what the person or a job said, if messages of other sessions follow it."""
     for message in reversed(messages):
         if not isinstance(message, User):
             break
-        if message.source is None:
+        if message.source is None or (message.source.kind == "cron" and message.source.runs):
             return message
     return messages[-1] if messages else User((Text("help"),))
 

@@ -40,7 +40,7 @@ _WHY = {"schedule": "", "manual": "by hand", "event": "by an event"}
 _REACHED = {
     "delivered": "delivered",
     "not-delivered": "not delivered",
-    "unknown": "delivery not known",
+    "unknown": "delivery unknown",
 }
 
 
@@ -85,6 +85,10 @@ def next_times(schedule: Schedule, count: int, job: Shown | None = None) -> list
     return times
 
 
+def _lines(count: int, more: str = "") -> str:
+    return f"{count} {more}line{'s' * (count != 1)}"
+
+
 def doing(job: Shown) -> str:
     payload, agent = job["payload"], job.get("agentId") or "the default agent"
     where = {"main": "the main session", "isolated": "a new session"}
@@ -97,7 +101,7 @@ def doing(job: Shown) -> str:
         case "command":
             return f"{agent} runs `{one_line(shlex.join(payload['argv']), 200)}`"
         case "script":
-            return f"{agent} runs a script of {len(payload['script'].splitlines())} lines"
+            return f"{agent} runs a script of {_lines(len(payload['script'].splitlines()))}"
     return f"the heartbeat of {agent}"
 
 
@@ -120,8 +124,8 @@ def explain_job(job: Shown) -> Iterator[str]:
         for each in next_times(schedule, TIMES, job) if job["enabled"] else ():
             yield f"         {tell_time(each, schedule)}"
         if delay_ms := stagger_of(schedule, job.get("id", "")):
-            late = human_time(delay_ms / 1_000)
-            yield f"         {late} late, so that not all jobs start at once; see --exact"
+            late = human_time(delay_ms // 1_000)
+            yield f"         delayed by {late}, so that not all jobs start at once; see --exact"
     yield f"what:    {doing(job)}"
     yield f"result:  {_delivery(job)}"
     yield from (f"granted: `{one_line(each, 200)}`" for each in job.get("grants", ()))
@@ -176,7 +180,7 @@ def explain_run(run: Shown, *, is_latest: bool, most: int | None = MAX_LINES) ->
     for line in lines[:most]:
         yield f"  {line if most is None else truncate(line, 300)}".rstrip()
     if most is not None and len(lines) > most:
-        yield f"  … {len(lines) - most} more lines: clawkit cron runs --full"
+        yield f"  … {_lines(len(lines) - most, 'more ')}: clawkit cron runs --full"
     if problem := run.get("deliveryError"):
         yield f"  not delivered: {problem}"
     if retry_ms := run.get("retryAtMs"):

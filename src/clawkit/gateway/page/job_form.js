@@ -92,7 +92,7 @@ export function JobForm({ job = null, words = '' }) {
           onInput=${(kind) => change({ kind, ...(form.mode !== 'webhook' && { mode: MODE_OF[kind] }) })} />
         ${form.kind !== 'json' && html`
           <${Field} as="textarea" rows="4" ...${at('text', isTurn ? 'Message' : 'Text')} />`}
-        <${Field} ...${at('name', 'Name', 'Empty: the beginning of the message.')} maxlength="200" />
+        <${Field} ...${at('name', 'Name', 'If empty, the beginning of the message.')} maxlength="200" />
         <div class="picks">
           <${Select} ...${at('agent', 'Agent')}
             options=${[['', 'The default one'], ...agents.map((each) => [each.id, each.id])]} />
@@ -101,7 +101,7 @@ export function JobForm({ job = null, words = '' }) {
             ${form.target === 'session' && html`<${Field} ...${at('session', 'Session')} list="job-sessions" />`}`}
           ${isOwn && html`
             <${Field} ...${at('model', 'Model')} list="job-models" placeholder="that of the agent" />
-            <${Field} ...${at('tools', 'Tools', 'With commas, or “none”.')} placeholder="all of the agent" />`}
+            <${Field} ...${at('tools', 'Tools', 'Separated by commas, or “none”.')} placeholder="all of the agent" />`}
         </div>
         <div class="picks">
           <${Select} ...${at('mode', 'Answers')} options=${MODES} />
