@@ -35,6 +35,7 @@ from clawkit.sessions.keys import is_heartbeat, parse_key
 from clawkit.sessions.protocols import locate_store, session_key
 from clawkit.sessions.store import Mail, SessionStore
 from clawkit.sessions.subagent_protocols import now_ms
+from clawkit.sessions.visibility import Requester, SessionTarget, Sight, may_see
 from clawkit.text import cut, one_line, parse_time
 
 if TYPE_CHECKING:
@@ -135,13 +136,15 @@ class SessionCron:
             raise ToolAuthorizationError(
                 f"a job cannot use {params.action!r}; it can use {', '.join(IN_A_RUN)}"
             )
+        if params.action in ("add", "update", "wake"):
+            self._check_rights()
         match params.action:
             case "status":
                 return self._cron.status()
             case "list":
                 return self._cron.list(
                     include_disabled=params.include_disabled,
-                    agent=params.agent_id or self._scope.agent,
+                    agent=self._visible(params.agent_id),
                     limit=params.limit,
                     offset=params.offset,
                 )
@@ -161,10 +164,20 @@ class SessionCron:
             case "update":
                 if params.patch is None:
                     raise ToolInputError('patch is required, such as {"enabled": false}')
-                return self._cron.update(job.id, self._limited(params.patch), by="model")
+                return self._cron.update(job.id, params.patch, by="model", agent=self._scope.agent)
             case "remove":
                 return self._cron.remove(job.id)
         return self._cron.run(job.id, params.run_mode)
+
+    def _visible(self, agent: str) -> str:
+        """The agent whose jobs to list: another one as far as its sessions can be seen."""
+        own, agent = self._scope, agent.strip().lower() or self._scope.agent
+        here = Requester("", own.session, own.agent, own.sandboxed, own.depth)
+        sight = Sight.of(self._loaded.config, own.agent)
+        hidden = may_see(here, SessionTarget("", "", agent), sight) if agent != own.agent else ""
+        if hidden:
+            raise ToolAuthorizationError(f"the jobs of {one_line(agent, 60)!r}: {hidden}")
+        return agent
 
     def _runs(self, id_: str, params: Params) -> dict[str, Any]:
         """Runs, with the answers to web requests marked: outsiders may have dictated these."""
@@ -202,9 +215,7 @@ class SessionCron:
         if not params.job:
             raise ToolInputError("job is required: {name, schedule, payload}")
         now = f" (now: {iso(now_ms())})"
-        raw = self._limited(params.job)
-        if str(raw.get("agentId", raw.get("agent_id", self._scope.agent))) != self._scope.agent:
-            raise ToolAuthorizationError("a job runs with the agent that makes it")
+        raw = dict(params.job)
         try:
             if params.context_messages:
                 raw = self._with_context(raw, params.context_messages)
@@ -215,13 +226,21 @@ class SessionCron:
             said = str(error)
             raise ToolInputError(said if "now:" in said else said + now) from None
 
-    def _limited(self, raw: dict[str, Any]) -> dict[str, Any]:
-        """A job must not have more tools than the session that makes it."""
-        if self._scope.allow is not None:
+    def _check_rights(self) -> None:
+        """What this session starts has the rights of its agent, so it must have these itself."""
+        scope = self._scope
+        sandbox = self._loaded.config.agents.sandbox_of(scope.agent)
+        limits = {
+            "with a list of tools": scope.allow is not None,
+            "of a sub-agent": scope.depth > 0,
+            "of a group or channel": bool(scope.group or scope.channel),
+            "in a sandbox": scope.sandboxed and sandbox.mode != "all",
+        }
+        if limit := next((name for name, holds in limits.items() if holds), ""):
             raise ToolAuthorizationError(
-                "a session with a list of tools cannot make or change jobs"
+                f"a session {limit} cannot make or change jobs, or wake others: they have more "
+                "rights"
             )
-        return dict(raw)
 
     def _with_context(self, raw: dict[str, Any], count: int) -> dict[str, Any]:
         """A systemEvent with the last messages of this session."""

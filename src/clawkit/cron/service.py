@@ -14,9 +14,10 @@ from msgspec.structs import replace
 from clawkit.config.sections.gateway import Cron
 from clawkit.cron.jobs import By, Heartbeat, Job, JobState, patch_job, read_job, show_job
 from clawkit.cron.outcome import next_slot
+from clawkit.cron.reach import check_reach
 from clawkit.cron.schedule import At, Every, OnExit, Stream
 from clawkit.cron.store import CronStore, JobRow, Run, new_run
-from clawkit.errors import ConflictError, ToolAuthorizationError, ToolInputError
+from clawkit.errors import ConflictError, ToolInputError
 
 RunMode = Literal["due", "force", "if-enabled"]
 SKIP_VARIABLE = "CLAWKIT_SKIP_CRON"
@@ -104,21 +105,27 @@ class CronService:
     def add(
         self, raw: Mapping[str, Any], *, by: By, session: str = "", agent: str = ""
     ) -> dict[str, Any]:
-        """Raises `ToolInputError`, with the current time if it is about a time."""
+        """`session` and `agent` are those that make it. Raises `ToolInputError`, and
+        `ToolAuthorizationError` for what a model must not choose."""
         now_ms = self._now_ms()
         job = read_job(raw, now_ms, by=by, session=session, agent=agent)
+        if by == "model":
+            check_reach(job, None, agent, session, self._settings.webhook_ssrf_policy)
         planned_ms = first_planned(job, now_ms)
         row = self.store.add(job, planned_ms, next_slot(job, planned_ms))
         self._tell("added", row)
         return show(row)
 
-    def update(self, id_: str, raw: Mapping[str, Any], *, by: By) -> dict[str, Any]:
+    def update(
+        self, id_: str, raw: Mapping[str, Any], *, by: By, agent: str = ""
+    ) -> dict[str, Any]:
         now_ms, found = self._now_ms(), self.store.find(id_)
 
         def edit(row: JobRow) -> tuple[Job, JobState, int, int | None]:
             job = patch_job(row.job, raw, now_ms, by=by)
-            if by == "model" and (job.declaration_key or job.agent_id != row.job.agent_id):
-                raise ToolAuthorizationError("this job is kept by clawkit, or of another agent")
+            if by == "model":
+                policy = self._settings.webhook_ssrf_policy
+                check_reach(job, row.job, agent, "", policy)
             return _after_change(row, job, now_ms)
 
         row = self.store.change(found.job.id, edit)

@@ -222,7 +222,7 @@ class Automation:
             case "main":
                 return self.main_of(agent)
             case "current":
-                return self._gateway.live.resolve_key(job.session_key)
+                return self._gateway.live.resolve_key(job.session_key, job.agent_id or None)
             case target:
                 return self._gateway.live.resolve_key(target.removeprefix("session:"), agent)
 
