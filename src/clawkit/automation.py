@@ -45,7 +45,8 @@ IN_A_RUN = ("status", "list", "get", "runs", "remove", "next_check")
 MAX_CONTEXT, MAX_LINE = 700, 220
 CONTEXT = "\n\nRecent context:\n"
 HEARTBEATS = "heartbeats"
-_FROM_OTHERS = ("agent:", "Web request to ")
+GUEST = "a client without owner rights"
+_FROM_OTHERS = ("agent:", "Web request to ", GUEST)
 """Senders whose messages wait for a turn of the person, and not for a heartbeat."""
 PAUSED = "heartbeats are paused; to resume: clawkit heartbeat resume"
 
@@ -222,6 +223,8 @@ class SessionCron:
             # Elsewhere, such as in a script, there is no session to come back to.
             session = self._scope.session if self._scope.session.startswith("agent:") else ""
             return self._cron.add(raw, by="model", session=session, agent=self._scope.agent)
+        except ToolAuthorizationError:
+            raise
         except ToolInputError as error:
             said = str(error)
             raise ToolInputError(said if "now:" in said else said + now) from None
@@ -288,25 +291,35 @@ def is_wakeable(key: str) -> bool:
     return not (parsed.depth or parsed.kind in ("cron", "hook") or is_heartbeat(key))
 
 
-def queue_wake_up(cron: CronService, agent: str, key: str, text: str, due_ms: int) -> None:
+def queue_wake_up(
+    cron: CronService, agent: str, key: str, text: str, due_ms: int, *, owner: bool = True
+) -> None:
     run = new_run(cron.wake_job(agent), "event", due_ms, text)
-    cron.store.queue(replace(run, session=key))
+    cron.store.queue(replace(run, session=key, record=replace(run.record, is_guest=not owner)))
 
 
 def wake(
-    loaded: Loaded, cron: CronService, agent: str, key: str, text: str, mode: str
+    loaded: Loaded,
+    cron: CronService,
+    agent: str,
+    key: str,
+    text: str,
+    mode: str,
+    *,
+    owner: bool = True,
 ) -> dict[str, Any]:
-    """Tell a session something: with a turn for it now, or with its next one. Raises `ToolError`
-    for a session that cannot be woken."""
+    """Tell a session something: with a turn for it now, with the rights of the owner or without, or
+    with its next one. Raises `ToolError` for a session that cannot be woken."""
     if parse_key(key).agent != agent or not is_wakeable(key):
         raise ToolError(f"{key} cannot be woken (unwakeable-session-key)")
     said = cut(text, 20_000)
     if mode == "now":
-        queue_wake_up(cron, agent, key, said, now_ms())
+        queue_wake_up(cron, agent, key, said, now_ms(), owner=owner)
         note = {} if cron.store.owners() else {"note": "nothing runs jobs now: it waits until then"}
         return {"ok": True, "mode": mode, **note}
     store = SessionStore(locate_store(loaded.config.session.store, os.environ))
     found = store.find(key)
     if found is None:
         raise NotFoundError(f"there is no session {key} yet; use mode now")
-    return {"ok": True, "mode": mode, "id": leave(store, found.id, "a wake-up", said)}
+    sender = "a wake-up" if owner else GUEST
+    return {"ok": True, "mode": mode, "id": leave(store, found.id, sender, said)}

@@ -10,11 +10,15 @@ from typing import Any
 import pytest
 from tests.gateway.conftest import Ground, serve
 
+from clawkit.automation import heartbeat_facts
 from clawkit.config.sections.shared import SsrfPolicy
 from clawkit.core.approval import Question
 from clawkit.cron.webhook import route_to
 from clawkit.errors import ToolError
 from clawkit.gateway.automation import is_granted
+from clawkit.gateway.scopes import READ, WRITE
+from clawkit.gateway.watches import MAX_LINE, MAX_READ
+from clawkit.models.operator import Operator
 from clawkit.models.protocols import ModelError
 from clawkit.net.route import Route
 from clawkit.testing import ScriptedModel, call
@@ -258,6 +262,20 @@ async def test_clients_make_watch_and_run_jobs(ground: Ground) -> None:
     assert {"updated", "started", "finished"} <= set(actions)
 
 
+async def test_who_may_write_wakes_a_session_without_the_rights_of_the_owner() -> None:
+    tool = '/tool cron {"action": "status"}'
+    async with serve({}, Operator()) as ground:
+        guest, owner = await ground.join([READ, WRITE]), await ground.join()
+        await guest.call("wake", {"text": tool, "mode": "now"})
+        await until(lambda: any("owner-only" in each for each in texts(ground)))
+        await owner.call("wake", {"text": tool, "mode": "now"})
+        await until(lambda: any('"storage": "sqlite"' in each for each in texts(ground)))
+        await guest.call("wake", {"text": "Hello", "mode": "next-heartbeat"})
+        gateway = ground.gateway
+        facts = heartbeat_facts(gateway.loaded, gateway.automation.jobs(), gateway.store, "main")[0]
+        assert not facts.has_mail  # no heartbeat, which has these rights, reads it
+
+
 @pytest.mark.parametrize(
     ("method", "params", "words"),
     [
@@ -311,6 +329,30 @@ async def test_lines_of_a_stream_become_runs_in_batches(tmp_path: Path) -> None:
         ground.gateway.automation.jobs().update(job["id"], {"enabled": False}, by="operator")
         watches = ground.gateway.automation.watches
         await until(lambda: not watches.running)
+
+
+async def test_a_stream_without_end_does_not_hold_up_the_gateway(tmp_path: Path) -> None:
+    """It is read in parts, and ended; what is found later in a large output is found, too."""
+    config = {"agents": {"defaults": {"workspace": str(tmp_path)}}}
+    async with serve(config, ScriptedModel(then="Seen.")) as ground:
+        sizes: list[int] = []
+        watches = ground.gateway.automation.watches
+        real = watches._add
+
+        def add_lines(row: Any, schedule: Any, lines: list[str]) -> None:
+            sizes.append(sum(map(len, lines)))
+            real(row, schedule, lines)
+
+        watches._add = add_lines  # type: ignore[method-assign]
+        code = "seq 1 100000; echo needle; exec sleep 600"
+        schedule = {"kind": "stream", "command": ["sh", "-c", code], "mode": "match"}
+        add(ground, at=None, schedule={**schedule, "match": "needle"})
+        [run, *_] = await finished(ground)
+        assert "> needle" in texts(ground, run["sessionKey"])[0]
+        add(ground, name="yes", at=None, schedule={"kind": "stream", "command": ["yes"]})
+        jobs = ground.gateway.automation.jobs()
+        await until(lambda: "streamLastExitAtMs" in jobs.get("yes")["state"])
+        assert max(sizes) <= MAX_READ + MAX_LINE
 
 
 async def test_a_stream_that_ends_again_and_again_is_disabled(

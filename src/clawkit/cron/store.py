@@ -122,6 +122,8 @@ class RunRecord(Struct, frozen=True, rename="camel", omit_defaults=True):
     """How many slots were skipped with this one, and up to which."""
     until_ms: int = 0
     retry_ms: int = 0
+    is_guest: bool = False
+    """The run of a wake-up by a client without the rights of the owner."""
 
 
 class Run(Struct, frozen=True):
@@ -385,13 +387,15 @@ class CronStore:
         return taken
 
     def take_along(self, run: Run, now_ms: int) -> list[Run]:
-        """Lease the other wake-ups that wait for the session of one, and begin them with it."""
+        """Lease the other wake-ups that wait for the session of one with the same rights, and begin
+        them with it."""
         waiting = "status = 'queued' AND job = ? AND session = ? AND due_ms <= ?"
         with self._database.writing() as db:
             given = (run.job, run.session, max(now_ms, run.due_ms))
             found = [
                 replace(each, status="running", owner=run.owner, started_ms=now_ms, begun=True)
                 for each in self._runs(f"{waiting} ORDER BY due_ms, row", *given)
+                if each.record.is_guest == run.record.is_guest
             ]
             for each in found:
                 self._update(db, each)

@@ -14,6 +14,7 @@ from msgspec.structs import replace
 
 from clawkit.agent.events import Event, Tell, ToolHappened
 from clawkit.automation import (
+    GUEST,
     heartbeat_facts,
     is_wakeable,
     keep_heartbeat,
@@ -244,20 +245,21 @@ class Heartbeats:
         ids = (run.id, *(each.id for each in others))
         titles = tuple(f"Wake-up: {one_line(each, 120)}" for each in texts)
         words = tuple(map(Text, (*texts, _WOKEN)))
+        sender = GUEST if run.record.is_guest else "a wake-up"
         RUNNING.set(job.id)
         try:
             turn = await live.start(
                 key,
                 f"wake-{uuid.uuid4()}",
                 User(words, now_ms(), Source("cron", ids, titles)),
-                owner=True,
+                owner=not run.record.is_guest,
                 mode="followup",
                 timeout_s=WAKE_S,
             )
             outcome = await self._wait(turn, key)
         except (ConflictError, GatewayError):  # it is in use elsewhere, or its queue is full
             for said in texts:
-                self._automation.leave(key, agent, "a wake-up", said)
+                self._automation.leave(key, agent, sender, said)
             outcome = Outcome("ok", "left for the next turn", session_key=key, is_heard=True)
         for each in others:
             share = replace(outcome, usage={}, cost=0.0)  # counted once
