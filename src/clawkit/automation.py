@@ -18,7 +18,6 @@ from clawkit.content import Assistant, Text, User
 from clawkit.core.context import Scope
 from clawkit.core.external import wrap_external
 from clawkit.cron.heartbeat import (
-    FILE,
     IDLE_MS,
     BeatFacts,
     midnight_ms,
@@ -28,6 +27,7 @@ from clawkit.cron.heartbeat import (
     zone_of,
 )
 from clawkit.cron.jobs import RUNNING, Job
+from clawkit.cron.protocols import FILE
 from clawkit.cron.service import CronService, iso
 from clawkit.cron.store import CronStore, JobRow, new_run
 from clawkit.errors import NotFoundError, ToolAuthorizationError, ToolError, ToolInputError
@@ -45,8 +45,11 @@ IN_A_RUN = ("status", "list", "get", "runs", "remove", "next_check")
 MAX_CONTEXT, MAX_LINE = 700, 220
 CONTEXT = "\n\nRecent context:\n"
 HEARTBEATS = "heartbeats"
+MAX_WAKE_UPS = 200
+"""Those of an agent that wait."""
 GUEST = "a client without owner rights"
-_FROM_OTHERS = ("agent:", "Web request to ", GUEST)
+WEB_ANSWER = "the answer to a web request"
+_FROM_OTHERS = ("agent:", "Web request to ", WEB_ANSWER, GUEST)
 """Senders whose messages wait for a turn of the person, and not for a heartbeat."""
 PAUSED = "heartbeats are paused; to resume: clawkit heartbeat resume"
 
@@ -185,7 +188,7 @@ class SessionCron:
         page = self._cron.runs(id_, params.limit, params.offset, agent=self._scope.agent)
         for entry in page["entries"]:
             if entry["jobName"].startswith("hook-") and (said := entry.get("summary")):
-                entry["summary"] = wrap_external(said, "the answer to a web request")
+                entry["summary"] = wrap_external(said, WEB_ANSWER)
         return page
 
     def _own_job(self) -> str:
@@ -294,8 +297,10 @@ def is_wakeable(key: str) -> bool:
 def queue_wake_up(
     cron: CronService, agent: str, key: str, text: str, due_ms: int, *, owner: bool = True
 ) -> None:
+    """Raises `ConflictError` if too many are waiting."""
     run = new_run(cron.wake_job(agent), "event", due_ms, text)
-    cron.store.queue(replace(run, session=key, record=replace(run.record, is_guest=not owner)))
+    record = replace(run.record, is_guest=not owner)
+    cron.store.accept(replace(run, session=key, record=record), MAX_WAKE_UPS)
 
 
 def wake(

@@ -8,14 +8,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.gateway.conftest import Ground, serve
+from tests.gateway.conftest import TOKEN, Ground, serve
 
-from clawkit.automation import heartbeat_facts
+from clawkit.automation import MAX_WAKE_UPS, heartbeat_facts, queue_wake_up
 from clawkit.config.sections.shared import SsrfPolicy
 from clawkit.core.approval import Question
 from clawkit.cron.webhook import route_to
 from clawkit.errors import ToolError
 from clawkit.gateway.automation import is_granted
+from clawkit.gateway.protocol import now_ms
 from clawkit.gateway.scopes import READ, WRITE
 from clawkit.gateway.watches import MAX_LINE, MAX_READ
 from clawkit.models.operator import Operator
@@ -84,6 +85,30 @@ async def test_an_answer_is_announced_in_the_main_session_without_a_turn() -> No
         asked = texts(ground, run["sessionKey"])
         assert asked[0].startswith("What time is it?\n")
         assert "the scheduled job 'job', due " in asked[0]
+
+
+async def test_what_is_recorded_and_told_of_a_run_has_no_secrets() -> None:
+    async with serve({}, ScriptedModel(then=f"The token is {TOKEN}.")) as ground:
+        peer = await ground.join()
+        add(ground)
+        [run] = await finished(ground)
+        assert run["summary"] == "The token is ***."
+        await peer.until(
+            lambda each: each.get("event") == "cron" and each["payload"]["action"] == "finished"
+        )
+        assert TOKEN not in str(peer.of("cron"))
+
+
+async def test_a_flood_of_wake_ups_is_refused() -> None:
+    async with serve({}) as ground:
+        jobs, later = ground.gateway.automation.jobs(), now_ms() + 3_600_000
+        for number in range(MAX_WAKE_UPS):
+            queue_wake_up(jobs, "main", MAIN, f"{number} {'x' * 10_000}", later)
+        peer = await ground.join()
+        error = await peer.refused("wake", {"text": "one more"})
+        assert "200 requests are waiting already" in error["message"]
+        first = jobs.store.take("me", later, 1)[0]
+        assert 0 < len(jobs.store.take_along(first, later)) < 10
 
 
 async def test_the_session_of_a_job_has_its_model_and_its_tools() -> None:
@@ -212,10 +237,11 @@ async def test_a_question_that_no_one_can_answer_is_refused_at_once() -> None:
 def test_a_grant_is_for_one_command_in_the_usual_circumstances(
     params: dict[str, Any], is_fine: bool
 ) -> None:
-    asked = Question("exec", params, "title", command="ls")
-    assert is_granted(asked, ["ls"]) is is_fine
-    assert not is_granted(asked, ["ls -l"])
-    assert not is_granted(Question("write", params, "title", command="ls"), ["ls"])
+    asked = Question("exec", params, "title", command="ls", cwd="/usr")
+    assert is_granted(asked, ["ls"], "/usr") is is_fine
+    assert not is_granted(asked, ["ls"], "/srv")  # such as a sub-agent that works elsewhere
+    assert not is_granted(asked, ["ls -l"], "/usr")
+    assert not is_granted(Question("write", params, "title", command="ls"), ["ls"], "/usr")
 
 
 async def test_clients_make_watch_and_run_jobs(ground: Ground) -> None:

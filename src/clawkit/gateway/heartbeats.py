@@ -223,15 +223,16 @@ class Heartbeats:
             summary = one_line(without_token(outcome.text), 500)
             store.set_fact(name, own | {"summary": summary})
             return outcome
-        scratch = own.get("scratch", "") if given.scratch is None else given.scratch
-        store.set_fact(name, own | {"summary": given.summary, "scratch": scratch})
+        mask = self._gateway.redactor.text
+        scratch = own.get("scratch", "") if given.scratch is None else mask(given.scratch)
+        store.set_fact(name, own | {"summary": mask(given.summary), "scratch": scratch})
         if reply.delay_ms:
             with suppress(NotFoundError):
                 self._automation.jobs().next_check(job.id, reply.delay_ms)
         text = (given.notification_text if given.notify else "") or given.summary
         mark = f"[{given.outcome}{', urgent' if given.priority == 'high' else ''}]"
         why = f" ({given.reason})" if given.reason else ""
-        return replace(outcome, text=f"{mark} {text}{why}", is_silent=not given.notify)
+        return replace(outcome, text=mask(f"{mark} {text}{why}"), is_silent=not given.notify)
 
     async def _wake(
         self, job: Job, run: Run, agent: str, text: str, begin: Callable[[], None]
@@ -307,7 +308,10 @@ class Heartbeats:
         else:
             due_ms = event_due_ms(own, [ms for ms, _ in self._events], now)
             self._events.append((due_ms, key))
-        queue_wake_up(cron, agent, key, said, due_ms)
+        try:
+            queue_wake_up(cron, agent, key, said, due_ms)
+        except ConflictError:
+            self._automation.leave(key, agent, "clawkit", said)
         self._automation.scheduler.wake()
 
     # What clients see
