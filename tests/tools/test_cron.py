@@ -12,6 +12,7 @@ from clawkit.automation import SessionCron, open_cron
 from clawkit.content import Assistant, Text, User
 from clawkit.core.context import Scope, Sender
 from clawkit.cron.jobs import RUNNING
+from clawkit.cron.service import MAX_WAITING
 from clawkit.cron.store import Run, RunRecord
 from clawkit.errors import ToolError
 from clawkit.runtime import Toolkit, load_config
@@ -73,6 +74,13 @@ async def test_a_job_is_added_listed_changed_and_removed(tmp_path: Path) -> None
         assert (await call(action="runs"))["entries"][0]["jobName"] == "tea"
         assert (await call(action="remove", jobId="tea"))["removed"]
         assert (await call(action="status"))["jobs"] == 0
+
+
+def test_a_job_cannot_be_run_without_limit() -> None:
+    use(action="add", job=JOB)
+    for _ in range(MAX_WAITING):
+        use(action="run", jobId="tea", runMode="force")
+    assert "are waiting already" in refused(action="run", jobId="tea", runMode="force")
 
 
 async def test_pages_of_jobs_and_runs(tmp_path: Path) -> None:

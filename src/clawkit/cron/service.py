@@ -22,6 +22,8 @@ from clawkit.errors import ConflictError, ToolInputError
 RunMode = Literal["due", "force", "if-enabled"]
 SKIP_VARIABLE = "CLAWKIT_SKIP_CRON"
 MAX_LISTED = 200
+MAX_WAITING = 20
+"""Runs of a job that wait: no more can be asked for."""
 
 
 def iso(ms: int) -> str:
@@ -148,7 +150,8 @@ class CronService:
         return {"ok": True, "removed": removed, "id": row.job.id}
 
     def run(self, id_: str, mode: RunMode = "due") -> dict[str, Any]:
-        """Queue a run now. `due` only if its slot has come, `if-enabled` if it is not disabled."""
+        """Queue a run now. `due` only if its slot has come, `if-enabled` if it is not disabled.
+        Raises `ConflictError` if too many are waiting."""
         row, now_ms = self.store.find(id_), self._now_ms()
         if mode != "force" and not row.job.enabled:
             return {"ok": True, "ran": False, "reason": "disabled"}
@@ -158,7 +161,7 @@ class CronService:
         if active and not row.job.overlap:
             return {"ok": True, "ran": False, "reason": "already-running"}
         run = new_run(row, "manual", now_ms)
-        self.store.queue(run)
+        self.store.accept(run, MAX_WAITING)
         self._tell("updated", row)
         shown = {"ok": True, "ran": True, "enqueued": True, "runId": run.id}
         return shown if self.store.owners() else shown | {"note": NOTHING_RUNS}
