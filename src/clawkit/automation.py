@@ -18,7 +18,6 @@ from clawkit.content import Assistant, Text, User
 from clawkit.core.context import Scope
 from clawkit.core.external import wrap_external
 from clawkit.cron.heartbeat import (
-    FILE,
     IDLE_MS,
     BeatFacts,
     midnight_ms,
@@ -28,6 +27,7 @@ from clawkit.cron.heartbeat import (
     zone_of,
 )
 from clawkit.cron.jobs import RUNNING, Job
+from clawkit.cron.protocols import FILE
 from clawkit.cron.service import CronService, iso
 from clawkit.cron.store import CronStore, JobRow, new_run
 from clawkit.errors import NotFoundError, ToolAuthorizationError, ToolError, ToolInputError
@@ -35,6 +35,7 @@ from clawkit.sessions.keys import is_heartbeat, parse_key
 from clawkit.sessions.protocols import locate_store, session_key
 from clawkit.sessions.store import Mail, SessionStore
 from clawkit.sessions.subagent_protocols import now_ms
+from clawkit.sessions.visibility import Requester, SessionTarget, Sight, may_see
 from clawkit.text import cut, one_line, parse_time
 
 if TYPE_CHECKING:
@@ -44,7 +45,11 @@ IN_A_RUN = ("status", "list", "get", "runs", "remove", "next_check")
 MAX_CONTEXT, MAX_LINE = 700, 220
 CONTEXT = "\n\nRecent context:\n"
 HEARTBEATS = "heartbeats"
-_FROM_OTHERS = ("agent:", "Web request to ")
+MAX_WAKE_UPS = 200
+"""Those of an agent that wait."""
+GUEST = "a client without owner rights"
+WEB_ANSWER = "the answer to a web request"
+_FROM_OTHERS = ("agent:", "Web request to ", WEB_ANSWER, GUEST)
 """Senders whose messages wait for a turn of the person, and not for a heartbeat."""
 PAUSED = "heartbeats are paused; to resume: clawkit heartbeat resume"
 
@@ -135,13 +140,15 @@ class SessionCron:
             raise ToolAuthorizationError(
                 f"a job cannot use {params.action!r}; it can use {', '.join(IN_A_RUN)}"
             )
+        if params.action in ("add", "update", "wake"):
+            self._check_rights()
         match params.action:
             case "status":
                 return self._cron.status()
             case "list":
                 return self._cron.list(
                     include_disabled=params.include_disabled,
-                    agent=params.agent_id or self._scope.agent,
+                    agent=self._visible(params.agent_id),
                     limit=params.limit,
                     offset=params.offset,
                 )
@@ -161,17 +168,27 @@ class SessionCron:
             case "update":
                 if params.patch is None:
                     raise ToolInputError('patch is required, such as {"enabled": false}')
-                return self._cron.update(job.id, self._limited(params.patch), by="model")
+                return self._cron.update(job.id, params.patch, by="model", agent=self._scope.agent)
             case "remove":
                 return self._cron.remove(job.id)
         return self._cron.run(job.id, params.run_mode)
+
+    def _visible(self, agent: str) -> str:
+        """The agent whose jobs to list: another one as far as its sessions can be seen."""
+        own, agent = self._scope, agent.strip().lower() or self._scope.agent
+        here = Requester("", own.session, own.agent, own.sandboxed, own.depth)
+        sight = Sight.of(self._loaded.config, own.agent)
+        hidden = may_see(here, SessionTarget("", "", agent), sight) if agent != own.agent else ""
+        if hidden:
+            raise ToolAuthorizationError(f"the jobs of {one_line(agent, 60)!r}: {hidden}")
+        return agent
 
     def _runs(self, id_: str, params: Params) -> dict[str, Any]:
         """Runs, with the answers to web requests marked: outsiders may have dictated these."""
         page = self._cron.runs(id_, params.limit, params.offset, agent=self._scope.agent)
         for entry in page["entries"]:
             if entry["jobName"].startswith("hook-") and (said := entry.get("summary")):
-                entry["summary"] = wrap_external(said, "the answer to a web request")
+                entry["summary"] = wrap_external(said, WEB_ANSWER)
         return page
 
     def _own_job(self) -> str:
@@ -202,26 +219,34 @@ class SessionCron:
         if not params.job:
             raise ToolInputError("job is required: {name, schedule, payload}")
         now = f" (now: {iso(now_ms())})"
-        raw = self._limited(params.job)
-        if str(raw.get("agentId", raw.get("agent_id", self._scope.agent))) != self._scope.agent:
-            raise ToolAuthorizationError("a job runs with the agent that makes it")
+        raw = dict(params.job)
         try:
             if params.context_messages:
                 raw = self._with_context(raw, params.context_messages)
             # Elsewhere, such as in a script, there is no session to come back to.
             session = self._scope.session if self._scope.session.startswith("agent:") else ""
             return self._cron.add(raw, by="model", session=session, agent=self._scope.agent)
+        except ToolAuthorizationError:
+            raise
         except ToolInputError as error:
             said = str(error)
             raise ToolInputError(said if "now:" in said else said + now) from None
 
-    def _limited(self, raw: dict[str, Any]) -> dict[str, Any]:
-        """A job must not have more tools than the session that makes it."""
-        if self._scope.allow is not None:
+    def _check_rights(self) -> None:
+        """What this session starts has the rights of its agent, so it must have these itself."""
+        scope = self._scope
+        sandbox = self._loaded.config.agents.sandbox_of(scope.agent)
+        limits = {
+            "with a list of tools": scope.allow is not None,
+            "of a sub-agent": scope.depth > 0,
+            "of a group or channel": bool(scope.group or scope.channel),
+            "in a sandbox": scope.sandboxed and sandbox.mode != "all",
+        }
+        if limit := next((name for name, holds in limits.items() if holds), ""):
             raise ToolAuthorizationError(
-                "a session with a list of tools cannot make or change jobs"
+                f"a session {limit} cannot make or change jobs, or wake others: they have more "
+                "rights"
             )
-        return dict(raw)
 
     def _with_context(self, raw: dict[str, Any], count: int) -> dict[str, Any]:
         """A systemEvent with the last messages of this session."""
@@ -269,27 +294,39 @@ def is_wakeable(key: str) -> bool:
     return not (parsed.depth or parsed.kind in ("cron", "hook") or is_heartbeat(key))
 
 
-def queue_wake_up(cron: CronService, agent: str, key: str, text: str, due_ms: int) -> None:
+def queue_wake_up(
+    cron: CronService, agent: str, key: str, text: str, due_ms: int, *, owner: bool = True
+) -> None:
+    """Raises `ConflictError` if too many are waiting."""
     run = new_run(cron.wake_job(agent), "event", due_ms, text)
-    cron.store.queue(replace(run, session=key))
+    record = replace(run.record, is_guest=not owner)
+    cron.store.accept(replace(run, session=key, record=record), MAX_WAKE_UPS)
 
 
 def wake(
-    loaded: Loaded, cron: CronService, agent: str, key: str, text: str, mode: str
+    loaded: Loaded,
+    cron: CronService,
+    agent: str,
+    key: str,
+    text: str,
+    mode: str,
+    *,
+    owner: bool = True,
 ) -> dict[str, Any]:
-    """Tell a session something: with a turn for it now, or with its next one. Raises `ToolError`
-    for a session that cannot be woken."""
+    """Tell a session something: with a turn for it now, with the rights of the owner or without, or
+    with its next one. Raises `ToolError` for a session that cannot be woken."""
     if parse_key(key).agent != agent or not is_wakeable(key):
         raise ToolError(f"{key} cannot be woken (unwakeable-session-key)")
     if not text.strip():
         raise ToolInputError("the text must not be empty")
     said = cut(text, 20_000)
     if mode == "now":
-        queue_wake_up(cron, agent, key, said, now_ms())
+        queue_wake_up(cron, agent, key, said, now_ms(), owner=owner)
         note = {} if cron.store.owners() else {"note": "nothing runs jobs now: it waits until then"}
         return {"ok": True, "mode": mode, **note}
     store = SessionStore(locate_store(loaded.config.session.store, os.environ))
     found = store.find(key)
     if found is None:
         raise NotFoundError(f"there is no session {key} yet; mode 'now' (--now) starts it")
-    return {"ok": True, "mode": mode, "id": leave(store, found.id, "a wake-up", said)}
+    sender = "a wake-up" if owner else GUEST
+    return {"ok": True, "mode": mode, "id": leave(store, found.id, sender, said)}

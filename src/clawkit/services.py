@@ -23,7 +23,7 @@ from clawkit.config.sources import substitute
 from clawkit.core.approval import Approver, Question
 from clawkit.core.context import InForce, Scope
 from clawkit.core.paths import ways_of
-from clawkit.cron.protocols import CronControl
+from clawkit.cron.protocols import FILE, CronControl
 from clawkit.errors import ClawkitError, ConfigError, ToolError
 from clawkit.fs.magic import ImageLimits
 from clawkit.fs.protocols import FileSystem, Search, WorkspaceFiles
@@ -208,8 +208,10 @@ class Services(Mapping[type, object]):
         return paths.attachments_dir(env, key), paths.worktrees_dir(env, key)
 
     def _own_files(self) -> tuple[str, ...]:
-        """Files of clawkit outside its home directory."""
-        return (*map(os.path.abspath, self._loaded.files), *self._elsewhere())
+        """Files of clawkit outside its home directory. For others than the owner, also the file
+        whose words run with the rights of the owner."""
+        words = () if self._scope.sender.owner else (os.path.join(self._workspace, FILE),)
+        return (*map(os.path.abspath, self._loaded.files), *self._elsewhere(), *words)
 
     def _protection(self) -> Protection:
         from clawkit.fs.protected_files import Protection

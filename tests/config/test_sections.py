@@ -16,6 +16,7 @@ import pytest
 from clawkit.config.model import Config
 from clawkit.config.section import Section
 from clawkit.config.sections.gateway import CommandSettings, GatewaySettings
+from clawkit.config.sections.sandbox import SandboxSettings
 
 
 def inside(hint: Any) -> Iterator[type[Section]]:
@@ -295,3 +296,10 @@ def test_importing_the_model_loads_nothing_heavy() -> None:
         env={**os.environ, "COVERAGE_PROCESS_CONFIG": ""},  # which would load modules of its own
     )
     assert result.stdout.strip() == "[]"
+
+
+def test_only_the_main_session_is_not_sandboxed_in_mode_non_main() -> None:
+    """Not one whose name a web request or a chat could end so."""
+    settings = SandboxSettings(mode="non-main")
+    names = ("main", "agent:a:main", "agent:a:hook:main", "hook:main", "agent:a:chat:group:main")
+    assert [settings.covers(name) for name in names] == [False, False, True, True, True]

@@ -8,13 +8,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.gateway.conftest import Ground, serve
+from tests.gateway.conftest import TOKEN, Ground, serve
 
+from clawkit.automation import MAX_WAKE_UPS, heartbeat_facts, queue_wake_up
 from clawkit.config.sections.shared import SsrfPolicy
 from clawkit.core.approval import Question
 from clawkit.cron.webhook import route_to
 from clawkit.errors import ToolError
 from clawkit.gateway.automation import is_granted
+from clawkit.gateway.protocol import now_ms
+from clawkit.gateway.scopes import READ, WRITE
+from clawkit.gateway.watches import MAX_LINE, MAX_READ
+from clawkit.models.operator import Operator
 from clawkit.models.protocols import ModelError
 from clawkit.net.route import Route
 from clawkit.testing import ScriptedModel, call
@@ -104,6 +109,30 @@ async def test_an_answer_is_announced_in_the_main_session_without_a_turn() -> No
         asked = texts(ground, run["sessionKey"])
         assert asked[0].startswith("What time is it?\n")
         assert "the scheduled job 'job', due " in asked[0]
+
+
+async def test_what_is_recorded_and_told_of_a_run_has_no_secrets() -> None:
+    async with serve({}, ScriptedModel(then=f"The token is {TOKEN}.")) as ground:
+        peer = await ground.join()
+        add(ground)
+        [run] = await finished(ground)
+        assert run["summary"] == "The token is ***."
+        await peer.until(
+            lambda each: each.get("event") == "cron" and each["payload"]["action"] == "finished"
+        )
+        assert TOKEN not in str(peer.of("cron"))
+
+
+async def test_a_flood_of_wake_ups_is_refused() -> None:
+    async with serve({}) as ground:
+        jobs, later = ground.gateway.automation.jobs(), now_ms() + 3_600_000
+        for number in range(MAX_WAKE_UPS):
+            queue_wake_up(jobs, "main", MAIN, f"{number} {'x' * 10_000}", later)
+        peer = await ground.join()
+        error = await peer.refused("wake", {"text": "one more"})
+        assert "200 requests are waiting already" in error["message"]
+        first = jobs.store.take("me", later, 1)[0]
+        assert 0 < len(jobs.store.take_along(first, later)) < 10
 
 
 async def test_the_session_of_a_job_has_its_model_and_its_tools() -> None:
@@ -232,10 +261,11 @@ async def test_a_question_that_no_one_can_answer_is_refused_at_once() -> None:
 def test_a_grant_is_for_one_command_in_the_usual_circumstances(
     params: dict[str, Any], is_fine: bool
 ) -> None:
-    asked = Question("exec", params, "title", command="ls")
-    assert is_granted(asked, ["ls"]) is is_fine
-    assert not is_granted(asked, ["ls -l"])
-    assert not is_granted(Question("write", params, "title", command="ls"), ["ls"])
+    asked = Question("exec", params, "title", command="ls", cwd="/usr")
+    assert is_granted(asked, ["ls"], "/usr") is is_fine
+    assert not is_granted(asked, ["ls"], "/srv")  # such as a sub-agent that works elsewhere
+    assert not is_granted(asked, ["ls -l"], "/usr")
+    assert not is_granted(Question("write", params, "title", command="ls"), ["ls"], "/usr")
 
 
 async def test_clients_make_watch_and_run_jobs(ground: Ground) -> None:
@@ -280,6 +310,20 @@ async def test_clients_make_watch_and_run_jobs(ground: Ground) -> None:
     assert actions[0] == "added"
     assert actions[-1] == "removed"
     assert {"updated", "started", "finished"} <= set(actions)
+
+
+async def test_who_may_write_wakes_a_session_without_the_rights_of_the_owner() -> None:
+    tool = '/tool cron {"action": "status"}'
+    async with serve({}, Operator()) as ground:
+        guest, owner = await ground.join([READ, WRITE]), await ground.join()
+        await guest.call("wake", {"text": tool, "mode": "now"})
+        await until(lambda: any("owner-only" in each for each in texts(ground)))
+        await owner.call("wake", {"text": tool, "mode": "now"})
+        await until(lambda: any('"storage": "sqlite"' in each for each in texts(ground)))
+        await guest.call("wake", {"text": "Hello", "mode": "next-heartbeat"})
+        gateway = ground.gateway
+        facts = heartbeat_facts(gateway.loaded, gateway.automation.jobs(), gateway.store, "main")[0]
+        assert not facts.has_mail  # no heartbeat, which has these rights, reads it
 
 
 @pytest.mark.parametrize(
@@ -335,6 +379,30 @@ async def test_lines_of_a_stream_become_runs_in_batches(tmp_path: Path) -> None:
         ground.gateway.automation.jobs().update(job["id"], {"enabled": False}, by="operator")
         watches = ground.gateway.automation.watches
         await until(lambda: not watches.running)
+
+
+async def test_a_stream_without_end_does_not_hold_up_the_gateway(tmp_path: Path) -> None:
+    """It is read in parts, and ended; what is found later in a large output is found, too."""
+    config = {"agents": {"defaults": {"workspace": str(tmp_path)}}}
+    async with serve(config, ScriptedModel(then="Seen.")) as ground:
+        sizes: list[int] = []
+        watches = ground.gateway.automation.watches
+        real = watches._add
+
+        def add_lines(row: Any, schedule: Any, lines: list[str]) -> None:
+            sizes.append(sum(map(len, lines)))
+            real(row, schedule, lines)
+
+        watches._add = add_lines  # type: ignore[method-assign]
+        code = "seq 1 100000; echo needle; exec sleep 600"
+        schedule = {"kind": "stream", "command": ["sh", "-c", code], "mode": "match"}
+        add(ground, at=None, schedule={**schedule, "match": "needle"})
+        [run, *_] = await finished(ground)
+        assert "> needle" in texts(ground, run["sessionKey"])[0]
+        add(ground, name="yes", at=None, schedule={"kind": "stream", "command": ["yes"]})
+        jobs = ground.gateway.automation.jobs()
+        await until(lambda: "streamLastExitAtMs" in jobs.get("yes")["state"])
+        assert max(sizes) <= MAX_READ + MAX_LINE
 
 
 async def test_a_stream_that_ends_again_and_again_is_disabled(

@@ -12,6 +12,7 @@ from clawkit.automation import SessionCron, open_cron
 from clawkit.content import Assistant, Text, User
 from clawkit.core.context import Scope, Sender
 from clawkit.cron.jobs import RUNNING
+from clawkit.cron.service import MAX_WAITING
 from clawkit.cron.store import Run, RunRecord
 from clawkit.errors import ToolError
 from clawkit.runtime import Toolkit, load_config
@@ -24,11 +25,13 @@ MAIN = "agent:main:main"
 JOB = {"name": "tea", "schedule": {"kind": "every", "everyMs": 3_600_000}, "message": "Tea?"}
 
 
-def use(scope: Scope | None = None, **params: Any) -> dict[str, Any]:
+def use(
+    scope: Scope | None = None, config: dict[str, Any] | None = None, **params: Any
+) -> dict[str, Any]:
     import msgspec
 
-    session = SessionCron(load_config({}), scope or Scope(session=MAIN, sender=Sender(owner=True)))
-    return session.run(msgspec.convert(params, Params))
+    scope = scope or Scope(session=MAIN, sender=Sender(owner=True))
+    return SessionCron(load_config(config or {}), scope).run(msgspec.convert(params, Params))
 
 
 def refused(scope: Scope | None = None, **params: Any) -> str:
@@ -71,6 +74,13 @@ async def test_a_job_is_added_listed_changed_and_removed(tmp_path: Path) -> None
         assert (await call(action="runs"))["entries"][0]["jobName"] == "tea"
         assert (await call(action="remove", jobId="tea"))["removed"]
         assert (await call(action="status"))["jobs"] == 0
+
+
+def test_a_job_cannot_be_run_without_limit() -> None:
+    use(action="add", job=JOB)
+    for _ in range(MAX_WAITING):
+        use(action="run", jobId="tea", runMode="force")
+    assert "are waiting already" in refused(action="run", jobId="tea", runMode="force")
 
 
 async def test_pages_of_jobs_and_runs(tmp_path: Path) -> None:
@@ -129,17 +139,74 @@ def test_a_session_sees_and_changes_the_jobs_of_its_agent() -> None:
     other = Scope(agent="other", session="agent:other:main", sender=Sender(owner=True))
     use(action="add", job=JOB)
     assert use(other, action="list")["total"] == 0
-    assert use(other, action="list", agentId="main")["total"] == 1
+    assert "tools.sessions.visibility" in refused(other, action="list", agentId="main")
+    seen = {"tools": {"sessions": {"visibility": "all"}, "agentToAgent": {"enabled": True}}}
+    assert use(other, seen, action="list", agentId="main")["total"] == 1
     for action in ("get", "remove", "run", "runs", "update"):
         assert "of this agent" in refused(other, action=action, jobId="tea", patch={})
 
 
-def test_a_session_with_a_list_of_tools_makes_no_jobs() -> None:
-    """The job would have all of them."""
-    scope = Scope(session=MAIN, sender=Sender(owner=True), allow=("cron", "read"))
-    assert "a list of tools" in refused(scope, action="add", job=JOB)
+@pytest.mark.parametrize(
+    ("scope", "words"),
+    [
+        (Scope(session=MAIN, allow=("cron",)), "a list of tools"),
+        (Scope(session="agent:main:subagent:x", depth=1), "of a sub-agent"),
+        (Scope(session="agent:main:side", sandboxed=True), "in a sandbox"),
+        (Scope(session="agent:main:chat:group:x", channel="chat", group="x"), "of a group"),
+    ],
+)
+def test_a_session_with_fewer_rights_starts_nothing_with_more(scope: Scope, words: str) -> None:
     use(action="add", job=JOB)
-    assert "a list of tools" in refused(scope, action="update", jobId="tea", patch={"name": "x"})
+    for params in (
+        {"action": "add", "job": JOB},
+        {"action": "update", "jobId": "tea", "patch": {"message": "x"}},
+        {"action": "wake", "text": "x", "mode": "now"},
+    ):
+        assert words in refused(scope, **params)
+
+
+def test_a_session_in_a_sandbox_makes_jobs_if_these_are_in_one_too() -> None:
+    scope = Scope(session="agent:main:side", sandboxed=True)
+    config = {"agents": {"defaults": {"sandbox": {"mode": "all"}}}}
+    assert use(scope, config, action="add", job=JOB)["name"] == "tea"
+
+
+URL = "https://evil.example/x"
+
+
+@pytest.mark.parametrize(
+    ("more", "words"),
+    [
+        ({"agent": "main"}, "the agent that makes it"),
+        ({"agent_id": "main"}, "the agent that makes it"),
+        ({" agentId": "main"}, "the agent that makes it"),
+        ({"sessionTarget": "current", "sessionKey": MAIN}, "sessionKey is the session"),
+        ({"sessionTarget": "current", "sessionKey": "main"}, "sessionKey is the session"),
+        ({"sessionTarget": f"session:{MAIN}"}, "session of another agent"),
+        ({"delivery": {"mode": "announce", "to": "Agent:main:main"}}, "session of another agent"),
+        ({"failureAlert": {"mode": "announce", "to": MAIN}}, "session of another agent"),
+        ({"declarationKey": "x:1"}, "declarationKey"),
+        ({"delivery": URL}, "results cannot go to"),
+        ({"delivery": {"failureDestination": {"mode": "webhook", "to": URL}}}, "cannot go to"),
+        ({"delivery": {"completionDestination": {"mode": "webhook", "to": URL}}}, "cannot go to"),
+        ({"failureAlert": {"mode": "webhook", "to": URL}}, "results cannot go to"),
+    ],
+)
+def test_a_job_of_a_model_stays_with_its_agent(more: dict[str, Any], words: str) -> None:
+    scope = Scope(agent="low", session="agent:low:main", sender=Sender(owner=True))
+    for job in ({**JOB, **more}, {"job": {**JOB, **more}}, {"data": {"job": {**JOB, **more}}}):
+        assert words in refused(scope, action="add", job=job)
+    use(scope, action="add", job=JOB)
+    assert words in refused(scope, action="update", jobId="tea", patch=more)
+
+
+def test_models_send_results_to_hosts_that_people_named() -> None:
+    """These get the token, too."""
+    config = {"cron": {"webhookSsrfPolicy": {"hostnameAllowlist": ["*.example"]}}}
+    assert use(None, config, action="add", job={**JOB, "delivery": URL})["delivery"]["to"] == URL
+    other = {"delivery": "https://evil.test/x"}
+    assert "cannot go to" in refused(action="update", jobId="tea", patch=other)
+    assert use(action="update", jobId="tea", patch={"message": "Coffee?"})["delivery"]["to"] == URL
 
 
 @pytest.mark.parametrize("by_key", [True, False])

@@ -19,7 +19,8 @@ from clawkit.automation import (
 from clawkit.cli import options as cli
 from clawkit.config.load import Loaded, load
 from clawkit.config.paths import abbreviate_home
-from clawkit.cron.heartbeat import FILE, BeatFacts, is_told, next_beat, show_beat, why_off
+from clawkit.cron.heartbeat import BeatFacts, is_told, next_beat, show_beat, why_off
+from clawkit.cron.protocols import FILE
 from clawkit.cron.schedule import Every
 from clawkit.cron.service import NOTHING_RUNS, CronService
 from clawkit.errors import ToolError

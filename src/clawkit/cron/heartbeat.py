@@ -14,11 +14,11 @@ from clawkit.config.sections.agents import Agents
 from clawkit.config.sections.gateway import ActiveHours, Heartbeat
 from clawkit.cron.expression import find_zone, instant_of
 from clawkit.cron.jobs import Delivery, Job, Pacing
+from clawkit.cron.protocols import FILE
 from clawkit.cron.schedule import Every, next_after
 from clawkit.cron.store import Run
 from clawkit.text import one_line, parse_time
 
-FILE = "HEARTBEAT.md"
 EVERY_MS, DAY_MS = 1_800_000, 86_400_000
 IDLE_MS = 7 * DAY_MS
 """After this time without a message of a person, there is one beat a day."""

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import Any, Protocol
 
+FILE = "HEARTBEAT.md"
+"""What a heartbeat asks for, in the workspace."""
+
 
 class CronControl(Protocol):
     """The jobs of this home, for the model of one session."""

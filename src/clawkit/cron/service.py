@@ -14,13 +14,16 @@ from msgspec.structs import replace
 from clawkit.config.sections.gateway import Cron
 from clawkit.cron.jobs import By, Heartbeat, Job, JobState, patch_job, read_job, show_job
 from clawkit.cron.outcome import next_slot
+from clawkit.cron.reach import check_reach
 from clawkit.cron.schedule import At, Every, OnExit, Stream
 from clawkit.cron.store import CronStore, JobRow, Run, new_run
-from clawkit.errors import ConflictError, ToolAuthorizationError, ToolInputError
+from clawkit.errors import ConflictError, ToolInputError
 
 RunMode = Literal["due", "force", "if-enabled"]
 SKIP_VARIABLE = "CLAWKIT_SKIP_CRON"
 MAX_LISTED = 200
+MAX_WAITING = 20
+"""Runs of a job that wait: no more can be asked for."""
 
 
 def iso(ms: int) -> str:
@@ -104,21 +107,27 @@ class CronService:
     def add(
         self, raw: Mapping[str, Any], *, by: By, session: str = "", agent: str = ""
     ) -> dict[str, Any]:
-        """Raises `ToolInputError`, with the current time if it is about a time."""
+        """`session` and `agent` are those that make it. Raises `ToolInputError`, and
+        `ToolAuthorizationError` for what a model must not choose."""
         now_ms = self._now_ms()
         job = read_job(raw, now_ms, by=by, session=session, agent=agent)
+        if by == "model":
+            check_reach(job, None, agent, session, self._settings.webhook_ssrf_policy)
         planned_ms = first_planned(job, now_ms)
         row = self.store.add(job, planned_ms, next_slot(job, planned_ms))
         self._tell("added", row)
         return show(row)
 
-    def update(self, id_: str, raw: Mapping[str, Any], *, by: By) -> dict[str, Any]:
+    def update(
+        self, id_: str, raw: Mapping[str, Any], *, by: By, agent: str = ""
+    ) -> dict[str, Any]:
         now_ms, found = self._now_ms(), self.store.find(id_)
 
         def edit(row: JobRow) -> tuple[Job, JobState, int, int | None]:
             job = patch_job(row.job, raw, now_ms, by=by)
-            if by == "model" and (job.declaration_key or job.agent_id != row.job.agent_id):
-                raise ToolAuthorizationError("this job is kept by clawkit, or of another agent")
+            if by == "model":
+                policy = self._settings.webhook_ssrf_policy
+                check_reach(job, row.job, agent, "", policy)
             return _after_change(row, job, now_ms)
 
         row = self.store.change(found.job.id, edit)
@@ -146,7 +155,8 @@ class CronService:
         return {"ok": True, "removed": removed, "id": row.job.id}
 
     def run(self, id_: str, mode: RunMode = "due") -> dict[str, Any]:
-        """Queue a run now. `due` only if its slot has come, `if-enabled` if it is not disabled."""
+        """Queue a run now. `due` only if its slot has come, `if-enabled` if it is not disabled.
+        Raises `ConflictError` if too many are waiting."""
         row, now_ms = self.store.find(id_), self._now_ms()
         if mode != "force" and not row.job.enabled:
             return {"ok": True, "ran": False, "reason": "disabled"}
@@ -156,7 +166,7 @@ class CronService:
         if active and not row.job.overlap:
             return {"ok": True, "ran": False, "reason": "already-running"}
         run = new_run(row, "manual", now_ms)
-        self.store.queue(run)
+        self.store.accept(run, MAX_WAITING)
         self._tell("updated", row)
         shown = {"ok": True, "ran": True, "enqueued": True, "runId": run.id}
         return shown if self.store.owners() else shown | {"note": NOTHING_RUNS}

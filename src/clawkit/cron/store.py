@@ -5,8 +5,10 @@ from __future__ import annotations
 import os
 import re
 import uuid
+from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
+from itertools import accumulate
 from typing import Any, Literal
 
 import msgspec
@@ -19,6 +21,8 @@ from clawkit.store import Database, hold_lock, is_held, private_dir
 from clawkit.text import one_line
 
 KEEP_MS, KEEP_RUNS = 7 * 86_400_000, 2_000
+MAX_ALONG = 100_000
+"""Characters of the wake-ups that one turn reads, besides its own."""
 """How long a run is kept after its end, and how many of a job."""
 Why = Literal["schedule", "catch-up", "retry", "manual", "event"]
 Status = Literal["queued", "running", "ok", "error", "skipped", "interrupted"]
@@ -122,6 +126,8 @@ class RunRecord(Struct, frozen=True, rename="camel", omit_defaults=True):
     """How many slots were skipped with this one, and up to which."""
     until_ms: int = 0
     retry_ms: int = 0
+    is_guest: bool = False
+    """The run of a wake-up by a client without the rights of the owner."""
 
 
 class Run(Struct, frozen=True):
@@ -355,7 +361,7 @@ class CronStore:
             count = "SELECT count(*) FROM run WHERE job = ? AND status = 'queued'"
             waiting: Any = db.execute(count, (run.job,)).get
             if waiting >= most:
-                raise ConflictError(f"{waiting} requests are waiting already")
+                raise ConflictError(f"{waiting} requests are waiting already; try again later")
             self._insert(db, run)
         return run
 
@@ -387,14 +393,18 @@ class CronStore:
         return taken
 
     def take_along(self, run: Run, now_ms: int) -> list[Run]:
-        """Lease the other wake-ups that wait for the session of one, and begin them with it."""
+        """Lease the other wake-ups that wait for the session of one with the same rights, and begin
+        them with it."""
         waiting = "status = 'queued' AND job = ? AND session = ? AND due_ms <= ?"
         with self._database.writing() as db:
             given = (run.job, run.session, max(now_ms, run.due_ms))
             found = [
                 replace(each, status="running", owner=run.owner, started_ms=now_ms, begun=True)
                 for each in self._runs(f"{waiting} ORDER BY due_ms, row", *given)
+                if each.record.is_guest == run.record.is_guest
             ]
+            sizes = list(accumulate(len(each.text) for each in found))
+            found = found[: bisect_right(sizes, MAX_ALONG)]
             for each in found:
                 self._update(db, each)
         return found

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
-from clawkit.automation import cron_store, leave
+from clawkit.automation import WEB_ANSWER, cron_store, leave
 from clawkit.config.secrets import resolve
 from clawkit.config.sections.gateway import Cron
 from clawkit.content import Source, Text, User
@@ -47,6 +47,7 @@ from clawkit.gateway.scopes import APPROVALS
 from clawkit.gateway.watches import Watches
 from clawkit.runtime import Toolkit
 from clawkit.services import Services
+from clawkit.sessions.keys import parse_key
 from clawkit.sessions.protocols import session_key
 from clawkit.text import cut, one_line, parse_time, quote
 
@@ -83,7 +84,9 @@ class Unattended:
         self._gateway, self._job = gateway, job
 
     async def ask(self, request: Question) -> Answer:
-        if is_granted(request, self._job.grants):
+        live = self._gateway.live
+        place = live.workspace(live.check_agent(self._job.agent_id))
+        if is_granted(request, self._job.grants, place):
             return Answer("allow", by=f"the grants of the job {self._job.id}")
         if not any(each.may(APPROVALS) for each in self._gateway.hub.clients.values()):
             how = f"clawkit cron edit {self._job.id} --grant {shlex.quote(request.command)}"
@@ -92,11 +95,12 @@ class Unattended:
         return await self._gateway.desk.ask(request)
 
 
-def is_granted(request: Question, grants: Sequence[str]) -> bool:
+def is_granted(request: Question, grants: Sequence[str], place: str) -> bool:
     """Whether a question is about exactly a command that was allowed, in the usual circumstances:
-    another directory, other variables or more access need another answer."""
+    another directory than `place`, other variables or more access need another answer."""
     is_plain = request.params.keys() <= {"command", "elevated", "timeout", "yieldMs"}
-    return request.tool == "exec" and is_plain and request.command in grants
+    is_here = os.path.realpath(request.cwd or place) == os.path.realpath(place)
+    return request.tool == "exec" and is_plain and is_here and request.command in grants
 
 
 class Automation:
@@ -228,7 +232,7 @@ class Automation:
             case "main":
                 return self.main_of(agent)
             case "current":
-                return self._gateway.live.resolve_key(job.session_key)
+                return self._gateway.live.resolve_key(job.session_key, job.agent_id or None)
             case target:
                 return self._gateway.live.resolve_key(target.removeprefix("session:"), agent)
 
@@ -336,16 +340,16 @@ class Automation:
         return replace(outcome, cost=cost) if settles else outcome
 
     def outcome(self, run: GatewayRun, key: str, text: str) -> Outcome:
+        """What is recorded, told and sent of a turn: without secrets."""
+        mask = self._gateway.redactor.text
         session, usage, ended = self._gateway.store.find(key), run.usage, run.ended
         names = {"input_tokens": "input", "output_tokens": "output", "total_tokens": "total"}
         is_ok = run.status == "ok"
         kind = run.status if run.status in ("timeout", "aborted") else ""
         return Outcome(
             "ok" if is_ok else "error",
-            cut(text, MAX_SUMMARY) if is_ok else "",
-            ""
-            if is_ok
-            else self._gateway.redactor.text(run.error or f"the turn ended: {run.status}"),
+            cut(mask(text), MAX_SUMMARY) if is_ok else "",
+            "" if is_ok else mask(run.error or f"the turn ended: {run.status}"),
             "" if is_ok else kind or (ended.kind if ended else "") or "error",
             run.model,
             {name: usage.get(own, 0) for name, own in names.items()},
@@ -410,7 +414,7 @@ class Automation:
             raise ToolError(error.message) from None
         what = f"a report of the scheduled job {job.title!r}"
         if is_hook:  # whoever sent the request may have put words into the answer
-            what = f"the answer to a web request for the hook {job.title!r}"
+            what = f"{WEB_ANSWER} for the hook {job.title!r}"
             text = wrap_external(text, f"answer of the hook {job.title}", MAX_SUMMARY)
         return await self.announce(key, title, what, text)
 
@@ -423,7 +427,7 @@ class Automation:
         try:
             await self._gateway.live.note(key, said, owner=True)
         except ConflictError:  # another process has it open
-            return self.leave(key, self._gateway.live.check_agent(None), title, text)
+            return self.leave(key, parse_key(key).agent, one_line(what, 120), text)
         except (ClawkitError, GatewayError) as error:
             raise ToolError(str(error)) from None
         return receipt

@@ -212,15 +212,16 @@ class Heartbeats:
             summary = one_line(without_token(outcome.text), 500)
             store.set_fact(name, own | {"summary": summary})
             return outcome
-        scratch = own.get("scratch", "") if given.scratch is None else given.scratch
-        store.set_fact(name, own | {"summary": given.summary, "scratch": scratch})
+        mask = self._gateway.redactor.text
+        scratch = own.get("scratch", "") if given.scratch is None else mask(given.scratch)
+        store.set_fact(name, own | {"summary": mask(given.summary), "scratch": scratch})
         if reply.delay_ms:
             with suppress(NotFoundError):
                 self._automation.jobs().next_check(job.id, reply.delay_ms)
         text = (given.notification_text if given.notify else "") or given.summary
         mark = f"[{given.outcome}{', urgent' if given.priority == 'high' else ''}]"
         why = f" ({given.reason})" if given.reason else ""
-        return replace(outcome, text=f"{mark} {text}{why}", is_silent=not given.notify)
+        return replace(outcome, text=mask(f"{mark} {text}{why}"), is_silent=not given.notify)
 
     # What clients see
 

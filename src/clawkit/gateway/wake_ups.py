@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from clawkit.agent.events import Event, Tell, ToolHappened
-from clawkit.automation import is_wakeable, queue_wake_up
+from clawkit.automation import GUEST, is_wakeable, queue_wake_up
 from clawkit.content import Source, Text, User
 from clawkit.cron.heartbeat import decide_beat, event_due_ms, why_off
 from clawkit.cron.jobs import RUNNING, Job
@@ -54,13 +54,14 @@ class WakeUps:
         titles = tuple(f"Wake-up: {one_line(each, 120)}" for each in texts)
         source = Source("cron", (run.id, *(each.id for each in others)), titles)
         said = User(tuple(map(Text, (*texts, _WOKEN))), now_ms(), source)
+        sender = GUEST if run.record.is_guest else "a wake-up"
         RUNNING.set(job.id)
         try:
             woken = await live.start(
                 key,
                 f"wake-{run.id}",
                 said,
-                owner=True,
+                owner=not run.record.is_guest,
                 client="wake",
                 mode="followup",
                 timeout_s=WAKE_S,
@@ -68,7 +69,7 @@ class WakeUps:
             outcome = await self._wait(woken, key)
         except (ConflictError, GatewayError):  # it is in use elsewhere, or its queue is full
             for each in texts:
-                self._automation.leave(key, agent, "a wake-up", each)
+                self._automation.leave(key, agent, sender, each)
             outcome = Outcome("ok", "left for the next turn", session_key=key, is_heard=True)
         for other in others:
             share = replace(outcome, usage={}, cost=0.0)  # counted once
@@ -115,5 +116,8 @@ class WakeUps:
         else:
             due_ms = event_due_ms(own, [ms for ms, _ in self._events], now)
             self._events.append((due_ms, key))
-        queue_wake_up(self._automation.jobs(), agent, key, said, due_ms)
+        try:
+            queue_wake_up(self._automation.jobs(), agent, key, said, due_ms)
+        except ConflictError:  # too many wait already
+            self._automation.leave(key, agent, "clawkit", said)
         self._automation.scheduler.wake()

@@ -35,6 +35,9 @@ AGAIN_S = 1.0
 SHORT_S, MAX_SHORT = 60.0, 5
 """A stream is disabled after this many commands in a row that took less time."""
 MAX_LINE, MAX_OUTPUT = 16_384, 64 * 1024**2
+MAX_READ = 64 * 1024
+"""So much is looked at in one go; a command that prints more than that all the time is ended once
+its output has `MAX_OUTPUT`."""
 MAX_TAIL = 4_000
 LOST = "[The gateway ended while it watched the command, so that its outcome is not known.]"
 
@@ -178,17 +181,17 @@ class Watches:
         at, rest = 0, b""
         while command.output.size < MAX_OUTPUT:
             await command.wait_for_news(at, 3_600.0)
-            if command.exit is None:
+            if command.exit is None and command.output.size - at < MAX_READ:
                 await asyncio.sleep(schedule.batch_ms / 1000)
             is_over = command.exit is not None
-            data = await command.output.read(at, max(0, command.output.size - at))
+            data = await command.output.read(at, min(MAX_READ, command.output.size - at))
             at += len(data)
+            is_over = is_over and at >= command.output.size
             *lines, rest = (rest + data).split(b"\n")
             if is_over or len(rest) > MAX_LINE:
                 lines, rest = [*lines, rest], b""
-            texts = [
-                redact(printable(line[:MAX_LINE].decode("utf-8", "replace"))) for line in lines
-            ]
+            whole = b"\n".join(line[:MAX_LINE] for line in lines).decode("utf-8", "replace")
+            texts = redact(printable(whole)).split("\n")
             found = [
                 text for text in texts if text.strip() and (not pattern or pattern.search(text))
             ]
@@ -196,6 +199,7 @@ class Watches:
                 self._add(row, schedule, found)
             if is_over:
                 return
+            await asyncio.sleep(0)
 
     def _add(self, row: JobRow, schedule: Stream, lines: list[str]) -> None:
         """One run for a batch; one that waits takes further batches, as long as they fit."""

@@ -1,5 +1,6 @@
 """The sandbox: `agents.defaults.sandbox`, and `sandbox` of one agent."""
 
+import re
 from collections.abc import Iterable
 from typing import Annotated, Any, Literal
 
@@ -157,7 +158,7 @@ class SandboxSettings(Section):
     def covers(self, session: str) -> bool:
         """Whether a whole session is sandboxed: its tools and files as well as its commands. In
         mode auto, only commands are."""
-        is_main = session == "main" or session.endswith(":main")
+        is_main = re.fullmatch("(agent:[^:]+:)?main", session) is not None
         return self.mode == "all" or (self.mode == "non-main" and not is_main)
 
     def access(self) -> Access:

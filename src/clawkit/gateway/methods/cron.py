@@ -265,7 +265,8 @@ async def _wake(caller: Caller, params: Wake, _id: str) -> Any:
         if params.mode == "next-heartbeat" and gateway.store.find(key) is None:
             gateway.live.create(agent, name=key.split(":", 2)[2])
         jobs = gateway.automation.jobs()
-        found = automation.wake(gateway.loaded, jobs, agent, key, params.text, params.mode)
+        is_owner, given = caller.may(ADMIN), (agent, key, params.text, params.mode)
+        found = automation.wake(gateway.loaded, jobs, *given, owner=is_owner)
     except ClawkitError as error:
         raise _failed(error) from None
     gateway.automation.scheduler.wake()
