@@ -35,7 +35,7 @@ from clawkit.cron.heartbeat import (
 from clawkit.cron.jobs import RUNNING, Job
 from clawkit.cron.outcome import ACK_CHARS, Outcome, ended, without_token
 from clawkit.cron.store import JobRow, Run
-from clawkit.errors import ConflictError, NotFoundError, ToolError, ToolInputError
+from clawkit.errors import ClawkitError, ConflictError, NotFoundError, ToolError, ToolInputError
 from clawkit.gateway.open_agent import Opening
 from clawkit.gateway.protocol import GatewayError, now_ms
 from clawkit.gateway.scopes import READ
@@ -147,7 +147,7 @@ class Heartbeats:
         key, (facts, summary) = self._session_of(agent), self.facts(agent)
         beats = [each for each in self._automation.store.history(row.job.id)[0] if not each.session]
         places = map(self._gateway.live.find, (key, self._automation.main_of(agent)))
-        is_late = any(each.begun and each.ended_ms > run.due_ms for each in beats)
+        is_late = any(each.begun and run.due_ms < each.ended_ms <= facts.now_ms for each in beats)
         is_busy = is_late or any(there is not None and there.has_turns for there in places)
         facts = replace(facts, is_asked=run.why == "manual", is_busy=is_busy)
         if (skip := decide_beat(facts)) is not None:
@@ -259,6 +259,8 @@ class Heartbeats:
             for said in texts:
                 self._automation.leave(key, agent, "a wake-up", said)
             outcome = Outcome("ok", "left for the next turn", session_key=key, is_heard=True)
+        except ClawkitError as error:
+            outcome = Outcome("error", error=str(error), reason=getattr(error, "kind", ""))
         for each in others:
             share = replace(outcome, usage={}, cost=0.0)  # counted once
             store.record(ended(each, share, now_ms(), delivers=False))
