@@ -323,6 +323,8 @@ class Scheduler:
             if run.delivery == "pending":
                 run = await self._deliver(job, run)
             if (place := job.delivery.completion_destination) is not None:
+                sent = run
+                await self._insist(lambda: self._store.record(sent))
                 await self._send(job, run, run.record.summary, place)
         over = replace(run, unsettled=False)
         row = await self._insist(lambda: self._store.record(over, lambda row: settled(row, over)))
@@ -355,12 +357,10 @@ class Scheduler:
         await self._insist(lambda: self._store.record(trying))
         try:
             receipt = await self._worker.deliver(job, run, run.record.summary, place)
-            sent = replace(run, delivery="delivered", record=replace(run.record, receipt=receipt))
         except ClawkitError as error:
             record = replace(run.record, delivery_error=str(error))
-            sent = replace(run, delivery="not-delivered", record=record)
-        await self._insist(lambda: self._store.record(sent))
-        return sent
+            return replace(run, delivery="not-delivered", record=record)
+        return replace(run, delivery="delivered", record=replace(run.record, receipt=receipt))
 
 
 def plan_job(row: JobRow, now_ms: int, settings: Cron) -> tuple[JobRow, list[Run], int, int | None]:

@@ -15,6 +15,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from clawkit.cron.jobs import MAX_JOBS, Heartbeat, Job, JobState
+from clawkit.cron.schema import SCHEMA
 from clawkit.errors import ConflictError, NotFoundError, ToolInputError
 from clawkit.store import Database, hold_lock, is_held, private_dir
 from clawkit.text import one_line
@@ -32,53 +33,6 @@ DeliveryStatus = Literal[
 log = logging.getLogger(__name__)
 
 _APPLICATION = 0x636C6372
-_SCHEMA = """
-CREATE TABLE job (
-    id TEXT PRIMARY KEY,
-    name TEXT NOT NULL,
-    declaration TEXT UNIQUE,
-    definition BLOB NOT NULL,
-    state BLOB NOT NULL,
-    -- The last slot that was planned: the next one follows from it, and not from the clock.
-    planned_ms INTEGER NOT NULL,
-    -- When the next slot is due; null if the job is disabled, over, or does not depend on time.
-    next_ms INTEGER,
-    overlap INTEGER NOT NULL,
-    version INTEGER NOT NULL DEFAULT 0
-) STRICT;
-CREATE INDEX job_due ON job (next_ms) WHERE next_ms IS NOT NULL;
-CREATE INDEX job_planned ON job (planned_ms);
-CREATE INDEX job_by_name ON job (name);
-CREATE TABLE run (
-    row INTEGER PRIMARY KEY,
-    id TEXT NOT NULL UNIQUE,
-    job TEXT NOT NULL,
-    -- Null for runs that a person or an event asked for: these have no slot.
-    slot_ms INTEGER,
-    why TEXT NOT NULL,
-    status TEXT NOT NULL,
-    due_ms INTEGER NOT NULL,
-    -- The process that has it, and whether its work has begun.
-    owner TEXT NOT NULL DEFAULT '',
-    begun INTEGER NOT NULL DEFAULT 0,
-    started_ms INTEGER NOT NULL DEFAULT 0,
-    ended_ms INTEGER NOT NULL DEFAULT 0,
-    delivery TEXT NOT NULL DEFAULT 'not-requested',
-    -- Whether something that follows from its end is not done yet: a report, its delivery.
-    unsettled INTEGER NOT NULL DEFAULT 0,
-    -- For a wake-up: the session, and what to tell it.
-    session TEXT NOT NULL DEFAULT '',
-    text TEXT NOT NULL DEFAULT '',
-    record BLOB NOT NULL,
-    UNIQUE (job, slot_ms)
-) STRICT;
-CREATE INDEX run_queued ON run (due_ms, row) WHERE status = 'queued';
-CREATE INDEX run_open ON run (job) WHERE status = 'running';
-CREATE INDEX run_unsettled ON run (row) WHERE unsettled;
-CREATE INDEX run_of_job ON run (job, row);
-CREATE INDEX run_ended ON run (ended_ms) WHERE ended_ms > 0;
-CREATE TABLE fact (name TEXT PRIMARY KEY, value BLOB NOT NULL) STRICT;
-"""
 _MAY_START = (
     "SELECT (SELECT overlap FROM job WHERE id = ?1) OR NOT EXISTS"
     " (SELECT 1 FROM run WHERE job = ?1 AND status = 'running' AND session = ?2)"
@@ -171,7 +125,7 @@ class CronStore:
     """Every method is atomic, and raises `ToolError` if the database cannot be used."""
 
     def __init__(self, path: str) -> None:
-        self._database = Database(path, "the store of jobs", _APPLICATION, (_SCHEMA,))
+        self._database = Database(path, "the store of jobs", _APPLICATION, (SCHEMA,))
         self._owners = os.path.join(os.path.dirname(self._database.path), "cron-owners")
         self.path = self._database.path
 
@@ -433,7 +387,7 @@ class CronStore:
             record = RunRecord()
             with suppress(ValueError):  # damaged: what it says is lost, but not the run
                 record = msgspec.json.decode(packed, type=RunRecord)
-            run = Run(*row[:-1], text=row[-1], record=record)
+            run = Run(*(*row, record))
             yield replace(run, begun=bool(run.begun), unsettled=bool(run.unsettled))
 
     def _update(self, db: Any, run: Run) -> None:
