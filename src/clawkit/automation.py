@@ -83,7 +83,7 @@ def heartbeat_facts(
     switch = store.fact(HEARTBEATS) if store.exists else {}
     row = cron.heartbeat_job(agent)
     since = (row.state.schedule_activated_at_ms if row else now) or 0
-    spent = store.spent(row.job.id, midnight_ms(now, zone)) if row else (0, 0.0, 0)
+    spent = store.spent(row.job.id, midnight_ms(now, zone), now) if row else (0, 0.0, 0)
     main = sessions.find(session_key(agent, loaded.config.session.main_key))
     mail = sessions.mailbox.unread(main.id, sandboxed=False) if main else ()
     is_on = bool(switch.get("enabled", True))

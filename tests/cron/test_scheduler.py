@@ -411,9 +411,13 @@ async def test_what_a_dead_process_left_is_interrupted_or_begun_again(tmp_path: 
         bench.store.begin(runs["run begun"])
         for name, state in (("sent", "pending"), ("tried", "sending")):
             over: Any = replace(
-                runs[f"run {name}"], status="ok", ended_ms=bench.clock.ms, delivery=state
+                runs[f"run {name}"],
+                status="ok",
+                ended_ms=bench.clock.ms,
+                delivery=state,
+                unsettled=True,
             )
-            bench.store.finish(over, lambda row: (row.job, row.state, row.planned_ms, row.next_ms))
+            bench.store.record(over)
     await bench.run(START_MS + HOUR + MINUTE)
     found = {run.id: run for run in bench.store.history()[0]}
     assert [name for name, _, _ in bench.worker.done] == ["new"]

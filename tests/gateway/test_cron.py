@@ -361,6 +361,41 @@ async def test_a_job_waits_for_a_command_to_exit(tmp_path: Path) -> None:
         assert not ground.gateway.automation.jobs().get(job["id"])["enabled"]  # it is over
 
 
+async def test_a_changed_job_waits_for_its_command_anew(tmp_path: Path) -> None:
+    config = {"agents": {"defaults": {"workspace": str(tmp_path)}}}
+    async with serve(config, ScriptedModel(then="Seen.")) as ground:
+        wait = {"kind": "on-exit", "command": "touch began; exec sleep 600"}
+        job = add(ground, at=None, schedule=wait, deleteAfterRun=False)
+        jobs, watches = ground.gateway.automation.jobs(), ground.gateway.automation.watches
+        await until((tmp_path / "began").exists)
+        jobs.update(job["id"], {"enabled": False}, by="operator")
+        await until(lambda: not watches.running)
+        (tmp_path / "began").unlink()
+        jobs.update(job["id"], {"enabled": True}, by="operator")
+        await until((tmp_path / "began").exists)
+        schedule = {"kind": "on-exit", "command": "echo changed; exit 3"}
+        jobs.update(job["id"], {"schedule": schedule}, by="operator")
+        [run] = await finished(ground)
+        said = texts(ground, run["sessionKey"])[0]
+        assert "> changed" in said
+        assert "not known" not in said
+
+
+async def test_the_turn_for_an_exit_is_tried_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("clawkit.cron.outcome.BACKOFF_MS", (100,))
+    config = {"agents": {"defaults": {"workspace": str(tmp_path)}}}
+    model = ScriptedModel(ModelError("server", "is down"), then="Seen.")
+    async with serve(config, model) as ground:
+        schedule = {"kind": "on-exit", "command": "echo ready"}
+        add(ground, at=None, schedule=schedule)
+        first, second = await finished(ground, count=2)
+        assert (first["status"], second["status"], second["why"]) == ("error", "ok", "retry")
+        assert first["retryAtMs"]
+        assert "> ready" in texts(ground, second["sessionKey"])[0]
+
+
 async def test_lines_of_a_stream_become_runs_in_batches(tmp_path: Path) -> None:
     config = {"agents": {"defaults": {"workspace": str(tmp_path)}}}
     async with serve(config, ScriptedModel(then="Seen.")) as ground:

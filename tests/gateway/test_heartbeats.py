@@ -17,6 +17,7 @@ from clawkit.automation import cron_store, queue_wake_up
 from clawkit.content import Assistant, Message, Text, ToolCall, Usage
 from clawkit.cron.jobs import Job, JobState
 from clawkit.cron.store import JobRow
+from clawkit.errors import ToolError
 from clawkit.gateway.protocol import now_ms
 from clawkit.models.protocols import ModelError
 from clawkit.testing import Gate, ScriptedModel, call, calls
@@ -480,6 +481,27 @@ async def test_what_others_left_waits_for_the_person() -> None:
         for sender in ("agent:other:main", "Web request to door"):
             automation.leave(MAIN, "main", sender, "Open it!")
         assert not automation.heartbeats.facts("main")[0].has_mail
+
+
+async def test_wake_ups_of_a_session_that_cannot_be_opened_end_with_an_error(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with serve({}) as ground:
+        automation = ground.gateway.automation
+
+        async def refuse(*_given: Any, **_more: Any) -> Any:
+            raise ToolError("the model has no key")
+
+        monkeypatch.setattr(ground.gateway.live, "start", refuse)
+        due_ms = now_ms() + 300
+        for text in ("The door!", "The bell!"):
+            queue_wake_up(automation.jobs(), "main", MAIN, text, due_ms)
+        automation.scheduler.wake()
+
+        def over() -> bool:
+            return [run.status for run in automation.store.history()[0]] == ["error", "error"]
+
+        await until(over)
 
 
 async def test_disabling_a_heartbeat_drops_no_wake_up() -> None:

@@ -11,13 +11,13 @@ from msgspec.structs import replace
 from clawkit.config.sections.gateway import Cron
 from clawkit.cron.jobs import Heartbeat, Job, JobAlert, JobState
 from clawkit.cron.schedule import At, OnExit, next_after
-from clawkit.cron.store import JobRow, Run, RunRecord
+from clawkit.cron.store import After, Ending, JobRow, Run, RunRecord, new_run
 from clawkit.text import one_line
 
 BACKOFF_MS = (30_000, 60_000, 300_000, 900_000, 3_600_000)
 MAX_ERRORS, MAX_SCHEDULE_ERRORS = 10, 3
 """Failures in a row after which a job is disabled."""
-TRANSIENT = frozenset(("network", "cut", "overloaded", "rate_limit", "server", "timeout"))
+TRANSIENT = frozenset(("network", "cut", "overloaded", "rate_limit", "server", "timeout", "busy"))
 """Kinds of errors that may be over soon: a job for one time tries again."""
 ACK_CHARS = 300
 _SILENT = r"NO_REPLY|HEARTBEAT_OK"
@@ -38,6 +38,8 @@ class Outcome(Struct, frozen=True):
     session_id: str = ""
     is_heard: bool = False
     """The answer is where people read it already, such as in their own session."""
+    is_interrupted: bool = False
+    """The process ended before the work did."""
     is_silent: bool = False
     """There is nothing to report, although there is a text."""
 
@@ -51,13 +53,63 @@ def without_token(text: str) -> str:
     return "" if rest != said and len(rest) <= ACK_CHARS else rest
 
 
-def after_run(
-    row: JobRow, run: Run, outcome: Outcome, now_ms: int
-) -> tuple[Job, JobState, int, int | None] | None:
-    """The job after a run, its state, and when it is next; None if it is done and removed."""
+def conclude(
+    job: Job | None, row: JobRow | None, run: Run, outcome: Outcome, settings: Cron, now_ms: int
+) -> Ending:
+    """All that follows from the end of a run: for its job as it is now, if it is still there, and
+    for people. `job` is what it was before."""
+    job = row.job if row else job
+    over = ended(run, outcome, now_ms, delivers=job is not None and job.delivery.mode != "none")
+    is_completion = job is not None and job.delivery.completion_destination is not None
+    over = replace(over, unsettled=over.delivery == "pending" or is_completion)
+    if row is None:
+        return Ending(over)
+    job, state, planned_ms, next_ms = after_run(row, run, outcome, now_ms)
+    told, state = report(row.job, row.state, state, outcome, settings, now_ms)
+    again_ms, retry = None, None
+    if (run.why != "manual" or not _is_one_time(job)) and not state.auto_disabled:
+        again_ms = retry_ms(job, outcome, state.consecutive_errors, now_ms)
+    # The job of an exit is disabled as soon as it has happened.
+    if again_ms is not None and (job.enabled or isinstance(job.schedule, OnExit)):
+        retry = new_run(row, "retry", again_ms, run.text)
+    record = replace(over.record, report=told, retry_ms=retry.due_ms if retry else 0)
+    over = replace(over, record=record, unsettled=over.unsettled or bool(told))
+    if _is_done(job, over) and not over.unsettled:
+        return Ending(over)
+    return Ending(over, (job, with_delivery(state, over), planned_ms, next_ms), retry)
+
+
+def settled(row: JobRow, run: Run) -> After | None:
+    """The job after all that follows from a run is done; None if it is removed then."""
+    job, state = row.job, row.state
+    is_lost = run.delivery == "not-delivered" and not job.delivery.best_effort
+    if _is_done(job, run) and not is_lost:
+        return None
+    if state.last_run_at_ms == run.started_ms:  # else there was another run since
+        state = with_delivery(state, run)
+        if is_lost:
+            error = f"delivery failed: {run.record.delivery_error}"
+            state = replace(state, last_run_status="error", last_error=error)
+    return job, state, row.planned_ms, row.next_ms
+
+
+def _is_done(job: Job, run: Run) -> bool:
+    """Whether a job is removed after a run, unless someone has enabled it again."""
+    is_over = run.status == "ok" and run.why != "manual"
+    return is_over and job.delete_after_run and not job.enabled
+
+
+def _is_one_time(job: Job) -> bool:
+    return isinstance(job.schedule, At | OnExit)
+
+
+def after_run(row: JobRow, run: Run, outcome: Outcome, now_ms: int) -> After:
+    """The job after a run, its state, and when it is next."""
     job, before = row.job, row.state
     errors = before.consecutive_errors + 1 if outcome.status == "error" else 0
     skipped = before.consecutive_skipped + 1 if outcome.status == "skipped" else 0
+    # Not what a run chose while the clock was ahead.
+    latest_ms = now_ms + (job.pacing.max if job.pacing else 0)
     state = replace(
         before,
         running_at_ms=UNSET,
@@ -68,15 +120,14 @@ def after_run(
         last_duration_ms=max(0, now_ms - run.started_ms),
         consecutive_errors=before.consecutive_errors if outcome.status == "skipped" else errors,
         consecutive_skipped=skipped,
-        next_check_ms=before.next_check_ms if before.next_check_ms > now_ms else 0,
+        next_check_ms=before.next_check_ms if now_ms < before.next_check_ms <= latest_ms else 0,
     )
-    is_one_time = isinstance(job.schedule, At | OnExit)
     if outcome.status == "ok" and job.delete_after_run and run.why != "manual":
-        return None
+        return replace(job, enabled=False), state, row.planned_ms, None
     if errors >= MAX_ERRORS and job.enabled and not job.declaration_key:
         why = f"{errors} failures in a row"
         return replace(job, enabled=False), replace(state, auto_disabled=why), row.planned_ms, None
-    if is_one_time and run.why != "manual":
+    if _is_one_time(job) and run.why != "manual":
         is_over = outcome.status != "error" or retry_ms(job, outcome, errors, now_ms) is None
         return replace(job, enabled=job.enabled and not is_over), state, row.planned_ms, None
     next_ms = row.next_ms
@@ -92,9 +143,11 @@ def _backoff_ms(errors: int) -> int:
 
 
 def retry_ms(job: Job, outcome: Outcome, errors: int, now_ms: int) -> int | None:
-    """When a job for one time tries again; None if it does not."""
+    """When a job tries again: one for one time, and one that was interrupted; None if never."""
+    if outcome.is_interrupted:
+        return now_ms if job.retry_interrupted else None
     is_soon_over = outcome.status == "error" and outcome.reason in TRANSIENT
-    if not isinstance(job.schedule, At | OnExit) or not is_soon_over or errors > len(BACKOFF_MS):
+    if not _is_one_time(job) or not is_soon_over or errors > len(BACKOFF_MS):
         return None
     return now_ms + _backoff_ms(errors)
 
@@ -157,7 +210,8 @@ def ended(run: Run, outcome: Outcome, now_ms: int, *, delivers: bool) -> Run:
         delivery = "delivered"
     elif delivers and outcome.status == "ok":
         delivery = "pending"
-    return replace(run, status=outcome.status, ended_ms=now_ms, delivery=delivery, record=record)
+    status = "interrupted" if outcome.is_interrupted else outcome.status
+    return replace(run, status=status, ended_ms=now_ms, delivery=delivery, record=record)
 
 
 def with_delivery(state: JobState, run: Run) -> JobState:

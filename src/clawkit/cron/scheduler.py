@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from functools import partial
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from msgspec.structs import replace
 
@@ -18,16 +18,12 @@ from clawkit.cron.jobs import Destination, Job, JobState
 from clawkit.cron.outcome import (
     MAX_SCHEDULE_ERRORS,
     Outcome,
-    after_run,
-    ended,
-    next_slot,
-    report,
-    retry_ms,
-    with_delivery,
+    conclude,
+    settled,
 )
 from clawkit.cron.schedule import last_before, next_after
 from clawkit.cron.store import CronStore, JobRow, Run, RunRecord, new_run
-from clawkit.errors import ClawkitError, ConflictError, ToolError, ToolInputError
+from clawkit.errors import ClawkitError, ConflictError, ToolError
 
 POLL_S, SWEEP_S = 1.0, 60.0
 """How often changes by other processes are looked for, and processes that have died."""
@@ -38,9 +34,19 @@ SPREAD_MS = 60_000
 BATCH = 500
 AGAIN_MS = 5_000
 """The time until the store is tried again, when it cannot be used."""
-INTERRUPTED = "the process that ran it ended before it did"
+INTERRUPTED = Outcome(
+    "error",
+    error="the process that ran it ended before it did",
+    reason="interrupted",
+    is_interrupted=True,
+)
 
 log = logging.getLogger(__name__)
+T = TypeVar("T")
+
+
+class _NotBegunError(ClawkitError):
+    """The store cannot be used now, so that a run must not begin."""
 
 
 class Clock(Protocol):
@@ -105,6 +111,8 @@ class Scheduler:
         self._clock: Clock = clock or SystemClock()
         self._changed = asyncio.Event()
         self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._working = set[str]()
+        """The runs whose work is not over: others of `_tasks` wait for a delivery."""
         self._owner = ""
         self._is_closing = False
 
@@ -151,8 +159,9 @@ class Scheduler:
                 self._plan(now_ms)
                 self._start(now_ms)
                 seen, until_ms = self._store.seen(), self._store.wake_ms(now_ms)
-            except ToolError as error:  # such as a full disk: nothing is lost, and it ends
-                log.error("jobs cannot be run now: %s", error)
+            except Exception as error:  # such as a full disk: nothing is lost, and it ends
+                is_known = isinstance(error, ToolError)
+                log.error("jobs cannot be run now: %s", error, exc_info=not is_known)
                 until_ms = now_ms + AGAIN_MS
             await self._clock.sleep(until_ms, self._changed, partial(self._has_news, seen))
 
@@ -166,36 +175,14 @@ class Scheduler:
     def _sweep(self, now_ms: int) -> None:
         """Take care of what processes left that have died."""
         for run in self._store.orphans(now_ms):
-            self._interrupt(run, now_ms)
-        for run in self._store.unsent(self._owner):
             row = self._store.get(run.job)
-            if row is not None:
-                self._spawn(run, self._deliver(row.job, run))
-        for row in self._store.all_ahead(now_ms + LATE_MS):
-            # The clock was set back: slots that were planned by mistake do not hold it up.
-            self._store.change(
-                row.job.id, lambda row: (row.job, row.state, now_ms, next_slot(row.job, now_ms))
-            )
-
-    def _interrupt(self, run: Run, now_ms: int) -> None:
-        outcome = Outcome("error", error=INTERRUPTED, reason="interrupted")
-        row = self._store.get(run.job)
-        record = replace(run.record, error=INTERRUPTED, reason="interrupted")
-        over = replace(run, status="interrupted", ended_ms=now_ms, record=record)
-        self._store.record(over)
-        if row is None:
-            return
-        after = after_run(row, run, outcome, now_ms)
-        said, state = report(
-            row.job, row.state, after[1] if after else row.state, outcome, self._settings(), now_ms
-        )
-        after = after or (row.job, row.state, row.planned_ms, row.next_ms)
-        row = self._store.change(run.job, lambda _: (after[0], state, after[2], after[3]))
-        if row.job.retry_interrupted and row.job.enabled:
-            self._store.queue(new_run(row, "retry", now_ms, run.text))
-        self._worker.tell("finished", row, over)
-        if said:
-            self._spawn(over, self._report(row.job, over, said))
+            over = self._end(row.job if row else None, run, INTERRUPTED)
+            if over is not None and over.unsettled:
+                self._spawn(over, self._settle(row.job if row else None, over))
+        for run in self._store.unsettled(self._owner):
+            row = self._store.get(run.job)
+            self._spawn(run, self._settle(row.job if row else None, run))
+        self._store.turn_back(now_ms)
 
     def _plan(self, now_ms: int) -> None:
         """Turn the slots that have come into runs."""
@@ -204,7 +191,7 @@ class Scheduler:
             for row in due:
                 try:
                     planned.append(plan_job(row, now_ms, self._settings()))
-                except ToolInputError as error:  # such as a time zone that is not there any more
+                except (ValueError, OverflowError) as error:  # such as a zone that is gone
                     self._fail_schedule(row, str(error), now_ms)
             self._store.plan(planned)
 
@@ -217,17 +204,28 @@ class Scheduler:
             state = replace(state, auto_disabled=f"its schedule cannot be read: {why}")
             return replace(row.job, enabled=False), state, row.planned_ms, None
 
-        self._worker.tell("updated", self._store.change(row.job.id, fail))
+        changed = self._store.change(row.job.id, fail)
+        self._worker.tell("updated", changed)
+        if changed.job.enabled:
+            return
+        said = f"The job {row.job.title!r} is disabled now: {changed.state.auto_disabled}"
+        run = new_run(row, "schedule", now_ms)
+        record = replace(run.record, error=why, reason="schedule", report=said)
+        run = replace(run, status="error", ended_ms=now_ms, owner=self._owner, record=record)
+        run = replace(run, unsettled=True)
+        self._store.queue(run)
+        self._spawn(run, self._settle(changed.job, run))
 
     def _start(self, now_ms: int) -> None:
         settings = self._settings()
-        free = settings.max_concurrent_runs - len(self._tasks)
+        free = settings.max_concurrent_runs - len(self._working)
         if not settings.enabled or self._is_closing or free <= 0:
             return
         for run in self._store.take(self._owner, now_ms, free):
             if (row := self._store.get(run.job)) is None:
                 self._store.record(replace(run, status="skipped", ended_ms=now_ms))
                 continue
+            self._working.add(run.id)
             self._spawn(run, self._carry_out(row, run))
 
     def _spawn(self, run: Run, work: Coroutine[None, None, None]) -> None:
@@ -237,6 +235,7 @@ class Scheduler:
 
     def _ended(self, id_: str, task: asyncio.Task[None]) -> None:
         self._tasks.pop(id_, None)
+        self._working.discard(id_)
         self._changed.set()
         if not task.cancelled() and (error := task.exception()) is not None:
             log.error("a run could not be recorded: %s", error)
@@ -244,55 +243,95 @@ class Scheduler:
     async def _carry_out(self, row: JobRow, run: Run) -> None:
         """Task root of a run."""
         self._worker.tell("started", row, run)
-        try:
-            outcome = await self._worker.work(row, run, lambda: self._store.begin(run))
-        except ConflictError as error:
-            outcome = Outcome("error", error=str(error), reason="busy")
-        except ClawkitError as error:
-            outcome = Outcome("error", error=str(error), reason=getattr(error, "kind", ""))
-        except asyncio.CancelledError:
-            if self._is_closing:  # the next process finds it, as after a crash
+        outcome = await self._work(row, run)
+        over = await self._insist(lambda: self._end(row.job, run, outcome))
+        self._working.discard(run.id)
+        self._changed.set()
+        if over is not None and over.unsettled:
+            await self._settle(row.job, over)
+
+    async def _work(self, row: JobRow, run: Run) -> Outcome:
+        is_begun = False
+
+        def begin() -> None:
+            nonlocal is_begun
+            try:
+                if not is_begun:
+                    self._store.begin(run)
+            except ConflictError:
                 raise
-            outcome = Outcome("error", error="it was stopped", reason="stopped")
-        except Exception as error:  # a fault in a tool must not stop the others
-            log.exception("a run failed")
-            outcome = Outcome("error", error=f"{type(error).__name__}: {error}", reason="internal")
+            except ToolError as error:
+                raise _NotBegunError(str(error)) from error
+            is_begun = True
+
         while True:
             try:
-                return await self._finish(row.job, run, outcome)
-            except ToolError as error:  # its outcome must not get lost, so it waits here
-                log.error("the outcome of a run cannot be recorded now: %s", error)
-                at_ms = self._clock.now_ms() + AGAIN_MS
-                await self._clock.sleep(at_ms, asyncio.Event(), lambda: False)
+                return await self._worker.work(row, run, begin)
+            except _NotBegunError as error:
+                await self._wait(error)
+            except ClawkitError as error:
+                kind = "busy" if isinstance(error, ConflictError) else getattr(error, "kind", "")
+                return Outcome("error", error=str(error), reason=kind)
+            except asyncio.CancelledError:
+                if self._is_closing:  # the next process finds it, as after a crash
+                    raise
+                return Outcome("error", error="it was stopped", reason="stopped")
+            except Exception as error:  # a fault in a tool must not stop the others
+                log.exception("a run failed")
+                said = f"{type(error).__name__}: {error}"
+                return Outcome("error", error=said, reason="internal")
 
-    async def _finish(self, job: Job, run: Run, outcome: Outcome) -> None:
-        now_ms = self._clock.now_ms()
-        over = ended(run, outcome, now_ms, delivers=job.delivery.mode != "none")
-        told = ""
+    async def _insist(self, change: Callable[[], T]) -> T:
+        """Change the store, as soon as it can be used: what happened must not get lost."""
+        while True:
+            try:
+                return change()
+            except ToolError as error:
+                await self._wait(error)
 
-        def edit(row: JobRow) -> tuple[Job, JobState, int, int | None] | None:
-            nonlocal told
-            after = after_run(row, run, outcome, now_ms)
-            state = after[1] if after else row.state
-            told, state = report(row.job, row.state, state, outcome, self._settings(), now_ms)
-            state = with_delivery(state, over)
-            return (after[0], state, *after[2:]) if after else None
+    async def _wait(self, error: Exception) -> None:
+        log.error("a run has to wait: %s", error)
+        at_ms = self._clock.now_ms() + AGAIN_MS
+        await self._clock.sleep(at_ms, asyncio.Event(), lambda: False)
 
-        row = self._store.finish(over, edit)
-        again_ms = None
-        if row is not None and row.job.enabled:
-            again_ms = retry_ms(row.job, outcome, row.state.consecutive_errors, now_ms)
-            if again_ms is not None:
-                over = replace(over, record=replace(over.record, retry_ms=again_ms))
-                self._store.record(over)
-                self._store.queue(new_run(row, "retry", again_ms, run.text))
-        self._worker.tell("finished", row or JobRow(job, JobState(), 0, None), over)
-        if told:
-            await self._report(job, over, told)
-        if over.delivery == "pending":
-            await self._deliver(job, over)
-        if job.delivery.completion_destination is not None:
-            await self._send(job, over, over.record.summary, job.delivery.completion_destination)
+    def _end(self, job: Job | None, run: Run, outcome: Outcome) -> Run | None:
+        """Record the end of a run; None if another process has done so."""
+        now_ms, settings = self._clock.now_ms(), self._settings()
+        mine = replace(run, owner=self._owner)
+        done = self._store.finish(
+            run, lambda row: conclude(job, row, mine, outcome, settings, now_ms)
+        )
+        if done is None:
+            return None
+        over, row = done
+        if row is None and job is not None:
+            row = JobRow(job, JobState(), 0, None)
+        if row is not None:
+            self._worker.tell("finished", row, over)
+        return over
+
+    async def _settle(self, job: Job | None, run: Run) -> None:
+        """Do what follows from the end of a run: its answer is sent at most once, what else there
+        is to tell at least once."""
+        if job is None:
+            gone = replace(run.record, delivery_error="its job was removed")
+            is_sent = run.delivery != "pending"
+            run = run if is_sent else replace(run, delivery="not-delivered", record=gone)
+        else:
+            if run.record.report:
+                await self._report(job, run, run.record.report)
+                run = replace(run, record=replace(run.record, report=""))
+            if run.delivery == "pending":
+                run = await self._deliver(job, run)
+            if (place := job.delivery.completion_destination) is not None:
+                sent = run
+                await self._insist(lambda: self._store.record(sent))
+                await self._send(job, run, run.record.summary, place)
+        over = replace(run, unsettled=False)
+        row = await self._insist(lambda: self._store.record(over, lambda row: settled(row, over)))
+        if job is not None:
+            action = "updated" if row is not None else "removed"
+            self._worker.tell(action, row or JobRow(job, JobState(), 0, None), over)
 
     async def _report(self, job: Job, run: Run, said: str) -> None:
         place, general = job.delivery.failure_destination, self._settings().failure_alert
@@ -311,39 +350,23 @@ class Scheduler:
             return str(error)
         return ""
 
-    async def _deliver(self, job: Job, run: Run) -> None:
+    async def _deliver(self, job: Job, run: Run) -> Run:
         """Deliver an answer, once. The turn is never repeated for it."""
         mode: Any = job.delivery.mode
         place = Destination(mode, job.delivery.channel, job.delivery.to)
-        run = replace(run, delivery="sending")
-        self._store.record(run)
+        trying = replace(run, delivery="sending")
+        await self._insist(lambda: self._store.record(trying))
         try:
             receipt = await self._worker.deliver(job, run, run.record.summary, place)
-            run = replace(run, delivery="delivered", record=replace(run.record, receipt=receipt))
         except ClawkitError as error:
             record = replace(run.record, delivery_error=str(error))
-            run = replace(run, delivery="not-delivered", record=record)
-        self._store.record(run)
-        self._note_delivery(job, run)
-
-    def _note_delivery(self, job: Job, run: Run) -> None:
-        if self._store.get(job.id) is None:
-            return
-        failed = run.delivery == "not-delivered"
-
-        def note(row: JobRow) -> tuple[Job, JobState, int, int | None]:
-            state = with_delivery(row.state, run)
-            if failed and not row.job.delivery.best_effort:
-                error = f"delivery failed: {run.record.delivery_error}"
-                state = replace(state, last_run_status="error", last_error=error)
-            return row.job, state, row.planned_ms, row.next_ms
-
-        self._worker.tell("updated", self._store.change(job.id, note), run)
+            return replace(run, delivery="not-delivered", record=record)
+        return replace(run, delivery="delivered", record=replace(run.record, receipt=receipt))
 
 
 def plan_job(row: JobRow, now_ms: int, settings: Cron) -> tuple[JobRow, list[Run], int, int | None]:
     """What becomes of the slots of a job that have come: the latest one is run, or caught up with
-    if it was missed, and the others are skipped. Raises `ToolInputError` for a bad schedule."""
+    if it was missed, and the others are skipped. Raises ValueError for a bad schedule."""
     job, after_ms = row.job, row.planned_ms
     found = last_before(job.schedule, after_ms, now_ms, job.id)
     if found is None:  # the last run chose this time, or the clock was set back

@@ -15,7 +15,7 @@ from clawkit.config.sections.gateway import Cron
 from clawkit.cron.jobs import By, Heartbeat, Job, JobState, patch_job, read_job, show_job
 from clawkit.cron.outcome import next_slot
 from clawkit.cron.reach import check_reach
-from clawkit.cron.schedule import At, Every, OnExit, Stream
+from clawkit.cron.schedule import At, Every, OnExit, Stream, check_once
 from clawkit.cron.store import CronStore, JobRow, Run, new_run
 from clawkit.errors import ConflictError, ToolInputError
 
@@ -258,6 +258,11 @@ def _after_change(row: JobRow, job: Job, now_ms: int) -> tuple[Job, JobState, in
         )
     if job.schedule == row.job.schedule and job.enabled == row.job.enabled:
         return job, state, row.planned_ms, row.next_ms
+    if job.enabled and isinstance(job.schedule, At):
+        try:
+            check_once(job.schedule.at_ms, now_ms)
+        except ValueError as error:
+            raise ToolInputError(f"{error}; give it another time (now: {iso(now_ms)})") from None
     planned_ms = first_planned(job, now_ms)
     return job, state, planned_ms, next_slot(job, planned_ms)
 

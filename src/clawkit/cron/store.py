@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 import uuid
@@ -16,66 +17,26 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from clawkit.cron.jobs import MAX_JOBS, Heartbeat, Job, JobState
+from clawkit.cron.schema import SCHEMA
 from clawkit.errors import ConflictError, NotFoundError, ToolInputError
 from clawkit.store import Database, hold_lock, is_held, private_dir
 from clawkit.text import one_line
 
+AHEAD_MS, MAX_WAIT_MS = 60_000, 2 * 3_600_000
+"""No slot is planned, and no run is queued, for a later time than this from now."""
 KEEP_MS, KEEP_RUNS = 7 * 86_400_000, 2_000
+"""How long a run is kept after its end, and how many of a job."""
 MAX_ALONG = 100_000
 """Characters of the wake-ups that one turn reads, besides its own."""
-"""How long a run is kept after its end, and how many of a job."""
 Why = Literal["schedule", "catch-up", "retry", "manual", "event"]
 Status = Literal["queued", "running", "ok", "error", "skipped", "interrupted"]
 DeliveryStatus = Literal[
     "not-requested", "pending", "sending", "delivered", "not-delivered", "silent", "unknown"
 ]
 
+log = logging.getLogger(__name__)
+
 _APPLICATION = 0x636C6372
-_SCHEMA = """
-CREATE TABLE job (
-    id TEXT PRIMARY KEY,
-    name TEXT NOT NULL,
-    declaration TEXT UNIQUE,
-    definition BLOB NOT NULL,
-    state BLOB NOT NULL,
-    -- The last slot that was planned: the next one follows from it, and not from the clock.
-    planned_ms INTEGER NOT NULL,
-    -- When the next slot is due; null if the job is disabled, over, or does not depend on time.
-    next_ms INTEGER,
-    overlap INTEGER NOT NULL,
-    version INTEGER NOT NULL DEFAULT 0
-) STRICT;
-CREATE INDEX job_due ON job (next_ms) WHERE next_ms IS NOT NULL;
-CREATE INDEX job_planned ON job (planned_ms);
-CREATE INDEX job_by_name ON job (name);
-CREATE TABLE run (
-    row INTEGER PRIMARY KEY,
-    id TEXT NOT NULL UNIQUE,
-    job TEXT NOT NULL,
-    -- Null for runs that a person or an event asked for: these have no slot.
-    slot_ms INTEGER,
-    why TEXT NOT NULL,
-    status TEXT NOT NULL,
-    due_ms INTEGER NOT NULL,
-    -- The process that has it, and whether its work has begun.
-    owner TEXT NOT NULL DEFAULT '',
-    begun INTEGER NOT NULL DEFAULT 0,
-    started_ms INTEGER NOT NULL DEFAULT 0,
-    ended_ms INTEGER NOT NULL DEFAULT 0,
-    delivery TEXT NOT NULL DEFAULT 'not-requested',
-    -- For a wake-up: the session, and what to tell it.
-    session TEXT NOT NULL DEFAULT '',
-    text TEXT NOT NULL DEFAULT '',
-    record BLOB NOT NULL,
-    UNIQUE (job, slot_ms)
-) STRICT;
-CREATE INDEX run_queued ON run (due_ms, row) WHERE status = 'queued';
-CREATE INDEX run_open ON run (job) WHERE status = 'running';
-CREATE INDEX run_unsent ON run (row) WHERE delivery IN ('pending', 'sending');
-CREATE INDEX run_of_job ON run (job, row);
-CREATE INDEX run_ended ON run (ended_ms) WHERE ended_ms > 0;
-CREATE TABLE fact (name TEXT PRIMARY KEY, value BLOB NOT NULL) STRICT;
-"""
 _MAY_START = (
     "SELECT (SELECT overlap FROM job WHERE id = ?1) OR NOT EXISTS"
     " (SELECT 1 FROM run WHERE job = ?1 AND status = 'running' AND session = ?2)"
@@ -93,7 +54,7 @@ _NOT_A_WAKE_UP = " AND session = ''"
 _JOB = "definition, state, planned_ms, next_ms, version"
 _RUN = (
     "id, job, slot_ms, why, status, due_ms, owner, begun, started_ms, ended_ms, delivery,"
-    " session, text, record"
+    " unsettled, session, text, record"
 )
 
 
@@ -128,6 +89,8 @@ class RunRecord(Struct, frozen=True, rename="camel", omit_defaults=True):
     retry_ms: int = 0
     is_guest: bool = False
     """The run of a wake-up by a client without the rights of the owner."""
+    report: str = ""
+    """What people are told about a failure or a recovery."""
 
 
 class Run(Struct, frozen=True):
@@ -144,17 +107,31 @@ class Run(Struct, frozen=True):
     started_ms: int = 0
     ended_ms: int = 0
     delivery: DeliveryStatus = "not-requested"
+    unsettled: bool = False
     session: str = ""
     text: str = ""
     """What happened, for a run that an event asked for."""
     record: RunRecord = RunRecord()
 
 
+After = tuple[Job, JobState, int, int | None]
+"""A job after a change, its state, the last planned slot, and the next one."""
+
+
+class Ending(Struct, frozen=True):
+    """What follows from a run: it is stored at once, or not at all."""
+
+    run: Run
+    after: After | None = None
+    """None: the job is removed, if it is not gone already."""
+    retry: Run | None = None
+
+
 class CronStore:
     """Every method is atomic, and raises `ToolError` if the database cannot be used."""
 
     def __init__(self, path: str) -> None:
-        self._database = Database(path, "the store of jobs", _APPLICATION, (_SCHEMA,))
+        self._database = Database(path, "the store of jobs", _APPLICATION, (SCHEMA,))
         self._owners = os.path.join(os.path.dirname(self._database.path), "cron-owners")
         self.path = self._database.path
 
@@ -210,17 +187,18 @@ class CronStore:
 
     def _rows(self, where: str, *given: Any) -> list[JobRow]:
         """Inside an access."""
-        db = self._database.connect()
-        found = db.execute(f"SELECT {_JOB} FROM job WHERE {where}", given)  # noqa: S608
-        return [self._read(row) for row in found]
-
-    def _read(self, row: Any) -> JobRow:
-        definition, state, *rest = row
-        try:
-            job = msgspec.json.decode(definition, type=Job)
-            return JobRow(job, msgspec.json.decode(state, type=JobState), *rest)
-        except ValueError as error:
-            raise self._database.broken(f"a job in it is damaged: {error}") from error
+        db, rows = self._database.connect(), list[JobRow]()
+        query = f"SELECT id, {_JOB} FROM job WHERE {where}"  # noqa: S608
+        found: list[Any] = db.execute(query, given).fetchall()
+        for id_, definition, state, *rest in found:
+            try:
+                job = msgspec.json.decode(definition, type=Job)
+                rows.append(JobRow(job, msgspec.json.decode(state, type=JobState), *rest))
+            except ValueError as error:  # the others can run; it is looked at again later
+                log.error("the job %s in %s is damaged: %s", id_, self.path, error)
+                later = "UPDATE job SET next_ms = unixepoch() * 1000 + 60000 WHERE id = ?"
+                db.execute(f"{later} AND next_ms IS NOT NULL", (id_,))
+        return rows
 
     def find(self, text: str) -> JobRow:
         """A job by its id, the start of its id, or its name. Raises `NotFoundError`."""
@@ -258,38 +236,41 @@ class CronStore:
             kind = "json_extract(definition, '$.schedule.kind')"
             return self._rows(f"next_ms IS NULL AND {kind} IN ('stream', 'on-exit')")
 
-    def all_ahead(self, ms: int) -> list[JobRow]:
-        """The jobs whose last planned slot is later."""
-        with self._database.using():
-            return self._rows("planned_ms > ? AND next_ms IS NOT NULL", ms)
+    def turn_back(self, now_ms: int) -> None:
+        """Make up for a clock that was ahead: nothing waits for a time that was reached before."""
+        with self._database.writing() as db:
+            db.execute(
+                "UPDATE job SET planned_ms = ?1, next_ms = ?1, version = version + 1"
+                " WHERE planned_ms > ?1 + ?2 AND next_ms IS NOT NULL",
+                (now_ms, AHEAD_MS),
+            )
+            db.execute(
+                "UPDATE run SET due_ms = ?1 WHERE status = 'queued' AND due_ms > ?1 + ?2",
+                (now_ms, MAX_WAIT_MS),
+            )
 
     def change(
         self,
         id_: str,
-        edit: Callable[[JobRow], tuple[Job, JobState, int, int | None]],
+        edit: Callable[[JobRow], After],
         *,
-        keep_queued: bool = False,
+        run: Run | None = None,
     ) -> JobRow:
-        """Change a job: `edit` returns its definition, its state, the last planned slot and the
-        next one. If it is disabled, what is queued for it is dropped unless `keep_queued`. Raises
-        `NotFoundError` if there is no such job."""
+        """Change a job. If it is disabled, what is queued for it is dropped. `run` is added with
+        the change. Raises `NotFoundError` if there is no such job."""
         with self._database.writing() as db:
             found = self._rows("id = ?", id_)
             if not found:
                 raise NotFoundError(f"the job {one_line(id_, 60)!r} was removed")
-            job, state, planned_ms, next_ms = edit(found[0])
-            _put(db, job, state, planned_ms, next_ms)
-            if found[0].job.enabled and not job.enabled and not keep_queued:
-                kept = _NOT_A_WAKE_UP if isinstance(job.payload, Heartbeat) else ""
-                db.execute(_DROP_QUEUED + kept, (job.id,))
-        return JobRow(job, state, planned_ms, next_ms, found[0].version + 1)
+            changed = _put(db, found[0], edit(found[0]))
+            if run is not None:
+                self._insert(db, run)
+        return changed
 
     def remove(self, id_: str) -> bool:
         """Remove a job and what is queued for it; a run that is under way goes on."""
         with self._database.writing() as db:
-            db.execute(_DROP_QUEUED, (id_,))
-            db.execute("DELETE FROM job WHERE id = ?", (id_,))
-            return bool(db.changes())
+            return _remove(db, id_)
 
     def count(self) -> int:
         with self._database.using() as db:
@@ -374,7 +355,8 @@ class CronStore:
 
     @staticmethod
     def _is_queued(db: Any, job: str) -> bool:
-        query = f"SELECT 1 FROM run WHERE job = ? AND status = 'queued'{_NOT_A_WAKE_UP} LIMIT 1"  # noqa: S608
+        waits = f"job = ? AND status = 'queued' AND why != 'manual'{_NOT_A_WAKE_UP}"
+        query = f"SELECT 1 FROM run WHERE {waits} LIMIT 1"  # noqa: S608
         return db.execute(query, (job,)).get is not None
 
     def take(self, owner: str, now_ms: int, most: int, only: str = "") -> list[Run]:
@@ -413,86 +395,108 @@ class CronStore:
         """Inside an access."""
         db = self._database.connect()
         found: list[Any] = db.execute(f"SELECT {_RUN} FROM run WHERE {where}", given).fetchall()  # noqa: S608
-        for *row, record in found:
-            with suppress(ValueError):  # a damaged row: history, which is not worth stopping for
-                row[7] = bool(row[7])
-                row.append(msgspec.json.decode(record, type=RunRecord))
-                yield Run(*row)
+        for *row, packed in found:
+            record = RunRecord()
+            with suppress(ValueError):  # damaged: what it says is lost, but not the run
+                record = msgspec.json.decode(packed, type=RunRecord)
+            run = Run(*(*row, record))
+            yield replace(run, begun=bool(run.begun), unsettled=bool(run.unsettled))
 
     def _update(self, db: Any, run: Run) -> None:
         db.execute(
-            "UPDATE run SET (status, due_ms, owner, begun, started_ms, ended_ms, delivery, record)"
-            " = (?, ?, ?, begun OR ?, ?, ?, ?, ?) WHERE id = ?",
+            "UPDATE run SET (status, due_ms, owner, begun, started_ms, ended_ms, delivery,"
+            " unsettled, record) = (?, ?, ?, begun OR ?, ?, ?, ?, ?, ?) WHERE id = ?",
             (
                 *(run.status, run.due_ms, run.owner, run.begun, run.started_ms, run.ended_ms),
-                *(run.delivery, _pack(run.record), run.id),
+                *(run.delivery, run.unsettled, _pack(run.record), run.id),
             ),
         )
 
     def begin(self, run: Run) -> None:
-        """Record that the work of a run begins: it is not repeated from now on."""
+        """Record that the work of a run begins: it is not repeated from now on. Raises
+        `ConflictError` if another process has it."""
         with self._database.writing() as db:
-            db.execute("UPDATE run SET begun = 1 WHERE id = ?", (run.id,))
+            begun = "UPDATE run SET begun = 1 WHERE id = ? AND status = 'running' AND owner = ?"
+            db.execute(begun, (run.id, run.owner))
+            if not db.changes():
+                raise ConflictError("another process has this run")
 
-    def record(self, run: Run) -> None:
-        """Record what became of a run that is over already, such as of its delivery."""
+    def record(
+        self, run: Run, edit: Callable[[JobRow], After | None] | None = None
+    ) -> JobRow | None:
+        """Record what became of a run that is over already, such as of its delivery, and with it
+        what follows for its job: `edit` returns None to remove it. None if the job is gone."""
         with self._database.writing() as db:
             self._update(db, run)
+            row = next(iter(self._rows("id = ?", run.job)), None) if edit else None
+            if edit is None or row is None:
+                return None
+            after = edit(row)
+            if after is None:
+                _remove(db, run.job)
+            return _put(db, row, after) if after else None
 
     def finish(
-        self, run: Run, edit: Callable[[JobRow], tuple[Job, JobState, int, int | None] | None]
-    ) -> JobRow | None:
-        """Record the end of a run, and with it what follows for its job: `edit` returns None to
-        remove it. None if the job is gone. A run that was ended by another process stays so."""
+        self, run: Run, end: Callable[[JobRow | None], Ending]
+    ) -> tuple[Run, JobRow | None] | None:
+        """Record the end of a run, with all that follows from it. None if another process has
+        ended it: then it stays so."""
         with self._database.writing() as db:
-            if db.execute("SELECT status FROM run WHERE id = ?", (run.id,)).get != "running":
+            ours = "SELECT 1 FROM run WHERE id = ? AND status = 'running' AND owner = ?"
+            if db.execute(ours, (run.id, run.owner)).get is None:
                 return None
-            self._update(db, run)
-            self._prune(db, run)
             row = next(iter(self._rows("id = ?", run.job)), None)
-            after = edit(row) if row is not None else None
-            if row is not None and after is None:
-                db.execute("DELETE FROM job WHERE id = ?", (run.job,))
-                db.execute(_DROP_QUEUED, (run.job,))
-            if row is None or after is None:
-                return row
-            job, state, planned_ms, next_ms = after
-            _put(db, job, state, planned_ms, next_ms)
-            return JobRow(job, state, planned_ms, next_ms, row.version + 1)
+            ending = end(row)
+            self._update(db, ending.run)
+            self._prune(db, ending.run)
+            if row is not None and ending.after is None:
+                _remove(db, run.job)
+            elif row is not None and ending.after is not None:
+                row = _put(db, row, ending.after)
+            if ending.retry is not None:
+                self._insert(db, ending.retry)
+            return ending.run, row
 
     def _prune(self, db: Any, run: Run) -> None:
-        db.execute("DELETE FROM run WHERE ended_ms BETWEEN 1 AND ?", (run.ended_ms - KEEP_MS,))
+        old = "DELETE FROM run WHERE ended_ms BETWEEN 1 AND ? AND NOT unsettled"
+        db.execute(old, (run.ended_ms - KEEP_MS,))
         db.execute(
-            "DELETE FROM run WHERE job = ?1 AND ended_ms > 0 AND row <= (SELECT row FROM run"
-            " WHERE job = ?1 ORDER BY row DESC LIMIT 1 OFFSET ?2)",
+            "DELETE FROM run WHERE job = ?1 AND ended_ms > 0 AND NOT unsettled AND row <="
+            " (SELECT row FROM run WHERE job = ?1 ORDER BY row DESC LIMIT 1 OFFSET ?2)",
             (run.job, KEEP_RUNS),
         )
 
     def orphans(self, now_ms: int) -> list[Run]:
         """Runs whose process has died. Those whose work had not begun are queued again; the others
-        are returned, and are `interrupted` from now on."""
+        are returned."""
         with self._database.writing() as db:
-            running = list(self._runs("status = 'running'"))
-            alive = {owner for owner in {run.owner for run in running} if self._is_alive(owner)}
-            dead = [run for run in running if run.owner not in alive]
+            dead = self._without_owner("status = 'running'")
             for run in dead:
-                again = replace(run, status="queued", owner="", due_ms=now_ms, started_ms=0)
-                over = replace(run, status="interrupted", ended_ms=now_ms)
-                self._update(db, over if run.begun else again)
+                if not run.begun:
+                    again = replace(run, status="queued", owner="", due_ms=now_ms, started_ms=0)
+                    self._update(db, again)
         return [run for run in dead if run.begun]
 
-    def unsent(self, owner: str) -> list[Run]:
-        """Deliveries of dead processes. Those that had been tried are `unknown` from now on; the
-        others are returned, and belong to `owner`."""
+    def unsettled(self, owner: str) -> list[Run]:
+        """Runs whose process has died after their end, before all that follows was done. They
+        belong to `owner` from now on. A delivery that had been tried is `unknown`."""
         with self._database.writing() as db:
-            found = list(self._runs("delivery IN ('pending', 'sending')"))
-            left = [run for run in found if not self._is_alive(run.owner)]
-            for run in left:
-                is_tried = run.delivery == "sending"
-                self._update(
-                    db, replace(run, owner=owner, delivery="unknown" if is_tried else "pending")
+            found = [
+                replace(
+                    run,
+                    owner=owner,
+                    delivery="unknown" if run.delivery == "sending" else run.delivery,
                 )
-        return [run for run in left if run.delivery == "pending"]
+                for run in self._without_owner("unsettled")
+            ]
+            for run in found:
+                self._update(db, run)
+        return found
+
+    def _without_owner(self, where: str) -> list[Run]:
+        runs = list(self._runs(where))
+        alive = {owner for owner in {run.owner for run in runs} if self._is_alive(owner)}
+        return [run for run in runs if run.owner not in alive]
 
     def history(
         self, job: str = "", limit: int = 50, offset: int = 0, run: str = "", agent: str = ""
@@ -510,16 +514,17 @@ class CronStore:
             page = f"{where} ORDER BY row DESC LIMIT ? OFFSET ?"
             return list(self._runs(page, *values, limit, offset)), int(total)
 
-    def spent(self, job: str, since_ms: int) -> tuple[int, float, int]:
+    def spent(self, job: str, since_ms: int, now_ms: int) -> tuple[int, float, int]:
         """How many runs of a job began since a time, without wake-ups, and what they cost; and when
-        the last one began."""
+        the last one began. Not those of a clock that was ahead."""
         query = (
             "SELECT coalesce(sum(started_ms >= ?2), 0),"  # noqa: S608
             " total(CASE WHEN started_ms >= ?2 THEN json_extract(record, '$.cost') END),"
-            f" coalesce(max(started_ms), 0) FROM run WHERE job = ?1 AND begun{_NOT_A_WAKE_UP}"
+            " coalesce(max(started_ms), 0) FROM run"
+            f" WHERE job = ?1 AND begun AND started_ms <= ?3{_NOT_A_WAKE_UP}"
         )
         with self._database.using() as db:
-            count, cost, last_ms = next(iter(db.execute(query, (job, since_ms))))
+            count, cost, last_ms = next(iter(db.execute(query, (job, since_ms, now_ms))))
         return count, cost, last_ms
 
     def active(self) -> list[Run]:
@@ -572,9 +577,23 @@ def _pack(value: Struct) -> bytes:
     return msgspec.json.encode(value)
 
 
-def _put(db: Any, job: Job, state: JobState, planned_ms: int, next_ms: int | None) -> None:
+def _remove(db: Any, id_: str) -> bool:
+    db.execute(_DROP_QUEUED, (id_,))
+    db.execute("DELETE FROM job WHERE id = ?", (id_,))
+    return bool(db.changes())
+
+
+def _put(db: Any, row: JobRow, after: After) -> JobRow:
+    """Replace a job, and drop what was queued for it as it was before."""
+    job, state, planned_ms, next_ms = after
     db.execute(
         "UPDATE job SET (name, definition, state, planned_ms, next_ms, overlap, version)"
         " = (?, ?, ?, ?, ?, ?, version + 1) WHERE id = ?",
         (job.name, _pack(job), _pack(state), planned_ms, next_ms, job.overlap, job.id),
     )
+    if row.job.enabled and not job.enabled:
+        kept = _NOT_A_WAKE_UP if isinstance(job.payload, Heartbeat) else ""
+        db.execute(_DROP_QUEUED + kept, (job.id,))
+    elif row.job.schedule != job.schedule:
+        db.execute(_DROP_QUEUED + " AND why = 'retry'", (job.id,))
+    return JobRow(job, state, planned_ms, next_ms, row.version + 1)

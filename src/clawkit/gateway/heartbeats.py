@@ -135,7 +135,7 @@ class Heartbeats:
         key, (facts, summary) = self._session_of(agent), self.facts(agent)
         beats = [each for each in self._automation.store.history(row.job.id)[0] if not each.session]
         places = map(self._gateway.live.find, (key, self._automation.main_of(agent)))
-        is_late = any(each.begun and each.ended_ms > run.due_ms for each in beats)
+        is_late = any(each.begun and run.due_ms < each.ended_ms <= facts.now_ms for each in beats)
         is_busy = is_late or any(there is not None and there.has_turns for there in places)
         facts = replace(facts, is_asked=run.why == "manual", is_busy=is_busy)
         if (skip := decide_beat(facts)) is not None:

@@ -16,7 +16,7 @@ from clawkit.cron.heartbeat import decide_beat, event_due_ms, why_off
 from clawkit.cron.jobs import RUNNING, Job
 from clawkit.cron.outcome import Outcome, ended
 from clawkit.cron.store import Run
-from clawkit.errors import ConflictError
+from clawkit.errors import ClawkitError, ConflictError
 from clawkit.gateway.protocol import GatewayError, now_ms
 from clawkit.sessions.keys import parse_key
 from clawkit.text import one_line, quote
@@ -71,6 +71,8 @@ class WakeUps:
             for each in texts:
                 self._automation.leave(key, agent, sender, each)
             outcome = Outcome("ok", "left for the next turn", session_key=key, is_heard=True)
+        except ClawkitError as error:
+            outcome = Outcome("error", error=str(error), reason=getattr(error, "kind", ""))
         for other in others:
             share = replace(outcome, usage={}, cost=0.0)  # counted once
             store.record(ended(other, share, now_ms(), delivers=False))

@@ -7,6 +7,7 @@ import logging
 import os
 import shlex
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -14,10 +15,10 @@ from typing import TYPE_CHECKING, Any
 from msgspec import UNSET
 from msgspec.structs import replace
 
-from clawkit.cron.jobs import Job, JobState
+from clawkit.cron.jobs import Job
 from clawkit.cron.schedule import OnExit, Stream
-from clawkit.cron.store import JobRow
-from clawkit.errors import ClawkitError, ConflictError, ToolError
+from clawkit.cron.store import After, JobRow, Run, new_run
+from clawkit.errors import ClawkitError, ConflictError, ToolError, ToolInputError
 from clawkit.gateway.protocol import GatewayError, now_ms
 from clawkit.process.protocols import Commands
 from clawkit.redact.redactor import compile_pattern
@@ -51,6 +52,7 @@ class Watches:
         self._automation, self._store = automation, automation.store
         self._tasks: dict[tuple[str, str], asyncio.Task[None]] = {}
         self._is_stale = True
+        self._is_closing = False
 
     def look(self) -> None:
         """Look at the jobs soon: one has changed, or its command has ended."""
@@ -73,6 +75,7 @@ class Watches:
                     log.warning("jobs that wait for commands: %s", error)
                 await asyncio.sleep(LOOK_S)
         finally:
+            self._is_closing = True
             for task in self._tasks.values():
                 task.cancel()
             if self._tasks:
@@ -108,15 +111,29 @@ class Watches:
             await asyncio.sleep(LOOK_S)  # another process has it
         except (ClawkitError, GatewayError) as error:
             self._disable(row.job, str(error))
+        except asyncio.CancelledError:
+            if not self._is_closing and isinstance(row.job.schedule, OnExit):
+                # Disabled or changed: the command has not been lost.
+                with suppress(ClawkitError):
+                    self._store.change(row.job.id, _noting(stream_last_started_at_ms=UNSET))
+            raise
 
-    def _note(self, job: Job, **changes: Any) -> None:
-        def note(row: JobRow) -> tuple[Job, JobState, int, int | None]:
-            return row.job, replace(row.state, **changes), row.planned_ms, row.next_ms
-
-        self._store.change(job.id, note)
+    async def _change(
+        self, job: Job, edit: Callable[[JobRow], After], run: Run | None = None
+    ) -> None:
+        """Change a job as soon as the store can be used."""
+        while True:
+            try:
+                self._store.change(job.id, edit, run=run)
+                return
+            except ToolInputError:  # removed in the meantime
+                raise
+            except ToolError as error:
+                log.warning("a job that waits for a command: %s", error)
+                await asyncio.sleep(AGAIN_S)
 
     def _disable(self, job: Job, why: str) -> None:
-        def disable(row: JobRow) -> tuple[Job, JobState, int, int | None]:
+        def disable(row: JobRow) -> After:
             state = replace(row.state, auto_disabled=why, last_error=why, last_run_status="error")
             return replace(row.job, enabled=False), state, row.planned_ms, None
 
@@ -124,11 +141,13 @@ class Watches:
             self._automation.changed("updated", self._store.change(job.id, disable))
 
     async def _until_exit(self, row: JobRow, schedule: OnExit) -> None:
-        state = row.state
+        found = self._store.get(row.job.id)
+        state = found.state if found else row.state
         if state.stream_last_started_at_ms is not UNSET and state.stream_last_exit_at_ms is UNSET:
-            self._emit(row, LOST)
+            await self._emit(row, LOST)
             return
-        self._note(row.job, stream_last_started_at_ms=now_ms(), stream_last_exit_at_ms=UNSET)
+        began = _noting(stream_last_started_at_ms=now_ms(), stream_last_exit_at_ms=UNSET)
+        await self._change(row.job, began)
         async with self._automation.toolkit(row.job) as kit:
             command = await self._begin(kit, schedule.command, schedule.cwd)
             exit_ = await command.wait()
@@ -136,20 +155,19 @@ class Watches:
             how = "ended" if exit_ is None else f"exited: {exit_.reason}, code {exit_.code}"
             redact = kit.run.redactor.text
         said = quote(redact(printable(tail.decode("utf-8", "replace"))))
-        self._emit(
+        await self._emit(
             row,
             f"[The command {one_line(schedule.command, 200)} {how}. Its output ends:]\n{said}",
         )
 
-    def _emit(self, row: JobRow, text: str) -> None:
+    async def _emit(self, row: JobRow, text: str) -> None:
         """Queue the one run of a job that waits for an exit."""
-        self._note(row.job, stream_last_exit_at_ms=now_ms())
-        self._store.add_event(row, text, now_ms(), MAX_TAIL * 2)
-        self._store.change(
-            row.job.id,
-            lambda row: (replace(row.job, enabled=False), row.state, row.planned_ms, None),
-            keep_queued=True,
-        )
+
+        def emit(row: JobRow) -> After:
+            state = replace(row.state, stream_last_exit_at_ms=now_ms())
+            return replace(row.job, enabled=False), state, row.planned_ms, None
+
+        await self._change(row.job, emit, new_run(row, "event", now_ms(), text))
         self._automation.scheduler.wake()
 
     async def _begin(self, kit: Any, command: str, cwd: str) -> Command:
@@ -167,11 +185,11 @@ class Watches:
         shorts = 0
         while shorts < MAX_SHORT:
             began = time.monotonic()
-            self._note(row.job, stream_last_started_at_ms=now_ms())
+            await self._change(row.job, _noting(stream_last_started_at_ms=now_ms()))
             async with self._automation.toolkit(row.job) as kit:
                 command = await self._begin(kit, shlex.join(schedule.command), schedule.cwd)
                 await self._read(row, schedule, command, kit.run.redactor.text)
-            self._note(row.job, stream_last_exit_at_ms=now_ms())
+            await self._change(row.job, _noting(stream_last_exit_at_ms=now_ms()))
             shorts = shorts + 1 if time.monotonic() - began < SHORT_S else 0
             await asyncio.sleep(AGAIN_S)
         self._disable(row.job, f"its command ended {MAX_SHORT} times within {SHORT_S:g} seconds")
@@ -196,24 +214,26 @@ class Watches:
                 text for text in texts if text.strip() and (not pattern or pattern.search(text))
             ]
             if found:
-                self._add(row, schedule, found)
+                await self._add(row, schedule, found)
             if is_over:
                 return
             await asyncio.sleep(0)
 
-    def _add(self, row: JobRow, schedule: Stream, lines: list[str]) -> None:
+    async def _add(self, row: JobRow, schedule: Stream, lines: list[str]) -> None:
         """One run for a batch; one that waits takes further batches, as long as they fit."""
         room, batch = schedule.max_batch_bytes, list[str]()
         for line in lines:
             if (room := room - len(line.encode()) - 1) < 0:
                 break
             batch.append(line)
-        how = self._store.add_event(
-            row, quote("\n".join(batch)), now_ms(), schedule.max_batch_bytes
-        )
-        is_cut = len(batch) < len(lines)
+        how, is_cut = "dropped", len(batch) < len(lines)
+        try:
+            said = quote("\n".join(batch))
+            how = self._store.add_event(row, said, now_ms(), schedule.max_batch_bytes)
+        except ToolError as error:  # the store cannot be used: the stream goes on
+            log.warning("lines of a stream are lost: %s", error)
 
-        def count(row: JobRow) -> tuple[Job, JobState, int, int | None]:
+        def count(row: JobRow) -> After:
             dropped = row.state.stream_dropped_batches + (how == "dropped" or is_cut)
             coalesced = row.state.stream_coalesced_batches + (how == "coalesced")
             state = replace(
@@ -222,5 +242,12 @@ class Watches:
             return row.job, state, row.planned_ms, row.next_ms
 
         if how != "queued" or is_cut:
-            self._store.change(row.job.id, count)
+            await self._change(row.job, count)
         self._automation.scheduler.wake()
+
+
+def _noting(**changes: Any) -> Callable[[JobRow], After]:
+    def note(row: JobRow) -> After:
+        return row.job, replace(row.state, **changes), row.planned_ms, row.next_ms
+
+    return note
