@@ -16,7 +16,7 @@ from clawkit.cron.jobs import Destination, Job
 from clawkit.cron.outcome import Outcome
 from clawkit.cron.scheduler import Scheduler, SystemClock
 from clawkit.cron.service import CronService
-from clawkit.cron.store import CronStore, JobRow, Run
+from clawkit.cron.store import CronRun, CronStore, JobRow
 
 JOBS, IDLE_S, ROUNDS = 10_000, 20.0, 15
 
@@ -25,15 +25,15 @@ class _Worker:
     def __init__(self) -> None:
         self.begun: list[float] = []
 
-    async def work(self, row: JobRow, run: Run, begin: Callable[[], None]) -> Outcome:
+    async def work(self, row: JobRow, run: CronRun, begin: Callable[[], None]) -> Outcome:
         begin()
         self.begun.append(time.time() - (run.slot_ms or run.due_ms) / 1000)
         return Outcome("ok", "x")
 
-    async def deliver(self, job: Job, run: Run, text: str, place: Destination) -> str:
+    async def deliver(self, job: Job, run: CronRun, text: str, place: Destination) -> str:
         return "receipt"
 
-    def tell(self, action: str, row: JobRow, run: Run | None = None) -> None:
+    def tell(self, action: str, row: JobRow, run: CronRun | None = None) -> None:
         pass
 
 

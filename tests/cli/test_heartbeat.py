@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from clawkit.automation import cron_store
 from clawkit.cli.main import run
-from clawkit.cron.store import RunRecord, new_run
+from clawkit.cron.store import CronRunRecord, new_run
 
 Type = Callable[..., tuple[int, str, str]]
 
@@ -96,7 +96,7 @@ def test_the_last_beat_and_the_cost_of_the_day_are_shown(heartbeat: Type) -> Non
     store.queue(beat)
     [taken] = store.take("me", now + 1, 9)
     store.begin(taken)
-    record = RunRecord(summary="The door is open.", cost=0.25)
+    record = CronRunRecord(summary="The door is open.", cost=0.25)
     store.record(replace(taken, status="ok", ended_ms=now + 9, delivery="delivered", record=record))
     [shown] = status(heartbeat)
     assert shown["today"]["runs"] == 1

@@ -12,7 +12,7 @@ from clawkit.cron.jobs import Destination, Job
 from clawkit.cron.outcome import Outcome
 from clawkit.cron.scheduler import Scheduler
 from clawkit.cron.service import CronService
-from clawkit.cron.store import CronStore, JobRow, Run
+from clawkit.cron.store import CronRun, CronStore, JobRow
 from clawkit.errors import ToolError
 
 START_MS = 1_767_225_600_000  # 2026-01-01T00:00:00Z
@@ -52,10 +52,10 @@ class NotingWorker:
         self.done: list[tuple[str, int | None, str]] = []
         self.sent: list[tuple[str, str]] = []
         self.told: list[str] = []
-        self.answers: Callable[[Job, Run], Any] = lambda _job, _run: Outcome("ok", "done")
+        self.answers: Callable[[Job, CronRun], Any] = lambda _job, _run: Outcome("ok", "done")
         self.undeliverable = ""
 
-    async def work(self, row: JobRow, run: Run, begin: Callable[[], None]) -> Outcome:
+    async def work(self, row: JobRow, run: CronRun, begin: Callable[[], None]) -> Outcome:
         begin()
         self.done.append((row.job.name, run.slot_ms, run.why))
         found = self.answers(row.job, run)
@@ -64,13 +64,13 @@ class NotingWorker:
         outcome: Outcome = found
         return outcome
 
-    async def deliver(self, job: Job, run: Run, text: str, place: Destination) -> str:
+    async def deliver(self, job: Job, run: CronRun, text: str, place: Destination) -> str:
         if self.undeliverable:
             raise ToolError(self.undeliverable)
         self.sent.append((place.to or place.mode, text))
         return "receipt"
 
-    def tell(self, action: str, row: JobRow, run: Run | None = None) -> None:
+    def tell(self, action: str, row: JobRow, run: CronRun | None = None) -> None:
         self.told.append(f"{action} {row.job.name}")
 
 

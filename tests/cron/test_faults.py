@@ -19,7 +19,7 @@ from clawkit.config.sections.gateway import Cron
 from clawkit.cron.jobs import Job, Pacing
 from clawkit.cron.outcome import Outcome
 from clawkit.cron.schedule import CronExpr
-from clawkit.cron.store import CronStore, Ending, JobRow, Run
+from clawkit.cron.store import CronRun, CronStore, Ending, JobRow
 from clawkit.errors import ToolError, ToolInputError
 
 MINUTE, HOUR, DAY = 60_000, 3_600_000, 86_400_000
@@ -155,7 +155,7 @@ async def test_a_run_waits_if_it_cannot_be_recorded_that_it_begins(tmp_path: Pat
     path, work = tmp_path / "cron.sqlite", bench.worker.work
     tries = list[str]()
 
-    async def refuse(row: JobRow, run: Run, begin: Any) -> Outcome:
+    async def refuse(row: JobRow, run: CronRun, begin: Any) -> Outcome:
         tries.append(run.id)
         if len(tries) == 1:
             path.chmod(0o644)
@@ -173,7 +173,7 @@ async def test_a_run_that_another_process_has_ended_stays_so(tmp_path: Path) -> 
     bench = Bench(tmp_path)
     bench.add(every="1h", delivery="announce")
 
-    def lose(_job: Job, run: Run) -> Outcome:
+    def lose(_job: Job, run: CronRun) -> Outcome:
         for each in (tmp_path / "cron-owners").iterdir():
             each.unlink()
         other = CronStore(str(tmp_path / "cron.sqlite"))
@@ -223,7 +223,7 @@ async def test_a_damaged_job_stops_no_other_one(tmp_path: Path) -> None:
 async def test_a_run_with_a_damaged_record_does_not_hold_up_its_job(tmp_path: Path) -> None:
     bench = Bench(tmp_path)
     id_ = bench.add(every="1h")
-    bench.store.queue(Run("first", id_, None, "event", "queued", START_MS + HOUR))
+    bench.store.queue(CronRun("first", id_, None, "event", "queued", START_MS + HOUR))
     with apsw.Connection(str(tmp_path / "cron.sqlite")) as db:
         db.execute("UPDATE run SET record = x'00'")
     await bench.run(START_MS + 2 * HOUR)
@@ -263,7 +263,7 @@ async def test_an_interrupted_job_for_one_time_runs_again_if_it_says_so(tmp_path
     bench = Bench(tmp_path)
     id_ = bench.add(at="2026-01-01T01:00:00Z", retryInterrupted=True)
     with bench.store.owning() as owner:
-        bench.store.queue(Run("first", id_, START_MS + HOUR, "schedule", "queued", START_MS))
+        bench.store.queue(CronRun("first", id_, START_MS + HOUR, "schedule", "queued", START_MS))
         (run,) = bench.store.take(owner, START_MS, 1)
         bench.store.begin(run)
     await bench.run(START_MS + MINUTE)
@@ -320,7 +320,7 @@ async def test_a_job_that_is_disabled_for_its_failures_runs_no_more(tmp_path: Pa
     id_ = bench.add(every="1h")
     bench.worker.answers = lambda _job, _run: Outcome("error", error="x")
     for number in range(12):
-        bench.store.queue(Run(f"event {number}", id_, None, "event", "queued", START_MS))
+        bench.store.queue(CronRun(f"event {number}", id_, None, "event", "queued", START_MS))
     await bench.run(START_MS + MINUTE)
     assert len(bench.worker.done) == 10
 
@@ -332,7 +332,7 @@ async def test_what_was_chosen_while_the_clock_was_ahead_does_not_hold_a_job_up(
     id_ = bench.add(name="paced", every="1h", pacing={"min": MINUTE, "max": 3 * HOUR})
     bench.add(name="once", at="2026-01-01T05:00:00Z")
 
-    def answer(job: Job, _run: Run) -> Outcome:
+    def answer(job: Job, _run: CronRun) -> Outcome:
         if job.name == "once" and bench.clock.ms > START_MS + 300 * DAY:
             return Outcome("error", error="x", reason="network")
         if bench.clock.ms > START_MS + 300 * DAY:
@@ -357,11 +357,11 @@ def test_what_is_not_settled_is_not_forgotten(tmp_path: Path) -> None:
     id_ = bench.add(every="1h")
     with bench.store.owning() as owner:
         for number in range(2):
-            bench.store.queue(Run(f"{number}", id_, None, "manual", "queued", START_MS))
+            bench.store.queue(CronRun(f"{number}", id_, None, "manual", "queued", START_MS))
             (run,) = bench.store.take(owner, START_MS, 1)
             over = replace(run, status="ok", ended_ms=START_MS, unsettled=number == 0)
             bench.store.record(over)
-        bench.store.queue(Run("last", id_, None, "manual", "queued", START_MS))
+        bench.store.queue(CronRun("last", id_, None, "manual", "queued", START_MS))
         (last,) = bench.store.take(owner, START_MS, 1)
         done = replace(last, status="ok", ended_ms=START_MS + 8 * DAY)
         bench.store.finish(

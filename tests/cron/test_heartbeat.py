@@ -28,10 +28,10 @@ from clawkit.cron.heartbeat import (
     write_message,
     zone_of,
 )
-from clawkit.cron.jobs import Heartbeat as Payload
+from clawkit.cron.jobs import HeartbeatPayload as Payload
 from clawkit.cron.jobs import Job
 from clawkit.cron.schedule import Every
-from clawkit.cron.store import Run, RunRecord
+from clawkit.cron.store import CronRun, CronRunRecord
 from clawkit.errors import ConfigError
 
 VIENNA = ZoneInfo("Europe/Vienna")
@@ -347,8 +347,8 @@ def test_valid_settings_are_taken(settings: str) -> None:
     ],
 )
 def test_what_clients_see_of_a_beat(status: Any, delivery: Any, expected: str) -> None:
-    record = RunRecord(summary="The door\nis open.", reason="hours", error="later")
-    run = Run("r", "j", None, "schedule", status, 1, started_ms=100, ended_ms=350)
+    record = CronRunRecord(summary="The door\nis open.", reason="hours", error="later")
+    run = CronRun("r", "j", None, "schedule", status, 1, started_ms=100, ended_ms=350)
     assert show_beat(replace(run, delivery=delivery, record=record)) == {
         "ts": 350,
         "status": expected,

@@ -14,7 +14,7 @@ from clawkit.cron.jobs import (
     Delivery,
     Job,
     JobState,
-    Script,
+    ScriptPayload,
     SystemEvent,
     patch_job,
     read_job,
@@ -44,7 +44,7 @@ HOURLY = {"kind": "every", "everyMs": 3_600_000}
     [
         ({"message": "hi"}, AgentTurn("hi")),
         ({"text": "hi"}, SystemEvent("hi")),
-        ({"script": "1"}, Script("1")),
+        ({"script": "1"}, ScriptPayload("1")),
         ({"prompt": "hi"}, AgentTurn("hi")),
         ({"payload": "hi"}, AgentTurn("hi")),
         ({"payload": {"message": "hi"}}, AgentTurn("hi")),

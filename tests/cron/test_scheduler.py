@@ -22,7 +22,7 @@ from clawkit.cron.jobs import Job
 from clawkit.cron.outcome import BACKOFF_MS, Outcome
 from clawkit.cron.schedule import next_after
 from clawkit.cron.scheduler import Scheduler
-from clawkit.cron.store import CronStore, Run
+from clawkit.cron.store import CronRun, CronStore
 
 SECOND, MINUTE, HOUR, DAY = 1_000, 60_000, 3_600_000, 86_400_000
 
@@ -274,7 +274,7 @@ async def test_a_job_for_one_time_tries_again_only_after_passing_errors(tmp_path
     bench.add(name="soon", at="2026-01-01T01:00:00Z")
     tries: Counter[str] = Counter()
 
-    def answer(job: Job, _run: Run) -> Outcome:
+    def answer(job: Job, _run: CronRun) -> Outcome:
         tries[job.name] += 1
         if job.name == "soon" and tries["soon"] > 2:
             return Outcome("ok", "at last")
@@ -329,7 +329,7 @@ async def test_a_job_that_removes_or_changes_itself_while_it_runs(tmp_path: Path
     bench = Bench(tmp_path)
     gone, changed = bench.add(name="gone", every="1h"), bench.add(name="changed", every="1h")
 
-    def answer(job: Job, _run: Run) -> Outcome:
+    def answer(job: Job, _run: CronRun) -> Outcome:
         if job.name == "gone":
             bench.jobs.remove(gone)
         elif len(bench.worker.done) < 3:
@@ -348,7 +348,7 @@ async def test_a_run_chooses_its_next_time_within_its_pacing(tmp_path: Path) -> 
     id_ = bench.add(every="1h", pacing={"min": 10 * MINUTE, "max": 3 * HOUR})
     wishes = iter([MINUTE, 20 * MINUTE, DAY, 0, 0, 0])
 
-    def answer(_job: Job, _run: Run) -> Outcome:
+    def answer(_job: Job, _run: CronRun) -> Outcome:
         if wish := next(wishes):
             bench.jobs.next_check(id_, wish)
         return Outcome("ok", "x")
@@ -394,7 +394,7 @@ async def test_what_a_dead_process_left_is_interrupted_or_begun_again(tmp_path: 
             row = bench.store.get(id_)
             assert row is not None
             bench.store.queue(
-                Run(
+                CronRun(
                     f"run {row.job.name}",
                     id_,
                     START_MS + HOUR,
@@ -433,7 +433,7 @@ async def test_an_interrupted_job_runs_again_if_it_says_so(tmp_path: Path) -> No
     row = bench.store.get(id_)
     assert row is not None
     with bench.store.owning() as owner:
-        bench.store.queue(Run("first", id_, None, "manual", "queued", START_MS))
+        bench.store.queue(CronRun("first", id_, None, "manual", "queued", START_MS))
         (run,) = bench.store.take(owner, START_MS, 1)
         bench.store.begin(run)
     await bench.run(START_MS + MINUTE)
@@ -445,7 +445,7 @@ async def test_a_store_that_cannot_be_used_for_a_while_loses_no_outcome(tmp_path
     bench.add(every="1h")
     path, refused = tmp_path / "cron.sqlite", list[str]()
 
-    def answer(_job: Job, _run: Run) -> Outcome:
+    def answer(_job: Job, _run: CronRun) -> Outcome:
         path.chmod(0o644)  # refused from now on
         return Outcome("ok", "kept")
 
@@ -542,7 +542,7 @@ def test_a_process_that_starts_while_another_one_works_takes_nothing_from_it(
     bench.add(every="1h")
     id_ = bench.store.all()[0].job.id
     with store.owning() as owner:
-        store.queue(Run("first", id_, None, "manual", "queued", START_MS))
+        store.queue(CronRun("first", id_, None, "manual", "queued", START_MS))
         assert len(store.take(owner, START_MS, 5)) == 1
         other = CronStore(str(tmp_path / "cron.sqlite"))
         with other.owning() as second:
@@ -556,7 +556,7 @@ async def test_many_runs_of_one_job_do_not_hold_up_others(tmp_path: Path) -> Non
     bench = Bench(tmp_path, Cron(max_concurrent_runs=2))
     many, other = bench.add(name="many", every="1h"), bench.add(name="other", every="1h")
     for number in range(5):
-        bench.store.queue(Run(f"many {number}", many, None, "manual", "queued", START_MS))
-    bench.store.queue(Run("other", other, None, "manual", "queued", START_MS + 1))
+        bench.store.queue(CronRun(f"many {number}", many, None, "manual", "queued", START_MS))
+    bench.store.queue(CronRun("other", other, None, "manual", "queued", START_MS + 1))
     with bench.store.owning() as owner:
         assert [run.id for run in bench.store.take(owner, START_MS + 1, 2)] == ["many 0", "other"]

@@ -424,9 +424,9 @@ async def test_a_stream_without_end_does_not_hold_up_the_gateway(tmp_path: Path)
         watches = ground.gateway.automation.watches
         real = watches._add
 
-        def add_lines(row: Any, schedule: Any, lines: list[str]) -> None:
+        async def add_lines(row: Any, schedule: Any, lines: list[str]) -> None:
             sizes.append(sum(map(len, lines)))
-            real(row, schedule, lines)
+            await real(row, schedule, lines)
 
         watches._add = add_lines  # type: ignore[method-assign]
         code = "seq 1 100000; echo needle; exec sleep 600"

@@ -27,7 +27,7 @@ from clawkit.automation import cron_store
 from clawkit.config.load import loads
 from clawkit.config.no_effect import find
 from clawkit.content import Text, User
-from clawkit.cron.store import Run
+from clawkit.cron.store import CronRun
 from clawkit.errors import ConfigError
 from clawkit.gateway.hook_turns import OWN_SESSIONS
 from clawkit.gateway.hooks import LIMIT, MAX_BODY
@@ -79,20 +79,20 @@ async def until(is_true: Callable[[], Any]) -> Any:
     return found
 
 
-def all_runs(ground: Ground) -> list[Run]:
+def all_runs(ground: Ground) -> list[CronRun]:
     store = ground.gateway.automation.store
     return store.history()[0] if store.exists else []
 
 
-async def ended(ground: Ground, count: int = 1) -> list[Run]:
+async def ended(ground: Ground, count: int = 1) -> list[CronRun]:
     """All runs, once so many are over and delivered; the latest first."""
 
-    def find() -> list[Run]:
+    def find() -> list[CronRun]:
         over = [each for each in all_runs(ground) if each.ended_ms]
         is_told = all(each.delivery not in ("pending", "sending") for each in over)
         return over if len(over) >= count and is_told else []
 
-    found: list[Run] = await until(find)
+    found: list[CronRun] = await until(find)
     return found
 
 

@@ -16,7 +16,7 @@ from clawkit.cron.expression import find_zone, instant_of
 from clawkit.cron.jobs import Delivery, Job, Pacing
 from clawkit.cron.protocols import FILE
 from clawkit.cron.schedule import Every, next_after
-from clawkit.cron.store import Run
+from clawkit.cron.store import CronRun
 from clawkit.text import one_line, parse_time
 
 EVERY_MS, DAY_MS = 1_800_000, 86_400_000
@@ -223,7 +223,7 @@ def shape_job(job: Job, facts: BeatFacts) -> Job:
     )
 
 
-def is_told(run: Run) -> bool:
+def is_told(run: CronRun) -> bool:
     """Whether a run is a beat, and it is known what became of it, also of its report."""
     return run.ended_ms > 0 and run.delivery not in ("pending", "sending") and not run.session
 
@@ -231,7 +231,7 @@ def is_told(run: Run) -> bool:
 _STATUS = {"silent": "ok-token", "delivered": "sent", "not-delivered": "failed"}
 
 
-def show_beat(run: Run) -> dict[str, Any]:
+def show_beat(run: CronRun) -> dict[str, Any]:
     """A beat that is over as clients see it."""
     record = run.record
     is_over = run.status == "ok"

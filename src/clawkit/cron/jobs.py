@@ -73,22 +73,22 @@ class CommandRun(_Part, frozen=True, tag="command"):
     no_output_timeout_seconds: _Seconds = 0
 
 
-class Script(_Part, frozen=True, tag="script"):
+class ScriptPayload(_Part, frozen=True, tag="script"):
     """Python code, run by `code_execution`."""
 
     script: Annotated[str, Meta(min_length=1, max_length=MAX_SCRIPT)]
     timeout_seconds: Annotated[float, Meta(gt=0, le=MAX_SCRIPT_S)] = SCRIPT_S
 
 
-class Heartbeat(_Part, frozen=True, tag="heartbeat"):
+class HeartbeatPayload(_Part, frozen=True, tag="heartbeat"):
     """The regular check of an agent. clawkit makes these jobs itself."""
 
 
-class Hook(_Part, frozen=True, tag="hook"):
+class HookPayload(_Part, frozen=True, tag="hook"):
     """Web requests of one kind: each run has one. clawkit makes these jobs itself."""
 
 
-Payload = SystemEvent | AgentTurn | CommandRun | Script | Heartbeat | Hook
+Payload = SystemEvent | AgentTurn | CommandRun | ScriptPayload | HeartbeatPayload | HookPayload
 
 
 class Destination(
@@ -211,7 +211,7 @@ class JobState(Struct, frozen=True, rename="camel", omit_defaults=True, kw_only=
     stream_last_exit_at_ms: int | UnsetType = UNSET
 
 
-_PAYLOADS: tuple[type[Payload], ...] = (SystemEvent, AgentTurn, CommandRun, Script)
+_PAYLOADS: tuple[type[Payload], ...] = (SystemEvent, AgentTurn, CommandRun, ScriptPayload)
 _TYPES: dict[str, type[Struct]] = {
     "delivery": Delivery,
     "delivery.failureDestination": Destination,
@@ -338,7 +338,7 @@ def check_job(job: Job, by: By) -> Job:
         )
     if job.grants and target != "isolated":
         raise ToolInputError("grants need sessionTarget 'isolated': others ask in their session")
-    is_event = isinstance(payload, SystemEvent | Heartbeat)
+    is_event = isinstance(payload, SystemEvent | HeartbeatPayload)
     if target == "main" and not is_event:
         raise ToolInputError(
             "sessionTarget 'main' needs a systemEvent; use 'isolated', 'current' or 'session:<id>'"

@@ -9,9 +9,9 @@ from msgspec import UNSET, Struct
 from msgspec.structs import replace
 
 from clawkit.config.sections.gateway import Cron
-from clawkit.cron.jobs import Heartbeat, Job, JobAlert, JobState
+from clawkit.cron.jobs import HeartbeatPayload, Job, JobAlert, JobState
 from clawkit.cron.schedule import At, OnExit, next_after
-from clawkit.cron.store import After, Ending, JobRow, Run, RunRecord, new_run
+from clawkit.cron.store import After, CronRun, CronRunRecord, Ending, JobRow, new_run
 from clawkit.text import one_line
 
 BACKOFF_MS = (30_000, 60_000, 300_000, 900_000, 3_600_000)
@@ -54,7 +54,7 @@ def without_token(text: str) -> str:
 
 
 def conclude(
-    job: Job | None, row: JobRow | None, run: Run, outcome: Outcome, settings: Cron, now_ms: int
+    job: Job | None, row: JobRow | None, run: CronRun, outcome: Outcome, settings: Cron, now_ms: int
 ) -> Ending:
     """All that follows from the end of a run: for its job as it is now, if it is still there, and
     for people. `job` is what it was before."""
@@ -79,7 +79,7 @@ def conclude(
     return Ending(over, (job, with_delivery(state, over), planned_ms, next_ms), retry)
 
 
-def settled(row: JobRow, run: Run) -> After | None:
+def settled(row: JobRow, run: CronRun) -> After | None:
     """The job after all that follows from a run is done; None if it is removed then."""
     job, state = row.job, row.state
     is_lost = run.delivery == "not-delivered" and not job.delivery.best_effort
@@ -93,7 +93,7 @@ def settled(row: JobRow, run: Run) -> After | None:
     return job, state, row.planned_ms, row.next_ms
 
 
-def _is_done(job: Job, run: Run) -> bool:
+def _is_done(job: Job, run: CronRun) -> bool:
     """Whether a job is removed after a run, unless someone has enabled it again."""
     is_over = run.status == "ok" and run.why != "manual"
     return is_over and job.delete_after_run and not job.enabled
@@ -103,7 +103,7 @@ def _is_one_time(job: Job) -> bool:
     return isinstance(job.schedule, At | OnExit)
 
 
-def after_run(row: JobRow, run: Run, outcome: Outcome, now_ms: int) -> After:
+def after_run(row: JobRow, run: CronRun, outcome: Outcome, now_ms: int) -> After:
     """The job after a run, its state, and when it is next."""
     job, before = row.job, row.state
     errors = before.consecutive_errors + 1 if outcome.status == "error" else 0
@@ -157,7 +157,7 @@ def report(
 ) -> tuple[str, JobState]:
     """What people are told about a failure or a recovery, empty for nothing; and the state with
     that: the first failure, each new cause, failures that go on (`failureAlert`), and recovery."""
-    if job.failure_alert is False or isinstance(job.payload, Heartbeat):
+    if job.failure_alert is False or isinstance(job.payload, HeartbeatPayload):
         return "", state
     if outcome.status == "ok":
         said = f"The job {job.title!r} works again." if before.reported_error else ""
@@ -189,10 +189,10 @@ def _cause(outcome: Outcome) -> str:
     return f"{outcome.reason}: {plain}" if outcome.reason else plain or "unknown"
 
 
-def ended(run: Run, outcome: Outcome, now_ms: int, *, delivers: bool) -> Run:
+def ended(run: CronRun, outcome: Outcome, now_ms: int, *, delivers: bool) -> CronRun:
     """The run after its work."""
     said = without_token(outcome.text)
-    record = RunRecord(
+    record = CronRunRecord(
         job_name=run.record.job_name,
         error=outcome.error,
         reason=outcome.reason,
@@ -214,7 +214,7 @@ def ended(run: Run, outcome: Outcome, now_ms: int, *, delivers: bool) -> Run:
     return replace(run, status=status, ended_ms=now_ms, delivery=delivery, record=record)
 
 
-def with_delivery(state: JobState, run: Run) -> JobState:
+def with_delivery(state: JobState, run: CronRun) -> JobState:
     """The state of a job after a delivery, or the decision that there is none."""
     is_silent = run.delivery == "silent"
     return replace(

@@ -22,7 +22,7 @@ from clawkit.cron.outcome import (
     settled,
 )
 from clawkit.cron.schedule import last_before, next_after
-from clawkit.cron.store import CronStore, JobRow, Run, RunRecord, new_run
+from clawkit.cron.store import CronRun, CronRunRecord, CronStore, JobRow, new_run
 from clawkit.errors import ClawkitError, ConflictError, ToolError
 
 POLL_S, SWEEP_S = 1.0, 60.0
@@ -49,7 +49,7 @@ class _NotBegunError(ClawkitError):
     """The store cannot be used now, so that a run must not begin."""
 
 
-class Clock(Protocol):
+class CronClock(Protocol):
     """Time, so that tests can have another one."""
 
     def now_ms(self) -> int:
@@ -84,16 +84,16 @@ class SystemClock:
                 return
 
 
-class Worker(Protocol):
+class JobWorker(Protocol):
     """Does the work of a run. Given by who composes agents."""
 
-    async def work(self, row: JobRow, run: Run, begin: Callable[[], None]) -> Outcome:
+    async def work(self, row: JobRow, run: CronRun, begin: Callable[[], None]) -> Outcome:
         """Do it; `begin` must be called before anything happens that must not happen twice."""
 
-    async def deliver(self, job: Job, run: Run, text: str, place: Destination) -> str:
+    async def deliver(self, job: Job, run: CronRun, text: str, place: Destination) -> str:
         """Send text somewhere, and return a receipt. Raises `ToolError` if it did not arrive."""
 
-    def tell(self, action: str, row: JobRow, run: Run | None = None) -> None:
+    def tell(self, action: str, row: JobRow, run: CronRun | None = None) -> None:
         """Tell clients what happened to a job: added, updated, removed, started or finished."""
 
 
@@ -103,12 +103,12 @@ class Scheduler:
     def __init__(
         self,
         store: CronStore,
-        worker: Worker,
+        worker: JobWorker,
         settings: Callable[[], Cron],
-        clock: Clock | None = None,
+        clock: CronClock | None = None,
     ) -> None:
         self._store, self._worker, self._settings = store, worker, settings
-        self._clock: Clock = clock or SystemClock()
+        self._clock: CronClock = clock or SystemClock()
         self._changed = asyncio.Event()
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._working = set[str]()
@@ -228,7 +228,7 @@ class Scheduler:
             self._working.add(run.id)
             self._spawn(run, self._carry_out(row, run))
 
-    def _spawn(self, run: Run, work: Coroutine[None, None, None]) -> None:
+    def _spawn(self, run: CronRun, work: Coroutine[None, None, None]) -> None:
         task = asyncio.ensure_future(work)
         self._tasks[run.id] = task
         task.add_done_callback(lambda task: self._ended(run.id, task))
@@ -240,7 +240,7 @@ class Scheduler:
         if not task.cancelled() and (error := task.exception()) is not None:
             log.error("a run could not be recorded: %s", error)
 
-    async def _carry_out(self, row: JobRow, run: Run) -> None:
+    async def _carry_out(self, row: JobRow, run: CronRun) -> None:
         """Task root of a run."""
         self._worker.tell("started", row, run)
         outcome = await self._work(row, run)
@@ -250,7 +250,7 @@ class Scheduler:
         if over is not None and over.unsettled:
             await self._settle(row.job, over)
 
-    async def _work(self, row: JobRow, run: Run) -> Outcome:
+    async def _work(self, row: JobRow, run: CronRun) -> Outcome:
         is_begun = False
 
         def begin() -> None:
@@ -294,7 +294,7 @@ class Scheduler:
         at_ms = self._clock.now_ms() + AGAIN_MS
         await self._clock.sleep(at_ms, asyncio.Event(), lambda: False)
 
-    def _end(self, job: Job | None, run: Run, outcome: Outcome) -> Run | None:
+    def _end(self, job: Job | None, run: CronRun, outcome: Outcome) -> CronRun | None:
         """Record the end of a run; None if another process has done so."""
         now_ms, settings = self._clock.now_ms(), self._settings()
         mine = replace(run, owner=self._owner)
@@ -310,7 +310,7 @@ class Scheduler:
             self._worker.tell("finished", row, over)
         return over
 
-    async def _settle(self, job: Job | None, run: Run) -> None:
+    async def _settle(self, job: Job | None, run: CronRun) -> None:
         """Do what follows from the end of a run: its answer is sent at most once, what else there
         is to tell at least once."""
         if job is None:
@@ -333,7 +333,7 @@ class Scheduler:
             action = "updated" if row is not None else "removed"
             self._worker.tell(action, row or JobRow(job, JobState(), 0, None), over)
 
-    async def _report(self, job: Job, run: Run, said: str) -> None:
+    async def _report(self, job: Job, run: CronRun, said: str) -> None:
         place, general = job.delivery.failure_destination, self._settings().failure_alert
         if job.failure_alert and job.failure_alert.mode:
             place = Destination(job.failure_alert.mode, to=job.failure_alert.to)
@@ -342,7 +342,7 @@ class Scheduler:
         if problem := await self._send(job, run, said, place):
             log.error("that a job failed could not be reported: %s", problem)
 
-    async def _send(self, job: Job, run: Run, text: str, place: Destination) -> str:
+    async def _send(self, job: Job, run: CronRun, text: str, place: Destination) -> str:
         """Returns why it was not sent."""
         try:
             await self._worker.deliver(job, run, text, place)
@@ -350,7 +350,7 @@ class Scheduler:
             return str(error)
         return ""
 
-    async def _deliver(self, job: Job, run: Run) -> Run:
+    async def _deliver(self, job: Job, run: CronRun) -> CronRun:
         """Deliver an answer, once. The turn is never repeated for it."""
         mode: Any = job.delivery.mode
         place = Destination(mode, job.delivery.channel, job.delivery.to)
@@ -364,7 +364,9 @@ class Scheduler:
         return replace(run, delivery="delivered", record=replace(run.record, receipt=receipt))
 
 
-def plan_job(row: JobRow, now_ms: int, settings: Cron) -> tuple[JobRow, list[Run], int, int | None]:
+def plan_job(
+    row: JobRow, now_ms: int, settings: Cron
+) -> tuple[JobRow, list[CronRun], int, int | None]:
     """What becomes of the slots of a job that have come: the latest one is run, or caught up with
     if it was missed, and the others are skipped. Raises ValueError for a bad schedule."""
     job, after_ms = row.job, row.planned_ms
@@ -377,7 +379,7 @@ def plan_job(row: JobRow, now_ms: int, settings: Cron) -> tuple[JobRow, list[Run
     due_ms = row.next_ms if row.next_ms is not None else slot_ms
     is_missed = now_ms - max(slot_ms, due_ms) > LATE_MS
     is_lost = is_missed and (settings.skip_missed_jobs or now_ms - slot_ms > MAX_LATE_MS)
-    planned: list[Run] = []
+    planned: list[CronRun] = []
     first_ms = slot_ms if count == 1 else next_after(job.schedule, after_ms, job.id) or slot_ms
     skipped = count if is_lost else count - 1
     if skipped:
@@ -385,8 +387,8 @@ def plan_job(row: JobRow, now_ms: int, settings: Cron) -> tuple[JobRow, list[Run
         reason = "backoff" if row.state.consecutive_errors else "pacing" if is_chosen else "overdue"
         reason = "missed" if is_missed else reason
         until_ms = slot_ms if is_lost else slot_ms - 1
-        record = RunRecord(job.name, reason=reason, slots=skipped, until_ms=until_ms)
-        gone = Run(
+        record = CronRunRecord(job.name, reason=reason, slots=skipped, until_ms=until_ms)
+        gone = CronRun(
             "", job.id, first_ms, "schedule", "skipped", first_ms, ended_ms=now_ms, record=record
         )
         planned.append(replace(gone, id=f"skipped:{job.id}:{first_ms}"))

@@ -12,11 +12,11 @@ from msgspec import UNSET
 from msgspec.structs import replace
 
 from clawkit.config.sections.gateway import Cron
-from clawkit.cron.jobs import By, Heartbeat, Job, JobState, patch_job, read_job, show_job
+from clawkit.cron.jobs import By, HeartbeatPayload, Job, JobState, patch_job, read_job, show_job
 from clawkit.cron.outcome import next_slot
 from clawkit.cron.reach import check_reach
 from clawkit.cron.schedule import At, Every, OnExit, Stream, check_once
-from clawkit.cron.store import CronStore, JobRow, Run, new_run
+from clawkit.cron.store import CronRun, CronStore, JobRow, new_run
 from clawkit.errors import ConflictError, ToolInputError
 
 RunMode = Literal["due", "force", "if-enabled"]
@@ -145,7 +145,7 @@ class CronService:
 
     def remove(self, id_: str) -> dict[str, Any]:
         row = self.store.find(id_)
-        if row.job.enabled and isinstance(row.job.payload, Heartbeat):
+        if row.job.enabled and isinstance(row.job.payload, HeartbeatPayload):
             raise ToolInputError(
                 "a heartbeat follows from settings and HEARTBEAT.md, and would come back; to stop "
                 "it: clawkit heartbeat pause"
@@ -175,7 +175,7 @@ class CronService:
         self, id_: str = "", limit: int = 20, offset: int = 0, run: str = "", agent: str = ""
     ) -> dict[str, Any]:
         """A page of runs, the latest first; of a job, of an agent, or of all."""
-        found: Sequence[Run] = ()
+        found: Sequence[CronRun] = ()
         total = 0
         if self.store.exists:
             job = self.store.find(id_).job.id if id_ else ""
@@ -206,7 +206,7 @@ class CronService:
             agent_id=agent,
             schedule=Every(1_800_000),
             session_target="main",
-            payload=Heartbeat(),
+            payload=HeartbeatPayload(),
             enabled=False,
             created_at_ms=self._now_ms(),
         )
@@ -284,7 +284,7 @@ _COMPLETION = {"ok": "succeeded", "error": "failed", "interrupted": "unknown"}
 _DELIVERY = {"silent": "not-requested", "pending": "unknown", "sending": "unknown"}
 
 
-def show_run(run: Run, row: JobRow | None = None) -> dict[str, Any]:
+def show_run(run: CronRun, row: JobRow | None = None) -> dict[str, Any]:
     """A run as tools and clients see it."""
     record = run.record
     is_over = run.ended_ms > 0

@@ -16,7 +16,7 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from clawkit.cron.jobs import MAX_JOBS, Heartbeat, Job, JobState
+from clawkit.cron.jobs import MAX_JOBS, HeartbeatPayload, Job, JobState
 from clawkit.cron.schema import SCHEMA
 from clawkit.errors import ConflictError, NotFoundError, ToolInputError
 from clawkit.store import Database, hold_lock, is_held, private_dir
@@ -68,7 +68,7 @@ class JobRow(Struct, frozen=True):
     version: int = 0
 
 
-class RunRecord(Struct, frozen=True, rename="camel", omit_defaults=True):
+class CronRunRecord(Struct, frozen=True, rename="camel", omit_defaults=True):
     """The outcome of a run, and that of its delivery, which is another one."""
 
     job_name: str = ""
@@ -93,7 +93,7 @@ class RunRecord(Struct, frozen=True, rename="camel", omit_defaults=True):
     """What people are told about a failure or a recovery."""
 
 
-class Run(Struct, frozen=True):
+class CronRun(Struct, frozen=True):
     """One run of a job."""
 
     id: str
@@ -111,7 +111,7 @@ class Run(Struct, frozen=True):
     session: str = ""
     text: str = ""
     """What happened, for a run that an event asked for."""
-    record: RunRecord = RunRecord()
+    record: CronRunRecord = CronRunRecord()
 
 
 After = tuple[Job, JobState, int, int | None]
@@ -121,10 +121,10 @@ After = tuple[Job, JobState, int, int | None]
 class Ending(Struct, frozen=True):
     """What follows from a run: it is stored at once, or not at all."""
 
-    run: Run
+    run: CronRun
     after: After | None = None
     """None: the job is removed, if it is not gone already."""
-    retry: Run | None = None
+    retry: CronRun | None = None
 
 
 class CronStore:
@@ -254,7 +254,7 @@ class CronStore:
         id_: str,
         edit: Callable[[JobRow], After],
         *,
-        run: Run | None = None,
+        run: CronRun | None = None,
     ) -> JobRow:
         """Change a job. If it is disabled, what is queued for it is dropped. `run` is added with
         the change. Raises `NotFoundError` if there is no such job."""
@@ -284,7 +284,7 @@ class CronStore:
         with self._database.using():
             return self._rows("next_ms <= ? ORDER BY next_ms, rowid LIMIT ?", now_ms, most)
 
-    def plan(self, planned: Iterable[tuple[JobRow, list[Run], int, int | None]]) -> None:
+    def plan(self, planned: Iterable[tuple[JobRow, list[CronRun], int, int | None]]) -> None:
         """Queue or skip the slots of jobs: for each its row, its runs, the last planned slot and
         the next one. A job that was changed or planned in the meantime is left alone."""
         with self._database.writing() as db:
@@ -303,7 +303,7 @@ class CronStore:
                         run = replace(run, status="skipped", ended_ms=run.due_ms, record=record)
                     self._insert(db, run)
 
-    def queue(self, run: Run) -> None:
+    def queue(self, run: CronRun) -> None:
         """Queue a run that has no slot."""
         with self._database.writing() as db:
             self._insert(db, run)
@@ -330,7 +330,7 @@ class CronStore:
             db.execute("DELETE FROM run WHERE id = ? AND status = 'queued'", (id_,))
             return bool(db.changes())
 
-    def accept(self, run: Run, most: int, *, coalesce: bool = False) -> Run:
+    def accept(self, run: CronRun, most: int, *, coalesce: bool = False) -> CronRun:
         """Queue a run. If one of its id is known, or with `coalesce` one of the same text waits,
         that one is returned instead. Raises `ConflictError` if `most` of the job are waiting."""
         with self._database.writing() as db:
@@ -346,7 +346,7 @@ class CronStore:
             self._insert(db, run)
         return run
 
-    def _insert(self, db: Any, run: Run) -> None:
+    def _insert(self, db: Any, run: CronRun) -> None:
         values = [getattr(run, name) for name in _RUN.split(", ")[:-1]]
         db.execute(
             f"INSERT OR IGNORE INTO run ({_RUN}) VALUES ({', '.join('?' * (len(values) + 1))})",  # noqa: S608
@@ -359,10 +359,10 @@ class CronStore:
         query = f"SELECT 1 FROM run WHERE {waits} LIMIT 1"  # noqa: S608
         return db.execute(query, (job,)).get is not None
 
-    def take(self, owner: str, now_ms: int, most: int, only: str = "") -> list[Run]:
+    def take(self, owner: str, now_ms: int, most: int, only: str = "") -> list[CronRun]:
         """Lease queued runs that are due, in order: one at once of a job that does not overlap, and
         one wake-up for each session. `only` is the id of the run to take, if it is that one."""
-        taken: list[Run] = []
+        taken: list[CronRun] = []
         with self._database.writing() as db:
             before = -1
             while before < len(taken) < most:  # several of one job can be due, before others
@@ -374,7 +374,7 @@ class CronStore:
                         taken.append(run)
         return taken
 
-    def take_along(self, run: Run, now_ms: int) -> list[Run]:
+    def take_along(self, run: CronRun, now_ms: int) -> list[CronRun]:
         """Lease the other wake-ups that wait for the session of one with the same rights, and begin
         them with it."""
         waiting = "status = 'queued' AND job = ? AND session = ? AND due_ms <= ?"
@@ -391,18 +391,18 @@ class CronStore:
                 self._update(db, each)
         return found
 
-    def _runs(self, where: str, *given: Any) -> Iterator[Run]:
+    def _runs(self, where: str, *given: Any) -> Iterator[CronRun]:
         """Inside an access."""
         db = self._database.connect()
         found: list[Any] = db.execute(f"SELECT {_RUN} FROM run WHERE {where}", given).fetchall()  # noqa: S608
         for *row, packed in found:
-            record = RunRecord()
+            record = CronRunRecord()
             with suppress(ValueError):  # damaged: what it says is lost, but not the run
-                record = msgspec.json.decode(packed, type=RunRecord)
-            run = Run(*(*row, record))
+                record = msgspec.json.decode(packed, type=CronRunRecord)
+            run = CronRun(*(*row, record))
             yield replace(run, begun=bool(run.begun), unsettled=bool(run.unsettled))
 
-    def _update(self, db: Any, run: Run) -> None:
+    def _update(self, db: Any, run: CronRun) -> None:
         db.execute(
             "UPDATE run SET (status, due_ms, owner, begun, started_ms, ended_ms, delivery,"
             " unsettled, record) = (?, ?, ?, begun OR ?, ?, ?, ?, ?, ?) WHERE id = ?",
@@ -412,7 +412,7 @@ class CronStore:
             ),
         )
 
-    def begin(self, run: Run) -> None:
+    def begin(self, run: CronRun) -> None:
         """Record that the work of a run begins: it is not repeated from now on. Raises
         `ConflictError` if another process has it."""
         with self._database.writing() as db:
@@ -422,7 +422,7 @@ class CronStore:
                 raise ConflictError("another process has this run")
 
     def record(
-        self, run: Run, edit: Callable[[JobRow], After | None] | None = None
+        self, run: CronRun, edit: Callable[[JobRow], After | None] | None = None
     ) -> JobRow | None:
         """Record what became of a run that is over already, such as of its delivery, and with it
         what follows for its job: `edit` returns None to remove it. None if the job is gone."""
@@ -437,8 +437,8 @@ class CronStore:
             return _put(db, row, after) if after else None
 
     def finish(
-        self, run: Run, end: Callable[[JobRow | None], Ending]
-    ) -> tuple[Run, JobRow | None] | None:
+        self, run: CronRun, end: Callable[[JobRow | None], Ending]
+    ) -> tuple[CronRun, JobRow | None] | None:
         """Record the end of a run, with all that follows from it. None if another process has
         ended it: then it stays so."""
         with self._database.writing() as db:
@@ -457,7 +457,7 @@ class CronStore:
                 self._insert(db, ending.retry)
             return ending.run, row
 
-    def _prune(self, db: Any, run: Run) -> None:
+    def _prune(self, db: Any, run: CronRun) -> None:
         old = "DELETE FROM run WHERE ended_ms BETWEEN 1 AND ? AND NOT unsettled"
         db.execute(old, (run.ended_ms - KEEP_MS,))
         db.execute(
@@ -466,7 +466,7 @@ class CronStore:
             (run.job, KEEP_RUNS),
         )
 
-    def orphans(self, now_ms: int) -> list[Run]:
+    def orphans(self, now_ms: int) -> list[CronRun]:
         """Runs whose process has died. Those whose work had not begun are queued again; the others
         are returned."""
         with self._database.writing() as db:
@@ -477,7 +477,7 @@ class CronStore:
                     self._update(db, again)
         return [run for run in dead if run.begun]
 
-    def unsettled(self, owner: str) -> list[Run]:
+    def unsettled(self, owner: str) -> list[CronRun]:
         """Runs whose process has died after their end, before all that follows was done. They
         belong to `owner` from now on. A delivery that had been tried is `unknown`."""
         with self._database.writing() as db:
@@ -493,14 +493,14 @@ class CronStore:
                 self._update(db, run)
         return found
 
-    def _without_owner(self, where: str) -> list[Run]:
+    def _without_owner(self, where: str) -> list[CronRun]:
         runs = list(self._runs(where))
         alive = {owner for owner in {run.owner for run in runs} if self._is_alive(owner)}
         return [run for run in runs if run.owner not in alive]
 
     def history(
         self, job: str = "", limit: int = 50, offset: int = 0, run: str = "", agent: str = ""
-    ) -> tuple[list[Run], int]:
+    ) -> tuple[list[CronRun], int]:
         """A page of runs, the latest first, and how many there are."""
         given = {
             "job = ?": job,
@@ -527,7 +527,7 @@ class CronStore:
             count, cost, last_ms = next(iter(db.execute(query, (job, since_ms, now_ms))))
         return count, cost, last_ms
 
-    def active(self) -> list[Run]:
+    def active(self) -> list[CronRun]:
         """Runs that are under way, here or in other processes."""
         with self._database.using():
             return list(self._runs("status = 'running'"))
@@ -565,11 +565,11 @@ class CronStore:
             db.execute(change, (name, msgspec.json.encode(value)))
 
 
-def new_run(row: JobRow, why: Why, due_ms: int, text: str = "") -> Run:
+def new_run(row: JobRow, why: Why, due_ms: int, text: str = "") -> CronRun:
     """A run without a slot."""
     id_ = f"{why}:{row.job.id}:{due_ms}:{uuid.uuid4().hex[:8]}"
-    return Run(
-        id_, row.job.id, None, why, "queued", due_ms, text=text, record=RunRecord(row.job.name)
+    return CronRun(
+        id_, row.job.id, None, why, "queued", due_ms, text=text, record=CronRunRecord(row.job.name)
     )
 
 
@@ -592,7 +592,7 @@ def _put(db: Any, row: JobRow, after: After) -> JobRow:
         (job.name, _pack(job), _pack(state), planned_ms, next_ms, job.overlap, job.id),
     )
     if row.job.enabled and not job.enabled:
-        kept = _NOT_A_WAKE_UP if isinstance(job.payload, Heartbeat) else ""
+        kept = _NOT_A_WAKE_UP if isinstance(job.payload, HeartbeatPayload) else ""
         db.execute(_DROP_QUEUED + kept, (job.id,))
     elif row.job.schedule != job.schedule:
         db.execute(_DROP_QUEUED + " AND why = 'retry'", (job.id,))

@@ -26,16 +26,16 @@ from clawkit.cron.jobs import (
     AgentTurn,
     CommandRun,
     Destination,
-    Heartbeat,
-    Hook,
+    HeartbeatPayload,
+    HookPayload,
     Job,
-    Script,
+    ScriptPayload,
     SystemEvent,
 )
 from clawkit.cron.outcome import Outcome, without_token
 from clawkit.cron.scheduler import Scheduler
 from clawkit.cron.service import CronService, iso, show, show_run
-from clawkit.cron.store import CronStore, JobRow, Run
+from clawkit.cron.store import CronRun, CronStore, JobRow
 from clawkit.cron.webhook import post_outcome
 from clawkit.errors import ClawkitError, ConflictError, SecretError, ToolError
 from clawkit.gateway.heartbeats import Heartbeats
@@ -179,7 +179,7 @@ class Automation:
 
     # What the scheduler needs
 
-    def tell(self, action: str, row: JobRow, run: Run | None = None) -> None:
+    def tell(self, action: str, row: JobRow, run: CronRun | None = None) -> None:
         shown: dict[str, Any] = {"jobId": row.job.id, "action": action}
         if action != "removed":
             shown["job"] = show(row)
@@ -189,10 +189,10 @@ class Automation:
             shown |= {"run": show_run(run, row)}
         self._gateway.hub.broadcast("cron", shown)
         self.on_told(shown)
-        if run is not None and isinstance(row.job.payload, Heartbeat):
+        if run is not None and isinstance(row.job.payload, HeartbeatPayload):
             self.heartbeats.tell(run)
 
-    async def work(self, row: JobRow, run: Run, begin: Callable[[], None]) -> Outcome:
+    async def work(self, row: JobRow, run: CronRun, begin: Callable[[], None]) -> Outcome:
         match row.job.payload:
             case AgentTurn() | SystemEvent() as payload:
                 return await self._turn(row.job, payload, run, begin)
@@ -210,12 +210,12 @@ class Automation:
                 if payload.no_output_timeout_seconds:
                     given["noOutputTimeout"] = payload.no_output_timeout_seconds
                 return await self._call(row.job, "exec", given, begin)
-            case Script(script=code, timeout_seconds=limit_s):
+            case ScriptPayload(script=code, timeout_seconds=limit_s):
                 given = {"code": code, "timeoutSeconds": limit_s}
                 return await self._call(row.job, "code_execution", given, begin)
-            case Heartbeat():
+            case HeartbeatPayload():
                 return await self.heartbeats.work(row, run, begin)
-            case Hook():
+            case HookPayload():
                 return await carry_out(self._gateway, row.job, run, begin)
 
     def approver_of(self, job: Job) -> Unattended:
@@ -240,7 +240,7 @@ class Automation:
         return session_key(agent, self._gateway.loaded.config.session.main_key)
 
     async def _turn(
-        self, job: Job, payload: AgentTurn | SystemEvent, run: Run, begin: Callable[[], None]
+        self, job: Job, payload: AgentTurn | SystemEvent, run: CronRun, begin: Callable[[], None]
     ) -> Outcome:
         agent = self.agent_of(job)
         key = self._session_of(job, agent)
@@ -396,7 +396,7 @@ class Automation:
             return job.session_key
         return self.main_of(agent)
 
-    async def deliver(self, job: Job, run: Run, text: str, place: Destination) -> str:
+    async def deliver(self, job: Job, run: CronRun, text: str, place: Destination) -> str:
         if place.mode == "webhook":
             settings, loaded = self.settings, self._gateway.loaded
             env, given = {**os.environ, **loaded.env}, settings.webhook_token
@@ -406,7 +406,7 @@ class Automation:
                 raise ToolError(f"cron.webhookToken: {error}") from None
             payload = show_run(run) | {"text": text}
             return await post_outcome(place.to, payload, token, settings.webhook_ssrf_policy)
-        is_hook = isinstance(job.payload, Hook)
+        is_hook = isinstance(job.payload, HookPayload)
         title = f"{'Hook' if is_hook else 'Job'} {one_line(job.title, 60)}: {one_line(text, 200)}"
         try:
             key = self._target(job, place.to)

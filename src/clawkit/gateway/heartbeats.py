@@ -27,7 +27,7 @@ from clawkit.cron.heartbeat import (
 )
 from clawkit.cron.jobs import Job
 from clawkit.cron.outcome import ACK_CHARS, Outcome, without_token
-from clawkit.cron.store import JobRow, Run
+from clawkit.cron.store import CronRun, JobRow
 from clawkit.errors import NotFoundError, ToolError, ToolInputError
 from clawkit.gateway.open_agent import Opening
 from clawkit.gateway.protocol import GatewayError, now_ms
@@ -128,7 +128,7 @@ class Heartbeats:
         more = {"target": settings.target or "owner", "ackMaxChars": ACK_CHARS}
         return shown | more | {"prompt": settings.prompt or PROMPT} if details else shown
 
-    async def work(self, row: JobRow, run: Run, begin: Callable[[], None]) -> Outcome:
+    async def work(self, row: JobRow, run: CronRun, begin: Callable[[], None]) -> Outcome:
         agent = self._automation.agent_of(row.job)
         if run.text:
             return await self.wake_ups.turn(row.job, run, run.text, begin)
@@ -162,7 +162,7 @@ class Heartbeats:
     async def _beat(
         self,
         job: Job,
-        run: Run,
+        run: CronRun,
         key: str,
         facts: BeatFacts,
         summary: str,
@@ -225,7 +225,7 @@ class Heartbeats:
 
     # What clients see
 
-    def tell(self, run: Run) -> None:
+    def tell(self, run: CronRun) -> None:
         """Tell clients about a beat that is over, and delivered if it had to be."""
         if is_told(run):
             shown, hub = show_beat(run), self._gateway.hub

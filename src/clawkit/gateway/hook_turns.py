@@ -14,11 +14,11 @@ from msgspec.structs import replace
 from clawkit.config.sections.shared import Thinking
 from clawkit.content import Source, Text, User
 from clawkit.core.external import NOTICE, wrap_external
-from clawkit.cron.jobs import MAX_TEXT, Delivery, Hook, Job, WakeMode
+from clawkit.cron.jobs import MAX_TEXT, Delivery, HookPayload, Job, WakeMode
 from clawkit.cron.outcome import Outcome
 from clawkit.cron.schedule import MAX_AHEAD_MS, Every
 from clawkit.cron.service import iso
-from clawkit.cron.store import Run
+from clawkit.cron.store import CronRun
 from clawkit.gateway.hook_text import as_name
 from clawkit.gateway.open_agent import Opening
 from clawkit.gateway.protocol import GatewayError, now_ms
@@ -72,13 +72,13 @@ def job_of(hook: str, agent: str, *, deliver: bool) -> Job:
         agent_id=agent,
         schedule=Every(MAX_AHEAD_MS, now_ms()),
         session_target="isolated",
-        payload=Hook(),
+        payload=HookPayload(),
         delivery=Delivery("announce" if deliver else "none"),
         created_at_ms=now_ms(),
     )
 
 
-async def carry_out(gateway: Gateway, job: Job, run: Run, begin: Callable[[], None]) -> Outcome:
+async def carry_out(gateway: Gateway, job: Job, run: CronRun, begin: Callable[[], None]) -> Outcome:
     """Do what a request asked for, without the rights of the owner."""
     if not run.text:
         return Outcome("skipped", error="a hook runs when there is a request", reason="no-request")

@@ -15,7 +15,7 @@ from clawkit.content import Source, Text, User
 from clawkit.cron.heartbeat import decide_beat, event_due_ms, why_off
 from clawkit.cron.jobs import RUNNING, Job
 from clawkit.cron.outcome import Outcome, ended
-from clawkit.cron.store import Run
+from clawkit.cron.store import CronRun
 from clawkit.errors import ClawkitError, ConflictError
 from clawkit.gateway.protocol import GatewayError, now_ms
 from clawkit.sessions.keys import parse_key
@@ -43,7 +43,7 @@ class WakeUps:
         self._events: deque[tuple[int, str]] = deque(maxlen=MAX_EVENTS)
         """When events had a turn, and in which session, in order."""
 
-    async def turn(self, job: Job, run: Run, text: str, begin: Callable[[], None]) -> Outcome:
+    async def turn(self, job: Job, run: CronRun, text: str, begin: Callable[[], None]) -> Outcome:
         """Tell a session something, by default the main one, with all that waits to be told there.
         The turn is resumed after a restart, as those of clients are."""
         live, store, agent = self._gateway.live, self._automation.store, job.agent_id

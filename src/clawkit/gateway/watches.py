@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 from clawkit.cron.jobs import Job
 from clawkit.cron.schedule import OnExit, Stream
-from clawkit.cron.store import After, JobRow, Run, new_run
+from clawkit.cron.store import After, CronRun, JobRow, new_run
 from clawkit.errors import ClawkitError, ConflictError, ToolError, ToolInputError
 from clawkit.gateway.protocol import GatewayError, now_ms
 from clawkit.process.protocols import Commands
@@ -119,7 +119,7 @@ class Watches:
             raise
 
     async def _change(
-        self, job: Job, edit: Callable[[JobRow], After], run: Run | None = None
+        self, job: Job, edit: Callable[[JobRow], After], run: CronRun | None = None
     ) -> None:
         """Change a job as soon as the store can be used."""
         while True:

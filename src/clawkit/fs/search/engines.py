@@ -324,7 +324,7 @@ def _unknown_type(name: str, known: tuple[str, ...]) -> ToolInputError:
     )
 
 
-class Job(NamedTuple):
+class SearchJob(NamedTuple):
     start: Start
     selection: FileSelection
     ignored: bool
@@ -346,7 +346,7 @@ class SearchOutcome(NamedTuple):
     unread: int = 0
 
 
-Engine = Callable[[Job, Grep | None, int], SearchOutcome]
+Engine = Callable[[SearchJob, Grep | None, int], SearchOutcome]
 """Runs a query, with at most that many matching lines per file, or without one lists all files.
 Raises `ToolInputError` for an invalid query."""
 
@@ -369,7 +369,7 @@ def choose_engine(
 
 
 def _run_ripgrep(
-    program: Ripgrep, hold: Hold | None, job: Job, query: Grep | None, enough: int
+    program: Ripgrep, hold: Hold | None, job: SearchJob, query: Grep | None, enough: int
 ) -> SearchOutcome:
     options = ("--files",) if query is None else grep_options(query, enough)
     argv = command(program, job.selection, job.ignored, job.type)
@@ -387,7 +387,9 @@ def _run_ripgrep(
     return SearchOutcome("ripgrep", ended.stopped, len(unread))
 
 
-def _run_python(hold: Hold | None, job: Job, query: Grep | None, _enough: int) -> SearchOutcome:
+def _run_python(
+    hold: Hold | None, job: SearchJob, query: Grep | None, _enough: int
+) -> SearchOutcome:
     """In a separate process, which can be killed at any time."""
     types = job.selection.names
     if job.type:
@@ -416,7 +418,7 @@ def _run_python(hold: Hold | None, job: Job, query: Grep | None, _enough: int) -
     return SearchOutcome("python", ended.stopped or broken, len(notes))
 
 
-def _start(argv: Sequence[str], job: Job, hold: Hold | None) -> Ended:
+def _start(argv: Sequence[str], job: SearchJob, hold: Hold | None) -> Ended:
     fd, feed, until, switch = job.start.fd, job.feed, job.until, job.switch
     try:
         return run_program(argv, cwd=fd, hold=hold, feed=feed, until=until, switch=switch)

@@ -23,7 +23,7 @@ from clawkit.fs.protocols import (
     Start,
     admit_all,
 )
-from clawkit.fs.search.engines import Engine, Job, KillSwitch, choose_engine
+from clawkit.fs.search.engines import Engine, KillSwitch, SearchJob, choose_engine
 from clawkit.fs.search.globs import FileSelection, select
 from clawkit.fs.search.results import Collector, Gathering, ResultFilter
 
@@ -99,7 +99,7 @@ class LocalSearch:
             enough = max(10 * query.limit, MIN_GATHERED)
             hits = Gathering(query.output, gate, enough)
             until = time.monotonic() + self._timeout_s
-            job = Job(start, selection, query.ignored, hits.feed, until, switch, query.type)
+            job = SearchJob(start, selection, query.ignored, hits.feed, until, switch, query.type)
             engine = self._engine()
             outcome = engine(job, query, enough)
             first = tuple(hits.first(query.limit))
@@ -123,7 +123,7 @@ class LocalSearch:
             selection = select([pattern], self._bases(start), typed=of_folders)
             names = Collector(query, selection.accepts, start.fd, spare=SPARE)
             until = time.monotonic() + self._timeout_s
-            job = Job(start, selection, query.ignored, names.feed, until, switch)
+            job = SearchJob(start, selection, query.ignored, names.feed, until, switch)
             outcome = self._engine()(job, None, 0)
             gate = self._gate(start, selection, admit)
             paths, total = names.first(lambda name: admit(gate.shown(name)))
@@ -159,7 +159,7 @@ async def _in_thread(work: Callable[[KillSwitch], T]) -> T:
     return result
 
 
-def _look(engine: Engine, job: Job, gate: ResultFilter, admit: Admit) -> Searched:
+def _look(engine: Engine, job: SearchJob, gate: ResultFilter, admit: Admit) -> Searched:
     """Count the files that a search covered, by their names only: a hint that depends on content
     would reveal something about files that may not be read."""
     names = Collector(Find("*", sort="none", limit=LOOK_AT), job.selection.accepts)
