@@ -31,7 +31,7 @@ _Short = Annotated[str, Meta(max_length=MAX_NAME)]
 _Seconds = Annotated[float, Meta(ge=0, le=86_400)]
 
 
-class _Part(
+class _PayloadPart(
     Struct,
     frozen=True,
     rename="camel",
@@ -42,13 +42,13 @@ class _Part(
     """A part of a job as it is stored and sent."""
 
 
-class SystemEvent(_Part, frozen=True, tag="systemEvent"):
+class SystemEvent(_PayloadPart, frozen=True, tag="systemEvent"):
     """A text that the main session reads, with or without a turn for it."""
 
     text: _Text
 
 
-class AgentTurn(_Part, frozen=True, tag="agentTurn"):
+class AgentTurn(_PayloadPart, frozen=True, tag="agentTurn"):
     """A message that an agent answers."""
 
     message: _Text
@@ -62,7 +62,7 @@ class AgentTurn(_Part, frozen=True, tag="agentTurn"):
     """The only tools of the turn, as far as policy allows them; an empty list allows none."""
 
 
-class CommandRun(_Part, frozen=True, tag="command"):
+class CommandRun(_PayloadPart, frozen=True, tag="command"):
     """A program, run as a command of the agent."""
 
     argv: Annotated[tuple[_Text, ...], Meta(min_length=1, max_length=256)]
@@ -73,18 +73,18 @@ class CommandRun(_Part, frozen=True, tag="command"):
     no_output_timeout_seconds: _Seconds = 0
 
 
-class ScriptPayload(_Part, frozen=True, tag="script"):
+class ScriptPayload(_PayloadPart, frozen=True, tag="script"):
     """Python code, run by `code_execution`."""
 
     script: Annotated[str, Meta(min_length=1, max_length=MAX_SCRIPT)]
     timeout_seconds: Annotated[float, Meta(gt=0, le=MAX_SCRIPT_S)] = SCRIPT_S
 
 
-class HeartbeatPayload(_Part, frozen=True, tag="heartbeat"):
+class HeartbeatPayload(_PayloadPart, frozen=True, tag="heartbeat"):
     """The regular check of an agent. clawkit makes these jobs itself."""
 
 
-class HookPayload(_Part, frozen=True, tag="hook"):
+class HookPayload(_PayloadPart, frozen=True, tag="hook"):
     """Web requests of one kind: each run has one. clawkit makes these jobs itself."""
 
 
