@@ -7,10 +7,12 @@ import json
 import os
 import signal
 import sys
+import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
+import pyte
 import pytest
 from tests.cli.test_sandbox import BACKENDS
 from tests.process.started import BOMBS
@@ -639,6 +641,28 @@ async def shown_on_a_terminal(workspace: Path, command: str, awaited: str) -> An
         talk = f"{command}; until [ -e enough ]; do sleep 0.05; done"
         await run(kit, talk, pty=True, columns=40, rows=8, yieldMs=120_000)
     return events.of("update")[-1]
+
+
+async def test_a_command_that_ends_while_its_screen_is_drawn_is_not_told_to_run(
+    kit: Toolkit, workspace: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    draw = pyte.Screen.draw
+
+    def draw_late(screen: pyte.Screen, text: str) -> None:
+        pid = (workspace / "pid").read_text().strip()
+        (workspace / "enough").touch()
+        while os.path.exists(f"/proc/{pid}"):
+            time.sleep(0.01)
+        time.sleep(0.2)  # until its end is known here
+        draw(screen, text)
+
+    monkeypatch.setattr(pyte.Screen, "draw", draw_late)
+    talk = "echo $$ > pid; echo said; until [ -e enough ]; do sleep 0.02; done"
+    for seconds in SECONDS:
+        result = await run(kit, talk, pty=True, yieldMs=seconds * 400)
+        if (workspace / "enough").exists():
+            break
+    assert (result.details["status"], result.details["aggregated"]) == ("completed", "said")
 
 
 async def test_progress_on_a_terminal_is_its_screen(workspace: Path) -> None:

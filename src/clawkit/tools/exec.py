@@ -372,7 +372,7 @@ async def _watch(command: "Command", ctx: Context, seconds: float | None) -> Exi
     except asyncio.CancelledError:
         await unbroken(ctx.use(Commands).forget(command))
         raise
-    return None
+    return command.exit  # it may have ended while its output was drawn
 
 
 async def _follow(
