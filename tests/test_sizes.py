@@ -22,7 +22,8 @@ BUDGETS = {
     # bindings choose; what is stopped at the end of a turn; the gateway and its service; turns,
     # chats and commands that a gateway runs: the terminal here, the conversation there; a simple
     # turn without click, which took a tenth of its start; what must not be sent again after a
-    # machine slept; jobs: their options and runs, a process that runs them, and those of others; heartbeats.
+    # machine slept; jobs: their options and runs, a process that runs them, and those of others;
+    # heartbeats.
     "cli": 8_960,
     "code": 640,
     # More than the 1,800 planned: schedules in English, and slots that follow the clocks of a zone
@@ -66,8 +67,8 @@ BUDGETS = {
     "testing": 285,
     # Listing, reading, searching and writing to sessions; starting, steering and waiting for
     # sub-agents, with attachments and worktrees, and what to use instead of parameters that others
-    # have; the gateway that runs a session; the screen of a terminal while its command runs; jobs and
-    # answers to heartbeats.
+    # have; the gateway that runs a session; the screen of a terminal while its command runs; jobs
+    # and answers to heartbeats.
     "tools": 3_910,
     # Access to a database without generators; sub-agents: opening them, their results as messages,
     # their events and deadlines, and what they are handed: files, and worktrees that hostile
