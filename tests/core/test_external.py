@@ -76,6 +76,7 @@ def test_control_tokens_of_models_are_removed(token: str) -> None:
     "text",
     [
         "This page has external, untrusted content.",
+        "This is external untrusted content.",
         "if a << b and c >> d: print('<ok>')",
         "Grüße, 你好, «quoted», 👩‍👩‍👧 and é",
         "a\tb\nc",
