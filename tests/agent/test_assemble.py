@@ -61,6 +61,7 @@ def test_without_settings_every_built_tool_is_there_in_catalog_order() -> None:
         == assembly.off
         == {
             "update_plan",
+            "heartbeat_respond",
             "gateway",
             "sessions_send",
             "sessions_spawn",
@@ -68,7 +69,7 @@ def test_without_settings_every_built_tool_is_there_in_catalog_order() -> None:
             "subagents",
         }
     )
-    assert assembly.in_force == InForce(tuple(BUILT), 0, 6)
+    assert assembly.in_force == InForce(tuple(BUILT), 0, 7)
     assert assembly.warnings == ()
     assert assembly.rules == ()
 

@@ -38,7 +38,7 @@ async def test_the_challenge_comes_first_and_the_hello_says_what_there_is(ground
     assert hello["policy"]["tickIntervalMs"] == 30000
     assert {"health", "chat.send"} <= set(hello["features"]["methods"])
     assert "chat" in hello["features"]["events"]
-    assert "cron.list" not in hello["features"]["methods"]
+    assert "cron.scratch.get" not in hello["features"]["methods"]
     snapshot = hello["snapshot"]
     assert snapshot["sessionDefaults"]["mainSessionKey"] == "agent:main:main"
     assert snapshot["health"]["ok"] is True

@@ -359,7 +359,9 @@ class _Pending:
         if result is None:
             body = {"params": params_for_event(self._call.params, redactor)}
         else:
-            body = for_event(result, redactor, brief=self._is_brief())
+            # What happens after a call is told once, and to those who act on it, too.
+            is_brief = kind != "notice" and self._is_brief()
+            body = for_event(result, redactor, brief=is_brief)
         try:
             self._on_event({"type": kind, "tool": self.shown, "callId": self._id, **body})
         except Exception as error:  # noqa: BLE001  # a failing listener must not harm the call

@@ -14,6 +14,7 @@ import time
 import uuid
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import ExitStack, asynccontextmanager, suppress
+from functools import partial
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 from weakref import WeakValueDictionary
@@ -232,8 +233,8 @@ class LiveSessions:
             await agent.close()
             raise ToolError("the session could not be stored under its key")
         narrator = Narrator(self._gateway, session, agent)
-        hear = self._gateway.automation.heartbeats.wake_ups.listener(key)
-        agent.conversation.tell = both(hear, both(narrator, agent.conversation.tell))
+        narrator.on_notice = partial(self._gateway.automation.heartbeats.wake_ups.notice, key)
+        agent.conversation.tell = both(narrator, agent.conversation.tell)
         agent.turns.warms_up = len(self._open) < WARM
         agent.on_subagent_event = narrator.hear_subagent
         agent.on_results = lambda: self.report(key)

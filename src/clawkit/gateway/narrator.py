@@ -128,6 +128,8 @@ class Narrator:
         self._own: GatewayRun | None = None
         """A turn that no client asked for, such as reading the results of sub-agents."""
         self._subagents: dict[str, Narrator] = {}
+        self.on_notice: Callable[[str], None] = lambda _text: None
+        """Is given what happens after the turns of the session, such as the end of a command."""
 
     def __call__(self, event: Event) -> None:
         self._feed(event)
@@ -153,6 +155,9 @@ class Narrator:
                 self._answer += 1
             case events.ToolHappened(event=details):
                 self._tell_tool(details)
+                if details.get("type") == "notice":
+                    texts = (each.get("text", "") for each in details.get("content", ()))
+                    self.on_notice("\n".join(texts))
             case events.TurnEnded():
                 self._end(event)
             case _:

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from clawkit.agent.events import Event, Tell, ToolHappened
 from clawkit.automation import GUEST, is_wakeable, queue_wake_up
 from clawkit.content import Source, Text, User
 from clawkit.cron.heartbeat import decide_beat, event_due_ms, why_off
@@ -87,17 +86,7 @@ class WakeUps:
             raise
         return replace(self._automation.outcome(woken, key, woken.text), is_heard=True)
 
-    def listener(self, key: str) -> Tell:
-        """Hears what happens in a session after its turns, such as the end of a command."""
-
-        def hear(event: Event) -> None:
-            if isinstance(event, ToolHappened) and event.event.get("type") == "notice":
-                texts = [each.get("text", "") for each in event.event.get("content", ())]
-                self._notice(key, "\n".join(texts))
-
-        return hear
-
-    def _notice(self, key: str, text: str) -> None:
+    def notice(self, key: str, text: str) -> None:
         """Have the model read what happened, if its heartbeat is on and no one is there."""
         gateway, agent, now = self._gateway, parse_key(key).agent, now_ms()
         there, clients = gateway.live.find(key), gateway.hub.clients.values()

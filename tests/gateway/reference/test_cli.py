@@ -72,7 +72,9 @@ def outcomes(
 ) -> Iterator[dict[Row, Future[tuple[int, str]]]]:
     """All commands that are wanted, two at a time."""
     found = [getattr(each, "callspec", None) for each in request.session.items]
-    rows = [each.params["row"] for each in found if each and "row" in each.params]
+    rows = [
+        each.params["row"] for each in found if each and isinstance(each.params.get("row"), Row)
+    ]
     with ThreadPoolExecutor(2) as pool:
         yield {
             row: pool.submit(

@@ -63,7 +63,7 @@ class DescribeSchedule(OneJob, frozen=True):
     """A schedule as a phrase, with the zone for one that names none, or as an object; or that of a
     job."""
 
-    schedule: str | dict[str, Any] | None = None
+    schedule: Short | dict[str, Any] | None = None
     tz: Short = ""
 
 
