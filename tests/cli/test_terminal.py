@@ -380,6 +380,7 @@ def test_in_a_small_terminal_the_command_stays_above_the_choices(execute: Open) 
         pyte.ByteStream(view).feed(screen.shown.encode())
         return [row.rstrip() for row in view.display]
 
+    screen.until("or y s a p n r")
     # All choices do not fit; their keys do.
     assert seen()[0] == "  | touch made && …"
     assert {"> n  deny", "  or y s a p n r"} <= set(seen())
