@@ -25,7 +25,6 @@ from clawkit.cron.schedule import (
     iso_time,
     last_before,
     next_after,
-    period_ms,
     read_schedule,
     stagger_of,
     write_schedule,
@@ -257,7 +256,6 @@ def test_once_is_once() -> None:
     job = At(NOW)
     assert next_after(job, NOW - 1) == NOW
     assert next_after(job, NOW) is None
-    assert period_ms(job, NOW - 1) is None
     assert last_before(job, NOW - 1, NOW) == (NOW, 1)
     assert last_before(job, NOW, NOW + 1) is None
     assert last_before(job, NOW - 2, NOW - 1) is None
@@ -268,7 +266,6 @@ def test_an_interval_counts_from_its_anchor() -> None:
     assert [next_after(job, at) for at in (-99, 4_999, 5_000, 14_999, 15_000)] == [
         *(5_000, 5_000, 15_000, 15_000, 25_000)
     ]
-    assert period_ms(job, 0) == 10_000
     assert last_before(job, 5_000, 35_000) == (35_000, 3)
     assert last_before(job, 0, 4_999) is None
     assert last_before(job, 5_000, 14_999) is None
@@ -278,17 +275,8 @@ def test_an_interval_counts_from_its_anchor() -> None:
 def test_commands_are_not_due_by_time() -> None:
     for job in (OnExit("make"), Stream(("tail",))):
         assert next_after(job, 0, "job") is None
-        assert period_ms(job, 0) is None
         assert last_before(job, 0, NOW, "job") is None
         assert stagger_of(job, "job") == 0
-
-
-def test_the_period_is_that_of_the_next_two_slots() -> None:
-    job = CronExpr("0 9 * * 1-5", "Europe/Vienna")
-    assert period_ms(job, ms("2026-11-18T00:00Z")) == DAY
-    assert period_ms(job, ms("2026-11-20T00:00Z")) == 3 * DAY
-    assert period_ms(CronExpr("0 9 * * *", "Europe/Vienna"), ms("2026-10-24T00:00Z")) == 25 * HOUR
-    assert period_ms(Every(HOUR), ms("2026-10-24T00:00Z")) == HOUR
 
 
 def test_jobs_at_the_full_hour_are_spread_by_their_id() -> None:
@@ -351,7 +339,6 @@ def test_each_slot_is_visited_once_from_wherever_one_begins(
             (slots[index], index) if index else None
         )
     assert last_before(job, start, slots[0] - 1, job_id) is None
-    assert period_ms(job, start) is not None
 
 
 @given(st.data(), times, st.integers(0, 10 * 366 * DAY), st.sampled_from(["", "job-7"]))

@@ -560,3 +560,11 @@ async def test_many_runs_of_one_job_do_not_hold_up_others(tmp_path: Path) -> Non
     bench.store.queue(CronRun("other", other, None, "manual", "queued", START_MS + 1))
     with bench.store.owning() as owner:
         assert [run.id for run in bench.store.take(owner, START_MS + 1, 2)] == ["many 0", "other"]
+
+
+async def test_every_outcome_also_goes_to_the_completion_destination(tmp_path: Path) -> None:
+    bench = Bench(tmp_path)
+    place = {"mode": "webhook", "to": "https://example.com/done"}
+    bench.add(every="1h", delivery={"mode": "announce", "completionDestination": place})
+    await bench.run(START_MS + HOUR)
+    assert bench.worker.sent == [("announce", "done"), ("https://example.com/done", "done")]

@@ -16,6 +16,7 @@ from clawkit.core.approval import Question
 from clawkit.cron.webhook import route_to
 from clawkit.errors import ToolError
 from clawkit.gateway.automation import is_granted
+from clawkit.gateway.open_agent import Opening
 from clawkit.gateway.protocol import now_ms
 from clawkit.gateway.scopes import READ, WRITE
 from clawkit.gateway.watches import MAX_LINE, MAX_READ
@@ -186,6 +187,23 @@ async def test_a_failure_of_the_model_is_an_outcome_with_a_reason() -> None:
         await until(lambda: [each for each in texts(ground) if "The job 'job' failed" in each])
 
 
+async def test_the_session_of_a_job_is_opened_as_it_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with serve({}) as ground:
+        given: list[Opening] = []
+        real = Opening.open
+
+        def opened(self: Opening, *args: Any, **more: Any) -> Any:
+            given.append(self)
+            return real(self, *args, **more)
+
+        monkeypatch.setattr(Opening, "open", opened)
+        own = {"thinking": "low", "fallbacks": ["clawkit/operator"], "lightContext": True}
+        add(ground, payload={"message": "go", **own}, message=None)
+        await finished(ground)
+        [opening] = [each for each in given if each.is_light]
+        assert (opening.thinking, opening.fallbacks) == ("low", ("clawkit/operator",))
+
+
 async def test_silence_is_not_announced() -> None:
     async with serve({}, ScriptedModel(then="NO_REPLY")) as ground:
         add(ground)
@@ -211,17 +229,20 @@ async def test_commands_and_scripts_of_a_person_run_as_the_agents_own(tmp_path: 
             message=None,
             payload={"argv": ["sleep", "60"], "timeoutSeconds": 1},
         )
+        quiet = {"argv": ["sleep", "60"], "noOutputTimeoutSeconds": 1}
+        add(ground, name="quiet", message=None, payload=quiet)
         add(ground, name="out", message=None, payload={"argv": ["touch", "/usr/clawkit-test"]})
         add(ground, name="code", message=None, payload={"script": "print(6 * 7)"})
         found = {
             name: (await finished(ground, name))[0]
-            for name in ("good", "bad", "slow", "out", "code")
+            for name in ("good", "bad", "slow", "quiet", "out", "code")
         }
         assert found["good"]["summary"].split() == ["in", "1", str(tmp_path)]
         assert found["code"]["summary"].strip() == "42"
         assert {name: run["status"] for name, run in found.items() if run["status"] == "error"} == {
             "bad": "error",
             "slow": "error",
+            "quiet": "error",
             "out": "error",
         }
         assert "no" in found["bad"]["error"]

@@ -121,12 +121,6 @@ def last_before(
     return (latest, count) if count else None
 
 
-def period_ms(schedule: Schedule, at_ms: int) -> int | None:
-    """The distance between the slot after `at_ms` and the one after that."""
-    slots = list(islice(_slots(schedule, at_ms, ""), 2))
-    return slots[1] - slots[0] if len(slots) == 2 else None
-
-
 def stagger_of(schedule: Schedule, job_id: str) -> int:
     """By how much the slots of this job are delayed: the same for all of them, and always. Without
     an id, as in a preview, 0."""
