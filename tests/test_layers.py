@@ -34,12 +34,12 @@ LAYERS = {
     1: "core",
     2: "policy schema guard plugins",
     3: "fs lsp process approvals sandbox code models sessions cron nodes canvas browser web "
-    "channels memory media",
+    "channels memory media skills mcp",
     4: "tools",
     5: "agent",
     6: "runtime services telemetry agent_session session_state delegation handover worktrees "
-    "turns messenger command_check automation gateway",
-    7: "cli mcp ui testing",
+    "turns messenger command_check automation gateway mcp_server bundled",
+    7: "cli ui testing adapters",
     8: "__main__",
 }
 LAYER = {name: level for level, names in LAYERS.items() for name in names.split()}

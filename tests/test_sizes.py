@@ -83,7 +83,13 @@ BUDGETS = {
 # What the packages of the next steps may have.
 PLANNED = {
     "memory": 1_600,
-    "plugins": 4_000,
+    # Plugins, skills and MCP have 4,000 together, with their commands.
+    "adapters": 90,
+    "bundled": 800,
+    "mcp": 950,
+    "mcp_server": 650,
+    "plugins": 700,
+    "skills": 420,
     # What sessions used, by day, model and agent, moved here from the gateway.
     "sessions": 2_580,
     "web": 2_200,
