@@ -27,7 +27,7 @@ from clawkit.core.context import InForce
 from clawkit.core.result import Result
 from clawkit.errors import ToolAuthorizationError, UnknownToolError
 from clawkit.line_reader import LineReader
-from clawkit.process.process_table import hide_memory
+from clawkit.process.libc import hide_memory
 from clawkit.runtime import close_run, make_run, resolve_workspace
 from clawkit.schema.choose import PROVIDERS, Provider, declare
 from clawkit.services import Services
