@@ -24,7 +24,7 @@ from clawkit.content import Image, Text
 from clawkit.core.call import CallRequest, Run, call
 from clawkit.core.context import Context, Scope
 from clawkit.core.result import Result
-from clawkit.core.tool import Effect
+from clawkit.core.tool import Effect, resolve
 from clawkit.errors import ConflictError
 from clawkit.fs.encoding import UTF8
 from clawkit.fs.local import LocalFileSystem
@@ -764,4 +764,4 @@ def test_a_call_says_which_files_it_may_read(tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to("f")
     ctx = Context("1", Scope(), str(tmp_path))
     resource = f"file:{tmp_path.resolve()}/f"
-    assert list(TOOL.effects(Params(path="link"), ctx)) == [Effect("read", resource)]
+    assert list(resolve(TOOL.effects(Params(path="link"), ctx))) == [Effect("read", resource)]

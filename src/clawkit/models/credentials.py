@@ -313,6 +313,7 @@ class Credential(msgspec.Struct, frozen=True):
     provider: str
     ref: SecretInput | None = None
     """Where to fetch the secret."""
+    profile: StoredCredential | None = None
 
     def __repr__(self) -> str:
         return f"<{self.kind} credential {self.id!r} of {self.provider}>"
@@ -405,7 +406,7 @@ class Credentials:
                 secret, ref = "", secret
             elif profile.kind == "oauth" and not profile.is_fresh(self._now_ms()):
                 secret = ""
-            yield Credential(profile.id, profile.kind, secret, profile.provider, ref)
+            yield Credential(profile.id, profile.kind, secret, profile.provider, ref, profile)
         for name in service.known.env if service.known else ():
             if secret := self._env.get(name, "").strip():
                 yield Credential(f"env:{name}", "api-key", secret, service.id)
@@ -470,13 +471,9 @@ class Credentials:
     async def _ready(self, credential: Credential) -> Credential:
         if credential.ref is not None:
             return replace(credential, secret=await self._fetch(credential, credential.ref))
-        try:
-            profile = self._profiles.read().profiles.get(credential.id)
-        except ConfigError as error:
-            raise ModelError("auth", f"{credential.provider}: {error}") from error
-        if profile is None or profile.provider != credential.provider:
+        if credential.profile is None:
             return credential
-        profile = self._renewed.get(profile.id, profile)
+        profile = self._renewed.get(credential.id, credential.profile)
         now = self._now_ms()
         if profile.kind == "oauth" and not profile.is_fresh(now):
             profile = await renew(profile, self._profiles, self.post, now)
