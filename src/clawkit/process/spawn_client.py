@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 _ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 _ROUNDS = 10
+_AT_ONCE = 16 * 1024
 _PATIENCE_S = 10.0
 """For the server to stop everything and exit."""
 _MAX_MESSAGE, _MAX_LEFT, _MAX_NAME = 1 << 20, 1_000, 64
@@ -307,9 +308,9 @@ class SpawnClient:
         handles: list[int] = []
         try:
             if self.is_local or self.proxy.done():
-                data = self._socket.recv(1 << 18)
+                data = self._socket.recv(_AT_ONCE)
             else:
-                data, handles, _, _ = socket.recv_fds(self._socket, 1 << 18, 1)
+                data, handles, _, _ = socket.recv_fds(self._socket, _AT_ONCE, 1)
         except BlockingIOError:
             return
         except OSError:

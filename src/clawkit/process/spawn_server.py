@@ -308,7 +308,7 @@ class SpawnServer:
             self._poll.register(listener, select.POLLIN)
         self._send(id_, "pid", pid, found.started if found is not None else 0)
         if is_first:
-            self._tasks = process_table.count_tasks()
+            self._tasks, self._watched = process_table.count_tasks(), time.monotonic()
 
     def _confined(self, shell: str, spawn: Callable[[], int], options: Any) -> Started:
         from clawkit.process.confine import Confiner  # slow to import, and not always needed
