@@ -595,7 +595,9 @@ def test_a_database_that_was_removed_or_replaced_forgets_everything(
 
 
 def test_two_who_find_no_file_make_one(path: str) -> None:
-    barrier, stores = threading.Barrier(6), [PendingStore(path) for _ in range(6)]
+    # SQLite's lock is not fair: on a busy machine one of them waits longer than usual.
+    stores = [PendingStore(path, lock_wait_s=60) for _ in range(6)]
+    barrier = threading.Barrier(len(stores))
 
     def work(store: PendingStore) -> None:
         barrier.wait()
