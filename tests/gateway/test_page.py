@@ -23,7 +23,11 @@ from clawkit.sessions.protocols import Filter
 from clawkit.testing import Gate, ScriptedModel, call
 from clawkit.testing import say as words
 
-pytestmark = [NEEDS_CHROMIUM, pytest.mark.asyncio(loop_scope="module")]
+pytestmark = [
+    NEEDS_CHROMIUM,
+    pytest.mark.asyncio(loop_scope="module"),
+    pytest.mark.xdist_group("page"),
+]
 
 MAX_FIRST_LOAD = 60_000
 WAIT_S = 30.0

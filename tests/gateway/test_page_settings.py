@@ -17,7 +17,11 @@ from tests.gateway.conftest import TOKEN, Device, Ground, hello_params, serve
 from tests.gateway.page_browser import NEEDS_CHROMIUM, open_chromium, shoot, visit
 from tests.gateway.test_usage import asked, remember, said
 
-pytestmark = [NEEDS_CHROMIUM, pytest.mark.asyncio(loop_scope="module")]
+pytestmark = [
+    NEEDS_CHROMIUM,
+    pytest.mark.asyncio(loop_scope="module"),
+    pytest.mark.xdist_group("page"),
+]
 
 SECRET = "sk-very-secret-value-123456"
 EVIL = "<img src=x onerror=alert(1)><script>alert(2)</script>${alert(3)}"
