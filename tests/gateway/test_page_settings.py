@@ -222,6 +222,7 @@ async def test_the_file_itself_can_be_edited(browser: Browser, file: Path) -> No
         await page.get_by_role("button", name="Review").click()
         await expect(page.get_by_role("alert")).to_contain_text("JSON5")
         await page.get_by_role("button", name="Discard").click()
+        await expect(page.get_by_role("button", name="Discard")).to_be_disabled()
         file.write_text('{ tools: { profile: "none" } }', encoding="utf-8")
         await go(page, "agents")
         await go(page, "config", "tools")
