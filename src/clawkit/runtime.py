@@ -33,6 +33,7 @@ from clawkit.schema.choose import PROVIDERS, Provider, declare
 from clawkit.services import Services, known_secrets
 
 if TYPE_CHECKING:
+    from clawkit.plugins.hooks import SessionHooks
     from clawkit.plugins.load import PluginSet
 
 
@@ -199,6 +200,17 @@ class Toolkit:
         if isinstance(old.services, Services) and isinstance(run.services, Services):
             run.services.take_over(old.services)
         self.run = replace(run, watch=old.watch)
+
+    def session_hooks(self) -> SessionHooks | None:
+        """The hooks of plugins about a conversation; None if no plugin is enabled."""
+        if self.plugins is None:
+            return None
+        from clawkit.plugins.api import PluginContext
+        from clawkit.plugins.hooks import SessionHooks
+
+        run = self.run
+        around = PluginContext(self.config, run.workspace, run.scope, services=run.services)
+        return SessionHooks(self.plugins, around)
 
     async def __aenter__(self) -> Toolkit:
         return self
