@@ -229,7 +229,9 @@ class Services(Mapping[type, object]):
         """Files of clawkit outside its home directory. For others than the owner, also the file
         whose words run with the rights of the owner."""
         words = () if self._scope.sender.owner else (os.path.join(self._workspace, FILE),)
-        return (*map(os.path.abspath, self._loaded.files), *self._elsewhere(), *words)
+        plugins = self._loaded.config.plugins
+        code = [paths.expand(path, os.environ) for path in plugins.load.paths] if plugins else ()
+        return (*map(os.path.abspath, self._loaded.files), *self._elsewhere(), *code, *words)
 
     def _protection(self) -> Protection:
         from clawkit.fs.protected_files import Protection
