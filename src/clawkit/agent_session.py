@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from clawkit.agent import prompt as prompts
 from clawkit.agent.compact import PrunedHistory, settings_of
-from clawkit.agent.events import Event, Tell, TurnEnded, no_listener
+from clawkit.agent.events import Event, EventRecorder, Tell, TurnEnded, no_listener
 from clawkit.agent.loop import Conversation, Words, limits_of, specs_of
 from clawkit.agent.model_selection import ModelSelection, thinking_of
 from clawkit.agent.output import AGAIN, read_output, schema_of
@@ -49,7 +49,7 @@ from clawkit.turns import Turns, stream_events
 
 if TYPE_CHECKING:
     from clawkit.models.failover import Clock
-    from clawkit.telemetry.settings import Telemetry
+    from clawkit.plugins.hooks import SessionHooks
 
 
 MAX_IMAGE_BYTES = 5 * 1024 * 1024
@@ -78,7 +78,8 @@ class Agent:
         self.models = selection
         self.conversation = conversation
         self._kept = kept
-        self._telemetry: Telemetry | None = None
+        self._telemetry: EventRecorder | None = None
+        self.hooks: SessionHooks | None = None  # those of plugins
         self._mode: prompts.Mode = mode
         self._instructions = instructions
         self.output_schema = ""
@@ -236,12 +237,14 @@ class Agent:
             # The owner's overrides do not apply to other people who talk here.
             if own != made._own and kit.run.scope.sender.owner and overrides:
                 made._use(own)
-            diagnostics = loaded.config.diagnostics
-            if diagnostics.enabled and diagnostics.otel.is_on(os.environ):
-                from clawkit.telemetry.settings import open_telemetry
-
-                made._telemetry = open_telemetry(loaded, name, kit.run.redactor)
+            diagnostics, services = loaded.config.diagnostics, kit.run.services
+            is_traced = diagnostics.enabled and diagnostics.otel.is_on(os.environ)
+            if isinstance(services, Services) and (is_traced or loaded.config.plugins):
+                made._telemetry = services.provide_role("telemetry")
+            if made._telemetry is not None:
                 talk.tell = made._telemetry.beside(talk.tell)
+            if (hooked := kit.session_hooks()) is not None:
+                made.hooks, talk.persist = hooked, hooked.persist
             with suppress(RuntimeError):  # no event loop yet: done when the agent is entered
                 made.turns.enter()
         except BaseException:
@@ -286,6 +289,8 @@ class Agent:
                 self.delegation.subagents.listen(self.session_id, None)
                 if self.parent is None:
                     await self.delegation.subagents.close(self.conversation.interrupter)
+            if self.hooks is not None:
+                await self.hooks.end()
             await self.kit.close()
         finally:
             if self.parent is None or self.parent.models is not self.models:
@@ -490,7 +495,7 @@ class Agent:
             run.scope.sender.owner,
             defaults.user_timezone or "",
             self._mode,
-            self._instructions,
+            (self.hooks.guidance if self.hooks else "") + self._instructions,
             schema or self.output_schema,
             project,
             bool(self.delegation and self.delegation.settings.delegation_mode == "prefer"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -13,6 +13,7 @@ from msgspec.structs import replace
 from clawkit.agent.assemble import Assembly, assemble
 from clawkit.agent.model import context_window_of, default_model, target_of
 from clawkit.approvals.protocols import Approvals, Confines
+from clawkit.bundled import open_plugins, plugin_tools
 from clawkit.config.load import Loaded, load, loads
 from clawkit.config.model import Config
 from clawkit.config.modelref import ModelRef, parse_ref
@@ -30,6 +31,9 @@ from clawkit.policy.selectors import Origin, choose_agent
 from clawkit.redact import Redactor, is_secret_name
 from clawkit.schema.choose import PROVIDERS, Provider, declare
 from clawkit.services import Services, known_secrets
+
+if TYPE_CHECKING:
+    from clawkit.plugins.hooks import SessionHooks
 
 
 class Toolkit:
@@ -53,7 +57,10 @@ class Toolkit:
     ) -> None:
         self.config = loaded.config
         self.assembly = assembly
-        self.warnings = (*map(str, loaded.warnings), *assembly.warnings)
+        self.plugins = open_plugins(loaded.config)
+        """The plugins that the configuration enables; None if there are none."""
+        left_out = self.plugins.warnings if self.plugins else ()
+        self.warnings = (*map(str, loaded.warnings), *assembly.warnings, *left_out)
         """Warnings about the configuration."""
         self.loaded = loaded
         """The configuration and its sources."""
@@ -138,8 +145,9 @@ class Toolkit:
             cwd=cwd,
         )
         given = [Registered(tool, CALLER) for tool in tools]
-        assembly = assemble(loaded.config, scope, given)
         place = resolve_workspace(loaded.config, agent, workspace)
+        given += plugin_tools(loaded.config, scope, place)
+        assembly = assemble(loaded.config, scope, given)
         run = make_run(
             loaded, assembly, scope, place, hooks, approver, later=later, redactor=redactor
         )
@@ -177,6 +185,17 @@ class Toolkit:
             run.services.take_over(old.services)
         self.run = replace(run, watch=old.watch)
 
+    def session_hooks(self) -> SessionHooks | None:
+        """The hooks of plugins about a conversation; None if no plugin is enabled."""
+        if self.plugins is None:
+            return None
+        from clawkit.plugins.api import PluginContext
+        from clawkit.plugins.hooks import SessionHooks
+
+        run = self.run
+        around = PluginContext(self.config, run.workspace, run.scope, services=run.services)
+        return SessionHooks(self.plugins, around)
+
     async def __aenter__(self) -> Toolkit:
         return self
 
@@ -199,7 +218,7 @@ class Toolkit:
     @property
     def extra_tools(self) -> tuple[Tool, ...]:
         """The tools passed to `open`."""
-        return tuple(each.tool for each in self._extra)
+        return tuple(each.tool for each in self._extra if each.source == CALLER)
 
     @property
     def guard(self) -> CallGuard | None:
@@ -288,6 +307,10 @@ def make_run(
         loaded, scope, workspace, approver=approver, later=later, redactor=redactor, rules=assembly
     )
     services.fill(InForce, lambda: assembly.in_force)
+    if (plugins := open_plugins(loaded.config)) is not None:
+        from clawkit.plugins.hooks import with_hooks
+
+        hooks = with_hooks(hooks, plugins)
     return Run(
         tools=assembly.tools,
         workspace=_place(services, scope, workspace),

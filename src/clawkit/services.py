@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 import msgspec
 
 from clawkit.approvals.protocols import Approvals, Confines, ExecGate
+from clawkit.bundled import open_plugins, provide
 from clawkit.code.protocols import Interpreters
 from clawkit.config import paths
 from clawkit.config.load import Loaded
@@ -28,16 +29,17 @@ from clawkit.errors import ClawkitError, ConfigError, ToolError
 from clawkit.fs.magic import ImageLimits
 from clawkit.fs.protocols import FileSystem, Search, WorkspaceFiles
 from clawkit.fs.read_versions import ReadVersions
-from clawkit.lsp.protocols import Diagnostics
-from clawkit.media.protocols import Media
+from clawkit.lsp.protocols import Diagnostics, Edited, Problems
+from clawkit.media.protocols import Media, PageReader
 from clawkit.process.protocols import BaseEnvironment, Commands, ExecHost
-from clawkit.redact import Redactor
+from clawkit.redact import Redactor, is_secret_name
 from clawkit.sessions.protocols import Plan, Sessions, files_of_store, locate_store
 
 if TYPE_CHECKING:
     from clawkit.agent.assemble import Assembly
     from clawkit.approvals.judge import Judge
     from clawkit.fs.protected_files import Protection
+    from clawkit.plugins.api import PluginContext
     from clawkit.sandbox.protocols import Mount
 
 T = TypeVar("T")
@@ -88,6 +90,7 @@ class Services(Mapping[type, object]):
             Search: self._search,
             Diagnostics: self._diagnostics,
             Media: self._media,
+            PageReader: self._documents,
             ImageLimits: lambda: ImageLimits(config.agents.defaults.image_max_dimension_px),
             Commands: self._commands,
             ExecHost: self._local_host,
@@ -100,7 +103,12 @@ class Services(Mapping[type, object]):
             Plan: Plan,
             CronControl: self._cron,
             Redactor: lambda: self._redactor,
+            Loaded: lambda: loaded,
         }
+        self._plugins = open_plugins(config)
+        if self._plugins is not None:
+            for kind, settings in self._plugins.settings.items():
+                self._factories.setdefault(kind, partial(lambda given: given, settings))
 
     async def warm_up(self) -> None:
         """Load what the first command needs, and start the spawn server. Does not raise: errors are
@@ -152,6 +160,16 @@ class Services(Mapping[type, object]):
                 await ending
         if self._older is not None:
             await self._older.close()
+
+    def provide_role(self, role: str) -> Any:
+        """What the plugin in a role provides; None if there is none."""
+        return provide(role, self._around())
+
+    def _around(self) -> PluginContext:
+        from clawkit.plugins.api import PluginContext
+
+        config = self._loaded.config
+        return PluginContext(config, self._workspace, self._scope, services=self)
 
     @property
     def requires_sandbox(self) -> bool:
@@ -211,7 +229,9 @@ class Services(Mapping[type, object]):
         """Files of clawkit outside its home directory. For others than the owner, also the file
         whose words run with the rights of the owner."""
         words = () if self._scope.sender.owner else (os.path.join(self._workspace, FILE),)
-        return (*map(os.path.abspath, self._loaded.files), *self._elsewhere(), *words)
+        plugins = self._loaded.config.plugins
+        code = [paths.expand(path, os.environ) for path in plugins.load.paths] if plugins else ()
+        return (*map(os.path.abspath, self._loaded.files), *self._elsewhere(), *code, *words)
 
     def _protection(self) -> Protection:
         from clawkit.fs.protected_files import Protection
@@ -257,12 +277,12 @@ class Services(Mapping[type, object]):
         )
 
     def _diagnostics(self) -> Any:
-        from clawkit.lsp.service import LanguageServers
+        return self.provide_role("diagnostics") or _NoDiagnostics()
 
-        here, given = self._workspace, (*self._fs.write_roots, *self._fs.read_roots)
-        roots = [os.path.join(here, os.path.expanduser(root)) for root in given]
-        cache = os.path.join(paths.home(os.environ), "cache", "lsp")
-        return LanguageServers(here, roots, self._fs.lsp, cache_dir=cache)
+    def _documents(self) -> Any:
+        if (found := self.provide_role("documents")) is None:
+            raise ToolError("no plugin reads PDFs: see plugins.entries.pdf and plugins.slots")
+        return found
 
     def _media(self) -> Any:
         from clawkit.media.local import LocalMedia
@@ -350,7 +370,7 @@ class Services(Mapping[type, object]):
     def _environment(self) -> Any:
         from clawkit.process.environ import LocalEnvironment
 
-        return LocalEnvironment(
+        own = LocalEnvironment(
             os.environ,
             prepend=self._exec.path_prepend,
             keep=self._exec.inherit_env,
@@ -358,6 +378,18 @@ class Services(Mapping[type, object]):
             login=self._exec.login_path,
             cache=os.path.join(paths.home(os.environ), "cache", "login-path.json"),
         )
+        if self._plugins is None:
+            return own
+        from clawkit.plugins.hooks import HookedEnvironment
+
+        return HookedEnvironment(own, self._plugins, self._around(), self._learn_env)
+
+    def _learn_env(self, given: Mapping[str, str]) -> Mapping[str, str]:
+        """The variables of a plugin, checked like those of a call."""
+        from clawkit.process.environ import check_overrides
+
+        self._redactor.learn([given[name] for name in given if is_secret_name(name)])
+        return check_overrides(given)
 
     def _interpreters(self) -> Any:
         from clawkit.code.interpreters import KeptInterpreters
@@ -438,6 +470,11 @@ class Services(Mapping[type, object]):
             confines=self[Confines],
             before=EnvSecrets(self._workspace, self._redactor.learn).refresh,
         )
+
+
+class _NoDiagnostics:
+    async def check(self, _edits: Sequence[Edited]) -> Problems:
+        return Problems()
 
 
 def login_home() -> str:
