@@ -196,10 +196,9 @@ def many_tools() -> Iterator[Figure]:
     index.search("invoice", 10)
     query = "find the calendar event of last week and update its title"
     yield Figure("assembly, 500 more tools", fastest(assemble_new, 10) * 1e3, "ms", 50)
+    found = fastest(lambda: index.search(query, 10), 200)
     note = f"{built * 1e3:.1f} ms the first time"
-    yield Figure(
-        "search in 500 tools", fastest(lambda: index.search(query, 10), 200) * 1e3, "ms", 1, note
-    )
+    yield Figure("search in 500 tools", found * 1e3, "ms", 1, note)
 
 
 def main() -> int:

@@ -167,12 +167,15 @@ def _known(name: str, assembly: Assembly) -> str:
 @cli.always_json
 @cli.scope_options
 def schema(names: tuple[str, ...], provider: Provider | None, strict: bool, **options: Any) -> None:
-    """Print the declarations of the tools in force as JSON, in the format of a model API."""
+    """Print the declarations of tools as JSON, in the format of a model API.
+
+    Without NAME, those that a model is given: all tools in force, except deferred ones.
+    """
     settings, assembly, _ = _open(options)
     target = provider or target_of(settings.scope.model)
     if strict and not target.startswith("openai"):
         raise click.UsageError("--strict requires --provider openai or openai-responses")
-    chosen = [_in_force(name, assembly) for name in names] or list(assembly.tools.values())
+    chosen = [_in_force(name, assembly) for name in names] or list(assembly.direct.values())
     facts = ((each.name, each.description, each.offered) for each in chosen)
     cli.print_json([declare(*fact, target, strict=strict) for fact in facts])
 
