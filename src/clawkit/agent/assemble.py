@@ -18,7 +18,7 @@ from msgspec import Struct, structs
 from clawkit.agent.deferral import Deferral, plan_deferral
 from clawkit.config.model import Config
 from clawkit.core.approval import Ask, Deny
-from clawkit.core.catalog import CATALOG, CONTROLS, CatalogEntry, canonical
+from clawkit.core.catalog import CARRIER, CATALOG, CONTROLS, CatalogEntry, canonical
 from clawkit.core.context import Context, InForce, Scope
 from clawkit.core.params import advertised
 from clawkit.core.tool import (
@@ -252,9 +252,11 @@ def _remarks_on_rules(rules: Sequence[Rule], registered: Mapping[str, Registered
     """Warnings about rules that never match: none of their tools has the parameter or action."""
     for rule in rules:
         about = [each.tool for name, each in registered.items() if rule.tools.find(name)]
-        if not about:
-            continue  # the parameters of a tool that is not loaded are unknown
         key = f"tools.rules[{rule.number}]"
+        if not about:  # the parameters of a tool that is not loaded are unknown
+            if rule.tools.find(CARRIER) and not (rule.effect == "deny" and rule.unconditional):
+                yield f"{key}: {CARRIER!r} is judged as the call that it carries; name that tool"
+            continue
         names = " and ".join(repr(tool.name) for tool in about[:3])
         more = f" and {len(about) - 3} more" if len(about) > 3 else ""
         for param in rule.params:
