@@ -23,7 +23,7 @@ $(READY): requirements/base.txt requirements/run.txt pyproject.toml scripts/setu
 	@scripts/setup $(VENV)
 	@touch $@
 
-$(TESTS): $(READY) requirements/dev.txt requirements/npm.txt requirements/reference.txt testkit/pyproject.toml scripts/setup-tests
+$(TESTS): $(READY) requirements/dev.txt requirements/no-deps.txt requirements/npm.txt requirements/reference.txt testkit/pyproject.toml scripts/setup-tests
 	@scripts/setup-tests $(VENV)
 	@touch $@
 

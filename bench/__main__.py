@@ -11,8 +11,11 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from itertools import chain
+from typing import Any
+
+from msgspec.structs import replace
 
 from bench import (
     agent,
@@ -32,13 +35,13 @@ from bench import (
     verdict,
 )
 from bench.figure import Figure, fastest
-from clawkit.agent.assemble import _assemble, assemble
+from clawkit.agent.assemble import Assembly, _assemble, _Inputs, assemble
 from clawkit.config.load import loads
 from clawkit.config.modelref import ModelRef
-from clawkit.core.context import Scope, Sender
+from clawkit.core.context import Context, Scope, Sender
 from clawkit.core.hooks import Call, Hooks
 from clawkit.core.result import Result
-from clawkit.core.tool import tool
+from clawkit.core.tool import Registered, Tool, tool
 from clawkit.policy.pipeline import Subject, apply_policy
 from clawkit.runtime import Toolkit
 from clawkit.testing import open_kit
@@ -155,12 +158,48 @@ def policy() -> list[Figure]:
     judged = fastest(lambda: apply_policy(config, FULL_SCOPE, subjects), 30)
     assemble(config, FULL_SCOPE)
     cached = fastest(lambda: assemble(config, FULL_SCOPE), 200)
-    fresh = fastest(lambda: _assemble(config, FULL_SCOPE, ()), 30)
+    fresh = fastest(lambda: _assemble.__wrapped__(_Inputs(config, FULL_SCOPE, ())), 30)
     note = f"{fresh * 1e3:.2f} ms when not remembered"
     return [
         Figure("policy, 1,000 tools, all steps", judged * 1e3, "ms", 10),
         Figure("assembly, remembered", cached * 1e3, "ms", 1, note),
+        *many_tools(),
     ]
+
+
+def many_tools() -> Iterator[Figure]:
+    """500 tools of servers, which are deferred, and a search for one of them."""
+
+    async def nothing(_params: Any, _ctx: Context) -> None: ...
+
+    verbs = ("create", "list", "update", "delete", "find")
+    words = ("issue", "branch", "invoice", "calendar event", "message", "file", "user", "ticket")
+    pairs = [f"{verb} {word}" for verb in verbs for word in words]
+    properties = {
+        name: {"type": "string", "description": f"The {name} of the thing, as the service has it."}
+        for name in ("id", "title", "owner", "state", "labels", "created", "updated", "comment")
+    }
+    schema = {"properties": properties, "required": ["id"], "additionalProperties": False}
+    names = [f"server{at}__{what.replace(' ', '_')}" for at in range(13) for what in pairs][:500]
+    config, scope = loads("{}").config, Scope()
+
+    def assemble_new() -> Assembly:
+        made = (
+            Tool(name, f"This tool can {name.partition('__')[2]} in its account.", schema, nothing)
+            for name in names
+        )
+        extra = tuple(Registered(tool, "mcp:server") for tool in made)
+        return _assemble.__wrapped__(_Inputs(config, scope, extra))
+
+    index = assemble_new().index
+    assert len(index.deferred) == 500
+    built = fastest(lambda: replace(index).search("invoice", 10), 10)
+    index.search("invoice", 10)
+    query = "find the calendar event of last week and update its title"
+    yield Figure("assembly, 500 more tools", fastest(assemble_new, 10) * 1e3, "ms", 50)
+    found = fastest(lambda: index.search(query, 10), 200)
+    note = f"{built * 1e3:.1f} ms the first time"
+    yield Figure("search in 500 tools", found * 1e3, "ms", 1, note)
 
 
 def main() -> int:

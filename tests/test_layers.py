@@ -95,6 +95,10 @@ BY_NAME |= {
 BY_NAME |= {"clawkit.code.child", "clawkit.code.python_child"}
 BY_NAME |= {"clawkit.sandbox.remote_helper"}
 ENTRY_POINTS = {"clawkit", "clawkit.__main__", "clawkit.cli.main", "clawkit.testing"}
+# For programs that use a framework, which has to be there.
+ENTRY_POINTS |= {
+    f"clawkit.adapters.{name}" for name in ("pydantic_ai", "openai_agents", "langchain")
+}
 
 
 def files_below(root: Path) -> dict[str, Path]:

@@ -15,8 +15,8 @@ BUDGETS = {
     # Answers that are data, and what of the configuration concerns compaction and thinking, moved
     # here from the top level; what ends a turn, and what is unread; events of sub-agents, and what
     # is said of them after compaction; why a run has a tool, which the gateway shows, too;
-    # messages without a turn.
-    "agent": 1_480,
+    # messages without a turn; which tools are deferred, and their directory in the prompt.
+    "agent": 1_575,
     "approvals": 6_900,
     # The tree and the search of sessions, messages to them, and the commands for agents; whom
     # bindings choose; what is stopped at the end of a turn; the gateway and its service; turns,
@@ -32,8 +32,8 @@ BUDGETS = {
     "cron": 2_550,
     # The whole path of a misspelt setting is suggested; a mapping has no lines; edits and diffs of
     # large files in linear time; webhooks of GitHub, and
-    # the budget of heartbeats.
-    "config": 4_040,
+    # the budget of heartbeats; deferred tools.
+    "config": 4_050,
     # The schemas of tools, in a third of the time: all are declared at every start; text from
     # outside, marked as untrusted.
     "core": 1_815,
@@ -62,14 +62,15 @@ BUDGETS = {
     "redact": 460,
     # Files for a sub-agent are mounted read-only.
     "sandbox": 3_420,
-    "schema": 605,
+    # Search over tools whose schemas a model is not given.
+    "schema": 680,
     "telemetry": 390,
     "testing": 285,
     # Listing, reading, searching and writing to sessions; starting, steering and waiting for
     # sub-agents, with attachments and worktrees, and what to use instead of parameters that others
     # have; the gateway that runs a session; the screen of a terminal while its command runs; jobs
-    # and answers to heartbeats.
-    "tools": 3_910,
+    # and answers to heartbeats; finding, describing and calling deferred tools.
+    "tools": 4_000,
     # Access to a database without generators; sub-agents: opening them, their results as messages,
     # their events and deadlines, and what they are handed: files, and worktrees that hostile
     # contents cannot make run anything; one lane of turns for all who speak, and messages between
@@ -84,7 +85,8 @@ BUDGETS = {
 PLANNED = {
     "memory": 1_600,
     # Plugins, skills and MCP have 4,000 together, with their commands.
-    "adapters": 90,
+    # Declarations in the keywords of three frameworks.
+    "adapters": 110,
     "bundled": 800,
     "mcp": 950,
     "mcp_server": 650,

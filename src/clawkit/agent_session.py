@@ -499,8 +499,9 @@ class Agent:
             schema or self.output_schema,
             project,
             bool(self.delegation and self.delegation.settings.delegation_mode == "prefer"),
+            self.kit.assembly.deferral.directory,
         )
-        return prompts.build_prompt(run.tools, around, files)
+        return prompts.build_prompt(self.kit.assembly.direct, around, files)
 
     def use_model(self, name: str) -> None:
         """Switch to another model from the next request on; empty for the configured one."""

@@ -30,6 +30,7 @@ from clawkit.errors import ConfigError, Issue, SchemaError
 from clawkit.policy.selectors import Origin, choose_agent
 from clawkit.redact import Redactor, is_secret_name
 from clawkit.schema.choose import PROVIDERS, Provider, declare
+from clawkit.schema.tool_index import ToolIndex
 from clawkit.services import Services, known_secrets
 
 if TYPE_CHECKING:
@@ -212,6 +213,16 @@ class Toolkit:
         return tuple(self.run.tools.values())
 
     @property
+    def offered(self) -> tuple[Tool, ...]:
+        """The tools to give to a model: all in force, except deferred ones."""
+        return tuple(self.assembly.direct.values())
+
+    @property
+    def directory(self) -> str:
+        """What to tell a model about deferred tools; empty if there are none."""
+        return self.assembly.deferral.directory
+
+    @property
     def workspace(self) -> str:
         return self.run.workspace
 
@@ -234,7 +245,7 @@ class Toolkit:
             raise SchemaError(f"unknown model API {provider!r}; known: {', '.join(PROVIDERS)}")
         return [
             declare(tool.name, tool.description, tool.offered, provider, strict=strict)
-            for tool in self.tools
+            for tool in self.offered
         ]
 
     async def call(self, tool: str, params: object = None, *, id: str = "") -> Result:  # noqa: A002
@@ -311,6 +322,7 @@ def make_run(
         from clawkit.plugins.hooks import with_hooks
 
         hooks = with_hooks(hooks, plugins)
+    services.fill(ToolIndex, lambda: assembly.index)
     return Run(
         tools=assembly.tools,
         workspace=_place(services, scope, workspace),
@@ -323,6 +335,7 @@ def make_run(
         services=services,
         redactor=redactor,
         watch=_make_guard(loaded.config, scope.agent),
+        deferred=frozenset(assembly.deferral.names),
     )
 
 

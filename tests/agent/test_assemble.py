@@ -17,7 +17,7 @@ from clawkit.agent.assemble import REMEMBERED, _assemble, assemble
 from clawkit.config.load import loads
 from clawkit.config.model import Config
 from clawkit.core.approval import Ask, Deny
-from clawkit.core.catalog import CATALOG
+from clawkit.core.catalog import CATALOG, CONTROLS
 from clawkit.core.context import Context, InForce, Scope, Sender
 from clawkit.core.tool import Registered, Tool
 from clawkit.errors import ConfigError, RegistryError
@@ -67,9 +67,10 @@ def test_without_settings_every_built_tool_is_there_in_catalog_order() -> None:
             "sessions_spawn",
             "sessions_yield",
             "subagents",
+            *CONTROLS,
         }
     )
-    assert assembly.in_force == InForce(tuple(BUILT), 0, 7)
+    assert assembly.in_force == InForce(tuple(BUILT), 0, 10)
     assert assembly.warnings == ()
     assert assembly.rules == ()
 

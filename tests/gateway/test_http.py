@@ -13,6 +13,7 @@ from tests.gateway.conftest import TOKEN, Ground, serve
 from tests.gateway.raw_http import BEARER, Answer, exchange, send
 from tests.tables import table
 
+from clawkit.core.tool import Registered, Tool
 from clawkit.gateway.http import DENIED_TOOLS, MAX_INVOKE_BYTES
 from clawkit.testing import Gate, ScriptedModel
 
@@ -118,6 +119,28 @@ async def test_settings_decide_which_tools_are_there(workspace: Path) -> None:
         assert (workspace / "new.txt").read_text() == "x"
         for tool in ("ls", "edit"):
             assert (await send(ground, "POST", "/tools/invoke", {"tool": tool})).status == 404
+
+
+async def test_a_denied_tool_cannot_be_called_through_another(workspace: Path) -> None:
+    config = {
+        "agents": {"defaults": {"workspace": str(workspace)}},
+        "gateway": {"tools": {"allow": ["tool_call"], "deny": ["far"]}},
+        "tools": {"toolSearch": True},
+    }
+
+    async def reach(_params: Any, _ctx: Any) -> str:
+        return "reached"
+
+    async with serve(config) as ground:
+        gateway = ground.gateway
+        there = await gateway.live.open(gateway.live.resolve_key("main", None), owner=True)
+        kit = there.agent.kit
+        kit._extra = (Registered(Tool("far", "Far away.", {}, reach), "mcp:x"),)
+        kit.alter()
+        assert (await kit.call("tool_call", {"name": "far"})).as_text() == "reached"
+        for body in ({"tool": "far"}, {"tool": " Tool_Call", "args": {"name": "far"}}):
+            found = await send(ground, "POST", "/tools/invoke", {**body, "sessionKey": "main"})
+            assert found.status == 404
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from tests.tables import table
 
 from clawkit.config.load import loads
 from clawkit.config.modelref import ModelRef, parse_ref
-from clawkit.core.catalog import CATALOG, GROUPS, PROFILES
+from clawkit.core.catalog import CATALOG, CONTROLS, GROUPS, PROFILES
 from clawkit.core.context import Scope, Sender
 from clawkit.errors import ConfigError
 from clawkit.policy.pipeline import (
@@ -44,7 +44,7 @@ def decide(config: dict[str, Any], *extra: Subject, **scope: Any) -> PolicyDecis
     if isinstance(scope.get("model"), str):
         scope["model"] = parse_ref(scope["model"])
     scope.setdefault("sender", OWNER)
-    subjects = [*(Subject(name) for name in CATALOG), *extra]
+    subjects = [*(Subject(name) for name in EVERYTHING), *extra]
     return apply_policy(loads(json.dumps(config)).config, Scope(**scope), subjects)
 
 
@@ -53,7 +53,8 @@ def kept(config: dict[str, Any], *extra: Subject, **scope: Any) -> set[str]:
     return {name for name, verdict in decision.verdicts.items() if verdict.kept}
 
 
-EVERYTHING = set(CATALOG)
+# Those that allow lists do not apply to have a test of their own.
+EVERYTHING = dict.fromkeys(name for name in CATALOG if name not in CONTROLS).keys()
 
 
 def tools(**keys: Any) -> dict[str, Any]:
@@ -618,3 +619,15 @@ def test_a_group_that_says_nothing_leaves_everything() -> None:
     group: dict[str, Any] = {"toolsBySender": {"id:9": {}}}
     config = {"channels": {"telegram": {"groups": {"g": group}}}}
     assert kept(config, channel="telegram", group="g") == EVERYTHING
+
+
+def test_allow_lists_do_not_apply_to_the_tools_for_deferred_tools_and_deny_lists_do() -> None:
+    controls = [Subject(name) for name in CONTROLS]
+    narrow = {"tools": {"profile": "minimal", "allow": ["read"]}}
+    assert kept(narrow, *controls, sandboxed=True, depth=1) >= set(CONTROLS)
+    assert kept({}, *controls, allow=()) == set(CONTROLS)
+    # A later step denies what an earlier one does not list.
+    denied = narrow | {"agents": {"list": [{"id": "main", "tools": {"deny": ["tool_c*"]}}]}}
+    decision = decide(denied, *controls)
+    assert not decision.verdicts["tool_call"].kept
+    assert decision.refusal("tool_call").endswith("agents.main.tools.deny denies it with 'tool_c*'")

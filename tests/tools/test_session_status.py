@@ -63,6 +63,7 @@ async def test_the_card_tells_what_is_in_force() -> None:
         "tools": ["read", "ls"],
         "toolsRemoved": 30,
         "toolsOff": 0,
+        "toolsDeferred": 0,
         "version": __version__,
     }
 
@@ -71,7 +72,7 @@ async def test_the_card_of_a_real_run(tmp_path: Path) -> None:
     async with open_kit(tmp_path, model="openai/gpt-5", config={"tools": {"deny": ["ls"]}}) as kit:
         result = await kit.call("session_status")
     assert "model openai/gpt-5\n" in result.as_text()
-    assert "agents_list (1 removed by policy, 7 off by settings)\n" in result.as_text()
+    assert "agents_list (1 removed by policy, 10 off by settings)\n" in result.as_text()
     built = "read write edit apply_patch grep find exec process code_execution sessions_list"
     built += " sessions_history sessions_search session_status cron agents_list"
     assert result.details["tools"] == built.split()

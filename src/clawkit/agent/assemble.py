@@ -9,15 +9,16 @@ from __future__ import annotations
 import importlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import Any
 
 import msgspec
 from msgspec import Struct, structs
 
+from clawkit.agent.deferral import Deferral, plan_deferral
 from clawkit.config.model import Config
 from clawkit.core.approval import Ask, Deny
-from clawkit.core.catalog import CATALOG, CatalogEntry, canonical
+from clawkit.core.catalog import CARRIER, CATALOG, CONTROLS, CatalogEntry, canonical
 from clawkit.core.context import Context, InForce, Scope
 from clawkit.core.params import advertised
 from clawkit.core.tool import (
@@ -34,22 +35,34 @@ from clawkit.policy.pipeline import PolicyDecision, Subject, ToolVerdict, Trace,
 from clawkit.policy.rules import Pattern, Rule, compile_rules, judge, judge_file
 from clawkit.policy.tool_names import Universe
 from clawkit.schema.choose import check_schema
+from clawkit.schema.tool_index import ToolIndex
 
 SETTINGS = "settings"
 """The trace step of tools that are removed by settings rather than by allow and deny lists."""
 REMEMBERED = 64
 
 
-class Assembly(Struct, frozen=True):
+class Assembly(Struct, frozen=True, dict=True):
     """The tools of a run, which tools were removed, and why."""
 
     tools: Mapping[str, Tool]
-    """By canonical name, in catalog order."""
+    """By canonical name, in catalog order; deferred ones, too."""
     sources: Mapping[str, str]
     """Every known tool, loaded or not, with its source."""
     decision: PolicyDecision
     rules: tuple[Rule, ...]
     warnings: tuple[str, ...]
+    deferral: Deferral = Deferral()
+
+    @cached_property
+    def direct(self) -> dict[str, Tool]:
+        """The tools that a model is given: all but deferred ones."""
+        deferred = frozenset(self.deferral.names)
+        return {name: tool for name, tool in self.tools.items() if name not in deferred}
+
+    @cached_property
+    def index(self) -> ToolIndex:
+        return ToolIndex(self.tools, self.deferral.names, self.sources, self.refused)
 
     @property
     def refused(self) -> dict[str, str]:
@@ -70,7 +83,8 @@ class Assembly(Struct, frozen=True):
     @property
     def in_force(self) -> InForce:
         off = len(self.off)
-        return InForce(tuple(self.tools), len(self.refused) - off, off)
+        deferred = len(self.deferral.names)
+        return InForce(tuple(self.direct), len(self.refused) - off, off, deferred)
 
     def judge(self, tool: Tool, params: Mapping[str, Any], ctx: Context) -> Deny | Ask | None:
         """The decision of `tools.rules` on one call."""
@@ -127,7 +141,7 @@ def _assemble(inputs: _Inputs) -> Assembly:
     conflicts: list[str] = []
     withheld: dict[str, str] = {}
     for entry in CATALOG.values():
-        if entry.available:
+        if entry.available and entry.id not in CONTROLS:
             built = _withhold(entry, config, scope) or load_tool(entry, config, scope)
             if isinstance(built, Tool):
                 registry.add(Registered(built, CORE))
@@ -160,9 +174,16 @@ def _assemble(inputs: _Inputs) -> Assembly:
         if decision.verdicts[name].kept
     }
     tools = {name: _hide(tool, tools) for name, tool in tools.items()}
+    denied = [name for name in CONTROLS if not decision.verdicts[name].kept]
+    deferral = plan_deferral(config.tools.deferral(), tools, sources, denied)
+    if deferral.why_not:
+        decision = _deny_more(decision, dict.fromkeys(CONTROLS, deferral.why_not), ())
+    for name in () if deferral.why_not else CONTROLS:
+        if isinstance(control := load_tool(CATALOG[name], config, scope), Tool):
+            tools[name] = control
     remarks += _remarks_on_rules(rules, registry)
     warnings = (*decision.warnings, *remarks, *dict.fromkeys(conflicts))
-    return Assembly(tools, sources, decision, rules, warnings)
+    return Assembly(tools, sources, decision, rules, warnings, deferral)
 
 
 def load_tool(entry: CatalogEntry, config: Config, scope: Scope) -> Tool | str:
@@ -231,9 +252,11 @@ def _remarks_on_rules(rules: Sequence[Rule], registered: Mapping[str, Registered
     """Warnings about rules that never match: none of their tools has the parameter or action."""
     for rule in rules:
         about = [each.tool for name, each in registered.items() if rule.tools.find(name)]
-        if not about:
-            continue  # the parameters of a tool that is not loaded are unknown
         key = f"tools.rules[{rule.number}]"
+        if not about:  # the parameters of a tool that is not loaded are unknown
+            if rule.tools.find(CARRIER) and not (rule.effect == "deny" and rule.unconditional):
+                yield f"{key}: {CARRIER!r} is judged as the call that it carries; name that tool"
+            continue
         names = " and ".join(repr(tool.name) for tool in about[:3])
         more = f" and {len(about) - 3} more" if len(about) > 3 else ""
         for param in rule.params:

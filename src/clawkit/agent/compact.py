@@ -18,6 +18,7 @@ from msgspec import Struct, field
 from clawkit.config.model import Config
 from clawkit.config.sections.agents import ContextPruning
 from clawkit.content import Assistant, Image, Message, Summary, Text, ToolResult, Usage, User
+from clawkit.core.call import CALLED
 from clawkit.core.catalog import canonical
 from clawkit.models.protocols import Facts, Model, ModelError, Request
 from clawkit.sessions.subagent_protocols import now_ms
@@ -307,7 +308,7 @@ class PrunedHistory(Struct):
             total -= before - _chars(cleared)
 
     def _may_prune(self, message: ToolResult) -> bool:
-        name = canonical(message.tool)
+        name = canonical(str(message.details.get(CALLED, message.tool)))
         tools = self.pruning.tools
         allow = ("*",) if tools.allow is None else tools.allow
         allowed, denied = (

@@ -7,6 +7,7 @@ from typing import Any
 from msgspec.structs import asdict
 
 from clawkit.agent.assemble import SETTINGS, Assembly
+from clawkit.agent.deferral import tokens_saved
 from clawkit.config.model import Config
 from clawkit.core.catalog import CATALOG
 from clawkit.schema.choose import Provider, token_cost
@@ -28,6 +29,7 @@ def tool_row(name: str, assembly: Assembly, provider: Provider) -> dict[str, Any
     }
     if tool is not None:
         row["tokens"] = token_cost(tool.name, tool.description, tool.offered, provider)
+        row["deferred"] = name not in assembly.direct
     removed_by = verdict.removed_by
     if removed_by is not None:
         row["removedBy"] = asdict(removed_by)
@@ -35,6 +37,15 @@ def tool_row(name: str, assembly: Assembly, provider: Provider) -> dict[str, Any
     else:
         state = "in force" if available else "not available in this build"
     return row | {"state": state}
+
+
+def deferral_row(assembly: Assembly) -> dict[str, Any]:
+    """How many tools are deferred, and what that saves; why none are."""
+    deferral = assembly.deferral
+    if not deferral.names:
+        return {"deferred": 0, "tokensSaved": 0, "why": deferral.why_not}
+    saved = tokens_saved(deferral, assembly.tools)
+    return {"deferred": len(deferral.names), "tokensSaved": saved}
 
 
 def explain_tool(

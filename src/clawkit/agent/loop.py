@@ -510,4 +510,8 @@ def as_message(said: Words) -> content.User:
 
 def specs_of(run: Run) -> tuple[ToolSpec, ...]:
     """The tools of a run in the form offered to a model."""
-    return tuple(ToolSpec(tool.name, tool.description, tool.offered) for tool in run.tools.values())
+    return tuple(
+        ToolSpec(tool.name, tool.description, tool.offered)
+        for name, tool in run.tools.items()
+        if name not in run.deferred
+    )

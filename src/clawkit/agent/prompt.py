@@ -144,12 +144,14 @@ class Surroundings(msgspec.Struct, frozen=True):
     """Read-only location of the project, if that is not the workspace."""
     prefers_delegation: bool = False
     """Whether the agent should delegate most work to sub-agents."""
+    directory: str = ""
+    """What there is of deferred tools."""
 
 
 def build_prompt(
     tools: Mapping[str, Tool], around: Surroundings, files: Sequence[WorkspaceFile] = ()
 ) -> str:
-    """Build the prompt. `tools` are those in force, by canonical name."""
+    """Build the prompt. `tools` are those the model is given, by canonical name."""
     wishes = [
         _section("Instructions", [around.instructions.strip()] if around.instructions else []),
         _section("Final answer", [_FINAL_ANSWER, around.output_schema])
@@ -161,6 +163,7 @@ def build_prompt(
     sections = [
         _identity(around),
         _section("Tools", _tooling(tools)),
+        _section("More tools", [around.directory] if around.directory else []),
         _section("How to work", _working(tools, around)) if around.mode == "full" else "",
         _section("Safety", _safety(tools)),
         _section("Workspace", _workspace(around)),

@@ -14,7 +14,7 @@ import click
 from msgspec.structs import replace
 
 from clawkit.agent.assemble import Assembly, assemble
-from clawkit.agent.explanation import explain_tool, tool_row
+from clawkit.agent.explanation import deferral_row, explain_tool, tool_row
 from clawkit.agent.model import target_of
 from clawkit.approvals.protocols import ExecGate
 from clawkit.bundled import open_plugins, plugin_tools
@@ -69,8 +69,9 @@ def list_tools(everything: bool, as_json: bool, **options: Any) -> None:
     provider = target_of(settings.scope.model)
     rows = [tool_row(name, assembly, provider) for name in assembly.sources]
     shown = [row for row in rows if everything or row["inForce"]]
+    deferral = deferral_row(assembly)
     if as_json:
-        cli.print_json({"tools": shown, "warnings": remarks})
+        cli.print_json({"tools": shown, "deferral": deferral, "warnings": remarks})
         return
     section = ""
     for row in shown:
@@ -78,18 +79,26 @@ def list_tools(everything: bool, as_json: bool, **options: Any) -> None:
         if row["section"] != section:
             section = row["section"]
             click.secho(section, bold=True)
-        note = f"{row['tokens']} tokens" if row["inForce"] else state
+        note = _cost_note(row) if row["inForce"] else state
         if not row["allowed"]:
             note = printable(f"{state.partition(' ')[0]}: {row['removedBy']['why']}")
         note = note if row["inForce"] else click.style(note, fg="yellow")
         click.echo(f"  {row['tool']:<18} {row['description']:<46} {note}")
     count = Counter(row["state"] for row in rows)
     click.echo(", ".join(f"{count[state]} {state}" for state in _STATES) + ".")
+    if deferral["deferred"]:
+        saved = f"about {deferral['tokensSaved']:,} tokens saved per request"
+        click.echo(f"{deferral['deferred']} of those in force are deferred: {saved}.")
     if not everything:
         click.echo(
             "Try: clawkit tools list --all, clawkit tools explain exec, clawkit tools call ls"
         )
     cli.warn(remarks)
+
+
+def _cost_note(row: dict[str, Any]) -> str:
+    tokens = f"{row['tokens']} tokens"
+    return f"deferred, {tokens} if described" if row["deferred"] else tokens
 
 
 _STATES = {
@@ -130,7 +139,9 @@ def explain(names: tuple[str, ...], as_json: bool, **options: Any) -> None:
             state if row["available"] or not row["allowed"] else f"allowed, but {state}",
             fg=_STATES[state],
         )
-        head += f", about {row['tokens']} tokens per request" if row["inForce"] else ""
+        if row["inForce"]:
+            head += f", about {row['tokens']} tokens per request"
+            head += " if it were not deferred (tools.toolSearch)" if row["deferred"] else ""
         click.echo(f"{click.style(row['tool'], bold=True)} ({row['source']}): {head}")
         for step in row["steps"]:
             mark = "keeps  " if step["effect"] == "allow" else "removes"
@@ -164,12 +175,15 @@ def _known(name: str, assembly: Assembly) -> str:
 @cli.always_json
 @cli.scope_options
 def schema(names: tuple[str, ...], provider: Provider | None, strict: bool, **options: Any) -> None:
-    """Print the declarations of the tools in force as JSON, in the format of a model API."""
+    """Print the declarations of tools as JSON, in the format of a model API.
+
+    Without NAME, those that a model is given: all tools in force, except deferred ones.
+    """
     settings, assembly, _ = _open(options)
     target = provider or target_of(settings.scope.model)
     if strict and not target.startswith("openai"):
         raise click.UsageError("--strict requires --provider openai or openai-responses")
-    chosen = [_in_force(name, assembly) for name in names] or list(assembly.tools.values())
+    chosen = [_in_force(name, assembly) for name in names] or list(assembly.direct.values())
     facts = ((each.name, each.description, each.offered) for each in chosen)
     cli.print_json([declare(*fact, target, strict=strict) for fact in facts])
 

@@ -38,7 +38,8 @@ _KEYS = {
     "plugins.entries.*.": "llm subagent",
     "session.": """dmScope identityLinks reset resetByChannel resetByType
         resetTriggers scope sendPolicy""",
-    "tools.": """media message web exec.grantExpiryDays exec.node exec.reviewer""",
+    "tools.": """media message web exec.grantExpiryDays exec.node exec.reviewer
+        toolSearch.codeTimeoutMs""",
 }
 NO_EFFECT = tuple(f"{below}{name}" for below, names in _KEYS.items() for name in names.split())
 """Settings without effect, with `*` for every entry of a list or map.
@@ -59,6 +60,9 @@ def find(config: Config) -> list[tuple[str, str]]:
     paths = [path for key in NO_EFFECT for path in _matches(tree, key)]
     presets = tree.get("hooks", {}).get("presets", ())
     paths += [("hooks", "presets", at) for at, each in enumerate(presets) if each == "gmail"]
+    search = tree.get("tools", {}).get("toolSearch")
+    if isinstance(search, dict) and search.get("mode") == "code":
+        paths.append(("tools", "toolSearch", "mode"))
     found: dict[str, str] = {}
     for section in {str(path[0]): None for path in paths}:
         inside = [format_path(path) for path in paths if path[0] == section]

@@ -19,7 +19,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from clawkit.core import approval
-from clawkit.core.catalog import CATALOG, canonical
+from clawkit.core.catalog import CARRIER, CATALOG, canonical
 from clawkit.core.context import Context, Scope
 from clawkit.core.finalize import finalize, for_event, params_for_event
 from clawkit.core.hooks import Call, Hooks
@@ -27,7 +27,7 @@ from clawkit.core.params import read_params
 from clawkit.core.result import Result, failure
 from clawkit.core.tasks import GRACE_S, bounded
 from clawkit.core.tool import ANYTHING, Effect, Tool, collide, resolve
-from clawkit.errors import ToolAuthorizationError, ToolInputError, UnknownToolError
+from clawkit.errors import ToolAuthorizationError, ToolError, ToolInputError, UnknownToolError
 from clawkit.redact import Redactor
 from clawkit.text import nearest, one_line
 
@@ -36,6 +36,8 @@ log = logging.getLogger(__name__)
 
 MAX_NAME = 80
 """Characters of an unknown name that are shown."""
+CALLED = "calledTool"
+"""The detail with the target of a `tool_call`, for those who read the conversation later."""
 ACTING = frozenset(("write", "exec", "send"))
 """Effects that change something."""
 
@@ -100,12 +102,43 @@ class Run(Struct, frozen=True):
     redactor: Redactor = field(default_factory=Redactor)
     grace_s: float = GRACE_S  # how long a cancelled tool may clean up before it is abandoned
     watch: CallGuard | None = None  # detects calls that make no progress
+    deferred: frozenset[str] = frozenset()
+    """Tools whose schemas the model is not given; it calls them through `tool_call`."""
 
 
 class CallRequest(Struct, frozen=True):
     tool: str
     params: object = None
     id: str = ""
+
+
+def unwrap(run: Run, request: CallRequest) -> CallRequest:
+    """The call that a `tool_call` carries. What reads the call from here on, such as policy, hooks,
+    rules and listeners, sees only its target. Without a deferred target, it is a call like others,
+    which fails."""
+    carrier = run.tools.get(CARRIER)
+    if carrier is None or canonical(str(request.tool)) != CARRIER:
+        return request
+    try:
+        _, asked = read_params(carrier, request.params)
+    except ToolError:
+        return request
+    name = canonical(asked.name)
+    is_direct = name in run.tools and name not in run.deferred
+    return request if is_direct else CallRequest(asked.name, asked.args, request.id)
+
+
+def find_tool(tools: Mapping[str, Tool], refused: Mapping[str, str], name: str) -> Tool:
+    """The tool of this canonical name. Raises `ToolError` if the run does not have it."""
+    if (tool := tools.get(name)) is not None:
+        return tool
+    if name in refused:
+        raise ToolAuthorizationError(refused[name])
+    if name in CATALOG:
+        raise UnknownToolError(f"the tool {name!r} is not available in this build")
+    close = " or ".join(map(repr, nearest(name, tuple(tools), 3)))
+    near = f"did you mean {close}?" if close else "see the list of tools"
+    raise UnknownToolError(f"unknown tool {name[:MAX_NAME]!r}; {near}")
 
 
 async def call(run: Run, request: CallRequest, on_event: OnEvent | None = None) -> Result:
@@ -154,7 +187,6 @@ def _admit(run: Run, calls: Sequence[_Pending]) -> None:
     if run.watch is None or not calls:
         return
     asked = [Asked(each.name, each.request.params, each.name in run.tools) for each in calls]
-    refusals: Sequence[Result]
     try:
         admission = run.watch.admit(asked)
         refusals, tickets = admission.refusals, admission.tickets
@@ -183,8 +215,8 @@ class _Pending:
         is_brief: Callable[[], bool],
     ) -> None:
         self.run = run
-        self.request = request
-        self.name = canonical(str(request.tool))
+        self.request = unwrap(run, request)
+        self.name = canonical(str(self.request.tool))
         found = run.tools.get(self.name)
         self.shown = one_line(self.name, MAX_NAME) if found is None else found.name
         """The tool's own name; shortened if there is no such tool."""
@@ -193,6 +225,7 @@ class _Pending:
         self.result = Result()
         self.is_done = False
         self._id = request.id or os.urandom(8).hex()
+        self._is_carried = self.request is not request
         self._on_event = on_event
         self._on_result = on_result
         self._is_brief = is_brief
@@ -203,7 +236,7 @@ class _Pending:
         if self.is_done:
             return
         try:
-            self._tool = self._find()
+            self._tool = find_tool(self.run.tools, self.run.refused, self.name)
             run, tool = self.run, self._tool
             places = run.workspace, run.scope.cwd
             params, self._arguments = read_params(tool, self.request.params, *places)
@@ -221,20 +254,6 @@ class _Pending:
             self.effects = self._declared_effects()
         except Exception as error:  # noqa: BLE001  # whatever goes wrong, nothing runs
             self.finish(failure(self.shown, error))
-
-    def _find(self) -> Tool:
-        run, name = self.run, self.name
-        if (tool := run.tools.get(name)) is not None:
-            return tool
-        if name in run.refused:
-            raise ToolAuthorizationError(run.refused[name])
-        if name in CATALOG:
-            raise UnknownToolError(f"the tool {name!r} is not available in this build")
-        close = nearest(name, tuple(run.tools), 3)
-        near = (
-            f"did you mean {' or '.join(map(repr, close))}?" if close else "see the list of tools"
-        )
-        raise UnknownToolError(f"unknown tool {name[:MAX_NAME]!r}; {near}")
 
     def _declared_effects(self) -> tuple[Effect, ...]:
         name = self._tool.name
@@ -344,6 +363,8 @@ class _Pending:
     def finish(self, result: Result, *, is_noted: bool = True, acts: bool = False) -> None:
         run = self.run
         try:
+            if self._is_carried:
+                result = Result(result.content, {**result.details, CALLED: self.shown})
             window = run.scope.context_window
             result = finalize(result, redactor=run.redactor, context_window=window)
         except Exception as error:  # noqa: BLE001  # a tool's details may not be JSON

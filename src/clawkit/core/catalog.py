@@ -84,12 +84,17 @@ _ENTRIES = (
     CatalogEntry("music_generate", "Media", "Make music", (), ("media",), available=False),
     CatalogEntry("video_generate", "Media", "Make videos", _C, ("media",), available=False),
     CatalogEntry("tts", "Media", "Turn text into speech", (), ("media",), available=False),
+    CatalogEntry("tool_search", "Tools", "Search for deferred tools", sub_agent="yes"),
+    CatalogEntry("tool_describe", "Tools", "Describe a deferred tool", sub_agent="yes"),
+    CatalogEntry("tool_call", "Tools", "Call a deferred tool", sub_agent="yes"),
 )
 # fmt: on
 
 CATALOG: dict[str, CatalogEntry] = {entry.id: entry for entry in _ENTRIES}
 ALIASES: dict[str, str] = {alias: entry.id for entry in _ENTRIES for alias in entry.aliases}
-
+CARRIER = "tool_call"
+CONTROLS = ("tool_search", "tool_describe", CARRIER)
+"""They reach nothing by themselves, so allow lists do not apply to them."""
 
 GROUPS: dict[str, tuple[str, ...]] = {
     f"group:{group}": tuple(entry.id for entry in _ENTRIES if group in entry.groups)

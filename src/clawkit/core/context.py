@@ -62,6 +62,7 @@ class InForce(Struct, frozen=True):
     tools: tuple[str, ...]
     removed: int  # how many tools policy removed
     off: int = 0  # how many more are disabled by settings
+    deferred: int = 0  # how many more are called through tool_call
     is_one_shot: bool = False  # the run ends with its calls: no one can come back to a command
 
 

@@ -6,8 +6,8 @@ What looks like a marker, or like a control token of a model, is replaced.
 
 from __future__ import annotations
 
+import os
 import re
-import secrets
 from functools import lru_cache
 
 from clawkit.text import cut, one_line
@@ -50,7 +50,7 @@ _SAME = {
 def wrap_external(text: str, source: str, max_chars: int | None = None) -> str:
     """Mark a text as not to be trusted. `source` says where it is from; what is wrapped has at most
     `max_chars`, markers included."""
-    id_ = secrets.token_hex(8)
+    id_ = os.urandom(8).hex()
     label = one_line(defuse(source), 200)
     head = f'<<<{_NAME} id="{id_}">>>\nSource: {label}\n---\n'
     tail = f'\n<<<END_{_NAME} id="{id_}">>>'

@@ -13,7 +13,7 @@ import msgspec
 
 from clawkit.config.model import Config
 from clawkit.config.sections.agents import EmbeddedPi
-from clawkit.core.catalog import CATALOG, PROFILES
+from clawkit.core.catalog import CATALOG, CONTROLS, PROFILES
 from clawkit.core.context import Scope
 from clawkit.policy import selectors
 from clawkit.policy.tool_names import Matcher, Universe, explain_unmatched
@@ -386,5 +386,5 @@ def _judge(step: PolicyStep, names: list[str]) -> dict[str, Trace]:
             judged |= {name: traces[entry] for name, entry in found.items()}
             left = [name for name in left if name not in found]
     if step.allow is not None:
-        judged |= dict.fromkeys(left, _missing(step, step.allow))
+        judged |= dict.fromkeys(set(left).difference(CONTROLS), _missing(step, step.allow))
     return judged

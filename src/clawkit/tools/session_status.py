@@ -91,6 +91,7 @@ def _facts(session: Session, model: str, here: Context | None) -> dict[str, Any]
             "senderIsOwner": here.sender.owner,
             "depth": here.scope.depth,
             "tools": list(in_force.tools),
+            "toolsDeferred": in_force.deferred,
             "toolsRemoved": in_force.removed,
             "toolsOff": in_force.off,
         }
@@ -148,6 +149,7 @@ def _card(
         in_force = here.use(InForce)
         off = f", {in_force.off} off by settings" if in_force.off else ""
         listed = ", ".join(in_force.tools) or "none"
+        listed += f", {in_force.deferred} deferred" if in_force.deferred else ""
         yield f"tools {listed} ({in_force.removed} removed by policy{off})"
     yield time.strftime("time %Y-%m-%d %H:%M:%S %Z")
 

@@ -238,6 +238,19 @@ class SessionsSpawn(Section):
     attachments: Attachments = Attachments()  #: Files attached to a sub-agent's task.
 
 
+class ToolSearch(Section):
+    """Deferred tools: found by search, instead of being described in every request."""
+
+    enabled: bool | None = None  #: On or off; unset is on if all tools take `minTokens` or more.
+    min_tokens: Count = 10_000  #: Estimated tokens of all tools from which they are deferred.
+    mode: Literal["tools", "directory", "code"] = "tools"
+    """What is deferred: `directory` leaves out the tools of the program that uses clawkit."""
+    search_default_limit: Annotated[int, Meta(ge=1, le=50)] = 10  #: Hits of one search.
+    max_search_limit: Annotated[int, Meta(ge=1, le=50)] = 20  #: Maximum hits that can be asked for.
+    code_timeout_ms: Annotated[int, Meta(ge=1_000, le=60_000)] | None = None
+    """Time limit of mode `code`."""
+
+
 class Experimental(Section):
     plan_tool: bool | None = None  #: Offer `update_plan`; unset is for strict-agentic GPT-5 only.
 
@@ -272,6 +285,7 @@ class Tools(ToolSettings):
     """The `sessions_spawn` tool."""
     subagents: ToolScope = ToolScope()  #: Tools of sub-agents, on top of what their depth allows.
     experimental: Experimental = Experimental()  #: Experimental tools.
+    tool_search: bool | ToolSearch | None = None  #: Deferred tools; true or false is `enabled`.
     update_plan: bool | None = None  #: Offer `update_plan`; newer form of `experimental.planTool`.
 
     @classmethod
@@ -280,6 +294,10 @@ class Tools(ToolSettings):
         older = (raw.get("experimental") or {}).get("planTool")
         if older is not None and raw.get("updatePlan") not in (None, older):
             yield "updatePlan", "contradicts experimental.planTool", "Keep one of the two"
+
+    def deferral(self) -> ToolSearch:
+        given = self.tool_search
+        return given if isinstance(given, ToolSearch) else ToolSearch(enabled=given)
 
     def plan_tool(self) -> bool | None:
         """Whether `update_plan` is enabled, by either setting; None if unset."""

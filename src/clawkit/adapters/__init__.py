@@ -1,0 +1,20 @@
+"""The tools of a `Toolkit` in other agent frameworks: one module for each, named after it.
+
+Every call goes through `Toolkit.call`, so that policy, rules, hooks and approvals apply.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+from clawkit.content import Image, Text
+from clawkit.core.result import Result
+
+
+def error_text(result: Result) -> str:
+    """What a model is told about a failed call."""
+    return str(result.details.get("error") or result.as_text())
+
+
+def convert(result: Result, text: Callable[[str], Any], image: Callable[[Image], Any]) -> list[Any]:
+    """The blocks of a result in the types of a framework."""
+    return [text(each.text) if isinstance(each, Text) else image(each) for each in result.content]

@@ -1,0 +1,91 @@
+"""Many tools: which schemas a model is not given, and what the prompt says of those tools instead.
+
+Decided when the tools of a run are assembled, from the settings and the tools alone, so that
+neither the list nor the prompt changes from one request to the next.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import msgspec
+from msgspec import Struct
+
+from clawkit.config.sections.tools import ToolSearch
+from clawkit.core.catalog import CONTROLS
+from clawkit.core.tool import CALLER, CORE, Tool
+from clawkit.schema.choose import CHARS_PER_TOKEN
+from clawkit.schema.tool_index import is_stranger, summarize
+
+MAX_DIRECTORY = 18_000
+_WIDTHS = (80, 40)
+"""Characters of a description; names alone if the directory is still too long."""
+_MORE = 60  # room for the number of tools that are left out
+_INTRO = (
+    "These are deferred: their parameters are not described here. Find one with tool_search, which "
+    "shows its parameters, or see tool_describe; then call it with tool_call."
+)
+
+
+class Deferral(Struct, frozen=True):
+    names: tuple[str, ...] = ()
+    """Canonical names of the deferred tools, in alphabetical order."""
+    directory: str = ""
+    """For the prompt: what there is, at most `MAX_DIRECTORY` characters."""
+    tokens: int = 0
+    """What describing these tools would take in each request, by estimate."""
+    why_not: str = ""
+    """Why no tools are deferred."""
+
+
+def plan_deferral(
+    settings: ToolSearch,
+    tools: Mapping[str, Tool],
+    sources: Mapping[str, str],
+    denied: Sequence[str] = (),
+) -> Deferral:
+    """What is deferred of the tools that policy kept. Built-in tools never are. `denied` are the
+    tools for deferred tools that policy removed."""
+    direct = (CORE, CALLER) if settings.mode == "directory" else (CORE,)
+    names = tuple(sorted(name for name in tools if sources[name] not in direct))
+    if settings.enabled is False:
+        return Deferral(why_not="tools.toolSearch is off")
+    if not names:
+        return Deferral(why_not="no tools have to be deferred: all are built in")
+    if denied:
+        return Deferral(why_not=f"no tools are deferred: policy removed {denied[0]!r}")
+    costs = {name: estimate_tokens(tool) for name, tool in tools.items()}
+    if settings.enabled is None and (total := sum(costs.values())) < settings.min_tokens:
+        few = f"about {total:,} tokens, less than tools.toolSearch.minTokens"
+        return Deferral(why_not=f"no tools have to be deferred: all of them take {few}")
+    directory = make_directory([(tools[name], is_stranger(sources[name])) for name in names])
+    return Deferral(names, directory, sum(costs[name] for name in names))
+
+
+def tokens_saved(deferral: Deferral, tools: Mapping[str, Tool]) -> int:
+    """In each request, by estimate; negative if describing all tools would take less."""
+    controls = sum(estimate_tokens(tools[name]) for name in CONTROLS if name in tools)
+    return deferral.tokens - len(deferral.directory) // CHARS_PER_TOKEN - controls
+
+
+def estimate_tokens(tool: Tool) -> int:
+    """Of a declaration, in about the form of any provider: the model must not make a difference."""
+    declared = msgspec.json.encode((tool.name, tool.description, tool.offered), enc_hook=str)
+    return len(declared) // CHARS_PER_TOKEN
+
+
+def make_directory(tools: Sequence[tuple[Tool, bool]]) -> str:
+    """The list of deferred tools, which are given with whether they are of a stranger. Those are
+    listed by name only: their descriptions must not get into the prompt."""
+    strangers = [tool.name for tool, is_foreign in tools if is_foreign]
+    for width in _WIDTHS:
+        own = [f"- {tool.name}: {summarize(tool, width)}" for tool, other in tools if not other]
+        text = "\n".join(filter(None, (_INTRO, *own, ", ".join(strangers))))
+        if len(text) <= MAX_DIRECTORY:
+            return text
+    names = ", ".join(tool.name for tool, _ in tools)
+    room = MAX_DIRECTORY - len(_INTRO) - 1
+    if len(names) > room:
+        names = names[: room - _MORE].rpartition(", ")[0]
+        names += f", and {len(tools) - names.count(', ') - 1:,} more: use tool_search"
+    return f"{_INTRO}\n{names}"
