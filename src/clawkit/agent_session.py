@@ -49,6 +49,7 @@ from clawkit.turns import Turns, stream_events
 
 if TYPE_CHECKING:
     from clawkit.models.failover import Clock
+    from clawkit.skills.snapshot import SkillSnapshot
     from clawkit.telemetry.settings import Telemetry
 
 
@@ -494,8 +495,15 @@ class Agent:
             schema or self.output_schema,
             project,
             bool(self.delegation and self.delegation.settings.delegation_mode == "prefer"),
+            self.skills.prompt if self.skills else "",
         )
         return prompts.build_prompt(run.tools, around, files)
+
+    @property
+    def skills(self) -> SkillSnapshot | None:
+        """The skills of this conversation, as of its last turn; None if there are none."""
+        services = self.kit.run.services
+        return services.skills if isinstance(services, Services) else None
 
     def use_model(self, name: str) -> None:
         """Switch to another model from the next request on; empty for the configured one."""

@@ -37,6 +37,7 @@ _KEYS = {
     "logging.": "audit consoleLevel consoleStyle file level maxFileBytes",
     "session.": """dmScope identityLinks reset resetByChannel resetByType
         resetTriggers scope sendPolicy""",
+    "skills.": "allowBundled load.watchDebounceMs",
     "tools.": """media message web exec.grantExpiryDays exec.node exec.reviewer""",
 }
 NO_EFFECT = tuple(f"{below}{name}" for below, names in _KEYS.items() for name in names.split())
