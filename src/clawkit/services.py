@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from clawkit.approvals.judge import Judge
     from clawkit.fs.protected_files import Protection
     from clawkit.sandbox.protocols import Mount
+    from clawkit.skills.discovery import SkillRoot
     from clawkit.skills.snapshot import SkillSnapshot
 
 T = TypeVar("T")
@@ -238,26 +239,32 @@ class Services(Mapping[type, object]):
         if self._skills is not None and load is not None and not load.watch:
             return
         from clawkit.skills.discovery import SkillRoot
-        from clawkit.skills.snapshot import load_snapshot
 
-        roots = [
-            SkillRoot(path, kind, place if kind == "workspace" else path) for path, kind in dirs
-        ]
-        self._skills = load_snapshot(
-            roots,
-            config,
-            known=self._skills,
-            settings=self._loaded.raw or msgspec.to_builtins(config),
-            agent=self._scope.agent,
-            env={**os.environ, **self._loaded.env},
-            path=self._exec.path_prepend,
-            writable=self._writable(place),
-        )
+        roots = [SkillRoot(path, kind, place if kind == "workspace" else "") for path, kind in dirs]
+        self._skills = self.read_skills(roots, self._skills)
         if self._skills.folders != self._skill_folders:
             self._skill_folders[:] = self._skills.folders
             # They know their roots from the beginning.
             for kind in (FileSystem, Search):
                 self._made.pop(kind, None)
+
+    def read_skills(
+        self, roots: Sequence[SkillRoot], known: SkillSnapshot | None = None
+    ) -> SkillSnapshot:
+        """The skills below some directories; those `known` if no file has changed."""
+        from clawkit.skills.snapshot import load_snapshot
+
+        config = self._loaded.config
+        return load_snapshot(
+            roots,
+            config,
+            known=known,
+            settings=self._loaded.raw or msgspec.to_builtins(config),
+            agent=self._scope.agent,
+            env={**os.environ, **self._loaded.env},
+            path=self._exec.path_prepend,
+            writable=self._writable(self._place),
+        )
 
     def _writable(self, place: str) -> tuple[str, ...]:
         """The directories that the agent can change without asking."""

@@ -40,6 +40,7 @@ COMMANDS = {
     "agents": ("clawkit.cli.agents:", "List, add and remove agents."),
     "models": ("clawkit.cli.models:", "List models, choose one, check that it answers."),
     "tools": ("clawkit.cli.tools:", "List, explain and call tools; print their schemas."),
+    "skills": ("clawkit.cli.skills:", "List, check and install skills."),
     "approvals": ("clawkit.cli.approvals:", "Answer approval requests; manage the allowlist."),
     "sandbox": (
         "clawkit.cli.sandbox:",
@@ -99,6 +100,14 @@ clawkit approvals allowlist add git --args git   allow everyday git commands
 clawkit approvals pending                        requests waiting for an answer
 clawkit approvals resolve 3f2a allow-once        answer one
 clawkit approvals watch                          answer requests at this terminal
+""",
+    "skills": """
+A skill is a directory with SKILL.md: instructions that the model reads when a task needs them.
+
+\b
+clawkit skills list                    skills, and what they cost
+clawkit skills check                   why each is offered, or not
+clawkit skills install weather.skill   unpack one into the state directory
 """,
     "sandbox": """
 \b
@@ -234,6 +243,12 @@ SUBCOMMANDS = {
         "resume": ("resume", "Resume the heartbeats of all agents."),
         "run": ("run", "Check now, and print what came of it."),
         "status": ("status", "Show for every agent whether its heartbeat is on, and why."),
+    },
+    "skills": {
+        "check": ("check", "Check all skills, or the one at PATH: is it valid, and is it offered?"),
+        "info": ("info", "Show everything about a skill."),
+        "install": ("install", "Install a skill from a directory or an archive."),
+        "list": ("list_skills", "List skills, and how many tokens each costs in the prompt."),
     },
     "tools": {
         "call": ("call", "Call a tool and print its result as JSON."),

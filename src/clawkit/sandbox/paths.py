@@ -229,7 +229,7 @@ class SandboxPaths:
         return Hold(
             # A path that is named explicitly is accessible even below a secret path.
             read=tuple(dict.fromkeys(readable)),
-            run=("/", *PROGRAM),
+            run=("/", *PROGRAM, *self.context.shared),
             write=tuple(dict.fromkeys((*writable, self.tmp, self.cache, *extra, *grants.write))),
             network=grants.network or settings.network == "full",
             sockets=grants.sockets,

@@ -80,7 +80,11 @@ def _scan_root(root: SkillRoot, limits: SkillLimits) -> Iterator[SkillFile]:
 
 
 def _walk(root: SkillRoot) -> Iterator[SkillFile | None]:
-    """A candidate, or None, for every directory, with one level of grouping."""
+    """A candidate, or None, for every directory, with one level of grouping. A directory that is a
+    skill itself has no others."""
+    if (own := _look(root, root.path)) is not None:
+        yield own
+        return
     for folder in _folders(root.path):
         found = _look(root, folder)
         yield found

@@ -61,6 +61,20 @@ def variables_of(skill: Skill, facts: SkillFacts) -> dict[str, Any]:
     return {name: value for name, value in {**key, **entry.env}.items() if not why_refused(name)}
 
 
+def unused_settings(skill: Skill, facts: SkillFacts) -> Iterator[str]:
+    """What `skills.entries` has for a skill without effect, and why."""
+    entry, key = facts.entries.get(skill.key), f"skills.entries.{skill.key}"
+    if entry is None:
+        return
+    if not skill.is_trusted and (entry.env or entry.api_key):
+        yield f"{key}: its variables are not used, because the agent can change {skill.file}"
+    if entry.api_key and not skill.metadata.primary_env:
+        yield f"{key}.apiKey is not used: the skill does not say in which variable"
+    for name in entry.env:
+        if why := why_refused(name):
+            yield f"{key}.env.{name} is not used: it {why}"
+
+
 def _at(settings: Any, path: str) -> bool:
     for name in path.split("."):
         settings = settings.get(name) if isinstance(settings, dict) else None

@@ -24,7 +24,7 @@ _BLOCK = re.compile(r"([|>])(-?)")
 _COMMENT = re.compile(r"(?:^|[ \t])#.*")
 _QUOTED = re.compile(r"""("(?:[^"\\]|\\.)*"|'(?:[^']|'')*')[ \t]*+(?:(?<=[ \t])#.*)?""")
 _WORD_LIST = re.compile(r"\[([^\[\]{}\"':#&*!|>%@`]*+)\]")
-_SPECIAL = tuple("&*!|>%@`{}[],#?-:")
+_UNSUPPORTED = re.compile(r"[&*!|>%@`{}\[\],#]|[-?:](?: |$)|.*(?:: |:$|\t)")
 _WORDS = {"true": True, "yes": True, "on": True, "false": False, "no": False, "off": False}
 _CONSTANTS: dict[str, str | bool] = {"null": "", "Null": "", "NULL": "", "~": ""} | {
     form: value for word, value in _WORDS.items() for form in (word, word.title(), word.upper())
@@ -135,7 +135,7 @@ def _read_scalar(text: str, number: int) -> str | bool:
             why = "the quotes do not end in this line, or have an unsupported escape"
             raise FrontMatterError(number, why) from None
     plain = _COMMENT.sub("", text).rstrip()
-    if plain.startswith(_SPECIAL) or ": " in f"{plain} " or "\t" in plain:
+    if _UNSUPPORTED.match(plain):
         raise FrontMatterError(number, "unsupported YAML; put the value in quotes")
     return _CONSTANTS.get(plain, plain)
 

@@ -23,7 +23,7 @@ _COMMAND = ("command-dispatch", "command-tool", "command-arg-mode")
 _NAMESPACES = ("openclaw", "clawdbot")
 
 
-class SkillRequirements(Struct, frozen=True, rename="camel"):
+class SkillRequirements(Struct, frozen=True, rename="camel", omit_defaults=True):
     bins: tuple[str, ...] = ()
     """Programs that must all be there."""
     any_bins: tuple[str, ...] = ()
@@ -33,7 +33,7 @@ class SkillRequirements(Struct, frozen=True, rename="camel"):
     """Settings that must be set, and not to false."""
 
 
-class SkillMetadata(Struct, frozen=True, rename="camel"):
+class SkillMetadata(Struct, frozen=True, rename="camel", omit_defaults=True):
     always: bool = False
     """Offered whatever it requires."""
     emoji: str = ""
@@ -46,7 +46,7 @@ class SkillMetadata(Struct, frozen=True, rename="camel"):
     """How to install what it requires: for people to read, never run."""
 
 
-class Skill(Struct, frozen=True):
+class Skill(Struct, frozen=True, rename="camel"):
     name: str
     description: str
     file: str

@@ -9,13 +9,16 @@ from collections.abc import Mapping, Sequence
 from functools import cached_property, partial
 from typing import Any
 
+import msgspec
+
 from clawkit.config.model import Config
 from clawkit.config.sections.skills import Skills
 from clawkit.skills.discovery import SkillFile, SkillRoot, read_all, scan
-from clawkit.skills.eligibility import SkillFacts, variables_of, why_not
+from clawkit.skills.eligibility import SkillFacts, unused_settings, variables_of, why_not
 from clawkit.skills.skill import Skill
 
 _ESCAPES = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;"})
+_CHARS_PER_TOKEN = 4
 _INTRODUCTION = (
     "Each of these files has instructions for a kind of task. If one fits, read it at its location "
     "before you begin, then follow it; read no other. In it, {baseDir} and relative paths mean its "
@@ -42,7 +45,7 @@ class SkillSnapshot:
         self._skills = config.skills or Skills()
         own, defaults = config.agents.get(agent), config.agents.defaults
         self.candidates = tuple(candidates)
-        self.found, self.problems = read_all(candidates, self._skills.limits, writable)
+        self.found, self.broken = read_all(candidates, self._skills.limits, writable)
         self._facts = SkillFacts(
             sys.platform,
             partial(shutil.which, path=":".join((*path, env.get("PATH", "")))),
@@ -54,15 +57,11 @@ class SkillSnapshot:
         self._max_chars = self._skills.limits.max_skills_prompt_chars
         if own.skills_limits is not None and own.skills_limits.max_skills_prompt_chars is not None:
             self._max_chars = own.skills_limits.max_skills_prompt_chars
-        self.left_out = {each.name: why_not(each, self._facts) for each in self.found}
-        """Why each skill is not offered; empty for those that are."""
 
     @cached_property
     def in_force(self) -> list[Skill]:
-        return sorted(
-            (each for each in self.found if not self.left_out[each.name]),
-            key=lambda each: each.name,
-        )
+        found = (each for each in self.found if not self.why_not(each))
+        return sorted(found, key=lambda each: each.name)
 
     @cached_property
     def listed(self) -> list[Skill]:
@@ -83,6 +82,21 @@ class SkillSnapshot:
             return ""
         rows = "\n".join(map(row_of, self.listed))
         return f"{_INTRODUCTION}\n<available_skills>\n{rows}\n</available_skills>"
+
+    def remarks(self) -> list[str]:
+        """Settings of skills without effect."""
+        return [text for each in self.found for text in unused_settings(each, self._facts)]
+
+    def why_not(self, skill: Skill) -> str:
+        """Why a skill is not offered; empty if it is."""
+        return why_not(skill, self._facts)
+
+    def describe(self, skill: Skill) -> dict[str, Any]:
+        """JSON about a skill: what it says, and whether it is offered."""
+        tokens = -(-len(row_of(skill)) // _CHARS_PER_TOKEN) if skill in self.listed else 0
+        why = self.why_not(skill)
+        facts = {"eligible": not why, "missing": why, "tokens": tokens, "command": skill.command}
+        return {**msgspec.to_builtins(skill), **facts}
 
     @property
     def folders(self) -> list[str]:
@@ -113,7 +127,7 @@ class SkillSnapshot:
     @cached_property
     def commands(self) -> dict[str, Skill]:
         """The skills that a person can invoke, by what they type after the slash."""
-        return {each.command: each for each in self.in_force if each.is_for_user}
+        return {each.command: each for each in self.in_force if each.is_for_user and each.command}
 
     def find(self, line: str) -> tuple[Skill, str] | None:
         """The skill that `/NAME …` or `/skill NAME …` invokes, and what follows."""
