@@ -71,6 +71,8 @@ SIDEWAYS = {
         *(("sandbox", other) for other in ("fs", "process")),
         *((one, "process") for one in ("fs", "lsp", "media", "approvals", "nodes", "code")),
         ("canvas", "nodes"),
+        # Opening files below a root; variables that control programs.
+        *(("skills", other) for other in ("fs", "process")),
         *((one, "models") for one in ("memory", "media")),
     },
 }

@@ -50,6 +50,7 @@ from clawkit.turns import Turns, stream_events
 if TYPE_CHECKING:
     from clawkit.models.failover import Clock
     from clawkit.plugins.hooks import SessionHooks
+    from clawkit.skills.snapshot import SkillSnapshot
 
 
 MAX_IMAGE_BYTES = 5 * 1024 * 1024
@@ -500,8 +501,15 @@ class Agent:
             project,
             bool(self.delegation and self.delegation.settings.delegation_mode == "prefer"),
             self.kit.assembly.deferral.directory,
+            self.skills.prompt if self.skills else "",
         )
         return prompts.build_prompt(self.kit.assembly.direct, around, files)
+
+    @property
+    def skills(self) -> SkillSnapshot | None:
+        """The skills of this conversation, as of its last turn; None if there are none."""
+        services = self.kit.run.services
+        return services.skills if isinstance(services, Services) else None
 
     def use_model(self, name: str) -> None:
         """Switch to another model from the next request on; empty for the configured one."""

@@ -25,7 +25,7 @@ from clawkit.core.approval import Approver, Question
 from clawkit.core.context import InForce, Scope
 from clawkit.core.paths import ways_of
 from clawkit.cron.protocols import FILE, CronControl
-from clawkit.errors import ClawkitError, ConfigError, ToolError
+from clawkit.errors import ClawkitError, ConfigError, SecretError, ToolError
 from clawkit.fs.magic import ImageLimits
 from clawkit.fs.protocols import FileSystem, Search, WorkspaceFiles
 from clawkit.fs.read_versions import ReadVersions
@@ -42,6 +42,8 @@ if TYPE_CHECKING:
     from clawkit.fs.protected_files import Protection
     from clawkit.plugins.api import PluginContext
     from clawkit.sandbox.protocols import Mount
+    from clawkit.skills.discovery import SkillRoot
+    from clawkit.skills.snapshot import SkillSnapshot
 
 T = TypeVar("T")
 Factory = Callable[[], object]
@@ -71,7 +73,7 @@ class Services(Mapping[type, object]):
         """`approver` asks a person here; with `later`, also after the call has returned."""
         self._loaded = loaded
         self._scope = scope
-        self._workspace = workspace
+        self._workspace = self._place = workspace
         self._approver = approver
         self._later = later
         self._redactor = redactor or Redactor()
@@ -81,6 +83,11 @@ class Services(Mapping[type, object]):
         self._fs: Fs = config.tools.fs.merged(config.agents.get(scope.agent).tools.fs)
         self._exec: Exec = config.tools.exec.merged(config.agents.get(scope.agent).tools.exec)
         self._sandbox: SandboxSettings = config.agents.sandbox_of(scope.agent)
+        self._skills: SkillSnapshot | None = None
+        self.plugin_skills: Sequence[str] = ()
+        """Directories with skills that enabled plugins bring."""
+        self._skill_folders: list[str] = []
+        """Read by the sandbox and the rules for paths whenever they decide."""
         self._is_closed = False
         self._older: Services | None = None
         self._made: dict[type, object] = {}
@@ -209,7 +216,12 @@ class Services(Mapping[type, object]):
         return LocalFileSystem(
             self._workspace,
             workspace_only=held,
-            read_roots=(*read, *self._given(), *(self._fs.read_roots if roots else ())),
+            read_roots=(
+                *read,
+                *self._given(),
+                *self._skill_folders,
+                *(self._fs.read_roots if roots else ()),
+            ),
             write_roots=(*write, *(self._fs.write_roots if roots else ())),
             hidden=(paths.gateway_dir(os.environ),),
             hard_links=self._fs.hard_links == "allow",
@@ -225,6 +237,77 @@ class Services(Mapping[type, object]):
         if not self._scope.delegates:
             return ()
         return paths.attachments_dir(env, key), paths.worktrees_dir(env, key)
+
+    @property
+    def skills(self) -> SkillSnapshot | None:
+        """The skills of the run, as last found; None if there are none."""
+        if self._skills is None:
+            self.refresh_skills()
+        return self._skills
+
+    def refresh_skills(self) -> None:
+        """Find the skills of the run, and read those that have changed."""
+        config = self._loaded.config
+        load = config.skills.load if config.skills else None
+        is_hidden = self._is_inside and self._sandbox.access() == "none"
+        place = self._workspace if is_hidden else self._place
+        extra = (*self.plugin_skills, *(load.extra_dirs if load else ()))
+        dirs = paths.skill_dirs(os.environ, place, extra)
+        if self._skills is None and not dirs:
+            return
+        if self._skills is not None and load is not None and not load.watch:
+            return
+        from clawkit.skills.discovery import SkillRoot
+
+        roots = [SkillRoot(path, kind, place if kind == "workspace" else "") for path, kind in dirs]
+        self._skills = self.read_skills(roots, self._skills)
+        if self._skills.folders != self._skill_folders:
+            self._skill_folders[:] = self._skills.folders
+            # They know their roots from the beginning.
+            for kind in (FileSystem, Search):
+                self._made.pop(kind, None)
+
+    def read_skills(
+        self, roots: Sequence[SkillRoot], known: SkillSnapshot | None = None
+    ) -> SkillSnapshot:
+        """The skills below some directories; those `known` if no file has changed."""
+        from clawkit.skills.snapshot import load_snapshot
+
+        config = self._loaded.config
+        return load_snapshot(
+            roots,
+            config,
+            known=known,
+            settings=self._loaded.raw or msgspec.to_builtins(config),
+            agent=self._scope.agent,
+            env={**os.environ, **self._loaded.env},
+            path=self._exec.path_prepend,
+            writable=self._writable(self._place),
+        )
+
+    def _writable(self, place: str) -> tuple[str, ...]:
+        """The directories that the agent can change without asking."""
+        if not self._fs.workspace_only:
+            return ("/",)
+        return (
+            place,
+            *map(os.path.expanduser, (*self._fs.write_roots, *self._sandbox.write_paths)),
+        )
+
+    def _skill_programs(self) -> Sequence[str]:
+        return skills.programs if (skills := self.skills) else ()
+
+    def _skill_variables(self) -> dict[str, str]:
+        """Variables of skills for commands that may leave the sandbox. One whose secret cannot be
+        read is left out, and `clawkit skills check` says why."""
+        from clawkit.config.secrets import resolve
+
+        env, found = {**os.environ, **self._loaded.env}, {}
+        for name, given in skills.variables.items() if (skills := self.skills) else ():
+            with suppress(SecretError):
+                found[name] = resolve(given, self._loaded.config, env)
+        self._redactor.learn(found.values())
+        return found
 
     def _own_files(self) -> tuple[str, ...]:
         """Files of clawkit outside its home directory. For others than the owner, also the file
@@ -347,6 +430,7 @@ class Services(Mapping[type, object]):
             ),
             protection=self._protection(),
             given=self._given(),
+            shared=self._skill_folders,
         )
         return Confinement(self._sandbox, around)
 
@@ -423,6 +507,7 @@ class Services(Mapping[type, object]):
             why_protected=self._protection().explain,
             own=own,
             own_open=[paths.commands_dir(os.environ), *self._given()],
+            shared=self._skill_folders,
             effect_on=self._effect_on,
             is_masked=is_env_file,
             hard_links=self._fs.hard_links == "allow" or not self._fs.workspace_only,
@@ -440,6 +525,7 @@ class Services(Mapping[type, object]):
             is_own=places.is_own,
             holds_own=places.holds_own,
             own_names=tuple({os.path.basename(file) for file in own}),
+            skill_programs=self._skill_programs,
         )
 
     def _effect_on(self, tool: str, path: str) -> str:
@@ -470,6 +556,7 @@ class Services(Mapping[type, object]):
             timeout_s=self._loaded.config.approvals.timeout_seconds,
             confines=self[Confines],
             before=EnvSecrets(self._workspace, self._redactor.learn).refresh,
+            variables=self._skill_variables,
         )
 
 

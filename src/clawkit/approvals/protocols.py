@@ -68,6 +68,8 @@ class Admitted(NamedTuple):
     """Variables that disable interactive pagers and editors, which could start other programs."""
     warning: str = ""
     """For the person and the model, shown once."""
+    defaults: Mapping[str, str] = MappingProxyType({})
+    """Variables that the command has unless it sets them."""
 
 
 class Waiting(NamedTuple):

@@ -376,3 +376,18 @@ def check_jobs(loaded: Loaded, env: Mapping[str, str]) -> Findings:
             times = counted(state.consecutive_errors, "time")
             what = f"{name} failed {times} in a row: {one_line(state.last_error, 200)}"
             yield warn(what, f"clawkit cron runs {job.id[:8]}")
+
+
+def check_skills(loaded: Loaded, workspace: str | None) -> Findings:
+    from clawkit.cli.skills import open_skills
+
+    try:
+        found = open_skills(loaded, workspace)
+    except ConfigError as error:  # the workspace, which another check reports
+        yield warn(f"skills were not checked: {error}")
+        return
+    if found.found:
+        yield ok(f"{counted(len(found.found), 'skill')}, {len(found.in_force)} of them offered")
+    for each in found.broken[: checks.MAX_LISTED]:
+        yield warn(f"{each.path}: {each.what}", f"clawkit skills check {shlex.quote(each.path)}")
+    yield from map(warn, found.remarks())

@@ -44,6 +44,7 @@ COMMANDS = {
         "clawkit.cli.plugins:",
         "List plugins, see what they add, enable and disable them.",
     ),
+    "skills": ("clawkit.cli.skills:", "List, check and install skills."),
     "approvals": ("clawkit.cli.approvals:", "Answer approval requests; manage the allowlist."),
     "sandbox": (
         "clawkit.cli.sandbox:",
@@ -103,6 +104,14 @@ clawkit approvals allowlist add git --args git   allow everyday git commands
 clawkit approvals pending                        requests waiting for an answer
 clawkit approvals resolve 3f2a allow-once        answer one
 clawkit approvals watch                          answer requests at this terminal
+""",
+    "skills": """
+A skill is a directory with SKILL.md: instructions that the model reads when a task needs them.
+
+\b
+clawkit skills list                    skills, and what they cost
+clawkit skills check                   why each is offered, or not
+clawkit skills install weather.skill   unpack one into the state directory
 """,
     "sandbox": """
 \b
@@ -253,6 +262,12 @@ SUBCOMMANDS = {
         "enable": ("enable", "Let a plugin run, after showing what it declares."),
         "info": ("info", "Show what a plugin declares, where it is, and its settings."),
         "list": ("list_plugins", "List plugins, whether each is on, and why not."),
+    },
+    "skills": {
+        "check": ("check", "Check all skills, or the one at PATH: is it valid, and is it offered?"),
+        "info": ("info", "Show everything about a skill."),
+        "install": ("install", "Install a skill from a directory or an archive."),
+        "list": ("list_skills", "List skills, and how many tokens each costs in the prompt."),
     },
     "tools": {
         "call": ("call", "Call a tool and print its result as JSON."),

@@ -38,6 +38,7 @@ _KEYS = {
     "plugins.entries.*.": "llm subagent",
     "session.": """dmScope identityLinks reset resetByChannel resetByType
         resetTriggers scope sendPolicy""",
+    "skills.": "allowBundled load.watchDebounceMs",
     "tools.": """media message web exec.grantExpiryDays exec.node exec.reviewer
         toolSearch.codeTimeoutMs""",
 }
