@@ -67,6 +67,7 @@ SIDEWAYS = {
     3: {
         *(("sandbox", other) for other in ("fs", "process")),
         *((one, "process") for one in ("fs", "lsp", "media", "approvals", "nodes", "code")),
+        ("mcp", "process"),
         ("canvas", "nodes"),
         *((one, "models") for one in ("memory", "media")),
     },

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -16,7 +16,7 @@ from clawkit.approvals.protocols import Approvals, Confines
 from clawkit.config.load import Loaded, load, loads
 from clawkit.config.model import Config
 from clawkit.config.modelref import ModelRef, parse_ref
-from clawkit.config.paths import gateway_dir
+from clawkit.config.paths import gateway_dir, mcp_dir
 from clawkit.config.sources import MAPPING, environment
 from clawkit.core.approval import Answer, Approver, Question, no_approver
 from clawkit.core.call import CallGuard, CallRequest, OnEvent, Run, call, call_all
@@ -30,6 +30,9 @@ from clawkit.policy.selectors import Origin, choose_agent
 from clawkit.redact import Redactor, is_secret_name
 from clawkit.schema.choose import PROVIDERS, Provider, declare
 from clawkit.services import Services, known_secrets
+
+if TYPE_CHECKING:
+    from clawkit.mcp.tools import MountedTools
 
 
 class Toolkit:
@@ -53,8 +56,6 @@ class Toolkit:
     ) -> None:
         self.config = loaded.config
         self.assembly = assembly
-        self.warnings = (*map(str, loaded.warnings), *assembly.warnings)
-        """Warnings about the configuration."""
         self.loaded = loaded
         """The configuration and its sources."""
         self.run = run
@@ -138,7 +139,7 @@ class Toolkit:
             cwd=cwd,
         )
         given = [Registered(tool, CALLER) for tool in tools]
-        assembly = assemble(loaded.config, scope, given)
+        assembly = assemble(loaded.config, scope, (*given, *external_tools(loaded.config)))
         place = resolve_workspace(loaded.config, agent, workspace)
         run = make_run(
             loaded, assembly, scope, place, hooks, approver, later=later, redactor=redactor
@@ -162,7 +163,7 @@ class Toolkit:
             scope = replace(scope, model=model, context_window=window)
         if config is not None:
             self.loaded, self.config = replace(self.loaded, config=config), config
-        self.assembly = assemble(self.config, scope, self._extra)
+        self.assembly = assemble(self.config, scope, (*self._extra, *external_tools(self.config)))
         run = make_run(
             self.loaded,
             self.assembly,
@@ -177,7 +178,25 @@ class Toolkit:
             run.services.take_over(old.services)
         self.run = replace(run, watch=old.watch)
 
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """Warnings about the configuration."""
+        return (*map(str, self.loaded.warnings), *self.assembly.warnings, *_remarks(self.config))
+
+    async def update(self) -> bool:
+        """List MCP servers that are new, and offer what servers list by now; whether that changed
+        the tools. Call it between turns: it waits a while for new servers."""
+        if not self.config.mcp or not self.config.mcp.servers:
+            return False
+        await list_servers(self.run, self.config)
+        extra = (*self._extra, *external_tools(self.config))
+        if assemble(self.config, self.run.scope, extra) is self.assembly:
+            return False
+        self.alter()
+        return True
+
     async def __aenter__(self) -> Toolkit:
+        await self.update()
         return self
 
     async def __aexit__(self, *_error: object) -> None:
@@ -225,6 +244,32 @@ class Toolkit:
     async def call_all(self, calls: Iterable[CallRequest]) -> list[Result]:
         """Make the calls of one message; those that cannot conflict run in parallel."""
         return await call_all(self.run, calls, self._on_event)
+
+
+def external_tools(config: Config) -> tuple[Registered, ...]:
+    """The tools of MCP servers, as they were listed last. Starts nothing."""
+    return _mounted(config).tools if config.mcp and config.mcp.servers else ()
+
+
+def _remarks(config: Config) -> tuple[str, ...]:
+    return _mounted(config).warnings if config.mcp and config.mcp.servers else ()
+
+
+def _mounted(config: Config) -> MountedTools:
+    from clawkit.mcp.tools import mounted_tools
+
+    return mounted_tools(config, mcp_dir(os.environ))
+
+
+async def list_servers(run: Run, config: Config) -> None:
+    """List the MCP servers that policy allows and that were never listed."""
+    if not config.mcp or not config.mcp.servers:
+        return
+    from clawkit.mcp.mounts import Mounts
+    from clawkit.mcp.tools import allowed_servers
+
+    mounts: Any = run.services[Mounts]
+    await mounts.ready(allowed_servers(config, run.scope))
 
 
 def load_config(

@@ -161,6 +161,7 @@ class Turns:
         if _is_from_session(message) and agent.has_overrides:
             # What the owner set for themselves is not for others; the message stays in the mailbox.
             return TurnEnded("error", error=f"its owner has overridden settings there; {LATER}")
+        await agent.update_tools()
         agent.refresh(posts[0].schema)
         heard = talk.tell
         if (tell := posts[0].tell) is not None:
