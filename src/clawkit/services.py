@@ -362,7 +362,9 @@ class Services(Mapping[type, object]):
         from clawkit.mcp.mounts import Cell
 
         wants, env = entry.sandbox, await self[BaseEnvironment].variables()
-        cwd = os.path.join(self._workspace, paths.expand(entry.cwd or "", os.environ))
+        given = entry.cwd or ""
+        given = paths.expand(given, os.environ) if given.startswith("~") else given
+        cwd = os.path.join(self._workspace, given) if given else self._workspace
         if not wants.enabled:
             folder = paths.commands_dir(os.environ)
             private_dir(folder)

@@ -21,7 +21,7 @@ from clawkit.errors import ClawkitError, ToolError
 from clawkit.mcp import definitions
 from clawkit.mcp.definitions import ToolListing, read_listing, write_listing
 from clawkit.mcp.session import Exchange, McpSession
-from clawkit.mcp.wire import HttpPeer, Login, McpAddress, McpPeer, SsePeer, StdioPeer
+from clawkit.mcp.wire import HttpPeer, Login, McpAddress, McpPeer, OpenUrl, SsePeer, StdioPeer
 from clawkit.net.addresses import env_proxy
 from clawkit.net.client import Client
 from clawkit.net.route import NetError, Route, Tls
@@ -82,6 +82,7 @@ class _Mount:
         self.error = ""
         """Why it cannot be used."""
         self.version = ""
+        self.login: Login | None = None
         self.timer: asyncio.TimerHandle | None = None
         self.tasks: set[asyncio.Task[Any]] = set()
         self.listing: asyncio.Task[Any] | None = None
@@ -164,6 +165,14 @@ class Mounts:
             await in_thread(write_listing, around.folder, server, new)
             self.revision += 1
         return new
+
+    async def login(self, server: str, open_url: OpenUrl) -> None:
+        """Let the person log in at a server. Raises `ToolError`."""
+        slot = self._slot(server)
+        if slot.entry.url is None:
+            raise ToolError(f"the MCP server {server!r} is a program, which needs no login")
+        await self._address(slot).login.login(open_url)
+        slot.failures, slot.retry_at, slot.error = 0, 0.0, ""
 
     async def ready(self, servers: Collection[str], wait_s: float = FIRST_WAIT_S) -> None:
         """List those of the servers that were never listed. Waits so long; later ones are ready
@@ -275,18 +284,22 @@ class Mounts:
         entry = slot.entry
         if entry.command is not None:
             return StdioPeer(await self._start(slot), session, on_end)
-        url = entry.url or ""
-        # The owner named this address, so it may be a private one.
-        tls = Tls(insecure=not entry.ssl_verify)
-        route = Route(private=True, tls=tls, proxy=env_proxy(url, os.environ))
-        login = self._around.make_login(slot.name, entry, self._client, route)
-        connect_s = entry.connection_timeout_ms / 1000
-        address = McpAddress(url, self._client, route, login, connect_s=connect_s)
+        address = self._address(slot)
         if entry.transport != "sse":
             return HttpPeer(address, session, on_end)
         peer = SsePeer(address, session, on_end)
         await peer.open()
         return peer
+
+    def _address(self, slot: _Mount) -> McpAddress:
+        entry, url = slot.entry, slot.entry.url or ""
+        # The owner named this address, so it may be a private one.
+        tls = Tls(insecure=not entry.ssl_verify)
+        route = Route(private=True, tls=tls, proxy=env_proxy(url, os.environ))
+        if slot.login is None:
+            slot.login = self._around.make_login(slot.name, entry, self._client, route)
+        connect_s = entry.connection_timeout_ms / 1000
+        return McpAddress(url, self._client, route, slot.login, connect_s=connect_s)
 
     async def _start(self, slot: _Mount) -> Any:
         entry, reveal = slot.entry, self._around.reveal

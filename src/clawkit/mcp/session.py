@@ -168,7 +168,7 @@ class McpSession:
         try:
             async with asyncio.timeout(PROBE_S):
                 found = _read(await self.ask("server/discover", {}), _ServerFacts)
-            supported: Sequence[str] = found.supported_versions or [MODERN]
+            supported: Sequence[str] = found.supported_versions or LEGACY
         except TimeoutError:
             supported = LEGACY
         except ServerError as error:
@@ -206,12 +206,12 @@ class McpSession:
         return found
 
     async def listen(self) -> bool:
-        """Hear of changes until the stream ends; false if the server has none."""
+        """Hear what the server says between requests, until that ends; false if it never does."""
+        if not self.is_modern:
+            return await self._peer.listen()
         tools = self.capabilities.get("tools")
         if not isinstance(tools, dict) or not tools.get("listChanged"):
             return False
-        if not self.is_modern:
-            return await self._peer.listen()
         await self.ask("subscriptions/listen", {"notifications": {"toolsListChanged": True}})
         return True
 

@@ -31,6 +31,10 @@ _ACCEPT = f"application/json, {_STREAM}"
 _SESSION = r"[!-~]{1,1024}"
 
 
+OpenUrl = Callable[[str], Awaitable[None]]
+"""Shows an address to the person, to be opened in a browser."""
+
+
 class McpListener(Protocol):
     """Hears what a server says of its own accord."""
 
@@ -122,6 +126,9 @@ class Login(Protocol):
         """Whether there is another token now, after a request was refused. Raises `ToolError` if a
         person has to log in."""
 
+    async def login(self, open_url: OpenUrl) -> None:
+        """Let the person log in."""
+
 
 class McpAddress:
     """Where a server is, and how requests to it are sent."""
@@ -129,7 +136,7 @@ class McpAddress:
     def __init__(
         self, url: str, client: Client, route: Route, login: Login, *, connect_s: float
     ) -> None:
-        self.url, self._client, self._route, self._login = url, client, route, login
+        self.url, self.login, self._client, self._route = url, login, client, route
         self._connect_s = connect_s
 
     @asynccontextmanager
@@ -140,7 +147,7 @@ class McpAddress:
         `ServerError`; an error status is one, too."""
         try:
             while True:
-                every = join_headers(headers, await self._login.headers())
+                every = join_headers(headers, await self.login.headers())
                 async with self._client.stream(
                     verb,
                     url,
@@ -156,7 +163,7 @@ class McpAddress:
                         return
                     challenge = response.headers.get("www-authenticate", "")
                     said = await response.read(MAX_RESPONSE)
-                if status not in (401, 403) or not await self._login.renew(status, challenge):
+                if status not in (401, 403) or not await self.login.renew(status, challenge):
                     raise _refusal(status, said)
         except NetError as error:
             raise ServerError(str(error)) from None
