@@ -11,6 +11,8 @@ from clawkit.core.approval import Approver
 from clawkit.process.process_table import hide_memory
 from clawkit.runtime import Toolkit
 
+DEFAULT_PORT = 8765
+
 
 @click.command()
 @click.option("--http", is_flag=True, help="Serve over HTTP instead of standard input and output.")
@@ -52,6 +54,14 @@ def serve(http: bool, port: int | None, **options: Any) -> None:
             approver=approver,
         )
 
-    from clawkit.mcp_server.stdio import serve_stdio
+    if not http:
+        from clawkit.mcp_server.stdio import serve_stdio
 
-    serve_stdio(open_kit)
+        serve_stdio(open_kit)
+        return
+    from clawkit.mcp_server.standalone import serve_http
+
+    def tell(address: str) -> None:
+        click.echo(f"Serving MCP clients at {address}; stop with Ctrl-C.", err=True)
+
+    serve_http(settings.loaded, open_kit, DEFAULT_PORT if port is None else port, tell)

@@ -22,7 +22,7 @@ from clawkit.core.result import Result
 from clawkit.errors import ClawkitError
 from clawkit.mcp import protocol as mcp
 from clawkit.mcp_server.describe import describe, show_result
-from clawkit.mcp_server.exchange import CarPark, ClientApprover, Elicited, Exchange, Send
+from clawkit.mcp_server.exchange import CarPark, ClientApprover, Exchange, Send
 from clawkit.runtime import Toolkit
 from clawkit.text import one_line
 from clawkit.version import __version__
@@ -32,6 +32,11 @@ ROOTS_S = 5.0
 """How long a client may take to list its roots."""
 QUIET_S = 60.0
 """After this time without calls, another turn of the client's agent is assumed to have begun."""
+METHODS = {
+    True: frozenset(("server/discover", "tools/list", "tools/call")),
+    False: frozenset(("ping", "tools/list", "tools/call")),
+}
+"""What clients may request, from 2026-07-28 on and before."""
 CACHED: dict[str, Any] = {"ttlMs": 300_000, "cacheScope": "private"}
 
 OpenKit = Callable[[str, str, Approver | None], Toolkit]
@@ -70,7 +75,7 @@ class CallParams(Struct, rename="camel"):
     name: str
     arguments: dict[str, Any] | None = None
     meta: Meta = field(default_factory=Meta, name="_meta")
-    input_responses: dict[str, Elicited] | None = None
+    input_responses: dict[str, msgspec.Raw] | None = None
     request_state: str | None = None
 
 
@@ -133,12 +138,14 @@ class Client:
 
     def start(self, message: mcp.Message, send: Send) -> asyncio.Task[bytes]:
         """Begin to answer a request; `send` gets what precedes the answer. Raises `McpError`."""
-        id_ = message.id
+        id_, method = message.id, str(message.method)
+        if method not in METHODS[self._is_modern]:
+            raise mcp.McpError(mcp.METHOD_NOT_FOUND, f"unknown method {one_line(method, 80)!r}")
         if not isinstance(id_, int | str) or id_ in self.running:
             raise mcp.McpError(mcp.INVALID_REQUEST, f"a request with the id {id_!r} is under way")
         if len(self.running) >= MAX_RUNNING:
             raise mcp.McpError(mcp.INTERNAL_ERROR, f"{MAX_RUNNING} requests are under way already")
-        task = asyncio.ensure_future(self._answer(id_, str(message.method), message.params, send))
+        task = asyncio.ensure_future(self._answer(id_, method, message.params, send))
         self.running[id_] = task
         task.add_done_callback(lambda _task: self.running.pop(id_))
         return task
@@ -162,20 +169,17 @@ class Client:
             return mcp.failure(id_, mcp.McpError(mcp.INTERNAL_ERROR, "internal error"))
 
     async def _perform(self, method: str, params: msgspec.Raw, send: Send) -> dict[str, Any]:
-        match method, self._is_modern:
-            case "tools/call", _:
-                return await self._call_tool(msgspec.json.decode(params, type=CallParams), send)
-            case "tools/list", _:
-                if msgspec.json.decode(params, type=_ListParams).cursor is not None:
-                    raise mcp.McpError(mcp.INVALID_PARAMS, "unknown cursor")
-                shown = {"tools": [describe(tool) for tool in self.kit().tools]}
-                return shown | (CACHED if self._is_modern else {})
-            case "server/discover", True:
-                about = {"capabilities": CAPABILITIES, "instructions": INSTRUCTIONS}
-                return {"supportedVersions": mcp.VERSIONS, **about, **CACHED}
-            case "ping", False:
-                return {}
-        raise mcp.McpError(mcp.METHOD_NOT_FOUND, f"unknown method {one_line(method, 80)!r}")
+        if method == "tools/call":
+            return await self._call_tool(msgspec.json.decode(params, type=CallParams), send)
+        if method == "tools/list":
+            if msgspec.json.decode(params, type=_ListParams).cursor is not None:
+                raise mcp.McpError(mcp.INVALID_PARAMS, "unknown cursor")
+            shown = {"tools": [describe(tool) for tool in self.kit().tools]}
+            return shown | (CACHED if self._is_modern else {})
+        if method == "server/discover":
+            about = {"capabilities": CAPABILITIES, "instructions": INSTRUCTIONS}
+            return {"supportedVersions": mcp.VERSIONS, **about, **CACHED}
+        return {}  # ping
 
     def take_notification(self, message: mcp.Message) -> None:
         """Act on a notification; one that is invalid or unknown is ignored."""
@@ -234,9 +238,9 @@ class Client:
             run.watch.begin()
         self.used_at = now
         request = CallRequest(params.name, params.arguments)
-        return Exchange(
-            run, request, send, params.meta.token, None if self._is_modern else self.ask
-        )
+        ask = None if self._is_modern else self.ask
+        can_ask = self._approver is not None
+        return Exchange(run, request, send, params.meta.token, ask, can_ask=can_ask)
 
     def _finish(self, name: str, result: Result) -> dict[str, Any]:
         if canonical(name) not in self.kit().run.tools:

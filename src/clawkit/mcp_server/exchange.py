@@ -13,8 +13,9 @@ import hmac
 import secrets
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from contextvars import ContextVar
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 import msgspec
 from msgspec import Struct
@@ -38,7 +39,7 @@ _ONCE, _SESSION, _DENY = "allow-once", "allow-session", "deny"
 class Elicited(Struct):
     """What the person at the client did with a question."""
 
-    action: str = "cancel"
+    action: Literal["accept", "decline", "cancel"]
     content: Mapping[str, Any] | None = None
 
 
@@ -52,18 +53,25 @@ class Exchange:
     """One call, and the request that waits for it at the moment."""
 
     def __init__(
-        self, run: Run, request: CallRequest, send: Send, token: mcp.Id | None, ask: Ask | None
+        self,
+        run: Run,
+        request: CallRequest,
+        send: Send,
+        token: mcp.Id | None,
+        ask: Ask | None,
+        *,
+        can_ask: bool,
     ) -> None:
         """`token` names the progress that the client wants to hear of. `ask` is None for a client
-        whose requests must end with a question."""
-        self.send, self.token = send, token
+        whose requests must end with a question; without `can_ask` it is never sent one."""
+        self.send, self.token, self.can_ask = send, token, can_ask
         self.questions: dict[str, tuple[dict[str, Any], asyncio.Future[Elicited]]] = {}
         self._ask = ask
         self._reports = 0
         self._changed = asyncio.Event()
-        running = _current.set(self)
+        running = current.set(self)
         self.task = asyncio.ensure_future(call(run, request, self._report))
-        _current.reset(running)
+        current.reset(running)
         self.task.add_done_callback(lambda _task: self._changed.set())
 
     async def advance(self) -> Result | None:
@@ -73,20 +81,24 @@ class Exchange:
             await self._changed.wait()
         return self.task.result() if self.task.done() else None
 
-    def resume(self, send: Send, token: mcp.Id | None, given: Mapping[str, Elicited]) -> None:
-        """Go on for a request that repeats the first one, with answers to questions."""
+    def resume(self, send: Send, token: mcp.Id | None, given: Mapping[str, msgspec.Raw]) -> None:
+        """Go on for a request that repeats the first one, with answers to questions. Those that are
+        missing or invalid are asked for again."""
         self.send, self.token = send, token
-        for name, elicited in given.items():
-            if name in self.questions:
+        for name in self.questions.keys() & given.keys():
+            with suppress(msgspec.ValidationError, RecursionError):
+                elicited = msgspec.json.decode(given[name], type=Elicited)
                 _form, future = self.questions.pop(name)
                 future.set_result(elicited)
 
-    async def elicit(self, form: dict[str, Any]) -> Elicited:
-        """Ask the person at the client."""
+    async def elicit(self, form: dict[str, Any], name: str = "approval") -> Elicited:
+        """Ask the person at the client. The name is for the client alone. Raises `McpError`."""
+        if not self.can_ask or self.task.done():
+            raise mcp.McpError(mcp.MISSING_CAPABILITY, "the client cannot ask its user")
         if self._ask is not None:
             answer = await self._ask(self.send, "elicitation/create", form)
             return msgspec.json.decode(answer, type=Elicited)
-        name = f"approval-{secrets.token_hex(4)}"
+        name = f"{name}-{len(self.questions)}" if name in self.questions else name
         future: asyncio.Future[Elicited] = asyncio.get_running_loop().create_future()
         self.questions[name] = form, future
         self._changed.set()
@@ -103,7 +115,7 @@ class Exchange:
             self.send(mcp.notification("notifications/progress", message))
 
 
-_current: ContextVar[Exchange | None] = ContextVar("exchange", default=None)
+current: ContextVar[Exchange | None] = ContextVar("exchange", default=None)
 
 
 class ClientApprover:
@@ -117,8 +129,8 @@ class ClientApprover:
         self._by = f"the person at {client}"
 
     async def ask(self, request: Question) -> Answer:
-        exchange = _current.get()
-        if exchange is None or exchange.task.done():
+        exchange = current.get()
+        if exchange is None:
             raise no_approver(request.title, request.to_allow)
         return read_answer(await exchange.elicit(show_question(request)), request, self._by)
 
