@@ -1,4 +1,4 @@
-"""`clawkit mcp`: serve the tools to MCP clients, and add the server to their configuration."""
+"""`clawkit mcp serve`."""
 
 from __future__ import annotations
 
