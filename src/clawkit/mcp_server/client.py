@@ -109,8 +109,7 @@ class Client:
         is_modern: bool,
     ) -> None:
         self.running: dict[mcp.Id, asyncio.Task[bytes]] = {}
-        self.principal = principal
-        self.used_at = 0.0
+        self.used_at = asyncio.get_running_loop().time()
         self._open_kit, self._session = open_kit, session
         self._has_roots = can.roots is not None and not is_modern
         self._is_rooted = not self._has_roots
@@ -145,6 +144,10 @@ class Client:
             raise mcp.McpError(mcp.INVALID_REQUEST, f"a request with the id {id_!r} is under way")
         if len(self.running) >= MAX_RUNNING:
             raise mcp.McpError(mcp.INTERNAL_ERROR, f"{MAX_RUNNING} requests are under way already")
+        now = asyncio.get_running_loop().time()
+        if now - self.used_at > QUIET_S and self._kit is not None and self._kit.guard is not None:
+            self._kit.guard.begin()
+        self.used_at = now
         task = asyncio.ensure_future(self._answer(id_, method, message.params, send))
         self.running[id_] = task
         task.add_done_callback(lambda _task: self.running.pop(id_))
@@ -159,9 +162,6 @@ class Client:
             return mcp.answer(id_, result)
         except mcp.McpError as error:
             return mcp.failure(id_, error)
-        except (msgspec.ValidationError, RecursionError) as error:
-            wrong = mcp.McpError(mcp.INVALID_PARAMS, f"invalid parameters: {error}")
-            return mcp.failure(id_, wrong)
         except ClawkitError as error:
             return mcp.failure(id_, mcp.McpError(mcp.INTERNAL_ERROR, str(error)))
         except Exception:  # the root of a task
@@ -170,9 +170,9 @@ class Client:
 
     async def _perform(self, method: str, params: msgspec.Raw, send: Send) -> dict[str, Any]:
         if method == "tools/call":
-            return await self._call_tool(msgspec.json.decode(params, type=CallParams), send)
+            return await self._call_tool(mcp.read(params, CallParams), send)
         if method == "tools/list":
-            if msgspec.json.decode(params, type=_ListParams).cursor is not None:
+            if mcp.read(params, _ListParams).cursor is not None:
                 raise mcp.McpError(mcp.INVALID_PARAMS, "unknown cursor")
             shown = {"tools": [describe(tool) for tool in self.kit().tools]}
             return shown | (CACHED if self._is_modern else {})
@@ -181,13 +181,15 @@ class Client:
             return {"supportedVersions": mcp.VERSIONS, **about, **CACHED}
         return {}  # ping
 
-    def take_notification(self, message: mcp.Message) -> None:
-        """Act on a notification; one that is invalid or unknown is ignored."""
-        if message.method == "notifications/roots/list_changed":
+    def take(self, message: mcp.Message) -> None:
+        """Act on a notification or an answer; one that is invalid or unknown is ignored."""
+        if isinstance(message.method, msgspec.UnsetType):
+            self._take_answer(message)
+        elif message.method == "notifications/roots/list_changed":
             self._is_rooted = not self._has_roots
         elif message.method == "notifications/cancelled":
-            with suppress(msgspec.ValidationError, RecursionError):
-                given = msgspec.json.decode(message.params, type=_Cancelled)
+            with suppress(mcp.McpError):
+                given = mcp.read(message.params, _Cancelled)
                 if (task := self.running.get(given.request_id)) is not None:
                     task.cancel()
 
@@ -196,10 +198,11 @@ class Client:
         for task in self.running.values():
             task.cancel()
         self._parked.sweep(everything=True)
-        for future in self._asked.values():
-            future.cancel()
         if self.running:
             await asyncio.wait(self.running.values())
+        await self._close_kit()
+
+    async def _close_kit(self) -> None:
         if self._kit is not None:
             await self._kit.close()
             self._kit = None
@@ -221,10 +224,7 @@ class Client:
             raise
         if result is not None:
             return self._finish(params.name, result)
-        forms = {name: form for name, (form, _future) in exchange.questions.items()}
-        asked = {
-            name: {"method": "elicitation/create", "params": each} for name, each in forms.items()
-        }
+        asked = {name: form for name, (form, _future) in exchange.questions.items()}
         state = self._parked.put(exchange, digest)
         return {"resultType": "input_required", "inputRequests": asked, "requestState": state}
 
@@ -233,10 +233,6 @@ class Client:
             if not self._is_rooted:
                 await self._follow_roots(send)
             run = self.kit().run
-        now = asyncio.get_running_loop().time()
-        if run.watch is not None and now - self.used_at > QUIET_S:
-            run.watch.begin()
-        self.used_at = now
         request = CallRequest(params.name, params.arguments)
         ask = None if self._is_modern else self.ask
         can_ask = self._approver is not None
@@ -254,16 +250,14 @@ class Client:
         try:
             async with asyncio.timeout(ROOTS_S):
                 answer = await self.ask(send, "roots/list", {})
-            uris = [root.uri for root in msgspec.json.decode(answer, type=_Roots).roots]
-        except (TimeoutError, mcp.McpError, msgspec.MsgspecError):
+            uris = [root.uri for root in mcp.read(answer, _Roots).roots]
+        except (TimeoutError, mcp.McpError):
             return
         self.kit()  # knows the usual workspace
         chosen = choose_workspace(self._usual, uris)
         if chosen != self._workspace:
             self._workspace = chosen
-            if self._kit is not None:
-                await self._kit.close()
-                self._kit = None
+            await self._close_kit()
 
     async def ask(self, send: Send, method: str, params: object) -> msgspec.Raw:
         """Send a request to the client, and return the result. Raises `McpError`."""
@@ -274,14 +268,12 @@ class Client:
             send(mcp.request(number, method, params))
             return await future
         except asyncio.CancelledError:
-            if not future.cancelled():
-                send(mcp.notification("notifications/cancelled", {"requestId": number}))
+            send(mcp.notification("notifications/cancelled", {"requestId": number}))
             raise
         finally:
             del self._asked[number]
 
-    def take_answer(self, message: mcp.Message) -> None:
-        """Take the client's answer to a request of ours; others are ignored."""
+    def _take_answer(self, message: mcp.Message) -> None:
         future = self._asked.get(message.id) if isinstance(message.id, int) else None
         if future is None or future.done():
             return

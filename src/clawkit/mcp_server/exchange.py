@@ -12,10 +12,10 @@ import hashlib
 import hmac
 import secrets
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from contextvars import ContextVar
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 import msgspec
 from msgspec import Struct
@@ -30,9 +30,12 @@ from clawkit.mcp_server.describe import show_progress
 
 Send = Callable[[bytes], None]
 """Sends a message that belongs to a request, before its answer."""
+Ask = Callable[[Send, str, object], Awaitable[msgspec.Raw]]
+"""Sends a request to the client, and returns its answer."""
 MAX_PARKED = 32
 PARKED_S = 900.0
 """How long a client has to repeat a request; a question may expire before."""
+_ELICIT = "elicitation/create"
 _ONCE, _SESSION, _DENY = "allow-once", "allow-session", "deny"
 
 
@@ -41,12 +44,6 @@ class Elicited(Struct):
 
     action: Literal["accept", "decline", "cancel"]
     content: Mapping[str, Any] | None = None
-
-
-class Ask(Protocol):
-    """Sends a request to the client, and returns its answer."""
-
-    async def __call__(self, send: Send, method: str, params: object) -> msgspec.Raw: ...
 
 
 class Exchange:
@@ -86,8 +83,8 @@ class Exchange:
         missing or invalid are asked for again."""
         self.send, self.token = send, token
         for name in self.questions.keys() & given.keys():
-            with suppress(msgspec.ValidationError, RecursionError):
-                elicited = msgspec.json.decode(given[name], type=Elicited)
+            with suppress(mcp.McpError):
+                elicited = mcp.read(given[name], Elicited)
                 _form, future = self.questions.pop(name)
                 future.set_result(elicited)
 
@@ -96,11 +93,10 @@ class Exchange:
         if not self.can_ask or self.task.done():
             raise mcp.McpError(mcp.MISSING_CAPABILITY, "the client cannot ask its user")
         if self._ask is not None:
-            answer = await self._ask(self.send, "elicitation/create", form)
-            return msgspec.json.decode(answer, type=Elicited)
+            return mcp.read(await self._ask(self.send, _ELICIT, form), Elicited)
         name = f"{name}-{len(self.questions)}" if name in self.questions else name
         future: asyncio.Future[Elicited] = asyncio.get_running_loop().create_future()
-        self.questions[name] = form, future
+        self.questions[name] = {"method": _ELICIT, "params": form}, future
         self._changed.set()
         try:
             return await future

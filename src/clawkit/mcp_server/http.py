@@ -15,7 +15,7 @@ from starlette.responses import Response, StreamingResponse
 from clawkit.gateway.http import SAFE_HEADERS, HttpError, read_bytes
 from clawkit.mcp import protocol as mcp
 from clawkit.mcp_server.client import Client, OpenKit
-from clawkit.mcp_server.server import Meta, Server, read_meta
+from clawkit.mcp_server.server import RequestParams, Server
 
 MAX_BODY = 16 * 1024 * 1024
 MAX_UNSENT = 1_000
@@ -52,35 +52,31 @@ class McpEndpoint:
             if message.id is None:
                 raise mcp.McpError(mcp.INVALID_REQUEST, "the id must not be null")
             id_ = None if isinstance(message.id, msgspec.UnsetType) else message.id
-            return await self._take(request, message)
+            return await self._take(request, id_, message)
         except mcp.McpError as error:
             status = 404 if error.code == mcp.METHOD_NOT_FOUND else 400
             return _json(mcp.failure(id_, error), status)
 
-    async def _take(self, request: Request, message: mcp.Message) -> Response:
+    async def _take(self, request: Request, id_: mcp.Id | None, message: mcp.Message) -> Response:
         version = request.headers.get(mcp.VERSION_HEADER)
-        meta = read_meta(message) if isinstance(message.method, str) else Meta()
+        method = message.method if isinstance(message.method, str) else ""
+        params = mcp.read(message.params, RequestParams)
         is_old = version in _OLD or mcp.SESSION_HEADER in request.headers
-        is_modern = meta.version is not None or not is_old
-        is_request = isinstance(message.method, str) and isinstance(message.id, int | str)
-        if is_modern:
-            if not is_request:
+        if params.meta.version is not None or not is_old:
+            if id_ is None or not method:
                 return Response(status_code=202)  # there is none that a client would have to send
-            check_headers(request, message, meta)
-            client = await self.server.find_modern(meta, _OWNER)
+            check_headers(request, method, params)
+            client = await self.server.find_modern(params.meta, _OWNER)
             return await self._answer(request, client, message, is_modern=True)
-        if message.method == "initialize":
-            key, answer = await self.server.initialize(message, _OWNER)
+        if method == "initialize" and id_ is not None:
+            key, answer = await self.server.initialize(id_, message, _OWNER)
             return _json(answer, headers={mcp.SESSION_HEADER: key})
         client = self._find_session(request)
         if version not in _OLD:
             raise mcp.McpError(mcp.INVALID_REQUEST, f"unsupported {mcp.VERSION_HEADER}")
-        if is_request:
+        if method and id_ is not None:
             return await self._answer(request, client, message, is_modern=False)
-        if isinstance(message.method, str):
-            client.take_notification(message)
-        else:
-            client.take_answer(message)
+        client.take(message)
         return Response(status_code=202)
 
     def _find_session(self, request: Request) -> Client:
@@ -118,31 +114,20 @@ class McpEndpoint:
         return Response(status_code=202) if task.cancelled() else _json(task.result())
 
 
-def check_headers(request: Request, message: mcp.Message, meta: Meta) -> None:
+def check_headers(request: Request, method: str, params: RequestParams) -> None:
     """Refuse a request whose headers are missing, repeated, or differ from its body: a proxy may
     have decided by them. Raises `McpError`."""
-    wanted = {mcp.METHOD_HEADER: str(message.method)}
-    if meta.version is not None:
-        wanted[mcp.VERSION_HEADER] = meta.version
-    if message.method == "tools/call":
-        wanted[mcp.NAME_HEADER] = _name_in(message)
+    wanted = {mcp.METHOD_HEADER: method}
+    if params.meta.version is not None:
+        wanted[mcp.VERSION_HEADER] = params.meta.version
+    if method == "tools/call":
+        wanted[mcp.NAME_HEADER] = params.name
     for name, value in wanted.items():
         given = request.headers.getlist(name)
         read = mcp.read_header_value(given[0]) if name == mcp.NAME_HEADER and given else None
         if len(given) != 1 or value not in (given[0], read):
             why = f"the header {name} does not match the body"
             raise mcp.McpError(mcp.HEADER_MISMATCH, why)
-
-
-class _Named(msgspec.Struct):
-    name: str = ""
-
-
-def _name_in(message: mcp.Message) -> str:
-    try:
-        return msgspec.json.decode(message.params, type=_Named).name
-    except (msgspec.ValidationError, RecursionError) as error:
-        raise mcp.McpError(mcp.INVALID_PARAMS, f"invalid parameters: {error}") from None
 
 
 async def _wait_for_end(request: Request) -> None:

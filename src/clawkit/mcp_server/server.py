@@ -6,7 +6,6 @@ import asyncio
 import secrets
 from typing import Any
 
-import msgspec
 from msgspec import Struct, field
 
 from clawkit.mcp import protocol as mcp
@@ -33,22 +32,17 @@ class Meta(Struct):
     info: Info = field(default_factory=Info, name=mcp.META_CLIENT)
 
 
-class _Params(Struct):
+class RequestParams(Struct):
+    """The parameters of any request, as far as its headers repeat them."""
+
     meta: Meta = field(default_factory=Meta, name=mcp.META)
+    name: str = ""
 
 
 class _Initialize(Struct, rename="camel"):
     protocol_version: str
     capabilities: Capabilities = field(default_factory=Capabilities)
     client_info: Info = field(default_factory=Info)
-
-
-def read_meta(message: mcp.Message) -> Meta:
-    """Raises `McpError`."""
-    try:
-        return msgspec.json.decode(message.params, type=_Params).meta
-    except (msgspec.ValidationError, RecursionError) as error:
-        raise mcp.McpError(mcp.INVALID_PARAMS, f"invalid parameters: {error}") from None
 
 
 class Server:
@@ -61,14 +55,11 @@ class Server:
         self._session = session
 
     async def initialize(
-        self, message: mcp.Message, principal: str, key: str = ""
+        self, id_: mcp.Id, message: mcp.Message, principal: str, key: str = ""
     ) -> tuple[str, bytes]:
         """Open a session: returns its id, which is `key` if given, and the answer. Raises
         `McpError`."""
-        try:
-            given = msgspec.json.decode(message.params, type=_Initialize)
-        except (msgspec.ValidationError, RecursionError) as error:
-            raise mcp.McpError(mcp.INVALID_PARAMS, f"invalid parameters: {error}") from None
+        given = mcp.read(message.params, _Initialize)
         if key in self.clients:
             raise mcp.McpError(mcp.INVALID_REQUEST, "the session is initialized already")
         key = key or secrets.token_urlsafe(32)
@@ -80,7 +71,7 @@ class Server:
             "serverInfo": SERVER,
             "instructions": INSTRUCTIONS,
         }
-        return key, mcp.answer(_id_of(message), result)
+        return key, mcp.answer(id_, result)
 
     async def find_modern(self, meta: Meta, principal: str) -> Client:
         """The client that sent a request without a session. Requests with the same login, client
@@ -124,9 +115,3 @@ class Server:
     async def close(self) -> None:
         for key in list(self.clients):
             await self.remove(key)
-
-
-def _id_of(message: mcp.Message) -> mcp.Id:
-    if isinstance(message.id, int | str):
-        return message.id
-    raise mcp.McpError(mcp.INVALID_REQUEST, "initialize must have an id")

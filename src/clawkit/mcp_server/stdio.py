@@ -5,67 +5,65 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import stat
+from contextlib import suppress
 
 import msgspec
 
+from clawkit.errors import ClawkitError
 from clawkit.line_reader import LineReader
 from clawkit.mcp import protocol as mcp
 from clawkit.mcp_server.client import OpenKit
-from clawkit.mcp_server.server import Server, read_meta
+from clawkit.mcp_server.server import RequestParams, Server
 
 MAX_LINE = 16 * 1024 * 1024
 MAX_UNSENT = 64 * 1024 * 1024
 """Bytes in the queue to the client; one that reads nothing is taken for dead."""
 DRAIN_S = 1.0
 """How long answers may take after the client has closed its end."""
-_SESSION = "stdio"
+_CLIENT = "stdio"
 
 
 def serve_stdio(open_kit: OpenKit) -> None:
-    """Serve until the end of the input, SIGTERM or Ctrl-C.
+    """Serve until the end of the input, SIGTERM or Ctrl-C. Raises `ClawkitError`.
 
     Only the protocol has the two streams: whatever else is printed goes to standard error, and
     programs that are started find their input empty.
     """
+    if stat.S_ISREG(os.fstat(1).st_mode):
+        raise ClawkitError("standard output is a file; an MCP client reads from a pipe")
     source, sink = os.dup(0), os.dup(1)
     null = os.open(os.devnull, os.O_RDONLY)
     os.dup2(null, 0)
     os.dup2(2, 1)
     os.close(null)
-    try:
-        asyncio.run(_serve(open_kit, source, sink))
-    finally:
-        os.close(source)
-        os.close(sink)
+    asyncio.run(_serve(open_kit, source, sink))
 
 
 async def _serve(open_kit: OpenKit, source: int, sink: int) -> None:
     connection = StdioConnection(open_kit, source, sink)
-    loop = asyncio.get_running_loop()
     serving = asyncio.ensure_future(connection.serve())
     for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, serving.cancel)
-    await asyncio.wait([serving])
-    if not serving.cancelled():
-        serving.result()
+        asyncio.get_running_loop().add_signal_handler(number, serving.cancel)
+    with suppress(asyncio.CancelledError):
+        await serving
 
 
-class StdioConnection:
+class StdioConnection(asyncio.BaseProtocol):
+    """Reads requests from one pipe and writes answers to another."""
+
     def __init__(self, open_kit: OpenKit, source: int, sink: int) -> None:
         self._server = Server(open_kit, session="main")
         self._lines = LineReader(source, MAX_LINE)
-        self._sink = sink
-        self._unsent = bytearray()
-        self._sent = asyncio.Event()
-        self._loop = asyncio.get_running_loop()
-        self._is_open = True
+        self._sink = os.fdopen(sink, "wb", 0)
+        self._pipe: asyncio.WriteTransport | None = None
         self._serving: asyncio.Task[None] | None = None
 
     async def serve(self) -> None:
         """Answer until the end of the input, and stop everything that runs then."""
+        loop = asyncio.get_running_loop()
         self._serving = asyncio.current_task()
-        was_blocking = os.get_blocking(self._sink)
-        os.set_blocking(self._sink, False)
+        self._pipe, _ = await loop.connect_write_pipe(lambda: self, self._sink)
         try:
             is_rest = False
             while line := await self._lines.next():
@@ -75,27 +73,17 @@ class StdioConnection:
                 elif not is_rest and line.strip():
                     await self._take(line)
                 is_rest = not line.endswith(b"\n")
-            await self._drain()
+            clients = self._server.clients.values()
+            if running := [task for each in clients for task in each.running.values()]:
+                await asyncio.wait(running, timeout=DRAIN_S)
         finally:
             await self._server.close()
-            self._loop.remove_writer(self._sink)
-            os.set_blocking(self._sink, was_blocking)
+            self._pipe.close()
 
-    async def _drain(self) -> None:
-        """Give the answers that are under way a moment."""
-        try:
-            async with asyncio.timeout(DRAIN_S):
-                running = [
-                    t for each in self._server.clients.values() for t in each.running.values()
-                ]
-                if running:
-                    await asyncio.wait(running)
-                    await asyncio.sleep(0)  # for what happens when they are done
-                while self._unsent:
-                    self._sent.clear()
-                    await self._sent.wait()
-        except TimeoutError:
-            pass
+    def connection_lost(self, exc: Exception | None) -> None:
+        """The client reads no more, so there is nothing to do for it."""
+        if self._serving is not None:
+            self._serving.cancel()
 
     async def _take(self, line: bytes) -> None:
         id_: mcp.Id | None = None
@@ -103,65 +91,35 @@ class StdioConnection:
             message = mcp.decode(line)
             if message.id is None:
                 raise mcp.McpError(mcp.INVALID_REQUEST, "the id must not be null")
-            if isinstance(message.method, msgspec.UnsetType):
-                if (client := self._server.clients.get(_SESSION)) is not None:
-                    client.take_answer(message)
-            elif isinstance(message.id, msgspec.UnsetType):
+            if isinstance(message.id, msgspec.UnsetType) or not message.method:
                 for each in self._server.clients.values():
-                    each.take_notification(message)
-            else:
-                id_ = message.id
-                await self._begin(message)
+                    each.take(message)
+                return
+            id_ = message.id
+            await self._begin(id_, message)
         except mcp.McpError as error:
             self._send(mcp.failure(id_, error))
 
-    async def _begin(self, message: mcp.Message) -> None:
-        if message.method == "initialize":
-            _key, answer = await self._server.initialize(message, _SESSION, _SESSION)
-            self._send(answer)
+    async def _begin(self, id_: mcp.Id, message: mcp.Message) -> None:
+        meta = mcp.read(message.params, RequestParams).meta
+        client = self._server.clients.get(_CLIENT)
+        if meta.version is not None or message.method == "server/discover":
+            client = await self._server.find_modern(meta, _CLIENT)
+        elif message.method == "initialize":
+            self._send((await self._server.initialize(id_, message, _CLIENT, _CLIENT))[1])
             return
-        meta = read_meta(message)
-        client = self._server.clients.get(_SESSION)
-        if meta.version is not None or client is None:
-            if meta.version is None and message.method != "server/discover":
-                message_ = "send initialize first, or name the protocol version in _meta"
-                raise mcp.McpError(mcp.INVALID_REQUEST, message_)
-            client = await self._server.find_modern(meta, _SESSION)
-        task = client.start(message, self._send)
-        task.add_done_callback(self._answer)
+        if client is None:
+            why = "send initialize first, or name the protocol version in _meta"
+            raise mcp.McpError(mcp.INVALID_REQUEST, why)
+        client.start(message, self._send).add_done_callback(self._answer)
 
     def _answer(self, task: asyncio.Task[bytes]) -> None:
         if not task.cancelled():
             self._send(task.result())
 
     def _send(self, message: bytes) -> None:
-        if not self._is_open:
+        if self._pipe is None or self._pipe.is_closing():
             return
-        is_idle = not self._unsent
-        self._unsent += message
-        self._unsent += b"\n"
-        if len(self._unsent) > MAX_UNSENT:
-            self._end()
-        elif is_idle:
-            self._write()
-
-    def _write(self) -> None:
-        try:
-            sent = os.write(self._sink, self._unsent)
-        except BlockingIOError:
-            sent = 0
-        except OSError:
-            self._end()
-            return
-        del self._unsent[:sent]
-        if self._unsent:
-            self._loop.add_writer(self._sink, self._write)
-        else:
-            self._loop.remove_writer(self._sink)
-            self._sent.set()
-
-    def _end(self) -> None:
-        """The client reads no more, so there is nothing to do for it."""
-        self._is_open = False
-        if self._serving is not None:
-            self._serving.cancel()
+        self._pipe.write(message + b"\n")
+        if self._pipe.get_write_buffer_size() > MAX_UNSENT:
+            self._pipe.abort()
