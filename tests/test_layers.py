@@ -56,6 +56,8 @@ SIDEWAYS = {
         *((one, "agent_session") for one in ("session_state", "delegation")),
         *((one, "agent_session") for one in ("turns", "messenger")),
         ("turns", "services"),
+        *(("mcp_server", other) for other in ("runtime", "gateway")),
+        ("gateway", "mcp_server"),
         *(("messenger", other) for other in ("delegation", "turns")),
         *(("command_check", other) for other in ("runtime", "services")),
         *(

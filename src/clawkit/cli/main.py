@@ -54,6 +54,7 @@ COMMANDS = {
         "clawkit.cli.gateway:",
         "Share agents and sessions with other programs and devices.",
     ),
+    "mcp": ("clawkit.cli.mcp:", "Serve the tools to MCP clients, and set those up."),
     "cron": ("clawkit.cli.cron:", "Schedule jobs, and see what their runs did."),
     "wake": ("clawkit.cli.cron:wake", "Tell a session something, now or with its next turn."),
     "heartbeat": ("clawkit.cli.heartbeat:", "Show, run and pause the regular checks of agents."),
@@ -234,6 +235,13 @@ SUBCOMMANDS = {
         "resume": ("resume", "Resume the heartbeats of all agents."),
         "run": ("run", "Check now, and print what came of it."),
         "status": ("status", "Show for every agent whether its heartbeat is on, and why."),
+    },
+    "mcp": {
+        "install": (
+            "clawkit.cli.mcp_install:install",
+            "Add clawkit to the configuration of an MCP client.",
+        ),
+        "serve": ("serve", "Serve the tools in force to an MCP client."),
     },
     "tools": {
         "call": ("call", "Call a tool and print its result as JSON."),

@@ -11,7 +11,7 @@ import base64
 import binascii
 import re
 from collections.abc import Mapping
-from typing import Any, Final, Literal, TypeAlias
+from typing import Any, Final, Literal, TypeAlias, TypeVar
 
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
@@ -46,6 +46,7 @@ METHOD_HEADER: Final = "mcp-method"
 NAME_HEADER: Final = "mcp-name"
 SESSION_HEADER: Final = "mcp-session-id"
 
+T = TypeVar("T")
 Id: TypeAlias = int | str
 """The id of a request. JSON's null, fractions and booleans are none."""
 LogLevel: TypeAlias = Literal[
@@ -117,6 +118,14 @@ def decode(data: bytes) -> Message:
         raise McpError(INVALID_REQUEST, f"invalid message: {error}") from None
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise McpError(PARSE_ERROR, f"invalid JSON: {error}") from None
+
+
+def read(data: Raw, kind: type[T]) -> T:
+    """The parameters of a request, or the result of one. Raises `McpError`."""
+    try:
+        return msgspec.json.decode(data, type=kind)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise McpError(INVALID_PARAMS, f"invalid parameters: {error}") from None
 
 
 def request(id: Id, method: str, params: object) -> bytes:  # noqa: A002
