@@ -181,7 +181,11 @@ class Toolkit:
     @property
     def warnings(self) -> tuple[str, ...]:
         """Warnings about the configuration."""
-        return (*map(str, self.loaded.warnings), *self.assembly.warnings, *_remarks(self.config))
+        return (
+            *map(str, self.loaded.warnings),
+            *self.assembly.warnings,
+            *external_remarks(self.config),
+        )
 
     async def update(self) -> bool:
         """List MCP servers that are new, and offer what servers list by now; whether that changed
@@ -251,7 +255,8 @@ def external_tools(config: Config) -> tuple[Registered, ...]:
     return _mounted(config).tools if config.mcp and config.mcp.servers else ()
 
 
-def _remarks(config: Config) -> tuple[str, ...]:
+def external_remarks(config: Config) -> tuple[str, ...]:
+    """What there is to say about those tools."""
     return _mounted(config).warnings if config.mcp and config.mcp.servers else ()
 
 

@@ -98,8 +98,6 @@ class Mounts:
     """The configured servers. Bound to one event loop."""
 
     def __init__(self, settings: Mcp, around: MountContext) -> None:
-        self.revision = 0
-        """Grows when a list has changed."""
         self._around = around
         self._idle_s = settings.session_idle_ttl_ms / 1000
         self._slots = {
@@ -148,22 +146,21 @@ class Mounts:
 
         async def ask(session: McpSession) -> ToolListing:
             new = ToolListing(definitions.fingerprint(slot.entry), session.version)
-            new.features = [
-                each for each in ("resources", "prompts") if each in session.capabilities
-            ]
-            found: list[Raw] = []
-            if "tools" in session.capabilities:
-                async with asyncio.timeout(slot.entry.connection_timeout_ms / 1000):
-                    found = await session.list("tools/list", "tools")
+            async with asyncio.timeout(slot.entry.connection_timeout_ms / 1000):
+                found = {
+                    each: await session.list(f"{each}/list", each)
+                    for each in ("tools", "resources", "prompts")
+                    if each in session.capabilities
+                }
+            new.features = [each for each in found if each != "tools" and found[each]]
             # Checking schemas takes time.
-            is_http = slot.entry.url is not None
-            await in_thread(definitions.update, old, new, found, http=is_http)
+            tools, is_http = found.get("tools", ()), slot.entry.url is not None
+            await in_thread(definitions.update, old, new, tools, http=is_http)
             return new
 
         new = await self._use(slot, ask)
         if new != old:
             await in_thread(write_listing, around.folder, server, new)
-            self.revision += 1
         return new
 
     async def login(self, server: str, open_url: OpenUrl) -> None:
@@ -252,6 +249,7 @@ class Mounts:
                 await self._leave(slot)
                 raise
             self._spawn(slot, self._listen(slot, slot.session))
+            self._note_change(slot)  # it may list others than the last time
             return slot.session
 
     async def _listen(self, slot: _Mount, session: McpSession) -> None:

@@ -82,7 +82,8 @@ def _of_server(name: str, encoded: bytes, _stamp: tuple[int, int], folder: str) 
     entry = msgspec.json.decode(encoded, type=McpServer)
     listing = read_listing(folder, name, entry)
     if listing is None:
-        return MountedTools()
+        why = f"mcp.servers.{name}: its tools are not known before the first turn, or before"
+        return MountedTools((), (f"{why} `clawkit mcp refresh {name}`",))
     return MountedTools(tuple(_tools(name, entry, listing)), tuple(_warnings(name, listing)))
 
 
@@ -90,7 +91,8 @@ def _warnings(name: str, listing: ToolListing) -> Iterator[str]:
     key = f"mcp.servers.{name}"
     if waiting := [one_line(tool.name, 60) for tool in listing.waiting]:
         names = ", ".join(waiting[:5]) + (", …" if len(waiting) > 5 else "")
-        yield f"{key}: new or changed tools are not offered until you run `clawkit mcp accept {name}`: {names}"  # noqa: E501
+        do = f"are not offered until you run `clawkit mcp accept {name}`"
+        yield f"{key}: new or changed tools {do}: {names}"
     for tool, why in list(listing.left_out.items())[:5]:
         yield f"{key}: the tool {tool!r} is left out: {why}"
 
