@@ -59,6 +59,8 @@ SIDEWAYS = {
         *((one, "agent_session") for one in ("session_state", "delegation")),
         *((one, "agent_session") for one in ("turns", "messenger")),
         ("turns", "services"),
+        *(("mcp_server", other) for other in ("runtime", "gateway")),
+        ("gateway", "mcp_server"),
         *(("messenger", other) for other in ("delegation", "turns")),
         *(("command_check", other) for other in ("runtime", "services")),
         *(
@@ -70,6 +72,7 @@ SIDEWAYS = {
     3: {
         *(("sandbox", other) for other in ("fs", "process")),
         *((one, "process") for one in ("fs", "lsp", "media", "approvals", "nodes", "code")),
+        ("mcp", "process"),
         ("canvas", "nodes"),
         # Opening files below a root; variables that control programs.
         *(("skills", other) for other in ("fs", "process")),

@@ -458,6 +458,11 @@ class Agent:
             raise ToolInputError(f"{one_line(os.fspath(path), 200)}: {why}") from None
         return Image(b64encode(picture.data).decode(), picture.mime_type)
 
+    async def update_tools(self) -> None:
+        """Offer what MCP servers list by now."""
+        if await self.kit.update():
+            self._attach()
+
     def refresh(self, schema: str = "") -> None:
         """Bring the prompt and the tools up to date, with a schema for the answer."""
         talk, run = self.conversation, self.kit.run

@@ -17,7 +17,7 @@ from clawkit.bundled import open_plugins, plugin_tools
 from clawkit.config.load import Loaded, load, loads
 from clawkit.config.model import Config
 from clawkit.config.modelref import ModelRef, parse_ref
-from clawkit.config.paths import gateway_dir
+from clawkit.config.paths import gateway_dir, mcp_dir
 from clawkit.config.sources import MAPPING, environment
 from clawkit.core.approval import Answer, Approver, Question, no_approver
 from clawkit.core.call import CallGuard, CallRequest, OnEvent, Run, call, call_all
@@ -34,6 +34,7 @@ from clawkit.schema.tool_index import ToolIndex
 from clawkit.services import Services, known_secrets
 
 if TYPE_CHECKING:
+    from clawkit.mcp.tools import MountedTools
     from clawkit.plugins.hooks import SessionHooks
 
 
@@ -60,9 +61,6 @@ class Toolkit:
         self.assembly = assembly
         self.plugins = open_plugins(loaded.config)
         """The plugins that the configuration enables; None if there are none."""
-        left_out = self.plugins.warnings if self.plugins else ()
-        self.warnings = (*map(str, loaded.warnings), *assembly.warnings, *left_out)
-        """Warnings about the configuration."""
         self.loaded = loaded
         """The configuration and its sources."""
         self.run = run
@@ -148,7 +146,7 @@ class Toolkit:
         given = [Registered(tool, CALLER) for tool in tools]
         place = resolve_workspace(loaded.config, agent, workspace)
         given += plugin_tools(loaded.config, scope, place)
-        assembly = assemble(loaded.config, scope, given)
+        assembly = assemble(loaded.config, scope, (*given, *server_tools(loaded.config)))
         run = make_run(
             loaded, assembly, scope, place, hooks, approver, later=later, redactor=redactor
         )
@@ -171,7 +169,7 @@ class Toolkit:
             scope = replace(scope, model=model, context_window=window)
         if config is not None:
             self.loaded, self.config = replace(self.loaded, config=config), config
-        self.assembly = assemble(self.config, scope, self._extra)
+        self.assembly = assemble(self.config, scope, (*self._extra, *server_tools(self.config)))
         run = make_run(
             self.loaded,
             self.assembly,
@@ -197,7 +195,29 @@ class Toolkit:
         around = PluginContext(self.config, run.workspace, run.scope, services=run.services)
         return SessionHooks(self.plugins, around)
 
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """Warnings about the configuration."""
+        return (
+            *map(str, self.loaded.warnings),
+            *self.assembly.warnings,
+            *external_remarks(self.config),
+        )
+
+    async def update(self) -> bool:
+        """List MCP servers that are new, and offer what servers list by now; whether that changed
+        the tools. Call it between turns: it waits a while for new servers."""
+        if not self.config.mcp or not self.config.mcp.servers:
+            return False
+        await list_servers(self.run, self.config)
+        extra = (*self._extra, *server_tools(self.config))
+        if assemble(self.config, self.run.scope, extra) is self.assembly:
+            return False
+        self.alter()
+        return True
+
     async def __aenter__(self) -> Toolkit:
+        await self.update()
         return self
 
     async def __aexit__(self, *_error: object) -> None:
@@ -255,6 +275,45 @@ class Toolkit:
     async def call_all(self, calls: Iterable[CallRequest]) -> list[Result]:
         """Make the calls of one message; those that cannot conflict run in parallel."""
         return await call_all(self.run, calls, self._on_event)
+
+
+def external_tools(
+    config: Config, scope: Scope, workspace: str | os.PathLike[str] | None = None
+) -> list[Registered]:
+    """The tools that plugins and MCP servers add to a run."""
+    found = [*server_tools(config)]
+    if open_plugins(config) is not None:
+        found += plugin_tools(config, scope, resolve_workspace(config, scope.agent, workspace))
+    return found
+
+
+def server_tools(config: Config) -> tuple[Registered, ...]:
+    """The tools of MCP servers, as they were listed last. Starts nothing."""
+    return _mounted(config).tools if config.mcp and config.mcp.servers else ()
+
+
+def external_remarks(config: Config) -> tuple[str, ...]:
+    """Why tools of plugins and MCP servers are left out."""
+    plugins = open_plugins(config)
+    left_out = plugins.warnings if plugins else ()
+    return (*left_out, *(_mounted(config).warnings if config.mcp and config.mcp.servers else ()))
+
+
+def _mounted(config: Config) -> MountedTools:
+    from clawkit.mcp.tools import mounted_tools
+
+    return mounted_tools(config, mcp_dir(os.environ))
+
+
+async def list_servers(run: Run, config: Config) -> None:
+    """List the MCP servers that policy allows and that were never listed."""
+    if not config.mcp or not config.mcp.servers:
+        return
+    from clawkit.mcp.mounts import Mounts
+    from clawkit.mcp.tools import allowed_servers
+
+    mounts: Any = run.services[Mounts]
+    await mounts.ready(allowed_servers(config, run.scope))
 
 
 def load_config(

@@ -31,15 +31,20 @@ from clawkit.fs.protocols import FileSystem, Search, WorkspaceFiles
 from clawkit.fs.read_versions import ReadVersions
 from clawkit.lsp.protocols import Diagnostics, Edited, Problems
 from clawkit.media.protocols import Media, PageReader
-from clawkit.process.protocols import BaseEnvironment, Commands, ExecHost
+from clawkit.process.protocols import BaseEnvironment, Commands, ExecHost, Grants
 from clawkit.redact import Redactor, is_secret_name
 from clawkit.schema.tool_index import ToolIndex
 from clawkit.sessions.protocols import Plan, Sessions, files_of_store, locate_store
+from clawkit.store import private_dir
 
 if TYPE_CHECKING:
     from clawkit.agent.assemble import Assembly
     from clawkit.approvals.judge import Judge
+    from clawkit.config.section import SecretInput
+    from clawkit.config.sections.plugins import McpServer
     from clawkit.fs.protected_files import Protection
+    from clawkit.net.client import Client
+    from clawkit.net.route import Route
     from clawkit.plugins.api import PluginContext
     from clawkit.sandbox.protocols import Mount
     from clawkit.skills.discovery import SkillRoot
@@ -117,6 +122,10 @@ class Services(Mapping[type, object]):
         if self._plugins is not None:
             for kind, settings in self._plugins.settings.items():
                 self._factories.setdefault(kind, partial(lambda given: given, settings))
+        if config.mcp is not None and config.mcp.servers:
+            from clawkit.mcp.mounts import Mounts
+
+            self._factories[Mounts] = self._mounts
 
     async def warm_up(self) -> None:
         """Load what the first command needs, and start the spawn server. Does not raise: errors are
@@ -402,7 +411,9 @@ class Services(Mapping[type, object]):
         return LocalHost(paths.commands_dir(os.environ), max_processes=self._exec.max_processes)
 
     def _confines(self) -> Any:
-        from clawkit.config.secrets import resolve
+        return self._confinement(self._sandbox, self._scope.session)
+
+    def _confinement(self, settings: SandboxSettings, session: str) -> Any:
         from clawkit.sandbox.confinement import Confinement
         from clawkit.sandbox.paths import DeniedFiles, SandboxContext
 
@@ -417,7 +428,7 @@ class Services(Mapping[type, object]):
             workspace=self._workspace,
             state=paths.home(os.environ),
             agent=self._scope.agent,
-            session=self._scope.session,
+            session=session,
             homes=tuple(dict.fromkeys((os.path.expanduser("~"), login_home()))),
             spool_dir=paths.commands_dir(os.environ),
             max_processes=self._exec.max_processes,
@@ -425,14 +436,64 @@ class Services(Mapping[type, object]):
             denied=denied,
             own=self._own_files(),
             ask_host=self._ask_host,
-            reveal=partial(
-                resolve, config=self._loaded.config, env={**os.environ, **self._loaded.env}
-            ),
+            reveal=self._reveal,
             protection=self._protection(),
             given=self._given(),
             shared=self._skill_folders,
         )
-        return Confinement(self._sandbox, around)
+        return Confinement(settings, around)
+
+    def _reveal(self, secret: SecretInput) -> str:
+        from clawkit.config.secrets import resolve
+
+        env = {**os.environ, **self._loaded.env}
+        return resolve(secret, self._loaded.config, env)
+
+    def _mounts(self) -> Any:
+        from clawkit.mcp.mounts import MountContext, Mounts
+        from clawkit.mcp.oauth import OAuth, TokenStore
+
+        folder = paths.mcp_dir(os.environ)
+        tokens = TokenStore(os.path.join(folder, "tokens.json"), self._redactor.learn)
+
+        def log_in(name: str, entry: McpServer, client: Client, route: Route) -> Any:
+            return OAuth(name, entry, client, route, tokens, self._reveal)
+
+        around = MountContext(folder, self._workspace, self._reveal, self._cell, log_in)
+        settings: Any = self._loaded.config.mcp
+        return Mounts(settings, around)
+
+    async def _cell(self, name: str, entry: McpServer) -> Any:
+        """Where the program of an MCP server runs: confined to what its entry grants."""
+        from clawkit.mcp.mounts import Cell
+
+        wants, env = entry.sandbox, await self[BaseEnvironment].variables()
+        given = entry.cwd or ""
+        given = paths.expand(given, os.environ) if given.startswith("~") else given
+        cwd = os.path.join(self._workspace, given) if given else self._workspace
+        if not wants.enabled:
+            folder = paths.commands_dir(os.environ)
+            private_dir(folder)
+            return Cell(self[ExecHost], None, env, cwd, folder)
+        settings = SandboxSettings(
+            mode="all",
+            workspace_access=wants.workspace_access,
+            network=wants.network,
+            allow_hosts=wants.allow_hosts,
+            write_paths=wants.write_paths,
+        )
+        cell = self._confinement(settings, f"mcp:{name}")
+        grants = Grants(read=tuple(paths.expand(each, os.environ) for each in wants.read_paths))
+        why = cell.why_not_granted(grants) if cell.has_sandbox else cell.choice.reason
+        if why:
+            do = f"to run it unconfined, set mcp.servers.{name}.sandbox.enabled to false"
+            raise ToolError(f"it cannot be confined: {why}; {do}")
+        _, hold, variables = cell.in_sandbox(grants)
+        if wants.workspace_access == "none" and not entry.cwd:
+            cwd = cell.sandbox.workdir
+        proxied = {"NODE_USE_ENV_PROXY": "1"} if wants.network == "allowlist" else {}
+        env = {**env, **variables, **proxied}
+        return Cell(cell.sandbox.host(), hold, env, cwd, variables["TMPDIR"], cell.close)
 
     async def _ask_host(self, host: str, port: int) -> bool:
         """Ask a person whether a command may connect to a host."""

@@ -173,6 +173,7 @@ class Turns:
             return TurnEnded("error", error=f"its owner has overridden settings there; {LATER}")
         if isinstance(agent.kit.run.services, Services):
             agent.kit.run.services.refresh_skills()
+        await agent.update_tools()
         agent.refresh(posts[0].schema)
         heard = talk.tell
         if (tell := posts[0].tell) is not None:

@@ -119,6 +119,10 @@ def _diagnose(
     check("models", services.check_models(loaded))
     check("sessions", services.check_sessions(loaded, env))
     check("jobs", services.check_jobs(loaded, env))
+    if loaded.config.mcp is not None:
+        from clawkit.cli.mcp_servers import check_servers
+
+        check("mcp", check_servers(named))
     return found, True
 
 

@@ -24,7 +24,6 @@ from clawkit.approvals.effective_policy import combine
 from clawkit.approvals.file import BadDocumentError, read_document
 from clawkit.approvals.safe_bins import safe_bin_warnings
 from clawkit.approvals.types import ApprovalRules, Policy
-from clawkit.bundled import plugin_tools
 from clawkit.cli.onboarding.write import find_openclaw
 from clawkit.cli.options import counted, workspace_warning
 from clawkit.config.file_edit import content
@@ -55,6 +54,7 @@ from clawkit.lsp.servers import Programs, ServerCatalog
 from clawkit.models.providers import AUTH_PROFILES as PROFILES_JSON
 from clawkit.models.providers import MODELS_JSON, agent_dir
 from clawkit.process import landlock, records
+from clawkit.runtime import external_tools
 from clawkit.sessions.protocols import locate_store
 
 MAX_AGENTS = 100
@@ -231,7 +231,7 @@ def check_policy(config: Config) -> Findings:
     for scope in islice(situations, MAX_SITUATIONS):
         try:
             remarks |= dict.fromkeys(
-                assemble(config, scope, plugin_tools(config, scope, "")).warnings
+                assemble(config, scope, external_tools(config, scope)).warnings
             )
         except ConfigError as error:
             remarks |= dict.fromkeys(map(str, error.issues))

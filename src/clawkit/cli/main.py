@@ -59,6 +59,10 @@ COMMANDS = {
         "clawkit.cli.gateway:",
         "Share agents and sessions with other programs and devices.",
     ),
+    "mcp": (
+        "clawkit.cli.mcp_servers:",
+        "Use tools of MCP servers; serve the tools to MCP clients, and set those up.",
+    ),
     "cron": ("clawkit.cli.cron:", "Schedule jobs, and see what their runs did."),
     "wake": ("clawkit.cli.cron:wake", "Tell a session something, now or with its next turn."),
     "heartbeat": ("clawkit.cli.heartbeat:", "Show, run and pause the regular checks of agents."),
@@ -256,6 +260,22 @@ SUBCOMMANDS = {
         "resume": ("resume", "Resume the heartbeats of all agents."),
         "run": ("run", "Check now, and print what came of it."),
         "status": ("status", "Show for every agent whether its heartbeat is on, and why."),
+    },
+    "mcp": {
+        "accept": ("accept_tools", "Accept the new and changed tools of a server."),
+        "install": (
+            "clawkit.cli.mcp_install:install",
+            "Add clawkit to the configuration of an MCP client.",
+        ),
+        "list": ("list_servers", "List the configured servers, and what is known of them."),
+        "login": ("login", "Log in at a server with a browser."),
+        "logout": ("logout", "Forget the token of a server."),
+        "prompts": ("prompts", "List the prompts of a server."),
+        "refresh": ("refresh", "Connect to servers, and list their tools again."),
+        "resources": ("resources", "List the resources of a server."),
+        "serve": ("clawkit.cli.mcp:serve", "Serve the tools in force to an MCP client."),
+        "show": ("show", "Show a server and its tools."),
+        "tools": ("tools", "List the tools of all servers, by the names they are offered under."),
     },
     "plugins": {
         "disable": ("disable", "Keep a plugin from running."),

@@ -17,7 +17,6 @@ from clawkit.agent.assemble import Assembly, assemble
 from clawkit.agent.explanation import deferral_row, explain_tool, tool_row
 from clawkit.agent.model import target_of
 from clawkit.approvals.protocols import ExecGate
-from clawkit.bundled import open_plugins, plugin_tools
 from clawkit.cli import options as cli
 from clawkit.cli.terminal import TerminalApprover
 from clawkit.core.approval import Approver
@@ -26,11 +25,16 @@ from clawkit.core.call import call as call_tool
 from clawkit.core.catalog import CATALOG, canonical
 from clawkit.core.context import InForce
 from clawkit.core.result import Result
-from clawkit.core.tool import Registered
 from clawkit.errors import ToolAuthorizationError, UnknownToolError
 from clawkit.line_reader import LineReader
 from clawkit.process.libc import hide_memory
-from clawkit.runtime import close_run, make_run, resolve_workspace
+from clawkit.runtime import (
+    close_run,
+    external_remarks,
+    external_tools,
+    make_run,
+    resolve_workspace,
+)
 from clawkit.schema.choose import PROVIDERS, Provider, declare
 from clawkit.services import Services
 from clawkit.text import human_size, one_line, printable
@@ -45,13 +49,10 @@ def _open(options: dict[str, Any]) -> tuple[cli.ResolvedOptions, Assembly, list[
     """The settings, the tools, and warnings about both."""
     settings = cli.read_settings(options)
     loaded, scope = settings.loaded, settings.scope
-    remarks = [*map(str, loaded.warnings)]
-    more: list[Registered] = []
-    if (plugins := open_plugins(loaded.config)) is not None:
-        place = resolve_workspace(loaded.config, scope.agent, settings.workspace)
-        more, remarks = plugin_tools(loaded.config, scope, place), [*remarks, *plugins.warnings]
-    assembly = assemble(loaded.config, scope, more)
-    return settings, assembly, [*remarks, *assembly.warnings]
+    extra = external_tools(loaded.config, scope, settings.workspace)
+    assembly = assemble(loaded.config, scope, extra)
+    remarks = [*map(str, loaded.warnings), *assembly.warnings, *external_remarks(loaded.config)]
+    return settings, assembly, remarks
 
 
 @click.command("list")

@@ -19,7 +19,7 @@ _ONE_AGENT = f"""{_AGENT}
 groupChat memory tools.message tools.exec.grantExpiryDays tools.exec.node tools.exec.reviewer
 """
 _KEYS = {
-    "": "browser mcp memory tts",
+    "": "browser memory tts",
     "messages.": "ackReaction groupChat responsePrefix tts",
     "agents.defaults.": f"""{_AGENT}
         imageGenerationModel imageModel mediaMaxMb mediaModels pdfMaxMb pdfMaxPages

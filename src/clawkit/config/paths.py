@@ -45,6 +45,11 @@ def gateway_dir(env: Mapping[str, str]) -> str:
     return os.path.join(home(env), "gateway")
 
 
+def mcp_dir(env: Mapping[str, str]) -> str:
+    """What MCP servers listed, and the tokens for them."""
+    return os.path.join(home(env), "mcp")
+
+
 def approvals_file(env: Mapping[str, str]) -> str:
     """The approvals file, which people may edit."""
     return os.path.join(home(env), "exec-approvals.json")

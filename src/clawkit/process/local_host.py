@@ -45,6 +45,8 @@ class LocalRunning(SpawnedChild):
 
     output: Spool
     terminal: TerminalState | None = None
+    pipes: tuple[int, int] = (-1, -1)
+    """Its input and output, if it was launched `piped`; the caller closes them."""
 
     def __init__(self, client: SpawnClient, id_: str, detached: str = "") -> None:
         super().__init__(client, id_, detached)
@@ -415,6 +417,9 @@ class LocalHost:
                 os.close(fd)
         if launch.detach:
             running.attach(Spool.of_file(spool), -1, -1)
+        elif launch.piped:
+            running.pipes = ours[1], ours[0]
+            running.attach(Spool(spool, launch.memory), -1, -1)
         else:
             terminal = TerminalState(*launch.size) if launch.size else None
             sink = ours[-1] if terminal or launch.open_input else -1
@@ -506,7 +511,7 @@ def _open_streams(launch: Launch, spool: str, ours: list[int], theirs: list[int]
         source, output = os.pipe()
         ours.append(source)
         theirs.append(output)
-    if launch.open_input and not launch.detach:
+    if (launch.open_input or launch.piped) and not launch.detach:
         given, sink = os.pipe()
         ours.append(sink)
     else:
