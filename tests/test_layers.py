@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 import pytest
 
+from clawkit.bundled import BUNDLED
 from clawkit.cli.main import COMMANDS, SUBCOMMANDS
 from clawkit.core.catalog import CATALOG
 from clawkit.models.client import _WIRES
@@ -48,7 +49,9 @@ SIDEWAYS = {
     0: {(a, b) for a in LAYERS[0].split() for b in LAYERS[0].split()},
     6: {
         *(("runtime", "services"), ("services", "automation")),
-        *(("agent_session", other) for other in ("runtime", "services", "telemetry")),
+        *((one, "bundled") for one in ("runtime", "services")),
+        ("bundled", "telemetry"),
+        *(("agent_session", other) for other in ("runtime", "services")),
         *(("agent_session", other) for other in ("session_state", "delegation", "handover")),
         *(("agent_session", other) for other in ("turns", "messenger")),
         *(("delegation", "handover"), ("handover", "worktrees")),
@@ -75,6 +78,7 @@ SIDEWAYS = {
 BY_NAME = {path.partition(":")[0] for path, _ in COMMANDS.values()} | {
     entry.module for entry in CATALOG.values() if entry.module
 }
+BY_NAME |= set(BUNDLED.values())
 BY_NAME |= {f"clawkit.models.wire.{module}" for module, _ in _WIRES.values()}
 BY_NAME |= {
     function.partition(":")[0]

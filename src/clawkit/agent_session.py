@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from clawkit.agent import prompt as prompts
 from clawkit.agent.compact import PrunedHistory, settings_of
-from clawkit.agent.events import Event, Tell, TurnEnded, no_listener
+from clawkit.agent.events import Event, EventRecorder, Tell, TurnEnded, no_listener
 from clawkit.agent.loop import Conversation, Words, limits_of, specs_of
 from clawkit.agent.model_selection import ModelSelection, thinking_of
 from clawkit.agent.output import AGAIN, read_output, schema_of
@@ -49,7 +49,6 @@ from clawkit.turns import Turns, stream_events
 
 if TYPE_CHECKING:
     from clawkit.models.failover import Clock
-    from clawkit.telemetry.settings import Telemetry
 
 
 MAX_IMAGE_BYTES = 5 * 1024 * 1024
@@ -78,7 +77,7 @@ class Agent:
         self.models = selection
         self.conversation = conversation
         self._kept = kept
-        self._telemetry: Telemetry | None = None
+        self._telemetry: EventRecorder | None = None
         self._mode: prompts.Mode = mode
         self._instructions = instructions
         self.output_schema = ""
@@ -236,11 +235,11 @@ class Agent:
             # The owner's overrides do not apply to other people who talk here.
             if own != made._own and kit.run.scope.sender.owner and overrides:
                 made._use(own)
-            diagnostics = loaded.config.diagnostics
-            if diagnostics.enabled and diagnostics.otel.is_on(os.environ):
-                from clawkit.telemetry.settings import open_telemetry
-
-                made._telemetry = open_telemetry(loaded, name, kit.run.redactor)
+            diagnostics, services = loaded.config.diagnostics, kit.run.services
+            is_traced = diagnostics.enabled and diagnostics.otel.is_on(os.environ)
+            if isinstance(services, Services) and (is_traced or loaded.config.plugins):
+                made._telemetry = services.provide_role("telemetry")
+            if made._telemetry is not None:
                 talk.tell = made._telemetry.beside(talk.tell)
             with suppress(RuntimeError):  # no event loop yet: done when the agent is entered
                 made.turns.enter()

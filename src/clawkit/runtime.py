@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -13,6 +13,7 @@ from msgspec.structs import replace
 from clawkit.agent.assemble import Assembly, assemble
 from clawkit.agent.model import context_window_of, default_model, target_of
 from clawkit.approvals.protocols import Approvals, Confines
+from clawkit.bundled import open_plugins
 from clawkit.config.load import Loaded, load, loads
 from clawkit.config.model import Config
 from clawkit.config.modelref import ModelRef, parse_ref
@@ -30,6 +31,9 @@ from clawkit.policy.selectors import Origin, choose_agent
 from clawkit.redact import Redactor, is_secret_name
 from clawkit.schema.choose import PROVIDERS, Provider, declare
 from clawkit.services import Services, known_secrets
+
+if TYPE_CHECKING:
+    from clawkit.plugins.load import PluginSet
 
 
 class Toolkit:
@@ -50,10 +54,14 @@ class Toolkit:
         extra: Sequence[Registered] = (),
         approver: Approver | None = None,
         later: bool = False,
+        plugins: PluginSet | None = None,
     ) -> None:
         self.config = loaded.config
         self.assembly = assembly
-        self.warnings = (*map(str, loaded.warnings), *assembly.warnings)
+        self.plugins = plugins
+        """The plugins that the configuration enables."""
+        left_out = plugins.warnings if plugins else ()
+        self.warnings = (*map(str, loaded.warnings), *assembly.warnings, *left_out)
         """Warnings about the configuration."""
         self.loaded = loaded
         """The configuration and its sources."""
@@ -138,13 +146,28 @@ class Toolkit:
             cwd=cwd,
         )
         given = [Registered(tool, CALLER) for tool in tools]
-        assembly = assemble(loaded.config, scope, given)
         place = resolve_workspace(loaded.config, agent, workspace)
+        plugins = open_plugins(loaded.config)
+        if plugins is not None:
+            from clawkit.plugins.api import PluginContext
+            from clawkit.plugins.hooks import with_hooks
+
+            given += plugins.tools(PluginContext(loaded.config, place, scope))
+            hooks = with_hooks(hooks, plugins)
+        assembly = assemble(loaded.config, scope, given)
         run = make_run(
             loaded, assembly, scope, place, hooks, approver, later=later, redactor=redactor
         )
         return cls(
-            loaded, assembly, run, place, on_event, extra=given, approver=approver, later=later
+            loaded,
+            assembly,
+            run,
+            place,
+            on_event,
+            extra=given,
+            approver=approver,
+            later=later,
+            plugins=plugins,
         )
 
     def alter(
@@ -199,7 +222,7 @@ class Toolkit:
     @property
     def extra_tools(self) -> tuple[Tool, ...]:
         """The tools passed to `open`."""
-        return tuple(each.tool for each in self._extra)
+        return tuple(each.tool for each in self._extra if each.source == CALLER)
 
     @property
     def guard(self) -> CallGuard | None:

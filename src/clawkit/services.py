@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 import msgspec
 
 from clawkit.approvals.protocols import Approvals, Confines, ExecGate
+from clawkit.bundled import open_plugins, provide
 from clawkit.code.protocols import Interpreters
 from clawkit.config import paths
 from clawkit.config.load import Loaded
@@ -28,8 +29,8 @@ from clawkit.errors import ClawkitError, ConfigError, ToolError
 from clawkit.fs.magic import ImageLimits
 from clawkit.fs.protocols import FileSystem, Search, WorkspaceFiles
 from clawkit.fs.read_versions import ReadVersions
-from clawkit.lsp.protocols import Diagnostics
-from clawkit.media.protocols import Media
+from clawkit.lsp.protocols import Diagnostics, Edited, Problems
+from clawkit.media.protocols import Media, PageReader
 from clawkit.process.protocols import BaseEnvironment, Commands, ExecHost
 from clawkit.redact import Redactor
 from clawkit.sessions.protocols import Plan, Sessions, files_of_store, locate_store
@@ -88,6 +89,7 @@ class Services(Mapping[type, object]):
             Search: self._search,
             Diagnostics: self._diagnostics,
             Media: self._media,
+            PageReader: self._documents,
             ImageLimits: lambda: ImageLimits(config.agents.defaults.image_max_dimension_px),
             Commands: self._commands,
             ExecHost: self._local_host,
@@ -100,7 +102,11 @@ class Services(Mapping[type, object]):
             Plan: Plan,
             CronControl: self._cron,
             Redactor: lambda: self._redactor,
+            Loaded: lambda: loaded,
         }
+        if (plugins := open_plugins(config)) is not None:
+            for kind, settings in plugins.settings.items():
+                self._factories.setdefault(kind, partial(lambda given: given, settings))
 
     async def warm_up(self) -> None:
         """Load what the first command needs, and start the spawn server. Does not raise: errors are
@@ -152,6 +158,13 @@ class Services(Mapping[type, object]):
                 await ending
         if self._older is not None:
             await self._older.close()
+
+    def provide_role(self, role: str) -> Any:
+        """What the plugin in a role provides; None if there is none."""
+        from clawkit.plugins.api import PluginContext
+
+        config = self._loaded.config
+        return provide(role, PluginContext(config, self._workspace, self._scope, services=self))
 
     @property
     def requires_sandbox(self) -> bool:
@@ -257,12 +270,12 @@ class Services(Mapping[type, object]):
         )
 
     def _diagnostics(self) -> Any:
-        from clawkit.lsp.service import LanguageServers
+        return self.provide_role("diagnostics") or _NoDiagnostics()
 
-        here, given = self._workspace, (*self._fs.write_roots, *self._fs.read_roots)
-        roots = [os.path.join(here, os.path.expanduser(root)) for root in given]
-        cache = os.path.join(paths.home(os.environ), "cache", "lsp")
-        return LanguageServers(here, roots, self._fs.lsp, cache_dir=cache)
+    def _documents(self) -> Any:
+        if (found := self.provide_role("documents")) is None:
+            raise ToolError("no plugin reads PDFs: see plugins.entries.pdf and plugins.slots")
+        return found
 
     def _media(self) -> Any:
         from clawkit.media.local import LocalMedia
@@ -438,6 +451,11 @@ class Services(Mapping[type, object]):
             confines=self[Confines],
             before=EnvSecrets(self._workspace, self._redactor.learn).refresh,
         )
+
+
+class _NoDiagnostics:
+    async def check(self, _edits: Sequence[Edited]) -> Problems:
+        return Problems()
 
 
 def login_home() -> str:

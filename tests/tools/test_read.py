@@ -33,7 +33,7 @@ from clawkit.fs.pages import HeldFile
 from clawkit.fs.protocols import FileSystem
 from clawkit.fs.read_versions import ReadVersions
 from clawkit.media.local import LocalMedia
-from clawkit.media.protocols import Media
+from clawkit.media.protocols import Media, PageReader
 from clawkit.redact import Redactor
 from clawkit.testing import check_tool, open_kit
 from clawkit.tools._show import (
@@ -54,6 +54,7 @@ def make_run(place: Path | str, window: int | None = None, **more: object) -> Ru
         ReadVersions: ReadVersions(),
         Redactor: Redactor(),
         Media: LocalMedia(),
+        PageReader: LocalMedia(),
     }
     for service in more.values():
         services[type(service)] = service
