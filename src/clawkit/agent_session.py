@@ -562,6 +562,11 @@ class Agent:
             self._kept.store.redact = run.redactor.text
         if isinstance(run.services, Services):
             run.services.fill(SessionState, self._state)
+            if self.kit.config.plugins is not None:
+                from clawkit.agent.completion import Completions
+
+                talk = self.conversation
+                run.services.fill(Completions, lambda: Completions(self.models, talk.spend))
             if self.delegation is not None:
                 run.services.fill(Delegates, lambda: self.delegation)
                 run.services.fill(Messenger, lambda: self.messenger)

@@ -12,6 +12,7 @@ from msgspec.structs import replace
 
 from clawkit.agent.assemble import Assembly, assemble
 from clawkit.agent.model import context_window_of, default_model, target_of
+from clawkit.agent.nested_calls import NestedCalls
 from clawkit.approvals.protocols import Approvals, Confines
 from clawkit.bundled import open_plugins
 from clawkit.config.load import Loaded, load, loads
@@ -311,7 +312,7 @@ def make_run(
         loaded, scope, workspace, approver=approver, later=later, redactor=redactor, rules=assembly
     )
     services.fill(InForce, lambda: assembly.in_force)
-    return Run(
+    run = Run(
         tools=assembly.tools,
         workspace=_place(services, scope, workspace),
         scope=scope,
@@ -324,6 +325,18 @@ def make_run(
         redactor=redactor,
         watch=_make_guard(loaded.config, scope.agent),
     )
+    services.fill(NestedCalls, lambda: NestedCalls(replace(run, watch=None)))
+    if loaded.config.plugins is not None:
+        from clawkit.agent.completion import Completions
+        from clawkit.agent.model_selection import ModelSelection
+
+        def completions() -> Completions:
+            models = ModelSelection(loaded, scope.agent)
+            models.learn = redactor.learn
+            return Completions(models)
+
+        services.fill(Completions, completions)
+    return run
 
 
 def _place(services: Services, scope: Scope, workspace: str) -> str:

@@ -80,8 +80,9 @@ class ModelSelection:
         links = [self.one(ref) for ref in refs if ref != OPERATOR]
         return ModelChain(links, strict=strict, clock=self._clock)
 
-    def one(self, ref: ModelRef) -> Model:
-        """A single model without retries and fallbacks. Raises `ConfigError`, `SecretError`."""
+    def one(self, ref: ModelRef, profile: str = "") -> Model:
+        """A single model without retries and fallbacks; `profile` is the only credential to use.
+        Raises `ConfigError`, `SecretError`."""
         from clawkit.models.client import HttpModel
 
         catalog = self.catalog
@@ -92,7 +93,7 @@ class ModelSelection:
         model = HttpModel(
             endpoint,
             self._connections(),
-            keys=catalog.credentials,
+            keys=catalog.credentials.only(profile) if profile else catalog.credentials,
             settings=catalog.services[ref.provider].settings,
             headers=catalog.headers(ref),
             route=catalog.route(ref),

@@ -76,6 +76,10 @@ Changed = Callable[[Mapping[str, Any]], str]
 log = logging.getLogger(__name__)
 
 
+RESUMABLE = "resumable"
+"""In the binding of a question: what asked it reads the answer later, in whichever process."""
+
+
 class StoredQuestion(Pending, frozen=True):
     """A question in the store."""
 
@@ -286,7 +290,8 @@ class PendingStore:
         try:
             question = bind.unpack_question(row.fields, row.params)
             binding = dict(bind.decode(row.binding))
-            gone = row.state in ("pending", "allowed") and _is_orphaned(row.id, row.owner)
+            is_open = row.state in ("pending", "allowed") and RESUMABLE not in binding
+            gone = is_open and _is_orphaned(row.id, row.owner)
         except (ValueError, TypeError) as error:
             why = f"the question {row.id} in it is damaged: {error}"
             raise self._database.broken(why) from error
@@ -388,6 +393,22 @@ class Broker:
 
     async def outcome(self, pending: Pending) -> Answer:
         return await self._settle(pending, None, patient=True)
+
+    def collect(self, id_: str) -> Answer | None:
+        try:
+            state, answer = self._waiting.get(id_).state, self._waiting.answer(id_, self._now_ms())
+        except errors.NotFoundError:
+            state, answer = "expired", None
+        if state == "pending" and answer is None:
+            return None
+        is_used = state == "allowed" and self._waiting.consume(id_, self._now_ms())
+        if answer is None or not (is_used or state == "denied"):
+            return Answer("deny", "there is no answer that can be used", silent=True)
+        return answer
+
+    def withdraw(self, id_: str) -> None:
+        with suppress(errors.NotFoundError):
+            self._waiting.withdraw(id_, self._now_ms())
 
     def resolve(
         self,

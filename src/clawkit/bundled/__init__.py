@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from clawkit.plugins.load import PluginSet
 
 BUNDLED = {
+    "llm-task": "clawkit.bundled.llm_task",
+    "lobster": "clawkit.bundled.lobster",
     "lsp": "clawkit.bundled.lsp",
     "pdf": "clawkit.bundled.pdf",
     "telemetry": "clawkit.bundled.telemetry",

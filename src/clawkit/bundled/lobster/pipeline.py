@@ -53,10 +53,10 @@ def _split_stages(text: str) -> list[str]:
     # A quoted text, in which a backslash quotes anything; a separator; anything else.
     tokens = re.findall(r"""(?s)"(?:\\.|[^"\\])*"|'(?:\\.|[^'\\])*'|\||[^"'|]+|.""", text)
     parts = [""]
-    for token in tokens:
-        if token in ('"', "'"):
+    for each in tokens:
+        if each in ('"', "'"):
             raise PipelineSyntaxError("Unclosed quote")
-        parts += [""] if token == "|" else [parts.pop() + token]
+        parts += [""] if each == "|" else [parts.pop() + each]
     parts = [part.strip() for part in parts]
     return parts if parts[-1] else parts[:-1]
 

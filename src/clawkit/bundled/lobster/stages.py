@@ -54,11 +54,7 @@ async def run_stages(stages: Sequence[Stage], items: Items, host: Host) -> Outco
             close = nearest(stage.name, tuple(COMMANDS), 1)
             hint = f"did you mean {close[0]}?" if close else "commands.list lists all"
             raise PipelineError(f"Unknown command: {stage.name}; {hint}")
-        for name in set(stage.options) - set(command.options.split()):
-            hint = f"known: {command.options or 'none'}"
-            if stage.name == "exec":
-                hint = "quote the whole command: exec --shell 'ls --all'"
-            raise PipelineError(f"{stage.name}: unknown option --{name}; {hint}")
+        _check_options(stage, command.options)
         result = command.run(stage, items, host)
         result = result if isinstance(result, list | Gate) else await result
         if isinstance(result, Gate):
@@ -70,6 +66,16 @@ async def run_stages(stages: Sequence[Stage], items: Items, host: Host) -> Outco
         items = result
         await asyncio.sleep(0)  # so that a pipeline of quick stages can be stopped
     return Outcome(items, rendered)
+
+
+def _check_options(stage: Stage, known: str) -> None:
+    """An option that is ignored, or takes a word of the command, would change what runs."""
+    for name, value in stage.options.items():
+        if name not in known.split() and (value is not True or f"{name}!" not in known.split()):
+            hint = f"known: {known or 'none'} (! takes no value)"
+            if stage.name == "exec":
+                hint = "quote the whole command: exec --json --shell 'ls --all'"
+            raise PipelineError(f"{stage.name}: cannot use --{name} like this; {hint}")
 
 
 async def _exec(stage: Stage, items: Items, host: Host) -> Items:
@@ -205,8 +211,8 @@ def field(item: Value, name: str) -> Value:
 
 
 def _approve(stage: Stage, items: Items, _host: Host) -> Gate:
-    request = {"type": "approval_request", "prompt": stage.option("prompt", "Approve?")}
-    request["items"] = items
+    prompt = stage.option("prompt", "Approve?")
+    request: dict[str, Value] = {"type": "approval_request", "prompt": prompt, "items": items}
     shown = items[: max(0, int(stage.option("limit", "5")))]
     if "preview-from-stdin" in stage.options and shown:
         is_text = all(isinstance(item, str) for item in shown)
@@ -235,18 +241,18 @@ def _together(items: Items) -> Value:
 
 
 def _state_get(stage: Stage, _items: Items, host: Host) -> Items:
-    return [host.load(_key(stage))]
+    return [host.store.load(_key(stage))]
 
 
 def _state_set(stage: Stage, items: Items, host: Host) -> Items:
-    host.save(_key(stage), _together(items))
+    host.store.save(_key(stage), _together(items))
     return [_together(items)]
 
 
 def _diff(stage: Stage, items: Items, host: Host) -> Items:
     key, after = _key(stage), _together(items)
-    before = host.load(key)
-    host.save(key, after)
+    before = host.store.load(key)
+    host.store.save(key, after)
     changed = v.identity(before) != v.identity(after)
     about = {"kind": "diff.last", "key": key, "changed": changed}
     return [{**about, "before": before, "after": after}]
@@ -292,23 +298,23 @@ class Command(NamedTuple):
     about: str
 
 
-_CALL = Command(_invoke, "tool action args-json each item-key dry-run", "Call a tool")
+_CALL = Command(_invoke, "tool action args-json each! item-key dry-run!", "Call a tool")
 _MODEL = "prompt provider model thinking output-schema temperature max-output-tokens"
 _LLM = Command(_llm, _MODEL, "Ask a model for JSON about the items")
 COMMANDS: dict[str, Command] = {
-    "exec": Command(_exec, "json shell stdin", "Run a command; an item per line, or JSON"),
+    "exec": Command(_exec, "json! shell stdin", "Run a command; an item per line, or JSON"),
     "where": Command(_where, "", "Keep items with field=value, field>=number, …"),
     "pick": Command(_pick, "", "Keep some fields: pick id,title"),
     "head": Command(_head, "n", "Keep the first items"),
     "map": Command(_map, "wrap unwrap", "Wrap or unwrap items, or add fields: name={{path}}"),
     "template": Command(_template, "text file", "Turn items into text with {{path}}"),
-    "sort": Command(_sort, "key desc", "Sort items"),
+    "sort": Command(_sort, "key desc!", "Sort items"),
     "groupBy": Command(_group, "key", "Group items by a field"),
     "dedupe": Command(_dedupe, "key", "Remove duplicates"),
     "json": Command(_json, "", "Render the items as JSON"),
     "table": Command(_table, "", "Render the items as a table"),
-    "approve": Command(_approve, "prompt preview-from-stdin limit emit", "Halt until approved"),
-    "ask": Command(_ask, "prompt schema subject-from-stdin emit", "Halt until there is input"),
+    "approve": Command(_approve, "prompt preview-from-stdin! limit emit!", "Halt until approved"),
+    "ask": Command(_ask, "prompt schema subject-from-stdin! emit!", "Halt until there is input"),
     "state.get": Command(_state_get, "", "Load a stored value"),
     "state.set": Command(_state_set, "", "Store the items"),
     "diff.last": Command(_diff, "key", "Compare the items with those of the last run"),

@@ -17,6 +17,7 @@ from clawkit.bundled.lobster.conditions import Args, Results, fill, holds, value
 from clawkit.bundled.lobster.host import Host
 from clawkit.bundled.lobster.pipeline import Stage
 from clawkit.bundled.lobster.stages import COMMANDS, Command, Gate, Items, field, run_stages
+from clawkit.bundled.lobster.state import Halted, Progress
 from clawkit.bundled.lobster.values import PipelineError, PipelineSyntaxError, Value
 from clawkit.bundled.lobster.workflow_file import Approval, Parallel, Step, Workflow, load
 
@@ -31,26 +32,9 @@ class HaltedError(PipelineError):
     """It cannot go on, whatever `retry` and `on_error` say."""
 
 
-class Progress(Struct, frozen=True):
-    """How far a workflow has come when it halts."""
-
-    file: str
-    digest: str  # of the file: what was approved must be what runs
-    index: int  # of the step to continue with
-    step: str  # the gate
-    results: Results
-    args: Args
-
-
-class Halt(Struct, frozen=True):
-    request: dict[str, Value]
-    progress: Progress
-    rules: Approval = Approval()
-
-
 async def run_workflow(
     path: str, args: Mapping[str, Value], host: Host, resumed: Progress | None = None
-) -> Items | Halt:
+) -> Items | Halted:
     """Run a workflow from its start or a gate to its end or the next gate. Raises
     `PipelineError`."""
     file = await host.read(path)
@@ -61,7 +45,9 @@ async def run_workflow(
     if resumed is not None and resumed.digest != digest:
         raise PipelineError(f"{path} has changed since it halted; run it again")
     workflow = load(file.text, path)
-    given = {name: each["default"] for name, each in workflow.args.items() if each and "default" in each}
+    given = {
+        name: each["default"] for name, each in workflow.args.items() if each and "default" in each
+    }
     host = replace(host, workflows=(*host.workflows, file.place))
     results = resumed.results if resumed else {}
     return await _Run(path, digest, workflow, {**given, **args}, host, results).go_on(
@@ -71,7 +57,7 @@ async def run_workflow(
 
 async def run_nested(path: str, args: Mapping[str, Value], host: Host) -> Items:
     ended = await run_workflow(path, args, host)
-    if isinstance(ended, Halt):
+    if isinstance(ended, Halted):
         raise HaltedError(f"{path} halted: only the outermost workflow can have gates")
     return ended
 
@@ -84,7 +70,7 @@ class _Run(Struct):
     host: Host
     results: Results
 
-    async def go_on(self, start: int) -> Items | Halt:
+    async def go_on(self, start: int) -> Items | Halted:
         for index, step in enumerate(self.workflow.steps[start:], start):
             if not _applies(step, self.results):
                 self.results[step.id] = {"skipped": True}
@@ -154,7 +140,9 @@ class _Run(Struct):
         for own in (self.workflow.env, outer.env if outer else {}, step.env):
             env |= {name: fill(v.to_text(value), args, results) for name, value in own.items()}
         cwd = step.cwd or (outer.cwd if outer else "") or self.workflow.cwd
-        return replace(host, cwd=os.path.join(host.cwd, fill(cwd, args, {})), env={**host.env, **env})
+        return replace(
+            host, cwd=os.path.join(host.cwd, fill(cwd, args, {})), env={**host.env, **env}
+        )
 
     async def _simple(self, step: Step, results: Results, outer: Step | None = None) -> Result:
         """Run a command or a pipeline; a step that has neither shows its `stdin`."""
@@ -171,8 +159,9 @@ class _Run(Struct):
             raise PipelineError(f"Workflow step {step.id} pipeline parse failed: {error}") from None
         outcome = await run_stages(stages, items, host)
         if isinstance(outcome, Gate):
-            where = f"Workflow step {step.id} halted inside the pipeline stage {stages[outcome.stage].name}"
-            raise HaltedError(f"{where}. Use a separate approval or input step in the workflow file")
+            where = f"inside the pipeline stage {stages[outcome.stage].name}"
+            how = "use a separate approval or input step in the workflow file"
+            raise HaltedError(f"Workflow step {step.id} halted {where}; {how}")
         return _told(outcome.items) | ({"stdout": outcome.rendered} if outcome.rendered else {})
 
     async def _branch(self, step: Step, parallel: Parallel) -> Result:
@@ -223,7 +212,7 @@ class _Run(Struct):
             rounds.append(loop)
         return {"stdout": v.to_json(rounds), "json": rounds}
 
-    def _halt(self, step: Step, index: int) -> Halt:
+    def _halt(self, step: Step, index: int) -> Halted:
         result, rules = self.results[step.id], step.approval
         if step.input:
             last = value_of(step.stdin, self.args, self.results) or _subject(self._last())
@@ -236,7 +225,7 @@ class _Run(Struct):
             rules = rules if isinstance(rules, Approval) else Approval(prompt=prompt)
             request = {"type": "approval_request", **_shown(rules, result, step.id)}
         progress = Progress(self.path, self.digest, index + 1, step.id, self.results, self.args)
-        return Halt(request, progress, rules)
+        return Halted(request, progress=progress, rules=rules)
 
 
 def _shown(rules: Approval, result: Result, id_: str) -> dict[str, Value]:
