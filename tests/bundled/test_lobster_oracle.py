@@ -20,7 +20,7 @@ PIPELINES = (
     *("nope", "head --n x", "head --n -1", "where", "where nonsense", "pick", "groupBy"),
     *("template", "map --wrap a --unwrap b", "exec", "ask --schema nonsense", "state.get"),
     # Words and quotes.
-    "exec echo a  'b  c' \"d \\\" \\$ \\n\" 'e \\n' --",
+    "exec echo a  'b  c' \"d \\\" \\$ \\n\" 'e \\n'",
     "exec echo 'a|b' | head",
     'exec "echo one two" | head --n=1',
     "exec printf 'a\\nb\\r\\n\\nc'",
@@ -144,7 +144,7 @@ WORKFLOWS = {
                     ]
                 },
             },
-            {"id": "q", "run": "echo $a.json $b.json $p.stdout"},
+            {"id": "q", "run": "echo $a.json $b.json '$p.stdout'"},
         ]
     },
     "any": {
@@ -153,7 +153,7 @@ WORKFLOWS = {
                 "id": "p",
                 "parallel": {
                     "wait": "any",
-                    "branches": [{"id": "a", "run": "sleep 60"}, {"id": "b", "run": "echo 2"}],
+                    "branches": [{"id": "a", "run": "exec sleep 60"}, {"id": "b", "run": "echo 2"}],
                 },
             }
         ]
@@ -162,11 +162,11 @@ WORKFLOWS = {
         "steps": [
             {
                 "id": "p",
-                "parallel": {"timeout_ms": 100, "branches": [{"id": "a", "run": "sleep 60"}]},
+                "parallel": {"timeout_ms": 100, "branches": [{"id": "a", "run": "exec sleep 60"}]},
             }
         ]
     },
-    "step-late": {"steps": [{"id": "a", "run": "sleep 60", "timeout_ms": 100}]},
+    "step-late": {"steps": [{"id": "a", "run": "exec sleep 60", "timeout_ms": 100}]},
     "continue": {
         "steps": [
             {"id": "a", "run": "exit 1", "on_error": "continue"},
@@ -222,14 +222,16 @@ WORKFLOWS = {
     "kinds": {"steps": [{"id": "a", "run": "true", "pipeline": "head"}]},
     "nothing": {"steps": [{"id": "a"}]},
 }
-OURS = {
-    # What was rendered is the output here; there, nothing is.
-    f"{SOURCE} | json",
-    f"{SOURCE} | table",
-}
 SAME_KIND = (
-    *("exec --json --shell 'echo nonsense'", "nope", "state.get", "ask --schema nonsense"),
-    *("missing-file", "template", "late", "no-list", "halts", "empty", "kinds", "nothing"),
+    *(
+        "",
+        "   ",
+        "nope",
+        "state.get",
+        "exec --json --shell 'echo nonsense'",
+        "exec --shell 'exit 3'",
+    ),
+    *("no-list", "halts", "empty", "kinds", "nothing"),
 )
 """Both fail, each in its own words."""
 

@@ -213,17 +213,18 @@ class _Run(Struct):
         return {"stdout": v.to_json(rounds), "json": rounds}
 
     def _halt(self, step: Step, index: int) -> Halted:
-        result, rules = self.results[step.id], step.approval
+        result, rules = self.results.pop(step.id), step.approval
         if step.input:
-            last = value_of(step.stdin, self.args, self.results) or _subject(self._last())
-            request = {"type": "input_request", "prompt": step.input.prompt, "subject": last}
+            given = value_of(step.stdin, self.args, self.results)
+            subject = _subject(self._last()) if step.stdin is None else given
+            request = {"type": "input_request", "prompt": step.input.prompt, "subject": subject}
             request["responseSchema"] = step.input.response_schema
-            result["subject"] = last
-            rules = Approval()
+            result, rules = {"subject": subject}, Approval()
         else:
             prompt = rules if isinstance(rules, str) and rules != "required" else ""
             rules = rules if isinstance(rules, Approval) else Approval(prompt=prompt)
             request = {"type": "approval_request", **_shown(rules, result, step.id)}
+        self.results[step.id] = result
         progress = Progress(self.path, self.digest, index + 1, step.id, self.results, self.args)
         return Halted(request, progress=progress, rules=rules)
 
