@@ -1,4 +1,4 @@
-"""What the tests of pipelines share: a toolkit with the plugin, and the original to compare with."""
+"""What the tests of pipelines share: a toolkit with the plugin, and the original."""
 
 from __future__ import annotations
 

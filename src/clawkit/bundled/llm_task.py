@@ -110,12 +110,12 @@ def _find_model(params: Params, settings: Settings, models: Completions) -> str:
     """What the call asks for, else the plugin's default, else the configured model."""
     provider = params.provider or settings.default_provider
     name = params.model or settings.default_model
-    why = "no model is configured" if not provider else "a provider alone is not enough"
+    why = "no model is configured"
     try:
         found = models.find(f"{provider}/{name}" if provider and "/" not in name else name)
     except ToolInputError as error:
         found, why = "", str(error)
-    if not found or (provider and not name):
+    if not found:
         raise ToolInputError(f"provider/model could not be resolved: {why}")
     return found
 

@@ -103,10 +103,14 @@ def _encode(items: Items, mode: str) -> str:
 
 
 def _head(stage: Stage, items: Items, _host: Host) -> Items:
-    count = v.to_number(stage.options.get("n", 10))
+    return items[: _count(stage, "n", 10)]
+
+
+def _count(stage: Stage, name: str, default: int) -> int:
+    count = v.to_number(stage.options.get(name, default))
     if not 0 <= count < math.inf:
-        raise PipelineError("head --n must be a non-negative number")
-    return items[: math.ceil(count)]
+        raise PipelineError(f"{stage.name} --{name} must be a non-negative number")
+    return math.ceil(count)
 
 
 def _where(stage: Stage, items: Items, _host: Host) -> Items:
@@ -213,7 +217,7 @@ def field(item: Value, name: str) -> Value:
 def _approve(stage: Stage, items: Items, _host: Host) -> Gate:
     prompt = stage.option("prompt", "Approve?")
     request: dict[str, Value] = {"type": "approval_request", "prompt": prompt, "items": items}
-    shown = items[: max(0, int(stage.option("limit", "5")))]
+    shown = items[: _count(stage, "limit", 5)]
     if "preview-from-stdin" in stage.options and shown:
         is_text = all(isinstance(item, str) for item in shown)
         request["preview"] = "\n".join(shown) if is_text else v.to_json(shown, indent=2)

@@ -28,6 +28,7 @@ from clawkit.core.approval import Answer, Question, no_approver
 from clawkit.core.context import Context
 from clawkit.core.result import MAX_DETAILS, Result
 from clawkit.core.tool import Tool, make_validator
+from clawkit.errors import ToolAuthorizationError, ToolError
 from clawkit.redact import Redactor
 from clawkit.text import cut
 from clawkit.tools._params import doc
@@ -64,8 +65,11 @@ async def execute(params: Params, ctx: Context, approval_s: float) -> Result:
     host = Host(ctx, store, *limits, Ledger(), params.cwd)
     try:
         envelope = await (_run if params.action == "run" else _resume)(params, host)
-    except PipelineError as error:
-        envelope = {"ok": False, "error": {"type": error.kind, "message": str(error)}}
+    except ToolAuthorizationError:
+        raise
+    except ToolError as error:
+        kind = getattr(error, "kind", PipelineError.kind)
+        envelope = {"ok": False, "error": {"type": kind, "message": str(error)}}
     except TimeoutError:
         said = f"timed out after {params.timeout_ms} ms"
         envelope = {"ok": False, "error": {"type": "runtime_error", "message": said}}

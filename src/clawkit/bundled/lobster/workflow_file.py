@@ -108,10 +108,9 @@ def load(text: str, path: str) -> Workflow:
     for step, inside in _all_steps(found):
         if problem := _find_problem(step, inside):
             raise PipelineError(f"Workflow step {step.id} {problem}")
-        names = [step.id, *((step.item_var, step.index_var) if step.for_each else ())]
-        if len({*names} - seen) < len(names):
-            raise PipelineError(f"Duplicate workflow step id: {', '.join(names)}")
-        seen.update(names[:1])
+        if step.id in seen:
+            raise PipelineError(f"Duplicate workflow step id: {step.id}")
+        seen.add(step.id)
         if step.input:
             make_validator(step.input.response_schema, f"step {step.id}: input.responseSchema")
     return found
@@ -127,12 +126,14 @@ def _all_steps(workflow: Workflow) -> Iterator[tuple[Step, str]]:
 def _find_problem(step: Step, inside: str) -> str:
     kinds, is_gate = [name for name in _KINDS if getattr(step, name)], step.approval or step.input
     one_of = ", ".join(_KINDS)
+    names = [step.item_var, step.index_var, *(each.id for each in step.steps)]
     checks = (
         (len(kinds) > 1, f"can only define one of {one_of}"),
         (not kinds and not is_gate, f"requires one of {one_of}, approval, input"),
         (step.input and (kinds or step.approval), f"cannot have both input and {one_of}, approval"),
         (inside and (is_gate or kinds[0] not in _KINDS[:3]), f"cannot be inside {inside}"),
         (bool(step.for_each) != bool(step.steps), "needs both for_each and steps, or neither"),
+        (len({*names}) < len(names), "item_var, index_var and steps need different names"),
         (step.for_each and is_gate, "cannot have both for_each and a gate"),
     )
     return next((why for is_wrong, why in checks if is_wrong), "")
