@@ -49,6 +49,7 @@ from clawkit.turns import Turns, stream_events
 
 if TYPE_CHECKING:
     from clawkit.models.failover import Clock
+    from clawkit.plugins.hooks import SessionHooks
 
 
 MAX_IMAGE_BYTES = 5 * 1024 * 1024
@@ -78,6 +79,7 @@ class Agent:
         self.conversation = conversation
         self._kept = kept
         self._telemetry: EventRecorder | None = None
+        self.hooks: SessionHooks | None = None  # those of plugins
         self._mode: prompts.Mode = mode
         self._instructions = instructions
         self.output_schema = ""
@@ -241,6 +243,8 @@ class Agent:
                 made._telemetry = services.provide_role("telemetry")
             if made._telemetry is not None:
                 talk.tell = made._telemetry.beside(talk.tell)
+            if (hooked := kit.session_hooks()) is not None:
+                made.hooks, talk.persist = hooked, hooked.persist
             with suppress(RuntimeError):  # no event loop yet: done when the agent is entered
                 made.turns.enter()
         except BaseException:
@@ -285,6 +289,8 @@ class Agent:
                 self.delegation.subagents.listen(self.session_id, None)
                 if self.parent is None:
                     await self.delegation.subagents.close(self.conversation.interrupter)
+            if self.hooks is not None:
+                await self.hooks.end()
             await self.kit.close()
         finally:
             if self.parent is None or self.parent.models is not self.models:
@@ -489,7 +495,7 @@ class Agent:
             run.scope.sender.owner,
             defaults.user_timezone or "",
             self._mode,
-            self._instructions,
+            (self.hooks.guidance if self.hooks else "") + self._instructions,
             schema or self.output_schema,
             project,
             bool(self.delegation and self.delegation.settings.delegation_mode == "prefer"),

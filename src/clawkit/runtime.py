@@ -14,7 +14,7 @@ from clawkit.agent.assemble import Assembly, assemble
 from clawkit.agent.model import context_window_of, default_model, target_of
 from clawkit.agent.nested_calls import NestedCalls
 from clawkit.approvals.protocols import Approvals, Confines
-from clawkit.bundled import open_plugins
+from clawkit.bundled import open_plugins, plugin_tools
 from clawkit.config.load import Loaded, load, loads
 from clawkit.config.model import Config
 from clawkit.config.modelref import ModelRef, parse_ref
@@ -34,7 +34,7 @@ from clawkit.schema.choose import PROVIDERS, Provider, declare
 from clawkit.services import Services, known_secrets
 
 if TYPE_CHECKING:
-    from clawkit.plugins.load import PluginSet
+    from clawkit.plugins.hooks import SessionHooks
 
 
 class Toolkit:
@@ -55,13 +55,12 @@ class Toolkit:
         extra: Sequence[Registered] = (),
         approver: Approver | None = None,
         later: bool = False,
-        plugins: PluginSet | None = None,
     ) -> None:
         self.config = loaded.config
         self.assembly = assembly
-        self.plugins = plugins
-        """The plugins that the configuration enables."""
-        left_out = plugins.warnings if plugins else ()
+        self.plugins = open_plugins(loaded.config)
+        """The plugins that the configuration enables; None if there are none."""
+        left_out = self.plugins.warnings if self.plugins else ()
         self.warnings = (*map(str, loaded.warnings), *assembly.warnings, *left_out)
         """Warnings about the configuration."""
         self.loaded = loaded
@@ -148,27 +147,13 @@ class Toolkit:
         )
         given = [Registered(tool, CALLER) for tool in tools]
         place = resolve_workspace(loaded.config, agent, workspace)
-        plugins = open_plugins(loaded.config)
-        if plugins is not None:
-            from clawkit.plugins.api import PluginContext
-            from clawkit.plugins.hooks import with_hooks
-
-            given += plugins.tools(PluginContext(loaded.config, place, scope))
-            hooks = with_hooks(hooks, plugins)
+        given += plugin_tools(loaded.config, scope, place)
         assembly = assemble(loaded.config, scope, given)
         run = make_run(
             loaded, assembly, scope, place, hooks, approver, later=later, redactor=redactor
         )
         return cls(
-            loaded,
-            assembly,
-            run,
-            place,
-            on_event,
-            extra=given,
-            approver=approver,
-            later=later,
-            plugins=plugins,
+            loaded, assembly, run, place, on_event, extra=given, approver=approver, later=later
         )
 
     def alter(
@@ -200,6 +185,17 @@ class Toolkit:
         if isinstance(old.services, Services) and isinstance(run.services, Services):
             run.services.take_over(old.services)
         self.run = replace(run, watch=old.watch)
+
+    def session_hooks(self) -> SessionHooks | None:
+        """The hooks of plugins about a conversation; None if no plugin is enabled."""
+        if self.plugins is None:
+            return None
+        from clawkit.plugins.api import PluginContext
+        from clawkit.plugins.hooks import SessionHooks
+
+        run = self.run
+        around = PluginContext(self.config, run.workspace, run.scope, services=run.services)
+        return SessionHooks(self.plugins, around)
 
     async def __aenter__(self) -> Toolkit:
         return self
@@ -312,6 +308,10 @@ def make_run(
         loaded, scope, workspace, approver=approver, later=later, redactor=redactor, rules=assembly
     )
     services.fill(InForce, lambda: assembly.in_force)
+    if (plugins := open_plugins(loaded.config)) is not None:
+        from clawkit.plugins.hooks import with_hooks
+
+        hooks = with_hooks(hooks, plugins)
     run = Run(
         tools=assembly.tools,
         workspace=_place(services, scope, workspace),

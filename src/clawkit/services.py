@@ -33,13 +33,14 @@ from clawkit.fs.read_versions import ReadVersions
 from clawkit.lsp.protocols import Diagnostics, Edited, Problems
 from clawkit.media.protocols import Media, PageReader
 from clawkit.process.protocols import BaseEnvironment, Commands, ExecHost
-from clawkit.redact import Redactor
+from clawkit.redact import Redactor, is_secret_name
 from clawkit.sessions.protocols import Plan, Sessions, files_of_store, locate_store
 
 if TYPE_CHECKING:
     from clawkit.agent.assemble import Assembly
     from clawkit.approvals.judge import Judge
     from clawkit.fs.protected_files import Protection
+    from clawkit.plugins.api import PluginContext
     from clawkit.sandbox.protocols import Mount
 
 T = TypeVar("T")
@@ -105,8 +106,9 @@ class Services(Mapping[type, object]):
             Redactor: lambda: self._redactor,
             Loaded: lambda: loaded,
         }
-        if (plugins := open_plugins(config)) is not None:
-            for kind, settings in plugins.settings.items():
+        self._plugins = open_plugins(config)
+        if self._plugins is not None:
+            for kind, settings in self._plugins.settings.items():
                 self._factories.setdefault(kind, partial(lambda given: given, settings))
 
     async def warm_up(self) -> None:
@@ -162,10 +164,13 @@ class Services(Mapping[type, object]):
 
     def provide_role(self, role: str) -> Any:
         """What the plugin in a role provides; None if there is none."""
+        return provide(role, self._around())
+
+    def _around(self) -> PluginContext:
         from clawkit.plugins.api import PluginContext
 
         config = self._loaded.config
-        return provide(role, PluginContext(config, self._workspace, self._scope, services=self))
+        return PluginContext(config, self._workspace, self._scope, services=self)
 
     @property
     def requires_sandbox(self) -> bool:
@@ -225,7 +230,9 @@ class Services(Mapping[type, object]):
         """Files of clawkit outside its home directory. For others than the owner, also the file
         whose words run with the rights of the owner."""
         words = () if self._scope.sender.owner else (os.path.join(self._workspace, FILE),)
-        return (*map(os.path.abspath, self._loaded.files), *self._elsewhere(), *words)
+        plugins = self._loaded.config.plugins
+        code = [paths.expand(path, os.environ) for path in plugins.load.paths] if plugins else ()
+        return (*map(os.path.abspath, self._loaded.files), *self._elsewhere(), *code, *words)
 
     def _protection(self) -> Protection:
         from clawkit.fs.protected_files import Protection
@@ -364,7 +371,7 @@ class Services(Mapping[type, object]):
     def _environment(self) -> Any:
         from clawkit.process.environ import LocalEnvironment
 
-        return LocalEnvironment(
+        own = LocalEnvironment(
             os.environ,
             prepend=self._exec.path_prepend,
             keep=self._exec.inherit_env,
@@ -372,6 +379,18 @@ class Services(Mapping[type, object]):
             login=self._exec.login_path,
             cache=os.path.join(paths.home(os.environ), "cache", "login-path.json"),
         )
+        if self._plugins is None:
+            return own
+        from clawkit.plugins.hooks import HookedEnvironment
+
+        return HookedEnvironment(own, self._plugins, self._around(), self._learn_env)
+
+    def _learn_env(self, given: Mapping[str, str]) -> Mapping[str, str]:
+        """The variables of a plugin, checked like those of a call."""
+        from clawkit.process.environ import check_overrides
+
+        self._redactor.learn([given[name] for name in given if is_secret_name(name)])
+        return check_overrides(given)
 
     def _interpreters(self) -> Any:
         from clawkit.code.interpreters import KeptInterpreters

@@ -175,7 +175,11 @@ class Turns:
         agent.models.on_sent = sent.set
         warming = asyncio.ensure_future(self._warm_up(sent))
         try:
+            if agent.hooks is not None:
+                await agent.hooks.receive(message)
             ended = await talk.turn(message)
+            if agent.hooks is not None and ended.text:
+                ended = replace(ended, text=await agent.hooks.send(ended.text))
         except asyncio.CancelledError:
             ended = TurnEnded("aborted", text=talk.last_text)
         finally:

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from clawkit.config.model import Config
 from clawkit.config.paths import home
+from clawkit.core.context import Scope
+from clawkit.core.tool import Registered
 
 if TYPE_CHECKING:
     from clawkit.plugins.api import PluginContext
@@ -26,8 +28,6 @@ BUNDLED = {
 """Modules by plugin id."""
 BY_DEFAULT = {"diagnostics": "lsp", "documents": "pdf", "telemetry": "telemetry"}
 """The plugin that provides a role unless the configuration says otherwise."""
-NONE = "none"
-"""In `plugins.slots`: no plugin provides this role."""
 
 
 def open_plugins(config: Config) -> PluginSet | None:
@@ -40,6 +40,16 @@ def open_plugins(config: Config) -> PluginSet | None:
     return load_plugins(settings, home(os.environ), BUNDLED)
 
 
+def plugin_tools(config: Config, scope: Scope, workspace: str) -> list[Registered]:
+    """The tools that plugins add to a run."""
+    plugins = open_plugins(config)
+    if plugins is None:
+        return []
+    from clawkit.plugins.api import PluginContext
+
+    return plugins.tools(PluginContext(config, workspace, scope))
+
+
 def provide(role: str, around: PluginContext) -> Any:
     """What provides a role in a run; None if no plugin does."""
     settings = around.config.plugins
@@ -50,6 +60,7 @@ def provide(role: str, around: PluginContext) -> Any:
     from clawkit.errors import PluginError
     from clawkit.plugins.load import load_plugins
     from clawkit.plugins.load import provide as make
+    from clawkit.plugins.roles import NONE
 
     slot = settings.slots.get(role, "")
     if slot == NONE:

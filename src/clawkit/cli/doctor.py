@@ -111,6 +111,7 @@ def _diagnose(
     check("secrets", checks.check_secrets(loaded, allow_exec=allow_exec))
     check("workspace", checks.check_workspaces(loaded.config, workspace))
     check("chat", checks.check_extra("tui", has_tui(), "the chat shows plain lines"))
+    check("plugins", services.check_plugins(loaded.config))
     check("files", checks.check_files(loaded.config))
     check("commands", checks.check_commands(loaded.config))
     check("sandbox", services.check_sandbox(loaded, workspace))

@@ -24,6 +24,7 @@ from clawkit.approvals.effective_policy import combine
 from clawkit.approvals.file import BadDocumentError, read_document
 from clawkit.approvals.safe_bins import safe_bin_warnings
 from clawkit.approvals.types import ApprovalRules, Policy
+from clawkit.bundled import plugin_tools
 from clawkit.cli.onboarding.write import find_openclaw
 from clawkit.cli.options import counted, workspace_warning
 from clawkit.config.file_edit import content
@@ -229,7 +230,9 @@ def check_policy(config: Config) -> Findings:
     situations = (scope for agent in agents[:MAX_AGENTS] for scope in _situations(config, agent))
     for scope in islice(situations, MAX_SITUATIONS):
         try:
-            remarks |= dict.fromkeys(assemble(config, scope).warnings)
+            remarks |= dict.fromkeys(
+                assemble(config, scope, plugin_tools(config, scope, "")).warnings
+            )
         except ConfigError as error:
             remarks |= dict.fromkeys(map(str, error.issues))
     for remark in remarks:

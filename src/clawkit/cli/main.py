@@ -40,6 +40,10 @@ COMMANDS = {
     "agents": ("clawkit.cli.agents:", "List, add and remove agents."),
     "models": ("clawkit.cli.models:", "List models, choose one, check that it answers."),
     "tools": ("clawkit.cli.tools:", "List, explain and call tools; print their schemas."),
+    "plugins": (
+        "clawkit.cli.plugins:",
+        "List plugins, see what they add, enable and disable them.",
+    ),
     "approvals": ("clawkit.cli.approvals:", "Answer approval requests; manage the allowlist."),
     "sandbox": (
         "clawkit.cli.sandbox:",
@@ -107,6 +111,15 @@ clawkit sandbox explain -- git push            where a command would run
 clawkit sandbox run -- python3 -m pytest       run something in it
 clawkit sandbox list                           what exists on this machine
 clawkit sandbox recreate --all                 remove them; the next use creates new ones
+""",
+    "plugins": """
+ID is the id of a plugin, as it declares it.
+
+\b
+clawkit plugins list             plugins, and which of them are on
+clawkit plugins info dice        what one adds, and where it is
+clawkit plugins enable dice      let it run, after showing what it declares
+clawkit plugins disable dice     keep it from running
 """,
     "gateway": """
 \b
@@ -235,6 +248,12 @@ SUBCOMMANDS = {
         "run": ("run", "Check now, and print what came of it."),
         "status": ("status", "Show for every agent whether its heartbeat is on, and why."),
     },
+    "plugins": {
+        "disable": ("disable", "Keep a plugin from running."),
+        "enable": ("enable", "Let a plugin run, after showing what it declares."),
+        "info": ("info", "Show what a plugin declares, where it is, and its settings."),
+        "list": ("list_plugins", "List plugins, whether each is on, and why not."),
+    },
     "tools": {
         "call": ("call", "Call a tool and print its result as JSON."),
         "explain": ("explain", "Explain why a tool is in force or not."),
@@ -282,7 +301,7 @@ class LazyGroup(click.Group):
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in self._table:
-            return None
+            return self._find_plugin(cmd_name)
         path, about = self._table[cmd_name]
         is_main = self._table is COMMANDS
         is_of_home = self._is_of_home or (is_main and cmd_name in HOME_COMMANDS)
@@ -304,7 +323,8 @@ class LazyGroup(click.Group):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         # During shell completion the word is still being typed.
-        if not ctx.resilient_parsing and args[0] not in self._table:
+        is_known = args[0] in self._table or self._find_plugin(args[0]) is not None
+        if not ctx.resilient_parsing and not is_known:
             import shlex
 
             from clawkit.text import nearest, one_line
@@ -317,6 +337,15 @@ class LazyGroup(click.Group):
                 hint = f" To send it as a message: clawkit chat {said}"
             ctx.fail(f"Unknown command {args[0]!r}.{hint}")
         return super().resolve_command(ctx, args)
+
+    def _find_plugin(self, name: str) -> click.Command | None:
+        """The command of a plugin. Those of clawkit win: it is looked for if there is none."""
+        if self._table is not COMMANDS or name.startswith("-"):
+            return None
+        import_msgspec()
+        from clawkit.cli.plugins import find_command
+
+        return find_command(name)
 
     def _known_words(self, path: str) -> dict[str, str]:
         """Words to suggest, each with the command line to type."""

@@ -17,6 +17,7 @@ from clawkit.agent.assemble import Assembly, assemble
 from clawkit.agent.explanation import explain_tool, tool_row
 from clawkit.agent.model import target_of
 from clawkit.approvals.protocols import ExecGate
+from clawkit.bundled import open_plugins, plugin_tools
 from clawkit.cli import options as cli
 from clawkit.cli.terminal import TerminalApprover
 from clawkit.core.approval import Approver
@@ -25,6 +26,7 @@ from clawkit.core.call import call as call_tool
 from clawkit.core.catalog import CATALOG, canonical
 from clawkit.core.context import InForce
 from clawkit.core.result import Result
+from clawkit.core.tool import Registered
 from clawkit.errors import ToolAuthorizationError, UnknownToolError
 from clawkit.line_reader import LineReader
 from clawkit.process.process_table import hide_memory
@@ -42,8 +44,14 @@ _complete = cli.completed_from(lambda: CATALOG)
 def _open(options: dict[str, Any]) -> tuple[cli.ResolvedOptions, Assembly, list[str]]:
     """The settings, the tools, and warnings about both."""
     settings = cli.read_settings(options)
-    assembly = assemble(settings.loaded.config, settings.scope)
-    return settings, assembly, [*map(str, settings.loaded.warnings), *assembly.warnings]
+    loaded, scope = settings.loaded, settings.scope
+    remarks = [*map(str, loaded.warnings)]
+    more: list[Registered] = []
+    if (plugins := open_plugins(loaded.config)) is not None:
+        place = resolve_workspace(loaded.config, scope.agent, settings.workspace)
+        more, remarks = plugin_tools(loaded.config, scope, place), [*remarks, *plugins.warnings]
+    assembly = assemble(loaded.config, scope, more)
+    return settings, assembly, [*remarks, *assembly.warnings]
 
 
 @click.command("list")

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from clawkit.content import ToolResult
 from clawkit.core.approval import Ask, Deny
 from clawkit.core.context import Context
 from clawkit.core.result import Result
@@ -28,6 +29,7 @@ __all__ = [
     "Result",
     "Rewrite",
     "Tool",
+    "ToolResult",
     "tool",
 ]
 

@@ -63,11 +63,9 @@ class PluginContext(Struct, frozen=True):
 
 
 class ChatMessage(Struct, frozen=True):
-    """A message on its way to the model or to a person."""
+    """A message to the model, or to a person."""
 
     text: str
-    is_final: bool = True
-    """False while it can still be replaced."""
 
 
 class HookEntry(Struct, frozen=True):

@@ -43,7 +43,9 @@ def discover(settings: Plugins, home: str, bundled: Mapping[str, str]) -> list[F
     """All plugins, in the order of their precedence. `bundled` are modules by id."""
     found = [_read_bundled(id_, module) for id_, module in bundled.items()]
     places: list[tuple[str, Origin]] = [(path, "path") for path in load_paths(settings)]
-    for place, origin in (*places, (home_folder(home), "home")):
+    if os.path.isdir(own := home_folder(home)):
+        places.append((own, "home"))
+    for place, origin in places:
         found += [read_plugin(each, origin) for each in _plugins_at(place)]
     return settle(found + list(_installed()))
 

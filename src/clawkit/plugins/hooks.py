@@ -12,9 +12,14 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
+import msgspec
+from msgspec.structs import replace
+
+from clawkit.content import Text, ToolResult, User
 from clawkit.core.hooks import GRACE_S, Hooks
 from clawkit.core.tasks import bounded, in_thread
-from clawkit.plugins.api import HookEntry, PluginContext
+from clawkit.errors import ClawkitError
+from clawkit.plugins.api import ChatMessage, HookEntry, PluginContext
 from clawkit.plugins.load import ActivePlugin, PluginSet, describe
 from clawkit.plugins.roles import HookName
 from clawkit.plugins.watch import watching
@@ -47,7 +52,9 @@ def hooks_for(plugins: PluginSet, event: str) -> list[tuple[ActivePlugin, HookEn
     return sorted(found, key=lambda each: -each[1].priority)
 
 
-async def tell(plugins: PluginSet, event: HookName, around: PluginContext, *args: Any) -> list[Any]:
+async def tell(
+    plugins: PluginSet, event: HookName, around: PluginContext, *args: Any
+) -> list[tuple[ActivePlugin, Any]]:
     """Call the hooks for an event, one after another; what each returned, if it did not fail."""
     answers = []
     for active, entry in hooks_for(plugins, event):
@@ -56,7 +63,7 @@ async def tell(plugins: PluginSet, event: HookName, around: PluginContext, *args
         try:
             is_async = inspect.iscoroutinefunction(hook)
             work = hook(*given) if is_async else in_thread(hook, *given)
-            answers.append(await bounded(work, timeout_s, GRACE_S))
+            answers.append((active, await bounded(work, timeout_s, GRACE_S)))
         except TimeoutError:
             active.note(f"its hook {event} took longer than {timeout_s:g} s")
         except Exception:  # noqa: BLE001, S112  # noted by the guard
@@ -64,11 +71,13 @@ async def tell(plugins: PluginSet, event: HookName, around: PluginContext, *args
     return answers
 
 
-def transform(plugins: PluginSet, event: HookName, value: Any, *args: Any) -> Any:
+def transform(
+    plugins: PluginSet, event: HookName, value: ToolResult, around: PluginContext
+) -> ToolResult:
     """A value as synchronous hooks change it; None from one leaves it as it is."""
     for active, entry in hooks_for(plugins, event):
         try:
-            changed = _guard(active, entry)(value, *args)
+            changed = _guard(active, entry)(value, active.context(around))
             if inspect.isawaitable(changed):
                 getattr(changed, "close", lambda: None)()
                 raise TypeError("it must be a plain function, not async")
@@ -113,8 +122,57 @@ def _guard(active: ActivePlugin, entry: HookEntry) -> Callable[..., Any]:
     return hook
 
 
-def check_env(given: object) -> dict[str, str]:
-    """The variables that a hook returned. Raises TypeError for anything else."""
-    if not isinstance(given, Mapping):
-        raise TypeError(f"it returned {type(given).__name__}, not a mapping of variables")
-    return {str(name): str(value) for name, value in given.items()}
+class HookedEnvironment:
+    """The environment of commands, with the variables that plugins add."""
+
+    def __init__(
+        self,
+        own: Any,
+        plugins: PluginSet,
+        around: PluginContext,
+        check: Callable[[Mapping[str, str]], Mapping[str, str]],
+    ) -> None:
+        """`check` raises `ClawkitError` for variables that no one may set."""
+        self._own, self._plugins, self._around, self._check = own, plugins, around, check
+
+    async def variables(self) -> Mapping[str, str]:
+        found = dict(await self._own.variables())
+        for active, answer in await tell(self._plugins, "resolve_exec_env", self._around):
+            try:
+                found |= self._check(msgspec.convert(answer or {}, dict[str, str]))
+            except (ClawkitError, msgspec.ValidationError) as error:
+                active.note(f"its hook resolve_exec_env failed: {error}")
+        return found
+
+
+class SessionHooks:
+    """The hooks of plugins about one conversation."""
+
+    def __init__(self, plugins: PluginSet, around: PluginContext) -> None:
+        self._plugins, self._around = plugins, around
+        self._is_started = False
+        guidance = plugins.prompt(around)
+        self.guidance = f"{guidance}\n\n" if guidance else ""
+        """What plugins add to the prompt."""
+
+    async def receive(self, message: User) -> None:
+        """A message for the model has arrived; with the first, the session starts."""
+        if not self._is_started:
+            self._is_started = True
+            await tell(self._plugins, "session_start", self._around)
+        text = "".join(part.text for part in message.content if isinstance(part, Text))
+        await tell(self._plugins, "message_received", self._around, ChatMessage(text))
+
+    async def send(self, text: str) -> str:
+        """The text as it is delivered: what the last hook that returned a text made of it."""
+        answers = await tell(self._plugins, "message_sending", self._around, ChatMessage(text))
+        return next((each for _, each in reversed(answers) if isinstance(each, str)), text)
+
+    async def end(self) -> None:
+        if self._is_started:
+            await tell(self._plugins, "session_end", self._around)
+
+    def persist(self, result: ToolResult) -> ToolResult:
+        """A result as it is stored, and as the model sees it."""
+        changed = transform(self._plugins, "tool_result_persist", result, self._around)
+        return replace(changed, call_id=result.call_id, tool=result.tool)

@@ -28,6 +28,8 @@ class ServiceRole(Struct, frozen=True):
     about: str
 
 
+NONE = "none"
+"""In `plugins.slots`: no plugin fills the role."""
 ROLES = {
     "diagnostics": ServiceRole(
         "clawkit.lsp.protocols:Diagnostics", "problems in files that were changed"

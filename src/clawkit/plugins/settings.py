@@ -26,6 +26,18 @@ def read_settings(kind: type[Any] | None, given: dict[str, Any], id_: str) -> An
     return kind.model_validate(given)
 
 
+def schema_of(kind: type[Any], id_: str) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The JSON Schema of a plugin's settings, and the definitions that it refers to, by name."""
+    if issubclass(kind, msgspec.Struct):
+        refer = f"#/$defs/{id_}.{{name}}"
+        (root,), parts = msgspec.json.schema_components((kind,), ref_template=refer)
+        own = parts.pop(kind.__name__, root)
+    else:
+        own = kind.model_json_schema(ref_template=f"#/$defs/{id_}.{{model}}")
+        parts = own.pop("$defs", {})
+    return own, {f"{id_}.{name}": part for name, part in parts.items()}
+
+
 def find_issues(kind: type[Any], given: dict[str, Any], id_: str) -> Iterator[Issue]:
     """What is wrong with the settings of a plugin."""
     above = ("plugins", "entries", id_, "config")

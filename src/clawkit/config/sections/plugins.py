@@ -37,7 +37,14 @@ class PluginEntry(Section):
 
 
 class PluginLoad(Section):
-    paths: list[str] = []  #: Further files and directories with plugins.
+    paths: list[str] = []  #: Further files and directories with plugins; absolute, or from `~`.
+
+    @classmethod
+    def conflicts(cls, raw: dict[str, Any]) -> Iterable[Conflict]:
+        for number, path in enumerate(raw.get("paths") or ()):
+            if not path.startswith(("/", "~/")):
+                hint = "Write the whole path: what is in the current directory is not trusted"
+                yield ("paths", number), f"{path!r} is not an absolute path", hint
 
 
 class Plugins(Section):

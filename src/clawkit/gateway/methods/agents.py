@@ -10,6 +10,7 @@ from msgspec import UNSET, structs
 from clawkit.agent.assemble import assemble
 from clawkit.agent.explanation import explain_tool
 from clawkit.agent.model import context_window_of, default_model, target_of
+from clawkit.bundled import plugin_tools
 from clawkit.config.model import Config
 from clawkit.config.modelref import parse_ref
 from clawkit.config.sections.shared import ModelChoice
@@ -212,7 +213,7 @@ async def _effective(caller: Caller, params: Effective, _id: str) -> Any:
     if there is not None and there.owner == is_owner and not params.is_assumed:
         assembly = there.agent.kit.assembly
     else:
-        assembly = assemble(config, scope)
+        assembly = assemble(config, scope, plugin_tools(config, scope, ""))
     profile = config.agents.get(scope.agent).tools.profile or config.tools.profile or "full"
     tools = [
         {
