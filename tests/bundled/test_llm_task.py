@@ -60,7 +60,7 @@ async def test_what_is_not_the_json_asked_for_is_an_error(tmp_path: Path) -> Non
         "properties": {"a": {"type": "integer"}, "b": {"type": "array", "items": {"type": "null"}}},
         "required": ["c"],
     }
-    cases = (
+    cases: tuple[tuple[str, dict[str, Any], str], ...] = (
         ("  ", {}, "LLM returned empty output"),
         ("Sure: {}", {}, "LLM returned invalid JSON"),
         ("{} {}", {}, "LLM returned invalid JSON"),

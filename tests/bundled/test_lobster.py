@@ -125,8 +125,8 @@ async def test_a_bad_text_is_an_error_that_says_what_is_wrong(tmp_path: Path) ->
         for words, params in refused.items():
             envelope = await send(kit, action="run", **params)
             assert words in envelope["error"]["message"], params
-        for params in ({"timeoutMs": 199}, {"maxStdoutBytes": 1023}, {"action": "stop"}):
-            assert "error" in await send(kit, **{"action": "run", "pipeline": "head", **params})
+        for wrong in ({"timeoutMs": 199}, {"maxStdoutBytes": 1023}, {"action": "stop"}):
+            assert "error" in await send(kit, **{"action": "run", "pipeline": "head", **wrong})
 
 
 async def test_the_directory_is_below_the_workspace_also_through_links(tmp_path: Path) -> None:

@@ -231,7 +231,7 @@ SAME_KIND = (
         "exec --json --shell 'echo nonsense'",
         "exec --shell 'exit 3'",
     ),
-    *("no-list", "halts", "empty", "kinds", "nothing"),
+    *("no-list", "template", "halts", "empty", "kinds", "nothing"),
 )
 """Both fail, each in its own words."""
 

@@ -149,8 +149,8 @@ async def test_a_gate_takes_only_the_answer_it_asked_for(tmp_path: Path) -> None
             assert "answered with approve" in envelope["error"]["message"]
         asked = await run(kit, 'ask --schema \'{"type":"integer"}\' | map --wrap n')
         token = asked["requiresInput"]["resumeToken"]
-        for wrong in ({}, {"approve": True}, {"approve": False}):
-            envelope = await resume(kit, token=token, **wrong)
+        for other in ({}, {"approve": True}, {"approve": False}):
+            envelope = await resume(kit, token=token, **other)
             assert "answered with response" in envelope["error"]["message"]
         envelope = await resume(kit, token=token, response="x")
         assert envelope["error"]["message"].startswith("response failed schema validation at /:")
@@ -224,7 +224,8 @@ async def test_a_workflow_that_was_changed_at_a_gate_is_not_continued(tmp_path: 
 
 def start(place: Path, *words: str) -> subprocess.Popen[str]:
     """A process that runs or resumes, and prints the envelope."""
-    command = [sys.executable, Path(__file__).with_name("lobster_resume.py"), place, *words]
+    program = Path(__file__).with_name("lobster_resume.py")
+    command: list[str | Path] = [sys.executable, program, place, *words]
     return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
 
 

@@ -19,6 +19,7 @@ from msgspec.structs import replace
 
 from clawkit import errors
 from clawkit.approvals import binding as bind
+from clawkit.approvals.protocols import RESUMABLE
 from clawkit.approvals.types import Pending
 from clawkit.core.approval import MAX_WAIT_S, NO_ONE, Answer, Approver, Question
 from clawkit.store import Database
@@ -74,10 +75,6 @@ Changed = Callable[[Mapping[str, Any]], str]
 """What has changed since something was bound; empty if nothing."""
 
 log = logging.getLogger(__name__)
-
-
-RESUMABLE = "resumable"
-"""In the binding of a question: what asked it reads the answer later, in whichever process."""
 
 
 class StoredQuestion(Pending, frozen=True):

@@ -20,6 +20,10 @@ if TYPE_CHECKING:
     """The host of a command, its confinement, and extra variables."""
 
 
+RESUMABLE = "resumable"
+"""In the binding of a question: what asked it reads the answer later, in whichever process."""
+
+
 class ExecRequest(NamedTuple):
     """A command to be run."""
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 BUNDLED = {
     "llm-task": "clawkit.bundled.llm_task",
-    "lobster": "clawkit.bundled.lobster",
+    "lobster": "clawkit.bundled.lobster.plugin",
     "lsp": "clawkit.bundled.lsp",
     "pdf": "clawkit.bundled.pdf",
     "telemetry": "clawkit.bundled.telemetry",

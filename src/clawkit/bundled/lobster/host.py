@@ -28,7 +28,7 @@ MAX_COMMAND_S = 119.0
 MAX_YIELD_MS = 120_000
 
 
-class File(NamedTuple):
+class WorkspaceFile(NamedTuple):
     place: str  # one spelling per file
     text: str
 
@@ -40,7 +40,7 @@ class Ledger(Struct):
     warnings: dict[str, str] = {}
 
 
-class Host(Struct, frozen=True):
+class PipelineHost(Struct, frozen=True):
     ctx: Context
     store: Store
     max_bytes: int
@@ -69,12 +69,8 @@ class Host(Struct, frozen=True):
                 end += "_"
             command = f"{{ {command}\n}} <<'{end}'\n{stdin}\n{end}"
         left_s = self.until_s - asyncio.get_running_loop().time()
-        params: dict[str, Value] = {
-            "command": command,
-            "workdir": self.folder,
-            "env": dict(self.env),
-        }
-        params["timeout"] = min(max(left_s, 0.1), MAX_COMMAND_S)
+        params: dict[str, Value] = {"command": command, "workdir": self.folder}
+        params |= {"env": dict(self.env), "timeout": min(max(left_s, 0.1), MAX_COMMAND_S)}
         if "process" in self.ctx.use(InForce).tools:
             params["yieldMs"] = MAX_YIELD_MS
         result = await self.ctx.use(NestedCalls).call("exec", params, by=NAME)
@@ -103,14 +99,16 @@ class Host(Struct, frozen=True):
         self.ledger.cost += usage.get("cost", 0.0) if isinstance(usage, Mapping) else 0.0
         return result.to_json()
 
-    async def read(self, path: str) -> File:
+    async def read(self, path: str) -> WorkspaceFile:
         """A file in the workspace. Raises `PipelineError`."""
         full = os.path.join(self.folder, path)
         try:
             if not self.ctx.permits(full):
                 raise ToolAuthorizationError(f"a rule denies {path!r}")
             async with self.ctx.use(FileSystem).open(full) as file:
-                return File(file.place, (await read_all(file, MAX_FILE)).decode("utf-8", "replace"))
+                return WorkspaceFile(
+                    file.place, (await read_all(file, MAX_FILE)).decode("utf-8", "replace")
+                )
         except ToolError as error:
             raise PipelineError(f"the workflow cannot be read: {error}") from None
 

@@ -16,7 +16,7 @@ from clawkit.core.tool import make_validator
 from clawkit.text import nearest
 
 if TYPE_CHECKING:
-    from clawkit.bundled.lobster.host import Host
+    from clawkit.bundled.lobster.host import PipelineHost
 
 Items = list[Value]
 MAX_ITEMS = 100_000
@@ -32,7 +32,7 @@ _DECISION = {
 }
 
 
-class Gate(NamedTuple):
+class HaltedStage(NamedTuple):
     """Where a pipeline halts: what it asks for, as callers see it, and the items it has."""
 
     request: dict[str, Value]
@@ -40,12 +40,14 @@ class Gate(NamedTuple):
     stage: int = 0
 
 
-class Outcome(NamedTuple):
+class Produced(NamedTuple):
     items: Items
     rendered: str = ""  # by the last of the stages `json` and `table`
 
 
-async def run_stages(stages: Sequence[Stage], items: Items, host: Host) -> Outcome | Gate:
+async def run_stages(
+    stages: Sequence[Stage], items: Items, host: PipelineHost
+) -> Produced | HaltedStage:
     """Run stages up to the first gate. Raises `PipelineError`."""
     rendered = ""
     for number, stage in enumerate(stages):
@@ -56,8 +58,8 @@ async def run_stages(stages: Sequence[Stage], items: Items, host: Host) -> Outco
             raise PipelineError(f"Unknown command: {stage.name}; {hint}")
         _check_options(stage, command.options)
         result = command.run(stage, items, host)
-        result = result if isinstance(result, list | Gate) else await result
-        if isinstance(result, Gate):
+        result = result if isinstance(result, list | HaltedStage) else await result
+        if isinstance(result, HaltedStage):
             return result._replace(stage=number)
         if len(result) > MAX_ITEMS:
             raise PipelineError(f"{stage.name} produced more than {MAX_ITEMS:,} items")
@@ -65,7 +67,7 @@ async def run_stages(stages: Sequence[Stage], items: Items, host: Host) -> Outco
             rendered = v.to_json(result, indent=2) if stage.name == "json" else result[0]
         items = result
         await asyncio.sleep(0)  # so that a pipeline of quick stages can be stopped
-    return Outcome(items, rendered)
+    return Produced(items, rendered)
 
 
 def _check_options(stage: Stage, known: str) -> None:
@@ -78,7 +80,7 @@ def _check_options(stage: Stage, known: str) -> None:
             raise PipelineError(f"{stage.name}: cannot use --{name} like this; {hint}")
 
 
-async def _exec(stage: Stage, items: Items, host: Host) -> Items:
+async def _exec(stage: Stage, items: Items, host: PipelineHost) -> Items:
     words, line = stage.words, stage.option("shell")
     if not words and not line:
         raise PipelineError("exec requires a command")
@@ -102,7 +104,7 @@ def _encode(items: Items, mode: str) -> str:
     raise PipelineError(f"exec --stdin must be raw, json, or jsonl (got {mode or 'nothing'})")
 
 
-def _head(stage: Stage, items: Items, _host: Host) -> Items:
+def _head(stage: Stage, items: Items, _host: PipelineHost) -> Items:
     return items[: _count(stage, "n", 10)]
 
 
@@ -113,7 +115,7 @@ def _count(stage: Stage, name: str, default: int) -> int:
     return math.ceil(count)
 
 
-def _where(stage: Stage, items: Items, _host: Host) -> Items:
+def _where(stage: Stage, items: Items, _host: PipelineHost) -> Items:
     if not stage.words:
         raise PipelineError("where requires an expression (e.g. field=value)")
     found = re.match(r"([A-Za-z0-9_.]+)\s*(==|=|!=|<=|>=|<|>)\s*(.+)\Z", stage.words[0])
@@ -123,7 +125,7 @@ def _where(stage: Stage, items: Items, _host: Host) -> Items:
     return [item for item in items if v.compare(v.get_path(item, path), operator, wanted)]
 
 
-def _pick(stage: Stage, items: Items, _host: Host) -> Items:
+def _pick(stage: Stage, items: Items, _host: PipelineHost) -> Items:
     if not stage.words:
         raise PipelineError("pick requires a comma-separated field list")
     names = [each.strip() for each in stage.words[0].split(",") if each.strip()]
@@ -136,7 +138,7 @@ def _pick(stage: Stage, items: Items, _host: Host) -> Items:
     return [pick(item) for item in items]
 
 
-def _map(stage: Stage, items: Items, _host: Host) -> Items:
+def _map(stage: Stage, items: Items, _host: PipelineHost) -> Items:
     wrap, unwrap = stage.option("wrap"), stage.option("unwrap")
     if wrap and unwrap:
         raise PipelineError("map cannot use both --wrap and --unwrap")
@@ -155,16 +157,14 @@ def _map(stage: Stage, items: Items, _host: Host) -> Items:
     return [change(item) for item in items]
 
 
-async def _template(stage: Stage, items: Items, host: Host) -> Items:
+def _template(stage: Stage, items: Items, _host: PipelineHost) -> Items:
     text = stage.option("text") or " ".join(stage.words)
-    if file := stage.option("file"):
-        text = text or (await host.read(file)).text
     if not text:
-        raise PipelineError("template requires --text or --file (or positional text)")
+        raise PipelineError("template requires --text (or positional text)")
     return [v.fill_template(text, item) for item in items]
 
 
-def _sort(stage: Stage, items: Items, _host: Host) -> Items:
+def _sort(stage: Stage, items: Items, _host: PipelineHost) -> Items:
     def rank(item: Value) -> tuple[bool, bool, Any]:
         value = v.get_path(item, stage.option("key"))
         is_number = isinstance(value, int | float) and not isinstance(value, bool)
@@ -173,14 +173,14 @@ def _sort(stage: Stage, items: Items, _host: Host) -> Items:
     return sorted(items, key=rank, reverse="desc" in stage.options)
 
 
-def _dedupe(stage: Stage, items: Items, _host: Host) -> Items:
+def _dedupe(stage: Stage, items: Items, _host: PipelineHost) -> Items:
     first: dict[str, Value] = {}
     for item in items:
         first.setdefault(v.identity(v.get_path(item, stage.option("key"))), item)
     return list(first.values())
 
 
-def _group(stage: Stage, items: Items, _host: Host) -> Items:
+def _group(stage: Stage, items: Items, _host: PipelineHost) -> Items:
     groups: dict[str, tuple[Value, Items]] = {}
     if not (key := stage.option("key")):
         raise PipelineError("groupBy requires --key")
@@ -193,11 +193,11 @@ def _group(stage: Stage, items: Items, _host: Host) -> Items:
     ]
 
 
-def _json(_stage: Stage, items: Items, _host: Host) -> Items:
+def _json(_stage: Stage, items: Items, _host: PipelineHost) -> Items:
     return items
 
 
-def _table(_stage: Stage, items: Items, _host: Host) -> Items:
+def _table(_stage: Stage, items: Items, _host: PipelineHost) -> Items:
     if not items:
         return ["(no results)\n"]
     if not all(isinstance(item, dict) for item in items[:20]):
@@ -214,24 +214,24 @@ def field(item: Value, name: str) -> Value:
     return item.get(name) if isinstance(item, dict) else None
 
 
-def _approve(stage: Stage, items: Items, _host: Host) -> Gate:
+def _approve(stage: Stage, items: Items, _host: PipelineHost) -> HaltedStage:
     prompt = stage.option("prompt", "Approve?")
     request: dict[str, Value] = {"type": "approval_request", "prompt": prompt, "items": items}
     shown = items[: _count(stage, "limit", 5)]
     if "preview-from-stdin" in stage.options and shown:
         is_text = all(isinstance(item, str) for item in shown)
         request["preview"] = "\n".join(shown) if is_text else v.to_json(shown, indent=2)
-    return Gate(request, items)
+    return HaltedStage(request, items)
 
 
-def _ask(stage: Stage, items: Items, _host: Host) -> Gate:
+def _ask(stage: Stage, items: Items, _host: PipelineHost) -> HaltedStage:
     schema = stage.object_option("schema") or _DECISION
     make_validator(schema, "ask --schema")
     prompt = stage.option("prompt", "Input required")
     request = {"type": "input_request", "prompt": prompt, "responseSchema": schema}
     if "subject-from-stdin" in stage.options and items:
         request["subject"] = {"text": _encode(items, "raw")[:MAX_SUBJECT]}
-    return Gate(request)
+    return HaltedStage(request)
 
 
 def _key(stage: Stage) -> str:
@@ -244,16 +244,16 @@ def _together(items: Items) -> Value:
     return items[0] if len(items) == 1 else items
 
 
-def _state_get(stage: Stage, _items: Items, host: Host) -> Items:
+def _state_get(stage: Stage, _items: Items, host: PipelineHost) -> Items:
     return [host.store.load(_key(stage))]
 
 
-def _state_set(stage: Stage, items: Items, host: Host) -> Items:
+def _state_set(stage: Stage, items: Items, host: PipelineHost) -> Items:
     host.store.save(_key(stage), _together(items))
     return [_together(items)]
 
 
-def _diff(stage: Stage, items: Items, host: Host) -> Items:
+def _diff(stage: Stage, items: Items, host: PipelineHost) -> Items:
     key, after = _key(stage), _together(items)
     before = host.store.load(key)
     host.store.save(key, after)
@@ -262,7 +262,7 @@ def _diff(stage: Stage, items: Items, host: Host) -> Items:
     return [{**about, "before": before, "after": after}]
 
 
-async def _invoke(stage: Stage, items: Items, host: Host) -> Items:
+async def _invoke(stage: Stage, items: Items, host: PipelineHost) -> Items:
     tool, action = stage.option("tool"), stage.option("action")
     if not tool:
         raise PipelineError(f"{stage.name} requires --tool")
@@ -274,7 +274,7 @@ async def _invoke(stage: Stage, items: Items, host: Host) -> Items:
     return [await host.invoke(tool, each) for each in calls]
 
 
-async def _llm(stage: Stage, items: Items, host: Host) -> Items:
+async def _llm(stage: Stage, items: Items, host: PipelineHost) -> Items:
     prompt = stage.option("prompt") or " ".join(stage.words)
     given = {"provider": "provider", "model": "model", "thinking": "thinking"}
     params: dict[str, Value] = {given[each]: stage.option(each) for each in given}
@@ -289,42 +289,42 @@ async def _llm(stage: Stage, items: Items, host: Host) -> Items:
     return [{**about, "model": details.get("model"), "usage": details.get("usage")}]
 
 
-def _list_commands(_stage: Stage, _items: Items, _host: Host) -> Items:
+def _list_commands(_stage: Stage, _items: Items, _host: PipelineHost) -> Items:
     listed = sorted(COMMANDS.items())
     return [
         {"name": name, "description": each.about, "options": each.options} for name, each in listed
     ]
 
 
-class Command(NamedTuple):
-    run: Callable[[Stage, Items, Host], Items | Gate | Awaitable[Items]]
+class StageKind(NamedTuple):
+    run: Callable[[Stage, Items, PipelineHost], Items | HaltedStage | Awaitable[Items]]
     options: str
     about: str
 
 
-_CALL = Command(_invoke, "tool action args-json each! item-key dry-run!", "Call a tool")
+_CALL = StageKind(_invoke, "tool action args-json each! item-key dry-run!", "Call a tool")
 _MODEL = "prompt provider model thinking output-schema temperature max-output-tokens"
-_LLM = Command(_llm, _MODEL, "Ask a model for JSON about the items")
-COMMANDS: dict[str, Command] = {
-    "exec": Command(_exec, "json! shell stdin", "Run a command; an item per line, or JSON"),
-    "where": Command(_where, "", "Keep items with field=value, field>=number, …"),
-    "pick": Command(_pick, "", "Keep some fields: pick id,title"),
-    "head": Command(_head, "n", "Keep the first items"),
-    "map": Command(_map, "wrap unwrap", "Wrap or unwrap items, or add fields: name={{path}}"),
-    "template": Command(_template, "text file", "Turn items into text with {{path}}"),
-    "sort": Command(_sort, "key desc!", "Sort items"),
-    "groupBy": Command(_group, "key", "Group items by a field"),
-    "dedupe": Command(_dedupe, "key", "Remove duplicates"),
-    "json": Command(_json, "", "Render the items as JSON"),
-    "table": Command(_table, "", "Render the items as a table"),
-    "approve": Command(_approve, "prompt preview-from-stdin! limit emit!", "Halt until approved"),
-    "ask": Command(_ask, "prompt schema subject-from-stdin! emit!", "Halt until there is input"),
-    "state.get": Command(_state_get, "", "Load a stored value"),
-    "state.set": Command(_state_set, "", "Store the items"),
-    "diff.last": Command(_diff, "key", "Compare the items with those of the last run"),
+_LLM = StageKind(_llm, _MODEL, "Ask a model for JSON about the items")
+COMMANDS: dict[str, StageKind] = {
+    "exec": StageKind(_exec, "json! shell stdin", "Run a command; an item per line, or JSON"),
+    "where": StageKind(_where, "", "Keep items with field=value, field>=number, …"),
+    "pick": StageKind(_pick, "", "Keep some fields: pick id,title"),
+    "head": StageKind(_head, "n", "Keep the first items"),
+    "map": StageKind(_map, "wrap unwrap", "Wrap or unwrap items, or add fields: name={{path}}"),
+    "template": StageKind(_template, "text", "Turn items into text with {{path}}"),
+    "sort": StageKind(_sort, "key desc!", "Sort items"),
+    "groupBy": StageKind(_group, "key", "Group items by a field"),
+    "dedupe": StageKind(_dedupe, "key", "Remove duplicates"),
+    "json": StageKind(_json, "", "Render the items as JSON"),
+    "table": StageKind(_table, "", "Render the items as a table"),
+    "approve": StageKind(_approve, "prompt preview-from-stdin! limit emit!", "Halt until approved"),
+    "ask": StageKind(_ask, "prompt schema subject-from-stdin! emit!", "Halt until there is input"),
+    "state.get": StageKind(_state_get, "", "Load a stored value"),
+    "state.set": StageKind(_state_set, "", "Store the items"),
+    "diff.last": StageKind(_diff, "key", "Compare the items with those of the last run"),
     "openclaw.invoke": _CALL,
     "clawd.invoke": _CALL,
     "llm.invoke": _LLM,
     "llm_task.invoke": _LLM,
-    "commands.list": Command(_list_commands, "", "List the commands"),
+    "commands.list": StageKind(_list_commands, "", "List the commands"),
 }

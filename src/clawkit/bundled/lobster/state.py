@@ -36,14 +36,14 @@ _UUID = r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"
 
 
 class Progress(Struct, frozen=True):
-    """How far a workflow has come when it halts."""
+    """How far a workflow has come."""
 
     file: str
-    digest: str  # of the file: what was approved must be what runs
-    index: int  # of the step to continue with
-    step: str  # the gate
-    results: dict[str, dict[str, Value]]
     args: dict[str, Value]
+    digest: str = ""  # of the file: what was approved must be what runs
+    index: int = 0  # of the step to continue with
+    step: str = ""  # the gate
+    results: dict[str, dict[str, Value]] = {}
 
 
 class Halted(Struct, frozen=True):

@@ -8,18 +8,13 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec.structs import replace
 
-from clawkit.approvals.protocols import Approvals
+from clawkit.approvals.protocols import RESUMABLE, Approvals
 from clawkit.bundled.lobster import pipeline
-from clawkit.bundled.lobster.host import NAME, Host, Ledger
-from clawkit.bundled.lobster.stages import COMMANDS, Gate, run_stages
-from clawkit.bundled.lobster.state import KEEP_S, Halted, Store
-from clawkit.bundled.lobster.values import (
-    PipelineError,
-    PipelineSyntaxError,
-    Value,
-    parse_json,
-    to_json,
-)
+from clawkit.bundled.lobster.host import NAME, Ledger, PipelineHost
+from clawkit.bundled.lobster.stages import COMMANDS, HaltedStage, run_stages
+from clawkit.bundled.lobster.state import KEEP_S, Halted, Progress, Store
+from clawkit.bundled.lobster.values import PipelineError, PipelineSyntaxError, Value, parse_json
+from clawkit.bundled.lobster.values import to_json as dump
 from clawkit.bundled.lobster.workflow import run_workflow
 from clawkit.bundled.lobster.workflow_file import ENDINGS
 from clawkit.config.paths import home
@@ -62,7 +57,7 @@ async def execute(params: Params, ctx: Context, approval_s: float) -> Result:
     store = Store(os.path.join(home(os.environ), "lobster.sqlite"), ctx.agent)
     until_s = asyncio.get_running_loop().time() + params.timeout_ms / 1000
     limits = params.max_stdout_bytes, until_s, approval_s
-    host = Host(ctx, store, *limits, Ledger(), params.cwd)
+    host = PipelineHost(ctx, store, *limits, Ledger(), params.cwd)
     try:
         envelope = await (_run if params.action == "run" else _resume)(params, host)
     except ToolAuthorizationError:
@@ -81,15 +76,15 @@ async def execute(params: Params, ctx: Context, approval_s: float) -> Result:
 
 
 def _fitted(envelope: dict[str, Value], max_bytes: int) -> Result:
-    text = to_json(envelope)
+    text = dump(envelope)
     size, values = len(text.encode("utf-8", "replace")), text.count(",") + text.count("[")
     if size > max_bytes or values > MAX_DETAILS // 2:
         said = (
-            f"the output has {size:,} bytes, over maxStdoutBytes ({max_bytes:,}), or too many items"
+            f"{size:,} bytes of output are over maxStdoutBytes ({max_bytes:,}), or too many items"
         )
         error = {"type": "runtime_error", "message": f"{said}; end the pipeline with head or pick"}
         envelope = {"protocolVersion": 1, "ok": False, "error": error}
-        text = to_json(envelope)
+        text = dump(envelope)
     return Result((Text(text),), envelope)
 
 
@@ -98,7 +93,7 @@ def _done(status: str, output: list[Value], **more: Value) -> dict[str, Value]:
     return about | {"requiresApproval": None, "requiresInput": None} | more
 
 
-async def _run(params: Params, host: Host) -> dict[str, Value]:
+async def _run(params: Params, host: PipelineHost) -> dict[str, Value]:
     text = params.pipeline.strip()
     if not text:
         raise PipelineSyntaxError("run requires pipeline")
@@ -110,34 +105,33 @@ async def _run(params: Params, host: Host) -> dict[str, Value]:
     args = parse_json(params.args_json or "{}", "argsJson")
     if not isinstance(args, dict):
         raise PipelineSyntaxError("argsJson must be a JSON object")
-    halted = Halted({}, params.cwd, () if is_file else tuple(pipeline.parse(text)))
-    return await _continue(halted, host, [], text if is_file else "", args)
+    progress = Progress(text, args) if is_file else None
+    stages = () if is_file else tuple(pipeline.parse(text))
+    return await _continue(Halted({}, params.cwd, stages, progress), host, [])
 
 
-async def _continue(
-    halted: Halted, host: Host, items: list[Value], file: str = "", args: Any = None
-) -> dict[str, Value]:
+async def _continue(halted: Halted, host: PipelineHost, items: list[Value]) -> dict[str, Value]:
     """Run what remains, to its end or the next gate."""
     async with asyncio.timeout_at(host.until_s):
-        if halted.progress or file:
-            ended = await run_workflow(file, args, host, halted.progress)
-            if isinstance(ended, list):
-                return _done("ok", ended)
-            return _halt(replace(ended, cwd=halted.cwd), host)
-        outcome = await run_stages(halted.stages, items, host)
-    if not isinstance(outcome, Gate):
-        return _done("ok", outcome.items)
-    rest = halted.stages[outcome.stage + 1 :]
-    return _halt(Halted(outcome.request, halted.cwd, rest), host)
+        if halted.progress:
+            ended: list[Value] | Halted = await run_workflow(halted.progress, host)
+        else:
+            outcome = await run_stages(halted.stages, items, host)
+            if isinstance(outcome, HaltedStage):
+                ended = Halted(outcome.request, stages=halted.stages[outcome.stage + 1 :])
+            else:
+                ended = outcome.items
+    if isinstance(ended, list):
+        return _done("ok", ended)
+    return _halt(replace(ended, cwd=halted.cwd), host)
 
 
-def _halt(halted: Halted, host: Host) -> dict[str, Value]:
+def _halt(halted: Halted, host: PipelineHost) -> dict[str, Value]:
     request = halted.request
     if request["type"] == "input_request":
-        return _done(
-            "needs_input", [], requiresInput=request | {"resumeToken": host.store.add(halted)}
-        )
-    asked = host.ctx.use(Approvals).submit(_question(halted, host.ctx), {"resumable": NAME})
+        request = request | {"resumeToken": host.store.add(halted)}
+        return _done("needs_input", [], requiresInput=request)
+    asked = host.ctx.use(Approvals).submit(_question(halted, host.ctx), {RESUMABLE: NAME})
     token = host.store.add(replace(halted, approval=asked.id))
     request = request | {"resumeToken": token, "approvalId": asked.slug}
     return _done("needs_approval", [], requiresApproval=request)
@@ -145,7 +139,7 @@ def _halt(halted: Halted, host: Host) -> dict[str, Value]:
 
 def _question(halted: Halted, ctx: Context) -> Question:
     redact, request = ctx.use(Redactor).strict, halted.request
-    shown = str(request.get("preview") or to_json(request["items"], indent=2))
+    shown = str(request.get("preview") or dump(request["items"], indent=2))
     then = " | ".join(stage.text for stage in halted.stages)
     if halted.progress:
         then = f"{halted.progress.file}, after the step {halted.progress.step}"
@@ -163,7 +157,7 @@ def _question(halted: Halted, ctx: Context) -> Question:
     )
 
 
-async def _resume(params: Params, host: Host) -> dict[str, Value]:
+async def _resume(params: Params, host: PipelineHost) -> dict[str, Value]:
     key, halted = host.store.find(params.token, params.approval_id)
     host = replace(host, cwd=halted.cwd)
     is_input, has_response = not halted.approval, params.response is not msgspec.UNSET
@@ -190,15 +184,13 @@ async def _resume(params: Params, host: Host) -> dict[str, Value]:
         items = halted.request["items"]
     # At most once: what fails from here on has to be run again.
     host.store.take(key)
-    if halted.progress is not None:
+    if (progress := halted.progress) is not None:
         given = {"response": params.response} if is_input else {"approved": True}
-        results = halted.progress.results
-        results[halted.progress.step] = results[halted.progress.step] | given
-        return await _continue(halted, host, [], halted.progress.file, halted.progress.args)
+        progress.results[progress.step] |= given
     return await _continue(halted, host, items)
 
 
-async def _ask(halted: Halted, host: Host) -> Answer | None:
+async def _ask(halted: Halted, host: PipelineHost) -> Answer | None:
     """What a person said, or says now; None if it must be asked again, later. Raises
     `ToolAuthorizationError` if the question is open, and there is no one here to ask."""
     approvals, question = host.ctx.use(Approvals), _question(halted, host.ctx)
@@ -228,10 +220,8 @@ def _check_response(response: Value, halted: Halted) -> None:
     schema = halted.request["responseSchema"]
     errors = list(make_validator(schema, "responseSchema").iter_errors(response))
     if errors:
-        said = "; ".join(
-            f"/{'/'.join(map(str, e.instance_path))}: {e.message}" for e in errors[:10]
-        )
-        raise PipelineSyntaxError(f"response failed schema validation at {said}")
+        said = [f"/{'/'.join(map(str, e.instance_path))}: {e.message}" for e in errors[:10]]
+        raise PipelineSyntaxError(f"response failed schema validation at {'; '.join(said)}")
 
 
 def make_tool(approval_s: float) -> Tool:

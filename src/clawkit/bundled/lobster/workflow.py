@@ -6,7 +6,7 @@ import asyncio
 import hashlib
 import os
 import re
-from collections.abc import Awaitable, Mapping
+from collections.abc import Awaitable
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -14,9 +14,16 @@ from msgspec.structs import replace
 from clawkit.bundled.lobster import pipeline
 from clawkit.bundled.lobster import values as v
 from clawkit.bundled.lobster.conditions import Args, Results, fill, holds, value_of
-from clawkit.bundled.lobster.host import Host
+from clawkit.bundled.lobster.host import PipelineHost
 from clawkit.bundled.lobster.pipeline import Stage
-from clawkit.bundled.lobster.stages import COMMANDS, Command, Gate, Items, field, run_stages
+from clawkit.bundled.lobster.stages import (
+    COMMANDS,
+    HaltedStage,
+    Items,
+    StageKind,
+    field,
+    run_stages,
+)
 from clawkit.bundled.lobster.state import Halted, Progress
 from clawkit.bundled.lobster.values import PipelineError, PipelineSyntaxError, Value
 from clawkit.bundled.lobster.workflow_file import Approval, Parallel, Step, Workflow, load
@@ -32,45 +39,46 @@ class HaltedError(PipelineError):
     """It cannot go on, whatever `retry` and `on_error` say."""
 
 
-async def run_workflow(
-    path: str, args: Mapping[str, Value], host: Host, resumed: Progress | None = None
-) -> Items | Halted:
+async def run_workflow(progress: Progress, host: PipelineHost) -> Items | Halted:
     """Run a workflow from its start or a gate to its end or the next gate. Raises
     `PipelineError`."""
+    path = progress.file
     file = await host.read(path)
     if file.place in host.workflows or len(host.workflows) >= MAX_NESTED:
         why = "is already being executed: a cycle" if file.place in host.workflows else "is nested"
         raise HaltedError(f"the workflow {path} {why}, at most {MAX_NESTED} levels deep")
     digest = hashlib.sha256(file.text.encode("utf-8", "replace")).hexdigest()
-    if resumed is not None and resumed.digest != digest:
+    if progress.digest not in ("", digest):
         raise PipelineError(f"{path} has changed since it halted; run it again")
     workflow = load(file.text, path)
-    given = {
-        name: each["default"] for name, each in workflow.args.items() if each and "default" in each
-    }
+    args = {name: each["default"] for name, each in workflow.args.items() if each}
+    progress = replace(progress, file=file.place, digest=digest, args=args | progress.args)
     host = replace(host, workflows=(*host.workflows, file.place))
-    results = resumed.results if resumed else {}
-    return await _Run(path, digest, workflow, {**given, **args}, host, results).go_on(
-        resumed.index if resumed else 0
-    )
+    return await _WorkflowRun(workflow, host, progress).go_on()
 
 
-async def run_nested(path: str, args: Mapping[str, Value], host: Host) -> Items:
-    ended = await run_workflow(path, args, host)
+async def run_nested(path: str, args: Args, host: PipelineHost) -> Items:
+    ended = await run_workflow(Progress(path, args), host)
     if isinstance(ended, Halted):
         raise HaltedError(f"{path} halted: only the outermost workflow can have gates")
     return ended
 
 
-class _Run(Struct):
-    path: str
-    digest: str
+class _WorkflowRun(Struct):
     workflow: Workflow
-    args: Args
-    host: Host
-    results: Results
+    host: PipelineHost
+    progress: Progress
 
-    async def go_on(self, start: int) -> Items | Halted:
+    @property
+    def args(self) -> Args:
+        return self.progress.args
+
+    @property
+    def results(self) -> Results:
+        return self.progress.results
+
+    async def go_on(self) -> Items | Halted:
+        start = self.progress.index
         for index, step in enumerate(self.workflow.steps[start:], start):
             if not _applies(step, self.results):
                 self.results[step.id] = {"skipped": True}
@@ -124,7 +132,7 @@ class _Run(Struct):
             return await self._loop(step)
         if step.workflow:
             file = fill(step.workflow, self.args, self.results)
-            path = os.path.join(os.path.dirname(self.path), file)
+            path = os.path.join(os.path.dirname(self.progress.file), file)
             args = {name: self._fill(value) for name, value in step.workflow_args.items()}
             return _told(await run_nested(path, args, self._place(step, self.results)))
         return await self._simple(step, self.results)
@@ -132,7 +140,7 @@ class _Run(Struct):
     def _fill(self, value: Value) -> Value:
         return fill(value, self.args, self.results) if isinstance(value, str) else value
 
-    def _place(self, step: Step, results: Results, outer: Step | None = None) -> Host:
+    def _place(self, step: Step, results: Results, outer: Step | None = None) -> PipelineHost:
         args, host = self.args, self.host
         env = {"LOBSTER_ARGS_JSON": v.to_json(args)} if args else {}
         for name, value in args.items():
@@ -158,7 +166,7 @@ class _Run(Struct):
         except PipelineSyntaxError as error:
             raise PipelineError(f"Workflow step {step.id} pipeline parse failed: {error}") from None
         outcome = await run_stages(stages, items, host)
-        if isinstance(outcome, Gate):
+        if isinstance(outcome, HaltedStage):
             where = f"inside the pipeline stage {stages[outcome.stage].name}"
             how = "use a separate approval or input step in the workflow file"
             raise HaltedError(f"Workflow step {step.id} halted {where}; {how}")
@@ -185,7 +193,7 @@ class _Run(Struct):
         if rest and not (is_any and done):
             raise PipelineError(f"Parallel step {step.id} timed out after {parallel.timeout_ms}ms")
         found = {id_: task.result() for id_, task in list(ended.items())[: 1 if is_any else None]}
-        self.results |= found
+        self.results.update(found)
         merged = {id_: result.get("json") for id_, result in found.items()}
         text = next(iter(found.values())).get("stdout") if is_any else v.to_json(merged)
         return {"stdout": text, "json": merged}
@@ -225,7 +233,7 @@ class _Run(Struct):
             rules = rules if isinstance(rules, Approval) else Approval(prompt=prompt)
             request = {"type": "approval_request", **_shown(rules, result, step.id)}
         self.results[step.id] = result
-        progress = Progress(self.path, self.digest, index + 1, step.id, self.results, self.args)
+        progress = replace(self.progress, index=index + 1, step=step.id)
         return Halted(request, progress=progress, rules=rules)
 
 
@@ -282,16 +290,16 @@ def _output(result: Result) -> Items:
     return [] if _subject(result) == "" else _as_items(_subject(result))
 
 
-async def _list_workflows(_stage: Stage, _items: Items, host: Host) -> Items:
+async def _list_workflows(_stage: Stage, _items: Items, host: PipelineHost) -> Items:
     names = [name for name in await host.list_names() if name.endswith(".lobster")]
     return [{"name": name.removesuffix(".lobster"), "file": name} for name in names]
 
 
-async def _run_named(stage: Stage, _items: Items, host: Host) -> Items:
+async def _run_named(stage: Stage, _items: Items, host: PipelineHost) -> Items:
     if not re.fullmatch(r"[\w.-]+", name := stage.word("name")):
         raise PipelineError(f"Unknown workflow: {name[:80] or 'workflows.run requires --name'}")
     return await run_nested(f"{name}.lobster", stage.object_option("args-json"), host)
 
 
-COMMANDS["workflows.list"] = Command(_list_workflows, "", "List the workflows of the directory")
-COMMANDS["workflows.run"] = Command(_run_named, "name args-json", "Run one of them")
+COMMANDS["workflows.list"] = StageKind(_list_workflows, "", "List the workflows of the directory")
+COMMANDS["workflows.run"] = StageKind(_run_named, "name args-json", "Run one of them")

@@ -91,7 +91,7 @@ class Workflow(Struct, frozen=True, forbid_unknown_fields=True):
     steps: Annotated[list[Step], Meta(min_length=1, max_length=200)]
     name: str = ""
     description: str = ""
-    args: dict[str, dict[str, Value] | None] = {}
+    args: dict[str, dict[Literal["default"], Value] | None] = {}
     env: dict[str, _Text] = {}
     cwd: str = ""
     cost_limit: CostLimit | None = None
@@ -146,7 +146,7 @@ def _parse_yaml(text: str) -> Any:
     except ModuleNotFoundError:
         raise ValueError("YAML needs `pip install 'clawkit[workflows]'`, JSON does not") from None
 
-    class Loader(yaml.SafeLoader):
+    class Loader(yaml.SafeLoader):  # type: ignore[misc]  # it has no types
         yaml_implicit_resolvers: dict[str, Any] = {}  # noqa: RUF012  # filled below
 
         def compose_node(self, parent: Any, index: Any) -> Any:
@@ -160,7 +160,9 @@ def _parse_yaml(text: str) -> Any:
     try:
         return yaml.load(text, Loader=Loader)  # noqa: S506  # a safe loader
     except yaml.YAMLError as error:
-        raise ValueError(" ".join(str(error).split())) from None
+        mark = getattr(error, "problem_mark", None)  # without the text there
+        where = f"line {mark.line + 1}: " if mark else ""
+        raise ValueError(f"{where}{getattr(error, 'problem', None) or 'invalid YAML'}") from None
 
 
 _SCALARS = {
