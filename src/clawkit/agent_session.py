@@ -561,7 +561,7 @@ class Agent:
 
     def _attach(self) -> None:
         """Give tools access to this conversation, and redact what is stored in it."""
-        run = self.kit.run
+        run, talk = self.kit.run, self.conversation
         self.models.learn = run.redactor.learn
         self.models.learn(self.models.catalog.secrets)
         if self._kept:
@@ -571,7 +571,6 @@ class Agent:
             if self.kit.config.plugins is not None:
                 from clawkit.agent.completion import Completions
 
-                talk = self.conversation
                 run.services.fill(Completions, lambda: Completions(self.models, talk.spend))
             if self.delegation is not None:
                 run.services.fill(Delegates, lambda: self.delegation)

@@ -392,20 +392,16 @@ class Broker:
         return await self._settle(pending, None, patient=True)
 
     def collect(self, id_: str) -> Answer | None:
-        try:
-            state, answer = self._waiting.get(id_).state, self._waiting.answer(id_, self._now_ms())
-        except errors.NotFoundError:
-            state, answer = "expired", None
-        if state == "pending" and answer is None:
-            return None
-        is_used = state == "allowed" and self._waiting.consume(id_, self._now_ms())
-        if answer is None or not (is_used or state == "denied"):
-            return Answer("deny", "there is no answer that can be used", silent=True)
-        return answer
+        now_ms = self._now_ms()
+        with suppress(errors.NotFoundError):
+            is_used = self._waiting.consume(id_, now_ms)
+            answer, state = self._waiting.answer(id_, now_ms), self._waiting.get(id_).state
+            if answer is None or is_used or state == "denied":
+                return answer
+        return Answer("deny", "there is no answer that can be used", silent=True)
 
     def withdraw(self, id_: str) -> None:
-        with suppress(errors.NotFoundError):
-            self._waiting.withdraw(id_, self._now_ms())
+        self._waiting.withdraw(id_, self._now_ms())
 
     def resolve(
         self,

@@ -28,7 +28,7 @@ MAX_COMMAND_S = 119.0
 MAX_YIELD_MS = 120_000
 
 
-class WorkspaceFile(NamedTuple):
+class WorkflowText(NamedTuple):
     place: str  # one spelling per file
     text: str
 
@@ -99,14 +99,14 @@ class PipelineHost(Struct, frozen=True):
         self.ledger.cost += usage.get("cost", 0.0) if isinstance(usage, Mapping) else 0.0
         return result.to_json()
 
-    async def read(self, path: str) -> WorkspaceFile:
+    async def read(self, path: str) -> WorkflowText:
         """A file in the workspace. Raises `PipelineError`."""
         full = os.path.join(self.folder, path)
         try:
             if not self.ctx.permits(full):
                 raise ToolAuthorizationError(f"a rule denies {path!r}")
             async with self.ctx.use(FileSystem).open(full) as file:
-                return WorkspaceFile(
+                return WorkflowText(
                     file.place, (await read_all(file, MAX_FILE)).decode("utf-8", "replace")
                 )
         except ToolError as error:
