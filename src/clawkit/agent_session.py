@@ -21,6 +21,7 @@ from clawkit.agent.loop import Conversation, Words, limits_of, specs_of
 from clawkit.agent.model_selection import ModelSelection, thinking_of
 from clawkit.agent.output import AGAIN, read_output, schema_of
 from clawkit.approvals.protocols import Confines
+from clawkit.bundled import select_models
 from clawkit.config.load import Loaded
 from clawkit.config.model import Config
 from clawkit.config.modelref import OPERATOR
@@ -176,7 +177,7 @@ class Agent:
             kept = LiveSession.open(store, name, session, place)
         is_sibling = parent is not None and parent.kit.run.scope.agent == name
         selection = (
-            parent.models if parent and is_sibling else ModelSelection(loaded, name, clock=clock)
+            parent.models if parent and is_sibling else select_models(loaded, name, clock=clock)
         )
         try:
             stored = kept.session if kept else Session("", "main", name)

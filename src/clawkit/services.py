@@ -41,7 +41,8 @@ if TYPE_CHECKING:
     from clawkit.approvals.judge import Judge
     from clawkit.fs.protected_files import Protection
     from clawkit.plugins.api import PluginContext
-    from clawkit.sandbox.protocols import Mount
+    from clawkit.sandbox.paths import SandboxPaths
+    from clawkit.sandbox.protocols import Mount, Sandbox
 
 T = TypeVar("T")
 Factory = Callable[[], object]
@@ -347,8 +348,27 @@ class Services(Mapping[type, object]):
             ),
             protection=self._protection(),
             given=self._given(),
+            provide=self._plugged_sandbox(),
         )
         return Confinement(self._sandbox, around)
+
+    def _plugged_sandbox(self) -> Callable[[SandboxPaths], Sandbox] | None:
+        """Makes the sandbox of a plugin; None if none is to provide it."""
+        plugins = self._loaded.config.plugins
+        slot = plugins.slots.get("sandbox", "") if plugins else ""
+        if slot == "none" or not (slot or (self._plugins and self._plugins.fills("sandbox"))):
+            return None
+
+        def make(paths: SandboxPaths) -> Sandbox:
+            from clawkit.sandbox.paths import SandboxPaths
+            from clawkit.sandbox.protocols import SandboxUnavailableError
+
+            self.fill(SandboxPaths, lambda: paths)
+            if (made := self.provide_role("sandbox")) is None:
+                raise SandboxUnavailableError("no plugin provides the sandbox: see plugins.slots")
+            return cast("Sandbox", made)
+
+        return make
 
     async def _ask_host(self, host: str, port: int) -> bool:
         """Ask a person whether a command may connect to a host."""
