@@ -142,7 +142,11 @@ def providers(_: str) -> str:
 
 def parameters(name: str) -> str:
     """The parameters of one tool."""
-    tool = load_tool(CATALOG[name], ON, Scope(delegates=True, in_gateway=True, in_heartbeat=True))
+    if name in CATALOG:
+        scope = Scope(delegates=True, in_gateway=True, in_heartbeat=True)
+        tool = load_tool(CATALOG[name], ON, scope)
+    else:
+        tool = importlib.import_module(BUNDLED[name]).plugin.factories[0](PluginContext())
     if not isinstance(tool, Tool):
         raise KeyError(f"{name} is not offered: {tool}")
     required = tool.offered.get("required", ())
@@ -157,6 +161,15 @@ def parameters(name: str) -> str:
         for key, schema in tool.offered["properties"].items()
     ]
     return table(("Parameter", "Type", "Default", "What it is", "Also accepted"), rows)
+
+
+def stages(_: str) -> str:
+    """The stages of pipelines."""
+    rows = (
+        (f"`{name}`", code(f"--{each.rstrip('!')}" for each in kind.options.split()), kind.about)
+        for name, kind in workflow.COMMANDS.items()
+    )
+    return table(("Stage", "Options", "What it does"), rows)
 
 
 def _schema_default(schema: dict[str, Any]) -> str:
@@ -591,6 +604,7 @@ GENERATORS: dict[str, Callable[[str], str]] = {
     "profiles": profiles,
     "sandbox": sandbox_lists,
     "parameters": parameters,
+    "stages": stages,
     "providers": providers,
     "events": events,
     "gateway-methods": gateway_methods,

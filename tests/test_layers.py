@@ -49,7 +49,7 @@ SIDEWAYS = {
     0: {(a, b) for a in LAYERS[0].split() for b in LAYERS[0].split()},
     6: {
         *(("runtime", "services"), ("services", "automation")),
-        *((one, "bundled") for one in ("runtime", "services", "gateway")),
+        *((one, "bundled") for one in ("runtime", "services", "agent_session", "gateway")),
         ("bundled", "telemetry"),
         *(("agent_session", other) for other in ("runtime", "services")),
         *(("agent_session", other) for other in ("session_state", "delegation", "handover")),

@@ -21,6 +21,7 @@ from clawkit.agent.loop import Conversation, Words, limits_of, specs_of
 from clawkit.agent.model_selection import ModelSelection, thinking_of
 from clawkit.agent.output import AGAIN, read_output, schema_of
 from clawkit.approvals.protocols import Confines
+from clawkit.bundled import select_models
 from clawkit.config.load import Loaded
 from clawkit.config.model import Config
 from clawkit.config.modelref import OPERATOR
@@ -177,7 +178,7 @@ class Agent:
             kept = LiveSession.open(store, name, session, place)
         is_sibling = parent is not None and parent.kit.run.scope.agent == name
         selection = (
-            parent.models if parent and is_sibling else ModelSelection(loaded, name, clock=clock)
+            parent.models if parent and is_sibling else select_models(loaded, name, clock=clock)
         )
         try:
             stored = kept.session if kept else Session("", "main", name)
@@ -575,13 +576,17 @@ class Agent:
 
     def _attach(self) -> None:
         """Give tools access to this conversation, and redact what is stored in it."""
-        run = self.kit.run
+        run, talk = self.kit.run, self.conversation
         self.models.learn = run.redactor.learn
         self.models.learn(self.models.catalog.secrets)
         if self._kept:
             self._kept.store.redact = run.redactor.text
         if isinstance(run.services, Services):
             run.services.fill(SessionState, self._state)
+            if self.kit.config.plugins is not None:
+                from clawkit.agent.completion import Completions
+
+                run.services.fill(Completions, lambda: Completions(self.models, talk.spend))
             if self.delegation is not None:
                 run.services.fill(Delegates, lambda: self.delegation)
                 run.services.fill(Messenger, lambda: self.messenger)

@@ -12,6 +12,7 @@ from msgspec.structs import replace
 
 from clawkit.agent.assemble import Assembly, assemble
 from clawkit.agent.model import context_window_of, default_model, target_of
+from clawkit.agent.nested_calls import NestedCalls
 from clawkit.approvals.protocols import Approvals, Confines
 from clawkit.bundled import open_plugins, plugin_tools
 from clawkit.config.load import Loaded, load, loads
@@ -382,7 +383,7 @@ def make_run(
 
         hooks = with_hooks(hooks, plugins)
     services.fill(ToolIndex, lambda: assembly.index)
-    return Run(
+    run = Run(
         tools=assembly.tools,
         workspace=_place(services, scope, workspace),
         scope=scope,
@@ -396,6 +397,18 @@ def make_run(
         watch=_make_guard(loaded.config, scope.agent),
         deferred=frozenset(assembly.deferral.names),
     )
+    services.fill(NestedCalls, lambda: NestedCalls(replace(run, watch=None)))
+    if loaded.config.plugins is not None:
+        from clawkit.agent.completion import Completions
+        from clawkit.agent.model_selection import ModelSelection
+
+        def completions() -> Completions:
+            models = ModelSelection(loaded, scope.agent)
+            models.learn = redactor.learn
+            return Completions(models)
+
+        services.fill(Completions, completions)
+    return run
 
 
 def _place(services: Services, scope: Scope, workspace: str) -> str:

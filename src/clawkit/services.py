@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import msgspec
 
+from clawkit.agent.nested_calls import NestedCalls
 from clawkit.approvals.protocols import Approvals, Confines, ExecGate
 from clawkit.bundled import open_plugins, provide
 from clawkit.code.protocols import Interpreters
@@ -46,13 +47,14 @@ if TYPE_CHECKING:
     from clawkit.net.client import Client
     from clawkit.net.route import Route
     from clawkit.plugins.api import PluginContext
-    from clawkit.sandbox.protocols import Mount
+    from clawkit.sandbox.paths import SandboxPaths
+    from clawkit.sandbox.protocols import Mount, Sandbox
     from clawkit.skills.discovery import SkillRoot
     from clawkit.skills.snapshot import SkillSnapshot
 
 T = TypeVar("T")
 Factory = Callable[[], object]
-_OF_THE_RUN = (ExecGate, Approvals, InForce, Redactor, ToolIndex)
+_OF_THE_RUN = (ExecGate, Approvals, InForce, NestedCalls, Redactor, ToolIndex)
 """Services that a later run of the same agent creates again: they decide, or belong to the run."""
 _FOR_COMMANDS = (
     *("sandbox.confinement", "process.supervisor", "approvals.gate", "approvals.judge"),
@@ -440,6 +442,7 @@ class Services(Mapping[type, object]):
             protection=self._protection(),
             given=self._given(),
             shared=self._skill_folders,
+            provide=self._plugged_sandbox(),
         )
         return Confinement(settings, around)
 
@@ -494,6 +497,24 @@ class Services(Mapping[type, object]):
         proxied = {"NODE_USE_ENV_PROXY": "1"} if wants.network == "allowlist" else {}
         env = {**env, **variables, **proxied}
         return Cell(cell.sandbox.host(), hold, env, cwd, variables["TMPDIR"], cell.close)
+
+    def _plugged_sandbox(self) -> Callable[[SandboxPaths], Sandbox] | None:
+        """Makes the sandbox of a plugin; None if none is to provide it."""
+        plugins = self._loaded.config.plugins
+        slot = plugins.slots.get("sandbox", "") if plugins else ""
+        if slot == "none" or not (slot or (self._plugins and self._plugins.fills("sandbox"))):
+            return None
+
+        def make(paths: SandboxPaths) -> Sandbox:
+            from clawkit.sandbox.paths import SandboxPaths
+            from clawkit.sandbox.protocols import SandboxUnavailableError
+
+            self.fill(SandboxPaths, lambda: paths)
+            if (made := self.provide_role("sandbox")) is None:
+                raise SandboxUnavailableError("no plugin provides the sandbox: see plugins.slots")
+            return cast("Sandbox", made)
+
+        return make
 
     async def _ask_host(self, host: str, port: int) -> bool:
         """Ask a person whether a command may connect to a host."""

@@ -5,10 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from tests.plugins.kit import add, home, open_kit
+import pytest
+from tests.plugins.kit import add, home, open_kit, settings
 
+from clawkit.approvals.protocols import Confines
 from clawkit.bundled import BUNDLED, BY_DEFAULT
 from clawkit.config.sections.plugins import Plugins
+from clawkit.errors import ConfigError
 from clawkit.lsp.protocols import Diagnostics, Edited
 from clawkit.plugins.discover import discover
 from clawkit.plugins.roles import ROLES
@@ -52,6 +55,7 @@ def test_the_tables_of_bundled_plugins_say_what_these_declare() -> None:
     default = {role: m.id for m in manifests if m.enabled_by_default for role in m.services}
     assert default == BY_DEFAULT
     assert set(default) <= set(ROLES)
+    assert set(ROLES) == {*default, "models", "sandbox"}
 
 
 async def test_an_enabled_plugin_fills_a_role_and_a_slot_chooses_among_several(
@@ -132,3 +136,80 @@ def make(ctx: PluginContext) -> Counter:
             said = [each for each in agent.warnings if "no effect" not in each]
             assert len(said) == len(expected)
             assert all(part in whole for part, whole in zip(expected, said, strict=True))
+
+
+ORACLE = '''"""A model that knows everything."""
+from clawkit.config.modelref import ModelRef
+from clawkit.plugins import Plugin, PluginContext
+from clawkit.testing import ScriptedModel
+
+plugin = Plugin("oracle", services=["models"])
+
+
+class Oracle:
+    def model(self, name: str) -> ScriptedModel:
+        if name != "delphi":
+            raise ValueError(f"no oracle is at {name}")
+        return ScriptedModel("42", ref=f"oracle/{name}")
+
+
+@plugin.service("models")
+def make(ctx: PluginContext) -> Oracle:
+    return Oracle()
+'''
+
+
+async def test_a_plugin_provides_models(workspace: Path) -> None:
+    from clawkit import Agent
+
+    add(ORACLE)
+    given = settings("oracle")
+    for config, model in (
+        (given, "oracle/delphi"),
+        ({**given, "agents": {"defaults": {"model": "oracle/delphi"}}}, None),
+    ):
+        async with Agent.open(config, workspace=workspace, model=model, keep=False) as agent:
+            assert await agent.run("What is it?") == "42"
+    with pytest.raises(ConfigError, match=r"plugin oracle: .*no oracle is at rome"):
+        Agent.open(given, workspace=workspace, model="oracle/rome", keep=False)
+
+
+async def test_a_plugin_cannot_take_the_name_of_a_provider(workspace: Path) -> None:
+    from clawkit.bundled import select_models
+    from clawkit.models.client import HttpModel
+    from clawkit.runtime import load_config
+
+    add(ORACLE.replace('"oracle"', '"openai"'))
+    loaded = load_config({**settings("openai"), "env": {"vars": {"OPENAI_API_KEY": "sk-1"}}})
+    selection = select_models(loaded, "main")
+    assert isinstance(selection.one(selection.find("openai/gpt-5")), HttpModel)
+    await selection.close()
+
+
+PLACE = '''"""Runs commands in a place of its own."""
+from clawkit.plugins import Plugin, PluginContext
+from clawkit.sandbox.local import LocalSandbox
+from clawkit.sandbox.paths import SandboxPaths
+
+plugin = Plugin("place", services=["sandbox"])
+
+
+@plugin.service("sandbox")
+def make(ctx: PluginContext) -> LocalSandbox:
+    made = LocalSandbox("landlock", ctx.use(SandboxPaths), "a plugin says so")
+    made.is_mine = True
+    return made
+'''
+
+
+async def test_a_plugin_provides_the_sandbox_and_nothing_runs_without_it(workspace: Path) -> None:
+    add(PLACE)
+    mode = {"agents": {"defaults": {"sandbox": {"mode": "all"}}}}
+    async with open_kit(workspace, "place", config=mode) as kit:
+        confines: Any = kit.run.services[Confines]
+        assert confines.sandbox.is_mine
+        result = await kit.call("exec", {"command": "pwd"})
+        assert result.as_text().strip() == kit.workspace
+    for slot in ("place", "gone"):
+        with pytest.raises(ConfigError, match="no plugin provides the sandbox"):
+            open_kit(workspace, slots={"sandbox": slot}, config=mode)

@@ -310,6 +310,11 @@ class Conversation(Struct, eq=False):
         except ToolError as error:
             self._unsaved = str(error)
 
+    def spend(self, answer: content.Assistant) -> None:
+        """Count the cost of an answer to a tool, which the model does not see."""
+        self.usage = self.usage.plus(answer.usage)
+        self._store(msgspec.structs.replace(answer, content=()))
+
     async def _work(self) -> None:
         if self.run.watch is not None:
             self.run.watch.begin()

@@ -15,10 +15,15 @@ from clawkit.core.context import Scope
 from clawkit.core.tool import Registered
 
 if TYPE_CHECKING:
+    from clawkit.agent.model_selection import ModelSelection
+    from clawkit.config.load import Loaded
+    from clawkit.models.failover import Clock
     from clawkit.plugins.api import PluginContext
     from clawkit.plugins.load import PluginSet
 
 BUNDLED = {
+    "llm-task": "clawkit.bundled.llm_task",
+    "lobster": "clawkit.bundled.lobster.plugin",
     "lsp": "clawkit.bundled.lsp",
     "pdf": "clawkit.bundled.pdf",
     "telemetry": "clawkit.bundled.telemetry",
@@ -48,10 +53,22 @@ def plugin_tools(config: Config, scope: Scope, workspace: str) -> list[Registere
     return plugins.tools(PluginContext(config, workspace, scope))
 
 
+def select_models(loaded: Loaded, agent: str, *, clock: Clock | None = None) -> ModelSelection:
+    """The models of an agent, with those of plugins."""
+    from clawkit.agent.model_selection import ModelSelection
+
+    selection = ModelSelection(loaded, agent, clock=clock)
+    if (plugins := open_plugins(loaded.config)) is not None:
+        from clawkit.plugins.api import PluginContext
+
+        selection.plug(plugins.model_makers(PluginContext(loaded.config, "", Scope(agent=agent))))
+    return selection
+
+
 def provide(role: str, around: PluginContext) -> Any:
     """What provides a role in a run; None if no plugin does."""
     settings = around.config.plugins
-    default = BY_DEFAULT[role]
+    default = BY_DEFAULT.get(role, "")
     if settings is None:
         plugin = importlib.import_module(BUNDLED[default]).plugin
         return plugin.providers[role](around)
@@ -65,7 +82,7 @@ def provide(role: str, around: PluginContext) -> Any:
         return None
     where = home(os.environ)
     active = load_plugins(settings, where, BUNDLED).fills(role, slot)
-    if active is None and slot in ("", default):
+    if active is None and default and slot in ("", default):
         active = load_plugins(settings, where, BUNDLED, default).fills(role)
     if active is None:
         return None

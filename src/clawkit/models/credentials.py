@@ -8,6 +8,7 @@ tokens are also renewed here, by one process for all.
 from __future__ import annotations
 
 import asyncio
+import copy
 import logging
 import os
 import time
@@ -347,6 +348,13 @@ class Credentials:
         self._problems: dict[str, str] = {}
         """Provider -> why its setting gave no credential."""
         self._kept: dict[SecretInput, tuple[float, str]] = {}
+        self._only = ""
+
+    def only(self, profile: str) -> Credentials:
+        """The same, with one credential only."""
+        made = copy.copy(self)
+        made._only = profile
+        return made
 
     def for_provider(self, provider: str) -> list[Credential]:
         """All credentials of a provider, in the order to try them.
@@ -365,6 +373,8 @@ class Credentials:
         ordered = sorted(
             found.values(), key=lambda each: max(self._use(each.id).blocked_until, now)
         )
+        if self._only:
+            return [each for each in ordered if each.id == self._only]
         if not ordered and self._needs_none(service):
             return [Credential("none", "none", "", service.id)]
         return ordered
@@ -380,6 +390,8 @@ class Credentials:
         """The error for a provider without credentials."""
         service = self._service(provider)
         problem, text = self._problems.get(service.id), service.settings.api_key
+        if self._only:
+            problem = f"it has no profile {self._only!r}"
         if not problem:
             name = named_variable(text, self._env) if isinstance(text, str) else None
             names = [name] if name else service.known.env if service.known else ()

@@ -10,7 +10,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from functools import lru_cache
+from functools import lru_cache, partial
 from types import ModuleType
 from typing import Any
 
@@ -20,7 +20,7 @@ from msgspec.structs import replace
 
 from clawkit.config.sections.plugins import PluginEntry, Plugins
 from clawkit.core.tool import Registered, Tool
-from clawkit.errors import ClawkitError, PluginError
+from clawkit.errors import ClawkitError, ConfigError, Issue, PluginError
 from clawkit.plugins.api import Plugin, PluginContext
 from clawkit.plugins.discover import is_in_place
 from clawkit.plugins.manifest import Manifest, read_manifest
@@ -142,6 +142,11 @@ class PluginSet:
         chosen = [each for each in able if each.id == slot] if slot else able
         return chosen[0] if chosen else None
 
+    def model_makers(self, around: PluginContext) -> dict[str, Callable[[str], Any]]:
+        """For every plugin that provides models, what makes one from its name."""
+        able = [each for each in self.active.values() if "models" in each.plugin.providers]
+        return {each.id: partial(_make_model, each, around) for each in able}
+
     def prompt(self, around: PluginContext) -> str:
         """What plugins add to the prompt."""
         texts = (_prompt_of(each, each.context(around)) for each in self.active.values())
@@ -164,6 +169,14 @@ class PluginSet:
             for each in self.active.values()
             if each.plugin.config is not None
         }
+
+
+def _make_model(active: ActivePlugin, around: PluginContext, name: str) -> Any:
+    try:
+        provider = provide(active, "models", around)
+        return active.run(f"its model {name!r}", lambda: provider.model(name))
+    except PluginError as error:
+        raise ConfigError([Issue("", f"plugin {active.id}: {error}")]) from error
 
 
 def provide(active: ActivePlugin, role: str, around: PluginContext) -> Any:

@@ -35,6 +35,11 @@ ROLES = {
         "clawkit.lsp.protocols:Diagnostics", "problems in files that were changed"
     ),
     "telemetry": ServiceRole("clawkit.agent.events:EventRecorder", "hears every event of an agent"),
+    "models": ServiceRole(
+        "clawkit.models.protocols:ModelProvider",
+        "models, named `<plugin>/<model>`",
+    ),
+    "sandbox": ServiceRole("clawkit.sandbox.protocols:Sandbox", "where commands run confined"),
     "documents": ServiceRole("clawkit.media.protocols:PageReader", "reads the pages of documents"),
 }
 """By name, as in `plugins.slots`. Whoever needs a role asks `Services` for it."""

@@ -118,6 +118,7 @@ class SandboxContext(NamedTuple):
     ask_host: AskHost | None = None  # asks a person about a host that is not allowed
     reveal: Callable[[SecretInput], str] = str  # the value of a secret in the settings
     protection: Protection = Protection()
+    provide: Callable[[SandboxPaths], Sandbox] | None = None  # makes the sandbox of a plugin
     given: Sequence[str] = ()
     """Directories that may be read wherever they are, if they exist; the first is there from the
     beginning or never."""
