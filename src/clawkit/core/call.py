@@ -80,10 +80,6 @@ class CallGuard(Protocol):
         """Record a result, and return the one to send. `acts`: it may have changed something."""
 
 
-def _no_rules(_tool: Tool, _params: Mapping[str, Any], _ctx: Context) -> None:
-    return None
-
-
 class Run(Struct, frozen=True):
     """Everything that the calls of one run need. Made by assembly."""
 
@@ -92,7 +88,7 @@ class Run(Struct, frozen=True):
     scope: Scope = Scope()
     refused: Mapping[str, str] = MappingProxyType({})
     """Why policy removed a tool, by canonical name."""
-    rules: Rules = _no_rules
+    rules: Rules = lambda _tool, _params, _ctx: None
     hooks: Hooks = field(default_factory=Hooks)
     approver: approval.Approver | None = None
     approval_timeout_s: float = approval.DEFAULT_TIMEOUT_S

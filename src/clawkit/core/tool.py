@@ -124,10 +124,6 @@ def is_tool_name(name: str) -> bool:
     return _NAME.fullmatch(name) is not None
 
 
-def _anything(_params: object, _ctx: Context) -> tuple[Effect, ...]:
-    return ANYTHING
-
-
 class PydanticModel(Protocol):
     """The part of a pydantic model that clawkit uses, without importing pydantic."""
 
@@ -152,7 +148,7 @@ class Tool:
     execute: Execute
     label: str = ""
     owner_only: bool = False
-    effects: EffectsOf = _anything
+    effects: EffectsOf = lambda _params, _ctx: ANYTHING
     """What a call may do and to what; decides which calls of a message may run in parallel."""
     aliases: Mapping[str, str] = field(default_factory=lambda: _NO_ALIASES)
     """Other names that models use for a parameter: accepted, but not advertised."""
@@ -298,9 +294,6 @@ def tool(
 
     declared = ANYTHING if effects is None or callable(effects) else tuple(effects)
 
-    def fixed(_params: object, _ctx: Context) -> tuple[Effect, ...]:
-        return declared
-
     def build(func: Callable[..., object]) -> Tool:
         description, docs = _read_docstring(func)
         struct, context_name = _params_struct(func, docs)
@@ -311,7 +304,7 @@ def tool(
             execute=_make_execute(func, struct, context_name),
             label=label,
             owner_only=owner_only,
-            effects=effects if callable(effects) else fixed,
+            effects=effects if callable(effects) else lambda _params, _ctx: declared,
             aliases=aliases or _NO_ALIASES,
             paths=tuple(paths),
         )
