@@ -45,13 +45,16 @@ def file_resource(workspace: str, path: str) -> str:
 
 def resolve(effects: Iterable[Effect]) -> tuple[Effect, ...]:
     """Effects that can be compared: one name per file, whatever its spelling: normalized, with
-    links resolved. Raises `ToolInputError` if a path keeps changing."""
-    return tuple(
-        Effect(each.kind, "file:" + real_path(each.resource.removeprefix("file:")))
-        if each.resource.startswith("file:/")
-        else each
-        for each in effects
-    )
+    links resolved."""
+    try:
+        return tuple(
+            Effect(each.kind, "file:" + real_path(each.resource.removeprefix("file:")))
+            if each.resource.startswith("file:/")
+            else each
+            for each in effects
+        )
+    except (ToolInputError, OSError, ValueError):  # a path that keeps changing: it runs alone
+        return ANYTHING
 
 
 def collide(first: Iterable[Effect], second: Iterable[Effect]) -> bool:
