@@ -11,12 +11,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from functools import cache
 from typing import Any
 
 import msgspec
 
 from clawkit.errors import Issue
+from clawkit.text import regex
 
 SPACE = (
     "\t\n\v\f\r \u00a0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a"
@@ -65,11 +65,6 @@ _MISTAKES = {
     "`": 'use " for quotes',
     **dict.fromkeys("\u201c\u201d\u2018\u2019", 'use the plain " for quotes'),
 }
-
-
-@cache
-def _regex(pattern: str) -> re.Pattern[str]:
-    return re.compile(pattern)
 
 
 class Json5Error(ValueError):
@@ -153,7 +148,7 @@ def child(node: Node, part: str | int) -> Node | None:
     if isinstance(node.value, dict):
         member = node.members.get(name)
         return member.node if member else None
-    if _regex(_INDEX).fullmatch(name) and int(name) < len(node.items):
+    if regex(_INDEX).fullmatch(name) and int(name) < len(node.items):
         return node.items[int(name)]
     return None
 
@@ -185,9 +180,9 @@ def parse_path(text: str) -> tuple[str | int, ...]:
             if not dotted.startswith("]", pos):
                 raise PathError("expected ']'", text, pos + shift)
             pos += 1
-        elif match := _regex(_PATH_PART).match(dotted, pos):
+        elif match := regex(_PATH_PART).match(dotted, pos):
             part, pos = match[1] or match[2], match.end()
-            if match[2] and _regex(_INDEX).fullmatch(part):
+            if match[2] and regex(_INDEX).fullmatch(part):
                 part = int(part)
         else:
             raise PathError('expected .name, [number] or ["key"]', text, max(1, pos + shift))
@@ -205,7 +200,7 @@ def format_path(path: Sequence[str | int]) -> str:
     for part in path:
         if isinstance(part, int):
             parts.append(f"[{part}]")
-        elif part.isidentifier() or _regex(_PATH_NAME).fullmatch(part):
+        elif part.isidentifier() or regex(_PATH_NAME).fullmatch(part):
             parts.append(f".{part}" if parts else part)
         else:
             parts.append(f"[{quote(part)}]")
@@ -268,12 +263,12 @@ class _Json5Parser:
                 key, key_end = read_string(text, pos)
             else:
                 self.expect_more(pos)
-                match = _regex(_NAME).match(text, pos)
+                match = regex(_NAME).match(text, pos)
                 if not match:
                     if _WORD.match(text, pos):
                         raise _unquoted_key(text, pos)
                     raise fault(text, pos, f"expected a key or '}}', {_found(text, pos)}")
-                name = _regex(_NAME_ESCAPE).sub(lambda escape: chr(int(escape[1], 16)), match[0])
+                name = regex(_NAME_ESCAPE).sub(lambda escape: chr(int(escape[1], 16)), match[0])
                 if not name.translate(_AS_IDENTIFIER).isidentifier():
                     raise _unquoted_key(text, pos)
                 key, key_end = name, match.end()
@@ -373,11 +368,11 @@ def skip_gap(text: str, pos: int) -> int:
 def _to_number(text: str, pos: int, word: str, outermost: bool) -> int | float:
     if len(word) > MAX_NUMBER_CHARS and word[0] in "+-.0123456789":
         raise fault(text, pos, f"a number of more than {MAX_NUMBER_CHARS} characters")
-    if _regex(_INTEGER).fullmatch(word):
+    if regex(_INTEGER).fullmatch(word):
         return int(word)
-    if _regex(_HEX).fullmatch(word):
+    if regex(_HEX).fullmatch(word):
         return int(word, 16)
-    if _regex(_FLOAT).fullmatch(word):
+    if regex(_FLOAT).fullmatch(word):
         number = float(word)
         if number - number != 0:
             raise fault(text, pos, "this number is too large")
@@ -401,7 +396,7 @@ def read_string(text: str, start: int) -> tuple[str, int]:
     mark = text[start]
     parts: list[str] = []
     pos = start + 1
-    while match := _regex(_STRING_STOP[mark]).search(text, pos):
+    while match := regex(_STRING_STOP[mark]).search(text, pos):
         parts.append(text[pos : match.start()])
         if match[0] == mark:
             return "".join(parts), match.end()
@@ -419,7 +414,7 @@ def _read_escape(text: str, pos: int) -> tuple[str, int]:
     if char in _LINE_BREAKS:
         return "", pos + (3 if text.startswith("\r\n", pos + 1) else 2)
     if char in _HEX_ESCAPE:
-        match = _regex(_HEX_ESCAPE[char]).match(text, pos + 2)
+        match = regex(_HEX_ESCAPE[char]).match(text, pos + 2)
         if not match:
             digits = "two" if char == "x" else "four"
             raise fault(text, pos, f"expected {digits} hexadecimal digits after '\\{char}'")
@@ -427,7 +422,7 @@ def _read_escape(text: str, pos: int) -> tuple[str, int]:
         code = int(text[pos + 2 : end], 16)
         if not 0xD800 <= code <= 0xDFFF:
             return chr(code), end
-        low = _regex(_LOW_SURROGATE).match(text, end)
+        low = regex(_LOW_SURROGATE).match(text, end)
         if not low or code >= 0xDC00:
             raise fault(text, pos, f"'{text[pos:end]}' is a lone surrogate")
         return chr(0x10000 + ((code & 0x3FF) << 10) + (int(low[1], 16) & 0x3FF)), low.end()
@@ -446,7 +441,7 @@ def _found(text: str, pos: int) -> str:
 
 
 def _unquoted_key(text: str, start: int) -> Json5Error:
-    written = _regex(_KEY_RUN).match(text, start)
+    written = regex(_KEY_RUN).match(text, start)
     return fault(text, start, f"the key {short(written[0] if written else '')} needs quotes")
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Literal
 
 SkillSource = Literal["workspace", "personal", "managed", "extra"]
@@ -35,49 +35,28 @@ def config_file(env: Mapping[str, str], given: str | None = None) -> str:
     return expand(named, env) if named else os.path.join(home(env), CONFIG_NAME)
 
 
-def commands_dir(env: Mapping[str, str]) -> str:
-    """Records of running commands, and their output if it is long."""
-    return os.path.join(home(env), "commands")
+def _in_home(*names: str) -> Callable[[Mapping[str, str]], str]:
+    return lambda env: os.path.join(home(env), *names)
 
 
-def gateway_dir(env: Mapping[str, str]) -> str:
-    """Keys and tokens of the gateway, which no tool may read."""
-    return os.path.join(home(env), "gateway")
-
-
-def mcp_dir(env: Mapping[str, str]) -> str:
-    """What MCP servers listed, and the tokens for them."""
-    return os.path.join(home(env), "mcp")
-
-
-def approvals_file(env: Mapping[str, str]) -> str:
-    """The approvals file, which people may edit."""
-    return os.path.join(home(env), "exec-approvals.json")
-
-
-def waiting_file(env: Mapping[str, str]) -> str:
-    """The database of pending approval requests."""
-    return os.path.join(home(env), "approvals.sqlite")
-
-
-def cron_file(env: Mapping[str, str]) -> str:
-    """The database of scheduled jobs."""
-    return os.path.join(home(env), "cron.sqlite")
-
-
-def sessions_file(env: Mapping[str, str]) -> str:
-    """The database of sessions, unless `session.store` names another."""
-    return os.path.join(home(env), "sessions.sqlite")
-
-
-def audit_file(env: Mapping[str, str]) -> str:
-    """The log of every decision about a command."""
-    return os.path.join(home(env), "logs", "exec-approvals.jsonl")
-
-
-def skills_dir(env: Mapping[str, str]) -> str:
-    """Skills that `clawkit skills install` has installed."""
-    return os.path.join(home(env), "skills")
+commands_dir = _in_home("commands")
+"""Records of running commands, and their output if it is long."""
+gateway_dir = _in_home("gateway")
+"""Keys and tokens of the gateway, which no tool may read."""
+mcp_dir = _in_home("mcp")
+"""What MCP servers listed, and the tokens for them."""
+approvals_file = _in_home("exec-approvals.json")
+"""The approvals file, which people may edit."""
+waiting_file = _in_home("approvals.sqlite")
+"""The database of pending approval requests."""
+cron_file = _in_home("cron.sqlite")
+"""The database of scheduled jobs."""
+sessions_file = _in_home("sessions.sqlite")
+"""The database of sessions, unless `session.store` names another."""
+audit_file = _in_home("logs", "exec-approvals.jsonl")
+"""The log of every decision about a command."""
+skills_dir = _in_home("skills")
+"""Skills that `clawkit skills install` has installed."""
 
 
 def skill_dirs(

@@ -27,7 +27,7 @@ from clawkit.core.params import read_params
 from clawkit.core.result import Result, failure
 from clawkit.core.tasks import GRACE_S, bounded
 from clawkit.core.tool import ANYTHING, Effect, Tool, collide, resolve
-from clawkit.errors import ToolAuthorizationError, ToolError, ToolInputError, UnknownToolError
+from clawkit.errors import ToolAuthorizationError, ToolError, UnknownToolError
 from clawkit.redact import Redactor
 from clawkit.text import nearest, one_line
 
@@ -82,10 +82,6 @@ class CallGuard(Protocol):
         """Record a result, and return the one to send. `acts`: it may have changed something."""
 
 
-def _no_rules(_tool: Tool, _params: Mapping[str, Any], _ctx: Context) -> None:
-    return None
-
-
 class Run(Struct, frozen=True):
     """Everything that the calls of one run need. Made by assembly."""
 
@@ -94,7 +90,7 @@ class Run(Struct, frozen=True):
     scope: Scope = Scope()
     refused: Mapping[str, str] = MappingProxyType({})
     """Why policy removed a tool, by canonical name."""
-    rules: Rules = _no_rules
+    rules: Rules = lambda _tool, _params, _ctx: None
     hooks: Hooks = field(default_factory=Hooks)
     approver: approval.Approver | None = None
     approval_timeout_s: float = approval.DEFAULT_TIMEOUT_S
@@ -172,7 +168,7 @@ async def call_all(
         await admitted[0].carry_out(())
         return [each.result for each in calls]
     for each in admitted:
-        each.resolve_effects()
+        each.effects = resolve(each.effects)
     started: list[tuple[_Pending, asyncio.Task[None]]] = []
     async with asyncio.TaskGroup() as group:
         for each in admitted:
@@ -265,14 +261,6 @@ class _Pending:
         except (Exception, SystemExit) as error:  # noqa: BLE001  # the tool's own code
             log.warning("effects of %s failed: %r", name, error)
         return ANYTHING  # when in doubt, it runs alone
-
-    def resolve_effects(self) -> None:
-        """Only needed to compare them with those of other calls."""
-        try:
-            self.effects = resolve(self.effects)
-        except (ToolInputError, OSError, ValueError) as error:
-            log.warning("effects of %s cannot be resolved: %r", self.shown, error)
-            self.effects = ANYTHING
 
     async def carry_out(self, earlier: Sequence[Awaitable[None]]) -> None:
         """After the calls it may collide with: rules, approval, the tool itself."""

@@ -70,16 +70,8 @@ async def _drop(_update: Result) -> None:
     return None
 
 
-def _drop_notice(_notice: Result) -> None:
-    return None
-
-
 async def _refuse(wish: Ask) -> None:
     raise no_approver(wish.title, wish.to_allow)
-
-
-def _any_path(_path: str) -> bool:
-    return True
 
 
 class Context(Struct, frozen=True):
@@ -90,10 +82,10 @@ class Context(Struct, frozen=True):
     workspace: str  # absolute path of the working directory of the run
     services: Mapping[type, object] = MappingProxyType({})
     send_update: Update = _drop
-    notify: Callable[[Result], None] = _drop_notice
+    notify: Callable[[Result], None] = lambda _notice: None
     """Reports the outcome of something that continued after its call returned."""
     ask: AskPerson = _refuse  # asks a person during a call: returns if allowed, raises if not
-    permits: Callable[[str], bool] = _any_path
+    permits: Callable[[str], bool] = lambda _path: True
     """Whether the rules would allow this call with another path, for tools that find files
     themselves. A path that would need approval is not permitted."""
 

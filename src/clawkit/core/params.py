@@ -18,7 +18,7 @@ from typing import Any
 from clawkit.core.paths import plain_path, strip_mention
 from clawkit.core.tool import Tool
 from clawkit.errors import ToolAuthorizationError, ToolInputError
-from clawkit.text import nearest, one_line
+from clawkit.text import nearest, one_line, regex
 
 MAX_DEPTH = 64
 MAX_NODES = 200_000
@@ -147,7 +147,7 @@ class _Reader:
             if value is None and not _takes_null(part) and name not in schema.get("required", ()):
                 continue
             value = self._repair(value, part, where)
-            is_path = tool.paths and re.sub(_INDEX, "", where) in tool.paths
+            is_path = tool.paths and regex(_INDEX).sub("", where) in tool.paths
             out[name] = self._plain(value, where) if is_path else value
         return out
 
@@ -166,7 +166,7 @@ class _Reader:
 
     def _repair_string(self, value: str, wanted: Any, schema: Mapping[str, Any], at: str) -> Any:
         bare = value.strip()
-        if wanted in ("integer", "number") and re.match(_NUMBER, bare):
+        if wanted in ("integer", "number") and regex(_NUMBER).match(bare):
             number = json.loads(bare)
             return int(number) if wanted == "integer" and float(number).is_integer() else number
         if wanted == "boolean" and bare.lower() in ("true", "false"):
@@ -182,9 +182,9 @@ class _Reader:
             return [value] if items.get("type") == "string" else value
         if at not in _ONE_LINE_KEYS:
             return value
-        repaired = re.sub(_LEAKED_TAG, "", value)
+        repaired = regex(_LEAKED_TAG).sub("", value)
         if at == "path":
-            repaired = re.sub(_OFFICE, r"\1x", repaired)
+            repaired = regex(_OFFICE).sub(r"\1x", repaired)
         if value and not repaired.strip() and repaired != value:
             self.problems.append(f"{at}: only a leaked closing tag was sent; send the real value")
         return repaired

@@ -45,13 +45,16 @@ def file_resource(workspace: str, path: str) -> str:
 
 def resolve(effects: Iterable[Effect]) -> tuple[Effect, ...]:
     """Effects that can be compared: one name per file, whatever its spelling: normalized, with
-    links resolved. Raises `ToolInputError` if a path keeps changing."""
-    return tuple(
-        Effect(each.kind, "file:" + real_path(each.resource.removeprefix("file:")))
-        if each.resource.startswith("file:/")
-        else each
-        for each in effects
-    )
+    links resolved."""
+    try:
+        return tuple(
+            Effect(each.kind, "file:" + real_path(each.resource.removeprefix("file:")))
+            if each.resource.startswith("file:/")
+            else each
+            for each in effects
+        )
+    except (ToolInputError, OSError, ValueError):  # a path that keeps changing: it runs alone
+        return ANYTHING
 
 
 def collide(first: Iterable[Effect], second: Iterable[Effect]) -> bool:
@@ -124,10 +127,6 @@ def is_tool_name(name: str) -> bool:
     return _NAME.fullmatch(name) is not None
 
 
-def _anything(_params: object, _ctx: Context) -> tuple[Effect, ...]:
-    return ANYTHING
-
-
 class PydanticModel(Protocol):
     """The part of a pydantic model that clawkit uses, without importing pydantic."""
 
@@ -152,7 +151,7 @@ class Tool:
     execute: Execute
     label: str = ""
     owner_only: bool = False
-    effects: EffectsOf = _anything
+    effects: EffectsOf = lambda _params, _ctx: ANYTHING
     """What a call may do and to what; decides which calls of a message may run in parallel."""
     aliases: Mapping[str, str] = field(default_factory=lambda: _NO_ALIASES)
     """Other names that models use for a parameter: accepted, but not advertised."""
@@ -298,9 +297,6 @@ def tool(
 
     declared = ANYTHING if effects is None or callable(effects) else tuple(effects)
 
-    def fixed(_params: object, _ctx: Context) -> tuple[Effect, ...]:
-        return declared
-
     def build(func: Callable[..., object]) -> Tool:
         description, docs = _read_docstring(func)
         struct, context_name = _params_struct(func, docs)
@@ -311,7 +307,7 @@ def tool(
             execute=_make_execute(func, struct, context_name),
             label=label,
             owner_only=owner_only,
-            effects=effects if callable(effects) else fixed,
+            effects=effects if callable(effects) else lambda _params, _ctx: declared,
             aliases=aliases or _NO_ALIASES,
             paths=tuple(paths),
         )

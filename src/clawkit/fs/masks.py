@@ -15,6 +15,7 @@ from typing import NamedTuple
 from clawkit.errors import ToolInputError
 from clawkit.redact import MASK, Redactor, is_secret_name, is_secret_setting
 from clawkit.redact.masking import conceal
+from clawkit.text import regex
 
 MAX_REPORTED = 5
 _LOOK = 64
@@ -61,7 +62,7 @@ which is recognizable by itself, unlike asterisks."""
 def is_env_file(path: str) -> bool:
     """Whether a file has the name of a `.env` file, whose values are mostly secrets: `.env`,
     `.env.local`, `prod.env`, `.envrc`."""
-    return re.fullmatch(_ENV_NAME, os.path.basename(path).casefold()) is not None
+    return regex(_ENV_NAME).fullmatch(os.path.basename(path).casefold()) is not None
 
 
 def mask_env(text: str, redactor: Redactor) -> str:

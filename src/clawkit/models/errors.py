@@ -17,8 +17,7 @@ import msgspec
 from clawkit.models.known import PROVIDERS
 from clawkit.models.protocols import ErrorKind, ModelError
 from clawkit.redact import Redactor
-from clawkit.redact.masking import regex
-from clawkit.text import human_time, one_line, printable
+from clawkit.text import human_time, one_line, printable, regex
 
 if TYPE_CHECKING:
     from clawkit.net.route import NetError

@@ -13,6 +13,7 @@ import msgspec
 from clawkit.config.sections.models import Cost
 from clawkit.errors import ConfigError, Issue
 from clawkit.models.protocols import Api
+from clawkit.text import regex
 
 if TYPE_CHECKING:
     from clawkit.models.known_models import KnownModel
@@ -136,7 +137,7 @@ def cost_of(model: KnownModel) -> Cost | None:
 
 def is_loopback(host: str) -> bool:
     """Whether a host name or address is this machine."""
-    return bool(re.fullmatch(_LOOPBACK, host.strip("[]").lower()))
+    return bool(regex(_LOOPBACK).fullmatch(host.strip("[]").lower()))
 
 
 def base_url_of(provider: KnownProvider, env: Mapping[str, str]) -> str:

@@ -6,9 +6,9 @@ import asyncio
 import functools
 import re
 import zlib
-from collections.abc import Callable, Coroutine, Mapping
-from contextlib import AbstractAsyncContextManager
-from typing import TYPE_CHECKING, Any, ParamSpec
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
 
 from clawkit.net.addresses import ParsedUrl, parse_proxy, parse_url
 from clawkit.net.route import DIRECT, NetError, Resolve, Route, Timeouts, bad_name, bad_value
@@ -22,32 +22,6 @@ _METHOD = r"[A-Z]{3,20}"
 _HAVE_BODY = frozenset({"PATCH", "POST", "PUT"})
 _MAX_SKIPPED = 64 * 1024
 """Bytes at the end of a body that are skipped so that the connection can be reused."""
-
-
-P = ParamSpec("P")
-
-
-class _Exchange(AbstractAsyncContextManager["Response"]):
-    """A response, to be read inside an `async with`. Not a generator, for speed."""
-
-    def __init__(self, opening: Coroutine[Any, Any, Response]) -> None:
-        self._opening = opening
-
-    async def __aenter__(self) -> Response:
-        self._response = await self._opening
-        return self._response
-
-    async def __aexit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        self._response.leave(keep=kind is None)
-
-
-def _in_context(
-    open_: Callable[P, Coroutine[Any, Any, Response]],
-) -> Callable[P, AbstractAsyncContextManager[Response]]:
-    def start(*args: P.args, **kwargs: P.kwargs) -> _Exchange:
-        return _Exchange(open_(*args, **kwargs))
-
-    return functools.update_wrapper(start, open_)
 
 
 class Client:
@@ -67,7 +41,7 @@ class Client:
         self._busy: set[HttpConnection] = set()
         self._is_closed = False
 
-    @_in_context
+    @asynccontextmanager
     async def stream(
         self,
         method: str,
@@ -79,7 +53,7 @@ class Client:
         timeout_s: float = 600,
         connect_s: float = 15,
         idle_s: float | None = None,
-    ) -> Response:
+    ) -> AsyncIterator[Response]:
         """Send a request; read the body of the response inside the `async with`.
 
         `timeout_s` is for the whole request including the body, `idle_s` the maximum silence before
@@ -115,7 +89,13 @@ class Client:
                 if not (is_reused and is_stale and isinstance(error, NetError)):
                     raise
                 connection, is_reused = None, False
-        return Response(status, found, connection, limits, self._release)
+        response = Response(status, found, connection, limits, self._release)
+        try:
+            yield response
+        except BaseException:
+            response.leave(keep=False)
+            raise
+        response.leave(keep=True)
 
     async def close(self) -> None:
         """Close all connections, including those in use."""
@@ -166,9 +146,6 @@ class Client:
             connection.close()
             return
         connection.close_after(self._idle_s)
-        if not self._idle:
-            self._idle.append(connection)
-            return
         alive = [*(each for each in self._idle if each.is_quiet), connection]
         kept = alive[-self._max_idle :]
         for each in {*self._idle, *alive}.difference(kept):

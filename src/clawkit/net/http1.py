@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import re
 import ssl
 from collections.abc import Iterable
 from typing import cast
@@ -12,6 +11,7 @@ from httptools import HttpParserError, HttpParserUpgrade, HttpResponseParser
 
 from clawkit.net.route import NetError, Route, Timeouts
 from clawkit.net.tls import describe
+from clawkit.text import regex
 
 _AT_ONCE = 64 * 1024
 """Bytes that are taken from the socket in one go."""
@@ -283,7 +283,7 @@ class HttpConnection:
         """Send a whole request, without waiting. Raises `NetError` if it is invalid."""
         head = f"{method} {path} HTTP/1.1\r\n".encode()
         head += b"".join([b"%s: %s\r\n" % line for line in lines])
-        if not re.fullmatch(_REQUEST_HEAD, head):
+        if not regex(_REQUEST_HEAD).fullmatch(head):
             # Without the headers, which may contain credentials.
             raise NetError("refused", f"the request to {self.place} is not valid HTTP")
         self._answer, self._was_silent = _ResponseParser(method), True

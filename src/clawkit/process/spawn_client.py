@@ -154,13 +154,6 @@ class SpawnClient:
         pid, _ = self.server
         return process_table.children_inside(pid) if pid else iter(())
 
-    def _find_outside(self, pid: int, since: int) -> tuple[int, int]:
-        """Pid and start time on this machine of a process in a sandbox; zeros if there is none."""
-        for id_, found in self._children_outside():
-            if (id_, found.started) == (pid, since):
-                return found.pid, found.started
-        return 0, 0
-
     @property
     def is_busy(self) -> bool:
         return bool(self._children)
@@ -340,7 +333,9 @@ class SpawnClient:
         if kind == "pid":
             pid, since = map(int, rest)
             if not self.is_local:
-                pid, since = self._find_outside(pid, since)
+                seen = ((id_, found.started, found.pid) for id_, found in self._children_outside())
+                pid = next((real for *same, real in seen if same == [pid, since]), 0)
+                since = since if pid else 0
             child.since = since
             _settle(child.started, pid)
         elif kind in ("error", "unconfined", "nowhere", "refused"):

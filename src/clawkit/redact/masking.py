@@ -5,7 +5,9 @@ from __future__ import annotations
 import binascii
 import re
 from collections.abc import Callable
-from functools import cache, lru_cache
+from functools import lru_cache
+
+from clawkit.text import regex
 
 MASK = "***"
 
@@ -19,12 +21,6 @@ _PLACEHOLDER = (
     r"|(?:\*\*\*|.{6}….{4})(?:[&,;)\]}].*)?"
     r"|(?i:null|none|nil|true|false|undefined)[,;.)\]}]*"
 )
-
-
-@cache
-def regex(pattern: str) -> re.Pattern[str]:
-    """Compile an expression when it is first needed."""
-    return re.compile(pattern)
 
 
 def mask(value: str) -> str:
@@ -171,7 +167,9 @@ def mask_shapes(text: str) -> str:
     if "@tcp(" in text or "@unix(" in text:
         text = regex(_DSN_LOGIN).sub(mask_group, text)
     if '"auth' in text:
-        text = regex(_DOCKER_AUTH).sub(_mask_docker, text)
+        text = regex(_DOCKER_AUTH).sub(
+            lambda found: mask_group(found) if is_login(found[1]) else found[0], text
+        )
     if "machine " in text:
         text = regex(_NETRC).sub(mask_group, text)
     return text
@@ -193,10 +191,6 @@ def is_login(value: str) -> bool:
     except ValueError:
         return False
     return bool(user and password) and user.isprintable()
-
-
-def _mask_docker(found: re.Match[str]) -> str:
-    return mask_group(found) if is_login(found[1]) else found[0]
 
 
 def _mask_key(key: re.Match[str]) -> str:

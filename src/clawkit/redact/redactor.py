@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from clawkit.redact import masking
+from clawkit.text import regex
 
 WINDOW = 2_048
 """Characters that an operator's pattern sees at once, to limit the cost of a slow one."""
@@ -195,7 +196,7 @@ class Redactor:
         if len(text) > _SHORT and not strict:
             masked = text if masked == text else masked
             # Text with invisible characters may contain other secrets for a strict search.
-            if masking.regex(_INVISIBLE).search(masked) is None:
+            if regex(_INVISIBLE).search(masked) is None:
                 recent.append(masked)
                 del recent[:-_MAX_RECENT]
         elif masked == text and len(text) <= _SHORT:
@@ -205,11 +206,11 @@ class Redactor:
         return masked
 
     def _masked_anew(self, text: str, strict: bool) -> str:
-        if masking.regex(_INVISIBLE).search(text) is not None:
+        if regex(_INVISIBLE).search(text) is not None:
             # Tokens first, because only these characters may separate them.
-            bare = masking.regex(_HIDDEN).sub("", self._mask_tokens(text))
+            bare = regex(_HIDDEN).sub("", self._mask_tokens(text))
             masked = self._settled(bare, strict)
-            if masked != masking.regex(_HIDDEN).sub("", text):
+            if masked != regex(_HIDDEN).sub("", text):
                 return masked
         return self._settled(text, strict)
 
@@ -238,8 +239,7 @@ def _forms(value: str) -> Iterator[str]:
     raw = value.encode("utf-8", "surrogatepass")
     yield value
     yield "".join(
-        chr(byte) if masking.regex(r"[A-Za-z0-9_.~-]").match(chr(byte)) else f"%{byte:02X}"
-        for byte in raw
+        chr(byte) if regex(r"[A-Za-z0-9_.~-]").match(chr(byte)) else f"%{byte:02X}" for byte in raw
     )
     yield json.dumps(value)[1:-1]
     yield json.dumps(value, ensure_ascii=False)[1:-1]

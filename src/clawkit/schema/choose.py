@@ -331,11 +331,6 @@ _SPOKEN = {"object": "an object", "array": "a list", "string": "text", "number":
 _SPOKEN |= {"integer": "a whole number", "boolean": "true or false"}
 
 
-def _google(schema: Schema) -> Schema:
-    """The parameters of a function declaration; expects a clean schema with an object root."""
-    return {"type": "object", "properties": {}} | _declare(schema)
-
-
 def _declare(schema: Schema) -> Schema:
     node = fold(schema)
     types = types_of(node)
@@ -377,7 +372,7 @@ def _one_type(kinds: list[str], *, any_value: bool) -> list[str]:
 _FORMS: dict[Target, Callable[[Schema], Schema]] = {
     "anthropic": _anthropic,
     "openai": _openai,
-    "google": _google,
+    "google": lambda schema: {"type": "object", "properties": {}} | _declare(schema),
 }
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from functools import cache
 from typing import Any
 
@@ -52,8 +53,12 @@ def _decoder() -> msgspec.json.Decoder[Message]:
 
 def encode(message: Message, redact: Redact | None = None) -> bytes:
     """Without `redact`, secrets were removed before."""
-    if redact is None and isinstance(message, ToolResult) and (small := _encode_small(message)):
-        return small
+    if redact is None and isinstance(message, ToolResult):
+        with suppress(TypeError, ValueError, OverflowError, RecursionError):
+            small = _encode(message)
+            # Then nothing in it can exceed a limit.
+            if len(small) <= MAX_STRING and small.count(b"[") + small.count(b"{") <= _MAX_DEPTH:
+                return small
     packing = _Packing(redact)
     changes: dict[str, Any]
     match message:
@@ -81,16 +86,6 @@ def encode(message: Message, redact: Redact | None = None) -> bytes:
                 "error": packing.text(message.error),
             }
     return _encode(msgspec.structs.replace(message, **changes))
-
-
-def _encode_small(message: ToolResult) -> bytes:
-    """The message as it is, if it is so small that nothing in it can exceed a limit; else empty."""
-    try:
-        body = _encode(message)
-    except (TypeError, ValueError, OverflowError, RecursionError):
-        return b""
-    fits = len(body) <= MAX_STRING and body.count(b"[") + body.count(b"{") <= _MAX_DEPTH
-    return body if fits else b""
 
 
 def sound(text: str) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
 from typing import Any, ClassVar, Literal
@@ -26,7 +25,7 @@ from clawkit.models.protocols import (
 from clawkit.models.providers import dict_of as dict_of
 from clawkit.models.wire.request import clean, cleaned, encode, is_deep
 from clawkit.net.sse import ServerEvent
-from clawkit.text import one_line
+from clawkit.text import one_line, regex
 
 MAX_TEXT = 8 * 1024 * 1024
 """Maximum characters of text and thinking together: about two million tokens. With this and the
@@ -349,7 +348,7 @@ class AnswerDecoder(ABC):
     def rename(self, call: AnswerPart, given_id: str) -> None:
         """Set the id of a call, made unique; it may arrive after the start of the call."""
         self._ids.discard(call.id)
-        base = given_id if re.fullmatch(_IDS, given_id) else f"call_{os.urandom(12).hex()}"
+        base = given_id if regex(_IDS).fullmatch(given_id) else f"call_{os.urandom(12).hex()}"
         found, count = base, 1
         while found in self._ids:
             count += 1

@@ -6,7 +6,6 @@ is known about the provider.
 
 from __future__ import annotations
 
-import re
 from abc import abstractmethod
 from collections.abc import Sequence
 from operator import attrgetter
@@ -17,6 +16,7 @@ from clawkit.config.sections.shared import Thinking as Level
 from clawkit.content import Assistant, Block, Image, Message, Text, ToolCall, ToolResult
 from clawkit.models.protocols import Endpoint, Request
 from clawkit.models.wire import request as wire
+from clawkit.text import regex
 
 _SERVICES = {
     "openrouter.ai": "openrouter",
@@ -168,11 +168,11 @@ class OpenAiWire(wire.ApiWire):
     def _call_id(self, given: str) -> str:
         """The id of a call: the provider's own unchanged, others made safe."""
         if self._service == "mistral":
-            return given if re.fullmatch(_NINE, given) else wire.short_id(given)[5:14]
+            return given if regex(_NINE).fullmatch(given) else wire.short_id(given)[5:14]
         native = self._endpoint.is_native
         pattern = _PLAIN_ID if native or "claude" in self._endpoint.ref.id.lower() else _WIDE_ID
         max_chars = 40 if native and self._endpoint.api == "openai-completions" else 64
-        fits = len(given) <= max_chars and re.fullmatch(pattern, given)
+        fits = len(given) <= max_chars and regex(pattern).fullmatch(given)
         return given if fits else wire.short_id(given)
 
     def _effort(self, level: Level) -> str | None:

@@ -15,6 +15,7 @@ from clawkit.errors import SchemaError
 from clawkit.models.protocols import Endpoint, Facts, ModelError, Request, ToolSpec
 from clawkit.schema.choose import Provider, adapt, declare, target_for
 from clawkit.schema.clean import map_schemas
+from clawkit.text import regex
 
 if TYPE_CHECKING:
     from clawkit.models.wire.answer import AnswerDecoder
@@ -179,7 +180,7 @@ def _without(schema: Any, keywords: frozenset[str]) -> Any:
 
 def safe_name(name: str) -> str:
     """A tool name that every provider accepts, even if a model made it up."""
-    return re.sub(_NOT_IN_NAMES, "_", name[:_MAX_NAME]) or "unnamed"
+    return regex(_NOT_IN_NAMES).sub("_", name[:_MAX_NAME]) or "unnamed"
 
 
 def flat(message: content.Message) -> content.Message:
