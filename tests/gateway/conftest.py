@@ -42,7 +42,7 @@ class _Impatient:
         await asyncio.sleep(seconds / 10)
 
 
-uvicorn.server.asyncio = _Impatient()  # type: ignore[assignment]
+uvicorn.server.asyncio = _Impatient()  # type: ignore[assignment, attr-defined]
 
 
 def b64(data: bytes) -> str:
