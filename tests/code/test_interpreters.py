@@ -168,9 +168,9 @@ async def test_await_works_at_top_level_and_tasks_go_on_in_later_calls(bench: Be
 
 
 async def test_what_is_printed_without_end_is_cut_and_says_so(bench: Bench) -> None:
-    ran = await bench.run("for n in range(400_000): print(n)")
+    ran = await bench.run("for n in range(40_000): print(n)")
     assert ran.stdout.startswith("0\n1\n2\n")
-    assert ran.stdout.endswith("399999\n")
+    assert ran.stdout.endswith("39999\n")
     assert f"[… {ran.cut:,} bytes left out here …]" in ran.stdout
     assert len(ran.stdout) < 101_000
     ran = await bench.run("import sys\nwhile True: sys.stdout.write('x' * 1000)", timeout_s=SHORT_S)
@@ -320,10 +320,10 @@ async def test_code_that_takes_too_long_is_interrupted_and_keeps_its_variables(
 
 async def test_code_that_ignores_the_interrupt_is_killed(bench: Bench) -> None:
     code = (
-        "import os, signal\nsignal.signal(2, signal.SIG_IGN)\n"
+        "import os, signal, time\nsignal.signal(2, signal.SIG_IGN)\n"
         "open('pid', 'w').write(str(os.getpid()))"
     )
-    ran = await bench.run(f"{code}\nwhile True: pass", timeout_s=2 * SHORT_S)
+    ran = await bench.run(f"{code}\nwhile True: time.sleep(0.1)", timeout_s=2 * SHORT_S)
     assert ran.timed_out
     assert ran.lost == "it ignored the interrupt and was killed"
     await until_gone(int((bench.workspace / "pid").read_text()))
@@ -346,7 +346,8 @@ async def test_a_cancelled_call_that_ignores_the_interrupt_is_killed_and_told_la
 ) -> None:
     task = asyncio.create_task(
         bench.run(
-            "import signal\nsignal.signal(2, signal.SIG_IGN)\nopen('begun', 'w')\nwhile 1: pass"
+            "import signal, time\nsignal.signal(2, signal.SIG_IGN)\nopen('begun', 'w')\n"
+            "while True: time.sleep(0.1)"
         )
     )
     await until_there(bench.workspace / "begun")

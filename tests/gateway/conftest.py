@@ -12,6 +12,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 
 import pytest
+import uvicorn.server
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from tests.scale import FULL
@@ -29,6 +30,19 @@ TOKEN = "T0KEN-for-tests"
 WAIT_S = 60.0
 PROXY = "127.0.0.2"
 """Where clients with a forwarding header connect from."""
+
+
+class _Impatient:
+    """For uvicorn, which looks every 100 ms whether it is to end, and twice more while it does."""
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(asyncio, name)
+
+    async def sleep(self, seconds: float) -> None:
+        await asyncio.sleep(seconds / 10)
+
+
+uvicorn.server.asyncio = _Impatient()  # type: ignore[assignment, attr-defined]
 
 
 def b64(data: bytes) -> str:

@@ -131,7 +131,7 @@ async def test_a_lost_interpreter_says_that_its_variables_are_lost(kit: Toolkit)
         "starts a fresh one.]"
     )
     assert result.details["stateKept"] is False
-    code = "import signal\nsignal.signal(2, signal.SIG_IGN)\nwhile True: pass"
+    code = "import signal, time\nsignal.signal(2, signal.SIG_IGN)\nwhile True: time.sleep(0.1)"
     result = await run(kit, code, timeoutSeconds=2)
     assert "gone after 2 s: it ignored the interrupt and was killed" in result.as_text()
 
