@@ -48,7 +48,7 @@ def plugin_tools(config: Config, scope: Scope, workspace: str) -> list[Registere
         return []
     from clawkit.plugins.api import PluginContext
 
-    return plugins.tools(PluginContext(config, workspace, scope))
+    return plugins.tools(PluginContext("", scope, workspace, config=config))
 
 
 def select_models(loaded: Loaded, agent: str, *, clock: Clock | None = None) -> ModelSelection:
@@ -59,7 +59,9 @@ def select_models(loaded: Loaded, agent: str, *, clock: Clock | None = None) -> 
     if (plugins := open_plugins(loaded.config)) is not None:
         from clawkit.plugins.api import PluginContext
 
-        selection.plug(plugins.model_makers(PluginContext(loaded.config, "", Scope(agent=agent))))
+        selection.plug(
+            plugins.model_makers(PluginContext("", Scope(agent=agent), config=loaded.config))
+        )
     return selection
 
 
