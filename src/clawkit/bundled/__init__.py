@@ -56,12 +56,11 @@ def select_models(loaded: Loaded, agent: str, *, clock: Clock | None = None) -> 
     from clawkit.agent.model_selection import ModelSelection
 
     selection = ModelSelection(loaded, agent, clock=clock)
-    if (plugins := open_plugins(loaded.config)) is not None:
+    if (plugins := open_plugins(loaded.config)) is not None and loaded.config.plugins:
         from clawkit.plugins.api import PluginContext
 
-        selection.plug(
-            plugins.model_makers(PluginContext("", Scope(agent=agent), config=loaded.config))
-        )
+        around = PluginContext("", Scope(agent=agent), config=loaded.config)
+        selection.plug(plugins.model_makers(around, loaded.config.plugins.slots.get("models", "")))
     return selection
 
 

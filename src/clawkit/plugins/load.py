@@ -145,10 +145,13 @@ class PluginSet:
         chosen = [each for each in able if each.id == slot] if slot else able
         return chosen[0] if chosen else None
 
-    def model_makers(self, around: PluginContext) -> dict[str, Callable[[str], Any]]:
-        """For every plugin that provides models, what makes one from its name."""
+    def model_makers(self, around: PluginContext, slot: str) -> dict[str, Callable[[str], Any]]:
+        """For every plugin that provides models, or the one in the slot, what makes one from its
+        name."""
         able = [each for each in self.active.values() if "models" in each.plugin.providers]
-        return {each.id: partial(_make_model, each, around) for each in able}
+        return {
+            each.id: partial(_make_model, each, around) for each in able if slot in ("", each.id)
+        }
 
     def prompt(self, around: PluginContext) -> str:
         """What plugins add to the prompt."""
