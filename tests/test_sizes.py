@@ -15,16 +15,16 @@ BUDGETS = {
     # Answers that are data, and what of the configuration concerns compaction and thinking, moved
     # here from the top level; what ends a turn, and what is unread; events of sub-agents, and what
     # is said of them after compaction; why a run has a tool, which the gateway shows, too;
-    # messages without a turn.
-    "agent": 1_480,
+    # messages without a turn; results as plugins keep them, and their models.
+    "agent": 1_490,
     "approvals": 6_900,
     # The tree and the search of sessions, messages to them, and the commands for agents; whom
     # bindings choose; what is stopped at the end of a turn; the gateway and its service; turns,
     # chats and commands that a gateway runs: the terminal here, the conversation there; a simple
     # turn without click, which took a tenth of its start; what must not be sent again after a
     # machine slept; jobs: their options and runs, a process that runs them, and those of others;
-    # heartbeats.
-    "cli": 8_960,
+    # heartbeats; plugins: what they declare, enabling them, their commands and settings.
+    "cli": 9_210,
     "code": 640,
     # More than the 1,800 planned: schedules in English, and slots that follow the clocks of a zone
     # across its changes, take 650; what a crash between any two steps must not lose, and what a
@@ -32,8 +32,8 @@ BUDGETS = {
     "cron": 2_550,
     # The whole path of a misspelt setting is suggested; a mapping has no lines; edits and diffs of
     # large files in linear time; webhooks of GitHub, and
-    # the budget of heartbeats.
-    "config": 4_040,
+    # the budget of heartbeats; where plugins may be.
+    "config": 4_045,
     # The schemas of tools, in a third of the time: all are declared at every start; text from
     # outside, marked as untrusted.
     "core": 1_815,
@@ -50,8 +50,9 @@ BUDGETS = {
     "guard": 460,
     "lsp": 1_250,
     "media": 410,
-    # The operator answers what the person typed although other messages follow it.
-    "models": 4_520,
+    # The operator answers what the person typed although other messages follow it; models of
+    # plugins.
+    "models": 4_530,
     # A parser in C, which leaves more of an answer's state to us, took a fifth off a small call;
     # knowing that an answer is complete saves a timer.
     "net": 1_640,
@@ -74,8 +75,9 @@ BUDGETS = {
     # their events and deadlines, and what they are handed: files, and worktrees that hostile
     # contents cannot make run anything; one lane of turns for all who speak, and messages between
     # sessions with the sender's rights; how a command would be judged, moved here from the command
-    # line; how clawkit was installed; jobs as the model of a session may use them.
-    "top level": 3_950,
+    # line; how clawkit was installed; jobs as the model of a session may use them; hooks of plugins
+    # about a session, and their services.
+    "top level": 4_020,
     # Sub-agents in both chats: their progress, their results, /subagents and /stop; scheduled jobs
     # in words, for the command line as well.
     "ui": 2_760,
@@ -88,7 +90,10 @@ PLANNED = {
     "bundled": 800,
     "mcp": 950,
     "mcp_server": 650,
-    "plugins": 700,
+    # More than the 700 planned: what is hashed is what runs (reading and importing from memory),
+    # foreign code within time limits, who blocks the event loop, hooks about sessions, and models
+    # and sandboxes of plugins.
+    "plugins": 1_170,
     "skills": 420,
     # What sessions used, by day, model and agent, moved here from the gateway.
     "sessions": 2_580,

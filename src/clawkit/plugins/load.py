@@ -311,12 +311,7 @@ _modules: dict[tuple[str, Record], ModuleType | PluginError] = {}
 
 def _run_module(id_: str, record: Record, note: Callable[[str], None]) -> Plugin:
     """Check and import a plugin: the bytes that are checked are those that run."""
-    main = ""
-    if record.module and os.path.isdir(record.location):
-        inner = "/".join(record.module.split(".")[1:])
-        tries = (f"{inner}.py", f"{inner}/__init__.py".lstrip("/"))
-        main = next((t for t in tries if os.path.isfile(os.path.join(record.location, t))), "")
-    snapshot = take_snapshot(record.location, main)
+    snapshot = take_snapshot(record.location, record.main)
     if why := why_untrusted(id_, record, snapshot.location, snapshot.sha256):
         raise PluginError(why)
     manifest = read_manifest(snapshot.source)
