@@ -100,6 +100,8 @@ def read_plugin(location: str, origin: Origin, module: str = "", main: str = "")
     try:
         snapshot = take_snapshot(location, main)
         manifest = read_manifest(snapshot.source)
+        if manifest.skills and snapshot.main == os.path.basename(location):
+            raise PluginError("only a plugin that is a directory can have skills")
     except PluginError as error:
         return replace(made, problem=str(error))
     return replace(made, id=manifest.id, manifest=manifest, sha256=snapshot.sha256)
