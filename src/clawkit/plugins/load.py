@@ -10,6 +10,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from functools import lru_cache, partial
 from types import ModuleType
 from typing import Any
@@ -20,7 +21,7 @@ from msgspec.structs import replace
 
 from clawkit.config.sections.plugins import PluginEntry, Plugins
 from clawkit.core.tool import Registered, Tool
-from clawkit.errors import ClawkitError, ConfigError, Issue, PluginError
+from clawkit.errors import ClawkitError, ConfigError, Issue, PluginError, SchemaError
 from clawkit.plugins.api import Plugin, PluginContext
 from clawkit.plugins.discover import is_in_place
 from clawkit.plugins.manifest import Manifest, read_manifest
@@ -32,7 +33,6 @@ from clawkit.plugins.trust import (
     Record,
     note_problem,
     read_records,
-    state_of_records,
     why_blocked,
     why_off,
     why_untrusted,
@@ -122,7 +122,11 @@ class PluginSet:
         self.active = {each.id: each for each in active}
         self.left_out = left_out
         """Why a plugin that is enabled is not used, by id."""
-        self._tools = {each.id: list(_fixed_tools(each)) for each in self.active.values()}
+        self._tools = [
+            _register(each, tool)
+            for each in self.active.values()
+            for tool in each.plugin.registered_tools
+        ]
 
     @property
     def warnings(self) -> list[str]:
@@ -130,7 +134,7 @@ class PluginSet:
 
     def tools(self, around: PluginContext) -> list[Registered]:
         """The tools of all plugins in a run. A factory that fails adds none."""
-        found = [each for tools in self._tools.values() for each in tools]
+        found = list(self._tools)
         for active in self.active.values():
             for make in active.plugin.factories:
                 found += _made_tools(active, make, active.context(around))
@@ -142,10 +146,13 @@ class PluginSet:
         chosen = [each for each in able if each.id == slot] if slot else able
         return chosen[0] if chosen else None
 
-    def model_makers(self, around: PluginContext) -> dict[str, Callable[[str], Any]]:
-        """For every plugin that provides models, what makes one from its name."""
+    def model_makers(self, around: PluginContext, slot: str) -> dict[str, Callable[[str], Any]]:
+        """For every plugin that provides models, or the one in the slot, what makes one from its
+        name."""
         able = [each for each in self.active.values() if "models" in each.plugin.providers]
-        return {each.id: partial(_make_model, each, around) for each in able}
+        return {
+            each.id: partial(_make_model, each, around) for each in able if slot in ("", each.id)
+        }
 
     def prompt(self, around: PluginContext) -> str:
         """What plugins add to the prompt."""
@@ -183,13 +190,9 @@ def provide(active: ActivePlugin, role: str, around: PluginContext) -> Any:
     """The provider of a role. Raises `PluginError`."""
     make = active.plugin.providers[role]
     context = active.context(around)
-    made = active.run(f"its {role} service", lambda: make(context))
-    return made if active.is_bundled else check_provider(role, made)
-
-
-def _fixed_tools(active: ActivePlugin) -> Iterator[Registered]:
-    for tool in active.plugin.registered_tools:
-        yield _register(active, tool)
+    if active.is_bundled:
+        return make(context)
+    return limited(f"its {role} service", lambda: check_provider(role, make(context)), active.note)
 
 
 def _register(active: ActivePlugin, tool: Tool) -> Registered:
@@ -202,17 +205,26 @@ def _made_tools(
     active: ActivePlugin, make: Callable[[PluginContext], Any], context: PluginContext
 ) -> Iterator[Registered]:
     try:
-        made = active.run("making its tools", lambda: make(context))
-        tools = [] if made is None else [made] if isinstance(made, Tool) else list(made)
-    except (PluginError, TypeError) as error:
+        tools = active.run("making its tools", lambda: _check_tools(make(context)))
+    except PluginError as error:
         return active.note(str(error))
     for tool in tools:
-        if not isinstance(tool, Tool):
-            active.note(f"it made {type(tool).__name__}, not a tool")
-        elif tool.name not in active.manifest.all_tools:
+        if tool.name not in active.manifest.all_tools:
             active.note(f"{tool.name!r} is not declared: add it to tools of Plugin(…)")
         else:
             yield _register(active, tool)
+
+
+def _check_tools(made: Any) -> list[Tool]:
+    """The tools, with their schemas made: that of a model is foreign code. Assembly reports those
+    that are invalid."""
+    tools = [] if made is None else [made] if isinstance(made, Tool) else list(made)
+    for tool in tools:
+        if not isinstance(tool, Tool):
+            raise PluginError(f"it made {type(tool).__name__}, not a tool")
+        with suppress(SchemaError):
+            _ = tool.schema
+    return tools
 
 
 def _prompt_of(active: ActivePlugin, context: PluginContext) -> str:
@@ -220,8 +232,8 @@ def _prompt_of(active: ActivePlugin, context: PluginContext) -> str:
     if write is None:
         return active.manifest.prompt if isinstance(active.manifest.prompt, str) else ""
     try:
-        text = active.run("its prompt", lambda: write(context))
-        return str(text)[:4_000] if text else ""
+        text: str = active.run("its prompt", lambda: str(write(context) or ""))
+        return text[:4_000]
     except PluginError as error:
         active.note(str(error))
         return ""
@@ -232,30 +244,35 @@ def load_plugins(
 ) -> PluginSet:
     """Load what a configuration enables, or one plugin of that. Never fails: what cannot be loaded
     is left out, with the reason. The same settings give the same plugins."""
-    content = msgspec.json.encode(settings)
-    return _load_all(content, home, tuple(bundled.items()), only, state_of_records(home))
+    try:
+        records, lost = read_records(home), ""
+    except PluginError as error:
+        records, lost = {}, str(error)
+    key = home, tuple(bundled.items()), only, tuple(records.items()), lost
+    return _load_all(msgspec.json.encode(settings), *key)
 
 
 @lru_cache(maxsize=16)
 def _load_all(
-    content: bytes, home: str, bundled: tuple[tuple[str, str], ...], only: str, _state: object
+    content: bytes,
+    home: str,
+    bundled: tuple[tuple[str, str], ...],
+    only: str,
+    trusted: tuple[tuple[str, Record], ...],
+    lost: str,
 ) -> PluginSet:
     settings = msgspec.json.decode(content, type=Plugins)
-    modules = dict(bundled)
+    modules, records = dict(bundled), dict(trusted)
     active: list[ActivePlugin] = []
     left_out: dict[str, str] = {}
-    try:
-        records = read_records(home)
-    except PluginError as error:
-        records, left_out["*"] = {}, str(error)
     for id_ in [only] if only else settings.entries:
         if why_off(id_, settings, by_default=only != "" and id_ in modules):
             continue
         try:
             active.append(_load(id_, settings, home, modules.get(id_, ""), records.get(id_)))
         except PluginError as error:
-            left_out[id_] = str(error)
-            log.info("plugin %s is left out: %s", id_, error)
+            left_out[id_] = lost or str(error)
+            log.info("plugin %s is left out: %s", id_, left_out[id_])
     return PluginSet(active, left_out)
 
 
@@ -276,15 +293,13 @@ def _load(
         plugin = _run_module(id_, record, notes.append)
     if missing := plugin.missing():
         raise PluginError(f"it declares what it does not register: {', '.join(missing)}")
-    made = ActivePlugin(
-        plugin,
-        plugin.manifest,
-        read_settings(plugin.config, entry.config, id_),
-        entry,
-        location,
-        home,
-        bool(bundled),
-    )
+
+    def prepare() -> Any:
+        _check_tools(plugin.registered_tools)
+        return read_settings(plugin.config, entry.config, id_)
+
+    given = prepare() if bundled else limited("preparing it", prepare, notes.append)
+    made = ActivePlugin(plugin, plugin.manifest, given, entry, location, home, bool(bundled))
     for each in notes:
         made.note(each)
     return made
@@ -296,12 +311,7 @@ _modules: dict[tuple[str, Record], ModuleType | PluginError] = {}
 
 def _run_module(id_: str, record: Record, note: Callable[[str], None]) -> Plugin:
     """Check and import a plugin: the bytes that are checked are those that run."""
-    main = ""
-    if record.module and os.path.isdir(record.location):
-        inner = "/".join(record.module.split(".")[1:])
-        tries = (f"{inner}.py", f"{inner}/__init__.py".lstrip("/"))
-        main = next((t for t in tries if os.path.isfile(os.path.join(record.location, t))), "")
-    snapshot = take_snapshot(record.location, main)
+    snapshot = take_snapshot(record.location, record.main)
     if why := why_untrusted(id_, record, snapshot.location, snapshot.sha256):
         raise PluginError(why)
     manifest = read_manifest(snapshot.source)
@@ -312,7 +322,7 @@ def _run_module(id_: str, record: Record, note: Callable[[str], None]) -> Plugin
         if record.module:
             return _import_installed(record)
         package = f"_clawkit_plugin_{id_.replace('-', '_')}_{snapshot.sha256[:12]}"
-        return SnapshotModules(snapshot, package).run(snapshot.main)
+        return SnapshotModules(snapshot, package).run()
 
     key = (id_, record)
     if key not in _modules:
@@ -324,7 +334,7 @@ def _run_module(id_: str, record: Record, note: Callable[[str], None]) -> Plugin
     if isinstance(module, PluginError):
         raise module
     plugin = getattr(module, "plugin", None)
-    if not isinstance(plugin, Plugin) or plugin.manifest != manifest:
+    if type(plugin) is not Plugin or plugin.manifest != manifest:
         raise PluginError("what it declares when it runs is not what its source says")
     return plugin
 

@@ -24,6 +24,7 @@ class Record(msgspec.Struct, frozen=True, omit_defaults=True):
     location: str
     sha256: str
     module: str = ""  # of an installed plugin
+    main: str = ""  # the file of that module in its package
 
 
 def why_off(id: str, settings: Plugins, *, by_default: bool = False) -> str:  # noqa: A002
@@ -64,14 +65,6 @@ def records_file(home: str) -> str:
 
 def problems_file(home: str) -> str:
     return os.path.join(home, "plugins-problems.json")
-
-
-def state_of_records(home: str) -> object:
-    """Something that changes with the records."""
-    with suppress(OSError):
-        info = os.stat(records_file(home))
-        return info.st_mtime_ns, info.st_ino, info.st_size
-    return None
 
 
 def read_records(home: str) -> dict[str, Record]:
