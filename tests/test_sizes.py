@@ -17,14 +17,15 @@ BUDGETS = {
     # is said of them after compaction; why a run has a tool, which the gateway shows, too;
     # messages without a turn.
     "agent": 1_480,
-    "approvals": 6_900,
+    # Programs that skills require.
+    "approvals": 6_935,
     # The tree and the search of sessions, messages to them, and the commands for agents; whom
     # bindings choose; what is stopped at the end of a turn; the gateway and its service; turns,
     # chats and commands that a gateway runs: the terminal here, the conversation there; a simple
     # turn without click, which took a tenth of its start; what must not be sent again after a
     # machine slept; jobs: their options and runs, a process that runs them, and those of others;
-    # heartbeats.
-    "cli": 8_960,
+    # heartbeats; skills.
+    "cli": 9_125,
     "code": 640,
     # More than the 1,800 planned: schedules in English, and slots that follow the clocks of a zone
     # across its changes, take 650; what a crash between any two steps must not lose, and what a
@@ -32,8 +33,8 @@ BUDGETS = {
     "cron": 2_550,
     # The whole path of a misspelt setting is suggested; a mapping has no lines; edits and diffs of
     # large files in linear time; webhooks of GitHub, and
-    # the budget of heartbeats.
-    "config": 4_040,
+    # the budget of heartbeats; skills: their settings, and where they are.
+    "config": 4_080,
     # The schemas of tools, in a third of the time: all are declared at every start; text from
     # outside, marked as untrusted.
     "core": 1_815,
@@ -45,8 +46,8 @@ BUDGETS = {
     # may change; the files of the control page, usage, the doctor; turns, chats and commands of
     # terminals, and a client that imports almost nothing; logins that others cannot hold up. To be
     # brought back: fewer layers between method and agent. Automation is 1,650 of it: jobs in its
-    # sessions, watched commands, heartbeats, wake-ups and webhooks.
-    "gateway": 9_770,
+    # sessions, watched commands, heartbeats, wake-ups and webhooks. The skills of an agent.
+    "gateway": 9_780,
     "guard": 460,
     "lsp": 1_250,
     "media": 410,
@@ -74,11 +75,12 @@ BUDGETS = {
     # their events and deadlines, and what they are handed: files, and worktrees that hostile
     # contents cannot make run anything; one lane of turns for all who speak, and messages between
     # sessions with the sender's rights; how a command would be judged, moved here from the command
-    # line; how clawkit was installed; jobs as the model of a session may use them.
-    "top level": 3_950,
+    # line; how clawkit was installed; jobs as the model of a session may use them; the skills of a
+    # run, and what they may.
+    "top level": 4_025,
     # Sub-agents in both chats: their progress, their results, /subagents and /stop; scheduled jobs
-    # in words, for the command line as well.
-    "ui": 2_760,
+    # in words, for the command line as well; skills that people invoke.
+    "ui": 2_790,
 }
 # What the packages of the next steps may have.
 PLANNED = {
@@ -89,7 +91,9 @@ PLANNED = {
     "mcp": 950,
     "mcp_server": 650,
     "plugins": 700,
-    "skills": 420,
+    # More than the 420 planned: a third is for what others made, in YAML and in archives, and what
+    # of that must not get through.
+    "skills": 670,
     # What sessions used, by day, model and agent, moved here from the gateway.
     "sessions": 2_580,
     "web": 2_200,

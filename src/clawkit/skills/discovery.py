@@ -34,20 +34,14 @@ class SkillRoot(NamedTuple):
 
 
 class SkillFile(NamedTuple):
-    """A SKILL.md, or a directory that cannot be used and why."""
+    """A SKILL.md, or a file or directory that cannot be used."""
 
     root: SkillRoot
     file: str
     stamp: Stamp = (0, 0, 0, 0)
     """Differs after a change."""
     problem: str = ""
-
-
-class BrokenSkill(NamedTuple):
-    """Why a skill, or a place with skills, is left out."""
-
-    path: str
-    what: str
+    """Why it is left out."""
 
 
 def scan(roots: Iterable[SkillRoot], limits: SkillLimits) -> list[SkillFile]:
@@ -114,11 +108,11 @@ def _look(root: SkillRoot, folder: str) -> SkillFile | None:
 
 def read_all(
     candidates: Iterable[SkillFile], limits: SkillLimits, writable: Sequence[str]
-) -> tuple[list[Skill], list[BrokenSkill]]:
+) -> tuple[list[Skill], list[SkillFile]]:
     """The skills of the candidates, the first one of each name, and why others are left out. Those
     below a directory in `writable` can be changed by the agent."""
     skills: dict[str, Skill] = {}
-    problems: list[BrokenSkill] = []
+    broken: list[SkillFile] = []
     for each in candidates:
         try:
             if each.problem:
@@ -131,10 +125,10 @@ def read_all(
             if first is not skill:
                 raise ValueError(f"{first.file} has the same name, and comes first")
         except (ToolInputError, ValueError) as error:
-            problems.append(BrokenSkill(each.file, str(error)))
+            broken.append(each._replace(problem=str(error)))
         except OSError as error:
-            problems.append(BrokenSkill(each.file, f"cannot be read: {error.strerror}"))
-    return list(skills.values()), problems
+            broken.append(each._replace(problem=f"cannot be read: {error.strerror}"))
+    return list(skills.values()), broken
 
 
 def _read(candidate: SkillFile, max_bytes: int) -> tuple[str, bool]:
@@ -156,6 +150,9 @@ def _read(candidate: SkillFile, max_bytes: int) -> tuple[str, bool]:
             raise ValueError(f"it is {size}; skills.limits.maxSkillFileBytes is {limit}")
         data = file.read(max_bytes + 1)
     try:
-        return data.decode(), not why_foreign(info)
+        is_private = not why_foreign(info) and not why_foreign(
+            os.stat(os.path.dirname(candidate.file))
+        )
+        return data.decode(), is_private
     except UnicodeDecodeError as error:
         raise ValueError(f"byte {error.start + 1} is not UTF-8") from None
