@@ -6,6 +6,7 @@ import os
 import stat
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
+from functools import lru_cache
 from itertools import islice
 from typing import NamedTuple
 
@@ -100,10 +101,16 @@ def _look(root: SkillRoot, folder: str) -> SkillFile | None:
         with suppress(OSError, ValueError):
             info = os.stat(path)
             stamp = (info.st_ino, info.st_size, info.st_mtime_ns, info.st_ctime_ns)
-            if is_below(real := os.path.realpath(path), root.path):
+            if is_below(real := _resolve(path, stamp), root.path):
                 return SkillFile(root, real, stamp)
             return SkillFile(root, path, stamp, _LEADS_OUT)
     return None
+
+
+@lru_cache(maxsize=1024)
+def _resolve(path: str, _stamp: Stamp) -> str:
+    """The real path of a file, as long as it is the same: this is asked at every turn."""
+    return os.path.realpath(path)
 
 
 def read_all(
