@@ -77,7 +77,7 @@ BUDGETS = {
     # sessions with the sender's rights; how a command would be judged, moved here from the command
     # line; how clawkit was installed; jobs as the model of a session may use them; the skills of a
     # run, and what they may.
-    "top level": 4_025,
+    "top level": 4_030,
     # Sub-agents in both chats: their progress, their results, /subagents and /stop; scheduled jobs
     # in words, for the command line as well; skills that people invoke.
     "ui": 2_790,
