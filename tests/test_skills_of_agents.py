@@ -199,6 +199,26 @@ async def test_a_skill_that_changes_between_list_and_read_leads_nowhere_else(
     assert "CANARY" not in text_of(results(model)[0])
 
 
+async def test_a_skill_that_becomes_a_link_opens_nothing_for_commands(
+    workspace: Path, tmp_path: Path
+) -> None:
+    file = write_skill(tmp_path / "ours" / "skills", "here")
+    keys = Path(os.environ["HOME"]) / ".ssh"
+    keys.mkdir()
+    (keys / "id_rsa").write_text("CANARY", encoding="utf-8")
+    config = {
+        "agents": {"defaults": {"sandbox": {"writePaths": [str(tmp_path / "ours")]}}},
+        "skills": {"load": {"extraDirs": [str(tmp_path / "ours" / "skills")]}},
+    }
+    swap = f"cat {file} && mv {file.parent} {file.parent}2 && ln -s {keys} {file.parent}"
+    look = f"cat {file.parent}/id_rsa"
+    model = ScriptedModel(call("exec", {"command": swap}), call("exec", {"command": look}), "ok")
+    await ask(model, workspace, config)
+    assert file.parent.is_symlink()
+    assert "Do it." in text_of(results(model)[0])
+    assert "CANARY" not in text_of(results(model)[1])
+
+
 INVOKED = [
     ("/weather in Paris", "in Paris"),
     ("/skill weather in Paris", "in Paris"),

@@ -24,7 +24,7 @@ from clawkit.config.sections.tools import Exec, Fs
 from clawkit.config.sources import substitute
 from clawkit.core.approval import Approver, Question
 from clawkit.core.context import InForce, Scope
-from clawkit.core.paths import ways_of
+from clawkit.core.paths import is_below, ways_of
 from clawkit.cron.protocols import FILE, CronControl
 from clawkit.errors import ClawkitError, ConfigError, SecretError, ToolError
 from clawkit.fs.magic import ImageLimits
@@ -272,8 +272,15 @@ class Services(Mapping[type, object]):
 
         roots = [SkillRoot(path, kind, place if kind == "workspace" else "") for path, kind in dirs]
         self._skills = self.read_skills(roots, self._skills)
-        if self._skills.folders != self._skill_folders:
-            self._skill_folders[:] = self._skills.folders
+        # What the agent can change, it can read. It is not shared: it could become a link.
+        own = [*map(os.path.realpath, self._writable(place))]
+        folders = [
+            each
+            for each in self._skills.folders
+            if not any(is_below(each, folder) for folder in own)
+        ]
+        if folders != self._skill_folders:
+            self._skill_folders[:] = folders
             # They know their roots from the beginning.
             for kind in (FileSystem, Search):
                 self._made.pop(kind, None)
@@ -293,17 +300,13 @@ class Services(Mapping[type, object]):
             agent=self._scope.agent,
             env={**os.environ, **self._loaded.env},
             path=self._exec.path_prepend,
-            writable=self._writable(self._place),
+            writable=self._writable(self._place) if self._fs.workspace_only else ("/",),
         )
 
     def _writable(self, place: str) -> tuple[str, ...]:
-        """The directories that the agent can change without asking."""
-        if not self._fs.workspace_only:
-            return ("/",)
-        return (
-            place,
-            *map(os.path.expanduser, (*self._fs.write_roots, *self._sandbox.write_paths)),
-        )
+        """The directories that the agent can change without asking, if it is confined to them."""
+        given = (*self._fs.write_roots, *self._sandbox.write_paths)
+        return (place, *(os.path.join(place, os.path.expanduser(each)) for each in given))
 
     def _skill_programs(self) -> Sequence[str]:
         return skills.programs if (skills := self.skills) else ()

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from tests.gateway.conftest import Device, Ground, Peer, serve
+from tests.skills.writing import write_skill
 from tests.tables import table
 
 from clawkit.gateway import wire
@@ -117,9 +118,23 @@ async def test_what_clawkit_lacks_is_reported_as_empty(place: Ground) -> None:
     peer = await place.join()
     found = await peer.call("channels.status", {"probe": False, "timeoutMs": 5000})
     assert (found["channels"], found["ignored"]) == ({}, ["probe", "timeoutMs"])
-    assert (await peer.call("skills.status", {"agentId": "second"}))["skills"] == []
     assert "unknown agent" in (await peer.refused("skills.status", {"agentId": "x"}))["message"]
     assert await peer.call("last-heartbeat") is None
+
+
+async def test_the_skills_of_an_agent_are_listed(place: Ground) -> None:
+    peer = await place.join()
+    found = await peer.call("skills.status", {"agentId": "second"})
+    assert found["skills"] == []
+    needs = "metadata: {openclaw: {emoji: '*', os: ['linux'], requires: {bins: ['gone-program']}}}"
+    write_skill(Path(found["managedSkillsDir"]), "weather", needs)
+    write_skill(Path(found["workspaceDir"]) / "skills", "here")
+    here, weather = (await peer.call("skills.status", {"agentId": "second"}))["skills"]
+    assert (here["name"], here["source"], here["eligible"]) == ("here", "workspace", True)
+    assert (weather["eligible"], weather["disabled"]) == (False, False)
+    assert weather["reason"] == "it needs the program gone-program"
+    assert weather["requirements"]["bins"] == ["gone-program"]
+    assert weather["emoji"] == "*"
 
 
 async def test_secrets_are_read_again(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from clawkit.sandbox.engine import (
     make_plan,
 )
 from clawkit.sandbox.paths import SandboxContext, SandboxPaths
-from clawkit.sandbox.protocols import SandboxUnavailableError
+from clawkit.sandbox.protocols import Mount, SandboxUnavailableError
 
 
 @pytest.fixture
@@ -53,9 +54,11 @@ def plan_of(
     engine: EngineName = "docker",
     access: Any = "rw",
     user: str = "7:8",
+    shared: Sequence[str] = (),
     **docker: Any,
 ) -> ContainerPlan:
     context = SandboxContext(
+        shared=shared,
         workspace=str(workspace),
         state=str(place / "state"),
         homes=(f"{place}/home",),
@@ -303,6 +306,16 @@ def test_names_fit_the_engine() -> None:
     for name in ("--privileged", "a b", ""):
         with pytest.raises(SandboxUnavailableError, match="image"):
             check_image(name)
+
+
+def test_directories_that_are_shared_are_mounted_read_only(place: Path) -> None:
+    for name in ("skill", "skill:2"):
+        (place / "shared" / name).mkdir(parents=True)
+    shared = [f"{place}/shared/{name}" for name in ("skill", "skill:2", "gone")]
+    found = plan_of(place / "ws", place, shared=shared)
+    assert [each for each in found.mounts if "shared" in each.source] == [
+        Mount(shared[0], shared[0], False)
+    ]
 
 
 def test_a_path_with_a_colon_cannot_be_mounted(tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ def find(
 ) -> tuple[list[Skill], dict[str, str]]:
     given = [SkillRoot(str(root), "extra") for root in roots]
     skills, broken = read_all(scan(given, limits), limits, writable)
-    return skills, {os.path.basename(os.path.dirname(each.path)): each.what for each in broken}
+    return skills, {os.path.basename(os.path.dirname(each.file)): each.problem for each in broken}
 
 
 def names(*roots: Path, limits: SkillLimits = LIMITS) -> list[str]:
@@ -102,7 +102,7 @@ def test_the_directory_of_a_workspace_must_not_lead_out_of_it(tmp_path: Path) ->
     root = SkillRoot(str(tmp_path / "ws" / "skills"), "workspace", str(tmp_path / "ws"))
     skills, broken = read_all(scan([root], LIMITS), LIMITS, ())
     assert skills == []
-    assert "leads out" in broken[0].what
+    assert "leads out" in broken[0].problem
 
 
 def test_a_file_that_becomes_a_link_before_it_is_read_is_not_followed(tmp_path: Path) -> None:
@@ -124,7 +124,7 @@ def test_a_file_that_is_gone_before_it_is_read_is_reported(tmp_path: Path) -> No
     file = write_skill(tmp_path, "a")
     found = scan([SkillRoot(str(tmp_path), "extra")], LIMITS)
     file.unlink()
-    assert "cannot be read" in read_all(found, LIMITS, ())[1][0].what
+    assert "cannot be read" in read_all(found, LIMITS, ())[1][0].problem
 
 
 def test_what_changes_is_noticed(tmp_path: Path) -> None:

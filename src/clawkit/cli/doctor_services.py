@@ -389,5 +389,5 @@ def check_skills(loaded: Loaded, workspace: str | None) -> Findings:
     if found.found:
         yield ok(f"{counted(len(found.found), 'skill')}, {len(found.in_force)} of them offered")
     for each in found.broken[: checks.MAX_LISTED]:
-        yield warn(f"{each.path}: {each.what}", f"clawkit skills check {shlex.quote(each.path)}")
+        yield warn(f"{each.file}: {each.problem}", f"clawkit skills check {shlex.quote(each.file)}")
     yield from map(warn, found.remarks())

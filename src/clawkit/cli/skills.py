@@ -78,7 +78,7 @@ def list_skills(
 
 
 def _warn(found: SkillSnapshot) -> None:
-    cli.warn(f"{abbreviate_home(each.path)}: {each.what}" for each in found.broken)
+    cli.warn(f"{abbreviate_home(each.file)}: {each.problem}" for each in found.broken)
 
 
 @click.command()
@@ -123,12 +123,17 @@ def check(
     found = open_skills(load(config_file), workspace, agent, path)
     if as_json:
         rows = [found.describe(each) for each in found.found]
-        cli.print_json({"skills": rows, "broken": [each._asdict() for each in found.broken]})
+        cli.print_json(
+            {
+                "skills": rows,
+                "broken": [{"file": each.file, "problem": each.problem} for each in found.broken],
+            }
+        )
     else:
         for skill in found.found:
             _show_check(skill, found)
         for each in found.broken:
-            click.secho(f"error  {printable(each.path, '')}: {printable(each.what)}", fg="red")
+            click.secho(f"error  {printable(each.file, '')}: {printable(each.problem)}", fg="red")
         cli.warn(found.remarks())
         count = cli.counted(len(found.broken), "error")
         click.echo(f"{cli.counted(len(found.found), 'skill')}, {count}.")

@@ -171,7 +171,12 @@ class SandboxPaths:
     @property
     def given(self) -> list[str]:
         """Existing directories that clawkit provides for the session to read."""
-        return [*filter(os.path.isdir, (*self.context.given, *self.context.shared))]
+        return [*filter(os.path.isdir, self.context.given), *self.shared]
+
+    @property
+    def shared(self) -> list[str]:
+        """Existing directories that people made for the session to read and run."""
+        return [*filter(os.path.isdir, self.context.shared)]
 
     @property
     def variables(self) -> dict[str, str]:
@@ -230,7 +235,7 @@ class SandboxPaths:
         return Hold(
             # A path that is named explicitly is accessible even below a secret path.
             read=tuple(dict.fromkeys(readable)),
-            run=("/", *PROGRAM, *self.context.shared),
+            run=("/", *PROGRAM, *self.shared),
             write=tuple(dict.fromkeys((*writable, self.tmp, self.cache, *extra, *grants.write))),
             network=grants.network or settings.network == "full",
             sockets=grants.sockets,

@@ -6,6 +6,7 @@ import os
 import stat
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
+from functools import lru_cache
 from itertools import islice
 from typing import NamedTuple
 
@@ -34,20 +35,14 @@ class SkillRoot(NamedTuple):
 
 
 class SkillFile(NamedTuple):
-    """A SKILL.md, or a directory that cannot be used and why."""
+    """A SKILL.md, or a file or directory that cannot be used."""
 
     root: SkillRoot
     file: str
     stamp: Stamp = (0, 0, 0, 0)
     """Differs after a change."""
     problem: str = ""
-
-
-class BrokenSkill(NamedTuple):
-    """Why a skill, or a place with skills, is left out."""
-
-    path: str
-    what: str
+    """Why it is left out."""
 
 
 def scan(roots: Iterable[SkillRoot], limits: SkillLimits) -> list[SkillFile]:
@@ -106,19 +101,25 @@ def _look(root: SkillRoot, folder: str) -> SkillFile | None:
         with suppress(OSError, ValueError):
             info = os.stat(path)
             stamp = (info.st_ino, info.st_size, info.st_mtime_ns, info.st_ctime_ns)
-            if is_below(real := os.path.realpath(path), root.path):
+            if is_below(real := _resolve(path, stamp), root.path):
                 return SkillFile(root, real, stamp)
             return SkillFile(root, path, stamp, _LEADS_OUT)
     return None
 
 
+@lru_cache(maxsize=1024)
+def _resolve(path: str, _stamp: Stamp) -> str:
+    """The real path of a file, as long as it is the same: this is asked at every turn."""
+    return os.path.realpath(path)
+
+
 def read_all(
     candidates: Iterable[SkillFile], limits: SkillLimits, writable: Sequence[str]
-) -> tuple[list[Skill], list[BrokenSkill]]:
+) -> tuple[list[Skill], list[SkillFile]]:
     """The skills of the candidates, the first one of each name, and why others are left out. Those
     below a directory in `writable` can be changed by the agent."""
     skills: dict[str, Skill] = {}
-    problems: list[BrokenSkill] = []
+    broken: list[SkillFile] = []
     for each in candidates:
         try:
             if each.problem:
@@ -131,10 +132,10 @@ def read_all(
             if first is not skill:
                 raise ValueError(f"{first.file} has the same name, and comes first")
         except (ToolInputError, ValueError) as error:
-            problems.append(BrokenSkill(each.file, str(error)))
+            broken.append(each._replace(problem=str(error)))
         except OSError as error:
-            problems.append(BrokenSkill(each.file, f"cannot be read: {error.strerror}"))
-    return list(skills.values()), problems
+            broken.append(each._replace(problem=f"cannot be read: {error.strerror}"))
+    return list(skills.values()), broken
 
 
 def _read(candidate: SkillFile, max_bytes: int) -> tuple[str, bool]:
@@ -156,6 +157,9 @@ def _read(candidate: SkillFile, max_bytes: int) -> tuple[str, bool]:
             raise ValueError(f"it is {size}; skills.limits.maxSkillFileBytes is {limit}")
         data = file.read(max_bytes + 1)
     try:
-        return data.decode(), not why_foreign(info)
+        is_private = not why_foreign(info) and not why_foreign(
+            os.stat(os.path.dirname(candidate.file))
+        )
+        return data.decode(), is_private
     except UnicodeDecodeError as error:
         raise ValueError(f"byte {error.start + 1} is not UTF-8") from None

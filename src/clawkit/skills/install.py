@@ -46,15 +46,12 @@ class UnpackedFile(NamedTuple):
     is_program: bool
 
 
-class UnpackedSkill(NamedTuple):
-    skill: Skill
-    files: list[UnpackedFile]
-
-
 @contextmanager
-def unpacked(path: str, root: str, limits: SkillLimits) -> Iterator[UnpackedSkill]:
-    """Unpack a skill into a private directory in `root`, which is removed in the end. Raises
-    `ToolInputError` if anything in it could do harm, or if it is not a skill."""
+def unpacked(
+    path: str, root: str, limits: SkillLimits
+) -> Iterator[tuple[Skill, list[UnpackedFile]]]:
+    """Unpack a skill into a private directory in `root`, which is removed in the end; gives the
+    skill and its files. Raises `ToolInputError` if it is not a skill, or could do harm."""
     private_dir(root)
     folder = tempfile.mkdtemp(prefix=".install-", dir=root)
     try:
@@ -67,9 +64,9 @@ def unpacked(path: str, root: str, limits: SkillLimits) -> Iterator[UnpackedSkil
             raise ToolInputError(f"{what} cannot be unpacked: {error.strerror or error}") from None
         skills, broken = read_all(scan([SkillRoot(folder, "managed")], limits), limits, ())
         if len(skills) != 1 or broken:
-            why = f": {broken[0].what}" if broken else ""
+            why = f": {broken[0].problem}" if broken else ""
             raise ToolInputError(f"{path} does not contain exactly one skill (SKILL.md){why}")
-        yield UnpackedSkill(skills[0], files)
+        yield skills[0], files
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 

@@ -103,9 +103,9 @@ class SkillSnapshot:
         """What the model may read for its skills."""
         return [each.folder for each in self.in_force if each in self.listed or each.is_for_user]
 
-    @property
+    @cached_property
     def programs(self) -> list[str]:
-        """Paths of the programs that trusted skills require."""
+        """Paths of the programs that trusted skills require, as they are now."""
         named = [
             name
             for each in self.in_force

@@ -36,7 +36,7 @@ class AgentSkillLimits(Section):
 class Skills(Section):
     """Folders with instructions for certain tasks, which the model reads when it needs them."""
 
-    allow_bundled: list[str] | None = None  #: Which of the bundled skills are offered.
+    allow_bundled: list[str] | None = None  #: Bundled skills to offer; clawkit brings none.
     load: SkillLoad = SkillLoad()  #: Where skills are found.
     limits: SkillLimits = SkillLimits()  #: How many skills are found and listed.
     entries: dict[str, SkillEntry] = {}  #: Settings of skills, by name or `skillKey`.
