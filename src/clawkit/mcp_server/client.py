@@ -197,9 +197,8 @@ class Client:
         """Stop everything that was done for this client."""
         for task in self.running.values():
             task.cancel()
-        self._parked.sweep(everything=True)
-        if self.running:
-            await asyncio.wait(self.running.values())
+        if ending := [*self.running.values(), *self._parked.empty()]:
+            await asyncio.wait(ending)
         await self._close_kit()
 
     async def _close_kit(self) -> None:

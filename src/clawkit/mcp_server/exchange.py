@@ -151,11 +151,12 @@ def show_question(request: Question) -> dict[str, Any]:
 def read_answer(given: Elicited, request: Question, by: str) -> Answer:
     """What the person decided: anything but a clear yes denies."""
     chosen = (given.content or {}).get("decision")
-    if given.action != "accept" or chosen not in (_ONCE, _SESSION):
-        return Answer("deny", f"{by} said no", by=by)
-    if chosen == _SESSION and any(each.extent == "session" for each in request.lasting):
+    if given.action == "accept" and chosen == _ONCE:
+        return Answer("allow", by=by)
+    is_offered = any(each.extent == "session" for each in request.lasting)
+    if given.action == "accept" and chosen == _SESSION and is_offered:
         return Answer("allow", extent="session", by=by)
-    return Answer("allow", by=by)
+    return Answer("deny", f"{by} said no", by=by)
 
 
 class Parked(Struct):
@@ -197,13 +198,21 @@ class CarPark:
             raise mcp.McpError(mcp.INVALID_PARAMS, message)
         return self._parked.pop(name).exchange
 
-    def sweep(self, *, everything: bool = False) -> None:
+    def sweep(self) -> None:
         """Stop the calls that have expired."""
         now = time.monotonic()
         for name, parked in list(self._parked.items()):
-            if everything or parked.until <= now:
+            if parked.until <= now:
                 parked.exchange.task.cancel()
                 del self._parked[name]
+
+    def empty(self) -> list[asyncio.Task[Result]]:
+        """Stop all calls; returns what has to be waited for."""
+        tasks = [parked.exchange.task for parked in self._parked.values()]
+        for task in tasks:
+            task.cancel()
+        self._parked.clear()
+        return tasks
 
     @property
     def is_empty(self) -> bool:
