@@ -24,7 +24,7 @@ KINDS: Mapping[str, frozenset[Kind]] = {
     **dict.fromkeys(("web_search", "x_search", "web_fetch"), frozenset(("read", "network"))),
     **dict.fromkeys(("write", "edit", "apply_patch", "update_plan"), frozenset(("write",))),
     **dict.fromkeys(("cron", "gateway"), frozenset(("write",))),
-    **dict.fromkeys(("exec", "process", "code_execution"), frozenset(("exec",))),
+    **dict.fromkeys(("exec", "process", "code_execution"), frozenset(("exec", "write"))),
 }
 """What calls of a built-in tool may do, whatever its parameters."""
 _IDEMPOTENT = frozenset(("write", "update_plan"))
