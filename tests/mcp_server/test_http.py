@@ -230,10 +230,10 @@ async def test_who_leaves_has_cancelled_the_call_unless_there_is_a_session(tmp_p
 async def test_clients_do_not_see_the_commands_of_each_other(tmp_path: Path) -> None:
     config = {"tools": {"exec": {"security": "full", "ask": "off", "host": "gateway"}}}
     run = {"name": "exec", "arguments": {"command": "sleep 600", "background": True}}
-    poll = {"name": "process", "arguments": {"action": "list"}}
+    poll: dict[str, Any] = {"name": "process", "arguments": {"action": "list"}}
     async with serving(tmp_path, config=config) as server:
         first, second = await open_session(server), await open_session(server)
-        named = {"_meta": {mcp.META_CLIENT: {"name": "third", "version": "1"}}}
+        named: dict[str, Any] = {"_meta": {mcp.META_CLIENT: {"name": "third", "version": "1"}}}
         started = await send(server, "POST", "/mcp", body_of("tools/call", run), first)
         assert "isError" not in started.json["result"], started.json
         seen = [

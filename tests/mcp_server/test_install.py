@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from clawkit.cli.mcp_install import install
+from clawkit.cli.mcp import install
 from clawkit.errors import EditError
 from clawkit.mcp_server.install import CLIENTS, make_entry, plan
 

@@ -37,9 +37,9 @@ async def use(target: Any, mode: str, workspace: Path) -> list[str]:
 
     seen: list[str] = []
 
-    async def answer(_context: Any, params: Any) -> Any:
+    async def answer(context: Any, params: types.ElicitRequestParams) -> types.ElicitResult:
         seen.append(params.message.splitlines()[0])
-        content = {"decision": "allow-once" if len(seen) == 1 else "deny"}
+        content: Any = {"decision": "allow-once" if len(seen) == 1 else "deny"}
         return types.ElicitResult(action="accept", content=content)
 
     async with Client(target, mode=mode, elicitation_callback=answer) as client:

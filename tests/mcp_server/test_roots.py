@@ -69,7 +69,8 @@ async def test_files_outside_the_roots_cannot_be_read_until_the_roots_change(
 
 async def test_a_client_that_does_not_list_its_roots_keeps_the_workspace(tmp_path: Path) -> None:
     (tmp_path / "b.txt").write_text("here")
-    for invalid in ("nonsense", {"roots": 7}, {"roots": [{}]}):
+    answers: list[object] = ["nonsense", {"roots": 7}, {"roots": [{}]}]
+    for invalid in answers:
         async with connect(opener(None, tmp_path)) as wire:
             await wire.initialize({"roots": {}})
             assert (await call(wire, invalid, path="b.txt"))["content"][0]["text"] == "here"

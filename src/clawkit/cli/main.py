@@ -119,6 +119,12 @@ clawkit gateway url                      open the control page
 clawkit gateway call sessions.list       call any method
 clawkit gateway token                    what other programs log in with
 """,
+    "mcp": """
+\b
+clawkit mcp install --client claude-code      let Claude Code use the tools
+clawkit mcp serve                             what a client starts
+clawkit mcp serve --http                      a server for several clients
+""",
     "cron": """
 JOB is the id of a job, a prefix of it, or its name. The gateway runs jobs; without one, `clawkit
 cron serve` does.
@@ -237,10 +243,7 @@ SUBCOMMANDS = {
         "status": ("status", "Show for every agent whether its heartbeat is on, and why."),
     },
     "mcp": {
-        "install": (
-            "clawkit.cli.mcp_install:install",
-            "Add clawkit to the configuration of an MCP client.",
-        ),
+        "install": ("install", "Add clawkit to the configuration of an MCP client."),
         "serve": ("serve", "Serve the tools in force to an MCP client."),
     },
     "tools": {

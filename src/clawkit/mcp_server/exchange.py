@@ -21,7 +21,6 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from clawkit.approvals.prompt import render
 from clawkit.core.approval import Answer, Question, no_approver
 from clawkit.core.call import CallRequest, Event, Run, call
 from clawkit.core.result import Result
@@ -133,6 +132,8 @@ class ClientApprover:
 
 def show_question(request: Question) -> dict[str, Any]:
     """The question as a form with one choice."""
+    from clawkit.approvals.prompt import render  # not needed to start
+
     lasting = tuple(each for each in request.lasting if each.extent == "session")
     choices = {_DENY: "Deny", _ONCE: "Allow once"}
     if lasting:
