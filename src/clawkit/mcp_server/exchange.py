@@ -48,16 +48,9 @@ class Elicited(Struct):
 class Exchange:
     """One call, and the request that waits for it at the moment."""
 
-    def __init__(
-        self,
-        run: Run,
-        request: CallRequest,
-        send: Send,
-        token: mcp.Id | None,
-        ask: Ask | None,
-        *,
-        can_ask: bool,
-    ) -> None:
+    task: asyncio.Task[Result]
+
+    def __init__(self, send: Send, token: mcp.Id | None, ask: Ask | None, *, can_ask: bool) -> None:
         """`token` names the progress that the client wants to hear of. `ask` is None for a client
         whose requests must end with a question; without `can_ask` it is never sent one."""
         self.send, self.token, self.can_ask = send, token, can_ask
@@ -65,17 +58,28 @@ class Exchange:
         self._ask = ask
         self._reports = 0
         self._changed = asyncio.Event()
-        running = current.set(self)
-        self.task = asyncio.ensure_future(call(run, request, self._report))
-        current.reset(running)
-        self.task.add_done_callback(lambda _task: self._changed.set())
+
+    async def perform(self, run: Run, request: CallRequest) -> Result:
+        """Make the call, and wait for its result."""
+        # Events take a third of a small call, so they are made only for those who may want them.
+        on_event = self._report if self.can_ask or self.token is not None else None
+        current.set(self)
+        try:
+            return await call(run, request, on_event)
+        finally:
+            self.can_ask = False
+            self._changed.set()
+
+    def start(self, run: Run, request: CallRequest) -> None:
+        """Make the call in a task, so that it can be parked."""
+        self.task = asyncio.ensure_future(self.perform(run, request))
 
     async def advance(self) -> Result | None:
         """Wait for the result; None if a question has to be answered first."""
-        while not self.task.done() and not self.questions:
+        while self.can_ask and not self.questions:
             self._changed.clear()
             await self._changed.wait()
-        return self.task.result() if self.task.done() else None
+        return None if self.can_ask else await self.task
 
     def resume(self, send: Send, token: mcp.Id | None, given: Mapping[str, msgspec.Raw]) -> None:
         """Go on for a request that repeats the first one, with answers to questions. Those that are
@@ -89,7 +93,7 @@ class Exchange:
 
     async def elicit(self, form: dict[str, Any], name: str = "approval") -> Elicited:
         """Ask the person at the client. The name is for the client alone. Raises `McpError`."""
-        if not self.can_ask or self.task.done():
+        if not self.can_ask:
             raise mcp.McpError(mcp.MISSING_CAPABILITY, "the client cannot ask its user")
         if self._ask is not None:
             return mcp.read(await self._ask(self.send, _ELICIT, form), Elicited)
