@@ -26,6 +26,7 @@ from bench import (
     gateway_server,
     gateway_soak,
     plugins,
+    mcp,
     races,
     sandbox,
     sessions,
@@ -225,6 +226,7 @@ def main() -> int:
         "agent": agent.measure,
         "gateway": lambda: chain(gateway.measure(), gateway_server.measure()),
         "gateway-soak": gateway_soak.measure,
+        "mcp": mcp.measure,
         "proof": lambda: shellproof.measure(given.count, given.seed),
     }
     over = False

@@ -92,7 +92,9 @@ PLANNED = {
     "adapters": 110,
     "bundled": 800,
     "mcp": 950,
-    "mcp_server": 650,
+    # More than the 650 planned: two eras of the protocol, calls that wait for a person between two
+    # requests, and the configuration files of six clients, edited in place, are 160.
+    "mcp_server": 820,
     "plugins": 700,
     # More than the 420 planned: a third is for what others made, in YAML and in archives, and what
     # of that must not get through.

@@ -14,7 +14,7 @@ from clawkit.errors import ClawkitError
 from clawkit.line_reader import LineReader
 from clawkit.mcp import protocol as mcp
 from clawkit.mcp_server.client import OpenKit
-from clawkit.mcp_server.server import RequestParams, Server
+from clawkit.mcp_server.server import RequestParams, ServedClients
 
 MAX_LINE = 16 * 1024 * 1024
 MAX_UNSENT = 64 * 1024 * 1024
@@ -53,7 +53,7 @@ class StdioConnection(asyncio.BaseProtocol):
     """Reads requests from one pipe and writes answers to another."""
 
     def __init__(self, open_kit: OpenKit, source: int, sink: int) -> None:
-        self._server = Server(open_kit, session="main")
+        self._server = ServedClients(open_kit, session="main")
         self._lines = LineReader(source, MAX_LINE)
         self._sink = os.fdopen(sink, "wb", 0)
         self._pipe: asyncio.WriteTransport | None = None
@@ -100,7 +100,7 @@ class StdioConnection(asyncio.BaseProtocol):
         except mcp.McpError as error:
             self._send(mcp.failure(id_, error))
 
-    async def _begin(self, id_: mcp.Id, message: mcp.Message) -> None:
+    async def _begin(self, id_: mcp.Id, message: mcp.RpcMessage) -> None:
         meta = mcp.read(message.params, RequestParams).meta
         client = self._server.clients.get(_CLIENT)
         if meta.version is not None or message.method == "server/discover":
