@@ -60,9 +60,7 @@ class _Home:
 
     def show(self, name: str) -> dict[str, Any]:
         entry, found = self.entry(name), self.listing(name)
-        login = entry.url and TokenStore(os.path.join(self.folder, "tokens.json"), list).grant(
-            entry.url
-        )
+        login = entry.url and TokenStore(self.folder).grant(entry.url)
         return {
             "server": name,
             "enabled": entry.enabled,
@@ -219,7 +217,7 @@ def login(server: str, no_browser: bool, as_json: bool, config_file: str | None)
 def logout(server: str, as_json: bool, config_file: str | None) -> None:
     """Forget the token of a server."""
     home = _Home(config_file)
-    store = TokenStore(os.path.join(home.folder, "tokens.json"), list)
+    store = TokenStore(home.folder)
     was_known = store.forget(home.entry(server).url or "")
     said = f"forgot the token of {server}" if was_known else f"there is no token of {server}"
     cli.print_done(as_json, {"loggedOut": was_known}, said)

@@ -15,7 +15,7 @@ import os
 import re
 import secrets
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from typing import Any
 from urllib.parse import parse_qsl, quote, urlencode, urlsplit
@@ -27,10 +27,9 @@ from clawkit.config.section import SecretInput
 from clawkit.config.sections.plugins import McpServer
 from clawkit.errors import ToolError
 from clawkit.mcp import protocol
-from clawkit.mcp.wire import OpenUrl
 from clawkit.net.addresses import env_proxy, kind_of, kind_of_name, parse_url
 from clawkit.net.client import Client
-from clawkit.net.route import NetError, Route
+from clawkit.net.route import NetError, Route, Tls
 from clawkit.process.jsonrpc import UNREADABLE
 from clawkit.store import locked, private_dir, write_atomic
 from clawkit.text import one_line
@@ -46,6 +45,10 @@ _DONE = (
     b"HTTP/1.1 200 OK\r\nContent-Type: text/plain; charset=utf-8\r\nConnection: close\r\n\r\n"
     b"You can close this window and return to clawkit.\n"
 )
+
+
+OpenUrl = Callable[[str], Awaitable[None]]
+"""Shows an address to the person, to be opened in a browser."""
 
 
 class OAuthClient(Struct, omit_defaults=True):
@@ -83,9 +86,9 @@ class _Tokens(Struct, omit_defaults=True):
 class TokenStore:
     """The tokens of all servers, in a private file."""
 
-    def __init__(self, path: str, learn: Callable[[list[str]], object]) -> None:
+    def __init__(self, folder: str, learn: Callable[[list[str]], object] = list) -> None:
         """`learn` is told all tokens, which must not be shown to anyone."""
-        self._path, self._learn = path, learn
+        self._path, self._learn = os.path.join(folder, "tokens.json"), learn
 
     def read(self) -> _Tokens:
         try:
@@ -176,12 +179,14 @@ class OAuth:
         name: str,
         entry: McpServer,
         client: Client,
-        route: Route,
         tokens: TokenStore,
         reveal: Callable[[SecretInput], str],
     ) -> None:
         self._name, self._settings, self._http = name, entry.oauth, client
-        self._url, self._route, self._tokens, self._reveal = entry.url or "", route, tokens, reveal
+        self._url, self._tokens, self._reveal = entry.url or "", tokens, reveal
+        # The owner named this address, so it may be a private one.
+        proxy = env_proxy(self._url, os.environ)
+        self.route = Route(private=True, tls=Tls(insecure=not entry.ssl_verify), proxy=proxy)
         self._fixed = entry.headers
         self._is_required = entry.auth == "oauth"
         self._has_own = any(each.lower() == "authorization" for each in entry.headers)
@@ -305,7 +310,7 @@ class OAuth:
         }
         try:
             async with self._http.stream(
-                "POST", self._url, headers=headers, body=body, route=self._route,
+                "POST", self._url, headers=headers, body=body, route=self.route,
                 timeout_s=_REQUEST_S,
             ) as response:  # fmt: skip
                 return read_challenge(response.headers.get("www-authenticate", ""))
@@ -404,10 +409,10 @@ class OAuth:
         """A server can name any address, so only public ones, and its own host, are asked."""
         own = parse_url(self._url)
         if parse_url(url).host == own.host:
-            return self._route
+            return self.route
         kind = kind_of(own.address) if own.address is not None else kind_of_name(own.host)
         return Route(
-            loopback=kind == "loopback", tls=self._route.tls, proxy=env_proxy(url, os.environ)
+            loopback=kind == "loopback", tls=self.route.tls, proxy=env_proxy(url, os.environ)
         )
 
 
