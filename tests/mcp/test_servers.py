@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import socket
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -46,7 +47,7 @@ async def test_an_agent_uses_a_server_from_npm_and_one_from_pypi(workspace: Path
 
 @asynccontextmanager
 async def serve(transport: str) -> AsyncIterator[str]:
-    with __import__("socket").create_server(("127.0.0.1", 0)) as probe:
+    with socket.create_server(("127.0.0.1", 0)) as probe:
         port = probe.getsockname()[1]
     process = await asyncio.create_subprocess_exec(
         *(str(NODE), str(EVERYTHING), transport),

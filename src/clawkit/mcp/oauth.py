@@ -27,7 +27,7 @@ from clawkit.config.section import SecretInput
 from clawkit.config.sections.plugins import McpServer
 from clawkit.errors import ToolError
 from clawkit.mcp import protocol
-from clawkit.net.addresses import env_proxy, kind_of, kind_of_name, parse_url
+from clawkit.net.addresses import ParsedUrl, env_proxy, kind_of, kind_of_name, parse_url
 from clawkit.net.client import Client
 from clawkit.net.route import NetError, Route, Tls
 from clawkit.process.jsonrpc import UNREADABLE
@@ -191,8 +191,9 @@ class OAuth:
         self._is_required = entry.auth == "oauth"
         self._has_own = any(each.lower() == "authorization" for each in entry.headers)
         self._challenge: dict[str, str] | None = None
-        self._renewed = ""
-        """The token that was renewed last: if it is refused, too, only a login helps."""
+        self._sent = self._renewed = ""
+        """The token of the last request, and the last one that was renewed: if that is refused,
+        too, only a login helps."""
 
     async def headers(self) -> Mapping[str, str]:
         found = {name: self._reveal(value) for name, value in self._fixed.items()}
@@ -203,6 +204,7 @@ class OAuth:
             grant = await self._refresh(grant)
         if grant is None and self._is_required:
             raise self._needs_login()
+        self._sent = grant.access if grant else ""
         return {**found, "Authorization": f"Bearer {grant.access}"} if grant else found
 
     async def renew(self, status: int, challenge: str) -> bool:
@@ -216,9 +218,13 @@ class OAuth:
             wanted = _union(grant.scope if grant else "", said.get("scope", ""))
             self._tokens.change(lambda tokens: tokens.wanted.update({self._url: wanted}))
             raise self._needs_login(f"it requires more permissions ({one_line(wanted, 200)})")
+        if grant is not None and grant.access != self._sent:
+            return True  # another process has renewed it
         if grant is None or not grant.refresh or grant.access == self._renewed:
             raise self._needs_login()
-        return await self._refresh(grant) is not None
+        if await self._refresh(grant) is None:
+            raise self._needs_login("its login has expired")
+        return True
 
     def _needs_login(self, why: str = "it requires a login") -> ToolError:
         return ToolError(f"{why}; run `clawkit mcp login {self._name}`")
@@ -351,6 +357,9 @@ class OAuth:
             raise ToolError(f"its authorization server {one_line(issuer, 200)!r} has no metadata")
         if "S256" not in metadata.code_challenge_methods_supported:
             raise ToolError("its authorization server does not support PKCE with S256")
+        for url in (metadata.authorization_endpoint, metadata.token_endpoint):
+            if not is_safe(url):
+                raise ToolError("its authorization server has an address that is not https")
         return found, metadata
 
     async def _identify(self, metadata: _Metadata, redirect: str) -> OAuthClient:
@@ -410,15 +419,25 @@ class OAuth:
         own = parse_url(self._url)
         if parse_url(url).host == own.host:
             return self.route
-        kind = kind_of(own.address) if own.address is not None else kind_of_name(own.host)
-        return Route(
-            loopback=kind == "loopback", tls=self.route.tls, proxy=env_proxy(url, os.environ)
-        )
+        return Route(loopback=_is_here(own), proxy=env_proxy(url, os.environ))
 
 
 def read_challenge(header: str) -> dict[str, str]:
     """The parameters of a `WWW-Authenticate` header."""
     return {name.lower(): quoted or plain for name, quoted, plain in _PARAM.findall(header[:8192])}
+
+
+def is_safe(url: str) -> bool:
+    """Whether an address may be opened in a browser: https, or on this machine."""
+    with suppress(NetError):
+        parsed = parse_url(url)
+        return parsed.scheme == "https" or _is_here(parsed)
+    return False
+
+
+def _is_here(url: ParsedUrl) -> bool:
+    kind = kind_of(url.address) if url.address is not None else kind_of_name(url.host)
+    return kind == "loopback"
 
 
 def is_same_resource(resource: str, url: str) -> bool:
