@@ -22,6 +22,7 @@ from bench import (
     gateway,
     gateway_server,
     gateway_soak,
+    mcp,
     races,
     sandbox,
     sessions,
@@ -184,6 +185,7 @@ def main() -> int:
         "agent": agent.measure,
         "gateway": lambda: chain(gateway.measure(), gateway_server.measure()),
         "gateway-soak": gateway_soak.measure,
+        "mcp": mcp.measure,
         "proof": lambda: shellproof.measure(given.count, given.seed),
     }
     over = False

@@ -5,11 +5,18 @@ from __future__ import annotations
 import asyncio
 import json
 from contextlib import suppress
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
-from tests.gateway.conftest import TOKEN, Ground
+from tests.gateway.conftest import TOKEN
 
 BEARER = {"Authorization": f"Bearer {TOKEN}"}
+
+
+class Listening(Protocol):
+    """A server on this machine."""
+
+    @property
+    def port(self) -> int: ...
 
 
 class Answer(NamedTuple):
@@ -23,7 +30,7 @@ class Answer(NamedTuple):
 
 
 async def send(
-    ground: Ground,
+    ground: Listening,
     method: str,
     path: str,
     body: object = None,
@@ -45,7 +52,7 @@ async def send(
     return await exchange(ground, "\r\n".join([*lines, "", ""]).encode("latin-1") + data)
 
 
-async def exchange(ground: Ground, data: bytes) -> Answer:
+async def exchange(ground: Listening, data: bytes) -> Answer:
     reader, writer = await asyncio.open_connection("127.0.0.1", ground.port)
     answer = b""
     try:

@@ -28,8 +28,8 @@ auth/resource-mismatch auth/offline-access-scope auth/offline-access-not-support
 auth/client-credentials-jwt auth/client-credentials-basic
 """
 SCENARIOS = {
-    "conformance-stable": f"{BOTH} auth/cross-app-access-complete-flow".split(),
-    "conformance-next": f"""{BOTH}
+    "mcp-conformance-2025": f"{BOTH} auth/cross-app-access-complete-flow".split(),
+    "mcp-conformance-2026": f"""{BOTH}
     request-metadata auth/authorization-server-migration auth/iss-supported auth/iss-not-advertised
     auth/iss-supported-missing auth/iss-wrong-issuer auth/iss-unexpected auth/iss-normalized
     auth/metadata-issuer-mismatch auth/enterprise-managed-authorization auth/dpop auth/dpop-nonce
@@ -40,7 +40,7 @@ SCENARIOS = {
 }
 _MACHINE = "an extension for programs without a person, which clawkit does not offer"
 EXPECTED_FAILURES = {
-    ("conformance-stable", "auth/2025-03-26-oauth-metadata-backcompat"): (
+    ("mcp-conformance-2025", "auth/2025-03-26-oauth-metadata-backcompat"): (
         "its metadata names another issuer than the one that was asked, which the later version of "
         "the suite corrects; clawkit refuses that"
     ),
@@ -54,15 +54,15 @@ EXPECTED_FAILURES = {
         )
     },
     **dict.fromkeys(
-        (("conformance-next", "auth/dpop"), ("conformance-next", "auth/dpop-nonce")),
+        (("mcp-conformance-2026", "auth/dpop"), ("mcp-conformance-2026", "auth/dpop-nonce")),
         "tokens that are bound to a key are an extension, which clawkit does not offer",
     ),
 }
 ALWAYS = {
-    ("conformance-stable", "initialize"),
-    ("conformance-stable", "sse-retry"),
-    ("conformance-next", "tools_call"),
-    ("conformance-next", "auth/scope-step-up"),
+    ("mcp-conformance-2025", "initialize"),
+    ("mcp-conformance-2025", "sse-retry"),
+    ("mcp-conformance-2026", "tools_call"),
+    ("mcp-conformance-2026", "auth/scope-step-up"),
 }
 
 

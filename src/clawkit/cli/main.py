@@ -122,6 +122,12 @@ clawkit gateway url                      open the control page
 clawkit gateway call sessions.list       call any method
 clawkit gateway token                    what other programs log in with
 """,
+    "mcp": """
+\b
+clawkit mcp install --client claude-code      let Claude Code use the tools
+clawkit mcp serve                             what a client starts
+clawkit mcp serve --http                      a server for several clients
+""",
     "cron": """
 JOB is the id of a job, a prefix of it, or its name. The gateway runs jobs; without one, `clawkit
 cron serve` does.
@@ -242,7 +248,7 @@ SUBCOMMANDS = {
     "mcp": {
         "accept": ("accept_tools", "Accept the new and changed tools of a server."),
         "install": (
-            "clawkit.cli.mcp_install:install",
+            "clawkit.cli.mcp:install",
             "Add clawkit to the configuration of an MCP client.",
         ),
         "list": ("list_servers", "List the configured servers, and what is known of them."),

@@ -1,17 +1,15 @@
-"""`clawkit mcp serve`."""
+"""`clawkit mcp`: serve the tools to MCP clients, and add the server to their configuration."""
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 import click
 
 from clawkit.cli import options as cli
-from clawkit.core.approval import Approver
-from clawkit.process.process_table import hide_memory
-from clawkit.runtime import Toolkit
-
-DEFAULT_PORT = 8765
+from clawkit.cli.mcp_serve import run_server
+from clawkit.mcp_server.install import CLIENTS, make_entry, plan, snippet
 
 
 @click.command()
@@ -20,7 +18,7 @@ DEFAULT_PORT = 8765
     "--port", type=click.IntRange(0, 65_535), help="Port for --http. Default: 8765; 0 for any."
 )
 @cli.scope_options
-def serve(http: bool, port: int | None, **options: Any) -> None:
+def serve(**options: Any) -> None:
     """Serve the tools in force to an MCP client, with policy and approvals.
 
     Over standard input and output, the server runs until its client disconnects. With --http, it
@@ -30,38 +28,53 @@ def serve(http: bool, port: int | None, **options: Any) -> None:
     \b
     clawkit mcp serve --workspace ~/project
     """
-    if port is not None and not http:
+    if options["port"] is not None and not options["http"]:
         raise click.UsageError("--port requires --http")
-    settings = cli.read_settings(options)
-    cli.warn(map(str, settings.loaded.warnings))
-    scope = settings.scope
-    hide_memory()
+    run_server(options)
 
-    def open_kit(session: str, workspace: str, approver: Approver | None) -> Toolkit:
-        return Toolkit.open(
-            settings.loaded,
-            workspace=workspace or settings.workspace,
-            agent=scope.agent,
-            session=session,
-            model=scope.model,
-            channel=scope.channel,
-            account=scope.account,
-            group=scope.group,
-            space=options["space"],
-            sender=scope.sender,
-            sandboxed=options["sandboxed"],
-            depth=scope.depth,
-            approver=approver,
-        )
 
-    if not http:
-        from clawkit.mcp_server.stdio import serve_stdio
+@click.command()
+@click.option(
+    "--client",
+    required=True,
+    type=click.Choice(list(CLIENTS)),
+    help="The program that shall use the tools.",
+)
+@click.option("--workspace", metavar="DIR", help="Workspace. Default: where the client starts it.")
+@click.option("--name", default="clawkit", show_default=True, help="Name of the server there.")
+@click.option("--remove", is_flag=True, help="Remove the server.")
+@click.option("--print", "only_print", is_flag=True, help="Print the entry, and change nothing.")
+@cli.yes_option()
+def install(
+    client: str, workspace: str | None, name: str, remove: bool, only_print: bool, yes: bool
+) -> None:
+    """Add clawkit to the configuration of an MCP client, after showing the change.
 
-        serve_stdio(open_kit)
+    \b
+    clawkit mcp install --client claude-code
+    clawkit mcp install --client cursor --workspace ~/project
+    """
+    if remove and (only_print or workspace is not None):
+        raise click.UsageError("--remove takes neither --print nor --workspace")
+    if workspace is not None and not os.path.isdir(os.path.expanduser(workspace)):
+        raise click.UsageError(f"--workspace: {workspace!r} is not a directory")
+    chosen, env = CLIENTS[client], os.environ
+    entry = None
+    if not remove:
+        entry = make_entry(chosen, workspace and os.path.expanduser(workspace), env)
+    if only_print and entry is not None:
+        click.echo(f"For {chosen.file(env)}:", err=True)
+        click.echo(snippet(chosen, name, entry), nl=False)
         return
-    from clawkit.mcp_server.standalone import serve_http
-
-    def tell(address: str) -> None:
-        click.echo(f"Serving MCP clients at {address}; stop with Ctrl-C.", err=True)
-
-    serve_http(settings.loaded, open_kit, DEFAULT_PORT if port is None else port, tell)
+    cli.refuse_commands("change the configuration of other programs")
+    change = plan(chosen, name, entry, env)
+    shown = change.diff()
+    if not shown:
+        click.echo(f"{change.file} needs no change.", err=True)
+        return
+    for line in shown:
+        click.echo(line)
+    if not yes:
+        cli.confirm(f"Change the configuration of {chosen.title}?", "nothing was changed")
+    change.write()
+    click.echo(f"Changed {change.file}. Restart {chosen.title} to use it.", err=True)

@@ -1,6 +1,7 @@
 """The entry point of `clawkit`: how it starts and ends.
 
-A simple `clawkit agent` is run without click, which takes a tenth of the time to the first request.
+A simple `clawkit agent` is run without click, which takes a tenth of the time to the first request,
+and so is `clawkit mcp serve`.
 """
 
 from __future__ import annotations
@@ -34,6 +35,13 @@ def run() -> None:
 
             if (options := read_simple(args[1:])) is not None:
                 finish(lambda: _run_agent(options))
+        if args[:2] == ["mcp", "serve"]:
+            import_msgspec()
+            from clawkit.cli.mcp_serve import read_simple as read_server
+            from clawkit.cli.mcp_serve import run_server
+
+            if (server := read_server(args[2:])) is not None:
+                finish(lambda: run_server(server))
         from clawkit.cli.main import run as run_all
 
         run_all()

@@ -15,7 +15,7 @@ import msgspec
 from msgspec import Struct, field
 
 from clawkit.core.approval import Approver
-from clawkit.core.call import CallRequest
+from clawkit.core.call import CallRequest, Run
 from clawkit.core.catalog import canonical
 from clawkit.core.paths import is_below
 from clawkit.core.result import Result
@@ -77,6 +77,11 @@ class CallParams(Struct, rename="camel"):
     meta: Meta = field(default_factory=Meta, name="_meta")
     input_responses: dict[str, msgspec.Raw] | None = None
     request_state: str | None = None
+
+    def digest(self) -> bytes:
+        """What is the same if the call is."""
+        body = msgspec.json.encode([self.name, self.arguments], order="deterministic")
+        return hashlib.sha256(body).digest()
 
 
 class _ListParams(Struct):
@@ -197,9 +202,8 @@ class Client:
         """Stop everything that was done for this client."""
         for task in self.running.values():
             task.cancel()
-        self._parked.sweep(everything=True)
-        if self.running:
-            await asyncio.wait(self.running.values())
+        if ending := [*self.running.values(), *self._parked.empty()]:
+            await asyncio.wait(ending)
         await self._close_kit()
 
     async def _close_kit(self) -> None:
@@ -209,13 +213,16 @@ class Client:
 
     async def _call_tool(self, params: CallParams, send: Send) -> dict[str, Any]:
         """The result of a call, or the questions that must be answered first."""
-        body = msgspec.json.encode([params.name, params.arguments], order="deterministic")
-        digest = hashlib.sha256(body).digest()
         if params.request_state is not None and self._is_modern:
-            exchange = self._parked.take(params.request_state, digest)
+            exchange = self._parked.take(params.request_state, params.digest())
             exchange.resume(send, params.meta.token, params.input_responses or {})
         else:
-            exchange = await self._start(params, send)
+            run, request = await self._prepare(send), CallRequest(params.name, params.arguments)
+            ask, can_ask = None if self._is_modern else self.ask, self._approver is not None
+            exchange = Exchange(send, params.meta.token, ask, can_ask=can_ask)
+            if ask is not None or not can_ask:
+                return self._finish(params.name, await exchange.perform(run, request))
+            exchange.start(run, request)
         try:
             result = await exchange.advance()
         except asyncio.CancelledError:
@@ -225,18 +232,15 @@ class Client:
         if result is not None:
             return self._finish(params.name, result)
         asked = {name: form for name, (form, _future) in exchange.questions.items()}
-        state = self._parked.put(exchange, digest)
+        state = self._parked.put(exchange, params.digest())
         return {"resultType": "input_required", "inputRequests": asked, "requestState": state}
 
-    async def _start(self, params: CallParams, send: Send) -> Exchange:
+    async def _prepare(self, send: Send) -> Run:
+        """What calls need, in the workspace that the client's roots allow."""
         async with self._opening:
             if not self._is_rooted:
                 await self._follow_roots(send)
-            run = self.kit().run
-        request = CallRequest(params.name, params.arguments)
-        ask = None if self._is_modern else self.ask
-        can_ask = self._approver is not None
-        return Exchange(run, request, send, params.meta.token, ask, can_ask=can_ask)
+            return self.kit().run
 
     def _finish(self, name: str, result: Result) -> dict[str, Any]:
         if canonical(name) not in self.kit().run.tools:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from clawkit.content import Text
+from clawkit.content import Block, Text
 from clawkit.core.call import Event
 from clawkit.core.result import Result, to_text
 from clawkit.core.tool import Kind, Tool
@@ -24,7 +24,7 @@ KINDS: Mapping[str, frozenset[Kind]] = {
     **dict.fromkeys(("web_search", "x_search", "web_fetch"), frozenset(("read", "network"))),
     **dict.fromkeys(("write", "edit", "apply_patch", "update_plan"), frozenset(("write",))),
     **dict.fromkeys(("cron", "gateway"), frozenset(("write",))),
-    **dict.fromkeys(("exec", "process", "code_execution"), frozenset(("exec",))),
+    **dict.fromkeys(("exec", "process", "code_execution"), frozenset(("exec", "write"))),
 }
 """What calls of a built-in tool may do, whatever its parameters."""
 _IDEMPOTENT = frozenset(("write", "update_plan"))
@@ -78,11 +78,15 @@ def show_result(result: Result) -> dict[str, Any]:
         shown["isError"] = True
     if result.details:
         details = dict(result.details)
-        if result.content == (Text(to_text(details)),):
-            shown["structuredContent"] = details
-        else:
-            shown["_meta"] = {DETAILS: details}
+        is_same = len(result.content) == 1 and _is_json_of(result.content[0], details)
+        shown |= {"structuredContent": details} if is_same else {"_meta": {DETAILS: details}}
     return shown
+
+
+def _is_json_of(block: Block, details: dict[str, Any]) -> bool:
+    # Most texts are not JSON, which is soon seen.
+    is_text = isinstance(block, Text) and block.text.startswith("{")
+    return is_text and block == Text(to_text(details))
 
 
 def show_progress(event: Event) -> str:

@@ -21,7 +21,6 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from clawkit.approvals.prompt import render
 from clawkit.core.approval import Answer, Question, no_approver
 from clawkit.core.call import CallRequest, Event, Run, call
 from clawkit.core.result import Result
@@ -49,16 +48,9 @@ class Elicited(Struct):
 class Exchange:
     """One call, and the request that waits for it at the moment."""
 
-    def __init__(
-        self,
-        run: Run,
-        request: CallRequest,
-        send: Send,
-        token: mcp.Id | None,
-        ask: Ask | None,
-        *,
-        can_ask: bool,
-    ) -> None:
+    task: asyncio.Task[Result]
+
+    def __init__(self, send: Send, token: mcp.Id | None, ask: Ask | None, *, can_ask: bool) -> None:
         """`token` names the progress that the client wants to hear of. `ask` is None for a client
         whose requests must end with a question; without `can_ask` it is never sent one."""
         self.send, self.token, self.can_ask = send, token, can_ask
@@ -66,17 +58,28 @@ class Exchange:
         self._ask = ask
         self._reports = 0
         self._changed = asyncio.Event()
-        running = current.set(self)
-        self.task = asyncio.ensure_future(call(run, request, self._report))
-        current.reset(running)
-        self.task.add_done_callback(lambda _task: self._changed.set())
+
+    async def perform(self, run: Run, request: CallRequest) -> Result:
+        """Make the call, and wait for its result."""
+        # Events take a third of a small call, so they are made only for those who may want them.
+        on_event = self._report if self.can_ask or self.token is not None else None
+        current.set(self)
+        try:
+            return await call(run, request, on_event)
+        finally:
+            self.can_ask = False
+            self._changed.set()
+
+    def start(self, run: Run, request: CallRequest) -> None:
+        """Make the call in a task, so that it can be parked."""
+        self.task = asyncio.ensure_future(self.perform(run, request))
 
     async def advance(self) -> Result | None:
         """Wait for the result; None if a question has to be answered first."""
-        while not self.task.done() and not self.questions:
+        while self.can_ask and not self.questions:
             self._changed.clear()
             await self._changed.wait()
-        return self.task.result() if self.task.done() else None
+        return None if self.can_ask else await self.task
 
     def resume(self, send: Send, token: mcp.Id | None, given: Mapping[str, msgspec.Raw]) -> None:
         """Go on for a request that repeats the first one, with answers to questions. Those that are
@@ -90,7 +93,7 @@ class Exchange:
 
     async def elicit(self, form: dict[str, Any], name: str = "approval") -> Elicited:
         """Ask the person at the client. The name is for the client alone. Raises `McpError`."""
-        if not self.can_ask or self.task.done():
+        if not self.can_ask:
             raise mcp.McpError(mcp.MISSING_CAPABILITY, "the client cannot ask its user")
         if self._ask is not None:
             return mcp.read(await self._ask(self.send, _ELICIT, form), Elicited)
@@ -133,6 +136,8 @@ class ClientApprover:
 
 def show_question(request: Question) -> dict[str, Any]:
     """The question as a form with one choice."""
+    from clawkit.approvals.prompt import render  # not needed to start
+
     lasting = tuple(each for each in request.lasting if each.extent == "session")
     choices = {_DENY: "Deny", _ONCE: "Allow once"}
     if lasting:
@@ -151,11 +156,12 @@ def show_question(request: Question) -> dict[str, Any]:
 def read_answer(given: Elicited, request: Question, by: str) -> Answer:
     """What the person decided: anything but a clear yes denies."""
     chosen = (given.content or {}).get("decision")
-    if given.action != "accept" or chosen not in (_ONCE, _SESSION):
-        return Answer("deny", f"{by} said no", by=by)
-    if chosen == _SESSION and any(each.extent == "session" for each in request.lasting):
+    if given.action == "accept" and chosen == _ONCE:
+        return Answer("allow", by=by)
+    is_offered = any(each.extent == "session" for each in request.lasting)
+    if given.action == "accept" and chosen == _SESSION and is_offered:
         return Answer("allow", extent="session", by=by)
-    return Answer("allow", by=by)
+    return Answer("deny", f"{by} said no", by=by)
 
 
 class Parked(Struct):
@@ -197,13 +203,21 @@ class CarPark:
             raise mcp.McpError(mcp.INVALID_PARAMS, message)
         return self._parked.pop(name).exchange
 
-    def sweep(self, *, everything: bool = False) -> None:
+    def sweep(self) -> None:
         """Stop the calls that have expired."""
         now = time.monotonic()
         for name, parked in list(self._parked.items()):
-            if everything or parked.until <= now:
+            if parked.until <= now:
                 parked.exchange.task.cancel()
                 del self._parked[name]
+
+    def empty(self) -> list[asyncio.Task[Result]]:
+        """Stop all calls; returns what has to be waited for."""
+        tasks = [parked.exchange.task for parked in self._parked.values()]
+        for task in tasks:
+            task.cancel()
+        self._parked.clear()
+        return tasks
 
     @property
     def is_empty(self) -> bool:

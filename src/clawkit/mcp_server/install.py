@@ -7,7 +7,7 @@ import os
 import re
 import sys
 import tomllib
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from clawkit.config import json5, text_edit
@@ -156,17 +156,14 @@ def _read(file: str) -> str | None:
 
 def _edit_json(text: str, path: tuple[str, str], entry: Mapping[str, Any] | None) -> str:
     """Raises ValueError for text that is not JSON, even with comments and trailing commas."""
-    if not text.strip():
-        return json.dumps({path[0]: {path[1]: entry}}, indent=2) + "\n" if entry else text
-    holder = json5.parse(text).value
+    root = json5.parse(text if text.strip() else "{}\n")
+    is_there = path[1] in _inside(root.value, path[0])
     if entry is None:
-        is_there = path[1] in _inside(holder, path[0])
         return text_edit.unset_value(text, path) if is_there else text
-    _inside(holder, path[0])
-    after = text_edit.set_value(text, path, dict(entry))
-    if _is(json.loads, text) and not _is(json.loads, after):
-        raise ValueError("the change would not be plain JSON")
-    return after
+    if root.value:
+        return text_edit.set_value(text, path, dict(entry))
+    whole = json.dumps({path[0]: {path[1]: entry}}, indent=2)
+    return text[: root.start] + whole + (text[root.end :] or "\n")
 
 
 def _inside(holder: Any, key: str) -> Mapping[str, Any]:
@@ -174,14 +171,6 @@ def _inside(holder: Any, key: str) -> Mapping[str, Any]:
     if not isinstance(found, Mapping):
         raise ValueError(f"{key!r} is not an object")
     return found
-
-
-def _is(load: Callable[[str], object], text: str) -> bool:
-    try:
-        load(text)
-    except ValueError:
-        return False
-    return True
 
 
 def _edit_toml(text: str, path: tuple[str, str], entry: Mapping[str, Any] | None) -> str:
