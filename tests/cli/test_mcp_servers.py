@@ -12,7 +12,7 @@ import pytest
 from tests.mcp.parts import entry, notes
 
 from clawkit.cli.main import run
-from clawkit.mcp.oauth import Grant, OAuthClient, TokenStore
+from clawkit.mcp.oauth import OAuthClient, OAuthGrant, TokenStore
 from clawkit.process import process_table
 
 Type = Callable[..., tuple[int, str, str]]
@@ -99,7 +99,7 @@ def test_a_token_is_forgotten(mcp: Type) -> None:
     url = "https://mcp.example.com/mcp"
     configure({"srv": {"url": url}})
     store = TokenStore(os.path.join(os.environ["CLAWKIT_HOME"], "mcp"))
-    store.save(url, Grant("https://a", url, "https://a/token", OAuthClient("id"), "T"))
+    store.save(url, OAuthGrant("https://a", url, "https://a/token", OAuthClient("id"), "T"))
     assert json.loads(mcp("show", "srv", "--json")[1])["loggedIn"] is True
     assert json.loads(mcp("logout", "srv", "--json")[1]) == {"loggedOut": True}
     assert "there is no token of srv" in mcp("logout", "srv")[2]

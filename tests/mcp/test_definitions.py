@@ -23,7 +23,7 @@ from clawkit.mcp.definitions import (
     update,
     write_listing,
 )
-from clawkit.mcp.oauth import Grant, OAuthClient, TokenStore
+from clawkit.mcp.oauth import OAuthClient, OAuthGrant, TokenStore
 from clawkit.mcp.session import propose
 
 
@@ -255,7 +255,7 @@ def test_an_answer_counts_only_from_the_issuer_that_was_asked() -> None:
 def test_tokens_are_private_kept_by_issuer_and_resource_and_forgotten(tmp_path: Path) -> None:
     learned: list[str] = []
     store = TokenStore(str(tmp_path / "mcp"), learned.extend)
-    grant = Grant(
+    grant = OAuthGrant(
         "https://a", "https://r", "https://a/token", OAuthClient("id"), "T0ken", "R3fresh"
     )
     assert store.grant("https://r/mcp") is None

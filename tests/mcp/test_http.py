@@ -182,10 +182,9 @@ async def test_a_login_is_required_said_and_then_used_and_renewed(workspace: Pat
 async def test_a_token_is_renewed_before_it_expires(workspace: Path) -> None:
     service = Service(guarded=True)
     service.expires_in = 5
-    async with running(service):
-        async with open_kit(workspace, {"it": {"url": f"{service.url}/mcp"}}) as kit:
-            await mounts(kit).login("it", browse)
-            await mounts(kit).refresh("it")
+    async with running(service), open_kit_at(workspace, service) as kit:
+        await mounts(kit).login("it", browse)
+        await mounts(kit).refresh("it")
     assert {each["grant_type"] for each in service.issued[1:]} == {"refresh_token"}
 
 

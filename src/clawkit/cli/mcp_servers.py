@@ -25,7 +25,13 @@ from clawkit.runtime import Toolkit
 from clawkit.text import one_line, printable
 
 T = TypeVar("T")
-_SERVER = click.argument("server", metavar="SERVER")
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def _about_one(function: F) -> F:
+    """The arguments of a command about one server."""
+    server = click.argument("server", metavar="SERVER")
+    return server(cli.json_option(cli.config_option(function)))
 
 
 class _Home:
@@ -101,9 +107,7 @@ def list_servers(as_json: bool, config_file: str | None) -> None:
 
 
 @click.command()
-@_SERVER
-@cli.json_option
-@cli.config_option
+@_about_one
 def show(server: str, as_json: bool, config_file: str | None) -> None:
     """Show a server: its tools as it defines them, and those that wait to be accepted."""
     home = _Home(config_file)
@@ -168,9 +172,7 @@ def _refresh_all(home: _Home, names: list[str]) -> dict[str, str]:
 
 
 @click.command("accept")
-@_SERVER
-@cli.json_option
-@cli.config_option
+@_about_one
 def accept_tools(server: str, as_json: bool, config_file: str | None) -> None:
     """Accept the new and changed tools of a server, after listing them again."""
     cli.refuse_commands("accept what an MCP server says")
@@ -184,10 +186,8 @@ def accept_tools(server: str, as_json: bool, config_file: str | None) -> None:
 
 
 @click.command()
-@_SERVER
+@_about_one
 @click.option("--no-browser", is_flag=True, help="Print the address without opening it.")
-@cli.json_option
-@cli.config_option
 def login(server: str, no_browser: bool, as_json: bool, config_file: str | None) -> None:
     """Log in at a server with a browser."""
     cli.refuse_commands("log in for you")
@@ -211,9 +211,7 @@ def login(server: str, no_browser: bool, as_json: bool, config_file: str | None)
 
 
 @click.command()
-@_SERVER
-@cli.json_option
-@cli.config_option
+@_about_one
 def logout(server: str, as_json: bool, config_file: str | None) -> None:
     """Forget the token of a server."""
     home = _Home(config_file)
@@ -237,18 +235,14 @@ def _print_feature(server: str, feature: str, as_json: bool, config_file: str | 
 
 
 @click.command()
-@_SERVER
-@cli.json_option
-@cli.config_option
+@_about_one
 def resources(server: str, as_json: bool, config_file: str | None) -> None:
     """List the resources of a server."""
     _print_feature(server, "resources", as_json, config_file)
 
 
 @click.command()
-@_SERVER
-@cli.json_option
-@cli.config_option
+@_about_one
 def prompts(server: str, as_json: bool, config_file: str | None) -> None:
     """List the prompts of a server."""
     _print_feature(server, "prompts", as_json, config_file)

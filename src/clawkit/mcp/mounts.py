@@ -21,7 +21,7 @@ from clawkit.errors import ClawkitError, ToolError
 from clawkit.mcp import definitions
 from clawkit.mcp.definitions import ToolListing, read_listing, write_listing
 from clawkit.mcp.oauth import OAuth, OpenUrl, TokenStore
-from clawkit.mcp.session import Exchange, McpSession
+from clawkit.mcp.session import CallExchange, McpSession
 from clawkit.mcp.wire import HttpPeer, McpPeer, SsePeer, StdioPeer
 from clawkit.net.client import Client
 from clawkit.process.jsonrpc import ServerError
@@ -84,7 +84,6 @@ class _Mount:
         self.version = ""
         self.login: OAuth | None = None
         self.timer: asyncio.TimerHandle | None = None
-        self.tasks: set[asyncio.Task[Any]] = set()
         self.listing: asyncio.Task[Any] | None = None
 
     def note_failure(self, why: str) -> None:
@@ -100,12 +99,21 @@ class Mounts:
     def __init__(self, settings: Mcp, around: MountContext) -> None:
         self._around = around
         self._idle_s = settings.session_idle_ttl_ms / 1000
-        self._slots = {
-            name: _Mount(name, entry) for name, entry in settings.servers.items() if entry.enabled
-        }
+        self._slots: dict[str, _Mount] = {}
+        self._tasks: set[asyncio.Task[Any]] = set()
+        self.configure(settings)
         self._client = Client()
         self._tokens = TokenStore(around.folder, around.learn)
         self._is_closed = False
+
+    def configure(self, settings: Mcp) -> None:
+        """Use other settings from now on. Connections of servers that changed are closed."""
+        wanted = {name: entry for name, entry in settings.servers.items() if entry.enabled}
+        for name, slot in list(self._slots.items()):
+            if wanted.get(name) != slot.entry:
+                self._spawn(slot, self._leave(self._slots.pop(name)))
+        for name, entry in wanted.items():
+            self._slots.setdefault(name, _Mount(name, entry))
 
     @property
     def errors(self) -> dict[str, str]:
@@ -125,7 +133,7 @@ class Mounts:
 
         async def ask(session: McpSession) -> Raw:
             async with asyncio.timeout(slot.entry.request_timeout_ms / 1000) as deadline:
-                exchange = Exchange(server, ctx, deadline)
+                exchange = CallExchange(server, ctx, deadline)
                 return await session.call(method, params, exchange, headers or {})
 
         return await self._use(slot, ask)
@@ -189,10 +197,9 @@ class Mounts:
 
     async def close(self) -> None:
         self._is_closed = True
-        for slot in self._slots.values():
-            for task in slot.tasks:
-                task.cancel()
-            await asyncio.gather(*slot.tasks, return_exceptions=True)
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
         await asyncio.gather(*map(self._leave, self._slots.values()), return_exceptions=True)
         await self._client.close()
 
@@ -368,6 +375,6 @@ class Mounts:
                 log.info("MCP server %s: %s", slot.name, error)
 
         task = asyncio.get_running_loop().create_task(run())
-        slot.tasks.add(task)
-        task.add_done_callback(slot.tasks.discard)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
         return task

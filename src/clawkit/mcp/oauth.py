@@ -60,7 +60,7 @@ class OAuthClient(Struct, omit_defaults=True):
     """How it is sent to the token endpoint."""
 
 
-class Grant(Struct, omit_defaults=True):
+class OAuthGrant(Struct, omit_defaults=True):
     """A token, and how to renew it."""
 
     issuer: str
@@ -75,7 +75,7 @@ class Grant(Struct, omit_defaults=True):
 
 
 class _Tokens(Struct, omit_defaults=True):
-    grants: dict[str, Grant] = {}
+    grants: dict[str, OAuthGrant] = {}
     """By issuer and resource."""
     servers: dict[str, str] = {}
     """By the address of a server, the key of its grant."""
@@ -110,11 +110,11 @@ class TokenStore:
             edit(tokens)
             write_atomic(self._path, msgspec.json.encode(tokens))
 
-    def grant(self, url: str) -> Grant | None:
+    def grant(self, url: str) -> OAuthGrant | None:
         tokens = self.read()
         return tokens.grants.get(tokens.servers.get(url, ""))
 
-    def save(self, url: str, grant: Grant) -> None:
+    def save(self, url: str, grant: OAuthGrant) -> None:
         def edit(tokens: _Tokens) -> None:
             key = f"{grant.issuer} {grant.resource}"
             tokens.grants[key], tokens.servers[url] = grant, key
@@ -229,7 +229,7 @@ class OAuth:
     def _needs_login(self, why: str = "it requires a login") -> ToolError:
         return ToolError(f"{why}; run `clawkit mcp login {self._name}`")
 
-    async def _refresh(self, grant: Grant) -> Grant | None:
+    async def _refresh(self, grant: OAuthGrant) -> OAuthGrant | None:
         """Another token; None if the authorization server gives none."""
         form = {"grant_type": "refresh_token", "refresh_token": grant.refresh}
         if grant.scope:
@@ -271,7 +271,7 @@ class OAuth:
             answer = await callback.wait(state)
         names_issuer = metadata.authorization_response_iss_parameter_supported
         code = read_answer(answer, metadata.issuer, must_name_issuer=names_issuer)
-        grant = Grant(
+        grant = OAuthGrant(
             metadata.issuer, resource.resource, metadata.token_endpoint, client, "", scope=scope
         )
         form = {
@@ -282,7 +282,7 @@ class OAuth:
         await self._issue(grant, {**form, "code_verifier": verifier})
         self._challenge, self._renewed = None, ""
 
-    async def _issue(self, grant: Grant, form: Mapping[str, str]) -> Grant:
+    async def _issue(self, grant: OAuthGrant, form: Mapping[str, str]) -> OAuthGrant:
         """Ask the token endpoint, and store what it issues. Raises `ToolError`."""
         client, headers = grant.client, {}
         form = {**form, "resource": grant.resource, "client_id": client.id}
