@@ -314,6 +314,7 @@ async def list_servers(run: Run, config: Config) -> None:
     from clawkit.mcp.tools import allowed_servers
 
     mounts: Any = run.services[Mounts]
+    mounts.configure(config.mcp)
     await mounts.ready(allowed_servers(config, run.scope))
 
 

@@ -44,8 +44,6 @@ if TYPE_CHECKING:
     from clawkit.config.section import SecretInput
     from clawkit.config.sections.plugins import McpServer
     from clawkit.fs.protected_files import Protection
-    from clawkit.net.client import Client
-    from clawkit.net.route import Route
     from clawkit.plugins.api import PluginContext
     from clawkit.sandbox.paths import SandboxPaths
     from clawkit.sandbox.protocols import Mount, Sandbox
@@ -457,15 +455,9 @@ class Services(Mapping[type, object]):
 
     def _mounts(self) -> Any:
         from clawkit.mcp.mounts import MountContext, Mounts
-        from clawkit.mcp.oauth import OAuth, TokenStore
 
-        folder = paths.mcp_dir(os.environ)
-        tokens = TokenStore(os.path.join(folder, "tokens.json"), self._redactor.learn)
-
-        def log_in(name: str, entry: McpServer, client: Client, route: Route) -> Any:
-            return OAuth(name, entry, client, route, tokens, self._reveal)
-
-        around = MountContext(folder, self._workspace, self._reveal, self._cell, log_in)
+        folder, learn = paths.mcp_dir(os.environ), self._redactor.learn
+        around = MountContext(folder, self._workspace, self._reveal, self._cell, learn)
         settings: Any = self._loaded.config.mcp
         return Mounts(settings, around)
 

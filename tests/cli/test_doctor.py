@@ -133,10 +133,10 @@ def test_a_named_file_that_is_not_there_is_an_error(doctor: Doctor, tmp_path: Pa
 
 
 def test_sections_without_effect_are_named_once(doctor: Doctor, file: Path) -> None:
-    write(file, '{ mcp: { servers: { a: { command: "/bin/a" }, b: { command: "/bin/b" } } } }')
+    write(file, '{ tts: { auto: "always", timeoutMs: 1000 } }')
     warnings = [each["what"] for each in doctor("--json").found("config", "warn")]
-    assert [each for each in warnings if each.startswith("mcp: ")] == [
-        "mcp: this section has no effect in this version of clawkit"
+    assert [each for each in warnings if each.startswith("tts: ")] == [
+        "tts: this section has no effect in this version of clawkit"
     ]
 
 

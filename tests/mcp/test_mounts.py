@@ -368,3 +368,17 @@ async def test_a_changed_list_is_offered_in_the_next_turn(workspace: Path, tmp_p
     assert "srv__echo" in first
     assert "srv__echo" not in last
     assert "srv__new" not in last
+
+
+async def test_changed_settings_replace_servers_while_others_stay(
+    workspace: Path, tmp_path: Path
+) -> None:
+    servers = {"same": entry(tmp_path), "other": entry(tmp_path)}
+    async with open_kit(workspace, servers) as kit:
+        before = mounts(kit)._slots["same"].session
+        more = {"same": entry(tmp_path), "other": entry(tmp_path, "media"), "new": entry(tmp_path)}
+        kit.alter(config=load_config({"mcp": {"servers": more}}).config)
+        assert await kit.update()
+        assert {"other__structured", "new__echo", "same__echo"} <= set(names(kit))
+        assert mounts(kit)._slots["same"].session is before
+        assert not (await kit.call("new__echo", {"text": "x"})).is_error

@@ -25,7 +25,13 @@ from clawkit.runtime import Toolkit
 from clawkit.text import one_line, printable
 
 T = TypeVar("T")
-_SERVER = click.argument("server", metavar="SERVER")
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def _about_one(function: F) -> F:
+    """The arguments of a command about one server."""
+    server = click.argument("server", metavar="SERVER")
+    return server(cli.json_option(cli.config_option(function)))
 
 
 class _Home:
@@ -60,9 +66,7 @@ class _Home:
 
     def show(self, name: str) -> dict[str, Any]:
         entry, found = self.entry(name), self.listing(name)
-        login = entry.url and TokenStore(os.path.join(self.folder, "tokens.json"), list).grant(
-            entry.url
-        )
+        login = entry.url and TokenStore(self.folder).grant(entry.url)
         return {
             "server": name,
             "enabled": entry.enabled,
@@ -103,9 +107,7 @@ def list_servers(as_json: bool, config_file: str | None) -> None:
 
 
 @click.command()
-@_SERVER
-@cli.json_option
-@cli.config_option
+@_about_one
 def show(server: str, as_json: bool, config_file: str | None) -> None:
     """Show a server: its tools as it defines them, and those that wait to be accepted."""
     home = _Home(config_file)
@@ -170,9 +172,7 @@ def _refresh_all(home: _Home, names: list[str]) -> dict[str, str]:
 
 
 @click.command("accept")
-@_SERVER
-@cli.json_option
-@cli.config_option
+@_about_one
 def accept_tools(server: str, as_json: bool, config_file: str | None) -> None:
     """Accept the new and changed tools of a server, after listing them again."""
     cli.refuse_commands("accept what an MCP server says")
@@ -186,10 +186,8 @@ def accept_tools(server: str, as_json: bool, config_file: str | None) -> None:
 
 
 @click.command()
-@_SERVER
+@_about_one
 @click.option("--no-browser", is_flag=True, help="Print the address without opening it.")
-@cli.json_option
-@cli.config_option
 def login(server: str, no_browser: bool, as_json: bool, config_file: str | None) -> None:
     """Log in at a server with a browser."""
     cli.refuse_commands("log in for you")
@@ -213,13 +211,11 @@ def login(server: str, no_browser: bool, as_json: bool, config_file: str | None)
 
 
 @click.command()
-@_SERVER
-@cli.json_option
-@cli.config_option
+@_about_one
 def logout(server: str, as_json: bool, config_file: str | None) -> None:
     """Forget the token of a server."""
     home = _Home(config_file)
-    store = TokenStore(os.path.join(home.folder, "tokens.json"), list)
+    store = TokenStore(home.folder)
     was_known = store.forget(home.entry(server).url or "")
     said = f"forgot the token of {server}" if was_known else f"there is no token of {server}"
     cli.print_done(as_json, {"loggedOut": was_known}, said)
@@ -239,18 +235,14 @@ def _print_feature(server: str, feature: str, as_json: bool, config_file: str | 
 
 
 @click.command()
-@_SERVER
-@cli.json_option
-@cli.config_option
+@_about_one
 def resources(server: str, as_json: bool, config_file: str | None) -> None:
     """List the resources of a server."""
     _print_feature(server, "resources", as_json, config_file)
 
 
 @click.command()
-@_SERVER
-@cli.json_option
-@cli.config_option
+@_about_one
 def prompts(server: str, as_json: bool, config_file: str | None) -> None:
     """List the prompts of a server."""
     _print_feature(server, "prompts", as_json, config_file)

@@ -20,11 +20,10 @@ from clawkit.core.tasks import in_thread
 from clawkit.errors import ClawkitError, ToolError
 from clawkit.mcp import definitions
 from clawkit.mcp.definitions import ToolListing, read_listing, write_listing
-from clawkit.mcp.session import Exchange, McpSession
-from clawkit.mcp.wire import HttpPeer, Login, McpAddress, McpPeer, OpenUrl, SsePeer, StdioPeer
-from clawkit.net.addresses import env_proxy
+from clawkit.mcp.oauth import OAuth, OpenUrl, TokenStore
+from clawkit.mcp.session import CallExchange, McpSession
+from clawkit.mcp.wire import HttpPeer, McpPeer, SsePeer, StdioPeer
 from clawkit.net.client import Client
-from clawkit.net.route import NetError, Route, Tls
 from clawkit.process.jsonrpc import ServerError
 from clawkit.process.landlock import Hold
 from clawkit.process.protocols import ExecHost, Launch
@@ -63,7 +62,8 @@ class MountContext(NamedTuple):
     """The value of a secret. Raises `SecretError`."""
     open_cell: Callable[[str, McpServer], Awaitable[Cell]]
     """Raises `ToolError` if the program cannot be confined."""
-    make_login: Callable[[str, McpServer, Client, Route], Login]
+    learn: Callable[[list[str]], object]
+    """Is told all tokens, which must not be shown to anyone."""
 
 
 class _Mount:
@@ -82,9 +82,8 @@ class _Mount:
         self.error = ""
         """Why it cannot be used."""
         self.version = ""
-        self.login: Login | None = None
+        self.login: OAuth | None = None
         self.timer: asyncio.TimerHandle | None = None
-        self.tasks: set[asyncio.Task[Any]] = set()
         self.listing: asyncio.Task[Any] | None = None
 
     def note_failure(self, why: str) -> None:
@@ -100,11 +99,21 @@ class Mounts:
     def __init__(self, settings: Mcp, around: MountContext) -> None:
         self._around = around
         self._idle_s = settings.session_idle_ttl_ms / 1000
-        self._slots = {
-            name: _Mount(name, entry) for name, entry in settings.servers.items() if entry.enabled
-        }
+        self._slots: dict[str, _Mount] = {}
+        self._tasks: set[asyncio.Task[Any]] = set()
+        self.configure(settings)
         self._client = Client()
+        self._tokens = TokenStore(around.folder, around.learn)
         self._is_closed = False
+
+    def configure(self, settings: Mcp) -> None:
+        """Use other settings from now on. Connections of servers that changed are closed."""
+        wanted = {name: entry for name, entry in settings.servers.items() if entry.enabled}
+        for name, slot in list(self._slots.items()):
+            if wanted.get(name) != slot.entry:
+                self._spawn(slot, self._leave(self._slots.pop(name)))
+        for name, entry in wanted.items():
+            self._slots.setdefault(name, _Mount(name, entry))
 
     @property
     def errors(self) -> dict[str, str]:
@@ -124,7 +133,7 @@ class Mounts:
 
         async def ask(session: McpSession) -> Raw:
             async with asyncio.timeout(slot.entry.request_timeout_ms / 1000) as deadline:
-                exchange = Exchange(server, ctx, deadline)
+                exchange = CallExchange(server, ctx, deadline)
                 return await session.call(method, params, exchange, headers or {})
 
         return await self._use(slot, ask)
@@ -168,7 +177,7 @@ class Mounts:
         slot = self._slot(server)
         if slot.entry.url is None:
             raise ToolError(f"the MCP server {server!r} is a program, which needs no login")
-        await self._address(slot).login.login(open_url)
+        await self._login(slot).login(open_url)
         slot.failures, slot.retry_at, slot.error = 0, 0.0, ""
 
     async def ready(self, servers: Collection[str], wait_s: float = FIRST_WAIT_S) -> None:
@@ -188,10 +197,9 @@ class Mounts:
 
     async def close(self) -> None:
         self._is_closed = True
-        for slot in self._slots.values():
-            for task in slot.tasks:
-                task.cancel()
-            await asyncio.gather(*slot.tasks, return_exceptions=True)
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
         await asyncio.gather(*map(self._leave, self._slots.values()), return_exceptions=True)
         await self._client.close()
 
@@ -282,22 +290,26 @@ class Mounts:
         entry = slot.entry
         if entry.command is not None:
             return StdioPeer(await self._start(slot), session, on_end)
-        address = self._address(slot)
-        if entry.transport != "sse":
-            return HttpPeer(address, session, on_end)
-        peer = SsePeer(address, session, on_end)
-        await peer.open()
+        login = self._login(slot)
+        kind = SsePeer if entry.transport == "sse" else HttpPeer
+        peer = kind(
+            entry.url or "",
+            session,
+            on_end,
+            client=self._client,
+            route=login.route,
+            login=login,
+            connect_s=entry.connection_timeout_ms / 1000,
+        )
+        if isinstance(peer, SsePeer):
+            await peer.open()
         return peer
 
-    def _address(self, slot: _Mount) -> McpAddress:
-        entry, url = slot.entry, slot.entry.url or ""
-        # The owner named this address, so it may be a private one.
-        tls = Tls(insecure=not entry.ssl_verify)
-        route = Route(private=True, tls=tls, proxy=env_proxy(url, os.environ))
+    def _login(self, slot: _Mount) -> OAuth:
         if slot.login is None:
-            slot.login = self._around.make_login(slot.name, entry, self._client, route)
-        connect_s = entry.connection_timeout_ms / 1000
-        return McpAddress(url, self._client, route, slot.login, connect_s=connect_s)
+            reveal = self._around.reveal
+            slot.login = OAuth(slot.name, slot.entry, self._client, self._tokens, reveal)
+        return slot.login
 
     async def _start(self, slot: _Mount) -> Any:
         entry, reveal = slot.entry, self._around.reveal
@@ -323,12 +335,14 @@ class Mounts:
     async def _leave(self, slot: _Mount) -> None:
         """Close the connection, and stop the program."""
         session, slot.session = slot.session, None
+        cell, slot.cell = slot.cell, None  # before the first wait: another call may open new ones
         if slot.timer is not None:
             slot.timer.cancel()
             slot.timer = None
         if session is not None:
             await session.close()
-        cell, slot.cell = slot.cell, None
+        with suppress(OSError):
+            os.unlink(slot.log)
         if cell is not None and cell.close is not None:
             await cell.close()
 
@@ -356,11 +370,11 @@ class Mounts:
         async def run() -> None:
             try:
                 await work
-            except (ClawkitError, NetError, OSError) as error:
+            except (ClawkitError, OSError) as error:
                 slot.error = slot.error or str(error)
                 log.info("MCP server %s: %s", slot.name, error)
 
         task = asyncio.get_running_loop().create_task(run())
-        slot.tasks.add(task)
-        task.add_done_callback(slot.tasks.discard)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
         return task

@@ -15,7 +15,7 @@ import os
 import re
 import secrets
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from typing import Any
 from urllib.parse import parse_qsl, quote, urlencode, urlsplit
@@ -27,10 +27,9 @@ from clawkit.config.section import SecretInput
 from clawkit.config.sections.plugins import McpServer
 from clawkit.errors import ToolError
 from clawkit.mcp import protocol
-from clawkit.mcp.wire import OpenUrl
-from clawkit.net.addresses import env_proxy, kind_of, kind_of_name, parse_url
+from clawkit.net.addresses import ParsedUrl, env_proxy, kind_of, kind_of_name, parse_url
 from clawkit.net.client import Client
-from clawkit.net.route import NetError, Route
+from clawkit.net.route import NetError, Route, Tls
 from clawkit.process.jsonrpc import UNREADABLE
 from clawkit.store import locked, private_dir, write_atomic
 from clawkit.text import one_line
@@ -48,6 +47,10 @@ _DONE = (
 )
 
 
+OpenUrl = Callable[[str], Awaitable[None]]
+"""Shows an address to the person, to be opened in a browser."""
+
+
 class OAuthClient(Struct, omit_defaults=True):
     """What identifies clawkit to an authorization server."""
 
@@ -57,7 +60,7 @@ class OAuthClient(Struct, omit_defaults=True):
     """How it is sent to the token endpoint."""
 
 
-class Grant(Struct, omit_defaults=True):
+class OAuthGrant(Struct, omit_defaults=True):
     """A token, and how to renew it."""
 
     issuer: str
@@ -72,7 +75,7 @@ class Grant(Struct, omit_defaults=True):
 
 
 class _Tokens(Struct, omit_defaults=True):
-    grants: dict[str, Grant] = {}
+    grants: dict[str, OAuthGrant] = {}
     """By issuer and resource."""
     servers: dict[str, str] = {}
     """By the address of a server, the key of its grant."""
@@ -83,9 +86,9 @@ class _Tokens(Struct, omit_defaults=True):
 class TokenStore:
     """The tokens of all servers, in a private file."""
 
-    def __init__(self, path: str, learn: Callable[[list[str]], object]) -> None:
+    def __init__(self, folder: str, learn: Callable[[list[str]], object] = list) -> None:
         """`learn` is told all tokens, which must not be shown to anyone."""
-        self._path, self._learn = path, learn
+        self._path, self._learn = os.path.join(folder, "tokens.json"), learn
 
     def read(self) -> _Tokens:
         try:
@@ -107,11 +110,11 @@ class TokenStore:
             edit(tokens)
             write_atomic(self._path, msgspec.json.encode(tokens))
 
-    def grant(self, url: str) -> Grant | None:
+    def grant(self, url: str) -> OAuthGrant | None:
         tokens = self.read()
         return tokens.grants.get(tokens.servers.get(url, ""))
 
-    def save(self, url: str, grant: Grant) -> None:
+    def save(self, url: str, grant: OAuthGrant) -> None:
         def edit(tokens: _Tokens) -> None:
             key = f"{grant.issuer} {grant.resource}"
             tokens.grants[key], tokens.servers[url] = grant, key
@@ -176,18 +179,21 @@ class OAuth:
         name: str,
         entry: McpServer,
         client: Client,
-        route: Route,
         tokens: TokenStore,
         reveal: Callable[[SecretInput], str],
     ) -> None:
         self._name, self._settings, self._http = name, entry.oauth, client
-        self._url, self._route, self._tokens, self._reveal = entry.url or "", route, tokens, reveal
+        self._url, self._tokens, self._reveal = entry.url or "", tokens, reveal
+        # The owner named this address, so it may be a private one.
+        proxy = env_proxy(self._url, os.environ)
+        self.route = Route(private=True, tls=Tls(insecure=not entry.ssl_verify), proxy=proxy)
         self._fixed = entry.headers
         self._is_required = entry.auth == "oauth"
         self._has_own = any(each.lower() == "authorization" for each in entry.headers)
         self._challenge: dict[str, str] | None = None
-        self._renewed = ""
-        """The token that was renewed last: if it is refused, too, only a login helps."""
+        self._sent = self._renewed = ""
+        """The token of the last request, and the last one that was renewed: if that is refused,
+        too, only a login helps."""
 
     async def headers(self) -> Mapping[str, str]:
         found = {name: self._reveal(value) for name, value in self._fixed.items()}
@@ -198,6 +204,7 @@ class OAuth:
             grant = await self._refresh(grant)
         if grant is None and self._is_required:
             raise self._needs_login()
+        self._sent = grant.access if grant else ""
         return {**found, "Authorization": f"Bearer {grant.access}"} if grant else found
 
     async def renew(self, status: int, challenge: str) -> bool:
@@ -211,14 +218,18 @@ class OAuth:
             wanted = _union(grant.scope if grant else "", said.get("scope", ""))
             self._tokens.change(lambda tokens: tokens.wanted.update({self._url: wanted}))
             raise self._needs_login(f"it requires more permissions ({one_line(wanted, 200)})")
+        if grant is not None and grant.access != self._sent:
+            return True  # another process has renewed it
         if grant is None or not grant.refresh or grant.access == self._renewed:
             raise self._needs_login()
-        return await self._refresh(grant) is not None
+        if await self._refresh(grant) is None:
+            raise self._needs_login("its login has expired")
+        return True
 
     def _needs_login(self, why: str = "it requires a login") -> ToolError:
         return ToolError(f"{why}; run `clawkit mcp login {self._name}`")
 
-    async def _refresh(self, grant: Grant) -> Grant | None:
+    async def _refresh(self, grant: OAuthGrant) -> OAuthGrant | None:
         """Another token; None if the authorization server gives none."""
         form = {"grant_type": "refresh_token", "refresh_token": grant.refresh}
         if grant.scope:
@@ -260,7 +271,7 @@ class OAuth:
             answer = await callback.wait(state)
         names_issuer = metadata.authorization_response_iss_parameter_supported
         code = read_answer(answer, metadata.issuer, must_name_issuer=names_issuer)
-        grant = Grant(
+        grant = OAuthGrant(
             metadata.issuer, resource.resource, metadata.token_endpoint, client, "", scope=scope
         )
         form = {
@@ -271,7 +282,7 @@ class OAuth:
         await self._issue(grant, {**form, "code_verifier": verifier})
         self._challenge, self._renewed = None, ""
 
-    async def _issue(self, grant: Grant, form: Mapping[str, str]) -> Grant:
+    async def _issue(self, grant: OAuthGrant, form: Mapping[str, str]) -> OAuthGrant:
         """Ask the token endpoint, and store what it issues. Raises `ToolError`."""
         client, headers = grant.client, {}
         form = {**form, "resource": grant.resource, "client_id": client.id}
@@ -305,7 +316,7 @@ class OAuth:
         }
         try:
             async with self._http.stream(
-                "POST", self._url, headers=headers, body=body, route=self._route,
+                "POST", self._url, headers=headers, body=body, route=self.route,
                 timeout_s=_REQUEST_S,
             ) as response:  # fmt: skip
                 return read_challenge(response.headers.get("www-authenticate", ""))
@@ -346,6 +357,9 @@ class OAuth:
             raise ToolError(f"its authorization server {one_line(issuer, 200)!r} has no metadata")
         if "S256" not in metadata.code_challenge_methods_supported:
             raise ToolError("its authorization server does not support PKCE with S256")
+        for url in (metadata.authorization_endpoint, metadata.token_endpoint):
+            if not is_safe(url):
+                raise ToolError("its authorization server has an address that is not https")
         return found, metadata
 
     async def _identify(self, metadata: _Metadata, redirect: str) -> OAuthClient:
@@ -404,16 +418,26 @@ class OAuth:
         """A server can name any address, so only public ones, and its own host, are asked."""
         own = parse_url(self._url)
         if parse_url(url).host == own.host:
-            return self._route
-        kind = kind_of(own.address) if own.address is not None else kind_of_name(own.host)
-        return Route(
-            loopback=kind == "loopback", tls=self._route.tls, proxy=env_proxy(url, os.environ)
-        )
+            return self.route
+        return Route(loopback=_is_here(own), proxy=env_proxy(url, os.environ))
 
 
 def read_challenge(header: str) -> dict[str, str]:
     """The parameters of a `WWW-Authenticate` header."""
     return {name.lower(): quoted or plain for name, quoted, plain in _PARAM.findall(header[:8192])}
+
+
+def is_safe(url: str) -> bool:
+    """Whether an address may be opened in a browser: https, or on this machine."""
+    with suppress(NetError):
+        parsed = parse_url(url)
+        return parsed.scheme == "https" or _is_here(parsed)
+    return False
+
+
+def _is_here(url: ParsedUrl) -> bool:
+    kind = kind_of(url.address) if url.address is not None else kind_of_name(url.host)
+    return kind == "loopback"
 
 
 def is_same_resource(resource: str, url: str) -> bool:

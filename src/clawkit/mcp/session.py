@@ -77,7 +77,7 @@ class _Elicitation(Struct, rename="camel"):
     requested_schema: dict[str, Any] = {}
 
 
-class Exchange:
+class CallExchange:
     """One call on behalf of a person: its progress, and what the server wants to know."""
 
     def __init__(self, server: str, ctx: Context | None, deadline: asyncio.Timeout) -> None:
@@ -140,7 +140,7 @@ class McpSession:
         self.version = ""
         self.capabilities: Mapping[str, Any] = {}
         self._server, self._workspace, self._on_change = server, workspace, on_change
-        self._exchanges: dict[str, Exchange] = {}
+        self._exchanges: dict[str, CallExchange] = {}
         """The calls that are under way, by the tokens of their progress."""
         self._last_token = 0
 
@@ -219,7 +219,7 @@ class McpSession:
         self,
         method: str,
         params: Mapping[str, object],
-        exchange: Exchange,
+        exchange: CallExchange,
         headers: Mapping[str, str],
     ) -> Raw:
         """Make a request that may take its time, and may need to know more."""
@@ -261,7 +261,7 @@ class McpSession:
         return await self._peer.request(method, body, extra)
 
     async def _answer_all(
-        self, asked: Mapping[str, _Input], exchange: Exchange
+        self, asked: Mapping[str, _Input], exchange: CallExchange
     ) -> dict[str, object]:
         answers: dict[str, object] = {}
         for key, each in asked.items():
@@ -278,7 +278,7 @@ class McpSession:
             return NOT_OFFERED
         return self._answer(method, params, next(reversed(self._exchanges.values()), None))
 
-    def _answer(self, method: str, params: Raw, exchange: Exchange | None) -> object:
+    def _answer(self, method: str, params: Raw, exchange: CallExchange | None) -> object:
         if method == "ping":
             return {}
         if method == "roots/list":

@@ -93,8 +93,10 @@ def _warnings(name: str, listing: ToolListing) -> Iterator[str]:
         names = ", ".join(waiting[:5]) + (", …" if len(waiting) > 5 else "")
         do = f"are not offered until you run `clawkit mcp accept {name}`"
         yield f"{key}: new or changed tools {do}: {names}"
-    for tool, why in list(listing.left_out.items())[:5]:
-        yield f"{key}: the tool {tool!r} is left out: {why}"
+    if left_out := listing.left_out:
+        tool, why = next(iter(left_out.items()))
+        more = f" and {len(left_out) - 1} more" if len(left_out) > 1 else ""
+        yield f"{key}: the tool {tool!r} is left out: {why}{more}; see `clawkit mcp show {name}`"
 
 
 def _tools(server: str, entry: McpServer, listing: ToolListing) -> Iterator[Registered]:

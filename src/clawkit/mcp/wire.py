@@ -1,14 +1,17 @@
-"""The ways to a server: the pipes of a program, streamable HTTP, and the older HTTP with SSE."""
+"""The ways to a server: the pipes of a program, streamable HTTP, and the older HTTP with SSE.
+
+All have the same methods. Requests raise `ServerError`; the session hears what a server says of its
+own accord.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import os
 import re
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from contextlib import asynccontextmanager, suppress
-from types import MappingProxyType
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urljoin
 
 from msgspec import Raw
@@ -22,57 +25,21 @@ from clawkit.net.sse import EventStream
 from clawkit.process.jsonrpc import MAX_BODY, MAX_UNASKED, Connection, LineFrames, ServerError
 from clawkit.text import one_line
 
+if TYPE_CHECKING:
+    from clawkit.mcp.oauth import OAuth
+    from clawkit.mcp.session import McpSession
+    from clawkit.process.local_host import LocalRunning
+
 GRACE_S = 1.0
 MAX_RESUMED = 5
 MAX_RETRY_S = 30.0
+MAX_REFUSAL = 64 * 1024
+"""Bytes of the body of an error."""
+MAX_TASKS = 16
 _LONG_S = 10.0**7
 _STREAM = "text/event-stream"
-_ACCEPT = f"application/json, {_STREAM}"
-_SESSION = r"[!-~]{1,1024}"
-
-
-OpenUrl = Callable[[str], Awaitable[None]]
-"""Shows an address to the person, to be opened in a browser."""
-
-
-class McpListener(Protocol):
-    """Hears what a server says of its own accord."""
-
-    def on_notice(self, method: str, params: Raw) -> None: ...
-
-    def on_request(self, method: str, params: Raw) -> object:
-        """The answer, a coroutine that returns it, or `NOT_OFFERED`."""
-
-
-class McpPeer(Protocol):
-    """A connection to a server. Its requests raise `ServerError`."""
-
-    version: str
-    """What to speak, once that is known."""
-
-    @property
-    def ended(self) -> str:
-        """Why it has ended; empty while it is open."""
-
-    async def request(
-        self, method: str, params: Mapping[str, object], headers: Mapping[str, str]
-    ) -> Raw: ...
-
-    async def notify(self, method: str, params: Mapping[str, object]) -> None: ...
-
-    async def listen(self) -> bool:
-        """Hear what a server of the older era says between requests, until that ends; false if
-        there is no stream for that."""
-
-    async def close(self) -> None: ...
-
-
-class PipedProgram(Protocol):
-    """A running program, and how it is stopped."""
-
-    pipes: tuple[int, int]
-
-    async def end(self, grace_s: float) -> None: ...
+_CANCELLED = "notifications/cancelled"
+_NO_HEADERS: Mapping[str, str] = {}
 
 
 class StdioPeer:
@@ -81,15 +48,12 @@ class StdioPeer:
     version = ""
 
     def __init__(
-        self, program: PipedProgram, listener: McpListener, on_end: Callable[[], None]
+        self, program: LocalRunning, session: McpSession, on_end: Callable[[], None]
     ) -> None:
         self._program = program
-        sink, source = (
-            os.fdopen(fd, mode, 0) for fd, mode in zip(program.pipes, ("wb", "rb"), strict=True)
-        )
-        self._wire = Connection(
-            sink, source, LineFrames(), listener.on_request, listener.on_notice, on_end
-        )
+        sink, source = os.fdopen(program.pipes[0], "wb", 0), os.fdopen(program.pipes[1], "rb", 0)
+        heard = session.on_request, session.on_notice, on_end
+        self._wire = Connection(sink, source, LineFrames(), *heard)
 
     @property
     def ended(self) -> str:
@@ -103,7 +67,7 @@ class StdioPeer:
             return await self._wire.request(method, params, number)
         except asyncio.CancelledError:
             with suppress(ServerError):
-                self._wire.notify("notifications/cancelled", {"requestId": number})
+                self._wire.notify(_CANCELLED, {"requestId": number})
             raise
 
     async def notify(self, method: str, params: Mapping[str, object]) -> None:
@@ -117,86 +81,28 @@ class StdioPeer:
         await self._program.end(GRACE_S)
 
 
-class Login(Protocol):
-    """Gets tokens for requests."""
-
-    async def headers(self) -> Mapping[str, str]: ...
-
-    async def renew(self, status: int, challenge: str) -> bool:
-        """Whether there is another token now, after a request was refused. Raises `ToolError` if a
-        person has to log in."""
-
-    async def login(self, open_url: OpenUrl) -> None:
-        """Let the person log in."""
-
-
-class McpAddress:
-    """Where a server is, and how requests to it are sent."""
-
-    def __init__(
-        self, url: str, client: Client, route: Route, login: Login, *, connect_s: float
-    ) -> None:
-        self.url, self.login, self._client, self._route = url, login, client, route
-        self._connect_s = connect_s
-
-    @asynccontextmanager
-    async def send(
-        self, verb: str, url: str, headers: Mapping[str, str], body: bytes = b""
-    ) -> AsyncIterator[Response]:
-        """Send a request, again with another token if the server requires one. Raises
-        `ServerError`; an error status is one, too."""
-        try:
-            while True:
-                every = join_headers(headers, await self.login.headers())
-                async with self._client.stream(
-                    verb,
-                    url,
-                    headers=every,
-                    body=body,
-                    route=self._route,
-                    timeout_s=_LONG_S,
-                    connect_s=self._connect_s,
-                ) as response:
-                    status = response.status
-                    if status < 400:
-                        yield response
-                        return
-                    challenge = response.headers.get("www-authenticate", "")
-                    said = await response.read(MAX_RESPONSE)
-                if status not in (401, 403) or not await self.login.renew(status, challenge):
-                    raise _refusal(status, said)
-        except NetError as error:
-            raise ServerError(str(error)) from None
-
-
-MAX_RESPONSE = 64 * 1024
-"""Bytes of the body of an error."""
-
-
-def _refusal(status: int, body: bytes) -> ServerError:
-    """The error of the protocol in an answer, or one with the status as its code."""
-    with suppress(McpError):
-        error = protocol.decode(body).error
-        if isinstance(error, protocol.Failure):
-            return _failure(error)
-    return ServerError(f"it answered with the status {status}", status)
-
-
-def _failure(error: protocol.Failure) -> ServerError:
-    return ServerError(f"it answered: {one_line(error.message, 200)}", error.code, error.data)
-
-
 class HttpPeer:
-    """Streamable HTTP: each message is a request of its own. With `sse`, the older transport: all
-    answers come by one stream."""
+    """Streamable HTTP: each message is a request of its own."""
+
+    _must_answer = True
+    """Whether the answer to a request comes in the response to it."""
 
     def __init__(
-        self, address: McpAddress, listener: McpListener, on_end: Callable[[], None]
+        self,
+        url: str,
+        session: McpSession,
+        on_end: Callable[[], None],
+        *,
+        client: Client,
+        route: Route,
+        login: OAuth,
+        connect_s: float,
     ) -> None:
         self.ended = self.version = ""
-        self._address, self._listener, self._on_end = address, listener, on_end
-        self._url = address.url
-        self._session = ""
+        self._url, self._session, self._on_end = url, session, on_end
+        self._client, self._route, self._login = client, route, login
+        self._connect_s = connect_s
+        self._session_id = ""
         self._last_id = 0
         self._pending: dict[protocol.Id, asyncio.Future[Raw]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
@@ -213,12 +119,11 @@ class HttpPeer:
             await self._post(protocol.request(number, method, params), headers, future)
             return await future
         except asyncio.CancelledError:
-            if self._session and not self.ended:  # of the older era, where closing is not enough
-                cancelled = protocol.notification("notifications/cancelled", {"requestId": number})
-                self._spawn(self._post(cancelled))
+            if self._session_id and not self.ended:  # the older era, where closing is not enough
+                self._spawn(self.notify(_CANCELLED, {"requestId": number}))
             raise
         except ServerError as error:
-            if error.code == 404 and self._session:
+            if error.code == 404 and self._session_id:
                 self.end("its session has expired")
             raise
         finally:
@@ -230,8 +135,10 @@ class HttpPeer:
         await self._post(protocol.notification(method, params))
 
     async def listen(self) -> bool:
+        """Hear what a server of the older era says between requests, until that ends; false if
+        there is no stream for that."""
         async with self._send("GET") as response:
-            await self._read_stream(response, lambda: False)
+            await self._read_stream(response, bool)
         return True
 
     async def close(self) -> None:
@@ -239,7 +146,7 @@ class HttpPeer:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        if self._session:
+        if self._session_id:
             with suppress(ServerError, TimeoutError):
                 async with asyncio.timeout(GRACE_S), self._send("DELETE"):
                     pass
@@ -255,27 +162,43 @@ class HttpPeer:
 
     @asynccontextmanager
     async def _send(
-        self, verb: str, headers: Mapping[str, str] = MappingProxyType({}), body: bytes = b""
+        self, verb: str, headers: Mapping[str, str] = _NO_HEADERS, body: bytes = b""
     ) -> AsyncIterator[Response]:
-        about = {"Accept": _ACCEPT if body else _STREAM}
-        if body:
-            about["Content-Type"] = "application/json"
-        if self._session:
-            about[SESSION_HEADER] = self._session
-        if self.version:
-            about[VERSION_HEADER] = self.version
-        async with self._address.send(
-            verb, self._url, join_headers(about, headers), body
-        ) as response:
-            given = response.headers.get(SESSION_HEADER, "")
-            if given and re.fullmatch(_SESSION, given):
-                self._session = given
-            yield response
+        """Send a request, again with another token if the server requires one. An error status
+        raises `ServerError`, too."""
+        about = {"Accept": f"application/json, {_STREAM}" if body else _STREAM}
+        about |= {"Content-Type": "application/json"} if body else {}
+        about |= {SESSION_HEADER: self._session_id} if self._session_id else {}
+        about |= {VERSION_HEADER: self.version} if self.version else {}
+        try:
+            while True:
+                async with self._client.stream(
+                    verb,
+                    self._url,
+                    headers=join_headers(about, headers, await self._login.headers()),
+                    body=body,
+                    route=self._route,
+                    timeout_s=_LONG_S,
+                    connect_s=self._connect_s,
+                ) as response:
+                    status = response.status
+                    if status < 400:
+                        given = response.headers.get(SESSION_HEADER, "")
+                        if re.fullmatch("[!-~]{1,1024}", given):
+                            self._session_id = given
+                        yield response
+                        return
+                    challenge = response.headers.get("www-authenticate", "")
+                    said = await response.read(MAX_REFUSAL)
+                if status not in (401, 403) or not await self._login.renew(status, challenge):
+                    raise _refusal(status, said)
+        except NetError as error:
+            raise ServerError(str(error)) from None
 
     async def _post(
         self,
         body: bytes,
-        headers: Mapping[str, str] = MappingProxyType({}),
+        headers: Mapping[str, str] = _NO_HEADERS,
         answer: asyncio.Future[Raw] | None = None,
     ) -> None:
         """Send a message, and read what the server answers until the `answer` is there."""
@@ -302,8 +225,6 @@ class HttpPeer:
         if not is_done() and self._must_answer:
             raise ServerError("it ended the connection without an answer")
 
-    _must_answer = True
-
     async def _read_stream(
         self, response: Response, is_done: Callable[[], bool], last: str = "", retry_s: float = 1.0
     ) -> tuple[str, float]:
@@ -321,7 +242,7 @@ class HttpPeer:
             for event in found:
                 last = event.id if event.id.isascii() and event.id.isprintable() else last
                 if event.retry_ms.isdecimal():
-                    retry_s = min(int(event.retry_ms[:9]) / 1000, MAX_RETRY_S)
+                    retry_s = int(event.retry_ms[:9]) / 1000
                 self._take_event(event.name, event.data)
             if is_done():
                 break
@@ -338,9 +259,9 @@ class HttpPeer:
             raise ServerError(f"it sent an {error}") from None
         if isinstance(method := message.method, str):
             if not isinstance(message.id, (int, str)):
-                self._listener.on_notice(method, message.params)
-            elif len(self._tasks) < 16:
-                result = self._listener.on_request(method, message.params)
+                self._session.on_notice(method, message.params)
+            elif len(self._tasks) < MAX_TASKS:
+                result = self._session.on_request(method, message.params)
                 self._spawn(self._reply(message.id, result))
             return
         future = self._pending.get(message.id) if isinstance(message.id, (int, str)) else None
@@ -353,16 +274,16 @@ class HttpPeer:
             future.set_result(result if isinstance(result, Raw) else Raw(b"null"))
 
     async def _reply(self, number: protocol.Id, result: object) -> None:
-        if isinstance(result, Awaitable):
+        if asyncio.iscoroutine(result):
             result = await result
-        if isinstance(result, Mapping):
-            body = protocol.answer(number, result)
-        else:
-            refused = McpError(protocol.METHOD_NOT_FOUND, "not offered")
-            body = protocol.failure(number, refused)
-        await self._post(body)
+        refused = McpError(protocol.METHOD_NOT_FOUND, "not offered")
+        is_offered = isinstance(result, Mapping)
+        answer = (
+            protocol.answer(number, result) if is_offered else protocol.failure(number, refused)
+        )
+        await self._post(answer)
 
-    def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
         async def run() -> None:
             with suppress(ServerError):
                 await work
@@ -370,7 +291,6 @@ class HttpPeer:
         task = asyncio.get_running_loop().create_task(run())
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
-        return task
 
 
 class SsePeer(HttpPeer):
@@ -379,9 +299,8 @@ class SsePeer(HttpPeer):
     _must_answer = False
 
     async def open(self) -> None:
-        """Open the stream and wait until it has named the address. Raises `ServerError`."""
-        loop = asyncio.get_running_loop()
-        self._endpoint: asyncio.Future[str] = loop.create_future()
+        """Open the stream and wait until it has named the address."""
+        self._endpoint: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         self._spawn(self._follow())
         self._url = await self._endpoint
 
@@ -402,9 +321,24 @@ class SsePeer(HttpPeer):
         if name != "endpoint" or self._endpoint.done():
             super()._take_event(name, data)
             return
-        url = urljoin(self._address.url, data.strip())
+        url = urljoin(self._url, data.strip())
         with suppress(NetError):
-            if parse_url(url).origin == parse_url(self._address.url).origin:
+            if parse_url(url).origin == parse_url(self._url).origin:
                 self._endpoint.set_result(url)
                 return
         self._endpoint.set_exception(ServerError("it named an address at another origin"))
+
+
+McpPeer = StdioPeer | HttpPeer
+
+
+def _refusal(status: int, body: bytes) -> ServerError:
+    """The error of the protocol in an answer, or one with the status as its code."""
+    with suppress(McpError):
+        if isinstance(error := protocol.decode(body).error, protocol.Failure):
+            return _failure(error)
+    return ServerError(f"it answered with the status {status}", status)
+
+
+def _failure(error: protocol.Failure) -> ServerError:
+    return ServerError(f"it answered: {one_line(error.message, 200)}", error.code, error.data)

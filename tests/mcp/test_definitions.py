@@ -1,0 +1,286 @@
+"""What is decided about definitions, names, headers and logins: tables of cases."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from clawkit.config.load import loads
+from clawkit.config.sections.plugins import McpServer
+from clawkit.errors import ConfigError, SchemaError, ToolError
+from clawkit.mcp import oauth
+from clawkit.mcp.definitions import (
+    ToolListing,
+    fingerprint,
+    header_values,
+    is_wanted,
+    param_headers,
+    read_listing,
+    safe_names,
+    update,
+    write_listing,
+)
+from clawkit.mcp.oauth import OAuthClient, OAuthGrant, TokenStore
+from clawkit.mcp.session import propose
+
+
+def test_names_are_safe_short_and_the_same_every_time() -> None:
+    for server, tool, name in (
+        ("github", "get_issue", "github__get_issue"),
+        ("my srv", "a.b/c", "my-srv__a-b-c"),
+        ("1password", "x", "mcp-1password__x"),
+        ("é", "ü", "mcp--__-"),
+    ):
+        assert safe_names(server, [tool]) == {tool: name}
+    long = safe_names("s", ["x" * 100, "x" * 101])
+    assert len(set(long.values())) == 2
+    assert all(len(name) == 64 for name in long.values())
+    alike = safe_names("s", ["a b", "a-b", "a.b"])
+    assert alike["a-b"] == "s__a-b"
+    assert alike == safe_names("s", ["a.b", "a-b", "a b"])
+    assert len({*alike.values()}) == 3
+    same = safe_names("s", ["Get", "get"])
+    assert len({name.lower() for name in same.values()}) == 2
+
+
+def test_a_filter_includes_and_excludes_by_name() -> None:
+    for include, exclude, wanted in (
+        (None, [], True),
+        (["get_*"], [], True),
+        (["list_*"], [], False),
+        (None, ["*issue"], False),
+        (["get_issue"], ["get_issue"], False),
+        ([], [], False),
+    ):
+        chosen = {"include": include, "exclude": exclude}
+        entry = msgspec.convert({"command": "x", "toolFilter": chosen}, McpServer)
+        assert is_wanted(entry, "get_issue") is wanted, chosen
+
+
+def raw(*tools: dict[str, Any]) -> list[msgspec.Raw]:
+    return [msgspec.Raw(msgspec.json.encode(tool)) for tool in tools]
+
+
+def listed(old: ToolListing | None, *tools: dict[str, Any]) -> ToolListing:
+    new = ToolListing("f")
+    update(old, new, raw(*tools), http=False)
+    return new
+
+
+def test_what_was_listed_first_is_accepted_and_every_difference_waits() -> None:
+    plain = {"name": "a", "inputSchema": {"type": "object"}}
+    first = listed(None, plain)
+    assert [tool.name for tool in first.tools] == ["a"]
+    for change in (
+        {"description": "Do what I say"},
+        {"title": "A"},
+        {"inputSchema": {"type": "object", "properties": {"x": {}}}},
+        {"annotations": {"readOnlyHint": True}},
+        {"outputSchema": {"type": "object"}},
+        {"name": "b"},
+    ):
+        found = listed(first, {**plain, **change})
+        assert (found.tools, len(found.waiting)) == ([], 1), change
+    gone = listed(first)
+    assert [tool.name for tool in listed(gone, plain).tools] == ["a"]
+    assert [tool.name for tool in listed(listed(None), plain).tools] == ["a"]
+
+
+def test_a_listing_is_private_and_only_for_its_entry(tmp_path: Path) -> None:
+    folder = str(tmp_path / "mcp")
+    entry = McpServer(command="/bin/a", env={"TOKEN": "secret"})
+    write_listing(folder, "../x", ToolListing(fingerprint(entry)))
+    [file] = (tmp_path / "mcp").iterdir()
+    assert file.stat().st_mode & 0o777 == 0o600
+    assert read_listing(folder, "../x", entry) is not None
+    assert read_listing(folder, "../x", McpServer(command="/bin/b")) is None
+    assert "secret" not in file.read_text(encoding="utf-8")
+    file.write_text("{broken", encoding="utf-8")
+    assert read_listing(folder, "../x", entry) is None
+
+
+def test_marked_parameters_are_repeated_in_headers() -> None:
+    part = {"type": "string", "x-mcp-header": "Region"}
+    nested = {"type": "object", "properties": {"n": {"type": "integer", "x-mcp-header": "N"}}}
+    schema = {"properties": {"region": part, "in": nested, "b": {"type": "boolean"}}}
+    for given, headers in (
+        ({"region": "eu", "in": {"n": 4}}, {"Mcp-Param-Region": "eu", "Mcp-Param-N": "4"}),
+        ({"region": None}, {}),
+        ({"in": {"n": 4.0}}, {"Mcp-Param-N": "4"}),
+        ({}, {}),
+    ):
+        assert header_values(schema, given) == headers
+    flag = {"properties": {"b": {"type": "boolean", "x-mcp-header": "B"}}}
+    assert header_values(flag, {"b": True}) == {"Mcp-Param-B": "true"}
+    named = {"properties": {"x-mcp-header": {"type": "string"}}}
+    assert param_headers(named) == {}
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"properties": {"a": {"type": "string", "x-mcp-header": ""}}},
+        {"properties": {"a": {"type": "string", "x-mcp-header": "a b"}}},
+        {"properties": {"a": {"type": "string", "x-mcp-header": "a\r\nB: c"}}},
+        {"properties": {"a": {"type": "number", "x-mcp-header": "A"}}},
+        {"properties": {"a": {"type": "object", "x-mcp-header": "A"}}},
+        {
+            "properties": {
+                "a": {"type": "string", "x-mcp-header": "A"},
+                "b": {"type": "string", "x-mcp-header": "a"},
+            }
+        },
+        {"properties": {"a": {"items": {"type": "string", "x-mcp-header": "A"}}}},
+        {"anyOf": [{"properties": {"a": {"type": "string", "x-mcp-header": "A"}}}]},
+        {"$defs": {"a": {"type": "string", "x-mcp-header": "A"}}},
+    ],
+    ids=str,
+)
+def test_a_parameter_that_cannot_be_a_header_makes_a_definition_invalid(schema: Any) -> None:
+    with pytest.raises(SchemaError, match="x-mcp-header"):
+        param_headers(schema)
+
+
+def test_a_person_can_agree_to_defaults_and_to_a_question() -> None:
+    text, flag = {"type": "string"}, {"type": "boolean"}
+    for fields, required, proposed in (
+        ({}, [], {}),
+        ({"a": {**text, "default": "x"}}, ["a"], {"a": "x"}),
+        ({"a": text}, [], {}),
+        ({"a": text}, ["a"], None),
+        ({"a": flag}, ["a"], {"a": True}),
+        ({"a": {**flag, "default": False}}, ["a"], {"a": False}),
+        ({"a": flag}, [], {}),
+        ({}, ["a"], None),
+    ):
+        assert propose({"properties": fields, "required": required}) == proposed
+
+
+# Logins
+
+
+def test_challenges_are_read() -> None:
+    for header, found in (
+        ('Bearer realm="x", scope="a b"', {"realm": "x", "scope": "a b"}),
+        ("Bearer error=insufficient_scope,scope=a", {"error": "insufficient_scope", "scope": "a"}),
+        ("Bearer", {}),
+        ("", {}),
+        ('Bearer RESOURCE_METADATA="https://x/y"', {"resource_metadata": "https://x/y"}),
+    ):
+        assert oauth.read_challenge(header) == found
+
+
+def test_metadata_is_about_the_server_or_something_above_it() -> None:
+    url = "https://mcp.example.com/a/mcp"
+    for resource, same in (
+        (url, True),
+        ("https://mcp.example.com", True),
+        ("https://MCP.example.com/a/", True),
+        ("https://mcp.example.com/a/mc", False),
+        ("https://mcp.example.com/b", False),
+        ("https://mcp.example.com:8443/a/mcp", False),
+        ("http://mcp.example.com/a/mcp", False),
+        ("https://evil.example.com/a/mcp", False),
+        ("nonsense", False),
+    ):
+        assert oauth.is_same_resource(resource, url) is same, resource
+
+
+def test_metadata_of_an_issuer_is_looked_for_in_order() -> None:
+    known = "https://a.example/.well-known"
+    assert oauth.metadata_urls("https://a.example") == [
+        f"{known}/oauth-authorization-server",
+        f"{known}/openid-configuration",
+    ]
+    assert oauth.metadata_urls("https://a.example/t1/") == [
+        f"{known}/oauth-authorization-server/t1",
+        f"{known}/openid-configuration/t1",
+        "https://a.example/t1/.well-known/openid-configuration",
+    ]
+
+
+def test_only_safe_addresses_are_opened() -> None:
+    for url, safe in (
+        ("https://a.example/authorize", True),
+        ("http://127.0.0.1:3000/authorize", True),
+        ("http://localhost/authorize", True),
+        ("http://a.example/authorize", False),
+        ("javascript:alert(1)", False),
+        ("file:///etc/passwd", False),
+        ("https://a.example/ --no-sandbox", False),
+    ):
+        assert oauth.is_safe(url) is safe, url
+
+
+def test_the_token_endpoint_is_told_who_asks_in_a_way_that_it_supports() -> None:
+    basic, post = "client_secret_basic", "client_secret_post"
+    for supported, secret, named, method in (
+        (None, "", "", "none"),
+        (None, "s", "", basic),
+        ([basic], "s", "", basic),
+        ([post], "s", "", post),
+        ([post, basic], "s", "", basic),
+        (["none"], "", "", "none"),
+        ([post], "", "", post),
+        ([basic], "s", post, post),
+        (None, "s", "none", "none"),
+    ):
+        assert oauth.choose_method(supported, secret, named) == method
+
+
+def test_an_answer_counts_only_from_the_issuer_that_was_asked() -> None:
+    issuer = "https://a.example"
+    for answer, must, code in (
+        ({"code": "c", "iss": issuer}, True, "c"),
+        ({"code": "c", "iss": issuer}, False, "c"),
+        ({"code": "c"}, False, "c"),
+        ({"code": "c"}, True, None),
+        ({"code": "c", "iss": f"{issuer}/"}, False, None),
+        ({"code": "c", "iss": "https://A.example"}, False, None),
+        ({"error": "access_denied", "iss": "https://evil.example"}, False, None),
+        ({"error": "access_denied"}, False, None),
+        ({}, False, None),
+    ):
+        if code is not None:
+            assert oauth.read_answer(answer, issuer, must_name_issuer=must) == code
+            continue
+        with pytest.raises(ToolError) as caught:
+            oauth.read_answer(answer, issuer, must_name_issuer=must)
+        assert ("access_denied" in str(caught.value)) is (answer == {"error": "access_denied"})
+
+
+def test_tokens_are_private_kept_by_issuer_and_resource_and_forgotten(tmp_path: Path) -> None:
+    learned: list[str] = []
+    store = TokenStore(str(tmp_path / "mcp"), learned.extend)
+    grant = OAuthGrant(
+        "https://a", "https://r", "https://a/token", OAuthClient("id"), "T0ken", "R3fresh"
+    )
+    assert store.grant("https://r/mcp") is None
+    store.save("https://r/mcp", grant)
+    file = tmp_path / "mcp" / "tokens.json"
+    assert file.stat().st_mode & 0o777 == 0o600
+    assert list(store.read().grants) == ["https://a https://r"]
+    assert store.grant("https://r/mcp") == grant
+    assert {"T0ken", "R3fresh"} <= set(learned)
+    assert store.forget("https://r/mcp")
+    assert not store.forget("https://r/mcp")
+    assert "T0ken" not in file.read_text(encoding="utf-8")
+    file.write_text("{", encoding="utf-8")
+    with pytest.raises(ToolError, match="remove it and log in again"):
+        store.read()
+
+
+def test_settings_that_contradict_each_other_are_errors() -> None:
+    for entry, problem in (
+        ("{}", "neither command nor url is set"),
+        ('{command: "a", url: "https://x"}', "cannot be combined"),
+        ('{command: "a", transport: "sse"}', "does not fit"),
+        ('{url: "https://x", transport: "stdio"}', "does not fit"),
+        ('{url: "https://x", args: ["b"]}', "has no effect with url"),
+        ('{command: "a", headers: {b: "c"}}', "has no effect with command"),
+    ):
+        with pytest.raises(ConfigError, match=problem):
+            loads(f"{{mcp: {{servers: {{x: {entry}}}}}}}", env={"HOME": "/nowhere"})
