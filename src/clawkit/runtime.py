@@ -29,7 +29,6 @@ from clawkit.errors import ConfigError, Issue, SchemaError
 from clawkit.policy.selectors import Origin, choose_agent
 from clawkit.redact import Redactor, is_secret_name
 from clawkit.schema.choose import PROVIDERS, Provider, declare
-from clawkit.schema.tool_index import ToolIndex
 from clawkit.services import Services, known_secrets
 
 
@@ -299,7 +298,6 @@ def make_run(
         loaded, scope, workspace, approver=approver, later=later, redactor=redactor, rules=assembly
     )
     services.fill(InForce, lambda: assembly.in_force)
-    services.fill(ToolIndex, lambda: assembly.index)
     return Run(
         tools=assembly.tools,
         workspace=_place(services, scope, workspace),

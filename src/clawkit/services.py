@@ -32,7 +32,6 @@ from clawkit.lsp.protocols import Diagnostics
 from clawkit.media.protocols import Media
 from clawkit.process.protocols import BaseEnvironment, Commands, ExecHost
 from clawkit.redact import Redactor
-from clawkit.schema.tool_index import ToolIndex
 from clawkit.sessions.protocols import Plan, Sessions, files_of_store, locate_store
 
 if TYPE_CHECKING:
@@ -43,7 +42,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 Factory = Callable[[], object]
-_OF_THE_RUN = (ExecGate, Approvals, InForce, Redactor, ToolIndex)
+_OF_THE_RUN = (ExecGate, Approvals, InForce, Redactor)
 """Services that a later run of the same agent creates again: they decide, or belong to the run."""
 _FOR_COMMANDS = (
     *("sandbox.confinement", "process.supervisor", "approvals.gate", "approvals.judge"),
