@@ -8,6 +8,7 @@ not, and ends with 1.
 from __future__ import annotations
 
 import argparse
+import inspect
 import json
 import re
 import sys
@@ -141,7 +142,11 @@ def providers(_: str) -> str:
 
 def parameters(name: str) -> str:
     """The parameters of one tool."""
-    tool = load_tool(CATALOG[name], ON, Scope(delegates=True, in_gateway=True, in_heartbeat=True))
+    if name in CATALOG:
+        scope = Scope(delegates=True, in_gateway=True, in_heartbeat=True)
+        tool = load_tool(CATALOG[name], ON, scope)
+    else:
+        tool = importlib.import_module(BUNDLED[name]).plugin.factories[0](PluginContext())
     if not isinstance(tool, Tool):
         raise KeyError(f"{name} is not offered: {tool}")
     required = tool.offered.get("required", ())
@@ -156,6 +161,15 @@ def parameters(name: str) -> str:
         for key, schema in tool.offered["properties"].items()
     ]
     return table(("Parameter", "Type", "Default", "What it is", "Also accepted"), rows)
+
+
+def stages(_: str) -> str:
+    """The stages of pipelines."""
+    rows = (
+        (f"`{name}`", code(f"--{each.rstrip('!')}" for each in kind.options.split()), kind.about)
+        for name, kind in workflow.COMMANDS.items()
+    )
+    return table(("Stage", "Options", "What it does"), rows)
 
 
 def _schema_default(schema: dict[str, Any]) -> str:
@@ -213,6 +227,45 @@ def gateway_model_settings(_: str) -> str:
     from clawkit.gateway.tool_control import MODELS_MAY_CHANGE
 
     return "\n".join(f"- `{each}`" for each in MODELS_MAY_CHANGE)
+
+
+def plugin_api(_: str) -> str:
+    """The methods of a plugin, and the fields of its context."""
+    from clawkit.plugins import Plugin, PluginContext
+
+    parts = []
+    for name in ("tool", "tool_factory", "hook", "command", "service", "prompt"):
+        doc = " ".join((inspect.getdoc(getattr(Plugin, name)) or "").split())
+        parts.append((f"`@plugin.{name}`", doc))
+    fields = [*PluginContext.__struct_fields__, "agent", "session", "channel", "sender"]
+    fields += ["sandboxed", "use(Protocol)"]
+    return f"{table(('Method', ''), parts)}\n\n`PluginContext` has {code(fields)}."
+
+
+def plugin_arguments(_: str) -> str:
+    """What a plugin declares."""
+    from clawkit.plugins import Plugin
+
+    given = inspect.signature(Plugin).parameters.values()
+    rows = ((f"`{each.name}`", f"`{each.annotation}`".replace(" | ", " or ")) for each in given)
+    return table(("Argument", "Type"), rows)
+
+
+def plugin_roles(_: str) -> str:
+    """The roles of services, and who fills them by default."""
+    from clawkit.bundled import BY_DEFAULT
+    from clawkit.plugins.roles import ROLES
+
+    rows = (
+        (
+            f"`{name}`",
+            role.about,
+            f"`{role.protocol.replace(':', '.')}`",
+            code(filter(None, [BY_DEFAULT.get(name)])),
+        )
+        for name, role in ROLES.items()
+    )
+    return table(("Role", "", "Protocol", "By default"), rows)
 
 
 def command_help(name: str) -> str:
@@ -551,6 +604,7 @@ GENERATORS: dict[str, Callable[[str], str]] = {
     "profiles": profiles,
     "sandbox": sandbox_lists,
     "parameters": parameters,
+    "stages": stages,
     "providers": providers,
     "events": events,
     "gateway-methods": gateway_methods,
@@ -558,6 +612,9 @@ GENERATORS: dict[str, Callable[[str], str]] = {
     "gateway-model-settings": gateway_model_settings,
     "gateway-reload": gateway_reload,
     "help": command_help,
+    "plugin-api": plugin_api,
+    "plugin-arguments": plugin_arguments,
+    "plugin-roles": plugin_roles,
     "settings": settings,
 }
 

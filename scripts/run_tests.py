@@ -23,7 +23,7 @@ def main(arguments: list[str]) -> int:
     FAILED.unlink(missing_ok=True)
     # Many tests wait for processes: more workers than processors keep these busy. Those that
     # coverage is measured by wait less.
-    workers = str((os.cpu_count() or 1) + (1 if "--part=traced" in arguments else 2))
+    workers = str((os.cpu_count() or 1) + (1 if "--part=traced" in arguments else 3))
     parallel = [*PYTEST, "-n", workers, "--dist", "loadgroup", *arguments]
     status = subprocess.run(parallel).returncode
     if status != 1 or not FAILED.exists():
@@ -33,7 +33,8 @@ def main(arguments: list[str]) -> int:
     if not 0 < len(failed) <= MOST_AGAIN:
         return status
     print(f"\nfailed, and run once more alone (a test to fix): {', '.join(failed)}\n", flush=True)
-    again = [*PYTEST, *arguments, "-n", "0"]
+    options = [each for each in arguments if not Path(each.partition("::")[0]).exists()]
+    again = [*PYTEST, *options, "-n", "0"]
     if "--cov" in arguments:
         again.append("--cov-append")
     return subprocess.run([*again, *failed]).returncode

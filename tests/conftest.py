@@ -8,11 +8,13 @@ import gc
 import importlib
 import itertools
 import os
+import re
 import signal
 import sys
 from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -20,6 +22,7 @@ from hypothesis.internal.conjecture import providers
 from tests.cli.asking import PROGRAM
 from tests.forked import ready_clawkit
 from tests.scale import FULL
+from xdist.scheduler import LoadGroupScheduling  # type: ignore[import-untyped]
 
 # How long something takes says more about the machine than about the code.
 settings.register_profile(
@@ -108,6 +111,33 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
             terminalreporter.write_line(f"{spent:8.1f}  {path}")
 
 
+class Chunks(LoadGroupScheduling):  # type: ignore[misc]
+    """Hands out neighbouring tests together: what a module prepares once is not prepared by every
+    worker, and the controller, which looks at all it has handed out after every test, has less of
+    that."""
+
+    SIZE = 10
+
+    def __init__(self, config: pytest.Config, log: Any = None) -> None:
+        super().__init__(config, log)
+        self._scopes: dict[str, str] = {}
+        self._counts: dict[str, int] = defaultdict(int)
+
+    def _split_scope(self, nodeid: str) -> str:
+        scope: str = super()._split_scope(nodeid)
+        if scope != nodeid:
+            return scope
+        if nodeid not in self._scopes:
+            path = nodeid.partition("::")[0]
+            self._scopes[nodeid] = f"{path}@{self._counts[path] // self.SIZE}"
+            self._counts[path] += 1
+        return self._scopes[nodeid]
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Chunks:
+    return Chunks(config, log)
+
+
 # The tests that reach all of what has to be covered; tracing the others only makes them slower.
 COVERING = frozenset(
     (
@@ -164,6 +194,14 @@ def _part_of(item: pytest.Item) -> str:
 def _homes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     base = tmp_path_factory.mktemp("homes")
     return (f"{base}/{number}" for number in itertools.count())
+
+
+@pytest.fixture
+def tmp_path(_homes: Iterator[str], request: pytest.FixtureRequest) -> Path:
+    """As pytest's own, which looks at the directories of all earlier tests each time."""
+    path = Path(f"{next(_homes)}-{re.sub(r'[^a-z]+', '_', request.node.name.lower())[:30]}")
+    path.mkdir(0o700)
+    return path
 
 
 @pytest.fixture(autouse=True)

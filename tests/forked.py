@@ -10,6 +10,8 @@ signals that come, and ends as the copy does. It is no match for `python -m claw
 a terminal, where a copy would be in another session.
 
     python tests/forked.py SOCKET
+
+With `-c CODE` as its first arguments a copy runs that code instead, as `python -c` does.
 """
 
 from __future__ import annotations
@@ -247,6 +249,13 @@ if __name__ == "__main__":
     from clawkit.cli.start import run
 
     try:
-        run()
+        if sys.argv[1:2] == ["-c"]:
+            code = sys.argv.pop(2)
+            del sys.argv[0]
+            sys.path.insert(0, str(Path(__file__).parents[1]))
+            exec(code, {"__name__": "__main__"})
+        else:
+            run()
     except SystemExit as ended:
         _end(ended.code)
+    _end(0)

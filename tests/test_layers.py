@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 import pytest
 
+from clawkit.bundled import BUNDLED
 from clawkit.cli.main import COMMANDS, SUBCOMMANDS
 from clawkit.core.catalog import CATALOG
 from clawkit.models.client import _WIRES
@@ -48,7 +49,9 @@ SIDEWAYS = {
     0: {(a, b) for a in LAYERS[0].split() for b in LAYERS[0].split()},
     6: {
         *(("runtime", "services"), ("services", "automation")),
-        *(("agent_session", other) for other in ("runtime", "services", "telemetry")),
+        *((one, "bundled") for one in ("runtime", "services", "agent_session", "gateway")),
+        ("bundled", "telemetry"),
+        *(("agent_session", other) for other in ("runtime", "services")),
         *(("agent_session", other) for other in ("session_state", "delegation", "handover")),
         *(("agent_session", other) for other in ("turns", "messenger")),
         *(("delegation", "handover"), ("handover", "worktrees")),
@@ -56,6 +59,8 @@ SIDEWAYS = {
         *((one, "agent_session") for one in ("session_state", "delegation")),
         *((one, "agent_session") for one in ("turns", "messenger")),
         ("turns", "services"),
+        *(("mcp_server", other) for other in ("runtime", "gateway")),
+        ("gateway", "mcp_server"),
         *(("messenger", other) for other in ("delegation", "turns")),
         *(("command_check", other) for other in ("runtime", "services")),
         *(
@@ -67,7 +72,10 @@ SIDEWAYS = {
     3: {
         *(("sandbox", other) for other in ("fs", "process")),
         *((one, "process") for one in ("fs", "lsp", "media", "approvals", "nodes", "code")),
+        ("mcp", "process"),
         ("canvas", "nodes"),
+        # Opening files below a root; variables that control programs.
+        *(("skills", other) for other in ("fs", "process")),
         *((one, "models") for one in ("memory", "media")),
     },
 }
@@ -75,6 +83,7 @@ SIDEWAYS = {
 BY_NAME = {path.partition(":")[0] for path, _ in COMMANDS.values()} | {
     entry.module for entry in CATALOG.values() if entry.module
 }
+BY_NAME |= set(BUNDLED.values())
 BY_NAME |= {f"clawkit.models.wire.{module}" for module, _ in _WIRES.values()}
 BY_NAME |= {
     function.partition(":")[0]

@@ -32,7 +32,7 @@ def test_broken():
 def run(place: Path, project: str) -> subprocess.CompletedProcess[str]:
     (place / "test_project.py").write_text(project, encoding="utf-8")
     return subprocess.run(
-        [sys.executable, str(SCRIPT), "-q", "-p", "xdist", "-n", "2"],
+        [sys.executable, str(SCRIPT), "-q", "-p", "xdist", "-n", "2", "test_project.py"],
         cwd=place,
         env=os.environ | {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"},
         capture_output=True,

@@ -32,8 +32,9 @@ BUDGETS = {
     "cron": 2_550,
     # The whole path of a misspelt setting is suggested; a mapping has no lines; edits and diffs of
     # large files in linear time; webhooks of GitHub, and
-    # the budget of heartbeats; deferred tools.
-    "config": 4_050,
+    # the budget of heartbeats; deferred tools; what an MCP server may access, and how to log in
+    # there.
+    "config": 4_150,
     # The schemas of tools, in a third of the time: all are declared at every start; text from
     # outside, marked as untrusted.
     "core": 1_815,
@@ -48,17 +49,18 @@ BUDGETS = {
     # sessions, watched commands, heartbeats, wake-ups and webhooks.
     "gateway": 9_770,
     "guard": 460,
-    "lsp": 1_250,
+    "lsp": 1_110,
     "media": 410,
     # The operator answers what the person typed although other messages follow it.
     "models": 4_520,
     # A parser in C, which leaves more of an answer's state to us, took a fifth off a small call;
-    # knowing that an answer is complete saves a timer.
-    "net": 1_640,
+    # knowing that an answer is complete saves a timer; streams that go on after an interruption.
+    "net": 1_646,
     # Which agent answers, by bindings.
     "policy": 760,
-    # Commands in a sandbox have records, too: their processes as seen from outside.
-    "process": 4_240,
+    # Commands in a sandbox have records, too: their processes as seen from outside; JSON-RPC over
+    # pipes, which came here from lsp, because MCP servers speak it, too.
+    "process": 4_425,
     "redact": 460,
     # Files for a sub-agent are mounted read-only.
     "sandbox": 3_420,
@@ -75,8 +77,9 @@ BUDGETS = {
     # their events and deadlines, and what they are handed: files, and worktrees that hostile
     # contents cannot make run anything; one lane of turns for all who speak, and messages between
     # sessions with the sender's rights; how a command would be judged, moved here from the command
-    # line; how clawkit was installed; jobs as the model of a session may use them.
-    "top level": 3_950,
+    # line; how clawkit was installed; jobs as the model of a session may use them; the tools of MCP
+    # servers, and where their programs run.
+    "top level": 4_035,
     # Sub-agents in both chats: their progress, their results, /subagents and /stop; scheduled jobs
     # in words, for the command line as well.
     "ui": 2_760,

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Any
-
 from clawkit.version import __version__ as __version__
 
+TYPE_CHECKING = False  # as in typing, whose import takes longer than all else that happens here
 if TYPE_CHECKING:
+    from typing import Any
+
     from clawkit.agent_session import Agent as Agent
     from clawkit.content import Image as Image
     from clawkit.content import Text as Text
@@ -56,6 +56,8 @@ __all__ = ("__version__", *_HOME)
 
 def __getattr__(name: str) -> Any:
     if name in _HOME:
+        import importlib
+
         return getattr(importlib.import_module(_HOME[name]), name)
     raise AttributeError(f"module 'clawkit' has no attribute {name!r}")
 

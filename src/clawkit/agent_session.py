@@ -16,11 +16,12 @@ from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from clawkit.agent import prompt as prompts
 from clawkit.agent.compact import PrunedHistory, settings_of
-from clawkit.agent.events import Event, Tell, TurnEnded, no_listener
+from clawkit.agent.events import Event, EventRecorder, Tell, TurnEnded, no_listener
 from clawkit.agent.loop import Conversation, Words, limits_of, specs_of
 from clawkit.agent.model_selection import ModelSelection, thinking_of
 from clawkit.agent.output import AGAIN, read_output, schema_of
 from clawkit.approvals.protocols import Confines
+from clawkit.bundled import select_models
 from clawkit.config.load import Loaded
 from clawkit.config.model import Config
 from clawkit.config.modelref import OPERATOR
@@ -49,7 +50,8 @@ from clawkit.turns import Turns, stream_events
 
 if TYPE_CHECKING:
     from clawkit.models.failover import Clock
-    from clawkit.telemetry.settings import Telemetry
+    from clawkit.plugins.hooks import SessionHooks
+    from clawkit.skills.snapshot import SkillSnapshot
 
 
 MAX_IMAGE_BYTES = 5 * 1024 * 1024
@@ -78,7 +80,8 @@ class Agent:
         self.models = selection
         self.conversation = conversation
         self._kept = kept
-        self._telemetry: Telemetry | None = None
+        self._telemetry: EventRecorder | None = None
+        self.hooks: SessionHooks | None = None  # those of plugins
         self._mode: prompts.Mode = mode
         self._instructions = instructions
         self.output_schema = ""
@@ -175,7 +178,7 @@ class Agent:
             kept = LiveSession.open(store, name, session, place)
         is_sibling = parent is not None and parent.kit.run.scope.agent == name
         selection = (
-            parent.models if parent and is_sibling else ModelSelection(loaded, name, clock=clock)
+            parent.models if parent and is_sibling else select_models(loaded, name, clock=clock)
         )
         try:
             stored = kept.session if kept else Session("", "main", name)
@@ -236,12 +239,14 @@ class Agent:
             # The owner's overrides do not apply to other people who talk here.
             if own != made._own and kit.run.scope.sender.owner and overrides:
                 made._use(own)
-            diagnostics = loaded.config.diagnostics
-            if diagnostics.enabled and diagnostics.otel.is_on(os.environ):
-                from clawkit.telemetry.settings import open_telemetry
-
-                made._telemetry = open_telemetry(loaded, name, kit.run.redactor)
+            diagnostics, services = loaded.config.diagnostics, kit.run.services
+            is_traced = diagnostics.enabled and diagnostics.otel.is_on(os.environ)
+            if isinstance(services, Services) and (is_traced or loaded.config.plugins):
+                made._telemetry = services.provide_role("telemetry")
+            if made._telemetry is not None:
                 talk.tell = made._telemetry.beside(talk.tell)
+            if (hooked := kit.session_hooks()) is not None:
+                made.hooks, talk.persist = hooked, hooked.persist
             with suppress(RuntimeError):  # no event loop yet: done when the agent is entered
                 made.turns.enter()
         except BaseException:
@@ -286,6 +291,8 @@ class Agent:
                 self.delegation.subagents.listen(self.session_id, None)
                 if self.parent is None:
                     await self.delegation.subagents.close(self.conversation.interrupter)
+            if self.hooks is not None:
+                await self.hooks.end()
             await self.kit.close()
         finally:
             if self.parent is None or self.parent.models is not self.models:
@@ -452,6 +459,11 @@ class Agent:
             raise ToolInputError(f"{one_line(os.fspath(path), 200)}: {why}") from None
         return Image(b64encode(picture.data).decode(), picture.mime_type)
 
+    async def update_tools(self) -> None:
+        """Offer what MCP servers list by now."""
+        if await self.kit.update():
+            self._attach()
+
     def refresh(self, schema: str = "") -> None:
         """Bring the prompt and the tools up to date, with a schema for the answer."""
         talk, run = self.conversation, self.kit.run
@@ -490,13 +502,20 @@ class Agent:
             run.scope.sender.owner,
             defaults.user_timezone or "",
             self._mode,
-            self._instructions,
+            (self.hooks.guidance if self.hooks else "") + self._instructions,
             schema or self.output_schema,
             project,
             bool(self.delegation and self.delegation.settings.delegation_mode == "prefer"),
             self.kit.assembly.deferral.directory,
+            self.skills.prompt if self.skills else "",
         )
         return prompts.build_prompt(self.kit.assembly.direct, around, files)
+
+    @property
+    def skills(self) -> SkillSnapshot | None:
+        """The skills of this conversation, as of its last turn; None if there are none."""
+        services = self.kit.run.services
+        return services.skills if isinstance(services, Services) else None
 
     def use_model(self, name: str) -> None:
         """Switch to another model from the next request on; empty for the configured one."""
@@ -557,13 +576,17 @@ class Agent:
 
     def _attach(self) -> None:
         """Give tools access to this conversation, and redact what is stored in it."""
-        run = self.kit.run
+        run, talk = self.kit.run, self.conversation
         self.models.learn = run.redactor.learn
         self.models.learn(self.models.catalog.secrets)
         if self._kept:
             self._kept.store.redact = run.redactor.text
         if isinstance(run.services, Services):
             run.services.fill(SessionState, self._state)
+            if self.kit.config.plugins is not None:
+                from clawkit.agent.completion import Completions
+
+                run.services.fill(Completions, lambda: Completions(self.models, talk.spend))
             if self.delegation is not None:
                 run.services.fill(Delegates, lambda: self.delegation)
                 run.services.fill(Messenger, lambda: self.messenger)

@@ -18,7 +18,7 @@ def summarize_params(params: Any, max_chars: int = MAX_CHARS) -> str:
     """The most informative parameter, the files of a patch, a labelled task, or else everything."""
     if isinstance(params, str):
         return one_line(params, max_chars)
-    if not isinstance(params, Mapping):
+    if not isinstance(params, (dict, Mapping)):
         return ""
     patch = params.get("input")
     if isinstance(patch, str):

@@ -132,11 +132,11 @@ class Assistant(Value, frozen=True, tag="assistant"):
 
     @property
     def calls(self) -> tuple[ToolCall, ...]:
-        return tuple(part for part in self.content if isinstance(part, ToolCall))
+        return tuple([part for part in self.content if isinstance(part, ToolCall)])
 
     @property
     def text(self) -> str:
-        return "".join(part.text for part in self.content if isinstance(part, Text))
+        return "".join([part.text for part in self.content if isinstance(part, Text)])
 
 
 class ToolResult(Value, frozen=True, tag="toolResult"):

@@ -7,6 +7,7 @@
     ├── SecretError                    a secret reference could not be resolved
     ├── SchemaError                    a parameter schema cannot be used or adapted
     ├── RegistryError                  two tools claim one name, or a name is reserved
+    ├── PluginError                    a plugin cannot be used
     ├── TurnError                      a turn ended without an answer
     │   └── OutputError                the answer does not match the requested type
     └── ToolError                      a call failed
@@ -86,6 +87,10 @@ class SchemaError(ClawkitError):
 
 class RegistryError(ClawkitError):
     """A tool could not be registered."""
+
+
+class PluginError(ClawkitError):
+    """A plugin cannot be used; the message does not name it."""
 
 
 class TurnError(ClawkitError):

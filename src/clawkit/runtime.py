@@ -5,18 +5,20 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from clawkit.agent.assemble import Assembly, assemble
 from clawkit.agent.model import context_window_of, default_model, target_of
+from clawkit.agent.nested_calls import NestedCalls
 from clawkit.approvals.protocols import Approvals, Confines
+from clawkit.bundled import open_plugins, plugin_tools
 from clawkit.config.load import Loaded, load, loads
 from clawkit.config.model import Config
 from clawkit.config.modelref import ModelRef, parse_ref
-from clawkit.config.paths import gateway_dir
+from clawkit.config.paths import gateway_dir, mcp_dir
 from clawkit.config.sources import MAPPING, environment
 from clawkit.core.approval import Answer, Approver, Question, no_approver
 from clawkit.core.call import CallGuard, CallRequest, OnEvent, Run, call, call_all
@@ -30,6 +32,10 @@ from clawkit.policy.selectors import Origin, choose_agent
 from clawkit.redact import Redactor, is_secret_name
 from clawkit.schema.choose import PROVIDERS, Provider, declare
 from clawkit.services import Services, known_secrets
+
+if TYPE_CHECKING:
+    from clawkit.mcp.tools import MountedTools
+    from clawkit.plugins.hooks import SessionHooks
 
 
 class Toolkit:
@@ -53,8 +59,8 @@ class Toolkit:
     ) -> None:
         self.config = loaded.config
         self.assembly = assembly
-        self.warnings = (*map(str, loaded.warnings), *assembly.warnings)
-        """Warnings about the configuration."""
+        self.plugins = open_plugins(loaded.config)
+        """The plugins that the configuration enables; None if there are none."""
         self.loaded = loaded
         """The configuration and its sources."""
         self.run = run
@@ -138,8 +144,9 @@ class Toolkit:
             cwd=cwd,
         )
         given = [Registered(tool, CALLER) for tool in tools]
-        assembly = assemble(loaded.config, scope, given)
         place = resolve_workspace(loaded.config, agent, workspace)
+        given += plugin_tools(loaded.config, scope, place)
+        assembly = assemble(loaded.config, scope, (*given, *server_tools(loaded.config)))
         run = make_run(
             loaded, assembly, scope, place, hooks, approver, later=later, redactor=redactor
         )
@@ -162,7 +169,7 @@ class Toolkit:
             scope = replace(scope, model=model, context_window=window)
         if config is not None:
             self.loaded, self.config = replace(self.loaded, config=config), config
-        self.assembly = assemble(self.config, scope, self._extra)
+        self.assembly = assemble(self.config, scope, (*self._extra, *server_tools(self.config)))
         run = make_run(
             self.loaded,
             self.assembly,
@@ -177,7 +184,40 @@ class Toolkit:
             run.services.take_over(old.services)
         self.run = replace(run, watch=old.watch)
 
+    def session_hooks(self) -> SessionHooks | None:
+        """The hooks of plugins about a conversation; None if no plugin is enabled."""
+        if self.plugins is None:
+            return None
+        from clawkit.plugins.api import PluginContext
+        from clawkit.plugins.hooks import SessionHooks
+
+        run = self.run
+        around = PluginContext(self.config, run.workspace, run.scope, services=run.services)
+        return SessionHooks(self.plugins, around)
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """Warnings about the configuration."""
+        return (
+            *map(str, self.loaded.warnings),
+            *self.assembly.warnings,
+            *external_remarks(self.config),
+        )
+
+    async def update(self) -> bool:
+        """List MCP servers that are new, and offer what servers list by now; whether that changed
+        the tools. Call it between turns: it waits a while for new servers."""
+        if not self.config.mcp or not self.config.mcp.servers:
+            return False
+        await list_servers(self.run, self.config)
+        extra = (*self._extra, *server_tools(self.config))
+        if assemble(self.config, self.run.scope, extra) is self.assembly:
+            return False
+        self.alter()
+        return True
+
     async def __aenter__(self) -> Toolkit:
+        await self.update()
         return self
 
     async def __aexit__(self, *_error: object) -> None:
@@ -209,7 +249,7 @@ class Toolkit:
     @property
     def extra_tools(self) -> tuple[Tool, ...]:
         """The tools passed to `open`."""
-        return tuple(each.tool for each in self._extra)
+        return tuple(each.tool for each in self._extra if each.source == CALLER)
 
     @property
     def guard(self) -> CallGuard | None:
@@ -235,6 +275,45 @@ class Toolkit:
     async def call_all(self, calls: Iterable[CallRequest]) -> list[Result]:
         """Make the calls of one message; those that cannot conflict run in parallel."""
         return await call_all(self.run, calls, self._on_event)
+
+
+def external_tools(
+    config: Config, scope: Scope, workspace: str | os.PathLike[str] | None = None
+) -> list[Registered]:
+    """The tools that plugins and MCP servers add to a run."""
+    found = [*server_tools(config)]
+    if open_plugins(config) is not None:
+        found += plugin_tools(config, scope, resolve_workspace(config, scope.agent, workspace))
+    return found
+
+
+def server_tools(config: Config) -> tuple[Registered, ...]:
+    """The tools of MCP servers, as they were listed last. Starts nothing."""
+    return _mounted(config).tools if config.mcp and config.mcp.servers else ()
+
+
+def external_remarks(config: Config) -> tuple[str, ...]:
+    """Why tools of plugins and MCP servers are left out."""
+    plugins = open_plugins(config)
+    left_out = plugins.warnings if plugins else ()
+    return (*left_out, *(_mounted(config).warnings if config.mcp and config.mcp.servers else ()))
+
+
+def _mounted(config: Config) -> MountedTools:
+    from clawkit.mcp.tools import mounted_tools
+
+    return mounted_tools(config, mcp_dir(os.environ))
+
+
+async def list_servers(run: Run, config: Config) -> None:
+    """List the MCP servers that policy allows and that were never listed."""
+    if not config.mcp or not config.mcp.servers:
+        return
+    from clawkit.mcp.mounts import Mounts
+    from clawkit.mcp.tools import allowed_servers
+
+    mounts: Any = run.services[Mounts]
+    await mounts.ready(allowed_servers(config, run.scope))
 
 
 def load_config(
@@ -298,7 +377,11 @@ def make_run(
         loaded, scope, workspace, approver=approver, later=later, redactor=redactor, rules=assembly
     )
     services.fill(InForce, lambda: assembly.in_force)
-    return Run(
+    if (plugins := open_plugins(loaded.config)) is not None:
+        from clawkit.plugins.hooks import with_hooks
+
+        hooks = with_hooks(hooks, plugins)
+    run = Run(
         tools=assembly.tools,
         workspace=_place(services, scope, workspace),
         scope=scope,
@@ -312,6 +395,18 @@ def make_run(
         watch=_make_guard(loaded.config, scope.agent),
         deferred=frozenset(assembly.deferral.names),
     )
+    services.fill(NestedCalls, lambda: NestedCalls(replace(run, watch=None)))
+    if loaded.config.plugins is not None:
+        from clawkit.agent.completion import Completions
+        from clawkit.agent.model_selection import ModelSelection
+
+        def completions() -> Completions:
+            models = ModelSelection(loaded, scope.agent)
+            models.learn = redactor.learn
+            return Completions(models)
+
+        services.fill(Completions, completions)
+    return run
 
 
 def _place(services: Services, scope: Scope, workspace: str) -> str:

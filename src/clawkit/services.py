@@ -12,7 +12,9 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import msgspec
 
+from clawkit.agent.nested_calls import NestedCalls
 from clawkit.approvals.protocols import Approvals, Confines, ExecGate
+from clawkit.bundled import open_plugins, provide
 from clawkit.code.protocols import Interpreters
 from clawkit.config import paths
 from clawkit.config.load import Loaded
@@ -24,25 +26,34 @@ from clawkit.core.approval import Approver, Question
 from clawkit.core.context import InForce, Scope
 from clawkit.core.paths import ways_of
 from clawkit.cron.protocols import FILE, CronControl
-from clawkit.errors import ClawkitError, ConfigError, ToolError
+from clawkit.errors import ClawkitError, ConfigError, SecretError, ToolError
 from clawkit.fs.magic import ImageLimits
 from clawkit.fs.protocols import FileSystem, Search, WorkspaceFiles
 from clawkit.fs.read_versions import ReadVersions
-from clawkit.lsp.protocols import Diagnostics
-from clawkit.media.protocols import Media
-from clawkit.process.protocols import BaseEnvironment, Commands, ExecHost
-from clawkit.redact import Redactor
+from clawkit.lsp.protocols import Diagnostics, Edited, Problems
+from clawkit.media.protocols import Media, PageReader
+from clawkit.process.protocols import BaseEnvironment, Commands, ExecHost, Grants
+from clawkit.redact import Redactor, is_secret_name
 from clawkit.sessions.protocols import Plan, Sessions, files_of_store, locate_store
+from clawkit.store import private_dir
 
 if TYPE_CHECKING:
     from clawkit.agent.assemble import Assembly
     from clawkit.approvals.judge import Judge
+    from clawkit.config.section import SecretInput
+    from clawkit.config.sections.plugins import McpServer
     from clawkit.fs.protected_files import Protection
-    from clawkit.sandbox.protocols import Mount
+    from clawkit.net.client import Client
+    from clawkit.net.route import Route
+    from clawkit.plugins.api import PluginContext
+    from clawkit.sandbox.paths import SandboxPaths
+    from clawkit.sandbox.protocols import Mount, Sandbox
+    from clawkit.skills.discovery import SkillRoot
+    from clawkit.skills.snapshot import SkillSnapshot
 
 T = TypeVar("T")
 Factory = Callable[[], object]
-_OF_THE_RUN = (ExecGate, Approvals, InForce, Redactor)
+_OF_THE_RUN = (ExecGate, Approvals, InForce, NestedCalls, Redactor)
 """Services that a later run of the same agent creates again: they decide, or belong to the run."""
 _FOR_COMMANDS = (
     *("sandbox.confinement", "process.supervisor", "approvals.gate", "approvals.judge"),
@@ -68,7 +79,7 @@ class Services(Mapping[type, object]):
         """`approver` asks a person here; with `later`, also after the call has returned."""
         self._loaded = loaded
         self._scope = scope
-        self._workspace = workspace
+        self._workspace = self._place = workspace
         self._approver = approver
         self._later = later
         self._redactor = redactor or Redactor()
@@ -78,6 +89,11 @@ class Services(Mapping[type, object]):
         self._fs: Fs = config.tools.fs.merged(config.agents.get(scope.agent).tools.fs)
         self._exec: Exec = config.tools.exec.merged(config.agents.get(scope.agent).tools.exec)
         self._sandbox: SandboxSettings = config.agents.sandbox_of(scope.agent)
+        self._skills: SkillSnapshot | None = None
+        self.plugin_skills: Sequence[str] = ()
+        """Directories with skills that enabled plugins bring."""
+        self._skill_folders: list[str] = []
+        """Read by the sandbox and the rules for paths whenever they decide."""
         self._is_closed = False
         self._older: Services | None = None
         self._made: dict[type, object] = {}
@@ -88,6 +104,7 @@ class Services(Mapping[type, object]):
             Search: self._search,
             Diagnostics: self._diagnostics,
             Media: self._media,
+            PageReader: self._documents,
             ImageLimits: lambda: ImageLimits(config.agents.defaults.image_max_dimension_px),
             Commands: self._commands,
             ExecHost: self._local_host,
@@ -100,7 +117,16 @@ class Services(Mapping[type, object]):
             Plan: Plan,
             CronControl: self._cron,
             Redactor: lambda: self._redactor,
+            Loaded: lambda: loaded,
         }
+        self._plugins = open_plugins(config)
+        if self._plugins is not None:
+            for kind, settings in self._plugins.settings.items():
+                self._factories.setdefault(kind, partial(lambda given: given, settings))
+        if config.mcp is not None and config.mcp.servers:
+            from clawkit.mcp.mounts import Mounts
+
+            self._factories[Mounts] = self._mounts
 
     async def warm_up(self) -> None:
         """Load what the first command needs, and start the spawn server. Does not raise: errors are
@@ -153,6 +179,16 @@ class Services(Mapping[type, object]):
         if self._older is not None:
             await self._older.close()
 
+    def provide_role(self, role: str) -> Any:
+        """What the plugin in a role provides; None if there is none."""
+        return provide(role, self._around())
+
+    def _around(self) -> PluginContext:
+        from clawkit.plugins.api import PluginContext
+
+        config = self._loaded.config
+        return PluginContext(config, self._workspace, self._scope, services=self)
+
     @property
     def requires_sandbox(self) -> bool:
         """Whether commands must run in a sandbox; does not create one."""
@@ -190,7 +226,12 @@ class Services(Mapping[type, object]):
         return LocalFileSystem(
             self._workspace,
             workspace_only=held,
-            read_roots=(*read, *self._given(), *(self._fs.read_roots if roots else ())),
+            read_roots=(
+                *read,
+                *self._given(),
+                *self._skill_folders,
+                *(self._fs.read_roots if roots else ()),
+            ),
             write_roots=(*write, *(self._fs.write_roots if roots else ())),
             hidden=(paths.gateway_dir(os.environ),),
             hard_links=self._fs.hard_links == "allow",
@@ -207,11 +248,84 @@ class Services(Mapping[type, object]):
             return ()
         return paths.attachments_dir(env, key), paths.worktrees_dir(env, key)
 
+    @property
+    def skills(self) -> SkillSnapshot | None:
+        """The skills of the run, as last found; None if there are none."""
+        if self._skills is None:
+            self.refresh_skills()
+        return self._skills
+
+    def refresh_skills(self) -> None:
+        """Find the skills of the run, and read those that have changed."""
+        config = self._loaded.config
+        load = config.skills.load if config.skills else None
+        is_hidden = self._is_inside and self._sandbox.access() == "none"
+        place = self._workspace if is_hidden else self._place
+        extra = (*self.plugin_skills, *(load.extra_dirs if load else ()))
+        dirs = paths.skill_dirs(os.environ, place, extra)
+        if self._skills is None and not dirs:
+            return
+        if self._skills is not None and load is not None and not load.watch:
+            return
+        from clawkit.skills.discovery import SkillRoot
+
+        roots = [SkillRoot(path, kind, place if kind == "workspace" else "") for path, kind in dirs]
+        self._skills = self.read_skills(roots, self._skills)
+        if self._skills.folders != self._skill_folders:
+            self._skill_folders[:] = self._skills.folders
+            # They know their roots from the beginning.
+            for kind in (FileSystem, Search):
+                self._made.pop(kind, None)
+
+    def read_skills(
+        self, roots: Sequence[SkillRoot], known: SkillSnapshot | None = None
+    ) -> SkillSnapshot:
+        """The skills below some directories; those `known` if no file has changed."""
+        from clawkit.skills.snapshot import load_snapshot
+
+        config = self._loaded.config
+        return load_snapshot(
+            roots,
+            config,
+            known=known,
+            settings=self._loaded.raw or msgspec.to_builtins(config),
+            agent=self._scope.agent,
+            env={**os.environ, **self._loaded.env},
+            path=self._exec.path_prepend,
+            writable=self._writable(self._place),
+        )
+
+    def _writable(self, place: str) -> tuple[str, ...]:
+        """The directories that the agent can change without asking."""
+        if not self._fs.workspace_only:
+            return ("/",)
+        return (
+            place,
+            *map(os.path.expanduser, (*self._fs.write_roots, *self._sandbox.write_paths)),
+        )
+
+    def _skill_programs(self) -> Sequence[str]:
+        return skills.programs if (skills := self.skills) else ()
+
+    def _skill_variables(self) -> dict[str, str]:
+        """Variables of skills for commands that may leave the sandbox. One whose secret cannot be
+        read is left out, and `clawkit skills check` says why."""
+        from clawkit.config.secrets import resolve
+
+        env, found = {**os.environ, **self._loaded.env}, {}
+        for name, given in skills.variables.items() if (skills := self.skills) else ():
+            with suppress(SecretError):
+                found[name] = resolve(given, self._loaded.config, env)
+        self._redactor.learn(found.values())
+        return found
+
     def _own_files(self) -> tuple[str, ...]:
         """Files of clawkit outside its home directory. For others than the owner, also the file
         whose words run with the rights of the owner."""
         words = () if self._scope.sender.owner else (os.path.join(self._workspace, FILE),)
-        return (*map(os.path.abspath, self._loaded.files), *self._elsewhere(), *words)
+        plugins = self._loaded.config.plugins
+        code = [paths.expand(path, os.environ) for path in plugins.load.paths] if plugins else ()
+        return (*map(os.path.abspath, self._loaded.files), *self._elsewhere(), *code, *words)
 
     def _protection(self) -> Protection:
         from clawkit.fs.protected_files import Protection
@@ -257,12 +371,12 @@ class Services(Mapping[type, object]):
         )
 
     def _diagnostics(self) -> Any:
-        from clawkit.lsp.service import LanguageServers
+        return self.provide_role("diagnostics") or _NoDiagnostics()
 
-        here, given = self._workspace, (*self._fs.write_roots, *self._fs.read_roots)
-        roots = [os.path.join(here, os.path.expanduser(root)) for root in given]
-        cache = os.path.join(paths.home(os.environ), "cache", "lsp")
-        return LanguageServers(here, roots, self._fs.lsp, cache_dir=cache)
+    def _documents(self) -> Any:
+        if (found := self.provide_role("documents")) is None:
+            raise ToolError("no plugin reads PDFs: see plugins.entries.pdf and plugins.slots")
+        return found
 
     def _media(self) -> Any:
         from clawkit.media.local import LocalMedia
@@ -298,7 +412,9 @@ class Services(Mapping[type, object]):
         return LocalHost(paths.commands_dir(os.environ), max_processes=self._exec.max_processes)
 
     def _confines(self) -> Any:
-        from clawkit.config.secrets import resolve
+        return self._confinement(self._sandbox, self._scope.session)
+
+    def _confinement(self, settings: SandboxSettings, session: str) -> Any:
         from clawkit.sandbox.confinement import Confinement
         from clawkit.sandbox.paths import DeniedFiles, SandboxContext
 
@@ -313,7 +429,7 @@ class Services(Mapping[type, object]):
             workspace=self._workspace,
             state=paths.home(os.environ),
             agent=self._scope.agent,
-            session=self._scope.session,
+            session=session,
             homes=tuple(dict.fromkeys((os.path.expanduser("~"), login_home()))),
             spool_dir=paths.commands_dir(os.environ),
             max_processes=self._exec.max_processes,
@@ -321,13 +437,83 @@ class Services(Mapping[type, object]):
             denied=denied,
             own=self._own_files(),
             ask_host=self._ask_host,
-            reveal=partial(
-                resolve, config=self._loaded.config, env={**os.environ, **self._loaded.env}
-            ),
+            reveal=self._reveal,
             protection=self._protection(),
             given=self._given(),
+            shared=self._skill_folders,
+            provide=self._plugged_sandbox(),
         )
-        return Confinement(self._sandbox, around)
+        return Confinement(settings, around)
+
+    def _reveal(self, secret: SecretInput) -> str:
+        from clawkit.config.secrets import resolve
+
+        env = {**os.environ, **self._loaded.env}
+        return resolve(secret, self._loaded.config, env)
+
+    def _mounts(self) -> Any:
+        from clawkit.mcp.mounts import MountContext, Mounts
+        from clawkit.mcp.oauth import OAuth, TokenStore
+
+        folder = paths.mcp_dir(os.environ)
+        tokens = TokenStore(os.path.join(folder, "tokens.json"), self._redactor.learn)
+
+        def log_in(name: str, entry: McpServer, client: Client, route: Route) -> Any:
+            return OAuth(name, entry, client, route, tokens, self._reveal)
+
+        around = MountContext(folder, self._workspace, self._reveal, self._cell, log_in)
+        settings: Any = self._loaded.config.mcp
+        return Mounts(settings, around)
+
+    async def _cell(self, name: str, entry: McpServer) -> Any:
+        """Where the program of an MCP server runs: confined to what its entry grants."""
+        from clawkit.mcp.mounts import Cell
+
+        wants, env = entry.sandbox, await self[BaseEnvironment].variables()
+        given = entry.cwd or ""
+        given = paths.expand(given, os.environ) if given.startswith("~") else given
+        cwd = os.path.join(self._workspace, given) if given else self._workspace
+        if not wants.enabled:
+            folder = paths.commands_dir(os.environ)
+            private_dir(folder)
+            return Cell(self[ExecHost], None, env, cwd, folder)
+        settings = SandboxSettings(
+            mode="all",
+            workspace_access=wants.workspace_access,
+            network=wants.network,
+            allow_hosts=wants.allow_hosts,
+            write_paths=wants.write_paths,
+        )
+        cell = self._confinement(settings, f"mcp:{name}")
+        grants = Grants(read=tuple(paths.expand(each, os.environ) for each in wants.read_paths))
+        why = cell.why_not_granted(grants) if cell.has_sandbox else cell.choice.reason
+        if why:
+            do = f"to run it unconfined, set mcp.servers.{name}.sandbox.enabled to false"
+            raise ToolError(f"it cannot be confined: {why}; {do}")
+        _, hold, variables = cell.in_sandbox(grants)
+        if wants.workspace_access == "none" and not entry.cwd:
+            cwd = cell.sandbox.workdir
+        proxied = {"NODE_USE_ENV_PROXY": "1"} if wants.network == "allowlist" else {}
+        env = {**env, **variables, **proxied}
+        return Cell(cell.sandbox.host(), hold, env, cwd, variables["TMPDIR"], cell.close)
+
+    def _plugged_sandbox(self) -> Callable[[SandboxPaths], Sandbox] | None:
+        """Makes the sandbox of a plugin; None if none is to provide it."""
+        plugins = self._loaded.config.plugins
+        slot = plugins.slots.get("sandbox", "") if plugins else ""
+        if slot == "none" or not (slot or (self._plugins and self._plugins.fills("sandbox"))):
+            return None
+
+        def make(paths: SandboxPaths) -> Sandbox:
+            from clawkit.sandbox.paths import SandboxPaths
+            from clawkit.sandbox.protocols import SandboxUnavailableError
+
+            self.fill(SandboxPaths, lambda: paths)
+            if (made := self.provide_role("sandbox")) is None:
+                raise SandboxUnavailableError("no plugin provides the sandbox: see plugins.slots")
+            return cast("Sandbox", made)
+
+        return make
 
     async def _ask_host(self, host: str, port: int) -> bool:
         """Ask a person whether a command may connect to a host."""
@@ -350,7 +536,7 @@ class Services(Mapping[type, object]):
     def _environment(self) -> Any:
         from clawkit.process.environ import LocalEnvironment
 
-        return LocalEnvironment(
+        own = LocalEnvironment(
             os.environ,
             prepend=self._exec.path_prepend,
             keep=self._exec.inherit_env,
@@ -358,6 +544,18 @@ class Services(Mapping[type, object]):
             login=self._exec.login_path,
             cache=os.path.join(paths.home(os.environ), "cache", "login-path.json"),
         )
+        if self._plugins is None:
+            return own
+        from clawkit.plugins.hooks import HookedEnvironment
+
+        return HookedEnvironment(own, self._plugins, self._around(), self._learn_env)
+
+    def _learn_env(self, given: Mapping[str, str]) -> Mapping[str, str]:
+        """The variables of a plugin, checked like those of a call."""
+        from clawkit.process.environ import check_overrides
+
+        self._redactor.learn([given[name] for name in given if is_secret_name(name)])
+        return check_overrides(given)
 
     def _interpreters(self) -> Any:
         from clawkit.code.interpreters import KeptInterpreters
@@ -390,6 +588,7 @@ class Services(Mapping[type, object]):
             why_protected=self._protection().explain,
             own=own,
             own_open=[paths.commands_dir(os.environ), *self._given()],
+            shared=self._skill_folders,
             effect_on=self._effect_on,
             is_masked=is_env_file,
             hard_links=self._fs.hard_links == "allow" or not self._fs.workspace_only,
@@ -407,6 +606,7 @@ class Services(Mapping[type, object]):
             is_own=places.is_own,
             holds_own=places.holds_own,
             own_names=tuple({os.path.basename(file) for file in own}),
+            skill_programs=self._skill_programs,
         )
 
     def _effect_on(self, tool: str, path: str) -> str:
@@ -437,7 +637,13 @@ class Services(Mapping[type, object]):
             timeout_s=self._loaded.config.approvals.timeout_seconds,
             confines=self[Confines],
             before=EnvSecrets(self._workspace, self._redactor.learn).refresh,
+            variables=self._skill_variables,
         )
+
+
+class _NoDiagnostics:
+    async def check(self, _edits: Sequence[Edited]) -> Problems:
+        return Problems()
 
 
 def login_home() -> str:

@@ -22,7 +22,7 @@ from clawkit.agent.events import (
 )
 from clawkit.agent.loop import Words, as_message
 from clawkit.config.sections.shared import Queue
-from clawkit.content import Block, Source, User
+from clawkit.content import Block, Source, Text, User
 from clawkit.core.tasks import unbroken
 from clawkit.errors import ToolInputError
 from clawkit.services import Services
@@ -109,7 +109,17 @@ class Turns:
         queue = self._queue
         mode = mode or queue.by_channel.get(self._agent.kit.run.scope.channel, queue.mode)
         limits = self._limits if is_new else replace(self._limits, cap=None)
-        return self.lane.post(Post(as_message(said), schema, tell, begin), mode, limits, group)
+        message = self._invoke_skill(as_message(said))
+        return self.lane.post(Post(message, schema, tell, begin), mode, limits, group)
+
+    def _invoke_skill(self, message: User) -> User:
+        """A message that begins with `/NAME` of a skill, as the model gets it."""
+        first = message.content[0] if message.content else None
+        if message.source or not isinstance(first, Text) or not first.text.startswith("/"):
+            return message
+        if (skills := self._agent.skills) is None:
+            return message
+        return replace(message, content=(Text(skills.expand(first.text)), *message.content[1:]))
 
     async def send(self, said: Words, schema: str = "", *, tell: Tell | None = None) -> TurnEnded:
         """Run a separate turn for a message. Cancelling the task aborts the turn."""
@@ -161,6 +171,9 @@ class Turns:
         if _is_from_session(message) and agent.has_overrides:
             # What the owner set for themselves is not for others; the message stays in the mailbox.
             return TurnEnded("error", error=f"its owner has overridden settings there; {LATER}")
+        if isinstance(agent.kit.run.services, Services):
+            agent.kit.run.services.refresh_skills()
+        await agent.update_tools()
         agent.refresh(posts[0].schema)
         heard = talk.tell
         if (tell := posts[0].tell) is not None:
@@ -175,7 +188,11 @@ class Turns:
         agent.models.on_sent = sent.set
         warming = asyncio.ensure_future(self._warm_up(sent))
         try:
+            if agent.hooks is not None:
+                await agent.hooks.receive(message)
             ended = await talk.turn(message)
+            if agent.hooks is not None and ended.text:
+                ended = replace(ended, text=await agent.hooks.send(ended.text))
         except asyncio.CancelledError:
             ended = TurnEnded("aborted", text=talk.last_text)
         finally:

@@ -338,6 +338,35 @@ os._exit(0)
 """
 
 
+def test_an_answer_can_be_collected_once_without_waiting(waiting: PendingStore) -> None:
+    broker = Broker(waiting)
+    for choice, verdict in (("allow-once", "allow"), ("deny", "deny")):
+        asked = broker.submit(ASKED, {protocols.RESUMABLE: "x"})
+        assert broker.collect(asked.id) is None
+        broker.resolve(asked.id, choice, actor="ann", authorized=True)
+        answer = broker.collect(asked.id)
+        assert answer is not None
+        assert (answer.verdict, answer.by, answer.silent) == (verdict, "ann", False)
+        again = broker.collect(asked.id)
+        assert again is not None
+        assert (again.verdict, again.silent) == ("deny", verdict == "allow")
+    asked = broker.submit(ASKED)
+    broker.withdraw(asked.id)
+    for id_ in (asked.id, "f" * 32):
+        gone = broker.collect(id_)
+        assert gone is not None
+        assert (gone.verdict, gone.silent) == ("deny", True)
+
+
+def test_a_question_that_is_resumed_elsewhere_is_not_orphaned(waiting: PendingStore) -> None:
+    """Its answer has an effect although the process that asked has ended."""
+    Broker(waiting).submit(ASKED, {protocols.RESUMABLE: "x"})
+    Broker(waiting).submit(replace(ASKED, title="other"))
+    with waiting._database.writing() as db:
+        db.execute("UPDATE question SET owner = '1 1 earlier'")
+    assert [each.orphaned for each in waiting.pending(now_ms())] == [False, True]
+
+
 async def test_an_answer_waits_although_the_asker_is_gone(waiting: PendingStore) -> None:
     command = [sys.executable, "-c", ASK, waiting.path]
     done = await asyncio.to_thread(

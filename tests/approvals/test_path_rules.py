@@ -107,3 +107,15 @@ def test_a_file_with_several_names_is_not_read_unless_that_is_allowed(root: Path
     for name, reads in (("file", False), ("twin", False), ("new", True), ("", True)):
         assert rules.may_read(f"{root}/ws/{name}") is reads, name
         assert lax.may_read(f"{root}/ws/{name}"), name
+
+
+def test_directories_that_are_shared_can_be_read_even_if_they_are_our_own(root: Path) -> None:
+    shared: list[str] = []
+    rules = PathRules(str(root / "ws"), own=[str(root / "state")], shared=shared)
+    for place in ("out/file", "state/file"):
+        assert not rules.may_read(str(root / place))
+    assert rules.is_own(str(root / "state" / "file"))
+    shared += [str(root / "out"), str(root / "state")]
+    for place in ("out/file", "state/file"):
+        assert rules.may_read(str(root / place))
+        assert not rules.may_write(str(root / place))

@@ -595,7 +595,9 @@ def test_a_database_that_was_removed_or_replaced_forgets_everything(
 
 
 def test_two_who_find_no_file_make_one(path: str) -> None:
-    barrier, stores = threading.Barrier(6), [PendingStore(path) for _ in range(6)]
+    # SQLite's lock is not fair: on a busy machine one of them waits longer than usual.
+    stores = [PendingStore(path, lock_wait_s=60) for _ in range(6)]
+    barrier = threading.Barrier(len(stores))
 
     def work(store: PendingStore) -> None:
         barrier.wait()
@@ -828,31 +830,52 @@ def test_ended_questions_are_listed_latest_first(waiting: PendingStore) -> None:
 
 
 LEAVE = """
-import sys
+import os, sys
 from clawkit.approvals.broker import PendingStore
 from tests.approvals.test_pending_store import add
-print(add(PendingStore(sys.argv[1])).id)
+for path in sys.stdin:
+    if pid := os.fork():
+        os.waitpid(pid, 0)
+        print("ended", flush=True)
+    else:
+        print(add(PendingStore(path.rstrip())).id, flush=True)
+        os._exit(0)
 """
 
 
-def leave_behind(path: str) -> str:
+@pytest.fixture(scope="module")
+def leaving() -> Iterator[subprocess.Popen[str]]:
+    """Asks in copies of itself, which end."""
+    env = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
+    pipe, command = subprocess.PIPE, [sys.executable, "-c", LEAVE]
+    with subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True, env=env) as process:
+        yield process
+        assert process.stdin is not None
+        process.stdin.close()
+
+
+@pytest.fixture
+def left(leaving: subprocess.Popen[str], path: str) -> str:
     """The id of a question whose process has ended."""
-    root = str(Path(__file__).parents[2])
-    return run(LEAVE, path, cwd=root, env={**os.environ, "PYTHONPATH": root}).stdout.strip()
+    assert leaving.stdin is not None
+    assert leaving.stdout is not None
+    print(path, file=leaving.stdin, flush=True)
+    id_ = leaving.stdout.readline().rstrip()
+    assert leaving.stdout.readline() == "ended\n"
+    return id_
 
 
 def test_a_question_that_was_left_behind_is_taken_over_once(
-    waiting: PendingStore, path: str
+    waiting: PendingStore, left: str
 ) -> None:
-    id_ = leave_behind(path)
-    assert waiting.get(id_).orphaned
+    assert waiting.get(left).orphaned
     taken = add(waiting, replace(ASKED, call_id="new"), now=NOW + 1_000)
-    assert (taken.id, taken.created_ms, taken.expires_ms) == (id_, NOW, NOW + MINUTE)
-    found = waiting.get(id_)
+    assert (taken.id, taken.created_ms, taken.expires_ms) == (left, NOW, NOW + MINUTE)
+    found = waiting.get(left)
     assert (found.question.call_id, found.orphaned) == ("new", False)
-    assert add(waiting).id != id_
-    waiting.decide(id_, ONCE, NOW)
-    assert waiting.consume(id_, NOW)
+    assert add(waiting).id != left
+    waiting.decide(left, ONCE, NOW)
+    assert waiting.consume(left, NOW)
 
 
 @pytest.mark.parametrize(
@@ -868,16 +891,14 @@ def test_a_question_that_was_left_behind_is_taken_over_once(
     ],
 )
 def test_another_question_takes_nothing_over(
-    waiting: PendingStore, path: str, question: Question, binding: dict[str, str], now: int
+    waiting: PendingStore, left: str, question: Question, binding: dict[str, str], now: int
 ) -> None:
-    id_ = leave_behind(path)
-    assert add(waiting, question, binding=binding, now=now).id != id_
+    assert add(waiting, question, binding=binding, now=now).id != left
 
 
 def test_a_question_that_was_left_behind_is_withdrawn_if_what_it_is_bound_to_has_changed(
-    waiting: PendingStore, path: str
+    waiting: PendingStore, left: str
 ) -> None:
-    id_ = leave_behind(path)
     ours = add(waiting, binding={"salt": "0"})
     seen: list[Any] = []
 
@@ -886,38 +907,35 @@ def test_a_question_that_was_left_behind_is_withdrawn_if_what_it_is_bound_to_has
         return "the script has changed"
 
     fresh = waiting.add(ASKED, {"salt": "1"}, NOW + 1, MINUTE, changed=changed)
-    assert fresh.id not in (id_, ours.id)
+    assert fresh.id not in (left, ours.id)
     assert seen == [{}]
-    assert (waiting.get(id_).state, waiting.get(id_).ended_ms) == ("withdrawn", NOW + 1)
+    assert (waiting.get(left).state, waiting.get(left).ended_ms) == ("withdrawn", NOW + 1)
     assert [each.id for each in waiting.pending(NOW)] == [ours.id, fresh.id]
-    assert not waiting.consume(id_, NOW)
+    assert not waiting.consume(left, NOW)
 
 
 def test_a_question_that_was_left_behind_is_taken_over_if_nothing_has_changed(
-    waiting: PendingStore, path: str
+    waiting: PendingStore, left: str
 ) -> None:
-    id_ = leave_behind(path)
     taken = waiting.add(ASKED, {"salt": "1"}, NOW + 1, MINUTE, changed=lambda _old: "")
-    assert (taken.id, waiting.get(id_).binding) == (id_, {"salt": "1"})
-    assert [each.id for each in waiting.pending(NOW)] == [id_]
+    assert (taken.id, waiting.get(left).binding) == (left, {"salt": "1"})
+    assert [each.id for each in waiting.pending(NOW)] == [left]
 
 
 @pytest.mark.parametrize("binding", [b"{", b"1"])
 def test_a_damaged_question_is_not_taken_over(
-    waiting: PendingStore, path: str, binding: bytes
+    waiting: PendingStore, path: str, left: str, binding: bytes
 ) -> None:
-    leave_behind(path)
     edit(path, "UPDATE question SET binding = ?", binding)
     with pytest.raises(ToolError, match="is damaged"):
         waiting.add(ASKED, {}, NOW, MINUTE, changed=lambda _old: "")
 
 
 def test_an_answer_that_was_left_behind_is_asked_for_again(
-    waiting: PendingStore, path: str
+    waiting: PendingStore, left: str
 ) -> None:
-    id_ = leave_behind(path)
-    waiting.decide(id_, ONCE, NOW)
-    assert add(waiting).id != id_
+    waiting.decide(left, ONCE, NOW)
+    assert add(waiting).id != left
 
 
 def test_a_process_that_has_replaced_itself_takes_over_its_own(

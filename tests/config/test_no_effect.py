@@ -17,17 +17,17 @@ def warned(text: str) -> list[tuple[str, str]]:
 
 def test_there_is_one_warning_for_each_section() -> None:
     text = """{
-        mcp: { servers: { a: { command: "/bin/a" }, b: { command: "/bin/b" } } },
+        browser: { enabled: true },
         cron: { enabled: true, triggers: { enabled: true }, failureAlert: { channel: "x" } },
         tools: { web: { search: { enabled: true } }, exec: { reviewer: { model: "a/b" } } },
     }"""
     assert warned(text) == [
+        ("browser", WHOLE),
         (
             "cron",
             "these settings have no effect in this version of clawkit: "
             "cron.triggers, cron.failureAlert.channel",
         ),
-        ("mcp", WHOLE),
         (
             "tools",
             "these settings have no effect in this version of clawkit: "

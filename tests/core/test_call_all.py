@@ -98,6 +98,23 @@ async def test_calls_that_can_collide_run_in_order_and_others_are_not_held_up() 
     assert log == ["first begins", "other", "first ends", "second"]
 
 
+async def test_a_file_and_a_link_to_it_are_one_for_calls_of_one_message(tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to("file")
+    log: list[str] = []
+
+    async def work(_params: Any, ctx: Context) -> None:
+        log.append(f"{ctx.call_id} begins")
+        await asyncio.sleep(0)
+        log.append(f"{ctx.call_id} ends")
+
+    run = run_of(
+        make("a", work, effects=writes(f"file:{tmp_path}/link")),
+        make("b", work, effects=reads(f"file:{tmp_path}/./file")),
+    )
+    await in_time(call_all(run, [CallRequest("a", id="1"), CallRequest("b", id="2")]))
+    assert log == ["1 begins", "1 ends", "2 begins", "2 ends"]
+
+
 async def test_a_tool_that_says_nothing_about_itself_runs_alone() -> None:
     log: list[str] = []
 

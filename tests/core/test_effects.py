@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from clawkit.core.tool import ANYTHING, Effect, collide, file_resource
+from clawkit.core.tool import ANYTHING, Effect, collide, file_resource, resolve
 
 
 def test_two_calls_collide_when_their_order_could_matter(subtests: pytest.Subtests) -> None:
@@ -66,4 +66,5 @@ def test_a_file_has_one_name_however_it_is_spelled(
     workspace = str(tmp_path)
     expected = f"file:{tmp_path.resolve()}/d/f"
     for path in ("d/f", "./d//f", "link/f", f"{workspace}/d/f", "d/../link/f", "~/d/f"):
-        assert file_resource(workspace, path) == expected
+        [effect] = resolve([Effect("read", file_resource(workspace, path))])
+        assert effect.resource == expected

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import subprocess
-import sys
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -13,6 +11,7 @@ from typing import Any
 import apsw
 import pytest
 from msgspec.structs import replace
+from tests.cli.asking import PROGRAM
 from tests.cron.clock import START_MS, Bench
 
 from clawkit.config.sections.gateway import Cron
@@ -77,10 +76,8 @@ asyncio.run(bench.run(START_MS + 3 * 3_600_000))
 
 
 def run_process(place: Path, step: str = "", when: str = "") -> int:
-    given = [sys.executable, "-c", _PROGRAM, str(place), step, when]
-    return subprocess.run(
-        given, check=False, env=dict(os.environ, PYTHONPATH=os.getcwd())
-    ).returncode
+    given = [*PROGRAM, "-c", _PROGRAM, str(place), step, when]
+    return subprocess.run(given, check=False).returncode
 
 
 STEPS = [
@@ -90,6 +87,7 @@ STEPS = [
 ]
 
 
+@pytest.mark.usefixtures("ready")
 @pytest.mark.parametrize(("step", "when"), [*STEPS, ("work", "")])
 @pytest.mark.parametrize("name", ["asked", "retried", "broken", "hourly"])
 def test_a_process_may_be_killed_at_any_step(

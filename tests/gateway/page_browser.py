@@ -14,7 +14,7 @@ from playwright.async_api import Browser, Page, async_playwright, expect
 from tests.gateway.conftest import Ground
 
 expect.set_options(timeout=15_000)
-CHROMIUM = shutil.which("chromium")
+CHROMIUM = shutil.which("chromium-headless-shell") or shutil.which("chromium")
 NEEDS_CHROMIUM = pytest.mark.skipif(
     CHROMIUM is None and os.environ.get("CLAWKIT_TEST_ALL") != "1", reason="needs chromium"
 )

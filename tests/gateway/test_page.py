@@ -23,7 +23,11 @@ from clawkit.sessions.protocols import Filter
 from clawkit.testing import Gate, ScriptedModel, call
 from clawkit.testing import say as words
 
-pytestmark = [NEEDS_CHROMIUM, pytest.mark.asyncio(loop_scope="module")]
+pytestmark = [
+    NEEDS_CHROMIUM,
+    pytest.mark.asyncio(loop_scope="module"),
+    pytest.mark.xdist_group("page"),
+]
 
 MAX_FIRST_LOAD = 60_000
 WAIT_S = 30.0
@@ -660,7 +664,8 @@ async def test_the_allowlist_is_edited_and_tested_part_by_part(browser: Browser)
         admin = await ground.join()
         assert (await admin.call("exec.approvals.get"))["exists"] is False
         await page.get_by_role("button", name="Save").click()
-        await expect(page.get_by_role("button", name="Save")).to_be_disabled()
+        saved = page.locator("button[disabled][aria-busy=false]", has_text="Save")
+        await expect(saved).to_be_visible()
         shown = await admin.call("exec.approvals.get")
         [entry] = shown["file"]["agents"]["main"]["allowlist"]
         assert entry["pattern"] == "/usr/bin/uname"

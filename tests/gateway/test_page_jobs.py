@@ -18,7 +18,11 @@ from tests.gateway.page_browser import NEEDS_CHROMIUM, open_chromium, shoot, vis
 from clawkit.cron.store import JobRow
 from clawkit.testing import Gate, ScriptedModel
 
-pytestmark = [NEEDS_CHROMIUM, pytest.mark.asyncio(loop_scope="module")]
+pytestmark = [
+    NEEDS_CHROMIUM,
+    pytest.mark.asyncio(loop_scope="module"),
+    pytest.mark.xdist_group("page"),
+]
 
 EVIL = "<img src=x onerror=alert(1)><script>alert(2)</script>${alert(3)}"
 VIENNA: dict[str, Any] = {"timezone_id": "Europe/Vienna", "locale": "en-GB"}

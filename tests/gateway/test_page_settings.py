@@ -17,7 +17,11 @@ from tests.gateway.conftest import TOKEN, Device, Ground, hello_params, serve
 from tests.gateway.page_browser import NEEDS_CHROMIUM, open_chromium, shoot, visit
 from tests.gateway.test_usage import asked, remember, said
 
-pytestmark = [NEEDS_CHROMIUM, pytest.mark.asyncio(loop_scope="module")]
+pytestmark = [
+    NEEDS_CHROMIUM,
+    pytest.mark.asyncio(loop_scope="module"),
+    pytest.mark.xdist_group("page"),
+]
 
 SECRET = "sk-very-secret-value-123456"
 EVIL = "<img src=x onerror=alert(1)><script>alert(2)</script>${alert(3)}"
@@ -218,6 +222,7 @@ async def test_the_file_itself_can_be_edited(browser: Browser, file: Path) -> No
         await page.get_by_role("button", name="Review").click()
         await expect(page.get_by_role("alert")).to_contain_text("JSON5")
         await page.get_by_role("button", name="Discard").click()
+        await expect(page.get_by_role("button", name="Discard")).to_be_disabled()
         file.write_text('{ tools: { profile: "none" } }', encoding="utf-8")
         await go(page, "agents")
         await go(page, "config", "tools")

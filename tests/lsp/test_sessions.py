@@ -15,9 +15,9 @@ from tests.lsp.parts import FAKE, ROOT, Desk, fake, messages
 
 from clawkit.config.sections.tools import Lsp, LspServer
 from clawkit.lsp.client import CHANGED, ServerSession
-from clawkit.lsp.jsonrpc import ServerError
 from clawkit.lsp.protocols import Edited, Problems
 from clawkit.lsp.servers import LanguageServer, Programs, ServerCatalog
+from clawkit.process.jsonrpc import ServerError
 from clawkit.process.landlock import available
 
 Make = Callable[..., Desk]

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from clawkit.lsp.jsonrpc import MAX_BODY, MAX_HEADER, Frames, ServerError
+from clawkit.process.jsonrpc import MAX_BODY, MAX_HEADER, HeaderFrames, ServerError
 
 
 def frame(body: bytes) -> bytes:
@@ -12,7 +12,7 @@ def frame(body: bytes) -> bytes:
 def test_messages_are_cut_out_wherever_the_stream_is_cut() -> None:
     stream = frame(b"{}") + frame(b"") + frame(b'{"a": "\xc3\xbc"}')
     for size in range(1, len(stream) + 1):
-        frames = Frames()
+        frames = HeaderFrames()
         parts = [stream[at : at + size] for at in range(0, len(stream), size)]
         bodies = [body for part in parts for body in frames.feed(part)]
         assert bodies == [b"{}", b"", b'{"a": "\xc3\xbc"}']
@@ -20,7 +20,7 @@ def test_messages_are_cut_out_wherever_the_stream_is_cut() -> None:
 
 def test_other_headers_are_passed_over() -> None:
     header = b"Content-Type: application/json\r\ncontent-length:  2 \r\n\r\n"
-    assert list(Frames().feed(header + b"{}")) == [b"{}"]
+    assert list(HeaderFrames().feed(header + b"{}")) == [b"{}"]
 
 
 def test_what_cannot_be_a_message_is_refused(subtests: pytest.Subtests) -> None:
@@ -35,4 +35,4 @@ def test_what_cannot_be_a_message_is_refused(subtests: pytest.Subtests) -> None:
         b"x" * MAX_HEADER,
     ]:
         with subtests.test(stream=stream), pytest.raises(ServerError):
-            list(Frames().feed(stream))
+            list(HeaderFrames().feed(stream))

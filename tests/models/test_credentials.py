@@ -454,8 +454,8 @@ class TestFetching:
         (key,) = credentials.for_provider("openai")
         assert await credentials.ready(key) == key
         place.file.write_text("{broken", encoding="utf-8")
-        with pytest.raises(ModelError, match=r"auth-profiles\.json"):
-            await credentials.ready(key)
+        with pytest.raises(ConfigError, match=r"auth-profiles\.json"):
+            credentials.for_provider("openai")
 
     async def test_a_profile_may_refer_to_its_key(self, place: Place) -> None:
         ref = {"type": "api_key", "provider": "openai", "keyRef": {"source": "env", "id": "WORK"}}

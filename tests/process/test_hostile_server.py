@@ -27,7 +27,7 @@ from clawkit.process.spawn_client import (
     SpawnedChild,
     start_server,
 )
-from clawkit.process.spawn_server import Unpacker, pack
+from clawkit.process.spawn_server import Unframer, frame, pack
 
 
 class Hostile:
@@ -37,7 +37,7 @@ class Hostile:
         """`pid` is its process."""
         ours, self.socket = socket.socketpair()
         self.was_killed = False
-        self._unpacker = Unpacker()
+        self._unframer = Unframer()
         self.keeping = SpawnClient(ServerProcess(ours, self._kill, self._wait, find=lambda: pid))
 
     def _kill(self) -> None:
@@ -56,7 +56,7 @@ class Hostile:
         os.close(null)
         self.socket.setblocking(False)
         loop = asyncio.get_running_loop()
-        assert list(self._unpacker.feed(await loop.sock_recv(self.socket, 1 << 16)))
+        assert list(self._unframer.feed(await loop.sock_recv(self.socket, 1 << 16)))
         return task
 
     async def send(self, data: bytes, *fds: int) -> None:
@@ -77,29 +77,30 @@ async def server() -> AsyncIterator[Hostile]:
     await made.keeping.close()
 
 
-FACTS: dict[str, Any] = {"code": 0, "cpu_s": 0.1, "memory": 0, "oom": False, "left": []}
-FACTS["wanted_network"] = False
-
-
-def facts(**changed: Any) -> bytes:
-    return pack("a-command", "exit", FACTS | changed)
+def facts(*left: Any, **changed: Any) -> bytes:
+    found = {"code": 0, "cpu_s": 0.1, "memory": 0, "oom": 0, "wanted_network": 0} | changed
+    return pack("a-command", "exit", *found.values(), *left)
 
 
 INVALID = {
-    "no JSON": struct.pack("<I", 5) + b"hello",
+    "no text": frame(b"a-command\0pid\xff"),
+    "nothing": frame(b""),
     "a huge message": struct.pack("<I", 1 << 31),
-    "deep nesting": struct.pack("<I", 200_000) + b"[" * 200_000,
-    "no list": struct.pack("<I", 1) + b"7",
     "too short": pack("a-command"),
-    "facts that are none": pack("a-command", "exit", 7),
-    "facts without a code": pack("a-command", "exit", {}),
+    "facts that are none": pack("a-command", "exit"),
+    "too few facts": pack("a-command", "exit", 7),
     "a code of words": facts(code="zero"),
+    "a code without end": facts(code="9" * 100_000),
     "endless time": facts(cpu_s=float("inf")),
     "no time": facts(cpu_s=float("nan")),
     "endless memory": facts(memory=float("inf")),
-    "what is left is a number": facts(left=7),
-    "what is left has no names": facts(left=[[1]]),
-    "gone without a list": pack("a-command", "gone", 7),
+    "words for yes": facts(oom="True"),
+    "what is left has no number": facts("sleep", "1"),
+    "what is left has no name": facts(1),
+    "gone with words": pack("a-command", "gone", "many"),
+    "a process of words": pack("a-command", "pid", "1", {}),
+    "an endless process": pack("a-command", "pid", 1e400, 1),
+    "a process without a start": pack("a-command", "pid", 1),
     "a crowd of words": pack("a-command", "crowd", "many"),
 }
 
@@ -119,13 +120,13 @@ async def test_its_numbers_of_processes_are_not_believed(server: Hostile) -> Non
     await server.send(pack("a-command", "pid", os.getpid(), 1))
     child = await task
     assert (child.pid, child.since) == (0, 0)
-    await server.send(facts(code=10**9, left=[[os.getpid(), "\x1b[2Jevil" * 12]] * 2_000))
+    await server.send(facts(*[os.getpid(), "\x1b[2Jevil" * 12] * 2_000, code=10**9))
     assert (await child.ended).code == 255
     assert len(child.behind) == 1_000
     assert len(child.behind[0].name) == 64
     assert "\x1b" not in child.behind[0].name
     # Ending the command asks the server: nothing on this machine is signalled.
-    await server.send(pack("a-command", "gone", [1]))
+    await server.send(pack("a-command", "gone", 1))
     assert await server.keeping.end(child, 0) == (1,)
 
 
@@ -140,13 +141,14 @@ async def test_of_the_processes_that_it_names_only_its_own_children_are_believed
         found = process_table.look(pid)
         assert found is not None
         server = Hostile(child.pid)
-        claims: list[tuple[Any, Any]] = [
+        claims = [
             (pid, found.started),
             (pid, found.started + 1),
-            (os.getpid(), None),
+            (os.getpid(), 0),
             (other.pid, 1),
+            (-1, 10**100),
         ]
-        for number, claim in enumerate((*claims, ("1", {}), (1e400, []))):
+        for number, claim in enumerate(claims):
             task = await server.start(f"command-{number}")
             await server.send(pack(f"command-{number}", "pid", *claim))
             seen = await task
@@ -163,7 +165,7 @@ async def test_of_the_processes_that_it_names_only_its_own_children_are_believed
 
 async def test_commands_that_were_not_asked_for_are_ignored(server: Hostile) -> None:
     task = await server.start()
-    await server.send(pack("another", "pid", 1, 1) + pack("", "exit", FACTS))
+    await server.send(pack("another", "pid", 1, 1) + facts().replace(b"a-command", b"b-command"))
     assert not task.done()
     await server.send(pack("a-command", "pid", 1, 1))
     await task

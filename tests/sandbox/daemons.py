@@ -11,20 +11,29 @@ from contextlib import suppress
 from pathlib import Path
 
 _KEEP = """
-import os, subprocess, sys
-log, *argv = sys.argv[1:]
+import ctypes, os, select, signal, subprocess, sys
+log, tests, *argv = sys.argv[1:]
+tests = os.pidfd_open(int(tests))
 if os.fork():
     os._exit(0)
 os.setsid()
+end_with_parent = ctypes.CDLL(None).prctl
 with open(log, "wb") as out:
-    server = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=out, stderr=out)
+    server = subprocess.Popen(
+        argv, stdin=subprocess.DEVNULL, stdout=out, stderr=out,
+        preexec_fn=lambda: end_with_parent(1, signal.SIGTERM),
+    )
 os.write(1, b"%d" % server.pid)
 os.close(1)
-os.read(0, 1)
+select.select([0, tests], [], [])
 server.terminate()
-server.wait()
+try:
+    server.wait(60)
+except subprocess.TimeoutExpired:
+    server.kill()
 """
-"""Its standard input closes when the tests stop the server, and also when they are killed."""
+"""It ends the server when its standard input is closed, or the tests have ended, even if a copy of
+them still has the other end. If it is killed itself, the kernel ends the server."""
 
 
 class Daemon:
@@ -34,7 +43,7 @@ class Daemon:
         given, self._end = os.pipe()
         try:
             done = subprocess.run(
-                [sys.executable, "-I", "-S", "-c", _KEEP, str(log), *argv],
+                [sys.executable, "-I", "-S", "-c", _KEEP, str(log), str(os.getpid()), *argv],
                 stdin=given,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.DEVNULL,

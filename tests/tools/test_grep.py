@@ -9,7 +9,7 @@ import pytest
 
 from clawkit.core.context import Context, Scope
 from clawkit.core.result import Result
-from clawkit.core.tool import Effect
+from clawkit.core.tool import Effect, resolve
 from clawkit.fs.protocols import FileHits, Grep, SearchResult
 from clawkit.process import landlock
 from clawkit.testing import check_tool, open_kit
@@ -269,7 +269,7 @@ def test_the_tool_can_be_offered_to_every_provider() -> None:
 
 def test_a_call_says_what_it_reads(tmp_path: Path) -> None:
     ctx = Context("1", Scope(), str(tmp_path))
-    effects = list(TOOL.effects(Params("x"), ctx))
+    effects = list(resolve(TOOL.effects(Params("x"), ctx)))
     assert effects == [Effect("read", f"file:{tmp_path.resolve()}")]
 
 

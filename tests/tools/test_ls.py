@@ -18,7 +18,7 @@ from tests.tables import table
 from clawkit.core.call import CallRequest, Run, call
 from clawkit.core.context import Context, Scope
 from clawkit.core.result import Result
-from clawkit.core.tool import Effect
+from clawkit.core.tool import Effect, resolve
 from clawkit.fs.local import LocalFileSystem
 from clawkit.fs.protocols import DirEntry, FileSystem, Info
 from clawkit.tools.ls import TOOL, Params, show
@@ -226,4 +226,6 @@ async def test_even_the_smallest_model_is_shown_a_name(tmp_path: Path) -> None:
 
 def test_a_call_says_which_directory_it_reads(tmp_path: Path) -> None:
     ctx = Context("1", Scope(), str(tmp_path))
-    assert list(TOOL.effects(Params(), ctx)) == [Effect("read", f"file:{tmp_path.resolve()}")]
+    assert list(resolve(TOOL.effects(Params(), ctx))) == [
+        Effect("read", f"file:{tmp_path.resolve()}")
+    ]

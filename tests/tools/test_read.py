@@ -24,7 +24,7 @@ from clawkit.content import Image, Text
 from clawkit.core.call import CallRequest, Run, call
 from clawkit.core.context import Context, Scope
 from clawkit.core.result import Result
-from clawkit.core.tool import Effect
+from clawkit.core.tool import Effect, resolve
 from clawkit.errors import ConflictError
 from clawkit.fs.encoding import UTF8
 from clawkit.fs.local import LocalFileSystem
@@ -33,7 +33,7 @@ from clawkit.fs.pages import HeldFile
 from clawkit.fs.protocols import FileSystem
 from clawkit.fs.read_versions import ReadVersions
 from clawkit.media.local import LocalMedia
-from clawkit.media.protocols import Media
+from clawkit.media.protocols import Media, PageReader
 from clawkit.redact import Redactor
 from clawkit.testing import check_tool, open_kit
 from clawkit.tools._show import (
@@ -54,6 +54,7 @@ def make_run(place: Path | str, window: int | None = None, **more: object) -> Ru
         ReadVersions: ReadVersions(),
         Redactor: Redactor(),
         Media: LocalMedia(),
+        PageReader: LocalMedia(),
     }
     for service in more.values():
         services[type(service)] = service
@@ -764,4 +765,4 @@ def test_a_call_says_which_files_it_may_read(tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to("f")
     ctx = Context("1", Scope(), str(tmp_path))
     resource = f"file:{tmp_path.resolve()}/f"
-    assert list(TOOL.effects(Params(path="link"), ctx)) == [Effect("read", resource)]
+    assert list(resolve(TOOL.effects(Params(path="link"), ctx))) == [Effect("read", resource)]

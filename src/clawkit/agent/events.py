@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 import msgspec
 
@@ -164,6 +164,19 @@ Event = (
     | SubagentHappened
 )
 Tell = Callable[[Event], None]
+
+
+class EventRecorder(Protocol):
+    """Records what happens in one conversation."""
+
+    @property
+    def warnings(self) -> tuple[str, ...]: ...
+
+    def beside(self, tell: Tell, /) -> Tell:
+        """A listener that calls `tell`, and records the event."""
+
+    async def close(self) -> None:
+        """Complete the record. Must not raise."""
 
 
 def no_listener(_event: object) -> None:

@@ -162,6 +162,8 @@ class Conversation(Struct, eq=False):
     """Total of all answers so far."""
     spent_elsewhere: Callable[[], float] = float
     """Returns the cost in dollars of other sessions that count towards the same limit."""
+    persist: Callable[[content.ToolResult], content.ToolResult] | None = None
+    """Returns a result as it is to be kept."""
     restate: Callable[[], str] = str
     """Returns text that a summary must include in addition to the conversation."""
     last_text: str = ""
@@ -308,6 +310,11 @@ class Conversation(Struct, eq=False):
         except ToolError as error:
             self._unsaved = str(error)
 
+    def spend(self, answer: content.Assistant) -> None:
+        """Count the cost of an answer to a tool, which the model does not see."""
+        self.usage = self.usage.plus(answer.usage)
+        self._store(msgspec.structs.replace(answer, content=()))
+
     async def _work(self) -> None:
         if self.run.watch is not None:
             self.run.watch.begin()
@@ -428,7 +435,9 @@ class Conversation(Struct, eq=False):
             message = content.ToolResult(
                 call.id, call.name, result.content, result.is_error, dict(result.details), now_ms()
             )
-            self._store(message, is_redacted=True)
+            is_own = self.persist is None
+            message = self.persist(message) if self.persist else message
+            self._store(message, is_redacted=is_own)
             self._tell(events.ResultStored(message))
             stored[number] = message
 

@@ -35,7 +35,14 @@ class ModelSelection:
         self.on_sent: Callable[[], None] = lambda: None
         """Called when a request was sent."""
         self._clock = clock
+        self._makers: Mapping[str, Callable[[str], Model]] = {}
         self._client: Client | None = None
+
+    def plug(self, makers: Mapping[str, Callable[[str], Model]]) -> None:
+        """Add providers of plugins, which make a model from its name. Known providers win."""
+        known = self.catalog.services
+        self._makers = {id_: make for id_, make in makers.items() if id_ not in known}
+        self.catalog.plugged = frozenset(self._makers)
 
     async def close(self) -> None:
         if self._client is not None:
@@ -80,8 +87,11 @@ class ModelSelection:
         links = [self.one(ref) for ref in refs if ref != OPERATOR]
         return ModelChain(links, strict=strict, clock=self._clock)
 
-    def one(self, ref: ModelRef) -> Model:
-        """A single model without retries and fallbacks. Raises `ConfigError`, `SecretError`."""
+    def one(self, ref: ModelRef, profile: str = "") -> Model:
+        """A single model without retries and fallbacks; `profile` is the only credential to use.
+        Raises `ConfigError`, `SecretError`."""
+        if (make := self._makers.get(ref.provider)) is not None:
+            return make(ref.id)
         from clawkit.models.client import HttpModel
 
         catalog = self.catalog
@@ -92,7 +102,7 @@ class ModelSelection:
         model = HttpModel(
             endpoint,
             self._connections(),
-            keys=catalog.credentials,
+            keys=catalog.credentials.only(profile) if profile else catalog.credentials,
             settings=catalog.services[ref.provider].settings,
             headers=catalog.headers(ref),
             route=catalog.route(ref),

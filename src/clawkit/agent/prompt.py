@@ -146,6 +146,8 @@ class Surroundings(msgspec.Struct, frozen=True):
     """Whether the agent should delegate most work to sub-agents."""
     directory: str = ""
     """What there is of deferred tools."""
+    skills: str = ""
+    """The list of skills, with an introduction."""
 
 
 def build_prompt(
@@ -166,6 +168,7 @@ def build_prompt(
         _section("More tools", [around.directory] if around.directory else []),
         _section("How to work", _working(tools, around)) if around.mode == "full" else "",
         _section("Safety", _safety(tools)),
+        _section("Skills", [around.skills] if _can_use_skills(tools, around) else []),
         _section("Workspace", _workspace(around)),
         _section("Workspace files", [_WRITTEN]) if files else "",
         *(f"### {file.name}\n{file.text}" for file in files),
@@ -242,6 +245,10 @@ def _safety(tools: Mapping[str, Tool]) -> Iterator[str]:
     )
     yield "- Ask before anything that cannot be undone, unless that is just what was asked for."
     yield "- Never print, send or store secrets you come across."
+
+
+def _can_use_skills(tools: Mapping[str, Tool], around: Surroundings) -> bool:
+    return bool(around.skills) and around.mode == "full" and "read" in tools
 
 
 def _workspace(around: Surroundings) -> Iterator[str]:

@@ -151,7 +151,7 @@ class Audit:
         if isinstance(value, dict):
             whole = self._program(value) if "argv" in value else value
             return {name: self._mask(each) for name, each in whole.items()}
-        return [self._mask(each) for each in value] if isinstance(value, list | tuple) else value
+        return [self._mask(each) for each in value] if isinstance(value, (list, tuple)) else value
 
     def _program(self, program: Mapping[str, Any]) -> dict[str, Any]:
         argv: list[str] = program["argv"]
@@ -213,9 +213,9 @@ def _cut(value: Any, limit: int) -> Any:
     if isinstance(value, str):
         more = len(value) - limit
         return value if more <= 0 else f"{value[:limit]}… ({more:,} more characters)"
-    if isinstance(value, Mapping):
+    if isinstance(value, (dict, Mapping)):
         return {key: _cut(each, limit) for key, each in value.items()}
-    if isinstance(value, list | tuple):
+    if isinstance(value, (list, tuple)):
         return [_cut(each, limit) for each in value[: min(_MOST, max(1, limit // _PER_ITEM))]]
     return value
 

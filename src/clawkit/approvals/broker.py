@@ -19,6 +19,7 @@ from msgspec.structs import replace
 
 from clawkit import errors
 from clawkit.approvals import binding as bind
+from clawkit.approvals.protocols import RESUMABLE
 from clawkit.approvals.types import Pending
 from clawkit.core.approval import MAX_WAIT_S, NO_ONE, Answer, Approver, Question
 from clawkit.store import Database
@@ -286,7 +287,8 @@ class PendingStore:
         try:
             question = bind.unpack_question(row.fields, row.params)
             binding = dict(bind.decode(row.binding))
-            gone = row.state in ("pending", "allowed") and _is_orphaned(row.id, row.owner)
+            is_open = row.state in ("pending", "allowed") and RESUMABLE not in binding
+            gone = is_open and _is_orphaned(row.id, row.owner)
         except (ValueError, TypeError) as error:
             why = f"the question {row.id} in it is damaged: {error}"
             raise self._database.broken(why) from error
@@ -388,6 +390,18 @@ class Broker:
 
     async def outcome(self, pending: Pending) -> Answer:
         return await self._settle(pending, None, patient=True)
+
+    def collect(self, id_: str) -> Answer | None:
+        now_ms = self._now_ms()
+        with suppress(errors.NotFoundError):
+            is_used = self._waiting.consume(id_, now_ms)
+            answer, state = self._waiting.answer(id_, now_ms), self._waiting.get(id_).state
+            if answer is None or is_used or state == "denied":
+                return answer
+        return Answer("deny", "there is no answer that can be used", silent=True)
+
+    def withdraw(self, id_: str) -> None:
+        self._waiting.withdraw(id_, self._now_ms())
 
     def resolve(
         self,

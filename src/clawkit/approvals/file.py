@@ -60,6 +60,8 @@ class DocPolicy(NamedTuple):
     ask: Ask
     fallback: Security
     left_out: frozenset[str] = frozenset()
+    allows_skills: bool = False
+    """Whether programs that skills require count as allowlisted."""
 
 
 class Item(NamedTuple):
@@ -112,8 +114,9 @@ class ApprovalsDocument:
         levels = (_canonical(agent), EVERY, "")
         given = ChainMap(*(self._given[level] for level in levels if level in self._given))
         values: list[Any] = [given.get(name, usual) for name, usual in _BUILT_IN.items()]
-        security, ask, fallback, _ = values
-        return DocPolicy(security, ask, fallback, frozenset(_BUILT_IN.keys() - given.keys()))
+        security, ask, fallback, allows_skills = values
+        left_out = frozenset(_BUILT_IN.keys() - given.keys())
+        return DocPolicy(security, ask, fallback, left_out, allows_skills)
 
     def entries_for(self, agent: str) -> tuple[AllowlistEntry, ...]:
         """All agents' entries, then its own; those that may leave the sandbox first."""

@@ -80,9 +80,11 @@ class LocalGate:
         timeout_s: float = 120.0,
         confines: Confines | None = None,
         before: Callable[[], Awaitable[None]] | None = None,
+        variables: Callable[[], Mapping[str, str]] = dict,
     ) -> None:
         """Without `confines`, all commands run unconfined, allowlisted ones too. `before` is called
-        ahead of every command that is not refused."""
+        ahead of every command that is not refused. `variables` are for commands that may leave the
+        sandbox."""
         self._judge = judge
         self._approvals = approvals
         self._audit = audit
@@ -90,6 +92,7 @@ class LocalGate:
         self._timeout_s = timeout_s
         self._confines = confines
         self._before = before
+        self._variables = variables
         self._waiting: dict[str, tuple[Decision, Mapping[str, Any]]] = {}
         self._refusals: OrderedDict[str, tuple[int, float]] = OrderedDict()
         # Approvals for the session are not stored, so none outlives the run.
@@ -232,15 +235,18 @@ class LocalGate:
         raise self._refuse(request, decision, said, "approval-unavailable")
 
     def _admit(self, request: ExecRequest, decision: Decision) -> Admitted:
-        if decision.place == "host" or self._confines is None:
-            tame = {} if decision.place == "host" else TAME
-            return Admitted(decision.run, decision.programs, env=tame)
-        if decision.place == "sandbox":
+        if decision.place == "sandbox" and self._confines is not None:
             host, hold, env = self._confines.in_sandbox(decision.grants)
             return Admitted(decision.run, None, host=host, hold=hold, env=env)
+        own = self._variables()
+        if decision.place == "host" or self._confines is None:
+            tame = {} if decision.place == "host" else TAME
+            return Admitted(decision.run, decision.programs, env=tame, defaults=own)
         host, hold, env = self._confines.by_entry(decision.grants)
         env = {**TAME, **env}
-        return Admitted(decision.run, decision.programs, host=host, hold=hold, env=env)
+        return Admitted(
+            decision.run, decision.programs, host=host, hold=hold, env=env, defaults=own
+        )
 
     def _refuse(
         self, request: ExecRequest, decision: Decision, said: str, reason: str, *, by: str = ""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import cache, reduce
 from operator import or_
@@ -34,6 +34,8 @@ class Judge:
     own_names: tuple[str, ...] = ()
     more: tuple[types.AllowlistEntry, ...] = ()
     only_more: bool = False
+    skill_programs: Callable[[], Iterable[str]] = tuple
+    """Paths of the programs that trusted skills require."""
     confines: bool = True
     """Whether the kernel can confine allowlisted programs, or does not need to."""
     ignore_floor: bool = False
@@ -116,6 +118,10 @@ class Judge:
     def rules(self, document: file.ApprovalsDocument) -> types.ApprovalRules:
         """What is allowed without approval, for one command."""
         listed = () if self.only_more else document.entries_for(self.agent)
+        if not self.only_more and document.policy_for(self.agent).allows_skills:
+            from clawkit.approvals.skill_entries import entries_for
+
+            listed += entries_for(self.skill_programs(), self.may_write)
         settings = self.settings
         return types.ApprovalRules(
             entries=self.more + listed,

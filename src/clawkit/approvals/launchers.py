@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -255,6 +255,7 @@ _DURATION = re.compile(r"\d{1,9}(?:\.\d{1,9})?[smhd]?", re.ASCII)
 _USUAL_PLACES = ("/bin", "/usr/bin")
 
 # Called by any other name, the single coreutils binary takes the program from its options.
+_MULTI_CALL = ("busybox", "toybox", "coreutils")
 _COREUTILS = opts.words_of(
     """[ arch b2sum base32 base64 basename basenc cat chcon chgrp chmod chown chroot cksum comm cp
     csplit cut date dd df dir dircolors dirname du echo env expand expr factor false fmt fold groups
@@ -271,7 +272,7 @@ def look_through(names: frozenset[str], argv: Sequence[Arg]) -> Inner | Opaque |
     with a script file: see `how_called`."""
     typed = opts.base_name(argv[0].text)
     known = (names | {typed}) - {""}
-    shared = {name for name in known if name.startswith(("busybox", "toybox", "coreutils"))}
+    shared = {name for name in known if name.startswith(_MULTI_CALL)}
     if shared:
         single = any(name.startswith("coreutils") for name in shared)
         if typed in shared or (single and typed not in _COREUTILS):
@@ -300,6 +301,11 @@ def look_through(names: frozenset[str], argv: Sequence[Arg]) -> Inner | Opaque |
     if shared and not found.is_text and any(arg.text[:1] == "-" for arg in argv[1 : found.at]):
         return Opaque("the options of this variant are unknown", "blocked-wrapper")
     return found
+
+
+def starts_programs(names: Iterable[str]) -> bool:
+    """Whether a program with one of these base names may start others, which its arguments name."""
+    return any(_kind(name) or name.startswith(_MULTI_CALL) for name in names)
 
 
 @lru_cache(maxsize=1024)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 
 class PathRules:
@@ -20,6 +20,7 @@ class PathRules:
         why_protected: Callable[[str], str] = lambda _path: "",
         own: Iterable[str] = (),
         own_open: Iterable[str] = (),
+        shared: Sequence[str] = (),
         effect_on: Callable[[str, str], str] = lambda _tool, _path: "allow",
         is_masked: Callable[[str], bool] = lambda _path: False,
         hard_links: bool = True,
@@ -27,12 +28,14 @@ class PathRules:
         """`effect_on` is the effect of rules on a file tool's use of a path, `is_masked` whether
         the file tools redact the file, `hard_links` whether files with several links may be read.
         `why_protected` says why only a person may have a resolved path changed; `own` are the files
-        and directories, except `own_open`, that decide what clawkit allows."""
+        and directories, except `own_open`, that decide what clawkit allows. `shared` are
+        directories that may be read wherever they are; they may change."""
         here = os.path.realpath(workspace)
         writable = [here, *(_resolve(root, here) for root in write_roots)]
         self._writable = _starts(writable)
         self._readable = _starts((*writable, *(_resolve(root, here) for root in read_roots)))
         self._anywhere = not workspace_only
+        self._shared = shared
         self._why_protected = why_protected
         self._effect_on = effect_on
         self._is_masked = is_masked
@@ -43,7 +46,8 @@ class PathRules:
     def may_read(self, path: str) -> bool:
         """Whether the file tools could read it without approval."""
         place = _real(path)
-        if not place or not (self._anywhere or _is_in(place, self._readable)):
+        readable = self._anywhere or _is_in(place, (*self._readable, *_starts(self._shared)))
+        if not place or not readable:
             return False
         if self._is_own(place) or self._effect_on("read", place) != "allow":
             return False
@@ -68,7 +72,8 @@ class PathRules:
             return False
         own = [each for each in self._own if _is_in(place, (each,))]
         # The longest match wins: a workspace may be inside the state directory, and the reverse.
-        open_ = [each for each in self._own_open if _is_in(place, (each,))]
+        opened = (*self._own_open, *_starts(self._shared))
+        open_ = [each for each in opened if _is_in(place, (each,))]
         return max(map(len, own)) > max(map(len, open_), default=-1)
 
     def holds_own(self, path: str) -> bool:

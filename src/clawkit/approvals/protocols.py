@@ -20,6 +20,10 @@ if TYPE_CHECKING:
     """The host of a command, its confinement, and extra variables."""
 
 
+RESUMABLE = "resumable"
+"""In the binding of a question: what asked it reads the answer later, in whichever process."""
+
+
 class ExecRequest(NamedTuple):
     """A command to be run."""
 
@@ -68,6 +72,8 @@ class Admitted(NamedTuple):
     """Variables that disable interactive pagers and editors, which could start other programs."""
     warning: str = ""
     """For the person and the model, shown once."""
+    defaults: Mapping[str, str] = MappingProxyType({})
+    """Variables that the command has unless it sets them."""
 
 
 class Waiting(NamedTuple):
@@ -161,3 +167,12 @@ class Approvals(Protocol):
         ...
 
     async def outcome(self, pending: "Pending") -> "Answer": ...
+
+    def collect(self, id_: str) -> "Answer | None":
+        """Use the answer to a question that was queued, without waiting; None while it is open. A
+        silent answer means that there will be none, or that it was already used."""
+        ...
+
+    def withdraw(self, id_: str) -> None:
+        """Withdraw a question that was queued."""
+        ...

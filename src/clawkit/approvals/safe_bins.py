@@ -187,7 +187,7 @@ def _folder_of(path: str) -> str:
 def safe_bin_warnings(rules: ApprovalRules) -> Iterator[str]:
     """Problems of the operator's safe programs and trusted directories."""
     for name in rules.safe_bins:
-        if _is_interpreting({name}):
+        if is_interpreting({name}):
             yield f"safeBins has {show(name)!r}, which runs code and is never considered safe"
         elif find_profile(name, rules.profiles) is None:
             shown = show(name)
@@ -213,10 +213,11 @@ def _plain_folder(folder: str) -> str:
 # Cached: there are few safe programs.
 @lru_cache(maxsize=256)
 def _runs_code(name: str, resolved: str, real: str) -> bool:
-    return _is_interpreting({name, resolved, real} - _MULTI_CALL) or name in _MULTI_CALL
+    return is_interpreting({name, resolved, real} - _MULTI_CALL) or name in _MULTI_CALL
 
 
-def _is_interpreting(names: set[str]) -> bool:
+def is_interpreting(names: set[str]) -> bool:
+    """Whether a program with one of these names runs code that it is given."""
     stems = {name.rstrip("0123456789.-") for name in names}
     return not NEVER.isdisjoint(names | stems) or is_interpreter(names) or is_shell(names)
 

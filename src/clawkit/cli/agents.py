@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from clawkit.agent.model_selection import ModelSelection
+from clawkit.bundled import select_models
 from clawkit.cli import options as cli
 from clawkit.cli.config import make_change
 from clawkit.cli.onboarding.write import agent_path
@@ -101,7 +101,7 @@ def add(
         workspace = os.path.abspath(workspace)
     if model:
         with cli.wrong_usage():
-            model = str(ModelSelection(loaded, loaded.config.agents.default_id()).find(model))
+            model = str(select_models(loaded, loaded.config.agents.default_id()).find(model))
     given = {"name": name, "workspace": workspace, "model": model}
     agent = {key: value for key, value in given.items() if value}
     path: Path = ("agents", "entries", agent_id)

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import os
 import shlex
 import sys
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 import msgspec
 
+from clawkit.bundled import open_plugins
 from clawkit.cli import options as cli
 from clawkit.config import file_edit as edits
 from clawkit.config import schema as settings
@@ -25,6 +27,9 @@ from clawkit.config.section import Section, Shape, layout_of
 from clawkit.config.sources import ConfigFile, ConfigTree, read_config
 from clawkit.errors import ConfigError, EditError, Issue
 from clawkit.text import printable
+
+if TYPE_CHECKING:
+    from clawkit.plugins.load import PluginSet
 
 MAX_PATCH_FILE = 8 * 1024 * 1024
 MAX_PATCH_STDIN = 1024 * 1024
@@ -173,9 +178,30 @@ def patch(source: str | None, patch_file: str | None, replace: bool, **how: Any)
 
 
 @click.command()
-def schema() -> None:
-    """Print the JSON Schema of the configuration, for editors."""
-    cli.print_json(settings.json_schema())
+@cli.config_option
+def schema(config_file: str | None) -> None:
+    """Print the JSON Schema of the configuration, for editors, with the settings of plugins."""
+    whole = settings.json_schema()
+    try:
+        plugins = open_plugins(load(config_file).config)
+    except ConfigError:
+        plugins = None
+    cli.print_json(_with_plugins(whole, plugins) if plugins else whole)
+
+
+def _with_plugins(whole: dict[str, Any], plugins: PluginSet) -> dict[str, Any]:
+    from clawkit.plugins.settings import schema_of
+
+    whole = copy.deepcopy(whole)
+    entries = whole["$defs"]["Plugins"]["properties"]["entries"]
+    for id_, active in plugins.active.items():
+        if active.plugin.config is not None:
+            own, parts = schema_of(active.plugin.config, id_)
+            entry = copy.deepcopy(whole["$defs"]["PluginEntry"])
+            entry["properties"]["config"] = own
+            entries.setdefault("properties", {})[id_] = entry
+            whole["$defs"] |= parts
+    return whole
 
 
 @click.command(context_settings={"allow_extra_args": True})
@@ -195,6 +221,10 @@ def validate(as_json: bool, config_file: str | None) -> None:
         from clawkit.cli.models import unknown_models
 
         warnings, files = [*loaded.warnings, *unused, *unknown_models(loaded)], loaded.files
+        if loaded.config.plugins is not None:
+            from clawkit.cli.plugins import survey_config
+
+            warnings += survey_config(loaded.config.plugins)[1]
     except ConfigError as error:
         issues = list(error.issues)
     if as_json:

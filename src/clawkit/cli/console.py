@@ -10,6 +10,7 @@ import re
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, TextIO
 
 from clawkit.errors import ClawkitError, ConflictError, ToolAuthorizationError, ToolInputError
@@ -48,6 +49,7 @@ def style(text: str, code: str) -> str:
     return f"\x1b[{code}m{text}\x1b[0m"
 
 
+@lru_cache(maxsize=2)
 def has_styles(stream: TextIO) -> bool:
     """Whether a stream is a terminal that shows colours."""
     is_plain = os.environ.get("NO_COLOR") or os.environ.get("TERM") in ("dumb", "unknown")

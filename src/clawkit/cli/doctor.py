@@ -111,12 +111,18 @@ def _diagnose(
     check("secrets", checks.check_secrets(loaded, allow_exec=allow_exec))
     check("workspace", checks.check_workspaces(loaded.config, workspace))
     check("chat", checks.check_extra("tui", has_tui(), "the chat shows plain lines"))
+    check("plugins", services.check_plugins(loaded.config))
+    check("skills", services.check_skills(loaded, workspace))
     check("files", checks.check_files(loaded.config))
     check("commands", checks.check_commands(loaded.config))
     check("sandbox", services.check_sandbox(loaded, workspace))
     check("models", services.check_models(loaded))
     check("sessions", services.check_sessions(loaded, env))
     check("jobs", services.check_jobs(loaded, env))
+    if loaded.config.mcp is not None:
+        from clawkit.cli.mcp_servers import check_servers
+
+        check("mcp", check_servers(named))
     return found, True
 
 

@@ -54,6 +54,7 @@ from clawkit.lsp.servers import Programs, ServerCatalog
 from clawkit.models.providers import AUTH_PROFILES as PROFILES_JSON
 from clawkit.models.providers import MODELS_JSON, agent_dir
 from clawkit.process import landlock, records
+from clawkit.runtime import external_tools
 from clawkit.sessions.protocols import locate_store
 
 MAX_AGENTS = 100
@@ -229,7 +230,9 @@ def check_policy(config: Config) -> Findings:
     situations = (scope for agent in agents[:MAX_AGENTS] for scope in _situations(config, agent))
     for scope in islice(situations, MAX_SITUATIONS):
         try:
-            remarks |= dict.fromkeys(assemble(config, scope).warnings)
+            remarks |= dict.fromkeys(
+                assemble(config, scope, external_tools(config, scope)).warnings
+            )
         except ConfigError as error:
             remarks |= dict.fromkeys(map(str, error.issues))
     for remark in remarks:

@@ -18,8 +18,10 @@ from clawkit.cli.doctor_checks import Finding, Findings, fault, ok, warn
 from clawkit.cli.models import ChosenModel, Source, access, listening, models_in_use
 from clawkit.cli.onboarding.probe import is_at_home, kinds_by_name
 from clawkit.cli.options import counted
+from clawkit.cli.plugins import survey_config
 from clawkit.cli.sandbox_explain import ENGINES, advise, look_at_engine
 from clawkit.config.load import Loaded
+from clawkit.config.model import Config
 from clawkit.config.modelref import OPERATOR, ModelRef
 from clawkit.config.paths import sessions_file
 from clawkit.config.sections.sandbox import SandboxSettings
@@ -46,6 +48,23 @@ _MAX_COUNTED = 500
 _NO_MODEL = "no model is configured and no API key was found, so the built-in operator answers"
 _TO_CHOOSE = "clawkit onboard, or export ANTHROPIC_API_KEY=..."
 _OR_KEEP_NOTHING = ", or do not save sessions: clawkit agent --no-session"
+
+
+def check_plugins(config: Config) -> Findings:
+    if config.plugins is None:
+        return
+    states, issues = survey_config(config.plugins)
+    lost = [each for each in states if each.state == "left out" and each.found.origin != "bundled"]
+    for each in lost:
+        yield warn(f"plugin {each.found.id} at {each.found.location} is left out: {each.reason}")
+    for each in states:
+        if each.problem:
+            again = f"clawkit plugins disable {each.found.id}, or fix it and enable it again"
+            yield warn(f"plugin {each.found.id}: {each.problem}", again)
+    said = {f"plugins.entries.{each.found.id}" for each in lost}
+    yield from (warn(str(issue)) for issue in issues if issue.path not in said)
+    running = [each.found.id for each in states if each.state == "on"]
+    yield ok(f"plugins in use: {', '.join(running) or 'none'}")
 
 
 def check_models(loaded: Loaded) -> Findings:
@@ -357,3 +376,18 @@ def check_jobs(loaded: Loaded, env: Mapping[str, str]) -> Findings:
             times = counted(state.consecutive_errors, "time")
             what = f"{name} failed {times} in a row: {one_line(state.last_error, 200)}"
             yield warn(what, f"clawkit cron runs {job.id[:8]}")
+
+
+def check_skills(loaded: Loaded, workspace: str | None) -> Findings:
+    from clawkit.cli.skills import open_skills
+
+    try:
+        found = open_skills(loaded, workspace)
+    except ConfigError as error:  # the workspace, which another check reports
+        yield warn(f"skills were not checked: {error}")
+        return
+    if found.found:
+        yield ok(f"{counted(len(found.found), 'skill')}, {len(found.in_force)} of them offered")
+    for each in found.broken[: checks.MAX_LISTED]:
+        yield warn(f"{each.path}: {each.what}", f"clawkit skills check {shlex.quote(each.path)}")
+    yield from map(warn, found.remarks())

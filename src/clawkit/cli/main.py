@@ -40,6 +40,11 @@ COMMANDS = {
     "agents": ("clawkit.cli.agents:", "List, add and remove agents."),
     "models": ("clawkit.cli.models:", "List models, choose one, check that it answers."),
     "tools": ("clawkit.cli.tools:", "List, explain and call tools; print their schemas."),
+    "plugins": (
+        "clawkit.cli.plugins:",
+        "List plugins, see what they add, enable and disable them.",
+    ),
+    "skills": ("clawkit.cli.skills:", "List, check and install skills."),
     "approvals": ("clawkit.cli.approvals:", "Answer approval requests; manage the allowlist."),
     "sandbox": (
         "clawkit.cli.sandbox:",
@@ -53,6 +58,10 @@ COMMANDS = {
     "gateway": (
         "clawkit.cli.gateway:",
         "Share agents and sessions with other programs and devices.",
+    ),
+    "mcp": (
+        "clawkit.cli.mcp_servers:",
+        "Use tools of MCP servers; serve the tools to MCP clients, and set those up.",
     ),
     "cron": ("clawkit.cli.cron:", "Schedule jobs, and see what their runs did."),
     "wake": ("clawkit.cli.cron:wake", "Tell a session something, now or with its next turn."),
@@ -100,6 +109,14 @@ clawkit approvals pending                        requests waiting for an answer
 clawkit approvals resolve 3f2a allow-once        answer one
 clawkit approvals watch                          answer requests at this terminal
 """,
+    "skills": """
+A skill is a directory with SKILL.md: instructions that the model reads when a task needs them.
+
+\b
+clawkit skills list                    skills, and what they cost
+clawkit skills check                   why each is offered, or not
+clawkit skills install weather.skill   unpack one into the state directory
+""",
     "sandbox": """
 \b
 clawkit sandbox explain                        which sandbox, why, and what it allows
@@ -107,6 +124,15 @@ clawkit sandbox explain -- git push            where a command would run
 clawkit sandbox run -- python3 -m pytest       run something in it
 clawkit sandbox list                           what exists on this machine
 clawkit sandbox recreate --all                 remove them; the next use creates new ones
+""",
+    "plugins": """
+ID is the id of a plugin, as it declares it.
+
+\b
+clawkit plugins list             plugins, and which of them are on
+clawkit plugins info dice        what one adds, and where it is
+clawkit plugins enable dice      let it run, after showing what it declares
+clawkit plugins disable dice     keep it from running
 """,
     "gateway": """
 \b
@@ -235,6 +261,34 @@ SUBCOMMANDS = {
         "run": ("run", "Check now, and print what came of it."),
         "status": ("status", "Show for every agent whether its heartbeat is on, and why."),
     },
+    "mcp": {
+        "accept": ("accept_tools", "Accept the new and changed tools of a server."),
+        "install": (
+            "clawkit.cli.mcp_install:install",
+            "Add clawkit to the configuration of an MCP client.",
+        ),
+        "list": ("list_servers", "List the configured servers, and what is known of them."),
+        "login": ("login", "Log in at a server with a browser."),
+        "logout": ("logout", "Forget the token of a server."),
+        "prompts": ("prompts", "List the prompts of a server."),
+        "refresh": ("refresh", "Connect to servers, and list their tools again."),
+        "resources": ("resources", "List the resources of a server."),
+        "serve": ("clawkit.cli.mcp:serve", "Serve the tools in force to an MCP client."),
+        "show": ("show", "Show a server and its tools."),
+        "tools": ("tools", "List the tools of all servers, by the names they are offered under."),
+    },
+    "plugins": {
+        "disable": ("disable", "Keep a plugin from running."),
+        "enable": ("enable", "Let a plugin run, after showing what it declares."),
+        "info": ("info", "Show what a plugin declares, where it is, and its settings."),
+        "list": ("list_plugins", "List plugins, whether each is on, and why not."),
+    },
+    "skills": {
+        "check": ("check", "Check all skills, or the one at PATH: is it valid, and is it offered?"),
+        "info": ("info", "Show everything about a skill."),
+        "install": ("install", "Install a skill from a directory or an archive."),
+        "list": ("list_skills", "List skills, and how many tokens each costs in the prompt."),
+    },
     "tools": {
         "call": ("call", "Call a tool and print its result as JSON."),
         "explain": ("explain", "Explain why a tool is in force or not."),
@@ -282,7 +336,7 @@ class LazyGroup(click.Group):
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in self._table:
-            return None
+            return self._find_plugin(cmd_name)
         path, about = self._table[cmd_name]
         is_main = self._table is COMMANDS
         is_of_home = self._is_of_home or (is_main and cmd_name in HOME_COMMANDS)
@@ -304,7 +358,8 @@ class LazyGroup(click.Group):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         # During shell completion the word is still being typed.
-        if not ctx.resilient_parsing and args[0] not in self._table:
+        is_known = args[0] in self._table or self._find_plugin(args[0]) is not None
+        if not ctx.resilient_parsing and not is_known:
             import shlex
 
             from clawkit.text import nearest, one_line
@@ -317,6 +372,15 @@ class LazyGroup(click.Group):
                 hint = f" To send it as a message: clawkit chat {said}"
             ctx.fail(f"Unknown command {args[0]!r}.{hint}")
         return super().resolve_command(ctx, args)
+
+    def _find_plugin(self, name: str) -> click.Command | None:
+        """The command of a plugin. Those of clawkit win: it is looked for if there is none."""
+        if self._table is not COMMANDS or name.startswith("-"):
+            return None
+        import_msgspec()
+        from clawkit.cli.plugins import find_command
+
+        return find_command(name)
 
     def _known_words(self, path: str) -> dict[str, str]:
         """Words to suggest, each with the command line to type."""

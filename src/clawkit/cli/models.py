@@ -15,6 +15,7 @@ import click
 import msgspec
 
 from clawkit.agent.model_selection import ModelSelection
+from clawkit.bundled import select_models
 from clawkit.cli import options as cli
 from clawkit.cli.config import make_change
 from clawkit.cli.onboarding.write import agent_path
@@ -108,7 +109,7 @@ def status(probe: bool, as_json: bool, agent: str | None, config_file: str | Non
     """
     loaded = load(config_file)
     with listening() as remarks:
-        selection = ModelSelection(loaded, agent or loaded.config.agents.default_id())
+        selection = select_models(loaded, agent or loaded.config.agents.default_id())
         catalog = selection.catalog
         source, choices = models_in_use(catalog)
         rows = [_status_of(catalog, source, number, each) for number, each in enumerate(choices)]
@@ -166,7 +167,7 @@ def set_model(
     loaded = load(how["config_file"])
     path = _model_setting(loaded, agent)
     with listening():
-        selection = ModelSelection(loaded, agent or loaded.config.agents.default_id())
+        selection = select_models(loaded, agent or loaded.config.agents.default_id())
         with cli.wrong_usage():
             refs = [selection.find(each) for each in (name, *fallbacks)]
         remarks = model_warnings(selection.catalog, refs)

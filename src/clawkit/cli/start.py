@@ -133,4 +133,19 @@ def _end(code: int) -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         # EIO: the terminal has gone, so exit as if by SIGHUP.
         code = code or {errno.EIO: 129, errno.EPIPE: READER_LEFT}.get(error.errno or 0, 1)
+    if "clawkit.plugins.load" in sys.modules:
+        _leave_threads(code)
     sys.exit(code)
+
+
+def _leave_threads(code: int) -> None:
+    """Exit if a plugin left threads that Python would wait for, possibly without end."""
+    import atexit
+    import threading
+
+    own = (threading.main_thread(), threading.current_thread())
+    if any(not each.daemon and each not in own for each in threading.enumerate()):
+        atexit._run_exitfuncs()
+        if sys.stderr is not None:
+            sys.stderr.flush()
+        os._exit(code)

@@ -27,8 +27,14 @@ from clawkit.core.context import InForce
 from clawkit.core.result import Result
 from clawkit.errors import ToolAuthorizationError, UnknownToolError
 from clawkit.line_reader import LineReader
-from clawkit.process.process_table import hide_memory
-from clawkit.runtime import close_run, make_run, resolve_workspace
+from clawkit.process.libc import hide_memory
+from clawkit.runtime import (
+    close_run,
+    external_remarks,
+    external_tools,
+    make_run,
+    resolve_workspace,
+)
 from clawkit.schema.choose import PROVIDERS, Provider, declare
 from clawkit.services import Services
 from clawkit.text import human_size, one_line, printable
@@ -42,8 +48,11 @@ _complete = cli.completed_from(lambda: CATALOG)
 def _open(options: dict[str, Any]) -> tuple[cli.ResolvedOptions, Assembly, list[str]]:
     """The settings, the tools, and warnings about both."""
     settings = cli.read_settings(options)
-    assembly = assemble(settings.loaded.config, settings.scope)
-    return settings, assembly, [*map(str, settings.loaded.warnings), *assembly.warnings]
+    loaded, scope = settings.loaded, settings.scope
+    extra = external_tools(loaded.config, scope, settings.workspace)
+    assembly = assemble(loaded.config, scope, extra)
+    remarks = [*map(str, loaded.warnings), *assembly.warnings, *external_remarks(loaded.config)]
+    return settings, assembly, remarks
 
 
 @click.command("list")

@@ -106,7 +106,7 @@ def open_agent(options: dict[str, Any], tell: Any, approver: Any = None) -> Agen
 
     from clawkit.agent_session import Agent
     from clawkit.cli.gateway_commands import retry_released
-    from clawkit.process.process_table import hide_memory
+    from clawkit.process.libc import hide_memory
 
     hide_memory()
     approver = choose_approver(approver)

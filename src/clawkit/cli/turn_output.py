@@ -18,6 +18,8 @@ from clawkit.text import human_time, one_line, printable
 _SHOWN = 120
 _MARK = "·"
 """The first character of a line about a tool call."""
+_NOT_SHOWN = (events.CallBegun, events.CallWritten, events.Requested, events.ResultStored)
+"""The most frequent events of which plain output shows nothing."""
 
 
 class TurnOutput(ABC):
@@ -104,6 +106,8 @@ class PlainOutput(TurnOutput):
 
     def show(self, event: Event) -> None:
         """A gateway sends only those events that are shown here: see its `is_plain`."""
+        if isinstance(event, _NOT_SHOWN):
+            return
         if self._held_back and isinstance(event, events.Answered):
             self._held_back = []
         match event:

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     )
     from clawkit.config.sections.messaging import Binding, Channel, Messages
     from clawkit.config.sections.plugins import Mcp, Memory, Plugins
+    from clawkit.config.sections.skills import Skills
     from clawkit.config.sections.web import Browser, Tts
 
 
@@ -37,6 +38,7 @@ class Config(Section):
     tools: Tools = Tools()  #: Tools and their limits.
     plugins: "Plugins | None" = None
     mcp: "Mcp | None" = None  #: MCP servers whose tools are offered.
+    skills: "Skills | None" = None
     approvals: ApprovalSettings = ApprovalSettings()
     gateway: "GatewaySettings | None" = (
         None  #: The server that other programs and devices connect to.

@@ -19,7 +19,7 @@ _ONE_AGENT = f"""{_AGENT}
 groupChat memory tools.message tools.exec.grantExpiryDays tools.exec.node tools.exec.reviewer
 """
 _KEYS = {
-    "": "browser mcp memory plugins tts",
+    "": "browser memory tts",
     "messages.": "ackReaction groupChat responsePrefix tts",
     "agents.defaults.": f"""{_AGENT}
         imageGenerationModel imageModel mediaMaxMb mediaModels pdfMaxMb pdfMaxPages
@@ -35,8 +35,10 @@ _KEYS = {
     "gateway.": "auth.allowTailscale nodes.browser",
     "hooks.mappings.*.": "channel to",
     "logging.": "audit consoleLevel consoleStyle file level maxFileBytes",
+    "plugins.entries.*.": "llm subagent",
     "session.": """dmScope identityLinks reset resetByChannel resetByType
         resetTriggers scope sendPolicy""",
+    "skills.": "allowBundled load.watchDebounceMs",
     "tools.": """media message web exec.grantExpiryDays exec.node exec.reviewer
         toolSearch.codeTimeoutMs""",
 }

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from typing import Literal
 
+SkillSource = Literal["workspace", "personal", "managed", "extra"]
 CONFIG_NAME = "clawkit.json5"
 
 
@@ -43,6 +45,11 @@ def gateway_dir(env: Mapping[str, str]) -> str:
     return os.path.join(home(env), "gateway")
 
 
+def mcp_dir(env: Mapping[str, str]) -> str:
+    """What MCP servers listed, and the tokens for them."""
+    return os.path.join(home(env), "mcp")
+
+
 def approvals_file(env: Mapping[str, str]) -> str:
     """The approvals file, which people may edit."""
     return os.path.join(home(env), "exec-approvals.json")
@@ -66,6 +73,25 @@ def sessions_file(env: Mapping[str, str]) -> str:
 def audit_file(env: Mapping[str, str]) -> str:
     """The log of every decision about a command."""
     return os.path.join(home(env), "logs", "exec-approvals.jsonl")
+
+
+def skills_dir(env: Mapping[str, str]) -> str:
+    """Skills that `clawkit skills install` has installed."""
+    return os.path.join(home(env), "skills")
+
+
+def skill_dirs(
+    env: Mapping[str, str], workspace: str, extra: Sequence[str] = ()
+) -> list[tuple[str, SkillSource]]:
+    """The existing directories with skills, the one that wins first, each with its kind."""
+    places: list[tuple[str, SkillSource]] = [
+        (os.path.join(workspace, "skills"), "workspace"),
+        (os.path.join(workspace, ".agents/skills"), "workspace"),
+        (expand("~/.agents/skills", env), "personal"),
+        (skills_dir(env), "managed"),
+        *((expand(each, env), "extra") for each in extra),
+    ]
+    return [(path, kind) for path, kind in places if os.path.isdir(path)]
 
 
 def include_roots(env: Mapping[str, str]) -> tuple[str, ...]:

@@ -291,6 +291,7 @@ _DEFERRED = {
         "gateway": ("CommandSettings", "Cron", "GatewaySettings", "Heartbeat", "WebhookSettings"),
         "messaging": ("Binding", "Channel", "Forwarding", "GroupChat", "Messages", "MessageTool"),
         "plugins": ("AgentMemory", "Mcp", "Memory", "MemorySearch", "Plugins"),
+        "skills": ("AgentSkillLimits", "Skills"),
         "web": ("Browser", "MediaSettings", "Tts", "Web"),
     }.items()
     for name in names

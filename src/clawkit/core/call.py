@@ -26,8 +26,8 @@ from clawkit.core.hooks import Call, Hooks
 from clawkit.core.params import read_params
 from clawkit.core.result import Result, failure
 from clawkit.core.tasks import GRACE_S, bounded
-from clawkit.core.tool import ANYTHING, Effect, Tool, collide
-from clawkit.errors import ToolAuthorizationError, ToolError, UnknownToolError
+from clawkit.core.tool import ANYTHING, Effect, Tool, collide, resolve
+from clawkit.errors import ToolAuthorizationError, ToolError, ToolInputError, UnknownToolError
 from clawkit.redact import Redactor
 from clawkit.text import nearest, one_line
 
@@ -171,6 +171,8 @@ async def call_all(
     if len(admitted) == 1:
         await admitted[0].carry_out(())
         return [each.result for each in calls]
+    for each in admitted:
+        each.resolve_effects()
     started: list[tuple[_Pending, asyncio.Task[None]]] = []
     async with asyncio.TaskGroup() as group:
         for each in admitted:
@@ -263,6 +265,14 @@ class _Pending:
         except (Exception, SystemExit) as error:  # noqa: BLE001  # the tool's own code
             log.warning("effects of %s failed: %r", name, error)
         return ANYTHING  # when in doubt, it runs alone
+
+    def resolve_effects(self) -> None:
+        """Only needed to compare them with those of other calls."""
+        try:
+            self.effects = resolve(self.effects)
+        except (ToolInputError, OSError, ValueError) as error:
+            log.warning("effects of %s cannot be resolved: %r", self.shown, error)
+            self.effects = ANYTHING
 
     async def carry_out(self, earlier: Sequence[Awaitable[None]]) -> None:
         """After the calls it may collide with: rules, approval, the tool itself."""

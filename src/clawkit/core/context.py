@@ -120,7 +120,10 @@ class Context(Struct, frozen=True):
 
     def use(self, protocol: type[T]) -> T:
         """The service that implements a Protocol in this run. Raises `ToolError` if missing."""
-        service: Any = self.services.get(protocol)
+        try:  # `get` of a Mapping takes three times as long
+            service: Any = self.services[protocol]
+        except KeyError:
+            service = None
         if service is None:
             raise ToolError(f"no {protocol.__name__} service is set up for this run")
         found: T = service

@@ -78,7 +78,7 @@ def _as_object(tool: Tool, raw: object) -> dict[str, Any]:
             raise ToolInputError(
                 f"{tool.name}: the parameters are not valid JSON ({error}); send a JSON object"
             ) from None
-    if not isinstance(raw, Mapping):
+    if not isinstance(raw, (dict, Mapping)):
         raise ToolInputError(f"{tool.name}: the parameters must be a JSON object, got {_kind(raw)}")
     return {str(key): value for key, value in raw.items()}
 
@@ -237,7 +237,7 @@ def _snake(name: str) -> str:
 def _follow(schema: Any, root: Mapping[str, Any]) -> Mapping[str, Any]:
     """Resolve a local `$ref`; anything that is not an object schema becomes `{}`."""
     for _ in range(8):
-        if not isinstance(schema, Mapping):
+        if not isinstance(schema, (dict, Mapping)):
             return {}
         ref = schema.get("$ref")
         if not isinstance(ref, str) or not ref.startswith("#/$defs/"):

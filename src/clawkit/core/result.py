@@ -117,7 +117,7 @@ def _checked(result: Result) -> Result:
     for block in result.content:
         if not isinstance(block, (Text, Image)):
             raise TypeError(f"its content has a {type(block).__name__}, not a block")
-    if not isinstance(result.details, Mapping):
+    if not isinstance(result.details, (dict, Mapping)):
         raise TypeError(f"its details are a {type(result.details).__name__}, not an object")
     _bound(result.details)
     return result

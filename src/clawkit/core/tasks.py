@@ -20,13 +20,20 @@ async def bounded(work: Awaitable[Any], timeout_s: float | None, grace_s: float 
     In both cases the work is cancelled and gets a short grace period to clean up. Work that ignores
     even that is abandoned, so that the caller can continue.
     """
-    task = asyncio.ensure_future(_contain(work))
+    loop = asyncio.get_running_loop()
+    ended: asyncio.Future[None] = loop.create_future()
+    task = loop.create_task(_contain(work, ended))
+    task.add_done_callback(lambda _: _settle(ended))  # in case that it never began
+    timer = loop.call_later(timeout_s, _settle, ended) if timeout_s is not None else None
     try:
-        done, _ = await asyncio.wait({task}, timeout=timeout_s)
+        await ended
     except asyncio.CancelledError:
         await _stop(task, grace_s)
         raise
-    if not done:
+    finally:
+        if timer is not None:
+            timer.cancel()
+    if not task.done():
         await _stop(task, grace_s)
         raise TimeoutError
     if task.cancelled():
@@ -34,8 +41,14 @@ async def bounded(work: Awaitable[Any], timeout_s: float | None, grace_s: float 
     return task.result()
 
 
-async def _contain(work: Awaitable[Any]) -> Any:
-    """The work, with every failure turned into an ordinary exception."""
+def _settle(ended: asyncio.Future[None]) -> None:
+    if not ended.done():
+        ended.set_result(None)
+
+
+async def _contain(work: Awaitable[Any], ended: asyncio.Future[None]) -> Any:
+    """The work, with every failure turned into an ordinary exception. `ended` is set in its last
+    step: whoever waits continues a round of the event loop earlier."""
     try:
         return await work
     except (Exception, asyncio.CancelledError, KeyboardInterrupt):
@@ -44,6 +57,8 @@ async def _contain(work: Awaitable[Any]) -> Any:
         raise RuntimeError(f"it tried to exit the program (exit {exit_.code})") from None
     except BaseException as error:  # a task's root: it must not take others down
         raise RuntimeError(f"it raised {type(error).__name__}") from error
+    finally:
+        _settle(ended)
 
 
 async def _stop(task: asyncio.Future[Any], grace_s: float) -> None:

@@ -40,12 +40,23 @@ ANYTHING: tuple[Effect, ...] = (Effect("write"),)
 
 
 def file_resource(workspace: str, path: str) -> str:
-    """One name per file, whatever its spelling: normalized, with links resolved."""
-    return "file:" + real_path(os.path.join(workspace, os.path.expanduser(path)))
+    return "file:" + os.path.join(workspace, os.path.expanduser(path))
+
+
+def resolve(effects: Iterable[Effect]) -> tuple[Effect, ...]:
+    """Effects that can be compared: one name per file, whatever its spelling: normalized, with
+    links resolved. Raises `ToolInputError` if a path keeps changing."""
+    return tuple(
+        Effect(each.kind, "file:" + real_path(each.resource.removeprefix("file:")))
+        if each.resource.startswith("file:/")
+        else each
+        for each in effects
+    )
 
 
 def collide(first: Iterable[Effect], second: Iterable[Effect]) -> bool:
-    """Whether the order of two calls could matter. Reads never collide with each other."""
+    """Whether the order of two calls could matter; their effects are resolved. Reads never collide
+    with each other."""
     others = tuple(second)
     return any(
         (mine.kind != "read" or other.kind != "read") and _overlap(mine.resource, other.resource)

@@ -16,6 +16,7 @@ from contextlib import suppress
 
 from clawkit.core.paths import is_below, plain_path
 from clawkit.errors import ToolAuthorizationError, ToolInputError
+from clawkit.process.libc import libc
 
 _SYS_OPENAT2 = 437  # the same number on every architecture
 _RESOLVE_NO_XDEV = 0x01
@@ -159,11 +160,6 @@ def _open_one(folder: int, name: str, flags: int) -> int:
         os.close(fd)
         raise OSError(errno.ELOOP, "is a link", name)
     return fd
-
-
-@functools.cache
-def libc() -> ctypes.CDLL:
-    return ctypes.CDLL(None, use_errno=True)
 
 
 @functools.cache

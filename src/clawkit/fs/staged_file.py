@@ -10,8 +10,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from clawkit.errors import ConflictError
-from clawkit.fs.containment import libc
 from clawkit.fs.roots import ChangeTarget, look, mark_of, version_of
+from clawkit.process.libc import libc
 
 _TMPFILE: int = getattr(os, "O_TMPFILE", 0)
 _NO_TMPFILE = (errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL, errno.ENOENT)

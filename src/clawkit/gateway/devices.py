@@ -178,10 +178,10 @@ class Devices:
             rows: Any = db.execute("SELECT body FROM device ORDER BY rowid").fetchall()
         return [msgspec.json.decode(body, type=Paired) for (body,) in rows]
 
-    def has_token(self, token: str, role: Role) -> bool:
-        """Whether it is the token of a paired device in that role."""
+    def is_operator(self, token: str) -> bool:
+        """Whether it is the token of a paired device that operates the gateway."""
         hashed = hash_token(token)
-        held = (each.tokens.get(role) for each in self.paired())
+        held = (each.tokens.get("operator") for each in self.paired())
         return any(each is not None and same(hashed, each.hash) for each in held)
 
     def request(self, about: About, role: Role, scopes: Sequence[str], now: int) -> PendingDevice:

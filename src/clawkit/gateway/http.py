@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+from collections.abc import Awaitable, Callable, Mapping
+from typing import TYPE_CHECKING, Annotated, Any, Protocol, TypeVar
 
 import msgspec
 from msgspec import Meta, Struct
@@ -13,11 +13,14 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from clawkit.config.sections.gateway import GatewaySettings as Settings
 from clawkit.core.catalog import CARRIER, canonical
 from clawkit.core.result import Result
 from clawkit.errors import ClawkitError
-from clawkit.gateway.auth import same
+from clawkit.gateway.auth import AuthPolicy, same
+from clawkit.gateway.limits import LoginLimiter
 from clawkit.gateway.metrics import CONTENT_TYPE, OTHER
+from clawkit.gateway.origin import Place
 from clawkit.gateway.protocol import GatewayError, Ignored, Short, encode, ignored
 from clawkit.version import __version__
 
@@ -88,9 +91,20 @@ class HistoryQuery(Struct, frozen=True):
     """Only messages before this number."""
 
 
-async def check_login(gateway: Gateway, request: Request, *, device_tokens: bool = False) -> None:
-    """Refuse a request without the secret of the gateway, or with `device_tokens` the token of a
-    paired device. Raises `HttpError`."""
+class Door(Protocol):
+    """What a request has to pass: the gateway, or another server with its secret."""
+
+    auth: AuthPolicy
+    logins: LoginLimiter
+
+    def place_of(self, scope: Mapping[str, Any]) -> Place: ...
+
+
+async def check_login(
+    gateway: Door, request: Request, *, is_device: Callable[[str], bool] | None = None
+) -> None:
+    """Refuse a request without the secret of the gateway, or one that `is_device` takes for the
+    token of a paired device. Raises `HttpError`."""
     place = gateway.place_of(request.scope)
     if place.bad_origin:
         raise HttpError(403, "forbidden", "Origin not allowed")
@@ -109,8 +123,7 @@ async def check_login(gateway: Gateway, request: Request, *, device_tokens: bool
             raise HttpError(429, "rate_limited", "Too many failed attempts; retry later", wait)
         is_near = gateway.auth.mode != "trusted-proxy" or place.is_local
         is_known = is_near and same(secret, gateway.auth.secret)
-        if device_tokens and not is_known:
-            is_known = gateway.devices.has_token(secret, "operator")
+        is_known = is_known or (is_device is not None and is_device(secret))
         if not is_known:
             log.warning("wrong secret over HTTP from %s", place.address)
             await asyncio.sleep(gateway.logins.fail(place))
@@ -216,6 +229,7 @@ def routes(gateway: Gateway) -> list[Route]:
         "/v1/models/{model:path}": (show_model, "GET"),
         "/v1/chat/completions": (complete, "POST"),
         "/v1/responses": (respond, "POST"),
+        "/mcp": (_serve_mcp, "*"),
         **{path: (handler, "GET") for path, handler in page_routes(gateway).items()},
         _ANYTHING: (_nothing, "*"),
     }
@@ -223,6 +237,12 @@ def routes(gateway: Gateway) -> list[Route]:
     for route in found:
         route.methods = set()  # all of them: a wrong one is answered by us, after the other checks
     return found
+
+
+async def _serve_mcp(gateway: Gateway, request: Request) -> Response:
+    """An MCP client. What `/tools/invoke` denies, it is not offered either."""
+    await check_login(gateway, request)
+    return await gateway.mcp.handle(request)
 
 
 async def _nothing(gateway: Gateway, request: Request) -> Response:
@@ -291,16 +311,20 @@ async def _invoke(gateway: Gateway, request: Request) -> Response:
     return answer(await invoke_tool(gateway, body, owner=True) | ignored(body))
 
 
+def denied_tools(settings: Settings) -> frozenset[str]:
+    """The tools that programs cannot call over HTTP. What carries calls of others is one of them:
+    all tools can be called by their own names there."""
+    denied = DENIED_TOOLS.difference(map(canonical, settings.tools.allow))
+    return denied.union(map(canonical, settings.tools.deny), (CARRIER,))
+
+
 async def invoke_tool(gateway: Gateway, body: Invoke, *, owner: bool) -> dict[str, Any]:
     """Call a tool of a session, with the rights of the owner or without. Raises `HttpError`."""
     name = canonical(body.tool or body.name)
     if not name:
         raise bad("tool is required")
-    settings = gateway.settings.tools
-    denied = DENIED_TOOLS.difference(map(canonical, settings.allow))
     missing = not_found(f"Tool not available: {name[:80]}")
-    # Not what carries calls of others, either: all tools can be called by their own names here.
-    if name in denied.union(map(canonical, settings.deny), (CARRIER,)):
+    if name in denied_tools(gateway.settings):
         raise missing
     key = gateway.live.resolve_key(body.session_key, body.agent_id)
     try:

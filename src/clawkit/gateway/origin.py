@@ -11,6 +11,7 @@ import ipaddress
 import re
 import socket
 from collections.abc import Iterable, Mapping
+from typing import Any
 from urllib.parse import urlsplit
 
 from msgspec import Struct
@@ -105,6 +106,15 @@ def _is_origin(text: str) -> bool:
 def own_names() -> tuple[str, ...]:
     name = socket.gethostname().lower()
     return (name, f"{name}.local") if name else ()
+
+
+def locate_request(policy: OriginPolicy, scope: Mapping[str, Any]) -> Place:
+    """Judge a request by its ASGI scope."""
+    headers: dict[str, list[str]] = {}
+    for name, value in scope["headers"]:
+        headers.setdefault(name.decode("latin-1").lower(), []).append(value.decode("latin-1"))
+    peer = scope.get("client")
+    return locate(policy, peer[0] if peer else "", headers)
 
 
 def locate(policy: OriginPolicy, peer: str, headers: Mapping[str, list[str]]) -> Place:

@@ -12,6 +12,7 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
+from msgspec.structs import replace
 from starlette.applications import Starlette
 from starlette.routing import WebSocketRoute
 from starlette.websockets import WebSocket
@@ -23,6 +24,7 @@ from clawkit.config.paths import home, waiting_file
 from clawkit.config.secrets import resolve
 from clawkit.config.sections.gateway import GatewaySettings as Settings
 from clawkit.content import Source, Text, User
+from clawkit.core.approval import Approver
 from clawkit.errors import ConfigError, Issue, ToolError
 from clawkit.gateway import origin, protocol
 from clawkit.gateway.approvals import ApprovalDesk
@@ -31,7 +33,7 @@ from clawkit.gateway.automation import Automation
 from clawkit.gateway.connection import GatewayConnection
 from clawkit.gateway.devices import Devices, load_key
 from clawkit.gateway.hooks import WebHooks, hook_secrets
-from clawkit.gateway.http import routes
+from clawkit.gateway.http import denied_tools, routes
 from clawkit.gateway.hub import EVENTS, Hub
 from clawkit.gateway.ledger import RunLedger
 from clawkit.gateway.limits import CallLimiter, LoginLimiter, PendingLogins
@@ -43,13 +45,13 @@ from clawkit.gateway.methods.status import health
 from clawkit.gateway.metrics import Metrics
 from clawkit.gateway.narrator import GatewayRun
 from clawkit.gateway.nodes import Nodes
-from clawkit.gateway.origin import OriginPolicy, Place, check_policy, locate, own_names
+from clawkit.gateway.origin import OriginPolicy, Place, check_policy, locate_request, own_names
 from clawkit.gateway.protocol import TICK_MS, now_ms
 from clawkit.gateway.reload import ConfigWatch
 from clawkit.gateway.scopes import READ
 from clawkit.gateway.tool_control import SessionControl
 from clawkit.gateway.wire import Shelf
-from clawkit.runtime import load_config, make_redactor
+from clawkit.runtime import Toolkit, load_config, make_redactor
 from clawkit.sessions.protocols import locate_store
 from clawkit.sessions.store import SessionStore
 from clawkit.store import private_dir, write_atomic
@@ -57,6 +59,7 @@ from clawkit.version import __version__
 
 if TYPE_CHECKING:
     from clawkit.gateway.methods.chats import ChatHost
+    from clawkit.mcp_server.http import McpEndpoint
     from clawkit.models.protocols import Model
 
 SWEEP_S, GOODBYE_S = 30.0, 2.5
@@ -177,6 +180,33 @@ class Gateway:
         self.watch = ConfigWatch(self)
         self.automation = Automation(self)
         self.hooks = WebHooks(self)
+        self._mcp: McpEndpoint | None = None
+
+    @property
+    def mcp(self) -> McpEndpoint:
+        """Where MCP clients are served."""
+        if self._mcp is None:
+            from clawkit.mcp_server.http import McpEndpoint
+
+            self._mcp = McpEndpoint(self._open_mcp)
+        return self._mcp
+
+    def _open_mcp(self, session: str, workspace: str, approver: Approver | None) -> Toolkit:
+        """The tools of an MCP client: those that programs can call over HTTP."""
+        agent = self.loaded.config.agents.default_id()
+        kit = Toolkit.open(
+            self.loaded,
+            workspace=workspace or self.live.workspace(agent),
+            agent=agent,
+            session=session,
+            owner=True,
+            approver=approver or self.desk,
+            redactor=self.redactor,
+        )
+        denied = denied_tools(self.settings)
+        kept = {name: tool for name, tool in kit.run.tools.items() if name not in denied}
+        kit.run = replace(kit.run, tools=kept)
+        return kit
 
     def check(self, loaded: Loaded) -> tuple[Mode, str]:
         """Refuse a configuration that would be served less safely than it says, or not at all;
@@ -205,13 +235,10 @@ class Gateway:
 
     def place_of(self, scope: Mapping[str, Any]) -> Place:
         """Where a request comes from."""
-        headers: dict[str, list[str]] = {}
-        for name, value in scope["headers"]:
-            headers.setdefault(name.decode("latin-1").lower(), []).append(value.decode("latin-1"))
-        peer = scope.get("client")
+        place = locate_request(self.origin, scope)
         if self.settings.tls.enabled and scope.get("scheme") not in ("https", "wss"):
-            return Place(peer[0] if peer else "", refused=origin.NO_TLS)
-        return locate(self.origin, peer[0] if peer else "", headers)
+            return Place(place.address, refused=origin.NO_TLS)
+        return place
 
     def hello(self, client: GatewayConnection, auth: dict[str, Any]) -> dict[str, Any]:
         """The answer to a client that has logged in."""
@@ -314,6 +341,8 @@ class Gateway:
         while True:
             await asyncio.sleep(SWEEP_S)
             await self.live.sweep()
+            if self._mcp is not None:
+                await self._mcp.server.sweep()
 
     async def say_goodbye(self) -> None:
         """Let turns end, tell all clients that the gateway stops, and disconnect them."""
@@ -339,6 +368,8 @@ class Gateway:
         if self._tasks:
             await asyncio.wait(self._tasks)
         await self.live.close()
+        if self._mcp is not None:
+            await self._mcp.close()
         self.automation.store.close()
         self.devices.close()
         self.desk.store.close()

@@ -103,7 +103,7 @@ def end_service_worker() -> Response:
 
 
 async def _show_config(gateway: Gateway, request: Request) -> Response:
-    await check_login(gateway, request, device_tokens=True)
+    await check_login(gateway, request, is_device=gateway.devices.is_operator)
     agents = gateway.loaded.config.agents
     agent = agents.get(agents.default_id())
     name = agent.identity.name or agent.name or "Assistant"

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, get_args
 
 from msgspec import Struct
 
-from clawkit.agent.model_selection import ModelSelection
+from clawkit.bundled import select_models
 from clawkit.config.modelref import OPERATOR
 from clawkit.config.sections.shared import Thinking as Level
 from clawkit.content import Assistant, Block, Message, Text, Thinking, ToolResult, Usage, User
@@ -171,7 +171,7 @@ class Shelf:
         """The model of an agent, its context window, and whether it reasons."""
         if agent not in self._models:
             try:
-                model = self._model or ModelSelection(self._gateway.loaded, agent).model()
+                model = self._model or select_models(self._gateway.loaded, agent).model()
                 found = str(model.ref), model.facts.window, model.facts.reasoning
             except ClawkitError:
                 found = "", 0, False

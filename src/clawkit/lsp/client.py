@@ -19,10 +19,16 @@ from urllib.parse import quote_from_bytes, unquote_to_bytes
 
 import msgspec
 
-from clawkit.lsp.jsonrpc import NOT_OFFERED, UNREADABLE, Connection, ServerError
 from clawkit.lsp.protocols import Edited, Problem, Severity
 from clawkit.lsp.servers import LanguageServer, ServerLaunch, language_of
 from clawkit.process.confine import start_helper
+from clawkit.process.jsonrpc import (
+    NOT_OFFERED,
+    UNREADABLE,
+    Connection,
+    HeaderFrames,
+    ServerError,
+)
 from clawkit.text import one_line
 
 GONE_S = 1.0
@@ -413,8 +419,9 @@ class ServerSession:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
         )
+        pipes = self._process.stdin, self._process.stdout
         wire = self._wire = Connection(
-            self._process, self._answer, self._take_notice, self._take_end
+            *pipes, HeaderFrames(), self._answer, self._take_notice, self._take_end
         )
         answer = await wire.request("initialize", self._introduction())
         try:

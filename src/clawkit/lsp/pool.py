@@ -19,9 +19,9 @@ from msgspec.structs import replace
 from clawkit.core.paths import is_below
 from clawkit.core.tasks import in_thread
 from clawkit.lsp.client import CHANGED, CREATED, DELETED, ServerSession
-from clawkit.lsp.jsonrpc import ServerError
 from clawkit.lsp.protocols import Edited, Problem, Problems
 from clawkit.lsp.servers import LanguageServer, ServerCatalog
+from clawkit.process.jsonrpc import ServerError
 
 MAX_ENTRIES = 10_000
 MAX_FILES = 3_000

@@ -41,9 +41,13 @@ class DocumentPages(Struct, frozen=True):
 
 
 class Media(Protocol):
-    """Decodes untrusted files, outside of this process. Raises `ToolInputError` for files that are
+    """Decodes untrusted images, outside of this process. Raises `ToolInputError` for files that are
     broken or too large, and `ToolError` if a library is missing or the decoder fails."""
 
     async def picture(self, data: bytes, *, max_side: int, max_bytes: int) -> Picture: ...
+
+
+class PageReader(Protocol):
+    """Reads untrusted documents; raises as `Media` does."""
 
     async def pages(self, data: bytes, first: int, last: int) -> DocumentPages: ...

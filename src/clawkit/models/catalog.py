@@ -72,6 +72,8 @@ class Catalog:
         self.folder = agent_dir(config, env, agent)
         self.secrets: set[str] = set()
         """Secrets that were resolved, to be redacted from output."""
+        self.plugged: frozenset[str] = frozenset()
+        """Providers that plugins add."""
         self._raw = raw
         self.services = load_services(config, env, self.folder, raw)
         self._only_listed = config.models.mode == "replace"
@@ -97,6 +99,8 @@ class Catalog:
             raise builtin.fault("the name of a model is empty")
         if text.lower() == str(OPERATOR):
             return OPERATOR
+        if text.partition("/")[0] in self.plugged:
+            return parse_ref(text)
         found = (
             find_alias(self._layers, text, self._entry_ref)
             or self._by_provider(text)

@@ -8,6 +8,7 @@ tokens are also renewed here, by one process for all.
 from __future__ import annotations
 
 import asyncio
+import copy
 import logging
 import os
 import time
@@ -313,6 +314,7 @@ class Credential(msgspec.Struct, frozen=True):
     provider: str
     ref: SecretInput | None = None
     """Where to fetch the secret."""
+    profile: StoredCredential | None = None
 
     def __repr__(self) -> str:
         return f"<{self.kind} credential {self.id!r} of {self.provider}>"
@@ -346,6 +348,13 @@ class Credentials:
         self._problems: dict[str, str] = {}
         """Provider -> why its setting gave no credential."""
         self._kept: dict[SecretInput, tuple[float, str]] = {}
+        self._only = ""
+
+    def only(self, profile: str) -> Credentials:
+        """The same, with one credential only."""
+        made = copy.copy(self)
+        made._only = profile
+        return made
 
     def for_provider(self, provider: str) -> list[Credential]:
         """All credentials of a provider, in the order to try them.
@@ -364,6 +373,8 @@ class Credentials:
         ordered = sorted(
             found.values(), key=lambda each: max(self._use(each.id).blocked_until, now)
         )
+        if self._only:
+            return [each for each in ordered if each.id == self._only]
         if not ordered and self._needs_none(service):
             return [Credential("none", "none", "", service.id)]
         return ordered
@@ -379,6 +390,8 @@ class Credentials:
         """The error for a provider without credentials."""
         service = self._service(provider)
         problem, text = self._problems.get(service.id), service.settings.api_key
+        if self._only:
+            problem = f"it has no profile {self._only!r}"
         if not problem:
             name = named_variable(text, self._env) if isinstance(text, str) else None
             names = [name] if name else service.known.env if service.known else ()
@@ -405,7 +418,7 @@ class Credentials:
                 secret, ref = "", secret
             elif profile.kind == "oauth" and not profile.is_fresh(self._now_ms()):
                 secret = ""
-            yield Credential(profile.id, profile.kind, secret, profile.provider, ref)
+            yield Credential(profile.id, profile.kind, secret, profile.provider, ref, profile)
         for name in service.known.env if service.known else ():
             if secret := self._env.get(name, "").strip():
                 yield Credential(f"env:{name}", "api-key", secret, service.id)
@@ -470,13 +483,9 @@ class Credentials:
     async def _ready(self, credential: Credential) -> Credential:
         if credential.ref is not None:
             return replace(credential, secret=await self._fetch(credential, credential.ref))
-        try:
-            profile = self._profiles.read().profiles.get(credential.id)
-        except ConfigError as error:
-            raise ModelError("auth", f"{credential.provider}: {error}") from error
-        if profile is None or profile.provider != credential.provider:
+        if credential.profile is None:
             return credential
-        profile = self._renewed.get(profile.id, profile)
+        profile = self._renewed.get(credential.id, credential.profile)
         now = self._now_ms()
         if profile.kind == "oauth" and not profile.is_fresh(now):
             profile = await renew(profile, self._profiles, self.post, now)

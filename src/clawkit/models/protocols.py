@@ -162,6 +162,13 @@ class Model(Protocol):
     def stream(self, request: Request) -> AsyncIterator[Delta | Assistant]: ...
 
 
+class ModelProvider(Protocol):
+    """The models of a plugin, which are named `<id of the plugin>/<name>`."""
+
+    def model(self, name: str) -> Model:
+        """Makes no connection. Raises `ConfigError` if there is no such model."""
+
+
 class Endpoint(msgspec.Struct, frozen=True):
     """A model and how to reach it, with everything resolved except the credential."""
 

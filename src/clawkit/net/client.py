@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import re
 import zlib
-from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Coroutine, Mapping
+from contextlib import AbstractAsyncContextManager
+from typing import TYPE_CHECKING, Any, ParamSpec
 
 from clawkit.net.addresses import ParsedUrl, parse_proxy, parse_url
 from clawkit.net.route import DIRECT, NetError, Resolve, Route, Timeouts, bad_name, bad_value
@@ -21,6 +22,32 @@ _METHOD = r"[A-Z]{3,20}"
 _HAVE_BODY = frozenset({"PATCH", "POST", "PUT"})
 _MAX_SKIPPED = 64 * 1024
 """Bytes at the end of a body that are skipped so that the connection can be reused."""
+
+
+P = ParamSpec("P")
+
+
+class _Exchange(AbstractAsyncContextManager["Response"]):
+    """A response, to be read inside an `async with`. Not a generator, for speed."""
+
+    def __init__(self, opening: Coroutine[Any, Any, Response]) -> None:
+        self._opening = opening
+
+    async def __aenter__(self) -> Response:
+        self._response = await self._opening
+        return self._response
+
+    async def __aexit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        self._response.leave(keep=kind is None)
+
+
+def _in_context(
+    open_: Callable[P, Coroutine[Any, Any, Response]],
+) -> Callable[P, AbstractAsyncContextManager[Response]]:
+    def start(*args: P.args, **kwargs: P.kwargs) -> _Exchange:
+        return _Exchange(open_(*args, **kwargs))
+
+    return functools.update_wrapper(start, open_)
 
 
 class Client:
@@ -40,7 +67,7 @@ class Client:
         self._busy: set[HttpConnection] = set()
         self._is_closed = False
 
-    @asynccontextmanager
+    @_in_context
     async def stream(
         self,
         method: str,
@@ -52,19 +79,19 @@ class Client:
         timeout_s: float = 600,
         connect_s: float = 15,
         idle_s: float | None = None,
-    ) -> AsyncIterator[Response]:
+    ) -> Response:
         """Send a request; read the body of the response inside the `async with`.
 
         `timeout_s` is for the whole request including the body, `idle_s` the maximum silence before
         the answer and between two pieces of its body. Leaving before the body is complete closes
         the connection. Redirects are not followed. Entering and reading raise `NetError`.
         """
-        if not re.fullmatch(_METHOD, method) or method in ("CONNECT", "TRACE"):
-            raise NetError("refused", "clawkit does not send requests with this method")
         until = asyncio.get_running_loop().time() + timeout_s
         limits = Timeouts(timeout_s, connect_s, idle_s, until)
         target = parse_url(url)
-        lines = _lines(method, target, headers, body)
+        lines = [*_lines(method, target, tuple(headers.items()))]
+        if body or method in _HAVE_BODY:
+            lines.append((b"Content-Length", b"%d" % len(body)))
         path = target.path
         if route.proxy is not None and target.scheme == "http":
             # Without a tunnel, the proxy gets the whole URL.
@@ -88,13 +115,7 @@ class Client:
                 if not (is_reused and is_stale and isinstance(error, NetError)):
                     raise
                 connection, is_reused = None, False
-        response = Response(status, found, connection, limits, self._release)
-        try:
-            yield response
-        except BaseException:
-            response.leave(keep=False)
-            raise
-        response.leave(keep=True)
+        return Response(status, found, connection, limits, self._release)
 
     async def close(self) -> None:
         """Close all connections, including those in use."""
@@ -145,6 +166,9 @@ class Client:
             connection.close()
             return
         connection.close_after(self._idle_s)
+        if not self._idle:
+            self._idle.append(connection)
+            return
         alive = [*(each for each in self._idle if each.is_quiet), connection]
         kept = alive[-self._max_idle :]
         for each in {*self._idle, *alive}.difference(kept):
@@ -152,11 +176,17 @@ class Client:
         self._idle = kept
 
 
-def _lines(method: str, target: ParsedUrl, headers: Mapping[str, str], body: bytes) -> list[Line]:
-    """All headers as bytes. Raises `NetError` for invalid and forbidden ones."""
+@functools.lru_cache(maxsize=8)
+def _lines(
+    method: str, target: ParsedUrl, headers: tuple[tuple[str, str], ...]
+) -> tuple[Line, ...]:
+    """All headers but that of the body, as bytes. Raises `NetError` for invalid and forbidden ones,
+    and for methods that are not sent. An agent sends the same ones again and again."""
+    if not re.fullmatch(_METHOD, method) or method in ("CONNECT", "TRACE"):
+        raise NetError("refused", "clawkit does not send requests with this method")
     lines = [(b"Host", target.authority.encode("ascii"))]
     seen = set()
-    for name, value in headers.items():
+    for name, value in headers:
         problem = bad_name(name)
         if why := "it is given twice" if name.lower() in seen else bad_value(value):
             problem = problem or f"the header {name} cannot be sent: {why}"
@@ -166,9 +196,7 @@ def _lines(method: str, target: ParsedUrl, headers: Mapping[str, str], body: byt
         lines.append((name.encode("ascii"), value.strip(" \t").encode("latin-1")))
     if "accept-encoding" not in seen:
         lines.append((b"Accept-Encoding", b"identity"))
-    if body or method in _HAVE_BODY:
-        lines.append((b"Content-Length", b"%d" % len(body)))
-    return lines
+    return tuple(lines)
 
 
 class Response:

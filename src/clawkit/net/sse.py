@@ -12,13 +12,16 @@ class ServerEvent(msgspec.Struct, frozen=True):
     name: str
     """Empty if the stream gives none."""
     data: str
+    id: str = ""
+    retry_ms: str = ""
+    """How long to wait before asking for what follows this id."""
 
 
 class EventStream:
     """Splits a stream into events.
 
-    Lines may end in CR, LF or both; invalid UTF-8 becomes U+FFFD. Comments, ids and events without
-    data are skipped.
+    Lines may end in CR, LF or both; invalid UTF-8 becomes U+FFFD. Comments and events without data
+    are skipped.
     """
 
     def __init__(self, max_bytes: int = MAX_EVENT) -> None:
@@ -72,13 +75,14 @@ class EventStream:
             self._is_start = False
         events = []
         for block in text.split("\n\n"):
-            name, lines = "", []
+            lines, other = list[str](), dict[str, str]()
             for line in block.split("\n"):
                 kind, _, value = line.partition(":")
                 if kind == "data":
                     lines.append(value.removeprefix(" "))
-                elif kind == "event":
-                    name = value.removeprefix(" ")
+                elif kind in ("event", "id", "retry"):
+                    other[kind] = value.removeprefix(" ")
             if lines:
-                events.append(ServerEvent(name, "\n".join(lines)))
+                name, id_ = other.get("event", ""), other.get("id", "")
+                events.append(ServerEvent(name, "\n".join(lines), id_, other.get("retry", "")))
         return events

@@ -74,7 +74,9 @@ class Command:
         self._timers: list[asyncio.TimerHandle] = []
         self._ends: set[asyncio.Task[None]] = set()
         self.loop = asyncio.get_running_loop()
+        self._has_ended = asyncio.Event()
         self._over = self.loop.create_task(self._watch())
+        self._over.add_done_callback(lambda _: self._has_ended.set())
         if launch.timeout_s:
             self.after(launch.timeout_s, lambda: self._end_soon("overall-timeout"))
         if launch.quiet_s:
@@ -119,8 +121,10 @@ class Command:
 
     async def wait(self, seconds: float | None = None) -> Exit | None:
         """Wait until it has ended; None after `seconds`."""
-        if not self._over.done():
-            await asyncio.wait({self._over}, timeout=seconds)
+        if not self._has_ended.is_set():
+            with suppress(TimeoutError):
+                async with asyncio.timeout(seconds):
+                    await self._has_ended.wait()
         return self.exit
 
     async def wait_for_news(self, seen: int, seconds: float) -> None:
@@ -173,6 +177,7 @@ class Command:
         if is_news:
             self._is_news = True
             self.after(NOTICE_S, self.report_end)
+        self._has_ended.set()
 
     def report_end(self) -> None:
         """Call `on_end`, unless the end was reported already."""

@@ -10,19 +10,16 @@ from __future__ import annotations
 import _thread
 import functools
 import os
-import resource
-import signal
-import socket
 import stat
 import struct
 import subprocess
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from typing import IO, Any, NamedTuple, TypeVar
+from typing import IO, NamedTuple, TypeVar
 
 from clawkit.process import landlock, seccomp
-from clawkit.process.landlock import Hold, check, libc, restrict_thread
-from clawkit.process.spawn_server import pack
+from clawkit.process.landlock import Hold, restrict_thread
+from clawkit.process.libc import check, libc
 
 _HEADER = 4096
 _LONGEST = 65_536
@@ -156,12 +153,12 @@ def _enter(rules: Iterable[int], hold: Hold | None, *, named: bool) -> int:
         if not hold.network:
             raise OSError("the system calls of this architecture are unknown")
         return -1
-    sockets = seccomp.Sockets(internet=hold.network, unix=hold.sockets)
     if not hold.network and not hold.sockets:
-        reporting = seccomp.make_filter(sockets, notify=True, named=named)
+        reporting = seccomp.make_filter(notify=True, named=named)
         with suppress(OSError):  # only one listener is possible, and an outer sandbox may have it
             return seccomp.enter(reporting, listen=True)
-    seccomp.enter(seccomp.make_filter(sockets, named=named))
+    internet, unix = hold.network, hold.sockets
+    seccomp.enter(seccomp.make_filter(internet=internet, unix=unix, named=named))
     return -1
 
 
@@ -278,7 +275,7 @@ def start_helper(
             quick = filtered and not hold.write
             restrict_thread(hold, truncate=not quick)
             if filtered:
-                seccomp.enter(seccomp.make_filter(seccomp.Sockets(), changes=quick))
+                seccomp.enter(seccomp.make_filter(changes=quick))
         return subprocess.Popen(
             argv,
             cwd=f"/proc/self/fd/{cwd}" if isinstance(cwd, int) else cwd,
@@ -290,32 +287,3 @@ def start_helper(
         )
 
     return start() if hold is None else _in_thread(start)
-
-
-def read_mountinfo() -> str:
-    with open("/proc/self/mountinfo", encoding="utf-8", errors="surrogateescape") as file:
-        return file.read()
-
-
-def confine_server(control: socket.socket, options: dict[str, Any]) -> None:
-    """Confine the spawn server inside a sandbox, and so every command: `unix` sockets,
-    `max_memory`, `max_file`. With `proxy`, send clawkit a listening socket for its proxy; with
-    `mounts`, the list of mounts. Raises OSError if the kernel cannot."""
-    # Its commands run as the same user and could terminate it.
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    if options.get("mounts"):
-        control.sendall(pack("", "mounts", read_mountinfo()))
-    if options.get("proxy"):
-        with socket.socket(socket.AF_INET) as listener:
-            listener.bind(("127.0.0.1", 0))
-            listener.listen(128)
-            message = pack("", "proxy", listener.getsockname()[1])
-            socket.send_fds(control, [message], [listener.fileno()])
-    limits = {resource.RLIMIT_DATA: "max_memory", resource.RLIMIT_FSIZE: "max_file"}
-    for kind, name in limits.items():
-        if most := options.get(name):
-            resource.setrlimit(kind, (most, most))
-    if seccomp.available():
-        # The sandbox has its own network namespace, which leads only to its own programs.
-        sockets = seccomp.Sockets(internet=True, unix=bool(options.get("unix")))
-        seccomp.enter(seccomp.make_filter(sockets))

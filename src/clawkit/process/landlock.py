@@ -11,11 +11,12 @@ from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from typing import NamedTuple
 
+from clawkit.process.libc import check, libc, no_new_privileges
+
 # The same numbers on every architecture.
 _CREATE_RULESET, _ADD_RULE, _RESTRICT_SELF = 444, 445, 446
 _VERSION = 1
 _PATH_BENEATH = 1
-_PR_SET_NO_NEW_PRIVS = 38
 
 _EXECUTE, _WRITE_FILE, _READ_FILE, _READ_DIR = (1 << bit for bit in range(4))
 _ALL_ACCESS = (1 << 13) - 1
@@ -73,24 +74,6 @@ class _Beneath(ctypes.Structure):
     _pack_ = 1
     _layout_ = "ms"
     _fields_ = (("access", ctypes.c_uint64), ("fd", ctypes.c_int32))
-
-
-@functools.cache
-def libc() -> ctypes.CDLL:
-    return ctypes.CDLL(None, use_errno=True)
-
-
-def check(code: int, what: str) -> int:
-    """Return the result of a system call; raises OSError if it failed."""
-    if code < 0:
-        error = ctypes.get_errno()
-        raise OSError(error, f"{what}: {os.strerror(error)}")
-    return code
-
-
-def no_new_privileges() -> None:
-    """Keep the calling thread, and what it starts, from gaining privileges by setuid programs."""
-    check(libc().prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), "no_new_privs")
 
 
 @functools.cache

@@ -17,7 +17,7 @@ from typing import Protocol
 from clawkit.core.tasks import in_thread
 from clawkit.errors import ToolError, ToolInputError
 from clawkit.process.process_table import look
-from clawkit.process.protocols import Exit, Launch, Left, NoTerminalError
+from clawkit.process.protocols import LOST, Exit, Launch, Left, NoTerminalError
 from clawkit.process.spawn_client import (
     NoDirectoryError,
     ServerLostError,
@@ -45,6 +45,8 @@ class LocalRunning(SpawnedChild):
 
     output: Spool
     terminal: TerminalState | None = None
+    pipes: tuple[int, int] = (-1, -1)
+    """Its input and output, if it was launched `piped`; the caller closes them."""
 
     def __init__(self, client: SpawnClient, id_: str, detached: str = "") -> None:
         super().__init__(client, id_, detached)
@@ -54,7 +56,8 @@ class LocalRunning(SpawnedChild):
         self._writing = asyncio.Lock()
         self._mover: threading.Event | None = None
         """Stops the thread that moves the output, once there is one."""
-        self._done: asyncio.Future[Exit] = client.loop.create_future()
+        self._exit: Exit | None = None
+        self._is_done = asyncio.Event()
         self._notes: asyncio.Future[tuple[str, ...]] | None = None
         self.after: Callable[[], tuple[str, ...]] | None = None
         """Called in a thread after the end; returns the `notes` of the exit."""
@@ -95,7 +98,8 @@ class LocalRunning(SpawnedChild):
         )
 
     async def wait(self) -> Exit:
-        exit_ = await asyncio.shield(self._done)
+        await self._is_done.wait()
+        exit_ = self._exit or LOST
         after, self.after = self.after, None
         if after is not None:
             self._notes = asyncio.ensure_future(in_thread(after))
@@ -153,7 +157,7 @@ class LocalRunning(SpawnedChild):
 
     async def end(self, grace_s: float) -> None:
         await self.client.end(self, grace_s)
-        await asyncio.wait({self._done})
+        await self._is_done.wait()
 
     def _on_output(self) -> None:
         try:
@@ -209,12 +213,12 @@ class LocalRunning(SpawnedChild):
             self._finish()
         elif self._mover is None:
             self._on_output()
-        if not self._done.done():
+        if self._exit is None:
             self.client.loop.call_later(_DRAIN_S / 8, self._drain)
 
     def _drain(self) -> None:
         """Read the rest of the output, without waiting for what the command left running."""
-        if self._done.done():
+        if self._exit is not None:
             return
         now = time.monotonic()
         is_quiet = now - max(self._ended, self.output.last_at) > _DRAIN_S
@@ -224,14 +228,15 @@ class LocalRunning(SpawnedChild):
             self.client.loop.call_later(_DRAIN_S / 8, self._drain)
 
     def _finish(self) -> None:
-        if not self._done.done():
+        if self._exit is None:
             self._ended = self._ended or time.monotonic()
             exit_ = self.ended.result()._replace(seconds=self._ended - self._begun)
             # Processes that a command left running may exceed the limit after its own end.
             if self.crowd and exit_.reason != "lost":
                 note = f"it had {self.crowd} processes at once"
                 exit_ = exit_._replace(reason="process-limit", note=note)
-            self._done.set_result(exit_)
+            self._exit = exit_
+            self._is_done.set()
             self.output.wake()
         if not self.left:
             self._close_sink()
@@ -412,6 +417,9 @@ class LocalHost:
                 os.close(fd)
         if launch.detach:
             running.attach(Spool.of_file(spool), -1, -1)
+        elif launch.piped:
+            running.pipes = ours[1], ours[0]
+            running.attach(Spool(spool, launch.memory), -1, -1)
         else:
             terminal = TerminalState(*launch.size) if launch.size else None
             sink = ours[-1] if terminal or launch.open_input else -1
@@ -503,7 +511,7 @@ def _open_streams(launch: Launch, spool: str, ours: list[int], theirs: list[int]
         source, output = os.pipe()
         ours.append(source)
         theirs.append(output)
-    if launch.open_input and not launch.detach:
+    if (launch.open_input or launch.piped) and not launch.detach:
         given, sink = os.pipe()
         ours.append(sink)
     else:

@@ -1,12 +1,21 @@
-"""Processes according to /proc: parents, sessions, marks; signals and resource limits."""
+"""Processes according to /proc: parents, sessions, marks; signals and resource limits.
+
+The spawn server imports it, so its imports are cheap: neither `typing` nor the enums of `signal`.
+"""
+
+from __future__ import annotations
 
 import os
 import resource
-import signal
 import time
-from collections.abc import Collection, Container, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from typing import NamedTuple
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    import signal
+    from collections.abc import Collection, Container, Iterable, Iterator, Mapping
+else:
+    import _signal as signal
 
 TAG = "CLAWKIT_COMMAND"
 """The environment variable with the id of the command. A process can easily remove it."""
@@ -21,25 +30,32 @@ _DEEPEST = 10_000
 _USUAL = 819_200
 _SMALL = 64 * 1024
 _COUNT = 400_000
-_PR_SET_DUMPABLE = 4
 
 
-class Process(NamedTuple):
+class Process:
     """One process, from /proc/…/stat."""
 
-    pid: int
-    parent: int
-    group: int
-    session: int
-    started: int
-    """Start time in the kernel's unit; distinguishes processes that had the same pid."""
-    name: str
-    gone: bool
-    """Whether it is a zombie."""
-    stopped: bool = False
+    __slots__ = ("gone", "group", "name", "parent", "pid", "session", "started", "stopped")
+
+    def __init__(
+        self,
+        pid: int,
+        parent: int,
+        group: int,
+        session: int,
+        started: int,
+        name: str,
+        gone: bool,
+        stopped: bool = False,
+    ) -> None:
+        """`started` is in the kernel's unit, and distinguishes processes that had the same pid;
+        `gone` says that it is a zombie."""
+        self.pid, self.parent, self.group, self.session = pid, parent, group, session
+        self.started, self.name, self.gone, self.stopped = started, name, gone, stopped
 
 
-Table = Mapping[int, Process]
+if TYPE_CHECKING:
+    Table = Mapping[int, Process]
 
 
 def read_small(path: str) -> bytes:
@@ -295,12 +311,9 @@ def count_oom() -> int:
         return 0
 
 
-def hide_memory() -> None:
-    """Prevent other programs of the user, such as commands, from reading our memory and
-    environment, or tracing us. Root still can."""
-    import ctypes
-
-    ctypes.CDLL(None).prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0)
+def read_mountinfo() -> str:
+    with open("/proc/self/mountinfo", encoding="utf-8", errors="surrogateescape") as file:
+        return file.read()
 
 
 def count_unreachable() -> int:

@@ -97,6 +97,8 @@ class Launch(NamedTuple):
     """Columns and rows of its terminal; None for pipes."""
     open_input: bool = False
     """Whether its input is a pipe that stays open, not empty. That of a terminal always is open."""
+    piped: bool = False
+    """Whether the caller reads its output and writes its input, by the `pipes` of what runs."""
     timeout_s: float | None = None
     quiet_s: float | None = None
     """Seconds without output after which it is killed."""

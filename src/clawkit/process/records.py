@@ -478,14 +478,14 @@ _SECOND = (
 
 def new_slug(taken: Container[str]) -> str:
     """An unused id of two words, such as `calm-otter`."""
-    first, second = (
-        words[int.from_bytes(os.urandom(4), "big") % len(words)]
-        for words in (_FIRST.split(), _SECOND.split())
-    )
-    names = (f"{first}-{second}{suffix}" for suffix in ("", *(f"-{n}" for n in range(2, 13))))
-    return next(
-        (name for name in names if name not in taken), f"{first}-{second}-{os.urandom(4).hex()}"
-    )
+    first, second = _FIRST.split(), _SECOND.split()
+    number = int.from_bytes(os.urandom(4), "big")
+    name = base = f"{first[number % len(first)]}-{second[(number >> 16) % len(second)]}"
+    count = 1
+    while name in taken:
+        count += 1
+        name = f"{base}-{count if count < 13 else os.urandom(4).hex()}"
+    return name
 
 
 def name_of(command: str) -> str:

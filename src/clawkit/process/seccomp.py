@@ -12,11 +12,10 @@ import errno
 import fcntl
 import functools
 import os
-import platform
 import struct
-from typing import NamedTuple
+import sys
 
-from clawkit.process.landlock import check, libc, no_new_privileges
+from clawkit.process.libc import check, libc, no_new_privileges
 
 _PR_SET_SECCOMP, _FILTER_MODE = 22, 2
 _SET_FILTER, _NEW_LISTENER = 1, 1 << 3
@@ -39,64 +38,48 @@ _UNIX, _INET, _INET6, _NETLINK = 1, 2, 10, 16
 _STREAM, _DATAGRAM = 1, 2
 
 
-class Sockets(NamedTuple):
-    """Which sockets may be created."""
+_NEW = (452, 463, 466)
+"""fchmodat2, setxattrat and removexattrat, with the same numbers on all architectures."""
+_PRIVILEGED = (*range(425, 434), 438, 442)
+"""io_uring, the new mount calls and pidfd_getfd, with the same numbers on all architectures."""
 
-    internet: bool = False
-    unix: bool = False
 
-
-class _Arch(NamedTuple):
+class _X86:
     """The audit name of an architecture, and the numbers of its system calls."""
 
-    name: int
-    seccomp: int
-    socket: int
-    clone: int
-    ioctl: int
-    memfd: int
-    changes: tuple[int, ...]
+    name = 0xC000003E
+    seccomp, socket, clone, ioctl, memfd = 317, 41, 56, 16, 319
+    changes: tuple[int, ...] = (
+        *(76, 85, 132, 235, 260, 261, 268, 280, 304),
+        *(*range(90, 95), *range(188, 191), *range(197, 200), *_NEW),
+    )
     """Calls that truncate a file by its path, or change its mode, owner, times or attributes."""
-    opens: tuple[tuple[int, int], ...]
+    opens: tuple[tuple[int, int], ...] = ((257, 2), (2, 1))
     """Calls that open a file, and the index of the argument with the flags."""
-    privileged: tuple[int, ...]
+    privileged: tuple[int, ...] = (
+        *(101, 310, 311, 312, 272, 308, 165, 166, 155, 161, 321, 298, 323, 248, 249, 250),
+        *(175, 313, 176, 246, 320, 169, 167, 168, 163, 103, 179, 164, 227, 159, 305, 170, 171),
+        *(153, 304, 172, 173, *_PRIVILEGED),
+    )
     """Calls that debug other programs, create namespaces and mounts, or administer the machine:
     ptrace, process_vm_*, kcmp, unshare, setns, mount, umount2, pivot_root, chroot, bpf,
     perf_event_open, userfaultfd, the keyring, modules, kexec, reboot, swap, acct, syslog, quotactl,
     clocks, host names, vhangup, open_by_handle_at."""
 
 
-_NEW = (452, 463, 466)
-"""fchmodat2, setxattrat and removexattrat, with the same numbers on all architectures."""
-_PRIVILEGED = (*range(425, 434), 438, 442)
-"""io_uring, the new mount calls and pidfd_getfd, with the same numbers on all architectures."""
-_ARCHES = {
-    "x86_64": _Arch(
-        0xC000003E,
-        *(317, 41, 56, 16, 319),
-        (
-            *(76, 85, 132, 235, 260, 261, 268, 280, 304),
-            *(*range(90, 95), *range(188, 191), *range(197, 200), *_NEW),
-        ),
-        ((257, 2), (2, 1)),
-        (
-            *(101, 310, 311, 312, 272, 308, 165, 166, 155, 161, 321, 298, 323, 248, 249, 250),
-            *(175, 313, 176, 246, 320, 169, 167, 168, 163, 103, 179, 164, 227, 159, 305, 170, 171),
-            *(153, 304, 172, 173, *_PRIVILEGED),
-        ),
-    ),
-    "aarch64": _Arch(
-        0xC00000B7,
-        *(277, 198, 220, 29, 279),
-        (45, 265, *range(52, 56), 88, *range(5, 8), *range(14, 17), *_NEW),
-        ((56, 2),),
-        (
-            *(117, 270, 271, 272, 97, 268, 40, 39, 41, 51, 280, 241, 282, 217, 218, 219),
-            *(105, 273, 106, 104, 294, 142, 224, 225, 89, 116, 60, 170, 112, 171, 266, 161, 162),
-            *(58, 265, *_PRIVILEGED),
-        ),
-    ),
-}
+class _Arm(_X86):
+    name = 0xC00000B7
+    seccomp, socket, clone, ioctl, memfd = 277, 198, 220, 29, 279
+    changes = (45, 265, *range(52, 56), 88, *range(5, 8), *range(14, 17), *_NEW)
+    opens = ((56, 2),)
+    privileged = (
+        *(117, 270, 271, 272, 97, 268, 40, 39, 41, 51, 280, 241, 282, 217, 218, 219),
+        *(105, 273, 106, 104, 294, 142, 224, 225, 89, 116, 60, 170, 112, 171, 266, 161, 162),
+        *(58, 265, *_PRIVILEGED),
+    )
+
+
+_ARCHES: dict[str, type[_X86]] = {"x86_64": _X86, "aarch64": _Arm}
 _Step = tuple[int, int, int, int]
 _ALLOWED: _Step = (_RETURN, 0, 0, _ALLOW)
 
@@ -107,17 +90,23 @@ class _Program(ctypes.Structure):
 
 def available() -> bool:
     """Whether the system call numbers of this machine are known."""
-    return platform.system() == "Linux" and platform.machine() in _ARCHES
+    return sys.platform == "linux" and os.uname().machine in _ARCHES
 
 
 @functools.cache
 def make_filter(
-    sockets: Sockets, *, changes: bool = False, notify: bool = False, named: bool = False
+    *,
+    internet: bool = False,
+    unix: bool = False,
+    changes: bool = False,
+    notify: bool = False,
+    named: bool = False,
 ) -> bytes:
-    """A filter for `enter`. `changes` also denies truncating files and changing their modes,
-    owners, times and attributes; `notify` reports attempts to use the network; `named` denies files
-    in memory, which could be executed without a path."""
-    arch = _ARCHES[platform.machine()]
+    """A filter for `enter`. `internet` and `unix` are the sockets that may be created. `changes`
+    also denies truncating files and changing their modes, owners, times and attributes; `notify`
+    reports attempts to use the network; `named` denies files in memory, which could be executed
+    without a path."""
+    arch = _ARCHES[os.uname().machine]
     steps: list[_Step] = [
         (_LOAD, 0, 0, _ARCH_AT),
         (_JUMP_EQUAL, 1, 0, arch.name),
@@ -134,7 +123,7 @@ def make_filter(
     steps += _on(arch.ioctl, [_argument(1), *typing, _ALLOWED])
     namespaces = [(_JUMP_SET, 0, 1, _NAMESPACES), _fail(errno.EPERM)]
     steps += _on(arch.clone, [_argument(0), *namespaces, _ALLOWED])
-    steps += _on(arch.socket, _judge_socket(sockets, notify))
+    steps += _on(arch.socket, _judge_socket(internet, unix, notify))
     refused = (*arch.privileged, *(arch.changes if changes else ()))
     for number in (*refused, arch.memfd) if named else refused:
         steps += _on(number, [_fail(errno.EPERM)])
@@ -150,7 +139,7 @@ def enter(filter_: bytes, *, listen: bool = False) -> int:
     program = _Program(len(filter_) // 8, filter_)
     no_new_privileges()
     if listen:
-        number = _ARCHES[platform.machine()].seccomp
+        number = _ARCHES[os.uname().machine].seccomp
         result = libc().syscall(number, _SET_FILTER, _NEW_LISTENER, ctypes.byref(program))
     else:
         result = libc().prctl(_PR_SET_SECCOMP, _FILTER_MODE, ctypes.byref(program), 0, 0)
@@ -179,15 +168,15 @@ def _argument(index: int) -> _Step:
     return (_LOAD, 0, 0, _ARGUMENTS_AT + 8 * index)
 
 
-def _judge_socket(sockets: Sockets, notify: bool) -> list[_Step]:
+def _judge_socket(internet: bool, unix: bool, notify: bool) -> list[_Step]:
     denied = _fail(errno.EACCES)
     steps: list[_Step] = [_argument(0)]
     if notify:  # not for Unix sockets: most programs try one for name lookups
         for family in (_INET, _INET6):
             steps += _on(family, [(_RETURN, 0, 0, _NOTIFY)])
-    if sockets.unix:
+    if unix:
         steps += _on(_UNIX, [_ALLOWED])
-    if sockets.internet:
+    if internet:
         # Of the netlink sockets, only NETLINK_ROUTE, with which programs list addresses.
         steps += _on(_NETLINK, [_argument(2), *_on(0, [_ALLOWED]), denied])
         kinds = [_argument(1), (_AND, 0, 0, 0xF)]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import array
 import asyncio
 import functools
+import marshal
 import os
 import socket
 import subprocess
@@ -19,21 +20,15 @@ from clawkit.core.tasks import in_thread
 from clawkit.errors import ToolError, ToolInputError
 from clawkit.process import process_table
 from clawkit.process.protocols import LOST, Exit, Left
-from clawkit.process.spawn_server import Unpacker, pack
+from clawkit.process.spawn_server import Unframer, frame
 from clawkit.text import printable
 
 if TYPE_CHECKING:
     from clawkit.process.landlock import Hold
 
 _ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-SERVER = (
-    *("-I", "-S", "-c"),
-    f"import sys; sys.path.insert(0, {_ROOT!r})\n"
-    "from clawkit.process.spawn_server import main; main()",
-)
-"""Arguments of Python that run the server. An imported module has cached bytecode; a script that is
-started by its path would be compiled each time."""
 _ROUNDS = 10
+_AT_ONCE = 16 * 1024
 _PATIENCE_S = 10.0
 """For the server to stop everything and exit."""
 _MAX_MESSAGE, _MAX_LEFT, _MAX_NAME = 1 << 20, 1_000, 64
@@ -41,6 +36,21 @@ _MAX_MESSAGE, _MAX_LEFT, _MAX_NAME = 1 << 20, 1_000, 64
 _MAX_WORDS = 200
 _INVALID = (ValueError, TypeError, LookupError, OSError, ArithmeticError, RecursionError)
 """What an invalid message may raise, or a file descriptor that is not a socket."""
+
+
+def server_args(root: str = _ROOT, /, **options: bool | int) -> tuple[str, ...]:
+    """The arguments of Python that run the server; `root` is where it finds clawkit. An imported
+    module has cached bytecode; a script that is started by its path would be compiled each time.
+    While it imports modules there is no garbage."""
+    code = (
+        f"import gc, sys; gc.disable(); sys.path.append({root!r})\n"
+        f"from clawkit.process.spawn_server import main; main(**{options!r})"
+    )
+    return "-I", "-S", "-c", code
+
+
+def _pack(*request: Any) -> bytes:
+    return frame(marshal.dumps(request, 2))
 
 
 class ServerLostError(ToolError):
@@ -114,10 +124,10 @@ class SpawnClient:
         self._env: Mapping[str, str] | None = None
         """The environment that was sent last; most commands have the same."""
         self._is_closing = self._refuses = False
-        self._server = server or start_server((sys.executable, *SERVER), trusted=True)
+        self._server = server or start_server((sys.executable, *server_args()), trusted=True)
         self._socket = self._server.socket
         self._socket.setblocking(False)
-        self._unpacker = Unpacker(0 if self.is_local else _MAX_MESSAGE)
+        self._unframer = Unframer(0 if self.is_local else _MAX_MESSAGE)
         self.closed: asyncio.Future[None] = self.loop.create_future()
         """Done when the server is gone."""
         self.proxy: asyncio.Future[tuple[socket.socket, int]] = self.loop.create_future()
@@ -182,16 +192,16 @@ class SpawnClient:
         child.mark = process_table.new_mark({other.mark for other in self._children.values()})
         options = {
             "cwd": cwd,
-            "hold": hold,
+            "hold": hold and tuple(hold),
             "mark": child.mark,
             "limit": limit,
             "tty": tty,
             "detached": child.detached,
             "timeout_s": timeout_s,
-            "programs": programs,
+            "programs": programs and tuple(programs),
         }
         is_known, self._env = env == self._env, dict(env)
-        self._post(pack("run", child.id, argv, None if is_known else env, options), fds)
+        self._post(_pack("run", child.id, [*argv], None if is_known else self._env, options), fds)
         self._children[child.id] = child
         try:
             await asyncio.wait({child.started}, timeout=_PATIENCE_S)
@@ -201,19 +211,19 @@ class SpawnClient:
         except asyncio.CancelledError:
             child.started.add_done_callback(lambda it: it.cancelled() or it.exception())
             with suppress(ServerLostError):
-                self._post(pack("drop", child.id))
+                self._post(_pack("drop", child.id))
             raise
         return child
 
     async def signal(self, child: SpawnedChild, number: int) -> None:
         with suppress(ServerLostError):
-            self._post(pack("signal", child.id, number))
+            self._post(_pack("signal", child.id, int(number)))
 
     async def end(self, child: SpawnedChild, grace_s: float) -> tuple[int, ...]:
         """Stop it and wait until nothing is left; returns what could not be killed."""
         if not child.gone.done():
             with suppress(ServerLostError):  # then it is gone
-                self._post(pack("end", child.id, grace_s))
+                self._post(_pack("end", child.id, grace_s))
             await asyncio.wait({child.gone}, timeout=grace_s + _PATIENCE_S)
             if not child.gone.done():
                 self._give_up()
@@ -241,7 +251,7 @@ class SpawnClient:
         self._is_closing = True
         has_detached = any(child.detached for child in self._children.values())
         with suppress(ServerLostError):
-            self._post(pack("close"))
+            self._post(_pack("close"))
         await asyncio.wait({self.closed}, timeout=_PATIENCE_S)
         if not self.closed.done():
             self._give_up()
@@ -298,21 +308,22 @@ class SpawnClient:
         handles: list[int] = []
         try:
             if self.is_local or self.proxy.done():
-                data = self._socket.recv(1 << 18)
+                data = self._socket.recv(_AT_ONCE)
             else:
-                data, handles, _, _ = socket.recv_fds(self._socket, 1 << 18, 1)
+                data, handles, _, _ = socket.recv_fds(self._socket, _AT_ONCE, 1)
         except BlockingIOError:
             return
         except OSError:
             data = b""
         try:
-            for id_, kind, *rest in self._unpacker.feed(data):
+            for body in self._unframer.feed(data):
+                id_, kind, *rest = body.decode("utf-8", "surrogatepass").split("\0")
                 if kind == "proxy" and not id_ and handles and not self.proxy.done():
                     port, listener = int(rest[0]), socket.socket(fileno=handles[0])
                     handles.clear()
                     self.proxy.set_result((listener, port))
                 elif kind == "mounts" and not id_ and not self.mounts.done():
-                    self.mounts.set_result(str(rest[0]))
+                    self.mounts.set_result(rest[0])
                 elif (child := self._children.get(id_)) is not None:
                     self._handle(child, kind, rest)
         except _INVALID:
@@ -325,14 +336,14 @@ class SpawnClient:
         if not data:
             self._lose()
 
-    def _handle(self, child: SpawnedChild, kind: str, rest: list[Any]) -> None:
+    def _handle(self, child: SpawnedChild, kind: str, rest: list[str]) -> None:
         if kind == "pid":
-            pid, since = rest
+            pid, since = map(int, rest)
             if not self.is_local:
                 pid, since = self._find_outside(pid, since)
             child.since = since
             _settle(child.started, pid)
-        elif kind in ("error", "nowhere", "refused"):
+        elif kind in ("error", "unconfined", "nowhere", "refused"):
             self._refuses |= kind == "refused"
             del self._children[child.id]
             if not child.started.done():
@@ -340,17 +351,19 @@ class SpawnClient:
         elif kind == "crowd":
             child.crowd = int(rest[0])
         elif kind == "exit":
-            facts = rest[0]
+            code, cpu_s, memory, is_oom, wanted_network, *found = rest
             left = tuple(
-                Left(int(pid), printable(str(name), keep="")[:_MAX_NAME])
-                for pid, name in facts["left"][:_MAX_LEFT]
+                Left(int(pid), printable(name, keep="")[:_MAX_NAME])
+                for pid, name in zip(
+                    found[: 2 * _MAX_LEFT : 2], found[1 : 2 * _MAX_LEFT : 2], strict=True
+                )
             )
-            exit_ = Exit.of(min(max(int(facts["code"]), -255), 255), 0.0)._replace(
-                cpu_s=round(int(facts["cpu_s"] * 1_000_000) / 1_000_000, 6),
-                memory=int(facts["memory"]),
-                wanted_network=bool(facts["wanted_network"]),
+            exit_ = Exit.of(min(max(int(code), -255), 255), 0.0)._replace(
+                cpu_s=round(int(float(cpu_s) * 1_000_000) / 1_000_000, 6),
+                memory=int(memory),
+                wanted_network=bool(int(wanted_network)),
             )
-            if facts["oom"]:
+            if int(is_oom):
                 exit_ = exit_._replace(reason="out-of-memory")
             if not child.ended.done():
                 if left and not self.is_local:
@@ -361,7 +374,7 @@ class SpawnClient:
             if not left:
                 self._release(child)
         elif kind == "gone":
-            self._release(child, tuple(map(int, rest[0][:_MAX_LEFT])))
+            self._release(child, tuple(map(int, rest[:_MAX_LEFT])))
 
     def _release(self, child: SpawnedChild, stuck: tuple[int, ...] = ()) -> None:
         self._children.pop(child.id, None)
@@ -451,12 +464,12 @@ def _settle(future: asyncio.Future[Any], value: Any) -> None:
         future.set_result(value)
 
 
-def _why_not_started(kind: str, rest: list[Any]) -> ToolError:
+def _why_not_started(kind: str, rest: list[str]) -> ToolError:
     if kind == "refused":
         return ServerLostError()
-    words = printable(str(rest[-1]), keep="")[:_MAX_WORDS]
+    words = printable(rest[-1], keep="")[:_MAX_WORDS]
     if kind == "nowhere":
         return NoDirectoryError(words)
-    if rest[0] is None:
+    if kind == "unconfined":
         return ToolError(f"the kernel could not confine the command: {words}")
     return ToolError(f"the shell could not be started: {words.lower()} (error {rest[0]})")

@@ -2,33 +2,37 @@
 
 It is the parent of every command and, as a subreaper, of every orphan below one: nothing that a
 command starts can escape it. It communicates over the socket on its standard input, or one that it
-connects to; when that closes, or clawkit is gone, it stops everything that is not detached. Imports
-are few and cheap: the first command waits for them.
+connects to; when that closes, or clawkit is gone, it stops everything that is not detached. The
+first command waits for its imports. So it has few, none that needs `re`, `enum` or `typing`, and of
+`signal` and `socket` only what is written in C.
 """
 
 from __future__ import annotations
 
-import array
-import ctypes
+import _socket as socket
 import functools
-import json
+import gc
+import marshal
 import os
 import resource
 import select
-import signal
-import socket
-import struct
 import sys
 import time
-from collections.abc import Callable, Iterator
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
 
 from clawkit.process import process_table
-from clawkit.process.process_table import STUCK_S, Escalation, hide_memory
+from clawkit.process.libc import hide_memory, libc
+from clawkit.process.process_table import STUCK_S, Escalation
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
+    import signal
+    from collections.abc import Callable, Iterator
+    from typing import Any
+
     from clawkit.process.confine import Confiner, Started
+else:
+    import _signal as signal
 
 
 ENDING_MS, WATCH_MS, HUNT_S = 20, 100, 0.05
@@ -36,37 +40,42 @@ GRACE_S = 1.0
 """Between SIGTERM and SIGKILL when clawkit exits."""
 LITTLE = 32 * 1024**2
 _SET_NAME, _SET_SUBREAPER = 15, 36
-_FIXED = (signal.SIGKILL, signal.SIGSTOP)
-_SIGNALS = [each for each in signal.Signals if each < 32 and each not in _FIXED]
+_SIGNALS = signal.valid_signals().intersection(range(1, 32)) - {signal.SIGKILL, signal.SIGSTOP}
 """Signals that may be ignored here and are reset to their default for commands."""
-_LENGTH = struct.Struct("<I")
+_LENGTH = 4
+_FD_ROOM = socket.CMSG_SPACE(64 * 4)
 
 
-def pack(*message: Any) -> bytes:
-    """Encode a message between clawkit and the server: a length, then JSON."""
-    body = json.dumps(message).encode()
-    return _LENGTH.pack(len(body)) + body
+def frame(body: bytes) -> bytes:
+    """A message between clawkit and the server: its length, then its body."""
+    return len(body).to_bytes(_LENGTH, "little") + body
 
 
-class Unpacker:
-    """Decodes messages from a stream of bytes."""
+def pack(*fields: object) -> bytes:
+    """Encode a message of the server. It may not be trustworthy, so its messages are as simple as
+    possible: fields of text. Requests to the server are marshalled."""
+    return frame("\0".join(map(str, fields)).encode("utf-8", "surrogatepass"))
+
+
+class Unframer:
+    """Finds the bodies of messages in a stream of bytes."""
 
     def __init__(self, most: int = 0) -> None:
         """`most` is the maximum size of a message in bytes; 0 for no limit."""
         self._most = most
         self._buffer = b""
 
-    def feed(self, data: bytes) -> Iterator[list[Any]]:
-        """Raises ValueError for an invalid or too large message."""
+    def feed(self, data: bytes) -> Iterator[bytes]:
+        """Raises ValueError for a message that is too large."""
         self._buffer += data
-        while len(self._buffer) >= _LENGTH.size:
-            end = _LENGTH.size + _LENGTH.unpack_from(self._buffer)[0]
+        while len(self._buffer) >= _LENGTH:
+            end = _LENGTH + int.from_bytes(self._buffer[:_LENGTH], "little")
             if self._most and end > self._most:
                 raise ValueError("the message is too large")
             if len(self._buffer) < end:
                 return
-            body, self._buffer = self._buffer[_LENGTH.size : end], self._buffer[end:]
-            yield json.loads(body)
+            body, self._buffer = self._buffer[_LENGTH:end], self._buffer[end:]
+            yield body
 
 
 class SpawnedCommand(Escalation):
@@ -149,7 +158,7 @@ class SpawnServer:
         self._has_network = has_network
         self._control: socket.socket | None = control
         self._score = score
-        self._unpacker = Unpacker()
+        self._unframer = Unframer()
         self._fds: list[int] = []
         self._env: dict[str, str] = {}
         self._commands: dict[str, SpawnedCommand] = {}
@@ -215,16 +224,14 @@ class SpawnServer:
                 self._disconnect()
 
     def _receive(self, control: socket.socket) -> None:
-        room = socket.CMSG_SPACE(64 * array.array("i").itemsize)
         try:
-            data, beside, _, _ = control.recvmsg(1 << 16, room, socket.MSG_CMSG_CLOEXEC)
+            data, beside, _, _ = control.recvmsg(1 << 16, _FD_ROOM, socket.MSG_CMSG_CLOEXEC)
         except OSError:
             data, beside = b"", []
         for _, _, raw in beside:
-            fds = array.array("i")
-            fds.frombytes(raw[: len(raw) - len(raw) % fds.itemsize])
-            self._fds += fds
-        for kind, *rest in self._unpacker.feed(data):
+            self._fds += memoryview(raw).cast("i")
+        for body in self._unframer.feed(data):
+            kind, *rest = marshal.loads(body)  # noqa: S302  # from clawkit
             getattr(self, f"_on_{kind}")(*rest)
         if not data:
             self._disconnect()
@@ -281,7 +288,7 @@ class SpawnServer:
                 else:
                     pid, listener = self._confined(argv[0], spawn, options)
         except (RuntimeError, ImportError) as error:
-            self._send(id_, "error", None, str(error))
+            self._send(id_, "unconfined", error)
             return
         except (OSError, ValueError) as error:
             number = getattr(error, "errno", None) or 0
@@ -301,7 +308,7 @@ class SpawnServer:
             self._poll.register(listener, select.POLLIN)
         self._send(id_, "pid", pid, found.started if found is not None else 0)
         if is_first:
-            self._tasks = process_table.count_tasks()
+            self._tasks, self._watched = process_table.count_tasks(), time.monotonic()
 
     def _confined(self, shell: str, spawn: Callable[[], int], options: Any) -> Started:
         from clawkit.process.confine import Confiner  # slow to import, and not always needed
@@ -310,10 +317,7 @@ class SpawnServer:
         if self._confinement is None:
             self._confinement = Confiner()
         given = options["hold"]
-        values: list[Any] = [
-            tuple(each) if isinstance(each, list) else each for each in given or ()
-        ]
-        hold = Hold(*values)
+        hold = Hold(*given or ())
         limits = {resource.RLIMIT_DATA: hold.max_memory, resource.RLIMIT_FSIZE: hold.max_file}
         with process_table.limiting(limits):
             started = self._confinement.start(
@@ -355,7 +359,7 @@ class SpawnServer:
         if (command := self._commands.get(id_)) is not None:
             command.end(grace_s)
         else:
-            self._send(id_, "gone", [])
+            self._send(id_, "gone")
 
     def _reap(self) -> None:
         """Reap all children that have ended, and report commands."""
@@ -387,16 +391,16 @@ class SpawnServer:
         # Every child starts as a copy of the server, whose memory counts as its own.
         memory = usage.ru_maxrss * 1024
         had_no_route = self._count_unreachable() > command.unreachable
-        facts = {
-            "code": code,
-            "cpu_s": round(usage.ru_utime + usage.ru_stime, 6),
-            "memory": memory if memory > LITTLE else 0,
-            "oom": was_killed and process_table.count_oom() > command.oom,
-            "left": left,
-            "wanted_network": command.wanted_network or had_no_route,
-        }
+        is_oom = was_killed and process_table.count_oom() > command.oom
+        facts = (
+            code,
+            round(usage.ru_utime + usage.ru_stime, 6),
+            memory if memory > LITTLE else 0,
+            int(is_oom),
+            int(command.wanted_network or had_no_route),
+        )
         command.write_end(code)
-        self._send(command.id, "exit", facts)
+        self._send(command.id, "exit", *facts, *(field for each in left for field in each))
         if not left and not command.kill_at:
             del self._commands[command.id]
 
@@ -426,7 +430,7 @@ class SpawnServer:
 
     def _forget(self, command: SpawnedCommand, stuck: tuple[int, ...] = ()) -> None:
         del self._commands[command.id]
-        self._send(command.id, "gone", stuck)
+        self._send(command.id, "gone", *stuck)
 
     def _end_some(self) -> None:
         """One step of stopping commands: timeouts, escalation, strays."""
@@ -518,6 +522,8 @@ class SpawnServer:
 def _connect() -> socket.socket:
     """Report the environment of commands, and connect to clawkit's socket. Its path comes on
     standard input, so that no other program here learns it."""
+    import json
+
     path = sys.stdin.readline().rstrip("\n")
     found = {"env": dict(os.environ), "bash": os.access("/bin/bash", os.X_OK)}
     print(json.dumps(found), flush=True)
@@ -526,27 +532,53 @@ def _connect() -> socket.socket:
     return control
 
 
-def main() -> None:
-    options = json.loads(sys.argv[1]) if len(sys.argv) > 1 else {}
+def _confine(control: socket.socket, options: dict[str, Any]) -> None:
+    """Confine the server inside a sandbox, and so every command: `unix` sockets, `max_memory`,
+    `max_file`. With `proxy`, send clawkit a listening socket for its proxy; with `mounts`, the list
+    of mounts. Raises OSError if the kernel cannot."""
+    from clawkit.process import seccomp
+
+    # Its commands run as the same user and could terminate it.
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    if options.get("mounts"):
+        control.sendall(pack("", "mounts", process_table.read_mountinfo()))
+    if options.get("proxy"):
+        listener = socket.socket(socket.AF_INET)
+        listener.bind(("127.0.0.1", 0))
+        listener.listen(128)
+        message = pack("", "proxy", listener.getsockname()[1])
+        handle = listener.fileno().to_bytes(4, sys.byteorder)
+        control.sendmsg([message], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, handle)])
+        listener.close()
+    limits = {resource.RLIMIT_DATA: "max_memory", resource.RLIMIT_FSIZE: "max_file"}
+    for kind, name in limits.items():
+        if most := options.get(name):
+            resource.setrlimit(kind, (most, most))
+    if seccomp.available():
+        # The sandbox has its own network namespace, which leads only to its own programs.
+        seccomp.enter(seccomp.make_filter(internet=True, unix=bool(options.get("unix"))))
+
+
+def main(**options: Any) -> None:
+    """Serve; `options` are those of a server inside a sandbox."""
     control = _connect() if options.get("connect") else socket.socket(fileno=os.dup(0))
     null = os.open(os.devnull, os.O_RDWR)
     for fd in range(3):
         os.dup2(null, fd)
     os.chdir("/")
     score = process_table.open_oom_score()
-    libc = ctypes.CDLL(None)
-    libc.prctl(_SET_SUBREAPER, 1, 0, 0, 0)
-    libc.prctl(_SET_NAME, process_table.SERVER_NAME.encode(), 0, 0, 0)
+    libc().prctl(_SET_SUBREAPER, 1, 0, 0, 0)
+    libc().prctl(_SET_NAME, process_table.SERVER_NAME.encode(), 0, 0, 0)
     # No other process may inspect or trace it, not even its own commands.
     hide_memory()
     resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
     server = SpawnServer(control, score, has_network=options.get("internet", True))
     if options:
-        from clawkit.process.confine import confine_server
-
-        confine_server(control, options)
+        _confine(control, options)
+    gc.enable()
     try:
         server.run()
     finally:
         # Whatever went wrong, such as no free file descriptors: nothing keeps running by accident.
         server.abandon()
+    os._exit(0)  # taking the interpreter apart would take a sixth of a start

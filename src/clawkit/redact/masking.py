@@ -72,8 +72,8 @@ _KEY_OF = _set(
 )
 # Tokens that are pagination cursors or vocabulary marks.
 _PLACE = _set(
-    "bos cls continuation cursor end eos first last mask next page pad sep special start stop sync"
-    " unk"
+    "bos cls continuation cursor end eos first last mask next page pad resume sep special start"
+    " stop sync unk"
 )
 # Passwords and logins in configuration; in programs often a function, a path or a mode.
 _SHORT_NAME_WORDS = _set("auth cred pass pwd")

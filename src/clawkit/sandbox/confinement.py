@@ -45,7 +45,7 @@ log = logging.getLogger(__name__)
 class BackendChoice(NamedTuple):
     """A backend, or why there is none."""
 
-    backend: Backend | None
+    backend: Backend | Literal["plugin"] | None
     reason: str  # why this one, or why none
 
 
@@ -64,6 +64,8 @@ class Confinement:
         """The backend, or why there is none. Blocks."""
         if not self._is_on:
             return BackendChoice(None, f"sandbox.mode is {self.settings.mode!r}")
+        if self._context.provide is not None:
+            return BackendChoice("plugin", "a plugin provides it")
         return choose(self.settings, workspace=self._context.workspace, state=self._context.state)
 
     @property
@@ -91,6 +93,8 @@ class Confinement:
     def sandbox(self) -> Sandbox:
         """The sandbox. Raises `SandboxUnavailableError` if there is none."""
         backend, reason = self.choice
+        if backend == "plugin" and self._context.provide is not None:
+            return self._context.provide(self.paths)
         if backend == "bwrap" or backend == "landlock":
             return LocalSandbox(backend, self.paths, reason)
         if backend == "ssh":

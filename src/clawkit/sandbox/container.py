@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import fcntl
 import functools
-import json
 import os
 import secrets
 import shutil
@@ -32,7 +31,7 @@ from clawkit.process.environ import DEFAULT_PATH
 from clawkit.process.local_host import LocalRunning
 from clawkit.process.process_table import look
 from clawkit.process.protocols import Launch
-from clawkit.process.spawn_client import ServerProcess, SpawnClient
+from clawkit.process.spawn_client import ServerProcess, SpawnClient, server_args
 from clawkit.sandbox import engine as engines
 from clawkit.sandbox.engine import (
     CODE,
@@ -63,9 +62,6 @@ _LOCK_POLL_S, _END_POLL_S = 0.02, 0.005
 _OWN_PROCESSES = 2  # in an idle container: init, and the `sleep` that keeps it running
 _NEEDS = "it needs python3 3.10 or newer; `clawkit sandbox build` builds the standard image"
 _RECREATE = "run `clawkit sandbox recreate`"
-# An imported module has cached bytecode; a script would be compiled each time.
-_BOOT = f"""import sys; sys.path.insert(0, {os.path.dirname(CODE)!r})
-from clawkit.process.spawn_server import main; main()"""
 
 
 # podman accepts the field Id only in exactly this form.
@@ -418,8 +414,8 @@ class ContainerHost(SandboxHost):
     async def _start_server(self) -> ServerProcess:
         sandbox, name = self._sandbox, secrets.token_hex(16)
         has_network = sandbox.plan.network != "none"
-        options = json.dumps({"connect": True, "internet": has_network, "unix": True})
-        program = ("python3", "-I", "-S", "-c", _BOOT, options)
+        code = os.path.dirname(CODE)
+        program = ("python3", *server_args(code, connect=True, internet=has_network, unix=True))
         folder = os.open(sandbox.link_dir, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
         place = f"/proc/self/fd/{folder}/{name}"  # the whole path may be too long
         try:

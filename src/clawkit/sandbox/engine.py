@@ -98,7 +98,8 @@ def make_plan(engine: EngineName, paths: SandboxPaths, *, link: str, user: str) 
     for bind in settings.binds:
         mount = _check_bind(bind, paths, folder, workdir, secrets)
         mounts[mount.target] = mount
-    mounts.update({each: Mount(each, each, False) for each in paths.mountable})
+    readable = (*paths.mountable, *filter(os.path.isdir, paths.context.shared))
+    mounts.update({each: Mount(each, each, False) for each in readable})
     found = tuple(sorted(mounts.values(), key=lambda mount: mount.target.count("/")))
     every = (*found, Mount(PACKAGE, CODE, False), Mount(link, LINK, False))
     mount_hash = _hash([(each, _identify(each.source)) for each in every])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import functools
-import json
 import os
 import re
 import shutil
@@ -20,11 +19,11 @@ from clawkit.errors import ToolError
 from clawkit.fs.protocols import FileSystem
 from clawkit.net.host_rules import Rules, make_rules
 from clawkit.process import landlock, seccomp
-from clawkit.process.confine import read_mountinfo
 from clawkit.process.landlock import Hold
 from clawkit.process.local_host import LocalHost, LocalRunning
+from clawkit.process.process_table import read_mountinfo
 from clawkit.process.protocols import NO_GRANTS, ExecHost, Grants, Launch
-from clawkit.process.spawn_client import SERVER, ServerProcess, SpawnClient, start_server
+from clawkit.process.spawn_client import ServerProcess, SpawnClient, server_args, start_server
 from clawkit.sandbox.paths import CREATED, REVERTED, SandboxPaths, sweep
 from clawkit.sandbox.protected_files import ProtectedPaths
 from clawkit.sandbox.protocols import Instance
@@ -324,7 +323,7 @@ def _launch(hold: Hold, mounts: Sequence[Mounted]) -> ServerProcess:
         arguments = map(os.fsencode, make_options(hold, mounts))
         os.write(handle, b"\0".join(arguments) + b"\0")
         os.lseek(handle, 0, os.SEEK_SET)
-        server = (os.path.realpath(sys.executable), *SERVER, json.dumps(options))
+        server = (os.path.realpath(sys.executable), *server_args(**options))
         argv = (find_bwrap(), "--args", str(handle), "--", *server)
         return start_server(argv, pass_fds=(handle,))
     finally:

@@ -118,9 +118,12 @@ class SandboxContext(NamedTuple):
     ask_host: AskHost | None = None  # asks a person about a host that is not allowed
     reveal: Callable[[SecretInput], str] = str  # the value of a secret in the settings
     protection: Protection = Protection()
+    provide: Callable[[SandboxPaths], Sandbox] | None = None  # makes the sandbox of a plugin
     given: Sequence[str] = ()
     """Directories that may be read wherever they are, if they exist; the first is there from the
     beginning or never."""
+    shared: Sequence[str] = ()
+    """Further directories that may be read, which people made; they may change."""
 
 
 class SandboxPaths:
@@ -168,7 +171,7 @@ class SandboxPaths:
     @property
     def given(self) -> list[str]:
         """Existing directories that clawkit provides for the session to read."""
-        return [*filter(os.path.isdir, self.context.given)]
+        return [*filter(os.path.isdir, (*self.context.given, *self.context.shared))]
 
     @property
     def variables(self) -> dict[str, str]:
@@ -227,7 +230,7 @@ class SandboxPaths:
         return Hold(
             # A path that is named explicitly is accessible even below a secret path.
             read=tuple(dict.fromkeys(readable)),
-            run=("/", *PROGRAM),
+            run=("/", *PROGRAM, *self.context.shared),
             write=tuple(dict.fromkeys((*writable, self.tmp, self.cache, *extra, *grants.write))),
             network=grants.network or settings.network == "full",
             sockets=grants.sockets,

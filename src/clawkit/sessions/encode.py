@@ -51,6 +51,9 @@ def _decoder() -> msgspec.json.Decoder[Message]:
 
 
 def encode(message: Message, redact: Redact | None = None) -> bytes:
+    """Without `redact`, secrets were removed before."""
+    if redact is None and isinstance(message, ToolResult) and (small := _encode_small(message)):
+        return small
     packing = _Packing(redact)
     changes: dict[str, Any]
     match message:
@@ -78,6 +81,16 @@ def encode(message: Message, redact: Redact | None = None) -> bytes:
                 "error": packing.text(message.error),
             }
     return _encode(msgspec.structs.replace(message, **changes))
+
+
+def _encode_small(message: ToolResult) -> bytes:
+    """The message as it is, if it is so small that nothing in it can exceed a limit; else empty."""
+    try:
+        body = _encode(message)
+    except (TypeError, ValueError, OverflowError, RecursionError):
+        return b""
+    fits = len(body) <= MAX_STRING and body.count(b"[") + body.count(b"{") <= _MAX_DEPTH
+    return body if fits else b""
 
 
 def sound(text: str) -> str:

@@ -19,7 +19,13 @@ from clawkit.fs.masks import is_env_file, mask_env
 from clawkit.fs.pages import ROW, ROW_CHARS, HeldFile, TextPage, Want, fitting, hex_dump, take_page
 from clawkit.fs.protocols import CHUNK, FileSystem, OpenFile, read_all
 from clawkit.fs.read_versions import ReadVersions
-from clawkit.media.protocols import MAX_DOCUMENT_BYTES, MAX_PICTURE_BYTES, Media, Picture
+from clawkit.media.protocols import (
+    MAX_DOCUMENT_BYTES,
+    MAX_PICTURE_BYTES,
+    Media,
+    PageReader,
+    Picture,
+)
 from clawkit.redact import Redactor
 from clawkit.text import human_size, result_cap, weigh, weight_cap
 from clawkit.tools._files import with_notes
@@ -298,7 +304,7 @@ async def show_document(file: OpenFile, view: FileView, pages: str, ctx: Context
     characters of the first page."""
     first, last = read_range(pages)
     data = await read_all(file, MAX_DOCUMENT_BYTES)
-    document = await ctx.use(Media).pages(data, first, last)
+    document = await ctx.use(PageReader).pages(data, first, last)
     blocks: list[Block] = []
     room, shown, cut, part_of = view.max_weight, 0, 0, ""
     for page in document.pages:

@@ -335,7 +335,7 @@ async def _start(
         typed=launch.text,
         programs=admitted.programs,
         hold=admitted.hold,
-        env={**launch.env, **admitted.env},
+        env={**admitted.defaults, **launch.env, **admitted.env},
     )
     owner = _c.owner_of(ctx.scope)
     start = partial(ctx.use(Commands).start, owner=owner, background=background, on_end=on_end)

@@ -29,7 +29,7 @@ from clawkit.sessions.protocols import Plan
 from clawkit.sessions.subagent_protocols import now_ms
 from clawkit.text import human_time, nearest, one_line
 from clawkit.ui.paint import PaintedRow
-from clawkit.ui.session import ChatSession
+from clawkit.ui.session import COMMAND_NAMES, ChatSession
 
 if TYPE_CHECKING:
     from clawkit.approvals.broker import PendingStore, StoredQuestion
@@ -72,6 +72,7 @@ class ChatCommand(NamedTuple):
 
 
 COMMANDS: dict[str, ChatCommand] = {}
+COMMAND_NAMES.update(_ALIASES, ("tool",))
 
 
 def _command(
@@ -87,6 +88,7 @@ def _command(
     def add(run: Run) -> Run:
         follow = words or (lambda _chat: ((each, "") for each in choices))
         COMMANDS[name] = ChatCommand(name, usage, help, run, is_alone, follow)
+        COMMAND_NAMES.update({name} - {"skill"})
         return run
 
     return add
@@ -105,6 +107,8 @@ async def run(chat: ChatSession, line: str) -> None:
         await chat.call(line)
     elif name in COMMANDS:
         await COMMANDS[name].run(chat, rest)
+    elif skill := chat.skills.get(name):
+        await chat.dispatch(skill, rest)
     else:
         close = nearest(name, COMMANDS, 1) or [each for each in COMMANDS if each.startswith(name)]
         meant = " or ".join(f"/{each}" for each in close[:_CLOSE])
@@ -114,7 +118,7 @@ async def run(chat: ChatSession, line: str) -> None:
 
 def words_after(chat: ChatSession, name: str) -> Words:
     if not name:
-        return ((each.name, each.help) for each in COMMANDS.values())
+        return (*((each.name, each.help) for each in COMMANDS.values()), *chat.skill_words())
     if name == "tool":
         return ((tool.name, tool.label) for tool in chat.agent.kit.tools)
     command = COMMANDS.get(_ALIASES.get(name, name))
@@ -277,8 +281,7 @@ async def _tools(chat: ChatSession, _rest: str) -> None:
     rows = [PaintedRow(f"{len(assembly.tools)} in force", "bold")]
     for name, tool in assembly.tools.items():
         about = CATALOG[name].description if name in CATALOG else tool.description
-        note = "" if name in assembly.direct else "(deferred) "
-        rows.append(PaintedRow(f"  {tool.name:<18} {note}{one_line(about, 100)}", "", _COLUMN))
+        rows.append(PaintedRow(f"  {tool.name:<18} {one_line(about, 100)}", "", _COLUMN))
     removed = [name for name in assembly.refused if name in CATALOG and CATALOG[name].available]
     if removed:
         rows.append(PaintedRow(f"{len(removed)} removed", "bold"))
@@ -292,6 +295,22 @@ async def _tools(chat: ChatSession, _rest: str) -> None:
 def _tool_words(chat: ChatSession) -> Words:
     assembly = chat.agent.kit.assembly
     return ((name, "" if name in assembly.tools else "removed") for name in assembly.sources)
+
+
+@_command(
+    "skill [NAME [TEXT]]",
+    "list skills, or have the model use one (or /NAME)",
+    words=lambda chat: chat.skill_words(),
+)
+async def _skill(chat: ChatSession, rest: str) -> None:
+    """With a skill for the model, the line is a message, and does not get here."""
+    name, _, words = rest.partition(" ")
+    if name in chat.skills:
+        await chat.dispatch(chat.skills[name], words.strip())
+    elif rest:
+        raise _unknown("skill", name, chat.skills or ("those that `clawkit skills list` lists",))
+    else:
+        chat.rows([*chat.skill_rows()])
 
 
 @_command("policy [TOOL]", "explain why a tool is in force or not", words=_tool_words)

@@ -31,10 +31,13 @@ from clawkit.ui.questions import BY
 if TYPE_CHECKING:
     from clawkit.agent.events import Tell
     from clawkit.agent_session import Agent
+    from clawkit.skills.skill import Skill
 
 _NETWORKS = {"none": "no network", "allowlist": "listed hosts only", "full": "with network"}
 _LEAVING = frozenset({"access", "detach", "elevated", "host"})
 """Parameters that ask for more than the sandbox allows: such calls always need approval."""
+COMMAND_NAMES: set[str] = set()
+"""Names of the /commands, which skills cannot take; `skill` itself is not one of them."""
 _typed: ContextVar[set[str] | None] = ContextVar("typed", default=None)
 """The tool of the call that the person typed, while it runs."""
 
@@ -151,12 +154,37 @@ class ChatSession(ABC):
             # Without a keyboard the operator makes these calls, and they are approved like any
             # other model's.
             return self.has_keyboard or not self.is_operator
-        # A path is not a command.
-        return "/" not in name
+        # A path is not a command, and neither is a skill that the model is told to use.
+        if "/" in name or name.lower() in COMMAND_NAMES or (skills := self.agent.skills) is None:
+            return "/" not in name
+        found = skills.find(text)
+        return found is None or bool(found[0].tool)
+
+    @property
+    def skills(self) -> dict[str, Skill]:
+        """The skills that a person can invoke, by what they type."""
+        found = skills.commands if (skills := self.agent.skills) else {}
+        return {name: found[name] for name in found if name not in COMMAND_NAMES}
+
+    def skill_words(self) -> Iterable[tuple[str, str]]:
+        return ((name, each.description) for name, each in self.skills.items())
+
+    def skill_rows(self) -> Iterator[PaintedRow]:
+        for name, about in self.skill_words():
+            yield PaintedRow(f"  /{name:<17} {about}", "", 21)
+        if not self.skills:
+            yield PaintedRow("There are no skills here.", "dim")
+
+    async def dispatch(self, skill: Skill, words: str) -> None:
+        """Call the tool of a skill. The person did not type this call, so it may need approval."""
+        params = {"command": words, "commandName": skill.command, "skillName": skill.name}
+        await self.make_call(skill.tool, params, is_typed=False)
 
     def blocks(self, text: str) -> list[Block]:
         pictures, self.images = self.images, []
         words = text[1:] if text.startswith("//") else text
+        if words != text and self.agent.skills and self.agent.skills.find(words):
+            words = f" {words}"  # not an invocation
         return [Text(words.encode("utf-8", "replace").decode()), *pictures]
 
     def is_typed(self, line: str) -> bool:
@@ -170,10 +198,14 @@ class ChatSession(ABC):
         except ValueError as error:
             self.say(str(error), "warning")
             return
+        await self.make_call(name, params, is_typed=self.is_typed(line))
+
+    async def make_call(self, name: str, params: Mapping[str, Any], *, is_typed: bool) -> None:
+        """Call a tool; `is_typed` if the person typed just this call, which approves it."""
         # No loop detection: a person may repeat a command.
         run = replace(self.agent.kit.run, watch=None)
         request = CallRequest(name, params, f"typed_{os.urandom(4).hex()}")
-        is_approved = self.is_typed(line) and _LEAVING.isdisjoint(params)
+        is_approved = is_typed and _LEAVING.isdisjoint(params)
         with _typed_by_person(canonical(name)) if is_approved else nullcontext():
             result = await call(run, request, self.show_call)
         if result.details.get("status") != "blocked":  # the call's own line shows the reason

@@ -94,7 +94,7 @@ def run_configure(section: str | None, config_file: str | None) -> int:
 def _need_terminal(instead: str) -> None:
     if not can_ask():
         raise click.UsageError(f"there is no terminal to ask questions on; {instead}")
-    from clawkit.process.process_table import hide_memory
+    from clawkit.process.libc import hide_memory
 
     hide_memory()
     if isinstance(sys.stdin, io.TextIOWrapper):

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from clawkit.config.sections.gateway import Heartbeat
     from clawkit.config.sections.messaging import GroupChat
     from clawkit.config.sections.plugins import AgentMemory, MemorySearch
+    from clawkit.config.sections.skills import AgentSkillLimits
 
 
 class ContextLimits(Section):
@@ -150,6 +151,7 @@ class AgentCommon(Section):
     bootstrap_max_chars: Positive | None = None  #: Maximum characters of one workspace file.
     bootstrap_total_max_chars: Positive | None = None  #: Maximum characters of all workspace files.
     embedded_pi: "Override[EmbeddedPi] | None" = None  #: How the agent loop behaves.
+    skills: list[str] | None = None  #: Only these skills, by name; unset is all, `[]` none.
     max_turns: Positive | None = None  #: Maximum model answers in one turn; unset is 200.
     max_cost: Annotated[float, Meta(gt=0)] | None = None  #: Maximum dollars per conversation.
     memory_search: "Override[MemorySearch] | None" = None  #: Older place of `memory.search`.
@@ -195,6 +197,7 @@ class AgentSettings(AgentCommon):
     subagents: "Override[SubagentSettings] | None" = None  #: Sub-agents it may start.
     heartbeat: "Override[Heartbeat] | None" = None
     memory: "AgentMemory | None" = None  #: Its long-term memory.
+    skills_limits: "AgentSkillLimits | None" = None  #: Its own limits of skills.
 
 
 class Agents(Section):

@@ -7,6 +7,7 @@ import msgspec
 from msgspec import Meta
 
 from clawkit.config.section import Conflict, Name, Override, Positive, SecretInput, Section
+from clawkit.config.sections.sandbox import Access, Network
 from clawkit.config.sections.shared import Headers, Switch
 
 
@@ -37,7 +38,14 @@ class PluginEntry(Section):
 
 
 class PluginLoad(Section):
-    paths: list[str] = []  #: Further files and directories with plugins.
+    paths: list[str] = []  #: Further files and directories with plugins; absolute, or from `~`.
+
+    @classmethod
+    def conflicts(cls, raw: dict[str, Any]) -> Iterable[Conflict]:
+        for number, path in enumerate(raw.get("paths") or ()):
+            if not path.startswith(("/", "~/")):
+                hint = "Write the whole path: what is in the current directory is not trusted"
+                yield ("paths", number), f"{path!r} is not an absolute path", hint
 
 
 class Plugins(Section):
@@ -56,6 +64,27 @@ class ToolFilter(Section):
     exclude: list[str] = []  #: Tools to leave out.
 
 
+class McpSandbox(Section):
+    """What a program that serves MCP may access, besides reading the system."""
+
+    enabled: bool = True  #: Confine the program; false lets it do all that you can.
+    workspace_access: Access = "ro"  #: Access to the workspace: none, ro or rw.
+    network: Network = "none"  #: Network: none, the hosts in allowHosts, or full.
+    allow_hosts: list[str] = []  #: `name`, `*.example.org` or `name:port`; `packages`: registries.
+    read_paths: list[str] = []  #: Paths that it may read although they are hidden from commands.
+    write_paths: list[str] = []  #: Directories outside the workspace that it may change.
+
+
+class McpOauth(Section):
+    """The login at a server that requires one, with `clawkit mcp login`."""
+
+    scope: str | None = None  #: Scopes to ask for; unset is what the server asks for.
+    redirect_url: str | None = None  #: Loopback address to return to; unset is any free port.
+    client_metadata_url: str | None = None  #: Address that describes this client, used as its id.
+    client_id: str | None = None  #: Id of a client that was registered by hand.
+    client_secret: SecretInput | None = None  #: Secret of that client.
+
+
 class McpServer(Section):
     """One MCP server: a program to start, or an address."""
 
@@ -70,8 +99,11 @@ class McpServer(Section):
     transport: Literal["stdio", "sse", "http", "streamable-http"] | None = None
     """Transport; unset follows from `command` or `url`."""
     headers: Headers = {}  #: Extra headers; values may be secret references.
-    connection_timeout_ms: Positive | None = None  #: Milliseconds until connecting fails.
-    request_timeout_ms: Positive | None = None  #: Milliseconds until a call fails.
+    auth: Literal["oauth"] | None = None  #: Send nothing before a login; unset asks the server.
+    oauth: McpOauth = McpOauth()
+    sandbox: McpSandbox = McpSandbox()
+    connection_timeout_ms: Positive = 30_000  #: Milliseconds until connecting fails.
+    request_timeout_ms: Positive = 120_000  #: Milliseconds until a call fails.
     ssl_verify: bool = True  #: Check the server's certificate.
     supports_parallel_tool_calls: bool | None = None  #: Whether its tools may run at the same time.
     tool_filter: ToolFilter = ToolFilter()  #: Which of its tools are used.
@@ -81,13 +113,18 @@ class McpServer(Section):
         yield from super().conflicts(raw)
         if not raw.get("command") and not raw.get("url"):
             yield "command", "neither command nor url is set", "Set command or url"
+        if raw.get("transport") and (raw["transport"] == "stdio") is not bool(raw.get("command")):
+            yield "transport", "does not fit: stdio is for a command", "Remove it"
+        unused = ("args", "env", "cwd", "sandbox") if raw.get("url") else ("headers", "auth")
+        for key in (key for key in unused if raw.get(key)):
+            yield key, f"has no effect with {'url' if raw.get('url') else 'command'}", "Remove it"
 
 
 class Mcp(Section):
     """MCP servers whose tools are offered as `<server>__<tool>`."""
 
     servers: dict[str, McpServer] = {}  #: MCP servers, by name.
-    session_idle_ttl_ms: Positive | None = None  #: Milliseconds until an idle connection closes.
+    session_idle_ttl_ms: Positive = 600_000  #: Milliseconds until an idle connection closes.
 
 
 class MemoryBatch(Section):

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from clawkit.core.tool import file_resource
+from clawkit.core.tool import Effect, file_resource, resolve
 from clawkit.errors import ConflictError, NotFoundError, ToolInputError
 from clawkit.fs.edit.patch_apply import Applied, apply_chunks
 from clawkit.fs.edit.patch_format import FilePatch, paths_of
@@ -168,7 +168,8 @@ class Drafts:
             async with self._files.open(path) as file:
                 draft = self._by_place.get(file.place) or await self._take_in(path, file, whole)
         except NotFoundError as error:
-            place = file_resource(self._workspace, path)
+            [effect] = resolve([Effect("write", file_resource(self._workspace, path))])
+            place = effect.resource
             draft = self._by_place.get(place) or Draft(path, place, missing=error)
         self._by_name[path] = self._by_place[draft.place] = draft
         return draft

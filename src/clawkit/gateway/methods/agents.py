@@ -22,6 +22,7 @@ from clawkit.gateway.methods.method import Caller, Gateway, Method, OfAgent
 from clawkit.gateway.protocol import Ignored, NoParams, Short, ignored, invalid, now_ms
 from clawkit.gateway.scopes import ADMIN, READ, WRITE
 from clawkit.models.catalog import Catalog
+from clawkit.runtime import external_tools
 from clawkit.sessions.keys import parse_key
 
 _ABOUT = {
@@ -212,7 +213,7 @@ async def _effective(caller: Caller, params: Effective, _id: str) -> Any:
     if there is not None and there.owner == is_owner and not params.is_assumed:
         assembly = there.agent.kit.assembly
     else:
-        assembly = assemble(config, scope)
+        assembly = assemble(config, scope, external_tools(config, scope))
     profile = config.agents.get(scope.agent).tools.profile or config.tools.profile or "full"
     tools = [
         {

@@ -237,7 +237,7 @@ def _show(document: ApprovalsDocument) -> dict[str, Any]:
     file = document.shown if document.exists else {"version": 1, "defaults": {}, "agents": {}}
     shown = {"path": path, "exists": document.exists, "file": file, "hash": document.revision}
     defaults = {"security": policy.security, "ask": policy.ask, "askFallback": policy.fallback}
-    return shown | {"resolvedDefaults": {**defaults, "autoAllowSkills": False}}
+    return shown | {"resolvedDefaults": {**defaults, "autoAllowSkills": policy.allows_skills}}
 
 
 async def _get_file(_caller: Caller, _params: NoParams, _id: str) -> Any:

@@ -44,6 +44,7 @@ class ListJobs(OfAgent, frozen=True):
     sort_by: Ignored = UNSET
     sort_dir: Ignored = UNSET
     compact: Ignored = UNSET
+    include_delivery_previews: Ignored = UNSET
 
 
 class OneJob(Closed, frozen=True):

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 
 from msgspec import UNSET, Meta, UnsetType
 
-from clawkit.agent.model_selection import ModelSelection
+from clawkit.bundled import select_models
 from clawkit.config.sections.shared import Thinking
 from clawkit.errors import NotFoundError, ToolInputError
 from clawkit.gateway import wire
@@ -288,7 +288,7 @@ def _check_label(caller: Caller, label: str, id_: str) -> None:
 
 def _find_model(caller: Caller, agent: str, name: str) -> str:
     try:
-        return str(ModelSelection(caller.gateway.loaded, agent).find(name))
+        return str(select_models(caller.gateway.loaded, agent).find(name))
     except ToolInputError as error:
         raise invalid(f"invalid model: {error}") from None
 

@@ -14,7 +14,8 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import UNSET, Meta, Struct
 
-from clawkit.config.paths import home
+from clawkit.config.paths import home, skills_dir
+from clawkit.core.context import Scope
 from clawkit.core.tasks import in_thread
 from clawkit.errors import ConfigError
 from clawkit.gateway import protocol
@@ -24,6 +25,7 @@ from clawkit.gateway.own_device import own_identity
 from clawkit.gateway.protocol import Closed, Ignored, NoParams, Short, ignored, invalid, now_ms
 from clawkit.gateway.scopes import ADMIN, READ
 from clawkit.gateway.wire import NO_SUMMARY
+from clawkit.services import Services
 from clawkit.sessions.protocols import Filter
 from clawkit.version import __version__
 
@@ -186,11 +188,38 @@ async def _channels(_caller: Caller, params: ChannelsStatus, _id: str) -> Any:
 
 
 async def _skills(caller: Caller, params: OfAgent, _id: str) -> Any:
-    """Clawkit has no skills."""
+    """The skills of an agent, and whether each is offered."""
     live = caller.gateway.live
     agent = live.check_agent(params.agent_id)
-    about = {"agentId": agent, "workspaceDir": live.workspace(agent)}
-    return {**about, "managedSkillsDir": "", "skills": []}
+    place = live.workspace(agent)
+    services = Services(caller.gateway.loaded, Scope(agent=agent), place)
+    found = await in_thread(lambda: services.skills)
+    rows = [_show_skill(found.describe(each)) for each in found.found] if found else []
+    about = {"agentId": agent, "workspaceDir": place, "managedSkillsDir": skills_dir(os.environ)}
+    return {**about, "skills": rows}
+
+
+def _show_skill(row: dict[str, Any]) -> dict[str, Any]:
+    """A skill in the form of the protocol."""
+    about, why = row["metadata"], row["missing"]
+    lists: dict[str, Any] = {key: [] for key in ("bins", "anyBins", "env", "config", "os")}
+    given = {key: about[key] for key in ("emoji", "homepage", "primaryEnv") if about.get(key)}
+    return {
+        **{key: row[key] for key in ("name", "description", "source", "eligible", "warnings")},
+        **given,
+        "bundled": False,
+        "filePath": row["file"],
+        "baseDir": os.path.dirname(row["file"]),
+        "skillKey": about.get("skillKey") or row["name"],
+        "always": about.get("always", False),
+        "disabled": why.endswith("enabled is false"),
+        "blockedByAllowlist": False,
+        "requirements": {**lists, **about.get("requires", {}), "os": about.get("os", [])},
+        "missing": lists,
+        "reason": why,
+        "configChecks": [],
+        "install": [],
+    }
 
 
 async def _reload_secrets(caller: Caller, _params: NoParams, _id: str) -> Any:

@@ -36,8 +36,8 @@ const PLACES = [
 /** What was typed and not saved, by job. */
 const drafts = gateway.remember();
 
-/** @param {{job?: any, words?: string}} props */
-export function JobForm({ job = null, words = '' }) {
+/** @param {{job?: any, words?: string, onSaved?: () => Promise<any>}} props */
+export function JobForm({ job = null, words = '', onSaved }) {
   const id = job?.id ?? 'new';
   const [{ base, phrase }] = useState(() => drafts.get(id) ?? { base: job, phrase: words });
   const [form, setForm] = useState(() => drafts.get(id)?.form ?? toForm(job, words));
@@ -59,7 +59,9 @@ export function JobForm({ job = null, words = '' }) {
   };
   const save = async () => {
     try {
-      leave(link('jobs', await store(base, form, phrase)));
+      const id = await store(base, form, phrase);
+      await onSaved?.();
+      leave(link('jobs', id));
     } catch (problem) {
       setError(problem);
       announce(problem.message);

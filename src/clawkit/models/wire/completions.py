@@ -270,7 +270,7 @@ class CompletionsDecoder(AnswerDecoder):
                 delta = choice.get("delta")
                 if not delta and not self.parts:
                     delta = choice.get("message")  # the whole answer at once
-                if isinstance(delta, dict):
+                if delta and isinstance(delta, dict):
                     self._read_delta(delta, out)
                 self._count(choice.get("usage"))
                 reason = str_of(choice.get("finish_reason")).lower()
@@ -287,7 +287,9 @@ class CompletionsDecoder(AnswerDecoder):
         given = map(dict_of, list_of(delta.get("reasoning_details")))
         details = [item for item in given if isinstance(item.get("type"), str)]
         self._keep_details(details)
-        field = next((name for name in _THOUGHTS if str_of(delta.get(name))), "")
+        field = ""
+        if not delta.keys().isdisjoint(_THOUGHTS):
+            field = next((name for name in _THOUGHTS if str_of(delta.get(name))), "")
         texts = (str_of(item.get("text")) or str_of(item.get("summary")) for item in details)
         out += self._say("thinking", str_of(delta.get(field)) if field else "".join(texts), field)
         out += self._read_content(delta.get("content"))

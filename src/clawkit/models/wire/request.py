@@ -288,10 +288,10 @@ def cleaned(value: object) -> object:
 
 def is_deep(value: object, levels: int = MAX_DEPTH) -> bool:
     """Whether lists and objects are nested deeper than this. Does not recurse."""
-    level = [value] if isinstance(value, dict | list) else []
+    level = [value] if isinstance(value, (dict, list)) else []
     for _ in range(levels):
         inner = [node.values() if isinstance(node, dict) else node for node in level]
-        level = [each for children in inner for each in children if isinstance(each, dict | list)]
+        level = [each for children in inner for each in children if isinstance(each, (dict, list))]
         if not level:
             return False
     return True
@@ -331,7 +331,7 @@ def merge_params(body: dict[str, Any], *params: Mapping[str, Any]) -> dict[str, 
     Objects are merged, null removes a field. Fields with the conversation cannot be changed, and
     clawkit's own parameters are not sent; `extra_body` contains further fields of any name.
     """
-    for given in params:
+    for given in filter(None, params):
         fields = {key: value for key, value in given.items() if key not in OWN_PARAMS}
         for key in ("extra_body", "extraBody"):
             if isinstance(extra := given.get(key), Mapping):

@@ -2,7 +2,7 @@
 // Configuration: forms from the schema, and the file itself; what would change is shown before it is saved.
 
 import {
-  announce, Button, Dialog, Diff, Empty, gateway, html, link, Notice, useCall, useEffect, useState, View,
+  announce, Button, Dialog, Diff, Empty, gateway, html, link, Notice, useCall, useEffect, useLayoutEffect, useState, View,
 } from '../parts.js';
 import { listsIn, MARKER, patched, patchOf, Prose, Setting } from '../setting_form.js';
 
@@ -17,7 +17,8 @@ export default function Config({ path }) {
   const { data, error, reload } = useCall('config.get', {}, ['config.changed']);
   const schema = useCall('config.schema');
   const [edit, setEdit] = useState(kept.get('edit') ?? NOTHING);
-  useEffect(() => { kept.set('edit', edit); }, [edit]);
+  // At once, and not after painting: whoever leaves in between would find the old ones again.
+  useLayoutEffect(() => { kept.set('edit', edit); }, [edit]);
   const [problem, setProblem] = useState(null);
   const [review, setReview] = useState(null);
   const { base } = edit;

@@ -146,15 +146,18 @@ function Actions({ job }) {
 }
 
 function OneJob({ id, isEdit }) {
-  const { data: job, error } = useCall('cron.get', { id }, EVENTS);
-  const about = useCall('cron.describe', { id }, EVENTS).data;
+  const { data: job, error, reload } = useCall('cron.get', { id }, EVENTS);
+  const { data: about, reload: describe } = useCall('cron.describe', { id }, EVENTS);
+  const reread = () => Promise.all([reload(), describe()]);
   const isHeartbeat = job?.payload.kind === 'heartbeat';
   const edit = () => { location.hash = link('jobs', id, 'edit'); };
   const remove = async () => {
     await gateway.call('cron.remove', { id });
     location.hash = link('jobs');
   };
-  if (isEdit && job && about && !isHeartbeat) return html`<${JobForm} job=${job} words=${about.text} />`;
+  if (isEdit && job && about && !isHeartbeat) {
+    return html`<${JobForm} job=${job} words=${about.text} onSaved=${reread} />`;
+  }
   const actions = job && mayChange() && !isHeartbeat && html`
     <${Actions} job=${job} />
     <${Button} onClick=${edit}>Edit<//>

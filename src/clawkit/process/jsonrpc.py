@@ -1,13 +1,13 @@
-"""JSON-RPC over the pipes of a language server."""
+"""JSON-RPC over the pipes of a program that is not trusted: a language server, or an MCP server."""
 
 from __future__ import annotations
 
 import asyncio
 import os
 import re
-import subprocess
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Coroutine, Iterator, Mapping
 from contextlib import suppress
+from typing import IO, Any, Protocol
 
 import msgspec
 
@@ -20,6 +20,8 @@ MAX_UNSENT = 64 * 1024 * 1024
 """Bytes in the queue to the server."""
 MAX_UNASKED = 64 * 1024 * 1024
 """Bytes that a server may send between two of our requests."""
+MAX_ANSWERING = 8
+"""Requests of the server that are answered at the same time."""
 _CHUNK = 256 * 1024
 _REFUSAL = {"error": {"code": -32601, "message": "not offered"}}
 _NULL = msgspec.Raw(b"null")
@@ -32,17 +34,18 @@ NOT_OFFERED = object()
 
 
 class ServerError(ToolError):
-    """A language server exited, refused or misbehaved. Never leaves this package."""
+    """A server exited, refused or misbehaved."""
 
-    def __init__(self, message: str, code: int = 0) -> None:
-        self.code = code
-        """The error code of the server; 0 for none."""
+    def __init__(self, message: str, code: int = 0, data: object = None) -> None:
+        self.code, self.data = code, data
+        """The error code of the server, 0 for none, and what it added."""
         super().__init__(message)
 
 
 class _Failure(msgspec.Struct):
     code: int = 0
     message: str = ""
+    data: object = None
 
 
 class _Message(msgspec.Struct):
@@ -58,14 +61,44 @@ class _Message(msgspec.Struct):
 _decode = msgspec.json.Decoder(_Message).decode
 
 
-class Frames:
+class Framing(Protocol):
     """Splits the output of a server into the bodies of its messages."""
+
+    def feed(self, data: bytes) -> Iterator[bytes]:
+        """The bodies that are complete now. Raises `ServerError` if there is no end to one."""
+
+    def wrap(self, body: bytes) -> bytes: ...
+
+
+class LineFrames:
+    """One message a line, as in MCP. Other lines are skipped: some libraries print there."""
 
     def __init__(self) -> None:
         self._data = bytearray()
 
     def feed(self, data: bytes) -> Iterator[bytes]:
-        """The bodies that are complete now. Raises `ServerError` for an invalid header."""
+        start = len(self._data)
+        self._data += data
+        while (end := self._data.find(b"\n", start)) >= 0:
+            line = bytes(self._data[:end]).strip()
+            del self._data[: end + 1]
+            start = 0
+            if line.startswith(b"{"):
+                yield line
+        if len(self._data) > MAX_BODY:
+            raise ServerError("it sent a line without an end")
+
+    def wrap(self, body: bytes) -> bytes:
+        return body + b"\n"
+
+
+class HeaderFrames:
+    """A header before each message, as of language servers."""
+
+    def __init__(self) -> None:
+        self._data = bytearray()
+
+    def feed(self, data: bytes) -> Iterator[bytes]:
         self._data += data
         while (header := self._data.find(b"\r\n\r\n", 0, MAX_HEADER)) >= 0:
             length = _LENGTH.search(bytes(self._data[:header]))
@@ -80,37 +113,51 @@ class Frames:
         if len(self._data) >= MAX_HEADER:
             raise ServerError("it sent a header without an end")
 
+    def wrap(self, body: bytes) -> bytes:
+        return b"Content-Length: %d\r\n\r\n" % len(body) + body
+
 
 class Connection:
     """A connection to a server. Ends when the server exits or violates the protocol."""
 
     def __init__(
         self,
-        process: subprocess.Popen[bytes],
+        sink: IO[bytes] | None,
+        source: IO[bytes] | None,
+        frames: Framing,
         on_request: Callable[[str, msgspec.Raw], object],
         on_notice: Callable[[str, msgspec.Raw], None],
         on_end: Callable[[], None],
     ) -> None:
-        if process.stdin is None or process.stdout is None:
+        """Writes to `sink` and reads from `source`, pipes which it closes. `on_request` returns the
+        answer to a request of the server, or a coroutine that does."""
+        if sink is None or source is None:
             raise ValueError("the process has no pipes")
         self.ended = ""
         """Why the connection has ended; empty while it is open."""
-        self._files = (process.stdin, process.stdout)
-        self._in, self._out = process.stdin.fileno(), process.stdout.fileno()
+        self._files = (sink, source)
+        self._in, self._out = sink.fileno(), source.fileno()
         self._on_request, self._on_notice, self._on_end = on_request, on_notice, on_end
-        self._frames = Frames()
+        self._frames = frames
         self._unsent = bytearray()
         self._unasked = 0
         self._pending: dict[int, asyncio.Future[msgspec.Raw]] = {}
         self._last_id = 0
+        self._answering: set[asyncio.Task[None]] = set()
         self._loop = asyncio.get_running_loop()
         for fd in (self._in, self._out):
             os.set_blocking(fd, False)
         self._loop.add_reader(self._out, self._read)
 
-    async def request(self, method: str, params: Mapping[str, object]) -> msgspec.Raw:
-        """Send a request and return the result. Raises `ServerError`."""
-        self._last_id = number = self._last_id + 1
+    def next_id(self) -> int:
+        self._last_id += 1
+        return self._last_id
+
+    async def request(
+        self, method: str, params: Mapping[str, object], number: int = 0
+    ) -> msgspec.Raw:
+        """Send a request and return the result; `number` is its `next_id`. Raises `ServerError`."""
+        number = number or self.next_id()
         self._unasked = 0
         future: asyncio.Future[msgspec.Raw] = self._loop.create_future()
         self._pending[number] = future
@@ -134,6 +181,8 @@ class Connection:
             for future in self._pending.values():
                 if not future.done():
                     future.set_exception(ServerError(reason))
+            for task in self._answering:
+                task.cancel()
         for file in self._files:
             with suppress(OSError):
                 file.close()
@@ -143,8 +192,7 @@ class Connection:
         if self.ended:
             raise ServerError(self.ended)
         body = msgspec.json.encode({"jsonrpc": "2.0", **message})
-        self._unsent += b"Content-Length: %d\r\n\r\n" % len(body)
-        self._unsent += body
+        self._unsent += self._frames.wrap(body)
         if len(self._unsent) > MAX_UNSENT:
             self.end("it does not read what it is sent")
             raise ServerError(self.ended)
@@ -193,14 +241,29 @@ class Connection:
             future = self._pending.get(message.id) if isinstance(message.id, int) else None
             if future is None or future.done():
                 return
-            if message.error is None:
+            if (error := message.error) is None:
                 future.set_result(message.result)
             else:
-                text = one_line(message.error.message, 200)
-                future.set_exception(ServerError(f"it answered: {text}", message.error.code))
+                text = one_line(error.message, 200)
+                future.set_exception(ServerError(f"it answered: {text}", error.code, error.data))
         elif message.id is None:
             self._on_notice(message.method, message.params)
         else:
             result = self._on_request(message.method, message.params)
-            is_offered = result is not NOT_OFFERED
-            self._send({"id": message.id, **({"result": result} if is_offered else _REFUSAL)})
+            if not asyncio.iscoroutine(result):
+                self._answer(message.id, result)
+            elif len(self._answering) >= MAX_ANSWERING:
+                result.close()
+                self._answer(message.id, NOT_OFFERED)
+            else:
+                task = self._loop.create_task(self._answer_later(message.id, result))
+                self._answering.add(task)
+                task.add_done_callback(self._answering.discard)
+
+    async def _answer_later(self, number: int | str, work: Coroutine[Any, Any, object]) -> None:
+        with suppress(ServerError):
+            self._answer(number, await work)
+
+    def _answer(self, number: int | str, result: object) -> None:
+        is_offered = result is not NOT_OFFERED
+        self._send({"id": number, **({"result": result} if is_offered else _REFUSAL)})

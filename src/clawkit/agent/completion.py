@@ -1,0 +1,62 @@
+"""One answer of a model, outside of any conversation, for tools that need one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from clawkit.agent.model_selection import ModelSelection
+from clawkit.config.modelref import OPERATOR
+from clawkit.config.sections.shared import Thinking
+from clawkit.content import Assistant, Text, User
+from clawkit.errors import ToolError
+from clawkit.models.protocols import ModelError, Request
+
+
+class Completions:
+    """Models as a run may use them. What they cost counts as that of the session."""
+
+    def __init__(
+        self, models: ModelSelection, spend: Callable[[Assistant], None] | None = None
+    ) -> None:
+        """Without `spend`, there is no session, and the models are its own to close."""
+        self._models = models
+        self._spend = spend
+
+    async def close(self) -> None:
+        if self._spend is None:
+            await self._models.close()
+
+    def find(self, name: str) -> str:
+        """`provider/id` of a model, or of the configured one if the name is empty; empty if there
+        is none. Raises `ToolInputError` for one that is unknown or may not be chosen."""
+        ref = self._models.find(name) if name else self._models.model().ref
+        return "" if ref == OPERATOR else str(ref)
+
+    async def complete(
+        self,
+        model: str,
+        system: str,
+        text: str,
+        *,
+        profile: str = "",
+        thinking: Thinking = "off",
+        max_tokens: int | None = None,
+        **params: Any,
+    ) -> Assistant:
+        """Ask one model, without fallbacks; `profile` is the only credential to use, `params` are
+        further fields of the request. Raises `ToolError` if it does not answer."""
+        from clawkit.models.failover import ModelChain
+
+        said = (User((Text(text),)),)
+        request = Request(system, said, thinking=thinking, max_tokens=max_tokens, params=params)
+        answer = Assistant()
+        try:
+            one = self._models.one(self._models.find(model), profile)
+            async for each in ModelChain([one], strict=True).stream(request):
+                answer = each if isinstance(each, Assistant) else answer
+        except ModelError as error:
+            raise ToolError(str(error)) from None
+        if self._spend is not None:
+            self._spend(answer)
+        return answer

@@ -1,0 +1,36 @@
+"""Calls that a tool makes: with the policy, the rules and the approvals of its run."""
+
+from __future__ import annotations
+
+from contextvars import ContextVar
+from typing import Any
+
+from clawkit.core.call import CallRequest, Run, call, unwrap
+from clawkit.core.catalog import canonical
+from clawkit.core.result import Result
+
+MAX_DEPTH = 3
+_chain: ContextVar[tuple[str, ...]] = ContextVar("clawkit_calling_tools", default=())
+"""The tools that called each other up to here."""
+
+
+class NestedCalls:
+    """The way for a tool to other tools. It gets no more than its caller: the same run decides.
+
+    A pipeline may repeat a call many times, so the loop guard sees only the call of the tool.
+    """
+
+    def __init__(self, run: Run) -> None:
+        self._run = run
+
+    async def call(self, tool: str, params: Any, *, by: str) -> Result:
+        """Call a tool for the tool `by`. Failures are results; only cancellation is raised."""
+        chain, request = (*_chain.get(), by), unwrap(self._run, CallRequest(tool, params))
+        if canonical(request.tool) in chain or len(chain) > MAX_DEPTH:
+            why = f"{request.tool[:80]} cannot be called from {' from '.join(reversed(chain))}"
+            return Result.blocked(by, why, "nested-call")
+        token = _chain.set(chain)
+        try:
+            return await call(self._run, request)
+        finally:
+            _chain.reset(token)

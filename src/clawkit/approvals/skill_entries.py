@@ -1,0 +1,35 @@
+"""Allowlist entries for programs that skills require (`autoAllowSkills`)."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Iterator
+
+from clawkit.approvals.interpreters import names_of
+from clawkit.approvals.launchers import starts_programs
+from clawkit.approvals.safe_bins import is_interpreting
+from clawkit.approvals.types import AllowlistEntry, Arg, Program
+
+
+def entries_for(
+    programs: Iterable[str], may_write: Callable[[str], bool]
+) -> tuple[AllowlistEntry, ...]:
+    """An entry for each program, by its path, except those whose entry would allow more than one
+    program: interpreters, shells, programs that start others, and what the agent could replace."""
+    return tuple(
+        AllowlistEntry(path, source="skill")
+        for path in programs
+        if not is_too_much(path) and not any(map(may_write, _places(path)))
+    )
+
+
+def is_too_much(path: str) -> bool:
+    """Whether a program runs whatever it is told to."""
+    names = names_of(Program((Arg(path),), path, os.path.realpath(path), None))
+    return is_interpreting(set(names)) or starts_programs(names)
+
+
+def _places(path: str) -> Iterator[str]:
+    """The program, and every directory that decides which file its path leads to."""
+    for each in (path, os.path.realpath(path)):
+        yield from (each, os.path.dirname(each))

@@ -1,0 +1,114 @@
+"""References to the results of earlier steps, and the conditions of steps."""
+
+from __future__ import annotations
+
+import re
+
+from clawkit.bundled.lobster import values as v
+from clawkit.bundled.lobster.values import PipelineError, Value
+
+Args = dict[str, Value]
+Results = dict[str, dict[str, Value]]
+"""What is known of each step, by its id."""
+MAX_CONDITION = 1_000
+_REF = r"\$([A-Za-z0-9_-]+)\.([A-Za-z0-9_]+(?:\.[A-Za-z0-9_]+)*)"
+_TOKEN = re.compile(
+    rf"""\s*(?:{_REF}|("(?:\\.|[^"\\])*"|'(?:\\.|[^'\\])*')"""
+    r"""|(-?[0-9]+(?:\.[0-9]+)?|[A-Za-z_][\w-]*)|(&&|\|\||[=!<>]=|[<>!()]))\s*"""
+)
+_BINDING = {"||": 1, "&&": 2, "==": 3, "!=": 3, "<": 3, "<=": 3, ">": 3, ">=": 3}
+"""How strongly an operator binds."""
+
+
+def fill(text: str, args: Args, results: Results) -> str:
+    """The text with `${arg}` and `$step.path` replaced. What is unknown stays as it is."""
+
+    def of_step(found: re.Match[str]) -> str:
+        if found[1] not in results:
+            return found[0]
+        value = v.get_path(results[found[1]], found[2])
+        is_flag = value is v.MISSING and found[2] in ("approved", "skipped")
+        return "false" if is_flag else v.to_text(value)
+
+    def of_args(found: re.Match[str]) -> str:
+        return v.to_text(args[found[1]]) if found[1] in args else found[0]
+
+    return re.sub(_REF, of_step, re.sub(r"\$\{([A-Za-z0-9_-]+)\}", of_args, text))
+
+
+def value_of(given: Value, args: Args, results: Results) -> Value:
+    """What `stdin` or `for_each` stands for: the value of a reference, a text, or itself."""
+    found = re.fullmatch(_REF, given.strip()) if isinstance(given, str) else None
+    if found:
+        value = _refer(found[1], found[2], results)
+        return None if value is v.MISSING else value
+    return fill(given, args, results) if isinstance(given, str) else given
+
+
+def _refer(step: str, path: str, results: Results) -> Value:
+    if step not in results:
+        raise PipelineError(f"Unknown step reference: {step}.{path}")
+    return v.get_path(results[step], path)
+
+
+def holds(condition: str | bool | None, results: Results) -> bool:
+    """Whether a condition is fulfilled. Raises `PipelineError` if it is not one."""
+    if not isinstance(condition, str):
+        return condition is not False
+    unsupported = PipelineError(f"Unsupported condition: {condition[:MAX_CONDITION]}")
+    tokens, at = [], 0
+    while at < len(condition):
+        token = _TOKEN.match(condition, at) if len(condition) <= MAX_CONDITION else None
+        if token is None:
+            raise unsupported
+        tokens.append(token.groups(""))
+        at = token.end()
+    tokens.reverse()
+    try:
+        value = _evaluate(tokens, results, 1)
+    except (IndexError, LookupError):
+        raise unsupported from None
+    if tokens:
+        raise unsupported
+    return v.is_true(value)
+
+
+def _evaluate(tokens: list[tuple[str, ...]], results: Results, least: int) -> Value:
+    """Take an operand, and operators that bind at least so strongly. Raises LookupError if the
+    tokens are not a condition."""
+    value = _operand(tokens, results, is_word_text=least > max(_BINDING.values()))
+    while tokens and _BINDING.get(tokens[-1][4], 0) >= least:
+        sign = tokens.pop()[4]
+        other = _evaluate(tokens, results, _BINDING[sign] + 1)
+        if sign in ("||", "&&"):
+            pair = (v.is_true(value), v.is_true(other))
+            value = any(pair) if sign == "||" else all(pair)
+        elif sign in ("==", "!="):
+            value = (v.identity(value) == v.identity(other)) == (sign == "==")
+        else:
+            value = all(map(_is_numeric, (value, other))) and v.compare(
+                v.to_number(value), sign, other
+            )
+    return value
+
+
+def _is_numeric(value: Value) -> bool:
+    is_number = isinstance(value, int | float | str) and not isinstance(value, bool)
+    return is_number and v.to_text(value).strip() != ""
+
+
+def _operand(tokens: list[tuple[str, ...]], results: Results, *, is_word_text: bool) -> Value:
+    step, path, quoted, word, sign = tokens.pop()
+    if sign == "!":
+        return not v.is_true(_operand(tokens, results, is_word_text=is_word_text))
+    if sign == "(":
+        value = _evaluate(tokens, results, 1)
+        if not tokens or tokens.pop()[4] != ")":
+            raise LookupError
+        return value
+    if step:
+        return _refer(step, path, results)
+    value = re.sub(r"\\(.)", r"\1", quoted[1:-1]) if quoted else v.read_word(word)
+    if sign or (isinstance(value, str) and not quoted and not is_word_text):
+        raise LookupError  # a bare word is text only after a comparison
+    return value

@@ -1,0 +1,138 @@
+"""What outlives a call: pipelines that halted, and values of `state.set` and `diff.last`."""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+import time
+import uuid
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from clawkit.bundled.lobster.pipeline import Stage
+from clawkit.bundled.lobster.values import PipelineError, PipelineSyntaxError, Value, to_json
+from clawkit.bundled.lobster.workflow_file import Approval
+from clawkit.store import Database
+
+KEEP_S = 24 * 3600.0
+"""How long something can be resumed, which is as long as an approval can be given."""
+MAX_HALTED = 200
+MAX_BYTES = 4 * 1024**2
+_APPLICATION = 0x6C6F6273
+_SCHEMA = """
+CREATE TABLE halted (
+    key TEXT PRIMARY KEY, agent TEXT NOT NULL, approval TEXT NOT NULL, expires_s REAL NOT NULL,
+    body BLOB NOT NULL
+) STRICT;
+CREATE TABLE value (
+    agent TEXT NOT NULL, key TEXT NOT NULL, body BLOB NOT NULL, PRIMARY KEY (agent, key)
+) STRICT, WITHOUT ROWID;
+"""
+_KINDS = {"pipeline-resume": "pipeline_resume_", "workflow-file": "workflow_resume_"}
+_UUID = r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"
+
+
+class Progress(Struct, frozen=True):
+    """How far a workflow has come."""
+
+    file: str
+    args: dict[str, Value]
+    digest: str = ""  # of the file: what was approved must be what runs
+    index: int = 0  # of the step to continue with
+    step: str = ""  # the gate
+    results: dict[str, dict[str, Value]] = {}
+
+
+class Halted(Struct, frozen=True):
+    """A pipeline or workflow at a gate."""
+
+    request: dict[str, Value]  # as callers see it
+    cwd: str = ""
+    stages: tuple[Stage, ...] = ()  # those that remain
+    progress: Progress | None = None
+    rules: Approval = Approval()
+    approval: str = ""  # the id of the question to a person
+
+
+class Store:
+    """The values and halted pipelines of one agent."""
+
+    def __init__(self, path: str, agent: str) -> None:
+        what, migrations = "the state of pipelines", (_SCHEMA,)
+        self._database = Database(path, what, _APPLICATION, migrations, outlives_power=True)
+        self._agent = agent
+
+    def add(self, halted: Halted) -> str:
+        """Keep something that halted; returns the token that resumes it."""
+        kind = "workflow-file" if halted.progress else "pipeline-resume"
+        key, body = f"{_KINDS[kind]}{uuid.uuid4()}", msgspec.json.encode(halted)
+        if len(body) > MAX_BYTES:
+            raise PipelineError(f"{len(body):,} bytes of items are too many to wait with")
+        with self._database.writing() as db:
+            db.execute("DELETE FROM halted WHERE expires_s <= ?", (time.time(),))
+            count = "SELECT count(*) FROM halted WHERE agent = ?"
+            if db.execute(count, (self._agent,)).get >= MAX_HALTED:
+                raise PipelineError(f"{MAX_HALTED} pipelines are waiting; resume or cancel some")
+            row = (key, self._agent, halted.approval, time.time() + KEEP_S, body)
+            db.execute("INSERT INTO halted VALUES (?, ?, ?, ?, ?)", row)
+        token = {"protocolVersion": 1, "v": 1, "kind": kind, "stateKey": key}
+        return base64.urlsafe_b64encode(to_json(token).encode()).decode().rstrip("=")
+
+    def find(self, token: str, approval: str) -> tuple[str, Halted]:
+        """What a token or the id of an approval stands for, and its key. Raises `PipelineError` if
+        there is no such thing, any more."""
+        key, where = approval, "approval LIKE ? || '%'"
+        if token:
+            key, where = _read_token(token), "key = ?"
+        elif not re.fullmatch(r"[0-9a-f]{8,32}", approval):
+            raise PipelineSyntaxError("resume requires token or approvalId")
+        query = f"SELECT key, body FROM halted WHERE agent = ? AND expires_s > ? AND {where}"  # noqa: S608
+        with self._database.using() as db:
+            rows: list[Any] = list(db.execute(query, (self._agent, time.time(), key)))
+        if len(rows) == 1:
+            return rows[0][0], msgspec.json.decode(rows[0][1], type=Halted)
+        if not token:
+            raise PipelineSyntaxError(f'Approval ID "{approval}" not found or expired')
+        raise not_found(key)
+
+    def take(self, key: str) -> None:
+        """Use up what halted. Raises `PipelineError` for all but the first who does."""
+        with self._database.writing() as db:
+            db.execute("DELETE FROM halted WHERE key = ?", (key,))
+            if not db.changes():
+                raise not_found(key)
+
+    def load(self, key: str) -> Value:
+        query = "SELECT body FROM value WHERE agent = ? AND key = ?"
+        with self._database.using() as db:
+            body: Any = db.execute(query, (self._agent, key)).get
+        return None if body is None else json.loads(body)
+
+    def save(self, key: str, value: Value) -> None:
+        body = to_json(value).encode("utf-8", "replace")
+        if len(body) > MAX_BYTES:
+            raise PipelineError(f"the value of {key!r} has {len(body):,} bytes, over {MAX_BYTES:,}")
+        with self._database.writing() as db:
+            db.execute("INSERT OR REPLACE INTO value VALUES (?, ?, ?)", (self._agent, key, body))
+
+    def close(self) -> None:
+        self._database.close()
+
+
+def not_found(key: str) -> PipelineError:
+    return PipelineError(f"{key.partition('_')[0].capitalize()} resume state not found")
+
+
+def _read_token(token: str) -> str:
+    try:
+        data = json.loads(base64.urlsafe_b64decode(token + "=" * (-len(token) % 4)))
+        version, kind, key = (data["protocolVersion"], data["v"]), data["kind"], data["stateKey"]
+        is_valid = version == (1, 1) and re.fullmatch(_KINDS[kind] + _UUID, key)
+    except (ValueError, TypeError, LookupError, RecursionError):
+        is_valid = None
+    if not is_valid:
+        raise PipelineSyntaxError("Invalid token")
+    return str(key)

@@ -1,0 +1,230 @@
+"""lobster: run a pipeline or a workflow, or resume one that halted at a gate."""
+
+import asyncio
+import os
+from functools import partial
+from typing import Annotated, Any, Literal
+
+import msgspec
+from msgspec.structs import replace
+
+from clawkit.approvals.protocols import RESUMABLE, Approvals
+from clawkit.bundled.lobster import pipeline
+from clawkit.bundled.lobster.host import NAME, Ledger, PipelineHost
+from clawkit.bundled.lobster.stages import COMMANDS, HaltedStage, run_stages
+from clawkit.bundled.lobster.state import KEEP_S, Halted, Progress, Store
+from clawkit.bundled.lobster.values import PipelineError, PipelineSyntaxError, Value, parse_json
+from clawkit.bundled.lobster.values import to_json as dump
+from clawkit.bundled.lobster.workflow import run_workflow
+from clawkit.bundled.lobster.workflow_file import ENDINGS
+from clawkit.config.paths import home
+from clawkit.content import Text
+from clawkit.core.approval import Answer, Question, no_approver
+from clawkit.core.context import Context
+from clawkit.core.result import MAX_DETAILS, Result
+from clawkit.core.tool import Tool, make_validator
+from clawkit.errors import ToolAuthorizationError, ToolError
+from clawkit.redact import Redactor
+from clawkit.text import cut
+from clawkit.tools._params import doc
+
+MAX_SHOWN = 4_000
+"""Characters of the items in a question."""
+_DESCRIPTION = (
+    "Run a pipeline of commands and tool calls in one call, such as `exec --json --shell 'gh pr "
+    "list --json number' | where number>=5 | approve --prompt 'Close?' | openclaw.invoke …`, "
+    "or a workflow file (.lobster, .yaml, .json) with argsJson. `commands.list` lists the stages. "
+    "If the status is needs_approval, tell the person what is asked and resume with approve: true: "
+    "they are asked to confirm. If it is needs_input, resume with response."
+)
+
+
+class Params(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
+    action: Annotated[Literal["run", "resume"], doc("Start something, or answer a gate")]
+    pipeline: Annotated[str, doc("With run: a pipeline, or the path of a workflow file")] = ""
+    args_json: Annotated[str, doc("With run: arguments of the workflow, a JSON object")] = ""
+    cwd: Annotated[str, doc("With run: directory below the workspace")] = ""
+    timeout_ms: Annotated[int, doc("Milliseconds until it is stopped", ge=200, le=600_000)] = 20_000
+    max_stdout_bytes: Annotated[int, doc("Limit of the output", ge=1_024, le=16_777_216)] = 512_000
+    token: Annotated[str, doc("With resume: the resumeToken")] = ""
+    approval_id: Annotated[str, doc("With resume: the approvalId, instead of a token")] = ""
+    approve: Annotated[bool | None, doc("With resume: whether to continue")] = None
+    response: Annotated[Any, doc("With resume: the answer, for needs_input")] = msgspec.UNSET
+    cancel: Annotated[bool, doc("With resume: give up")] = False
+
+
+async def execute(params: Params, ctx: Context, approval_s: float) -> Result:
+    store = Store(os.path.join(home(os.environ), "lobster.sqlite"), ctx.agent)
+    until_s = asyncio.get_running_loop().time() + params.timeout_ms / 1000
+    limits = params.max_stdout_bytes, until_s, approval_s
+    host = PipelineHost(ctx, store, *limits, Ledger(), params.cwd)
+    try:
+        envelope = await (_run if params.action == "run" else _resume)(params, host)
+    except ToolAuthorizationError:
+        raise
+    except ToolError as error:
+        kind = getattr(error, "kind", PipelineError.kind)
+        envelope = {"ok": False, "error": {"type": kind, "message": str(error)}}
+    except TimeoutError:
+        said = f"timed out after {params.timeout_ms} ms"
+        envelope = {"ok": False, "error": {"type": "runtime_error", "message": said}}
+    finally:
+        store.close()
+    if host.ledger.warnings:
+        envelope["warnings"] = list(host.ledger.warnings.values())
+    return _fitted({"protocolVersion": 1, **envelope}, params.max_stdout_bytes)
+
+
+def _fitted(envelope: dict[str, Value], max_bytes: int) -> Result:
+    text = dump(envelope)
+    size, values = len(text.encode("utf-8", "replace")), text.count(",") + text.count("[")
+    if size > max_bytes or values > MAX_DETAILS // 2:
+        said = (
+            f"{size:,} bytes of output are over maxStdoutBytes ({max_bytes:,}), or too many items"
+        )
+        error = {"type": "runtime_error", "message": f"{said}; end the pipeline with head or pick"}
+        envelope = {"protocolVersion": 1, "ok": False, "error": error}
+        text = dump(envelope)
+    return Result((Text(text),), envelope)
+
+
+def _done(status: str, output: list[Value], **more: Value) -> dict[str, Value]:
+    about = {"ok": True, "status": status, "output": output}
+    return about | {"requiresApproval": None, "requiresInput": None} | more
+
+
+async def _run(params: Params, host: PipelineHost) -> dict[str, Value]:
+    text = params.pipeline.strip()
+    if not text:
+        raise PipelineSyntaxError("run requires pipeline")
+    if os.path.isabs(params.cwd):
+        raise PipelineSyntaxError("cwd must be relative to the workspace")
+    is_file = text.endswith(ENDINGS) and "|" not in text and text.split()[0] not in COMMANDS
+    if params.args_json and not is_file:
+        raise PipelineSyntaxError("argsJson needs a workflow file as pipeline")
+    args = parse_json(params.args_json or "{}", "argsJson")
+    if not isinstance(args, dict):
+        raise PipelineSyntaxError("argsJson must be a JSON object")
+    progress = Progress(text, args) if is_file else None
+    stages = () if is_file else tuple(pipeline.parse(text))
+    return await _continue(Halted({}, params.cwd, stages, progress), host, [])
+
+
+async def _continue(halted: Halted, host: PipelineHost, items: list[Value]) -> dict[str, Value]:
+    """Run what remains, to its end or the next gate."""
+    async with asyncio.timeout_at(host.until_s):
+        if halted.progress:
+            ended: list[Value] | Halted = await run_workflow(halted.progress, host)
+        else:
+            outcome = await run_stages(halted.stages, items, host)
+            if isinstance(outcome, HaltedStage):
+                ended = Halted(outcome.request, stages=halted.stages[outcome.stage + 1 :])
+            else:
+                ended = outcome.items
+    if isinstance(ended, list):
+        return _done("ok", ended)
+    return _halt(replace(ended, cwd=halted.cwd), host)
+
+
+def _halt(halted: Halted, host: PipelineHost) -> dict[str, Value]:
+    request = halted.request
+    if request["type"] == "input_request":
+        request = request | {"resumeToken": host.store.add(halted)}
+        return _done("needs_input", [], requiresInput=request)
+    asked = host.ctx.use(Approvals).submit(_question(halted, host.ctx), {RESUMABLE: NAME})
+    token = host.store.add(replace(halted, approval=asked.id))
+    request = request | {"resumeToken": token, "approvalId": asked.slug}
+    return _done("needs_approval", [], requiresApproval=request)
+
+
+def _question(halted: Halted, ctx: Context) -> Question:
+    redact, request = ctx.use(Redactor).strict, halted.request
+    shown = str(request.get("preview") or dump(request["items"], indent=2))
+    then = " | ".join(stage.text for stage in halted.stages)
+    if halted.progress:
+        then = f"{halted.progress.file}, after the step {halted.progress.step}"
+    return Question(
+        tool=NAME,
+        params={"items": cut(redact(shown), MAX_SHOWN)},
+        title=redact(cut(str(request["prompt"]), 500)),
+        description=cut(redact(shown), MAX_SHOWN),
+        asked_by=f"the tool {NAME}",
+        notes=(f"then: {cut(redact(then), MAX_SHOWN)}",) if then else (),
+        timeout_s=KEEP_S,
+        agent=ctx.agent,
+        session=ctx.session,
+        call_id=ctx.call_id,
+    )
+
+
+async def _resume(params: Params, host: PipelineHost) -> dict[str, Value]:
+    key, halted = host.store.find(params.token, params.approval_id)
+    host = replace(host, cwd=halted.cwd)
+    is_input, has_response = not halted.approval, params.response is not msgspec.UNSET
+    if params.cancel or (params.approve is False and not is_input):
+        host.store.take(key)
+        if halted.approval:
+            host.ctx.use(Approvals).withdraw(halted.approval)
+        return _done("cancelled", [])
+    if has_response != is_input or (params.approve is None) != is_input:
+        how = "response" if is_input else "approve, true or false"
+        raise PipelineSyntaxError(f"this gate is answered with {how}; or with cancel")
+    if is_input:
+        _check_response(params.response, halted)
+        items = [params.response]
+    else:
+        answer = await _ask(halted, host)
+        if answer is None:
+            host.store.take(key)
+            return _halt(halted, host)
+        if answer.verdict != "allow":
+            host.store.take(key)
+            return _done("cancelled", [], reason=answer.reason)
+        _check_approver(answer, halted, host.ctx)
+        items = halted.request["items"]
+    # At most once: what fails from here on has to be run again.
+    host.store.take(key)
+    if (progress := halted.progress) is not None:
+        given = {"response": params.response} if is_input else {"approved": True}
+        progress.results[progress.step] |= given
+    return await _continue(halted, host, items)
+
+
+async def _ask(halted: Halted, host: PipelineHost) -> Answer | None:
+    """What a person said, or says now; None if it must be asked again, later. Raises
+    `ToolAuthorizationError` if the question is open, and there is no one here to ask."""
+    approvals, question = host.ctx.use(Approvals), _question(halted, host.ctx)
+    answer = approvals.collect(halted.approval)
+    if answer is not None and not answer.silent:
+        return answer
+    if approvals.route() == "wait":
+        approvals.withdraw(halted.approval)
+        answer = await approvals.ask(replace(question, timeout_s=host.approval_s))
+    elif answer is None:
+        to_allow = f"clawkit approvals resolve {halted.approval[:8]} allow-once"
+        raise no_approver(question.title, to_allow)
+    return None if answer.silent else answer
+
+
+def _check_approver(answer: Answer, halted: Halted, ctx: Context) -> None:
+    rules, by = halted.rules, answer.by
+    if rules.required_approver and by != rules.required_approver:
+        raise PipelineSyntaxError(
+            f"the approval must be given by {rules.required_approver!r}, not by {by!r}"
+        )
+    if rules.require_different_approver and by in ("", rules.initiated_by or ctx.sender.id):
+        raise PipelineSyntaxError(f"the approval must be given by another person than {by!r}")
+
+
+def _check_response(response: Value, halted: Halted) -> None:
+    schema = halted.request["responseSchema"]
+    errors = list(make_validator(schema, "responseSchema").iter_errors(response))
+    if errors:
+        said = [f"/{'/'.join(map(str, e.instance_path))}: {e.message}" for e in errors[:10]]
+        raise PipelineSyntaxError(f"response failed schema validation at {'; '.join(said)}")
+
+
+def make_tool(approval_s: float) -> Tool:
+    """The tool; `approval_s` is how long it waits for a person."""
+    run = partial(execute, approval_s=approval_s)
+    return Tool(NAME, _DESCRIPTION, Params, run, label="Pipeline", paths=("cwd",))

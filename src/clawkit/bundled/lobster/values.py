@@ -1,0 +1,125 @@
+"""JSON values as pipelines see them: paths, loose comparison, text."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from enum import Enum
+from operator import ge, gt, le, lt
+from typing import Any
+
+from clawkit.errors import ToolError
+
+
+class PipelineError(ToolError):
+    """A pipeline or workflow cannot be run, or failed. Says where, and why."""
+
+    kind = "runtime_error"
+
+
+class PipelineSyntaxError(PipelineError):
+    """It is not a pipeline, or the answer to a gate is invalid."""
+
+    kind = "parse_error"
+
+
+class Missing(Enum):
+    """What a path leads to if there is nothing; unlike null, it is neither small nor large."""
+
+    MISSING = "missing"
+
+
+Value = Any
+MISSING = Missing.MISSING
+NOTHING = (None, MISSING)
+_NUMBER = re.compile(r"\s*[-+]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]+)?\s*")
+_ORDER = {"<": lt, "<=": le, ">": gt, ">=": ge}
+
+
+def _read_number(text: str) -> float | int:
+    number = float(text)
+    return int(number) if number.is_integer() and abs(number) < 2**53 else number
+
+
+def parse_json(text: str, what: str = "it") -> Value:
+    """Raises ValueError, also for nesting and numbers that other programs could not read."""
+    try:
+        return json.loads(text, parse_float=_read_number, parse_constant=int)
+    except (ValueError, RecursionError):
+        raise PipelineError(f"{what} must be valid JSON") from None
+
+
+def to_json(value: Value, indent: int | None = None) -> str:
+    separators = (",", ":") if indent is None else None
+    try:
+        return json.dumps(value, ensure_ascii=False, separators=separators, indent=indent)
+    except RecursionError:
+        raise PipelineError("a value is nested too deeply") from None
+
+
+def identity(value: Value) -> str:
+    """The same text for equal values, whatever the order of keys."""
+    return "" if value is MISSING else json.dumps(value, sort_keys=True)
+
+
+def to_text(value: Value) -> str:
+    """A value inside a text: nothing for null, JSON unless it is text itself."""
+    if value in NOTHING:
+        return ""
+    return value if isinstance(value, str) else to_json(value)
+
+
+def get_path(value: Value, path: str) -> Value:
+    for part in filter(None, path.split(".")):
+        if isinstance(value, dict):
+            value = value.get(part, MISSING)
+        elif isinstance(value, list) and re.fullmatch("[0-9]{1,9}", part):
+            value = value[int(part)] if int(part) < len(value) else MISSING
+        else:
+            return MISSING
+    return value
+
+
+def is_true(value: Value) -> bool:
+    """Empty lists and objects are true."""
+    return isinstance(value, list | dict) or (value is not MISSING and bool(value))
+
+
+def to_number(value: Value) -> float:
+    if isinstance(value, str):
+        return float(value) if _NUMBER.fullmatch(value) else 0.0 if not value.strip() else math.nan
+    return math.nan if isinstance(value, list | dict | Missing) else float(value or 0)
+
+
+def compare(left: Value, operator: str, right: Value) -> bool:
+    """Loose comparison: if only one of them is text, both are compared as numbers."""
+    if operator not in _ORDER:
+        return _is_equal(left, right) == (operator != "!=")
+    if isinstance(left, str) and isinstance(right, str):
+        return bool(_ORDER[operator](left, right))
+    return bool(_ORDER[operator](to_number(left), to_number(right)))
+
+
+def _is_equal(left: Value, right: Value) -> bool:
+    if left in NOTHING or right in NOTHING:
+        return left in NOTHING and right in NOTHING
+    if isinstance(left, str) and isinstance(right, str):
+        return left == right
+    return to_number(left) == to_number(right)
+
+
+def read_word(text: str) -> Value:
+    """A word of an expression: true, false, null, a number, or text."""
+    fixed = {"true": True, "false": False, "null": None}
+    return _read_number(text) if _NUMBER.fullmatch(text) else fixed.get(text, text)
+
+
+def fill_template(template: str, item: Value) -> str:
+    """The text with each `{{path}}` replaced by what it leads to in the item."""
+
+    def find(found: re.Match[str]) -> str:
+        path = found[1].strip()
+        return to_text(item if path in (".", "this") else get_path(item, path))
+
+    return re.sub(r"\{\{([^{}|]+)\}\}", find, template)

@@ -1,0 +1,305 @@
+"""Runs workflows: steps with commands, pipelines or other workflows, and gates between them."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import os
+import re
+from collections.abc import Awaitable
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from clawkit.bundled.lobster import pipeline
+from clawkit.bundled.lobster import values as v
+from clawkit.bundled.lobster.conditions import Args, Results, fill, holds, value_of
+from clawkit.bundled.lobster.host import PipelineHost
+from clawkit.bundled.lobster.pipeline import Stage
+from clawkit.bundled.lobster.stages import (
+    COMMANDS,
+    HaltedStage,
+    Items,
+    StageKind,
+    field,
+    run_stages,
+)
+from clawkit.bundled.lobster.state import Halted, Progress
+from clawkit.bundled.lobster.values import PipelineError, PipelineSyntaxError, Value
+from clawkit.bundled.lobster.workflow_file import Approval, Parallel, Step, Workflow, load
+
+MAX_LOOP = 10_000
+"""Items of a `for_each`."""
+MAX_NESTED = 8
+MAX_PREVIEW = 2_000
+Result = dict[str, Value]
+
+
+class HaltedError(PipelineError):
+    """It cannot go on, whatever `retry` and `on_error` say."""
+
+
+async def run_workflow(progress: Progress, host: PipelineHost) -> Items | Halted:
+    """Run a workflow from its start or a gate to its end or the next gate. Raises
+    `PipelineError`."""
+    path = progress.file
+    file = await host.read(path)
+    if file.place in host.workflows or len(host.workflows) >= MAX_NESTED:
+        why = "is already being executed: a cycle" if file.place in host.workflows else "is nested"
+        raise HaltedError(f"the workflow {path} {why}, at most {MAX_NESTED} levels deep")
+    digest = hashlib.sha256(file.text.encode("utf-8", "replace")).hexdigest()
+    if progress.digest not in ("", digest):
+        raise PipelineError(f"{path} has changed since it halted; run it again")
+    workflow = load(file.text, path)
+    args = {name: each["default"] for name, each in workflow.args.items() if each}
+    progress = replace(progress, file=file.place, digest=digest, args=args | progress.args)
+    host = replace(host, workflows=(*host.workflows, file.place))
+    return await _WorkflowRun(workflow, host, progress).go_on()
+
+
+async def run_nested(path: str, args: Args, host: PipelineHost) -> Items:
+    ended = await run_workflow(Progress(path, args), host)
+    if isinstance(ended, Halted):
+        raise HaltedError(f"{path} halted: only the outermost workflow can have gates")
+    return ended
+
+
+class _WorkflowRun(Struct):
+    workflow: Workflow
+    host: PipelineHost
+    progress: Progress
+
+    @property
+    def args(self) -> Args:
+        return self.progress.args
+
+    @property
+    def results(self) -> Results:
+        return self.progress.results
+
+    async def go_on(self) -> Items | Halted:
+        start = self.progress.index
+        for index, step in enumerate(self.workflow.steps[start:], start):
+            if not _applies(step, self.results):
+                self.results[step.id] = {"skipped": True}
+                continue
+            try:
+                result = {} if step.input else await self._try(step)
+            except HaltedError:
+                raise
+            except PipelineError as error:
+                if step.on_error == "stop":
+                    raise
+                self.results[step.id] = {"error": True, "errorMessage": str(error)}
+                if step.on_error == "skip_rest":
+                    break
+                continue
+            self.results[step.id] = result
+            self._check_cost()
+            if step.input or step.approval:
+                return self._halt(step, index)
+        return _output(self._last())
+
+    def _last(self) -> Result:
+        """The result of the last step that did something."""
+        done = [self.results.get(step.id, {"skipped": True}) for step in self.workflow.steps]
+        return next((each for each in done[::-1] if not {"skipped", "error"} & each.keys()), {})
+
+    def _check_cost(self) -> None:
+        limit, spent = self.workflow.cost_limit, self.host.ledger.cost
+        if limit is not None and spent > limit.max_usd:
+            said = f"the workflow has cost ${spent:.4f}, over its limit of ${limit.max_usd:g}"
+            if limit.action == "stop":
+                raise HaltedError(said)
+            self.host.ledger.warnings[said.partition(",")[2]] = said
+
+    async def _try(self, step: Step) -> Result:
+        for attempt in range(step.retry.max):
+            try:
+                return await _within(self._execute(step), step.timeout_ms, f"Step '{step.id}'")
+            except HaltedError:
+                raise
+            except PipelineError:
+                if attempt + 1 == step.retry.max:
+                    raise
+            await asyncio.sleep(step.retry.delay_s(attempt))
+        raise AssertionError
+
+    async def _execute(self, step: Step) -> Result:
+        if step.parallel:
+            return await self._branch(step, step.parallel)
+        if step.for_each:
+            return await self._loop(step)
+        if step.workflow:
+            file = fill(step.workflow, self.args, self.results)
+            path = os.path.join(os.path.dirname(self.progress.file), file)
+            args = {name: self._fill(value) for name, value in step.workflow_args.items()}
+            return _told(await run_nested(path, args, self._place(step, self.results)))
+        return await self._simple(step, self.results)
+
+    def _fill(self, value: Value) -> Value:
+        return fill(value, self.args, self.results) if isinstance(value, str) else value
+
+    def _place(self, step: Step, results: Results, outer: Step | None = None) -> PipelineHost:
+        args, host = self.args, self.host
+        env = {"LOBSTER_ARGS_JSON": v.to_json(args)} if args else {}
+        for name, value in args.items():
+            env["LOBSTER_ARG_" + re.sub(r"[^A-Z0-9]+", "_", name.upper())] = v.to_text(value)
+        for own in (self.workflow.env, outer.env if outer else {}, step.env):
+            env |= {name: fill(v.to_text(value), args, results) for name, value in own.items()}
+        cwd = step.cwd or (outer.cwd if outer else "") or self.workflow.cwd
+        return replace(
+            host, cwd=os.path.join(host.cwd, fill(cwd, args, {})), env={**host.env, **env}
+        )
+
+    async def _simple(self, step: Step, results: Results, outer: Step | None = None) -> Result:
+        """Run a command or a pipeline; a step that has neither shows its `stdin`."""
+        host, given = self._place(step, results, outer), value_of(step.stdin, self.args, results)
+        if command := step.run or step.command:
+            stdin = None if given is None else v.to_text(given)
+            return _read(await host.run(fill(command, self.args, results), stdin))
+        items = given if isinstance(given, list) else [] if given is None else [given]
+        if not step.pipeline:
+            return _read(given) if isinstance(given, str) else _told(items)
+        try:
+            stages = pipeline.parse(fill(step.pipeline, self.args, results))
+        except PipelineSyntaxError as error:
+            raise PipelineError(f"Workflow step {step.id} pipeline parse failed: {error}") from None
+        outcome = await run_stages(stages, items, host)
+        if isinstance(outcome, HaltedStage):
+            where = f"inside the pipeline stage {stages[outcome.stage].name}"
+            how = "use a separate approval or input step in the workflow file"
+            raise HaltedError(f"Workflow step {step.id} halted {where}; {how}")
+        return _told(outcome.items) | ({"stdout": outcome.rendered} if outcome.rendered else {})
+
+    async def _branch(self, step: Step, parallel: Parallel) -> Result:
+        branches = {each.id: self._simple(each, self.results, step) for each in parallel.branches}
+        tasks = {id_: asyncio.create_task(work) for id_, work in branches.items()}
+        is_any = parallel.wait == "any"
+        when = asyncio.FIRST_COMPLETED if is_any else asyncio.FIRST_EXCEPTION
+        timeout_s = parallel.timeout_ms / 1000 if parallel.timeout_ms else None
+        try:
+            done, rest = await asyncio.wait(tasks.values(), timeout=timeout_s, return_when=when)
+        finally:
+            for task in tasks.values():
+                task.cancel()
+            await asyncio.wait(tasks.values())
+        ended = {id_: task for id_, task in tasks.items() if task in done}
+        for error in [task.exception() for task in ended.values()]:
+            if isinstance(error, PipelineError) and not isinstance(error, HaltedError):
+                error = PipelineError(f"Parallel branch failed: {error}")
+            if error is not None:
+                raise error
+        if rest and not (is_any and done):
+            raise PipelineError(f"Parallel step {step.id} timed out after {parallel.timeout_ms}ms")
+        found = {id_: task.result() for id_, task in list(ended.items())[: 1 if is_any else None]}
+        self.results.update(found)
+        merged = {id_: result.get("json") for id_, result in found.items()}
+        text = next(iter(found.values())).get("stdout") if is_any else v.to_json(merged)
+        return {"stdout": text, "json": merged}
+
+    async def _loop(self, step: Step) -> Result:
+        items = value_of(step.for_each, self.args, self.results)
+        if not isinstance(items, list) or len(items) > MAX_LOOP:
+            got = f"{len(items):,} items" if isinstance(items, list) else type(items).__name__
+            said = f"expected array of at most {MAX_LOOP:,}, got {got}"
+            raise PipelineError(f"Workflow step {step.id} for_each: {said}")
+        rounds: Items = []
+        for index, item in enumerate(items):
+            is_pause = index and index % step.batch_size == 0
+            await asyncio.sleep(step.pause_ms / 1000 if is_pause else 0)
+            loop = {step.item_var: item, step.index_var: index}
+            results = self.results | {name: _told([value]) for name, value in loop.items()}
+            for each in step.steps:
+                if not _applies(each, results):
+                    results[each.id] = {"skipped": True}
+                    continue
+                results[each.id] = made = await self._simple(each, results, step)
+                loop[each.id] = made.get("json", made.get("stdout"))
+                self._check_cost()
+            rounds.append(loop)
+        return {"stdout": v.to_json(rounds), "json": rounds}
+
+    def _halt(self, step: Step, index: int) -> Halted:
+        result, rules = self.results.pop(step.id), step.approval
+        if step.input:
+            given = value_of(step.stdin, self.args, self.results)
+            subject = _subject(self._last()) if step.stdin is None else given
+            request = {"type": "input_request", "prompt": step.input.prompt, "subject": subject}
+            request["responseSchema"] = step.input.response_schema
+            result, rules = {"subject": subject}, Approval()
+        else:
+            prompt = rules if isinstance(rules, str) and rules != "required" else ""
+            rules = rules if isinstance(rules, Approval) else Approval(prompt=prompt)
+            request = {"type": "approval_request", **_shown(rules, result, step.id)}
+        self.results[step.id] = result
+        progress = replace(self.progress, index=index + 1, step=step.id)
+        return Halted(request, progress=progress, rules=rules)
+
+
+def _shown(rules: Approval, result: Result, id_: str) -> dict[str, Value]:
+    """What a person is asked. A step may print `{prompt, items, preview}` itself."""
+    value = result.get("json")
+    own = field(value, "requiresApproval") or value
+    own = own if not rules.prompt and isinstance(field(own, "prompt"), str) else {}
+    items = field(own, "items") or [] if own else _as_items(value)
+    preview = rules.preview or v.to_text(field(own, "preview") if own else result.get("stdout"))
+    request = {"prompt": rules.prompt or field(own, "prompt") or f"Approve {id_}?"}
+    request["items"] = items if rules.items is None else rules.items
+    return request | ({"preview": preview.strip()[:MAX_PREVIEW]} if preview else {})
+
+
+async def _within(work: Awaitable[Result], timeout_ms: int | None, what: str) -> Result:
+    try:
+        async with asyncio.timeout(timeout_ms / 1000 if timeout_ms else None):
+            return await work
+    except TimeoutError:
+        raise PipelineError(f"{what} timed out after {timeout_ms}ms") from None
+
+
+def _applies(step: Step, results: Results) -> bool:
+    return holds(step.condition if step.when is None else step.when, results)
+
+
+def _as_items(value: Value) -> Items:
+    return value if isinstance(value, list) else [] if value is None else [value]
+
+
+def _told(items: Items) -> Result:
+    """The result of a step that produced items."""
+    if not items:
+        return {"stdout": ""}
+    value = items[0] if len(items) == 1 else items
+    is_text = all(isinstance(item, str) for item in items)
+    return {"stdout": "\n".join(items) if is_text else v.to_text(value), "json": value}
+
+
+def _read(text: str) -> Result:
+    """The result of a step that printed a text."""
+    try:
+        return {"stdout": text, "json": v.parse_json(text)}
+    except PipelineError:
+        return {"stdout": text}
+
+
+def _subject(result: Result) -> Value:
+    return next((result[key] for key in ("json", "response", "stdout") if key in result), None)
+
+
+def _output(result: Result) -> Items:
+    return [] if _subject(result) == "" else _as_items(_subject(result))
+
+
+async def _list_workflows(_stage: Stage, _items: Items, host: PipelineHost) -> Items:
+    names = [name for name in await host.list_names() if name.endswith(".lobster")]
+    return [{"name": name.removesuffix(".lobster"), "file": name} for name in names]
+
+
+async def _run_named(stage: Stage, _items: Items, host: PipelineHost) -> Items:
+    if not re.fullmatch(r"[\w.-]+", name := stage.word("name")):
+        raise PipelineError(f"Unknown workflow: {name[:80] or 'workflows.run requires --name'}")
+    return await run_nested(f"{name}.lobster", stage.object_option("args-json"), host)
+
+
+COMMANDS["workflows.list"] = StageKind(_list_workflows, "", "List the workflows of the directory")
+COMMANDS["workflows.run"] = StageKind(_run_named, "name args-json", "Run one of them")

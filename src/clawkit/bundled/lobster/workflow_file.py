@@ -1,0 +1,174 @@
+"""Workflow files as typed data: JSON, or YAML as far as it is JSON."""
+
+from __future__ import annotations
+
+import os
+import random
+import re
+from collections.abc import Iterator
+from typing import Annotated, Any, Literal
+
+import msgspec
+from msgspec import Meta, Struct
+
+from clawkit.bundled.lobster.values import PipelineError, Value
+from clawkit.core.tool import make_validator
+
+ENDINGS = (".lobster", ".yaml", ".yml", ".json")
+_Text = str | int | float | bool
+_Ms = Annotated[int, Meta(ge=0, le=2**31 - 1)]
+_KINDS = ("run", "command", "pipeline", "workflow", "parallel", "for_each")
+
+
+class Retry(Struct, frozen=True, forbid_unknown_fields=True):
+    max: Annotated[int, Meta(ge=1, le=100)] = 1
+    backoff: Literal["fixed", "exponential"] = "fixed"
+    delay_ms: _Ms = 1_000
+    max_delay_ms: _Ms = 30_000
+    jitter: bool = False
+
+    def delay_s(self, attempt: int) -> float:
+        delay_ms = self.delay_ms * (2.0**attempt if self.backoff == "exponential" else 1.0)
+        delay_ms *= random.uniform(0.9, 1.1) if self.jitter else 1.0  # noqa: S311
+        return min(delay_ms, self.max_delay_ms) / 1000
+
+
+class Approval(Struct, frozen=True, forbid_unknown_fields=True):
+    """What an approval step shows, and who may answer it."""
+
+    prompt: str = ""
+    items: list[Value] | None = None
+    preview: str = ""
+    required_approver: str = ""
+    require_different_approver: bool = False
+    initiated_by: str = ""
+
+
+class Input(Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
+    prompt: str
+    response_schema: dict[str, Value]
+
+
+class Step(Struct, frozen=True, forbid_unknown_fields=True):
+    id: Annotated[str, Meta(pattern=r"^[A-Za-z0-9_-]{1,100}$")]
+    description: str = ""
+    run: str = ""
+    command: str = ""
+    pipeline: str = ""
+    workflow: str = ""
+    workflow_args: dict[str, Value] = {}
+    parallel: Parallel | None = None
+    for_each: str = ""
+    steps: list[Step] = []
+    item_var: str = "item"
+    index_var: str = "index"
+    batch_size: Annotated[int, Meta(ge=1)] = 1
+    pause_ms: _Ms = 0
+    approval: bool | str | Approval | None = None
+    input: Input | None = None
+    cwd: str = ""
+    env: dict[str, _Text] = {}
+    stdin: Value = None
+    when: str | bool | None = None
+    condition: str | bool | None = None
+    retry: Retry = Retry()
+    timeout_ms: _Ms | None = None
+    on_error: Literal["stop", "continue", "skip_rest"] = "stop"
+
+
+class Parallel(Struct, frozen=True, forbid_unknown_fields=True):
+    branches: Annotated[list[Step], Meta(min_length=1, max_length=64)]
+    wait: Literal["all", "any"] = "all"
+    timeout_ms: _Ms | None = None
+
+
+class CostLimit(Struct, frozen=True, forbid_unknown_fields=True):
+    max_usd: Annotated[float, Meta(ge=0)]
+    action: Literal["warn", "stop"] = "stop"
+
+
+class Workflow(Struct, frozen=True, forbid_unknown_fields=True):
+    steps: Annotated[list[Step], Meta(min_length=1, max_length=200)]
+    name: str = ""
+    description: str = ""
+    args: dict[str, dict[Literal["default"], Value] | None] = {}
+    env: dict[str, _Text] = {}
+    cwd: str = ""
+    cost_limit: CostLimit | None = None
+
+
+def load(text: str, path: str) -> Workflow:
+    """Parse and check a workflow. Raises `PipelineError`."""
+    try:
+        data = msgspec.json.decode(text) if path.endswith(".json") else _parse_yaml(text)
+        found = msgspec.convert(data, Workflow)
+    except (ValueError, RecursionError) as error:
+        raise PipelineError(f"{os.path.basename(path)}: {error}") from None
+    seen: set[str] = set()
+    for step, inside in _all_steps(found):
+        if problem := _find_problem(step, inside):
+            raise PipelineError(f"Workflow step {step.id} {problem}")
+        if step.id in seen:
+            raise PipelineError(f"Duplicate workflow step id: {step.id}")
+        seen.add(step.id)
+        if step.input:
+            make_validator(step.input.response_schema, f"step {step.id}: input.responseSchema")
+    return found
+
+
+def _all_steps(workflow: Workflow) -> Iterator[tuple[Step, str]]:
+    for step in workflow.steps:
+        yield step, ""
+        branches = step.parallel.branches if step.parallel else ()
+        yield from ((each, "for_each or parallel") for each in (*step.steps, *branches))
+
+
+def _find_problem(step: Step, inside: str) -> str:
+    kinds, is_gate = [name for name in _KINDS if getattr(step, name)], step.approval or step.input
+    one_of = ", ".join(_KINDS)
+    names = [step.item_var, step.index_var, *(each.id for each in step.steps)]
+    checks = (
+        (len(kinds) > 1, f"can only define one of {one_of}"),
+        (not kinds and not is_gate, f"requires one of {one_of}, approval, input"),
+        (step.input and (kinds or step.approval), f"cannot have both input and {one_of}, approval"),
+        (inside and (is_gate or kinds[0] not in _KINDS[:3]), f"cannot be inside {inside}"),
+        (bool(step.for_each) != bool(step.steps), "needs both for_each and steps, or neither"),
+        (len({*names}) < len(names), "item_var, index_var and steps need different names"),
+        (step.for_each and is_gate, "cannot have both for_each and a gate"),
+    )
+    return next((why for is_wrong, why in checks if is_wrong), "")
+
+
+def _parse_yaml(text: str) -> Any:
+    """Raises ValueError for what is not JSON: aliases, tags, dates stay text."""
+    try:
+        import yaml
+    except ModuleNotFoundError:
+        raise ValueError("YAML needs `pip install 'clawkit[workflows]'`, JSON does not") from None
+
+    class Loader(yaml.SafeLoader):  # type: ignore[misc]  # it has no types
+        yaml_implicit_resolvers: dict[str, Any] = {}  # noqa: RUF012  # filled below
+
+        def compose_node(self, parent: Any, index: Any) -> Any:
+            if self.check_event(yaml.AliasEvent):
+                raise ValueError("aliases are not supported")
+            return super().compose_node(parent, index)
+
+    for name, pattern in _SCALARS.items():
+        resolver = re.compile(rf"(?:{pattern})\Z")
+        Loader.add_implicit_resolver(f"tag:yaml.org,2002:{name}", resolver, None)
+    try:
+        return yaml.load(text, Loader=Loader)  # noqa: S506  # a safe loader
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)  # without the text there
+        where = f"line {mark.line + 1}: " if mark else ""
+        raise ValueError(f"{where}{getattr(error, 'problem', None) or 'invalid YAML'}") from None
+
+
+_SCALARS = {
+    "bool": "true|True|TRUE|false|False|FALSE",
+    "null": "~|null|Null|NULL|",
+    "int": "[-+]?(?:0|[1-9][0-9]*)",
+    "float": r"[-+]?(?:[0-9]+\.[0-9]*|\.[0-9]+|[0-9]+(?=[eE]))(?:[eE][-+]?[0-9]+)?",
+}
+"""The plain scalars of YAML 1.2 that are not text; `yes` and dates are."""

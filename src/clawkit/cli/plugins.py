@@ -1,0 +1,207 @@
+"""`clawkit plugins`: which plugins there are, what they add, and which may run."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import click
+import msgspec
+
+from clawkit.bundled import BUNDLED, open_plugins
+from clawkit.cli import options as cli
+from clawkit.cli.config import change_to_json, say_written
+from clawkit.config import file_edit as edits
+from clawkit.config.load import load
+from clawkit.config.paths import abbreviate_home, home
+from clawkit.config.paths import config_file as locate
+from clawkit.config.sections.plugins import Plugins
+from clawkit.errors import ConfigError, Issue, PluginError
+from clawkit.plugins.discover import Found, discover
+from clawkit.plugins.load import ActivePlugin, describe
+from clawkit.plugins.settings import schema_of
+from clawkit.plugins.survey import PluginState, find_issues, survey
+from clawkit.plugins.trust import why_off, write_record
+from clawkit.text import one_line, printable
+
+_ID = click.argument("plugin_id", metavar="ID")
+
+
+def survey_config(settings: Plugins | None) -> tuple[list[PluginState], list[Issue]]:
+    """All plugins, and what is wrong with their settings."""
+    given = settings or Plugins()
+    states, loaded = survey(given, home(os.environ), BUNDLED)
+    return states, list(find_issues(given, states, loaded))
+
+
+@click.command("list")
+@cli.json_option
+@cli.config_option
+def list_plugins(as_json: bool, config_file: str | None) -> None:
+    """List plugins, whether each is on, and why not.
+
+    A plugin that is on is loaded, so that problems show up here.
+    """
+    states, issues = survey_config(load(config_file).config.plugins)
+    if as_json:
+        cli.print_json(
+            {"plugins": [*map(_to_json, states)], "issues": [i._asdict() for i in issues]}
+        )
+        return
+    rows = [
+        (
+            each.found.id,
+            each.found.manifest.version if each.found.manifest else "",
+            each.state,
+            each.found.origin,
+            each.reason or each.problem or _about(each.found),
+        )
+        for each in states
+    ]
+    table = [[printable(one_line(cell, 200), "") for cell in row] for row in rows]
+    cli.print_table(("ID", "VERSION", "STATE", "FROM", ""), table)
+    cli.warn(map(str, issues))
+
+
+def _about(found: Found) -> str:
+    return found.manifest.description if found.manifest else ""
+
+
+def _to_json(state: PluginState) -> dict[str, Any]:
+    found = msgspec.to_builtins(state.found)
+    return {**found, "state": state.state, "reason": state.reason, "problem": state.problem}
+
+
+@click.command()
+@_ID
+@cli.json_option
+@cli.config_option
+def info(plugin_id: str, as_json: bool, config_file: str | None) -> None:
+    """Show what a plugin declares, where it is, and its settings."""
+    config = load(config_file).config
+    states, _ = survey_config(config.plugins)
+    found = _find(plugin_id, [each.found for each in states])
+    state = next(each for each in states if each.found is found)
+    plugins = open_plugins(config)
+    active = plugins.active.get(plugin_id) if plugins else None
+    kind = active.plugin.config if active else None
+    schema = schema_of(kind, plugin_id)[0] if kind else None
+    if as_json:
+        cli.print_json({**_to_json(state), "settings": schema})
+        return
+    for line in _describe(found):
+        cli.print_text(line)
+    why = f": {state.reason}" if state.reason else ""
+    cli.print_text(f"state     {state.state}{why}")
+    if state.problem:
+        cli.print_text(f"problem   {state.problem}")
+    for name, part in (schema or {}).get("properties", {}).items():
+        said = ", ".join(str(part[key]) for key in ("type", "description") if key in part)
+        default = f"; default {part['default']}" if "default" in part else ""
+        cli.print_text(f"setting   plugins.entries.{plugin_id}.config.{name}: {said}{default}")
+
+
+def _find(id_: str, everything: list[Found]) -> Found:
+    for each in everything:
+        if each.id == id_:
+            return each
+    close = cli.suggest(id_, [each.id for each in everything])
+    raise PluginError(f"there is no plugin {one_line(id_, 60)!r}.{close}")
+
+
+def _describe(found: Found) -> Iterator[str]:
+    manifest = found.manifest
+    if manifest is None:
+        yield f"{found.id} cannot be used: {found.problem}"
+        yield f"location  {abbreviate_home(found.location)}"
+        return
+    version = f" {manifest.version}" if manifest.version else ""
+    yield printable(f"{manifest.name}{version}: {one_line(manifest.description, 300)}")
+    yield f"location  {abbreviate_home(found.location)}"
+    yield f"sha256    {found.sha256}"
+    for what, names in manifest.summary().items():
+        yield f"{what:<9} {printable(one_line(', '.join(names), 300))}"
+    if manifest.has_settings:
+        yield f"settings  plugins.entries.{found.id}.config"
+
+
+@click.command()
+@_ID
+@cli.yes_option()
+@cli.json_option
+@cli.config_option
+def enable(plugin_id: str, yes: bool, as_json: bool, config_file: str | None) -> None:
+    """Let a plugin run, after showing what it declares.
+
+    The hash of its files is recorded: if they change, it is left out until you enable it again.
+    """
+    cli.refuse_commands()
+    config, where = load(config_file).config, home(os.environ)
+    found = _find(plugin_id, discover(config.plugins or Plugins(), where, BUNDLED))
+    if found.problem:
+        raise PluginError(f"{plugin_id} at {found.location}: {found.problem}")
+    if found.origin != "bundled":
+        about = [*_describe(found), "A plugin is a program: it runs with all of your rights."]
+        if yes:
+            click.echo("" if as_json else "\n".join(about), err=True, nl=not as_json)
+        else:
+            cli.confirm(f"Enable {plugin_id}?", "nothing was changed", about)
+    done = _switch(config_file, plugin_id, on=True)
+    if found.origin != "bundled":
+        write_record(where, plugin_id, found.record)
+    after = load(config_file).config.plugins or Plugins()
+    still = why_off(plugin_id, after)
+    said = {**change_to_json(done), "id": plugin_id, "sha256": found.sha256, "off": still}
+    cli.print_done(as_json, said, f"Enabled {plugin_id}. {say_written(done)}")
+    if still:
+        cli.warn([f"{plugin_id} stays off: {still}"])
+
+
+@click.command()
+@_ID
+@cli.json_option
+@cli.config_option
+def disable(plugin_id: str, as_json: bool, config_file: str | None) -> None:
+    """Keep a plugin from running."""
+    cli.refuse_commands()
+    settings = load(config_file).config.plugins or Plugins()
+    if plugin_id not in settings.entries:
+        _find(plugin_id, discover(settings, home(os.environ), BUNDLED))
+    done = _switch(config_file, plugin_id, on=False)
+    write_record(home(os.environ), plugin_id, None)
+    said = {**change_to_json(done), "id": plugin_id}
+    cli.print_done(as_json, said, f"Disabled {plugin_id}. {say_written(done)}")
+
+
+def _switch(config_file: str | None, id_: str, *, on: bool) -> edits.ConfigChange:
+    path = ("plugins", "entries", id_, "enabled")
+    file = locate(os.environ, config_file)
+    done = edits.change(file, lambda text: edits.set_setting(text, path, on), paths=[path])
+    if done.issues:
+        raise ConfigError(done.issues)
+    return done
+
+
+def find_command(name: str) -> click.Command | None:
+    """The command of an enabled plugin; None if none has it."""
+    try:
+        plugins = open_plugins(load().config)
+    except ConfigError:
+        return None
+    for active in plugins.active.values() if plugins else ():
+        if (run := active.plugin.commands.get(name)) is not None:
+            return run if isinstance(run, click.Command) else _as_command(name, run, active)
+    return None
+
+
+def _as_command(name: str, run: Callable[[list[str]], Any], active: ActivePlugin) -> click.Command:
+    def call(args: tuple[str, ...]) -> Any:
+        try:
+            return run(list(args))
+        except Exception as error:  # the plugin's own code
+            raise PluginError(f"{name} of plugin {active.id} failed: {describe(error)}") from error
+
+    words = click.Argument(["args"], nargs=-1, type=click.UNPROCESSED)
+    context = {"ignore_unknown_options": True, "help_option_names": []}
+    return click.Command(name, params=[words], callback=call, context_settings=context)

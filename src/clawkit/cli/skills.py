@@ -1,0 +1,172 @@
+"""`clawkit skills`: which skills there are, why each is offered or not, and installing one."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from typing import Any
+
+import click
+
+from clawkit.cli import options as cli
+from clawkit.config.load import Loaded, load
+from clawkit.config.paths import abbreviate_home, skills_dir
+from clawkit.config.sections.skills import SkillLimits
+from clawkit.core.context import Scope
+from clawkit.errors import NotFoundError
+from clawkit.runtime import resolve_workspace
+from clawkit.services import Services
+from clawkit.skills.discovery import SkillRoot
+from clawkit.skills.install import place, unpacked
+from clawkit.skills.skill import Skill
+from clawkit.skills.snapshot import SkillSnapshot
+from clawkit.text import human_size, nearest, one_line, printable
+
+_OPTIONS = (
+    cli.json_option,
+    cli.config_option,
+    cli.workspace_option,
+    click.option("--agent", help="Agent whose skills are shown. Default: the default one."),
+)
+
+
+def _options(command: Any) -> Any:
+    for option in reversed(_OPTIONS):
+        command = option(command)
+    return command
+
+
+def open_skills(
+    loaded: Loaded, workspace: str | None = None, agent: str | None = None, path: str | None = None
+) -> SkillSnapshot:
+    """The skills of an agent, or those at a path."""
+    name = loaded.config.agents.choose(agent)
+    services = Services(
+        loaded, Scope(agent=name), resolve_workspace(loaded.config, name, workspace)
+    )
+    if path:
+        folder = path if os.path.isdir(path) else os.path.dirname(os.path.abspath(path))
+        return services.read_skills([SkillRoot(folder, "extra")])
+    return services.skills or services.read_skills([])
+
+
+@click.command("list")
+@_options
+def list_skills(
+    as_json: bool, config_file: str | None, workspace: str | None, agent: str | None
+) -> None:
+    """List skills, and how many tokens each costs in the prompt."""
+    found = open_skills(load(config_file), workspace, agent)
+    rows = [found.describe(each) for each in found.found]
+    total = sum(row["tokens"] for row in rows)
+    if as_json:
+        cli.print_json({"skills": rows, "tokens": total})
+        return
+    head = ("NAME", "SOURCE", "TOKENS", "DESCRIPTION")
+    cells = [
+        (row["name"], row["source"], str(row["tokens"]), row["missing"] or row["description"])
+        for row in rows
+    ]
+    if rows:
+        cli.print_table(
+            head, [[printable(one_line(cell, 200), "") for cell in row] for row in cells]
+        )
+    state = f"{len(found.listed)} in the prompt, about {total} tokens"
+    click.echo(f"{cli.counted(len(rows), 'skill')}; {state}." if rows else "No skills found.")
+    _warn(found)
+
+
+def _warn(found: SkillSnapshot) -> None:
+    cli.warn(f"{abbreviate_home(each.path)}: {each.what}" for each in found.broken)
+
+
+@click.command()
+@click.argument("name")
+@_options
+def info(
+    name: str, as_json: bool, config_file: str | None, workspace: str | None, agent: str | None
+) -> None:
+    """Show everything about a skill, with hints how to install what it needs."""
+    found = open_skills(load(config_file), workspace, agent)
+    skill = next((each for each in found.found if each.name.lower() == name.lower()), None)
+    if skill is None:
+        close = nearest(name, [each.name for each in found.found], 1)
+        hint = f"; did you mean {close[0]!r}?" if close else ""
+        raise NotFoundError(f"there is no skill {one_line(name, 60)!r}{hint}")
+    row = found.describe(skill)
+    if as_json:
+        cli.print_json(row)
+        return
+    more = {**row.pop("metadata"), **row.pop("fields")}
+    for key, value in {**row, **more}.items():
+        for each in value if isinstance(value, list | tuple) else [value]:
+            if each not in ("", {}):
+                shown = json.dumps(each, ensure_ascii=False) if isinstance(each, dict) else each
+                click.echo(printable(f"{key:<14} {one_line(str(shown), 2_000)}", ""))
+
+
+@click.command()
+@click.argument("path", required=False, type=click.Path(exists=True))
+@_options
+def check(
+    path: str | None,
+    as_json: bool,
+    config_file: str | None,
+    workspace: str | None,
+    agent: str | None,
+) -> None:
+    """Check all skills, or the one at PATH: is it valid, and is it offered?
+
+    Exit codes: 0 all can be read, 1 some cannot.
+    """
+    found = open_skills(load(config_file), workspace, agent, path)
+    if as_json:
+        rows = [found.describe(each) for each in found.found]
+        cli.print_json({"skills": rows, "broken": [each._asdict() for each in found.broken]})
+    else:
+        for skill in found.found:
+            _show_check(skill, found)
+        for each in found.broken:
+            click.secho(f"error  {printable(each.path, '')}: {printable(each.what)}", fg="red")
+        cli.warn(found.remarks())
+        count = cli.counted(len(found.broken), "error")
+        click.echo(f"{cli.counted(len(found.found), 'skill')}, {count}.")
+    sys.exit(1 if found.broken or (path and not found.found) else 0)
+
+
+def _show_check(skill: Skill, found: SkillSnapshot) -> None:
+    why = found.why_not(skill)
+    click.secho(f"{'out' if why else 'ok':<6} {skill.name}", nl=not why, bold=True)
+    if why:
+        click.echo(f": {printable(why, '')}")
+    for each in skill.warnings:
+        click.echo(f"       {printable(each, '')}")
+
+
+@click.command()
+@click.argument("path", type=click.Path(exists=True))
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@cli.json_option
+@cli.config_option
+def install(path: str, yes: bool, as_json: bool, config_file: str | None) -> None:
+    """Install the skill in PATH, a directory or a .zip, .skill, .tar.gz or .tgz file.
+
+    It is unpacked, checked and shown before it gets its place in the state directory. Nothing in it
+    is run.
+    """
+    cli.refuse_commands("install skills")
+    skills, root = load(config_file).config.skills, skills_dir(os.environ)
+    with unpacked(path, root, skills.limits if skills else SkillLimits()) as (skill, files):
+        about = [f"{skill.name}: {skill.description}"]
+        about += [
+            f"{each.name} ({human_size(each.size)}{', program' if each.is_program else ''})"
+            for each in files
+        ]
+        if not yes:
+            cli.confirm("Install it?", "nothing was installed", about)
+        target = place(skill, root)
+    if as_json:
+        cli.print_json({"name": skill.name, "path": target, "files": [e._asdict() for e in files]})
+    else:
+        click.echo(f"Installed {printable(skill.name, '')} in {abbreviate_home(target)}.")

@@ -1,0 +1,1 @@
+"""The Model Context Protocol: what servers and clients share, and the client."""

@@ -1,0 +1,251 @@
+"""The tools that a server defines: checked, named, pinned by their hashes, kept between runs.
+
+What a server says about its tools is not trusted. A definition that clawkit cannot check is left
+out. What was listed first is accepted, because the owner configured the server; a definition that
+is new or has changed since waits for `clawkit mcp accept`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from clawkit.config.sections.plugins import McpServer
+from clawkit.core.external import defuse
+from clawkit.core.tool import make_validator
+from clawkit.errors import ClawkitError, SchemaError, ToolError
+from clawkit.globs import Glob
+from clawkit.mcp.protocol import ToolEntry
+from clawkit.net.route import bad_name
+from clawkit.schema.choose import check_schema
+from clawkit.store import private_dir, write_atomic
+from clawkit.text import cut, one_line
+
+MAX_TOOLS = 500
+MAX_NAME = 64
+MAX_REMOTE_NAME = 256
+MAX_BYTES = 64 * 1024
+"""Of one definition."""
+MAX_DESCRIPTION = 2_000
+"""Characters of a description that a model sees."""
+MAX_FILE = 64 * 1024 * 1024
+_HEADER = "x-mcp-header"
+_SAFE_INTEGER = 2**53
+
+
+class ToolListing(Struct, omit_defaults=True, rename="camel"):
+    """What is known of one server. Stored in a private file."""
+
+    fingerprint: str
+    """Of the entry that it was listed with."""
+    version: str = ""
+    """The protocol's version that it speaks."""
+    features: list[str] = []
+    """What else it has: `resources`, `prompts`."""
+    tools: list[ToolEntry] = []
+    waiting: list[ToolEntry] = []
+    """New and changed definitions, until a person accepts them."""
+    pins: dict[str, str] = {}
+    """Hashes of the accepted definitions."""
+    left_out: dict[str, str] = {}
+    """Tools that cannot be used, and why."""
+
+
+def listing_file(folder: str, server: str) -> str:
+    digest = hashlib.sha256(server.encode()).hexdigest()[:8]
+    return os.path.join(folder, f"{_plain(server)[:40]}-{digest}.json")
+
+
+def read_listing(folder: str, server: str, entry: McpServer) -> ToolListing | None:
+    """What the last listing found; None if there is none for this entry."""
+    with suppress(OSError, msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        with open(listing_file(folder, server), "rb") as file:
+            found = msgspec.json.decode(file.read(MAX_FILE), type=ToolListing)
+        return found if found.fingerprint == fingerprint(entry) else None
+    return None
+
+
+def write_listing(folder: str, server: str, listing: ToolListing) -> None:
+    private_dir(folder)
+    write_atomic(listing_file(folder, server), msgspec.json.encode(listing))
+
+
+def fingerprint(entry: McpServer) -> str:
+    """Differs for entries that lead to another server. Secrets are not part of it."""
+    what = [entry.command, entry.args, entry.url, entry.transport, entry.cwd, sorted(entry.env)]
+    return _digest(what)
+
+
+def pin_of(tool: ToolEntry) -> str:
+    return _digest(tool)
+
+
+def _digest(value: object) -> str:
+    return hashlib.sha256(msgspec.json.encode(value, order="sorted")).hexdigest()
+
+
+def update(
+    old: ToolListing | None, new: ToolListing, found: Sequence[msgspec.Raw], *, http: bool
+) -> None:
+    """Put the definitions that a server listed into `new`: those that are accepted, those that
+    wait, and those that cannot be used."""
+    is_first = old is None or not old.pins
+    new.pins = {} if old is None else dict(old.pins)
+    seen: set[str] = set()
+    for number, raw in enumerate(found):
+        name = f"#{number + 1}"
+        try:
+            if number >= MAX_TOOLS:
+                raise ToolError(f"only the first {MAX_TOOLS} tools are used")
+            tool = msgspec.json.decode(raw, type=ToolEntry)
+            name = one_line(tool.name, MAX_NAME)
+            if tool.name in seen:
+                raise ToolError("it is listed twice")
+            seen.add(tool.name)
+            _check(tool, len(bytes(raw)), http=http)
+        except (ClawkitError, msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+            new.left_out[name] = one_line(str(error), 200)
+            if number >= MAX_TOOLS:
+                return
+            continue
+        pin = pin_of(tool)
+        if is_first or new.pins.get(tool.name) == pin:
+            new.pins[tool.name] = pin
+            new.tools.append(tool)
+        else:
+            new.waiting.append(tool)
+
+
+def accept(listing: ToolListing) -> list[str]:
+    """Accept everything that waits; returns the names."""
+    names = [tool.name for tool in listing.waiting]
+    listing.tools += listing.waiting
+    listing.pins |= {tool.name: pin_of(tool) for tool in listing.waiting}
+    listing.waiting = []
+    return names
+
+
+def _check(tool: ToolEntry, size: int, *, http: bool) -> None:
+    """Raise an error for a definition that cannot be used."""
+    if not 0 < len(tool.name) <= MAX_REMOTE_NAME:
+        raise ToolError(f"its name must have 1 to {MAX_REMOTE_NAME} characters")
+    if size > MAX_BYTES:
+        raise ToolError(f"its definition has {size:,} bytes; at most {MAX_BYTES:,} are allowed")
+    if tool.input_schema.get("type", "object") != "object":
+        raise SchemaError("its parameters must be an object")
+    check_schema(tool.input_schema, "parameters")
+    make_validator(tool.input_schema, "the schema of its parameters")
+    if http:
+        param_headers(tool.input_schema)
+
+
+def param_headers(schema: Mapping[str, Any]) -> dict[tuple[str, ...], str]:
+    """Parameters, by their paths, whose values a request repeats in headers of these names. Raises
+    `SchemaError` if the schema marks one that cannot be."""
+    found = dict(_marked(schema, ()))
+    for path, (name, kind) in found.items():
+        if bad_name(name) or not name.isascii():
+            raise SchemaError(f"{_HEADER}: {one_line(name, 40)!r} is not the name of a header")
+        if kind not in ("string", "integer", "boolean"):
+            raise SchemaError(f"{_HEADER}: {path[-1]!r} is not a string, an integer or a boolean")
+    if len({name.lower() for name, _ in found.values()}) < len(found):
+        raise SchemaError(f"{_HEADER}: two parameters have the same header")
+    if sum(_count_marks(schema)) > len(found):
+        raise SchemaError(f"{_HEADER}: only a plain property can have a header")
+    return {path: name for path, (name, _) in found.items()}
+
+
+def _marked(schema: Any, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], Any]]:
+    if isinstance(schema, Mapping) and isinstance(parts := schema.get("properties"), Mapping):
+        for name, part in parts.items():
+            if isinstance(part, Mapping):
+                if _HEADER in part:
+                    yield (*path, name), (str(part[_HEADER]), part.get("type"))
+                yield from _marked(part, (*path, name))
+
+
+def _count_marks(node: Any, *, names: bool = False) -> Iterator[int]:
+    """One for each mark; `names`: the keys of the node are names of properties."""
+    if isinstance(node, Mapping):
+        for key, value in node.items():
+            if key == _HEADER and not names:
+                yield 1
+            yield from _count_marks(value, names=key == "properties" and not names)
+    elif isinstance(node, list):
+        for each in node:
+            yield from _count_marks(each)
+
+
+def header_values(schema: Mapping[str, Any], arguments: Mapping[str, Any]) -> dict[str, str]:
+    """The values that a request repeats in headers, by the names of these."""
+    found: dict[str, str] = {}
+    for path, name in param_headers(schema).items():
+        value: Any = arguments
+        for step in path:
+            value = value.get(step) if isinstance(value, Mapping) else None
+        if isinstance(value, float) and value.is_integer() and abs(value) < _SAFE_INTEGER:
+            value = int(value)
+        if isinstance(value, bool):
+            value = str(value).lower()
+        if value is not None:
+            found[f"Mcp-Param-{name}"] = str(value)
+    return found
+
+
+def is_wanted(entry: McpServer, tool: str) -> bool:
+    """Whether `toolFilter` lets a tool through."""
+    chosen = entry.tool_filter
+    if any(Glob(each).match(tool) for each in chosen.exclude):
+        return False
+    return chosen.include is None or any(Glob(each).match(tool) for each in chosen.include)
+
+
+def prefix_of(server: str) -> str:
+    return f"{_plain(server)}__"
+
+
+def _plain(text: str) -> str:
+    plain = re.sub(r"[^A-Za-z0-9_-]", "-", text)
+    return plain if re.match("[A-Za-z]", plain) else f"mcp-{plain}"
+
+
+def safe_names(server: str, tools: Iterable[str]) -> dict[str, str]:
+    """The names under which the tools of a server are offered: `<server>__<tool>`, in plain
+    letters. Where two would be alike, or one too long, a part of its hash makes it different; of
+    those that are alike, one that needed no change keeps its name."""
+    plain = {tool: prefix_of(server) + re.sub(r"[^A-Za-z0-9_-]", "-", tool) for tool in tools}
+    count = Counter(name.lower() for name in plain.values())
+    unchanged = Counter(name.lower() for tool, name in plain.items() if name.endswith(f"__{tool}"))
+    names: dict[str, str] = {}
+    for tool, name in plain.items():
+        key, is_unchanged = name.lower(), name.endswith(f"__{tool}")
+        is_alone = count[key] == 1 or (is_unchanged and unchanged[key] == 1)
+        if not is_alone or len(name) > MAX_NAME:
+            digest = hashlib.sha256(f"{server}\0{tool}".encode("utf-8", "replace")).hexdigest()[:8]
+            name = f"{name[: MAX_NAME - 9]}-{digest}"
+        names[tool] = name
+    return names
+
+
+def shown_schema(node: Any) -> Any:
+    """The schema as a model sees it: descriptions without hidden characters, of limited length."""
+    if isinstance(node, Mapping):
+        return {
+            key: clean_text(value)
+            if key in ("description", "title") and isinstance(value, str)
+            else shown_schema(value)
+            for key, value in node.items()
+        }
+    return [shown_schema(each) for each in node] if isinstance(node, list) else node
+
+
+def clean_text(text: str) -> str:
+    return cut(defuse(text), MAX_DESCRIPTION)

@@ -1,0 +1,366 @@
+"""The servers of one run: started on use, again after a failure, and stopped when they are idle."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import shlex
+import time
+from collections.abc import Awaitable, Callable, Collection, Mapping
+from contextlib import suppress
+from typing import Any, NamedTuple, TypeVar
+
+from msgspec import Raw
+
+from clawkit.config.section import SecretInput
+from clawkit.config.sections.plugins import Mcp, McpServer
+from clawkit.core.context import Context
+from clawkit.core.tasks import in_thread
+from clawkit.errors import ClawkitError, ToolError
+from clawkit.mcp import definitions
+from clawkit.mcp.definitions import ToolListing, read_listing, write_listing
+from clawkit.mcp.session import Exchange, McpSession
+from clawkit.mcp.wire import HttpPeer, Login, McpAddress, McpPeer, OpenUrl, SsePeer, StdioPeer
+from clawkit.net.addresses import env_proxy
+from clawkit.net.client import Client
+from clawkit.net.route import NetError, Route, Tls
+from clawkit.process.jsonrpc import ServerError
+from clawkit.process.landlock import Hold
+from clawkit.process.protocols import ExecHost, Launch
+from clawkit.text import one_line
+
+FIRST_WAIT_S = 10.0
+"""How long a turn waits for servers that were never listed."""
+MAX_BACKOFF_S = 60.0
+SETTLE_S = 1.0
+"""Between the last notice of a change and listing the tools again."""
+LISTEN_AGAIN_S = 5.0
+LOG_BYTES = 4_096
+T = TypeVar("T")
+log = logging.getLogger(__name__)
+
+
+class Cell(NamedTuple):
+    """Where a program runs, and what confines it there."""
+
+    host: ExecHost
+    hold: Hold | None
+    env: Mapping[str, str]
+    cwd: str
+    folder: str
+    """A private directory for the end of its error output."""
+    close: Callable[[], Awaitable[None]] | None = None
+
+
+class MountContext(NamedTuple):
+    """What the servers of a run need."""
+
+    folder: str
+    """Where lists are stored."""
+    workspace: str
+    reveal: Callable[[SecretInput], str]
+    """The value of a secret. Raises `SecretError`."""
+    open_cell: Callable[[str, McpServer], Awaitable[Cell]]
+    """Raises `ToolError` if the program cannot be confined."""
+    make_login: Callable[[str, McpServer, Client, Route], Login]
+
+
+class _Mount:
+    """One server, connected or not."""
+
+    def __init__(self, name: str, entry: McpServer) -> None:
+        self.name, self.entry = name, entry
+        self.lock = asyncio.Lock()
+        self.session: McpSession | None = None
+        self.cell: Cell | None = None
+        self.log = ""
+        self.users = 0
+        self.used_at = 0.0
+        self.failures = 0
+        self.retry_at = 0.0
+        self.error = ""
+        """Why it cannot be used."""
+        self.version = ""
+        self.login: Login | None = None
+        self.timer: asyncio.TimerHandle | None = None
+        self.tasks: set[asyncio.Task[Any]] = set()
+        self.listing: asyncio.Task[Any] | None = None
+
+    def note_failure(self, why: str) -> None:
+        self.failures += 1
+        self.error = why
+        wait_s = 0.0 if self.failures == 1 else min(2.0**self.failures, MAX_BACKOFF_S)
+        self.retry_at = time.monotonic() + wait_s
+
+
+class Mounts:
+    """The configured servers. Bound to one event loop."""
+
+    def __init__(self, settings: Mcp, around: MountContext) -> None:
+        self._around = around
+        self._idle_s = settings.session_idle_ttl_ms / 1000
+        self._slots = {
+            name: _Mount(name, entry) for name, entry in settings.servers.items() if entry.enabled
+        }
+        self._client = Client()
+        self._is_closed = False
+
+    @property
+    def errors(self) -> dict[str, str]:
+        """The servers that failed, and why."""
+        return {name: slot.error for name, slot in self._slots.items() if slot.error}
+
+    async def call(
+        self,
+        server: str,
+        method: str,
+        params: Mapping[str, object],
+        ctx: Context | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> Raw:
+        """Make a request. Raises `ToolError`."""
+        slot = self._slot(server)
+
+        async def ask(session: McpSession) -> Raw:
+            async with asyncio.timeout(slot.entry.request_timeout_ms / 1000) as deadline:
+                exchange = Exchange(server, ctx, deadline)
+                return await session.call(method, params, exchange, headers or {})
+
+        return await self._use(slot, ask)
+
+    async def list(self, server: str, method: str, field: str) -> list[Raw]:
+        """Everything in a list of a server. Raises `ToolError`."""
+        slot = self._slot(server)
+
+        async def ask(session: McpSession) -> list[Raw]:
+            async with asyncio.timeout(slot.entry.request_timeout_ms / 1000):
+                return await session.list(method, field)
+
+        return await self._use(slot, ask)
+
+    async def refresh(self, server: str) -> ToolListing:
+        """List the tools of a server, and store that. Raises `ToolError`."""
+        slot, around = self._slot(server), self._around
+        old = read_listing(around.folder, server, slot.entry)
+
+        async def ask(session: McpSession) -> ToolListing:
+            new = ToolListing(definitions.fingerprint(slot.entry), session.version)
+            async with asyncio.timeout(slot.entry.connection_timeout_ms / 1000):
+                found = {
+                    each: await session.list(f"{each}/list", each)
+                    for each in ("tools", "resources", "prompts")
+                    if each in session.capabilities
+                }
+            new.features = [each for each in found if each != "tools" and found[each]]
+            # Checking schemas takes time.
+            tools, is_http = found.get("tools", ()), slot.entry.url is not None
+            await in_thread(definitions.update, old, new, tools, http=is_http)
+            return new
+
+        new = await self._use(slot, ask)
+        if new != old:
+            await in_thread(write_listing, around.folder, server, new)
+        return new
+
+    async def login(self, server: str, open_url: OpenUrl) -> None:
+        """Let the person log in at a server. Raises `ToolError`."""
+        slot = self._slot(server)
+        if slot.entry.url is None:
+            raise ToolError(f"the MCP server {server!r} is a program, which needs no login")
+        await self._address(slot).login.login(open_url)
+        slot.failures, slot.retry_at, slot.error = 0, 0.0, ""
+
+    async def ready(self, servers: Collection[str], wait_s: float = FIRST_WAIT_S) -> None:
+        """List those of the servers that were never listed. Waits so long; later ones are ready
+        for the next turn. Does not raise: see `errors`."""
+        waiting: set[asyncio.Task[Any]] = set()
+        for name in servers:
+            slot = self._slot(name)
+            is_new = read_listing(self._around.folder, name, slot.entry) is None
+            is_idle = slot.listing is None or slot.listing.done()
+            if is_new and is_idle and time.monotonic() >= slot.retry_at:
+                slot.listing = self._spawn(slot, self.refresh(name))
+                if not slot.failures:
+                    waiting.add(slot.listing)
+        if waiting:
+            await asyncio.wait(waiting, timeout=wait_s)
+
+    async def close(self) -> None:
+        self._is_closed = True
+        for slot in self._slots.values():
+            for task in slot.tasks:
+                task.cancel()
+            await asyncio.gather(*slot.tasks, return_exceptions=True)
+        await asyncio.gather(*map(self._leave, self._slots.values()), return_exceptions=True)
+        await self._client.close()
+
+    def _slot(self, server: str) -> _Mount:
+        if server not in self._slots:
+            raise ToolError(f"no MCP server {server!r} is configured and enabled")
+        return self._slots[server]
+
+    async def _use(self, slot: _Mount, work: Callable[[McpSession], Awaitable[T]]) -> T:
+        """Do something with a connection, which is opened if needed."""
+        what = f"the MCP server {slot.name!r}"
+        slot.users += 1
+        try:
+            for attempt in (1, 2):
+                session = await self._connected(slot)
+                try:
+                    result = await work(session)
+                except ServerError as error:
+                    # An expired session did nothing yet: the next one can.
+                    if error.code == 404 and session is not slot.session and attempt == 1:
+                        continue
+                    raise ToolError(f"{what} failed: {error}{self._last_words(slot)}") from None
+                except TimeoutError:
+                    raise ToolError(f"{what} did not answer in time") from None
+                slot.failures, slot.error = 0, ""
+                return result
+            raise ToolError(f"{what} ended the session")
+        finally:
+            slot.users -= 1
+            slot.used_at = time.monotonic()
+            if slot.timer is None and slot.session is not None:
+                self._await_idleness(slot)
+
+    async def _connected(self, slot: _Mount) -> McpSession:
+        async with slot.lock:
+            if slot.session is not None:
+                return slot.session
+            wait_s = slot.retry_at - time.monotonic()
+            if self._is_closed:
+                raise ToolError("clawkit is shutting down; no server can be started")
+            if wait_s > 0:
+                why = f"the MCP server {slot.name!r} failed {slot.failures} times: {slot.error}"
+                raise ToolError(f"{why}; it can be tried again in {wait_s:.0f} s")
+            await self._leave(slot)
+            try:
+                async with asyncio.timeout(slot.entry.connection_timeout_ms / 1000):
+                    slot.session = await self._open(slot)
+            except (ClawkitError, TimeoutError) as error:
+                why = "it did not answer in time" if isinstance(error, TimeoutError) else str(error)
+                slot.note_failure(f"{why}{self._last_words(slot)}")
+                await self._leave(slot)
+                what = f"the MCP server {slot.name!r} cannot be used"
+                raise ToolError(f"{what}: {slot.error}") from None
+            except BaseException:
+                await self._leave(slot)
+                raise
+            self._spawn(slot, self._listen(slot, slot.session))
+            self._note_change(slot)  # it may list others than the last time
+            return slot.session
+
+    async def _listen(self, slot: _Mount, session: McpSession) -> None:
+        with suppress(ClawkitError):  # not every server has such a stream
+            while slot.session is session:
+                if not await session.listen():
+                    break
+                await asyncio.sleep(LISTEN_AGAIN_S)
+
+    async def _open(self, slot: _Mount) -> McpSession:
+        session = McpSession(slot.name, self._around.workspace, lambda: self._note_change(slot))
+        peer = await self._peer(slot, session)
+        known = read_listing(self._around.folder, slot.name, slot.entry)
+        version = slot.version or (known.version if known else "")
+        try:
+            await session.open(peer, version)
+        except BaseException:
+            await peer.close()
+            raise
+        slot.version = session.version
+        return session
+
+    async def _peer(self, slot: _Mount, session: McpSession) -> McpPeer:
+        def on_end() -> None:
+            if slot.session is session:
+                slot.session = None
+                slot.note_failure("it ended the connection")
+                self._spawn(slot, session.close())
+
+        entry = slot.entry
+        if entry.command is not None:
+            return StdioPeer(await self._start(slot), session, on_end)
+        address = self._address(slot)
+        if entry.transport != "sse":
+            return HttpPeer(address, session, on_end)
+        peer = SsePeer(address, session, on_end)
+        await peer.open()
+        return peer
+
+    def _address(self, slot: _Mount) -> McpAddress:
+        entry, url = slot.entry, slot.entry.url or ""
+        # The owner named this address, so it may be a private one.
+        tls = Tls(insecure=not entry.ssl_verify)
+        route = Route(private=True, tls=tls, proxy=env_proxy(url, os.environ))
+        if slot.login is None:
+            slot.login = self._around.make_login(slot.name, entry, self._client, route)
+        connect_s = entry.connection_timeout_ms / 1000
+        return McpAddress(url, self._client, route, slot.login, connect_s=connect_s)
+
+    async def _start(self, slot: _Mount) -> Any:
+        entry, reveal = slot.entry, self._around.reveal
+        slot.cell = cell = await self._around.open_cell(slot.name, entry)
+        id_ = f"mcp-{os.urandom(8).hex()}"
+        slot.log = os.path.join(cell.folder, f"{id_}.log")
+        env = {**cell.env, **{name: reveal(value) for name, value in entry.env.items()}}
+        # Only the end of what it reports is kept, however much that is.
+        argv = shlex.join((entry.command or "", *entry.args))
+        text = f"exec {argv} 2> >(exec tail -c {LOG_BYTES} > {shlex.quote(slot.log)})"
+        launch = Launch(text, cell.cwd, env, piped=True, hold=cell.hold, typed=entry.command or "")
+        return await cell.host.start(launch, id_)
+
+    def _last_words(self, slot: _Mount) -> str:
+        """The last line that the program reported, if it is gone."""
+        if not slot.log or (slot.session is not None):
+            return ""
+        with suppress(OSError), open(slot.log, "rb") as file:
+            lines = file.read(LOG_BYTES).decode("utf-8", "replace").strip().splitlines()
+            return f" ({one_line(lines[-1], 300)})" if lines else ""
+        return ""
+
+    async def _leave(self, slot: _Mount) -> None:
+        """Close the connection, and stop the program."""
+        session, slot.session = slot.session, None
+        if slot.timer is not None:
+            slot.timer.cancel()
+            slot.timer = None
+        if session is not None:
+            await session.close()
+        cell, slot.cell = slot.cell, None
+        if cell is not None and cell.close is not None:
+            await cell.close()
+
+    def _await_idleness(self, slot: _Mount) -> None:
+        def check() -> None:
+            slot.timer = None
+            if slot.users or time.monotonic() - slot.used_at < self._idle_s:
+                self._await_idleness(slot)
+            else:
+                self._spawn(slot, self._leave(slot))
+
+        loop = asyncio.get_running_loop()
+        slot.timer = loop.call_later(self._idle_s, check)
+
+    def _note_change(self, slot: _Mount) -> None:
+        """List the tools again soon, once for many notices."""
+        if slot.listing is None or slot.listing.done():
+            slot.listing = self._spawn(slot, self._list_again(slot))
+
+    async def _list_again(self, slot: _Mount) -> None:
+        await asyncio.sleep(SETTLE_S)
+        await self.refresh(slot.name)
+
+    def _spawn(self, slot: _Mount, work: Any) -> asyncio.Task[Any]:
+        async def run() -> None:
+            try:
+                await work
+            except (ClawkitError, NetError, OSError) as error:
+                slot.error = slot.error or str(error)
+                log.info("MCP server %s: %s", slot.name, error)
+
+        task = asyncio.get_running_loop().create_task(run())
+        slot.tasks.add(task)
+        task.add_done_callback(slot.tasks.discard)
+        return task

@@ -1,0 +1,508 @@
+"""Logging in to a server (OAuth 2.1 with PKCE), and the tokens that result from it.
+
+Only `login` involves a person, and only `clawkit mcp login` calls it: a request that needs a login
+fails and says so. Whatever a server claims about its authorization server is checked: that the
+resource is the server itself, that metadata comes from the issuer it names, and that the answer of
+the person's browser comes from the same issuer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import hashlib
+import os
+import re
+import secrets
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from typing import Any
+from urllib.parse import parse_qsl, quote, urlencode, urlsplit
+
+import msgspec
+from msgspec import Struct
+
+from clawkit.config.section import SecretInput
+from clawkit.config.sections.plugins import McpServer
+from clawkit.errors import ToolError
+from clawkit.mcp import protocol
+from clawkit.mcp.wire import OpenUrl
+from clawkit.net.addresses import env_proxy, kind_of, kind_of_name, parse_url
+from clawkit.net.client import Client
+from clawkit.net.route import NetError, Route
+from clawkit.process.jsonrpc import UNREADABLE
+from clawkit.store import locked, private_dir, write_atomic
+from clawkit.text import one_line
+
+LOGIN_S = 300.0
+"""How long a person may take."""
+EARLY_S = 30.0
+"""A token is renewed so long before it expires."""
+_REQUEST_S = 30.0
+_MAX_BODY = 256 * 1024
+_PARAM = re.compile(r'([a-zA-Z_]+)\s*=\s*(?:"([^"]*)"|([^\s,"]+))')
+_DONE = (
+    b"HTTP/1.1 200 OK\r\nContent-Type: text/plain; charset=utf-8\r\nConnection: close\r\n\r\n"
+    b"You can close this window and return to clawkit.\n"
+)
+
+
+class OAuthClient(Struct, omit_defaults=True):
+    """What identifies clawkit to an authorization server."""
+
+    id: str
+    secret: str = ""
+    method: str = "none"
+    """How it is sent to the token endpoint."""
+
+
+class Grant(Struct, omit_defaults=True):
+    """A token, and how to renew it."""
+
+    issuer: str
+    resource: str
+    endpoint: str
+    client: OAuthClient
+    access: str
+    refresh: str = ""
+    expires_at: float = 0.0
+    """Seconds since the epoch; 0 if unknown."""
+    scope: str = ""
+
+
+class _Tokens(Struct, omit_defaults=True):
+    grants: dict[str, Grant] = {}
+    """By issuer and resource."""
+    servers: dict[str, str] = {}
+    """By the address of a server, the key of its grant."""
+    wanted: dict[str, str] = {}
+    """By the address of a server, scopes that it asked for since."""
+
+
+class TokenStore:
+    """The tokens of all servers, in a private file."""
+
+    def __init__(self, path: str, learn: Callable[[list[str]], object]) -> None:
+        """`learn` is told all tokens, which must not be shown to anyone."""
+        self._path, self._learn = path, learn
+
+    def read(self) -> _Tokens:
+        try:
+            with open(self._path, "rb") as file:
+                found = msgspec.json.decode(file.read(), type=_Tokens)
+        except FileNotFoundError:
+            return _Tokens()
+        except UNREADABLE:
+            raise ToolError(f"{self._path}: invalid; remove it and log in again") from None
+        self._learn(
+            [text for each in found.grants.values() for text in (each.access, each.refresh)]
+        )
+        return found
+
+    def change(self, edit: Callable[[_Tokens], object]) -> None:
+        private_dir(os.path.dirname(self._path))
+        with locked(f"{self._path}.lock", wait_s=5.0):
+            tokens = self.read()
+            edit(tokens)
+            write_atomic(self._path, msgspec.json.encode(tokens))
+
+    def grant(self, url: str) -> Grant | None:
+        tokens = self.read()
+        return tokens.grants.get(tokens.servers.get(url, ""))
+
+    def save(self, url: str, grant: Grant) -> None:
+        def edit(tokens: _Tokens) -> None:
+            key = f"{grant.issuer} {grant.resource}"
+            tokens.grants[key], tokens.servers[url] = grant, key
+            tokens.wanted.pop(url, None)
+
+        self._learn([grant.access, grant.refresh])
+        self.change(edit)
+
+    def forget(self, url: str) -> bool:
+        """Remove the token of a server; whether there was one."""
+        known = self.grant(url) is not None
+
+        def edit(tokens: _Tokens) -> None:
+            tokens.grants.pop(tokens.servers.pop(url, ""), None)
+            tokens.wanted.pop(url, None)
+
+        if known:
+            self.change(edit)
+        return known
+
+
+class _Metadata(Struct):
+    """Of an authorization server."""
+
+    issuer: str
+    authorization_endpoint: str
+    token_endpoint: str
+    registration_endpoint: str = ""
+    scopes_supported: list[str] = []
+    code_challenge_methods_supported: list[str] = []
+    token_endpoint_auth_methods_supported: list[str] | None = None
+    client_id_metadata_document_supported: bool = False
+    authorization_response_iss_parameter_supported: bool = False
+
+
+class _Protected(Struct):
+    """Metadata of a protected resource."""
+
+    resource: str
+    authorization_servers: list[str] = []
+    scopes_supported: list[str] = []
+
+
+class _Registered(Struct):
+    client_id: str
+    client_secret: str = ""
+    token_endpoint_auth_method: str = ""
+
+
+class _Issued(Struct):
+    access_token: str
+    refresh_token: str = ""
+    expires_in: float | None = None
+    scope: str = ""
+
+
+class OAuth:
+    """The headers of requests to one server: the configured ones, and a token."""
+
+    def __init__(
+        self,
+        name: str,
+        entry: McpServer,
+        client: Client,
+        route: Route,
+        tokens: TokenStore,
+        reveal: Callable[[SecretInput], str],
+    ) -> None:
+        self._name, self._settings, self._http = name, entry.oauth, client
+        self._url, self._route, self._tokens, self._reveal = entry.url or "", route, tokens, reveal
+        self._fixed = entry.headers
+        self._is_required = entry.auth == "oauth"
+        self._has_own = any(each.lower() == "authorization" for each in entry.headers)
+        self._challenge: dict[str, str] | None = None
+        self._renewed = ""
+        """The token that was renewed last: if it is refused, too, only a login helps."""
+
+    async def headers(self) -> Mapping[str, str]:
+        found = {name: self._reveal(value) for name, value in self._fixed.items()}
+        if self._has_own:
+            return found
+        grant = self._tokens.grant(self._url)
+        if grant is not None and 0 < grant.expires_at < time.time() + EARLY_S and grant.refresh:
+            grant = await self._refresh(grant)
+        if grant is None and self._is_required:
+            raise self._needs_login()
+        return {**found, "Authorization": f"Bearer {grant.access}"} if grant else found
+
+    async def renew(self, status: int, challenge: str) -> bool:
+        if self._has_own:
+            return False
+        said = self._challenge = read_challenge(challenge)
+        grant = self._tokens.grant(self._url)
+        if status == 403:
+            if said.get("error") != "insufficient_scope":
+                return False
+            wanted = _union(grant.scope if grant else "", said.get("scope", ""))
+            self._tokens.change(lambda tokens: tokens.wanted.update({self._url: wanted}))
+            raise self._needs_login(f"it requires more permissions ({one_line(wanted, 200)})")
+        if grant is None or not grant.refresh or grant.access == self._renewed:
+            raise self._needs_login()
+        return await self._refresh(grant) is not None
+
+    def _needs_login(self, why: str = "it requires a login") -> ToolError:
+        return ToolError(f"{why}; run `clawkit mcp login {self._name}`")
+
+    async def _refresh(self, grant: Grant) -> Grant | None:
+        """Another token; None if the authorization server gives none."""
+        form = {"grant_type": "refresh_token", "refresh_token": grant.refresh}
+        if grant.scope:
+            form["scope"] = grant.scope
+        try:
+            renewed = await self._issue(grant, form)
+        except ToolError:
+            return None
+        self._renewed = renewed.access
+        return renewed
+
+    async def login(self, open_url: OpenUrl) -> None:
+        """Let the person log in, and store the token. Raises `ToolError`."""
+        if self._challenge is None:
+            self._challenge = await self._probe()
+        said = self._challenge
+        resource, metadata = await self._discover(said.get("resource_metadata", ""))
+        wanted = self._tokens.read().wanted.get(self._url, "")
+        scope = self._settings.scope or _union(wanted, said.get("scope", ""))
+        scope = scope or " ".join(resource.scopes_supported)
+        if scope and "offline_access" in metadata.scopes_supported:
+            scope = _union(scope, "offline_access")
+        async with _Callback(self._settings.redirect_url) as callback:
+            client = await self._identify(metadata, callback.url)
+            verifier, state = secrets.token_urlsafe(64), secrets.token_urlsafe(24)
+            digest = hashlib.sha256(verifier.encode()).digest()
+            query = {
+                "response_type": "code",
+                "client_id": client.id,
+                "redirect_uri": callback.url,
+                "state": state,
+                "code_challenge": base64.urlsafe_b64encode(digest).rstrip(b"=").decode(),
+                "code_challenge_method": "S256",
+                "resource": resource.resource,
+                **({"scope": scope} if scope else {}),
+            }
+            joint = "&" if "?" in metadata.authorization_endpoint else "?"
+            await open_url(f"{metadata.authorization_endpoint}{joint}{urlencode(query)}")
+            answer = await callback.wait(state)
+        names_issuer = metadata.authorization_response_iss_parameter_supported
+        code = read_answer(answer, metadata.issuer, must_name_issuer=names_issuer)
+        grant = Grant(
+            metadata.issuer, resource.resource, metadata.token_endpoint, client, "", scope=scope
+        )
+        form = {
+            "grant_type": "authorization_code",
+            "code": code,
+            "redirect_uri": query["redirect_uri"],
+        }
+        await self._issue(grant, {**form, "code_verifier": verifier})
+        self._challenge, self._renewed = None, ""
+
+    async def _issue(self, grant: Grant, form: Mapping[str, str]) -> Grant:
+        """Ask the token endpoint, and store what it issues. Raises `ToolError`."""
+        client, headers = grant.client, {}
+        form = {**form, "resource": grant.resource, "client_id": client.id}
+        if client.method == "client_secret_basic":
+            pair = f"{quote(client.id, safe='')}:{quote(client.secret, safe='')}"
+            headers["Authorization"] = f"Basic {base64.b64encode(pair.encode()).decode()}"
+        elif client.method == "client_secret_post":
+            form["client_secret"] = client.secret
+        headers["Content-Type"] = "application/x-www-form-urlencoded"
+        body = urlencode(form).encode()
+        issued = await self._json("POST", grant.endpoint, _Issued, headers, body)
+        if issued is None:
+            raise ToolError("the authorization server refused to issue a token")
+        expires_at = time.time() + issued.expires_in if issued.expires_in else 0.0
+        renewed = msgspec.structs.replace(
+            grant,
+            access=issued.access_token,
+            refresh=issued.refresh_token or grant.refresh,
+            expires_at=expires_at,
+            scope=issued.scope or grant.scope,
+        )
+        self._tokens.save(self._url, renewed)
+        return renewed
+
+    async def _probe(self) -> dict[str, str]:
+        """What the server says to a request without a token."""
+        body = protocol.request(1, "server/discover", {})
+        headers = {
+            "Accept": "application/json, text/event-stream",
+            "Content-Type": "application/json",
+        }
+        try:
+            async with self._http.stream(
+                "POST", self._url, headers=headers, body=body, route=self._route,
+                timeout_s=_REQUEST_S,
+            ) as response:  # fmt: skip
+                return read_challenge(response.headers.get("www-authenticate", ""))
+        except NetError as error:
+            raise ToolError(str(error)) from None
+
+    async def _discover(self, named: str) -> tuple[_Protected, _Metadata]:
+        """The metadata of the server, and of the authorization server that it names."""
+        parts = urlsplit(self._url)
+        origin, path = f"{parts.scheme}://{parts.netloc}", parts.path.rstrip("/")
+        known = f"{origin}/.well-known/oauth-protected-resource"
+        found: _Protected | None = None
+        for url in (named,) if named else dict.fromkeys((f"{known}{path}", known)):
+            found = found or await self._json("GET", url, _Protected)
+        if found is None:
+            # Servers of 2025-03-26 are their own authorization servers.
+            found = _Protected(f"{origin}{path}", [origin])
+            fallback = _Metadata(
+                origin, f"{origin}/authorize", f"{origin}/token", f"{origin}/register"
+            )
+            fallback.code_challenge_methods_supported = ["S256"]
+        else:
+            fallback = None
+        if not is_same_resource(found.resource, self._url):
+            raise ToolError("its metadata is about another resource; the login would be for that")
+        if not found.authorization_servers:
+            raise ToolError("its metadata names no authorization server")
+        issuer = found.authorization_servers[0]
+        metadata = fallback
+        for url in metadata_urls(issuer):
+            document = await self._json("GET", url, _Metadata)
+            if document is not None:
+                if document.issuer != issuer:
+                    raise ToolError("the metadata of the authorization server is of another issuer")
+                metadata = document
+                break
+        if metadata is None:
+            raise ToolError(f"its authorization server {one_line(issuer, 200)!r} has no metadata")
+        if "S256" not in metadata.code_challenge_methods_supported:
+            raise ToolError("its authorization server does not support PKCE with S256")
+        return found, metadata
+
+    async def _identify(self, metadata: _Metadata, redirect: str) -> OAuthClient:
+        """The id of clawkit at an authorization server: configured, a document, or registered."""
+        settings, supported = self._settings, metadata.token_endpoint_auth_methods_supported
+        if settings.client_id:
+            secret = self._reveal(settings.client_secret) if settings.client_secret else ""
+            return OAuthClient(settings.client_id, secret, choose_method(supported, secret, ""))
+        if metadata.client_id_metadata_document_supported and settings.client_metadata_url:
+            return OAuthClient(settings.client_metadata_url)
+        if not metadata.registration_endpoint:
+            do = f"set mcp.servers.{self._name}.oauth.clientId"
+            raise ToolError(f"its authorization server registers no clients; {do}")
+        wanted = {
+            "client_name": "clawkit",
+            "application_type": "native",
+            "redirect_uris": [redirect],
+            "grant_types": ["authorization_code", "refresh_token"],
+            "response_types": ["code"],
+            "token_endpoint_auth_method": choose_method(supported, "", ""),
+        }
+        headers, body = {"Content-Type": "application/json"}, msgspec.json.encode(wanted)
+        made = await self._json("POST", metadata.registration_endpoint, _Registered, headers, body)
+        if made is None:
+            raise ToolError("its authorization server refused to register clawkit")
+        method = choose_method(supported, made.client_secret, made.token_endpoint_auth_method)
+        return OAuthClient(made.client_id, made.client_secret, method)
+
+    async def _json(
+        self,
+        verb: str,
+        url: str,
+        kind: Any,
+        headers: Mapping[str, str] | None = None,
+        body: bytes = b"",
+    ) -> Any:
+        """A document; None if there is none. Raises `ToolError` if it may not be asked for."""
+        try:
+            async with self._http.stream(
+                verb,
+                url,
+                headers={"Accept": "application/json", **(headers or {})},
+                body=body,
+                route=self._route_to(url),
+                timeout_s=_REQUEST_S,
+            ) as response:
+                if response.status not in (200, 201):
+                    return None
+                return msgspec.json.decode(await response.read(_MAX_BODY), type=kind)
+        except UNREADABLE:
+            return None
+        except NetError as error:
+            raise ToolError(str(error)) from None
+
+    def _route_to(self, url: str) -> Route:
+        """A server can name any address, so only public ones, and its own host, are asked."""
+        own = parse_url(self._url)
+        if parse_url(url).host == own.host:
+            return self._route
+        kind = kind_of(own.address) if own.address is not None else kind_of_name(own.host)
+        return Route(
+            loopback=kind == "loopback", tls=self._route.tls, proxy=env_proxy(url, os.environ)
+        )
+
+
+def read_challenge(header: str) -> dict[str, str]:
+    """The parameters of a `WWW-Authenticate` header."""
+    return {name.lower(): quoted or plain for name, quoted, plain in _PARAM.findall(header[:8192])}
+
+
+def is_same_resource(resource: str, url: str) -> bool:
+    """Whether the metadata of a resource is about a server: the same address, or one above it."""
+    with suppress(NetError):
+        one, other = parse_url(resource), parse_url(url)
+        path = one.path.rstrip("/")
+        return one.origin == other.origin and f"{other.path.rstrip('/')}/".startswith(f"{path}/")
+    return False
+
+
+def metadata_urls(issuer: str) -> list[str]:
+    """Where the metadata of an issuer may be, in order."""
+    parts = urlsplit(issuer)
+    origin, path = f"{parts.scheme}://{parts.netloc}", parts.path.rstrip("/")
+    kinds = ("oauth-authorization-server", "openid-configuration")
+    urls = [f"{origin}/.well-known/{kind}{path}" for kind in kinds]
+    return [*urls, f"{origin}{path}/.well-known/openid-configuration"] if path else urls
+
+
+def choose_method(supported: list[str] | None, secret: str, named: str) -> str:
+    """How a client with or without a secret identifies itself at the token endpoint."""
+    if named and (secret or named == "none"):
+        return named
+    if not secret and (supported is None or "none" in supported):
+        return "none"
+    basic, post = "client_secret_basic", "client_secret_post"
+    return post if supported is not None and basic not in supported and post in supported else basic
+
+
+def read_answer(answer: Mapping[str, str], issuer: str, *, must_name_issuer: bool) -> str:
+    """The code in the answer of an authorization server. Raises `ToolError` if it is of another
+    one, before anything in it is used."""
+    if answer.get("iss", "" if must_name_issuer else issuer) != issuer:
+        raise ToolError("the login was answered by another authorization server; nothing was sent")
+    if error := answer.get("error"):
+        words = one_line(f"{error} {answer.get('error_description', '')}".strip(), 300)
+        raise ToolError(f"the login was refused: {words}")
+    if not answer.get("code"):
+        raise ToolError("the authorization server sent no code")
+    return answer["code"]
+
+
+def _union(*scopes: str) -> str:
+    return " ".join(dict.fromkeys(each for text in scopes for each in text.split()))
+
+
+class _Callback:
+    """Waits on this machine for the answer that the browser brings."""
+
+    def __init__(self, redirect_url: str | None) -> None:
+        self._wanted = urlsplit(redirect_url or "http://127.0.0.1:0/callback")
+        self.url = ""
+        self._answers: asyncio.Queue[dict[str, str]] = asyncio.Queue(16)
+
+    async def __aenter__(self) -> _Callback:
+        host, port = self._wanted.hostname or "", self._wanted.port or 0
+        if host not in ("127.0.0.1", "localhost", "::1") or self._wanted.scheme != "http":
+            raise ToolError("oauth.redirectUrl must be an http address of this machine")
+        try:
+            self._server = await asyncio.start_server(self._serve, host, port, limit=16_384)
+        except OSError as error:
+            raise ToolError(f"cannot listen for the answer of the browser: {error}") from None
+        port = self._server.sockets[0].getsockname()[1]
+        self.url = self._wanted._replace(netloc=f"{host}:{port}").geturl()
+        return self
+
+    async def __aexit__(self, *_error: object) -> None:
+        self._server.close()
+        await self._server.wait_closed()
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with suppress(OSError, ValueError, TimeoutError, asyncio.IncompleteReadError):
+            async with asyncio.timeout(10):
+                line = (await reader.readuntil(b"\r\n\r\n")).split(b"\r\n", 1)[0]
+                target = urlsplit(line.decode("ascii").split(" ")[1])
+                if target.path == self._wanted.path:
+                    with suppress(asyncio.QueueFull):
+                        self._answers.put_nowait(dict(parse_qsl(target.query)))
+                writer.write(_DONE)
+                await writer.drain()
+        writer.close()
+
+    async def wait(self, state: str) -> dict[str, str]:
+        """The answer to the request with this state; others are ignored."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(LOGIN_S):
+                while True:
+                    answer = await self._answers.get()
+                    if secrets.compare_digest(answer.get("state", ""), state):
+                        return answer
+        raise ToolError(f"no one logged in within {LOGIN_S / 60:g} minutes")

@@ -1,0 +1,307 @@
+"""One connected server, in either era of the protocol: what it lists, calls, and what it asks."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+import msgspec
+from msgspec import Raw, Struct
+
+from clawkit.core.approval import Ask
+from clawkit.core.context import Context
+from clawkit.core.external import defuse
+from clawkit.errors import ToolAuthorizationError
+from clawkit.mcp import protocol
+from clawkit.mcp.protocol import LEGACY, MODERN, UNSUPPORTED_VERSION
+from clawkit.mcp.wire import McpPeer
+from clawkit.process.jsonrpc import NOT_OFFERED, UNREADABLE, ServerError
+from clawkit.text import cut, one_line
+from clawkit.version import __version__
+
+S = TypeVar("S", bound=Struct)
+MAX_PAGES = 100
+MAX_LISTED = 20_000
+MAX_ROUNDS = 8
+"""How often a server may ask for more input to one call."""
+PROBE_S = 5.0
+UPDATE_S = 0.25
+_OLDER = ("2025-03-26", "2024-11-05")
+"""Versions without a difference to a client that sends no batches."""
+_CLIENT = {"name": "clawkit", "version": __version__}
+_CAPABILITIES: dict[str, object] = {"roots": {}, "elicitation": {"form": {}}}
+_NAMED = {"tools/call": "name", "prompts/get": "name", "resources/read": "uri"}
+"""Methods whose target is repeated in a header."""
+
+
+class _ServerFacts(Struct, rename="camel"):
+    """The answer to `server/discover` or `initialize`."""
+
+    capabilities: dict[str, Any] = {}
+    protocol_version: str = ""
+    supported_versions: list[str] = []
+
+
+class _Page(Struct, rename="camel"):
+    tools: list[Raw] = []
+    resources: list[Raw] = []
+    resource_templates: list[Raw] = []
+    prompts: list[Raw] = []
+    next_cursor: str | None = None
+
+
+class _Input(Struct):
+    method: str
+    params: Raw = Raw(b"{}")
+
+
+class _Outcome(Struct, rename="camel"):
+    result_type: str = "complete"
+    input_requests: dict[str, _Input] = {}
+    request_state: str | None = None
+
+
+class _Progress(Struct, rename="camel"):
+    progress_token: str | int = ""
+    progress: float = 0
+    total: float | None = None
+    message: str = ""
+
+
+class _Elicitation(Struct, rename="camel"):
+    message: str = ""
+    mode: str = "form"
+    requested_schema: dict[str, Any] = {}
+
+
+class Exchange:
+    """One call on behalf of a person: its progress, and what the server wants to know."""
+
+    def __init__(self, server: str, ctx: Context | None, deadline: asyncio.Timeout) -> None:
+        self._server, self._ctx, self._deadline = server, ctx, deadline
+        self._told = 0.0
+        self._telling: set[asyncio.Task[None]] = set()
+
+    def tell(self, progress: _Progress) -> None:
+        now = time.monotonic()
+        if self._ctx is None or now - self._told < UPDATE_S:
+            return
+        self._told = now
+        of = f" of {progress.total:g}" if progress.total else ""
+        words = f"{progress.progress:g}{of} {one_line(defuse(progress.message), 200)}".strip()
+        task = asyncio.ensure_future(self._ctx.update(words))
+        self._telling.add(task)
+        task.add_done_callback(self._telling.discard)
+
+    async def elicit(self, asked: _Elicitation) -> dict[str, object]:
+        """The person's answer. They can agree to what is proposed, but not enter anything."""
+        proposed = propose(asked.requested_schema) if asked.mode == "form" else None
+        if self._ctx is None or proposed is None:
+            return {"action": "decline"}
+        values = ", ".join(f"{name}: {value!r}" for name, value in proposed.items())
+        description = f"{cut(defuse(asked.message), 2_000)}\nYes sends: {values or 'no values'}"
+        when = self._deadline.when()
+        self._deadline.reschedule(None)  # the person has a time limit of their own
+        began = asyncio.get_running_loop().time()
+        try:
+            title = f"the MCP server {self._server!r} asks for information"
+            await self._ctx.ask(Ask(title, description, f"mcp:{self._server}"))
+        except ToolAuthorizationError:
+            return {"action": "decline"}
+        finally:
+            waited = asyncio.get_running_loop().time() - began
+            self._deadline.reschedule(None if when is None else when + waited)
+        return {"action": "accept", "content": proposed}
+
+
+def propose(schema: Mapping[str, Any]) -> dict[str, Any] | None:
+    """What a person can agree to without entering anything: the defaults, and yes to a question.
+    None if more is required."""
+    fields = schema.get("properties")
+    required = schema.get("required")
+    needed = required if isinstance(required, list) else []
+    found: dict[str, Any] = {}
+    for name, field in fields.items() if isinstance(fields, Mapping) else ():
+        if isinstance(field, Mapping) and "default" in field:
+            found[name] = field["default"]
+        elif isinstance(field, Mapping) and field.get("type") == "boolean" and name in needed:
+            found[name] = True
+    return found if all(name in found for name in needed) else None
+
+
+class McpSession:
+    """A connection to one server. Its methods raise `ServerError`."""
+
+    def __init__(self, server: str, workspace: str, on_change: Callable[[], None]) -> None:
+        """`on_change` is called when the list of tools has changed."""
+        self.version = ""
+        self.capabilities: Mapping[str, Any] = {}
+        self._server, self._workspace, self._on_change = server, workspace, on_change
+        self._exchanges: dict[str, Exchange] = {}
+        """The calls that are under way, by the tokens of their progress."""
+        self._last_token = 0
+
+    async def open(self, peer: McpPeer, known: str = "") -> None:
+        """Agree on a version; `known` is the one that was spoken before."""
+        self._peer = peer
+        found = None if known in (*LEGACY, *_OLDER) else await self._discover()
+        if found is None:
+            opening = {
+                "protocolVersion": LEGACY[0],
+                "capabilities": _CAPABILITIES,
+                "clientInfo": _CLIENT,
+            }
+            found = _read(await peer.request("initialize", opening, {}), _ServerFacts)
+            if found.protocol_version not in (*LEGACY, *_OLDER):
+                version = one_line(found.protocol_version, 40)
+                raise ServerError(f"it speaks version {version!r}, which clawkit does not know")
+            self.version = peer.version = found.protocol_version
+            await peer.notify("notifications/initialized", {})
+        self.capabilities = found.capabilities
+
+    async def _discover(self) -> _ServerFacts | None:
+        """What a server of the new era is; None for one of the older."""
+        self.version = self._peer.version = MODERN
+        try:
+            async with asyncio.timeout(PROBE_S):
+                found = _read(await self.ask("server/discover", {}), _ServerFacts)
+            supported: Sequence[str] = found.supported_versions or LEGACY
+        except TimeoutError:
+            supported = LEGACY
+        except ServerError as error:
+            is_answer = error.code < 0 or 400 <= error.code < 500
+            if error.code == UNSUPPORTED_VERSION:
+                data = error.data if isinstance(error.data, dict) else {}
+                supported = data.get("supported") or LEGACY
+                if MODERN in supported:
+                    return _read(await self.ask("server/discover", {}), _ServerFacts)
+            elif error.code in protocol.MODERN_CODES or not is_answer or self._peer.ended:
+                raise
+            else:
+                supported = LEGACY
+        if MODERN in supported:
+            return found
+        if not any(each in supported for each in LEGACY):
+            raise ServerError("it speaks no version of the protocol that clawkit knows")
+        self.version = self._peer.version = ""
+        return None
+
+    @property
+    def is_modern(self) -> bool:
+        return self.version == MODERN
+
+    async def list(self, method: str, field: str) -> list[Raw]:
+        """Everything in a list of the server, page by page."""
+        found: list[Raw] = []
+        params: dict[str, object] = {}
+        for _ in range(MAX_PAGES):
+            page = _read(await self.ask(method, params), _Page)
+            found += getattr(page, field)
+            if not page.next_cursor or len(found) > MAX_LISTED:
+                break
+            params = {"cursor": page.next_cursor}
+        return found
+
+    async def listen(self) -> bool:
+        """Hear what the server says between requests, until that ends; false if it never does."""
+        if not self.is_modern:
+            return await self._peer.listen()
+        tools = self.capabilities.get("tools")
+        if not isinstance(tools, dict) or not tools.get("listChanged"):
+            return False
+        await self.ask("subscriptions/listen", {"notifications": {"toolsListChanged": True}})
+        return True
+
+    async def call(
+        self,
+        method: str,
+        params: Mapping[str, object],
+        exchange: Exchange,
+        headers: Mapping[str, str],
+    ) -> Raw:
+        """Make a request that may take its time, and may need to know more."""
+        self._last_token += 1
+        token = f"clawkit-{self._last_token}"
+        self._exchanges[token] = exchange
+        more: dict[str, object] = {}
+        try:
+            for _ in range(MAX_ROUNDS):
+                result = await self.ask(method, {**params, **more}, headers, token)
+                outcome = _read(result, _Outcome)
+                if outcome.result_type != "input_required":
+                    return result
+                more = {"inputResponses": await self._answer_all(outcome.input_requests, exchange)}
+                if outcome.request_state is not None:
+                    more["requestState"] = outcome.request_state
+        finally:
+            del self._exchanges[token]
+        raise ServerError(f"it asked for more input {MAX_ROUNDS} times")
+
+    async def ask(
+        self,
+        method: str,
+        params: Mapping[str, object],
+        headers: Mapping[str, str] | None = None,
+        token: str = "",
+    ) -> Raw:
+        meta: dict[str, object] = {"progressToken": token} if token else {}
+        extra: dict[str, str] = {}
+        if self.is_modern:
+            meta[protocol.META_VERSION] = self.version
+            meta[protocol.META_CLIENT] = _CLIENT
+            meta[protocol.META_CAPABILITIES] = _CAPABILITIES
+            extra = {protocol.METHOD_HEADER: method, **(headers or {})}
+            if (field := _NAMED.get(method)) and isinstance(name := params.get(field), str):
+                extra[protocol.NAME_HEADER] = name
+            extra = {name: protocol.header_value(value) for name, value in extra.items()}
+        body = {**params, protocol.META: meta} if meta else params
+        return await self._peer.request(method, body, extra)
+
+    async def _answer_all(
+        self, asked: Mapping[str, _Input], exchange: Exchange
+    ) -> dict[str, object]:
+        answers: dict[str, object] = {}
+        for key, each in asked.items():
+            answer = self._answer(each.method, each.params, exchange)
+            answers[key] = await answer if asyncio.iscoroutine(answer) else answer
+            if answers[key] is NOT_OFFERED:
+                method = one_line(each.method, 60)
+                raise ServerError(f"it asked for {method!r}, which clawkit does not offer")
+        return answers
+
+    def on_request(self, method: str, params: Raw) -> object:
+        """Answer a request, for the latest call: in this era it does not say for which."""
+        if self.is_modern:
+            return NOT_OFFERED
+        return self._answer(method, params, next(reversed(self._exchanges.values()), None))
+
+    def _answer(self, method: str, params: Raw, exchange: Exchange | None) -> object:
+        if method == "ping":
+            return {}
+        if method == "roots/list":
+            folder = Path(self._workspace)
+            return {"roots": [{"uri": folder.as_uri(), "name": folder.name or "/"}]}
+        if method == "elicitation/create" and exchange is not None:
+            return exchange.elicit(_read(params, _Elicitation))
+        return {"action": "decline"} if method == "elicitation/create" else NOT_OFFERED
+
+    def on_notice(self, method: str, params: Raw) -> None:
+        if method == "notifications/tools/list_changed":
+            self._on_change()
+        elif method == "notifications/progress":
+            progress = _read(params, _Progress)
+            if exchange := self._exchanges.get(str(progress.progress_token)):
+                exchange.tell(progress)
+
+    async def close(self) -> None:
+        await self._peer.close()
+
+
+def _read(data: Raw, kind: type[S]) -> S:
+    try:
+        return msgspec.json.decode(data, type=kind)
+    except UNREADABLE:
+        raise ServerError("it sent an invalid answer") from None

@@ -1,0 +1,1 @@
+"""The tools of a run, served over the Model Context Protocol."""

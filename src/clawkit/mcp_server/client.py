@@ -1,0 +1,305 @@
+"""One client of the server: its tools in a scope of their own, and what is under way for it."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import logging
+import os
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+import msgspec
+from msgspec import Struct, field
+
+from clawkit.core.approval import Approver
+from clawkit.core.call import CallRequest
+from clawkit.core.catalog import canonical
+from clawkit.core.paths import is_below
+from clawkit.core.result import Result
+from clawkit.errors import ClawkitError
+from clawkit.mcp import protocol as mcp
+from clawkit.mcp_server.describe import describe, show_result
+from clawkit.mcp_server.exchange import CarPark, ClientApprover, Exchange, Send
+from clawkit.runtime import Toolkit
+from clawkit.text import one_line
+from clawkit.version import __version__
+
+MAX_RUNNING = 64
+ROOTS_S = 5.0
+"""How long a client may take to list its roots."""
+QUIET_S = 60.0
+"""After this time without calls, another turn of the client's agent is assumed to have begun."""
+METHODS = {
+    True: frozenset(("server/discover", "tools/list", "tools/call")),
+    False: frozenset(("ping", "tools/list", "tools/call")),
+}
+"""What clients may request, from 2026-07-28 on and before."""
+CACHED: dict[str, Any] = {"ttlMs": 300_000, "cacheScope": "private"}
+
+OpenKit = Callable[[str, str, Approver | None], Toolkit]
+"""Opens the tools of a client, given its session, a workspace (empty for the usual one) and who can
+be asked. Raises `ConfigError`."""
+SERVER = {"name": "clawkit", "title": "clawkit", "version": __version__}
+INSTRUCTIONS = (
+    "Tools for the files and commands of one workspace; relative paths start there. Calls may need "
+    "a person's approval: a refusal is final, so do not try the same in another way."
+)
+CAPABILITIES: dict[str, Any] = {"tools": {}}
+log = logging.getLogger(__name__)
+
+
+class Capabilities(Struct):
+    """What a client can do, as far as it matters here."""
+
+    elicitation: dict[str, Any] | None = None
+    roots: dict[str, Any] | None = None
+
+    @property
+    def can_ask(self) -> bool:
+        """Whether it shows forms; an empty object is from the time when there was nothing else."""
+        return self.elicitation is not None and (not self.elicitation or "form" in self.elicitation)
+
+
+class Info(Struct):
+    name: str = ""
+
+
+class Meta(Struct, rename={"token": "progressToken"}):
+    token: mcp.Id | None = None
+
+
+class CallParams(Struct, rename="camel"):
+    name: str
+    arguments: dict[str, Any] | None = None
+    meta: Meta = field(default_factory=Meta, name="_meta")
+    input_responses: dict[str, msgspec.Raw] | None = None
+    request_state: str | None = None
+
+
+class _ListParams(Struct):
+    cursor: str | None = None
+
+
+class _Cancelled(Struct, rename="camel"):
+    request_id: mcp.Id
+
+
+class _Root(Struct):
+    uri: str
+
+
+class _Roots(Struct):
+    roots: list[_Root] = field(default_factory=list)
+
+
+class Client:
+    """A client: one session of it, or all its requests if its protocol has no sessions."""
+
+    def __init__(
+        self,
+        open_kit: OpenKit,
+        session: str,
+        principal: str,
+        name: str,
+        can: Capabilities,
+        *,
+        is_modern: bool,
+    ) -> None:
+        self.running: dict[mcp.Id, asyncio.Task[bytes]] = {}
+        self.used_at = asyncio.get_running_loop().time()
+        self._open_kit, self._session = open_kit, session
+        self._has_roots = can.roots is not None and not is_modern
+        self._is_rooted = not self._has_roots
+        """Whether the workspace is that of the client's roots."""
+        by = one_line(name, 80) or "the MCP client"
+        self._approver = ClientApprover(by) if can.can_ask else None
+        self._is_modern = is_modern
+        self._kit: Toolkit | None = None
+        self._usual = self._workspace = ""
+        self._opening = asyncio.Lock()
+        self._parked = CarPark(principal)
+        self._asked: dict[mcp.Id, asyncio.Future[msgspec.Raw]] = {}
+        self._last_id = 0
+
+    @property
+    def is_busy(self) -> bool:
+        return bool(self.running) or not self._parked.is_empty
+
+    def kit(self) -> Toolkit:
+        """The tools. Raises `ConfigError`."""
+        if self._kit is None:
+            self._kit = self._open_kit(self._session, self._workspace, self._approver)
+            self._usual = self._usual or self._kit.place
+        return self._kit
+
+    def start(self, message: mcp.Message, send: Send) -> asyncio.Task[bytes]:
+        """Begin to answer a request; `send` gets what precedes the answer. Raises `McpError`."""
+        id_, method = message.id, str(message.method)
+        if method not in METHODS[self._is_modern]:
+            raise mcp.McpError(mcp.METHOD_NOT_FOUND, f"unknown method {one_line(method, 80)!r}")
+        if not isinstance(id_, int | str) or id_ in self.running:
+            raise mcp.McpError(mcp.INVALID_REQUEST, f"a request with the id {id_!r} is under way")
+        if len(self.running) >= MAX_RUNNING:
+            raise mcp.McpError(mcp.INTERNAL_ERROR, f"{MAX_RUNNING} requests are under way already")
+        now = asyncio.get_running_loop().time()
+        if now - self.used_at > QUIET_S and self._kit is not None and self._kit.guard is not None:
+            self._kit.guard.begin()
+        self.used_at = now
+        task = asyncio.ensure_future(self._answer(id_, method, message.params, send))
+        self.running[id_] = task
+        task.add_done_callback(lambda _task: self.running.pop(id_))
+        return task
+
+    async def _answer(self, id_: mcp.Id, method: str, params: msgspec.Raw, send: Send) -> bytes:
+        try:
+            result = await self._perform(method, params, send)
+            if self._is_modern:
+                meta = {**result.get("_meta", {}), mcp.META_SERVER: SERVER}
+                result = {"resultType": "complete", **result, "_meta": meta}
+            return mcp.answer(id_, result)
+        except mcp.McpError as error:
+            return mcp.failure(id_, error)
+        except ClawkitError as error:
+            return mcp.failure(id_, mcp.McpError(mcp.INTERNAL_ERROR, str(error)))
+        except Exception:  # the root of a task
+            log.exception("a request failed: %s", one_line(method, 80))
+            return mcp.failure(id_, mcp.McpError(mcp.INTERNAL_ERROR, "internal error"))
+
+    async def _perform(self, method: str, params: msgspec.Raw, send: Send) -> dict[str, Any]:
+        if method == "tools/call":
+            return await self._call_tool(mcp.read(params, CallParams), send)
+        if method == "tools/list":
+            if mcp.read(params, _ListParams).cursor is not None:
+                raise mcp.McpError(mcp.INVALID_PARAMS, "unknown cursor")
+            shown = {"tools": [describe(tool) for tool in self.kit().tools]}
+            return shown | (CACHED if self._is_modern else {})
+        if method == "server/discover":
+            about = {"capabilities": CAPABILITIES, "instructions": INSTRUCTIONS}
+            return {"supportedVersions": mcp.VERSIONS, **about, **CACHED}
+        return {}  # ping
+
+    def take(self, message: mcp.Message) -> None:
+        """Act on a notification or an answer; one that is invalid or unknown is ignored."""
+        if isinstance(message.method, msgspec.UnsetType):
+            self._take_answer(message)
+        elif message.method == "notifications/roots/list_changed":
+            self._is_rooted = not self._has_roots
+        elif message.method == "notifications/cancelled":
+            with suppress(mcp.McpError):
+                given = mcp.read(message.params, _Cancelled)
+                if (task := self.running.get(given.request_id)) is not None:
+                    task.cancel()
+
+    async def close(self) -> None:
+        """Stop everything that was done for this client."""
+        for task in self.running.values():
+            task.cancel()
+        self._parked.sweep(everything=True)
+        if self.running:
+            await asyncio.wait(self.running.values())
+        await self._close_kit()
+
+    async def _close_kit(self) -> None:
+        if self._kit is not None:
+            await self._kit.close()
+            self._kit = None
+
+    async def _call_tool(self, params: CallParams, send: Send) -> dict[str, Any]:
+        """The result of a call, or the questions that must be answered first."""
+        body = msgspec.json.encode([params.name, params.arguments], order="deterministic")
+        digest = hashlib.sha256(body).digest()
+        if params.request_state is not None and self._is_modern:
+            exchange = self._parked.take(params.request_state, digest)
+            exchange.resume(send, params.meta.token, params.input_responses or {})
+        else:
+            exchange = await self._start(params, send)
+        try:
+            result = await exchange.advance()
+        except asyncio.CancelledError:
+            exchange.task.cancel()
+            await asyncio.wait([exchange.task])
+            raise
+        if result is not None:
+            return self._finish(params.name, result)
+        asked = {name: form for name, (form, _future) in exchange.questions.items()}
+        state = self._parked.put(exchange, digest)
+        return {"resultType": "input_required", "inputRequests": asked, "requestState": state}
+
+    async def _start(self, params: CallParams, send: Send) -> Exchange:
+        async with self._opening:
+            if not self._is_rooted:
+                await self._follow_roots(send)
+            run = self.kit().run
+        request = CallRequest(params.name, params.arguments)
+        ask = None if self._is_modern else self.ask
+        can_ask = self._approver is not None
+        return Exchange(run, request, send, params.meta.token, ask, can_ask=can_ask)
+
+    def _finish(self, name: str, result: Result) -> dict[str, Any]:
+        if canonical(name) not in self.kit().run.tools:
+            said = result.details.get("error") or result.as_text()
+            raise mcp.McpError(mcp.INVALID_PARAMS, str(said))
+        return show_result(result)
+
+    async def _follow_roots(self, send: Send) -> None:
+        """Ask for the roots of the client, and limit the workspace to one of them."""
+        self._is_rooted = True
+        try:
+            async with asyncio.timeout(ROOTS_S):
+                answer = await self.ask(send, "roots/list", {})
+            uris = [root.uri for root in mcp.read(answer, _Roots).roots]
+        except (TimeoutError, mcp.McpError):
+            return
+        self.kit()  # knows the usual workspace
+        chosen = choose_workspace(self._usual, uris)
+        if chosen != self._workspace:
+            self._workspace = chosen
+            await self._close_kit()
+
+    async def ask(self, send: Send, method: str, params: object) -> msgspec.Raw:
+        """Send a request to the client, and return the result. Raises `McpError`."""
+        self._last_id = number = self._last_id + 1
+        future: asyncio.Future[msgspec.Raw] = asyncio.get_running_loop().create_future()
+        self._asked[number] = future
+        try:
+            send(mcp.request(number, method, params))
+            return await future
+        except asyncio.CancelledError:
+            send(mcp.notification("notifications/cancelled", {"requestId": number}))
+            raise
+        finally:
+            del self._asked[number]
+
+    def _take_answer(self, message: mcp.Message) -> None:
+        future = self._asked.get(message.id) if isinstance(message.id, int) else None
+        if future is None or future.done():
+            return
+        if isinstance(message.error, mcp.Failure):
+            words = one_line(message.error.message, 200)
+            future.set_exception(mcp.McpError(message.error.code, words))
+        elif isinstance(message.result, msgspec.Raw):
+            future.set_result(message.result)
+
+
+def choose_workspace(usual: str, roots: list[str]) -> str:
+    """The first root of a client that lies below the usual workspace; empty to keep that. A root
+    never widens what may be accessed."""
+    place = os.path.realpath(usual)
+    folders = [os.path.realpath(path) for path in map(_path_of, roots) if path]
+    if any(is_below(place, folder) for folder in folders):
+        return ""
+    return next((each for each in folders if is_below(each, place) and os.path.isdir(each)), "")
+
+
+def _path_of(uri: str) -> str:
+    """The path of a `file:` URI of this machine; empty if it is anything else."""
+    try:
+        parts = urlsplit(uri)
+    except ValueError:
+        return ""
+    is_here = parts.scheme == "file" and parts.netloc in ("", "localhost")
+    path = unquote(parts.path) if is_here else ""
+    return path if path.startswith("/") and "\0" not in path else ""

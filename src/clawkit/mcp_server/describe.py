@@ -1,0 +1,96 @@
+"""Tools, results and progress in the words of the protocol."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from clawkit.content import Text
+from clawkit.core.call import Event
+from clawkit.core.result import Result, to_text
+from clawkit.core.tool import Kind, Tool
+from clawkit.mcp.protocol import Annotations, ToolEntry
+from clawkit.schema.choose import declare
+from clawkit.text import human_size, one_line
+
+DETAILS = "clawkit/details"
+"""The key in `_meta` for the details of a result."""
+MAX_PROGRESS = 200
+KINDS: Mapping[str, frozenset[Kind]] = {
+    **dict.fromkeys(("read", "grep", "find", "ls"), frozenset(("read",))),
+    **dict.fromkeys(("session_status", "agents_list"), frozenset(("read",))),
+    **dict.fromkeys(("sessions_list", "sessions_history"), frozenset(("read",))),
+    **dict.fromkeys(("sessions_search", "memory_search", "memory_get"), frozenset(("read",))),
+    **dict.fromkeys(("web_search", "x_search", "web_fetch"), frozenset(("read", "network"))),
+    **dict.fromkeys(("write", "edit", "apply_patch", "update_plan"), frozenset(("write",))),
+    **dict.fromkeys(("cron", "gateway"), frozenset(("write",))),
+    **dict.fromkeys(("exec", "process", "code_execution"), frozenset(("exec",))),
+}
+"""What calls of a built-in tool may do, whatever its parameters."""
+_IDEMPOTENT = frozenset(("write", "update_plan"))
+_HARMLESS = frozenset(("update_plan",))
+
+
+def describe(tool: Tool) -> ToolEntry:
+    """A tool for `tools/list`. Raises `SchemaError`."""
+    declared = declare(tool.name, tool.description, tool.offered, "anthropic")
+    return ToolEntry(
+        name=tool.name,
+        title=tool.label or None,
+        description=declared["description"],
+        input_schema=declared["input_schema"],
+        annotations=annotate(tool),
+    )
+
+
+def annotate(tool: Tool) -> Annotations:
+    """What a client may assume about a tool. Nothing is said of one whose effects are unknown, so
+    that it counts as destructive and as open to the world."""
+    kinds = KINDS.get(tool.name) or _constant_effects(tool)
+    if kinds is None:
+        return Annotations(title=tool.label or None)
+    only_reads = kinds <= {"read", "network"}
+    return Annotations(
+        title=tool.label or None,
+        read_only_hint=only_reads,
+        destructive_hint=not only_reads and tool.name not in _HARMLESS,
+        idempotent_hint=only_reads or tool.name in _IDEMPOTENT,
+        open_world_hint=not kinds.isdisjoint(("network", "send", "exec")),
+    )
+
+
+def _constant_effects(tool: Tool) -> frozenset[Kind] | None:
+    """The effects of a tool that declares the same ones for every call; None if they vary."""
+    try:
+        return frozenset(each.kind for each in tool.effects(None, None))  # type: ignore[arg-type]
+    except Exception:  # noqa: BLE001  # the tool's own code, which uses its parameters
+        return None
+
+
+def show_result(result: Result) -> dict[str, Any]:
+    """A result of a call.
+
+    Clients that get structured content may hide the text from the model, so it is given only if it
+    says the same. Other details are in `_meta`, for programs.
+    """
+    shown: dict[str, Any] = {"content": [block.to_json() for block in result.content]}
+    if result.is_error:
+        shown["isError"] = True
+    if result.details:
+        details = dict(result.details)
+        if result.content == (Text(to_text(details)),):
+            shown["structuredContent"] = details
+        else:
+            shown["_meta"] = {DETAILS: details}
+    return shown
+
+
+def show_progress(event: Event) -> str:
+    """What a tool reports while it works, in one line."""
+    facts = event.get("details", {})
+    if "elapsedMs" in facts:
+        last = facts.get("tail", "").rstrip().rpartition("\n")[2]
+        size = human_size(facts.get("bytes", 0))
+        return one_line(f"{facts['elapsedMs'] / 1000:.0f} s, {size}: {last}", MAX_PROGRESS)
+    texts = (block.get("text", "[image]") for block in event.get("content", ()))
+    return one_line(" ".join(texts), MAX_PROGRESS)

@@ -1,0 +1,214 @@
+"""A call on behalf of a client: its progress, and the questions it asks the person there.
+
+Until 2025-11-25, a question is a request to the client, sent while the call waits. From 2026-07-28
+on, it is the result of the client's request, which ends with that: the call is parked until the
+client repeats the request with an answer and with the state that names the call.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import hmac
+import secrets
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
+from contextvars import ContextVar
+from typing import Any, Literal
+
+import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
+
+from clawkit.approvals.prompt import render
+from clawkit.core.approval import Answer, Question, no_approver
+from clawkit.core.call import CallRequest, Event, Run, call
+from clawkit.core.result import Result
+from clawkit.mcp import protocol as mcp
+from clawkit.mcp_server.describe import show_progress
+
+Send = Callable[[bytes], None]
+"""Sends a message that belongs to a request, before its answer."""
+Ask = Callable[[Send, str, object], Awaitable[msgspec.Raw]]
+"""Sends a request to the client, and returns its answer."""
+MAX_PARKED = 32
+PARKED_S = 900.0
+"""How long a client has to repeat a request; a question may expire before."""
+_ELICIT = "elicitation/create"
+_ONCE, _SESSION, _DENY = "allow-once", "allow-session", "deny"
+
+
+class Elicited(Struct):
+    """What the person at the client did with a question."""
+
+    action: Literal["accept", "decline", "cancel"]
+    content: Mapping[str, Any] | None = None
+
+
+class Exchange:
+    """One call, and the request that waits for it at the moment."""
+
+    def __init__(
+        self,
+        run: Run,
+        request: CallRequest,
+        send: Send,
+        token: mcp.Id | None,
+        ask: Ask | None,
+        *,
+        can_ask: bool,
+    ) -> None:
+        """`token` names the progress that the client wants to hear of. `ask` is None for a client
+        whose requests must end with a question; without `can_ask` it is never sent one."""
+        self.send, self.token, self.can_ask = send, token, can_ask
+        self.questions: dict[str, tuple[dict[str, Any], asyncio.Future[Elicited]]] = {}
+        self._ask = ask
+        self._reports = 0
+        self._changed = asyncio.Event()
+        running = current.set(self)
+        self.task = asyncio.ensure_future(call(run, request, self._report))
+        current.reset(running)
+        self.task.add_done_callback(lambda _task: self._changed.set())
+
+    async def advance(self) -> Result | None:
+        """Wait for the result; None if a question has to be answered first."""
+        while not self.task.done() and not self.questions:
+            self._changed.clear()
+            await self._changed.wait()
+        return self.task.result() if self.task.done() else None
+
+    def resume(self, send: Send, token: mcp.Id | None, given: Mapping[str, msgspec.Raw]) -> None:
+        """Go on for a request that repeats the first one, with answers to questions. Those that are
+        missing or invalid are asked for again."""
+        self.send, self.token = send, token
+        for name in self.questions.keys() & given.keys():
+            with suppress(mcp.McpError):
+                elicited = mcp.read(given[name], Elicited)
+                _form, future = self.questions.pop(name)
+                future.set_result(elicited)
+
+    async def elicit(self, form: dict[str, Any], name: str = "approval") -> Elicited:
+        """Ask the person at the client. The name is for the client alone. Raises `McpError`."""
+        if not self.can_ask or self.task.done():
+            raise mcp.McpError(mcp.MISSING_CAPABILITY, "the client cannot ask its user")
+        if self._ask is not None:
+            return mcp.read(await self._ask(self.send, _ELICIT, form), Elicited)
+        name = f"{name}-{len(self.questions)}" if name in self.questions else name
+        future: asyncio.Future[Elicited] = asyncio.get_running_loop().create_future()
+        self.questions[name] = {"method": _ELICIT, "params": form}, future
+        self._changed.set()
+        try:
+            return await future
+        finally:
+            self.questions.pop(name, None)
+
+    def _report(self, event: Event) -> None:
+        if event["type"] == "update" and self.token is not None:
+            self._reports += 1
+            said = {"progress": self._reports, "message": show_progress(event)}
+            message = {"progressToken": self.token, **said}
+            self.send(mcp.notification("notifications/progress", message))
+
+
+current: ContextVar[Exchange | None] = ContextVar("exchange", default=None)
+
+
+class ClientApprover:
+    """Asks the person at the client, by elicitation.
+
+    An approval counts once, or for as long as the client is connected: what a client says never
+    becomes permanent.
+    """
+
+    def __init__(self, client: str) -> None:
+        self._by = f"the person at {client}"
+
+    async def ask(self, request: Question) -> Answer:
+        exchange = current.get()
+        if exchange is None:
+            raise no_approver(request.title, request.to_allow)
+        return read_answer(await exchange.elicit(show_question(request)), request, self._by)
+
+
+def show_question(request: Question) -> dict[str, Any]:
+    """The question as a form with one choice."""
+    lasting = tuple(each for each in request.lasting if each.extent == "session")
+    choices = {_DENY: "Deny", _ONCE: "Allow once"}
+    if lasting:
+        choices[_SESSION] = f"Allow {lasting[0].words}"
+    decision = {
+        "type": "string",
+        "title": "Decision",
+        "enum": list(choices),
+        "enumNames": list(choices.values()),
+    }
+    schema = {"type": "object", "properties": {"decision": decision}, "required": ["decision"]}
+    text = render(replace(request, lasting=lasting), "plain")
+    return {"mode": "form", "message": text, "requestedSchema": schema}
+
+
+def read_answer(given: Elicited, request: Question, by: str) -> Answer:
+    """What the person decided: anything but a clear yes denies."""
+    chosen = (given.content or {}).get("decision")
+    if given.action != "accept" or chosen not in (_ONCE, _SESSION):
+        return Answer("deny", f"{by} said no", by=by)
+    if chosen == _SESSION and any(each.extent == "session" for each in request.lasting):
+        return Answer("allow", extent="session", by=by)
+    return Answer("allow", by=by)
+
+
+class Parked(Struct):
+    exchange: Exchange
+    until: float
+    digest: bytes
+
+
+class CarPark:
+    """The parked calls of a client. Each can be taken out once, by who parked it, with the same
+    parameters, before it expires."""
+
+    def __init__(self, principal: str) -> None:
+        self._principal = principal
+        self._key = secrets.token_bytes(32)
+        self._parked: dict[str, Parked] = {}
+
+    def put(self, exchange: Exchange, digest: bytes) -> str:
+        """Park a call; returns the state that the client must repeat. Raises `McpError`."""
+        self.sweep()
+        if len(self._parked) >= MAX_PARKED:
+            exchange.task.cancel()
+            raise mcp.McpError(mcp.INTERNAL_ERROR, f"{MAX_PARKED} calls wait for answers already")
+        name = secrets.token_hex(16)
+        parked = Parked(exchange, time.monotonic() + PARKED_S, digest)
+        self._parked[name] = parked
+        return f"{name}.{self._sign(name, parked)}"
+
+    def take(self, state: str, digest: bytes) -> Exchange:
+        """The call that a state names. Raises `McpError`."""
+        self.sweep()
+        name, _, signature = state.partition(".")
+        parked = self._parked.get(name)
+        is_ours = parked is not None and hmac.compare_digest(
+            signature.encode("utf-8", "replace"), self._sign(name, parked).encode()
+        )
+        if parked is None or not is_ours or parked.digest != digest:
+            message = "invalid requestState: unknown, expired, used, or of another request"
+            raise mcp.McpError(mcp.INVALID_PARAMS, message)
+        return self._parked.pop(name).exchange
+
+    def sweep(self, *, everything: bool = False) -> None:
+        """Stop the calls that have expired."""
+        now = time.monotonic()
+        for name, parked in list(self._parked.items()):
+            if everything or parked.until <= now:
+                parked.exchange.task.cancel()
+                del self._parked[name]
+
+    @property
+    def is_empty(self) -> bool:
+        return not self._parked
+
+    def _sign(self, name: str, parked: Parked) -> str:
+        signed = (name, self._principal, repr(parked.until), parked.digest.hex())
+        return hmac.digest(self._key, "\0".join(signed).encode(), hashlib.sha256).hex()

@@ -1,0 +1,218 @@
+"""The entry for clawkit in the configuration of MCP clients."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import sys
+import tomllib
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+from clawkit.config import json5, text_edit
+from clawkit.config.file_edit import diff
+from clawkit.errors import EditError
+from clawkit.store import write_atomic
+
+MAX_FILE = 16 * 1024 * 1024
+_NAME = re.compile("[A-Za-z0-9_-]{1,64}")
+_HEADER = re.compile(r"\s*\[")
+
+
+class McpClient(NamedTuple):
+    """Where a client keeps its servers."""
+
+    title: str
+    linux: str
+    mac: str
+    key: str = "mcpServers"
+    home: str = ""  # the variable that names the directory of the file instead
+    has_type: bool = False
+    starts_in_project: bool = False
+    """Whether it starts servers in the directory that the person works in."""
+
+    def file(self, env: Mapping[str, str]) -> str:
+        path = self.mac if sys.platform == "darwin" else self.linux
+        if self.home and env.get(self.home):
+            path = os.path.join(env[self.home], os.path.basename(path))
+        return os.path.realpath(os.path.expanduser(path))
+
+
+_MAC = "~/Library/Application Support"
+CLIENTS = {
+    "claude-code": McpClient(
+        "Claude Code",
+        *("~/.claude.json", "~/.claude.json"),
+        home="CLAUDE_CONFIG_DIR",
+        has_type=True,
+        starts_in_project=True,
+    ),
+    "claude-desktop": McpClient(
+        "Claude Desktop",
+        "~/.config/Claude/claude_desktop_config.json",
+        f"{_MAC}/Claude/claude_desktop_config.json",
+    ),
+    "cursor": McpClient("Cursor", "~/.cursor/mcp.json", "~/.cursor/mcp.json"),
+    "vscode": McpClient(
+        "VS Code",
+        "~/.config/Code/User/mcp.json",
+        f"{_MAC}/Code/User/mcp.json",
+        key="servers",
+        has_type=True,
+    ),
+    "codex": McpClient(
+        "Codex",
+        *("~/.codex/config.toml", "~/.codex/config.toml"),
+        key="mcp_servers",
+        home="CODEX_HOME",
+        starts_in_project=True,
+    ),
+    "gemini": McpClient(
+        "Gemini CLI",
+        *("~/.gemini/settings.json", "~/.gemini/settings.json"),
+        starts_in_project=True,
+    ),
+}
+
+
+class InstallChange(NamedTuple):
+    """A change of a client's file that is not written yet."""
+
+    file: str
+    before: str | None  # None if there is no such file
+    after: str
+
+    def diff(self) -> list[str]:
+        return diff(self.before or "", self.after, self.file)
+
+    def write(self) -> None:
+        """Raises `EditError` if the file was changed meanwhile, or cannot be written."""
+        try:
+            if _read(self.file) != self.before:
+                raise EditError(f"{self.file!r} was changed in the meantime; try again")
+            os.makedirs(os.path.dirname(self.file), mode=0o700, exist_ok=True)
+            write_atomic(self.file, self.after.encode())
+        except OSError as error:
+            raise EditError(f"{self.file!r} was not changed: {error.strerror}") from None
+
+
+def make_entry(client: McpClient, workspace: str | None, env: Mapping[str, str]) -> dict[str, Any]:
+    """What the client has to start. Raises `EditError` if it needs a workspace."""
+    if workspace is None and not client.starts_in_project:
+        raise EditError(
+            f"{client.title} does not start servers in the directory that you work in; add "
+            "--workspace DIR"
+        )
+    program = os.path.join(os.path.dirname(sys.executable), "clawkit")
+    command = [program] if os.path.exists(program) else [sys.executable, "-m", "clawkit"]
+    place = [] if workspace is None else ["--workspace", os.path.abspath(workspace)]
+    entry: dict[str, Any] = {"type": "stdio"} if client.has_type else {}
+    entry |= {"command": command[0], "args": [*command[1:], "mcp", "serve", *place]}
+    kept = {name: env[name] for name in ("CLAWKIT_HOME", "CLAWKIT_CONFIG") if env.get(name)}
+    return entry | ({"env": kept} if kept else {})
+
+
+def plan(
+    client: McpClient, name: str, entry: Mapping[str, Any] | None, env: Mapping[str, str]
+) -> InstallChange:
+    """Add or replace the entry with this name, or remove it if `entry` is None. Everything else in
+    the file stays as it is. Raises `EditError`."""
+    if not _NAME.fullmatch(name):
+        raise EditError(f"invalid name {name[:80]!r}: use up to 64 letters, digits, - and _")
+    file = client.file(env)
+    try:
+        before = _read(file)
+    except OSError as error:
+        raise EditError(f"cannot read {file!r}: {error.strerror}") from None
+    edit = _edit_toml if file.endswith(".toml") else _edit_json
+    try:
+        return InstallChange(file, before, edit(before or "", (client.key, name), entry))
+    except ValueError as error:
+        said = str(error).partition("\n")[0]
+        raise EditError(f"{file!r} was not changed: it cannot be read: {said}") from None
+
+
+def snippet(client: McpClient, name: str, entry: Mapping[str, Any]) -> str:
+    """The entry alone, for a person to add."""
+    edit = _edit_toml if client.linux.endswith(".toml") else _edit_json
+    return edit("", (client.key, name), entry)
+
+
+def _read(file: str) -> str | None:
+    """Raises OSError, and ValueError for what is no text."""
+    try:
+        with open(file, "rb") as stream:
+            data = stream.read(MAX_FILE + 1)
+    except FileNotFoundError:
+        return None
+    if len(data) > MAX_FILE:
+        raise EditError(f"{file!r} is larger than {MAX_FILE} bytes")
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        raise EditError(f"{file!r} is not UTF-8") from None
+
+
+def _edit_json(text: str, path: tuple[str, str], entry: Mapping[str, Any] | None) -> str:
+    """Raises ValueError for text that is not JSON, even with comments and trailing commas."""
+    if not text.strip():
+        return json.dumps({path[0]: {path[1]: entry}}, indent=2) + "\n" if entry else text
+    holder = json5.parse(text).value
+    if entry is None:
+        is_there = path[1] in _inside(holder, path[0])
+        return text_edit.unset_value(text, path) if is_there else text
+    _inside(holder, path[0])
+    after = text_edit.set_value(text, path, dict(entry))
+    if _is(json.loads, text) and not _is(json.loads, after):
+        raise ValueError("the change would not be plain JSON")
+    return after
+
+
+def _inside(holder: Any, key: str) -> Mapping[str, Any]:
+    found = holder.get(key, {}) if isinstance(holder, Mapping) else None
+    if not isinstance(found, Mapping):
+        raise ValueError(f"{key!r} is not an object")
+    return found
+
+
+def _is(load: Callable[[str], object], text: str) -> bool:
+    try:
+        load(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _edit_toml(text: str, path: tuple[str, str], entry: Mapping[str, Any] | None) -> str:
+    """Replace a table, which is found by its header. Raises ValueError for text that is not TOML,
+    and if the tables are written in another way."""
+    key, name = path
+    wanted = tomllib.loads(text)
+    servers = dict(_inside(wanted, key))
+    servers.pop(name, None)
+    if entry is not None:
+        servers[name] = dict(entry)
+    own = re.compile(rf"\s*\[\s*{key}\s*\.\s*[\"']?{re.escape(name)}[\"']?\s*[.\]]")
+    kept: list[str] = []
+    is_own = False
+    for line in text.splitlines(keepends=True):
+        if _HEADER.match(line):
+            is_own = own.match(line) is not None
+        if not is_own:
+            kept.append(line)
+    after = "".join(kept)
+    if entry is not None:
+        after = after.rstrip("\n") + "\n\n" if after.strip() else ""
+        after += f"[{key}.{name}]\n"
+        after += "".join(f"{each} = {_toml_value(value)}\n" for each, value in entry.items())
+    found = tomllib.loads(after)
+    if (dict(_inside(found, key)), {**found, key: 0}) != (servers, {**wanted, key: 0}):
+        raise ValueError(f"{key} is not written as tables; change it by hand")
+    return after
+
+
+def _toml_value(value: Any) -> str:
+    if isinstance(value, Mapping):
+        return f"{{ {', '.join(f'{k} = {_toml_value(v)}' for k, v in value.items())} }}"
+    return json.dumps(value, ensure_ascii=False)

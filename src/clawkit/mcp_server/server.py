@@ -1,0 +1,117 @@
+"""The clients of one endpoint, in both eras of the protocol."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from typing import Any
+
+from msgspec import Struct, field
+
+from clawkit.mcp import protocol as mcp
+from clawkit.mcp_server.client import (
+    CAPABILITIES,
+    INSTRUCTIONS,
+    SERVER,
+    Capabilities,
+    Client,
+    Info,
+    OpenKit,
+)
+
+MAX_CLIENTS = 64
+IDLE_S = 3_600.0
+"""How long a client may be silent before what it has open is closed."""
+
+
+class Meta(Struct):
+    """What a request says about its client, from 2026-07-28 on."""
+
+    version: str | None = field(default=None, name=mcp.META_VERSION)
+    capabilities: Capabilities | None = field(default=None, name=mcp.META_CAPABILITIES)
+    info: Info = field(default_factory=Info, name=mcp.META_CLIENT)
+
+
+class RequestParams(Struct):
+    """The parameters of any request, as far as its headers repeat them."""
+
+    meta: Meta = field(default_factory=Meta, name=mcp.META)
+    name: str = ""
+
+
+class _Initialize(Struct, rename="camel"):
+    protocol_version: str
+    capabilities: Capabilities = field(default_factory=Capabilities)
+    client_info: Info = field(default_factory=Info)
+
+
+class Server:
+    """All clients, by what identifies them."""
+
+    def __init__(self, open_kit: OpenKit, *, session: str = "") -> None:
+        """With a `session`, all clients share it, as the one client of a process does."""
+        self.clients: dict[object, Client] = {}
+        self._open_kit = open_kit
+        self._session = session
+
+    async def initialize(
+        self, id_: mcp.Id, message: mcp.Message, principal: str, key: str = ""
+    ) -> tuple[str, bytes]:
+        """Open a session: returns its id, which is `key` if given, and the answer. Raises
+        `McpError`."""
+        given = mcp.read(message.params, _Initialize)
+        if key in self.clients:
+            raise mcp.McpError(mcp.INVALID_REQUEST, "the session is initialized already")
+        key = key or secrets.token_urlsafe(32)
+        await self._add(key, principal, given.client_info.name, given.capabilities)
+        version = given.protocol_version
+        result: dict[str, Any] = {
+            "protocolVersion": version if version in mcp.LEGACY else mcp.LEGACY[0],
+            "capabilities": CAPABILITIES,
+            "serverInfo": SERVER,
+            "instructions": INSTRUCTIONS,
+        }
+        return key, mcp.answer(id_, result)
+
+    async def find_modern(self, meta: Meta, principal: str) -> Client:
+        """The client that sent a request without a session. Requests with the same login, client
+        name and means to ask are of one client. Raises `McpError`."""
+        if meta.version is None or meta.capabilities is None:
+            lacking = mcp.META_VERSION if meta.version is None else mcp.META_CAPABILITIES
+            raise mcp.McpError(mcp.INVALID_PARAMS, f"_meta must have {lacking!r}")
+        if meta.version != mcp.MODERN:
+            facts = {"supported": mcp.VERSIONS, "requested": meta.version}
+            raise mcp.McpError(mcp.UNSUPPORTED_VERSION, "unsupported protocol version", facts)
+        key = principal, meta.info.name, meta.capabilities.can_ask
+        if key not in self.clients:
+            await self._add(key, principal, meta.info.name, meta.capabilities, is_modern=True)
+        return self.clients[key]
+
+    async def _add(
+        self, key: object, principal: str, name: str, can: Capabilities, *, is_modern: bool = False
+    ) -> None:
+        if len(self.clients) >= MAX_CLIENTS:
+            idle = [each for each, client in self.clients.items() if not client.is_busy]
+            if not idle:
+                raise mcp.McpError(mcp.INTERNAL_ERROR, f"{MAX_CLIENTS} clients are connected")
+            await self.remove(min(idle, key=lambda each: self.clients[each].used_at))
+        session = self._session or f"mcp:{secrets.token_hex(8)}"
+        self.clients[key] = Client(
+            self._open_kit, session, principal, name, can, is_modern=is_modern
+        )
+
+    async def remove(self, key: object) -> None:
+        """Forget a client, and stop everything that was done for it."""
+        if (client := self.clients.pop(key, None)) is not None:
+            await client.close()
+
+    async def sweep(self) -> None:
+        """Close the clients that have been silent for long."""
+        now = asyncio.get_running_loop().time()
+        for key, client in list(self.clients.items()):
+            if not client.is_busy and now - client.used_at > IDLE_S:
+                await self.remove(key)
+
+    async def close(self) -> None:
+        for key in list(self.clients):
+            await self.remove(key)

@@ -1,0 +1,125 @@
+"""The server of one client, over standard input and output."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import stat
+from contextlib import suppress
+
+import msgspec
+
+from clawkit.errors import ClawkitError
+from clawkit.line_reader import LineReader
+from clawkit.mcp import protocol as mcp
+from clawkit.mcp_server.client import OpenKit
+from clawkit.mcp_server.server import RequestParams, Server
+
+MAX_LINE = 16 * 1024 * 1024
+MAX_UNSENT = 64 * 1024 * 1024
+"""Bytes in the queue to the client; one that reads nothing is taken for dead."""
+DRAIN_S = 1.0
+"""How long answers may take after the client has closed its end."""
+_CLIENT = "stdio"
+
+
+def serve_stdio(open_kit: OpenKit) -> None:
+    """Serve until the end of the input, SIGTERM or Ctrl-C. Raises `ClawkitError`.
+
+    Only the protocol has the two streams: whatever else is printed goes to standard error, and
+    programs that are started find their input empty.
+    """
+    if stat.S_ISREG(os.fstat(1).st_mode):
+        raise ClawkitError("standard output is a file; an MCP client reads from a pipe")
+    source, sink = os.dup(0), os.dup(1)
+    null = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(null, 0)
+    os.dup2(2, 1)
+    os.close(null)
+    asyncio.run(_serve(open_kit, source, sink))
+
+
+async def _serve(open_kit: OpenKit, source: int, sink: int) -> None:
+    connection = StdioConnection(open_kit, source, sink)
+    serving = asyncio.ensure_future(connection.serve())
+    for number in (signal.SIGINT, signal.SIGTERM):
+        asyncio.get_running_loop().add_signal_handler(number, serving.cancel)
+    with suppress(asyncio.CancelledError):
+        await serving
+
+
+class StdioConnection(asyncio.BaseProtocol):
+    """Reads requests from one pipe and writes answers to another."""
+
+    def __init__(self, open_kit: OpenKit, source: int, sink: int) -> None:
+        self._server = Server(open_kit, session="main")
+        self._lines = LineReader(source, MAX_LINE)
+        self._sink = os.fdopen(sink, "wb", 0)
+        self._pipe: asyncio.WriteTransport | None = None
+        self._serving: asyncio.Task[None] | None = None
+
+    async def serve(self) -> None:
+        """Answer until the end of the input, and stop everything that runs then."""
+        loop = asyncio.get_running_loop()
+        self._serving = asyncio.current_task()
+        self._pipe, _ = await loop.connect_write_pipe(lambda: self, self._sink)
+        try:
+            is_rest = False
+            while line := await self._lines.next():
+                if len(line) > MAX_LINE and not is_rest:
+                    message = f"the line is longer than {MAX_LINE} bytes"
+                    self._send(mcp.failure(None, mcp.McpError(mcp.INVALID_REQUEST, message)))
+                elif not is_rest and line.strip():
+                    await self._take(line)
+                is_rest = not line.endswith(b"\n")
+            clients = self._server.clients.values()
+            if running := [task for each in clients for task in each.running.values()]:
+                await asyncio.wait(running, timeout=DRAIN_S)
+        finally:
+            await self._server.close()
+            self._pipe.close()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """The client reads no more, so there is nothing to do for it."""
+        if self._serving is not None:
+            self._serving.cancel()
+
+    async def _take(self, line: bytes) -> None:
+        id_: mcp.Id | None = None
+        try:
+            message = mcp.decode(line)
+            if message.id is None:
+                raise mcp.McpError(mcp.INVALID_REQUEST, "the id must not be null")
+            if isinstance(message.id, msgspec.UnsetType) or not message.method:
+                for each in self._server.clients.values():
+                    each.take(message)
+                return
+            id_ = message.id
+            await self._begin(id_, message)
+        except mcp.McpError as error:
+            self._send(mcp.failure(id_, error))
+
+    async def _begin(self, id_: mcp.Id, message: mcp.Message) -> None:
+        meta = mcp.read(message.params, RequestParams).meta
+        client = self._server.clients.get(_CLIENT)
+        if meta.version is not None or message.method == "server/discover":
+            client = await self._server.find_modern(meta, _CLIENT)
+        elif message.method == "initialize":
+            self._send((await self._server.initialize(id_, message, _CLIENT, _CLIENT))[1])
+            return
+        if client is None:
+            why = "send initialize first, or name the protocol version in _meta"
+            raise mcp.McpError(mcp.INVALID_REQUEST, why)
+        client.start(message, self._send).add_done_callback(self._answer)
+
+    def _answer(self, task: asyncio.Task[bytes]) -> None:
+        if not task.cancelled():
+            self._send(task.result())
+
+    def _send(self, message: bytes) -> None:
+        if self._pipe is None or self._pipe.is_closing():
+            return
+        self._pipe.write(message + b"\n")
+        if self._pipe.get_write_buffer_size() > MAX_UNSENT:
+            self._pipe.abort()

@@ -1,0 +1,228 @@
+"""What a plugin uses: `Plugin`, with which it declares and registers, and `PluginContext`."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from types import MappingProxyType
+from typing import Any, TypeVar, cast
+
+import msgspec
+from msgspec import Struct
+
+from clawkit.config.model import Config
+from clawkit.config.sections.plugins import PluginEntry
+from clawkit.core.context import Scope, Sender
+from clawkit.core.tool import Tool, tool
+from clawkit.errors import PluginError, ToolError
+from clawkit.plugins.manifest import Manifest, make_manifest
+from clawkit.plugins.roles import HookName
+
+T = TypeVar("T")
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+class PluginContext(Struct, frozen=True):
+    """The run that a tool, a service, a prompt or a hook of a plugin is made for."""
+
+    config: Config = Config()
+    workspace: str = ""
+    scope: Scope = Scope()
+    settings: Any = None
+    """The plugin's own settings, an object of the class it gave as `config`; else a dict."""
+    entry: PluginEntry = PluginEntry()
+    """What the configuration says about the plugin."""
+    services: Mapping[type, object] = MappingProxyType({})
+
+    @property
+    def agent(self) -> str:
+        return self.scope.agent
+
+    @property
+    def session(self) -> str:
+        return self.scope.session
+
+    @property
+    def channel(self) -> str:
+        return self.scope.channel
+
+    @property
+    def sender(self) -> Sender:
+        return self.scope.sender
+
+    @property
+    def sandboxed(self) -> bool:
+        return self.scope.sandboxed
+
+    def use(self, protocol: type[T]) -> T:
+        """The service of the run that implements a Protocol. Raises `ToolError` if missing."""
+        found = self.services.get(protocol)
+        if found is None:
+            raise ToolError(f"no {protocol.__name__} service is set up for this run")
+        return cast("T", found)
+
+
+class ChatMessage(Struct, frozen=True):
+    """A message to the model, or to a person."""
+
+    text: str
+
+
+class HookEntry(Struct, frozen=True):
+    event: HookName
+    run: Callable[..., Any]
+    priority: int
+    tools: tuple[str, ...] | None
+
+
+Factory = Callable[[PluginContext], Tool | Sequence[Tool] | None]
+
+
+class Plugin:
+    """One plugin: what it declares, and what it registers.
+
+    All arguments except `config` must be literals, because they are read without running the code:
+    what is registered beyond them is refused.
+    """
+
+    def __init__(
+        self,
+        id: str,  # noqa: A002
+        *,
+        version: str = "",
+        name: str = "",
+        description: str = "",
+        tools: Iterable[str] = (),
+        optional_tools: Iterable[str] = (),
+        hooks: Iterable[HookName] = (),
+        commands: Iterable[str] = (),
+        services: Iterable[str] = (),
+        skills: Iterable[str] = (),
+        prompt: str | bool = False,
+        enabled_by_default: bool = False,
+        config: type[Any] | None = None,
+    ) -> None:
+        given: dict[str, Any] = {
+            "id": id,
+            "version": version,
+            "name": name,
+            "tools": tuple(tools),
+            "optional_tools": tuple(optional_tools),
+            "hooks": tuple(hooks),
+            "commands": tuple(commands),
+            "services": tuple(services),
+            "skills": tuple(skills),
+            "prompt": prompt,
+            "enabled_by_default": enabled_by_default,
+            "has_settings": config is not None,
+        }
+        if description:
+            given["description"] = description
+        doc = sys._getframe(1).f_globals.get("__doc__") or ""
+        self.manifest: Manifest = make_manifest(given, doc)
+        self.config = config
+        if config is not None and not is_settings_class(config):
+            raise PluginError("config must be a msgspec.Struct or a pydantic model, as a class")
+        self.registered_tools: list[Tool] = []
+        self.factories: list[Factory] = []
+        self.hooks: list[HookEntry] = []
+        self.commands: dict[str, Any] = {}
+        self.providers: dict[str, Callable[[PluginContext], Any]] = {}
+        self.write_prompt: Callable[[PluginContext], str] | None = None
+
+    @property
+    def id(self) -> str:
+        return self.manifest.id
+
+    def tool(self, function: Callable[..., object] | Tool | None = None, /, **options: Any) -> Any:
+        """Add a tool: a `Tool`, or a typed function, with the options of `clawkit.tool`."""
+
+        def register(given: Callable[..., object] | Tool) -> Tool:
+            made = given if isinstance(given, Tool) else tool(**options)(given)
+            self._check("tools", made.name, self.manifest.all_tools)
+            self.registered_tools.append(made)
+            return made
+
+        return register if function is None else register(function)
+
+    def tool_factory(self, make: F) -> F:
+        """Add a function of a `PluginContext` that returns a tool, several, or None. It is called
+        for every run; what it makes must be declared."""
+        self.factories.append(make)
+        return make
+
+    def hook(
+        self, event: HookName, *, priority: int = 0, tools: str | Iterable[str] | None = None
+    ) -> Callable[[F], F]:
+        """Add a hook. Higher priorities run first. `tools` limits hooks on calls to those tools."""
+        self._check("hooks", event, self.manifest.hooks)
+        names = (tools,) if isinstance(tools, str) else tools
+        if names is not None and event not in ("before_tool_call", "after_tool_call"):
+            raise PluginError(f"the hook {event} is not about a call: it takes no tools")
+
+        def register(run: F) -> F:
+            self.hooks.append(
+                HookEntry(event, run, priority, None if names is None else tuple(names))
+            )
+            return run
+
+        return register
+
+    def command(self, name: str) -> Callable[[T], T]:
+        """Add `clawkit NAME`: a click command, or a function of the arguments, a list of strings,
+        that may return an exit code. Commands of clawkit win."""
+        self._check("commands", name, self.manifest.commands)
+
+        def register(run: T) -> T:
+            self.commands[name] = run
+            return run
+
+        return register
+
+    def service(self, role: str) -> Callable[[F], F]:
+        """Add a function of a `PluginContext` that returns the provider of a role."""
+        self._check("services", role, self.manifest.services)
+
+        def register(make: F) -> F:
+            self.providers[role] = make
+            return make
+
+        return register
+
+    def prompt(self, write: F) -> F:
+        """Add a function of a `PluginContext` that returns text for the prompt; declare it with
+        `prompt=True`."""
+        if self.manifest.prompt is not True:
+            raise PluginError("a function for the prompt must be declared: prompt=True")
+        self.write_prompt = write
+        return write
+
+    def _check(self, what: str, name: str, declared: Sequence[str]) -> None:
+        if name not in declared:
+            raise PluginError(f"{name!r} is not declared: add it to {what} of Plugin(…)")
+
+    def missing(self) -> list[str]:
+        """What is declared, but not registered."""
+        made = {each.name for each in self.registered_tools}
+        gone = (
+            []
+            if self.factories
+            else [f"tool {n!r}" for n in self.manifest.all_tools if n not in made]
+        )
+        heard = {each.event for each in self.hooks}
+        gone += [f"hook {name!r}" for name in self.manifest.hooks if name not in heard]
+        gone += [
+            f"command {name!r}" for name in self.manifest.commands if name not in self.commands
+        ]
+        gone += [
+            f"service {name!r}" for name in self.manifest.services if name not in self.providers
+        ]
+        if self.manifest.prompt is True and self.write_prompt is None:
+            gone.append("function for the prompt")
+        return gone
+
+
+def is_settings_class(kind: object) -> bool:
+    return isinstance(kind, type) and (
+        issubclass(kind, msgspec.Struct) or hasattr(kind, "model_validate")
+    )

@@ -1,0 +1,178 @@
+"""Hooks of plugins: on calls they join the `Hooks` of a run; the others are called from here.
+
+A hook before a call fails closed, as every such hook does. All others change nothing when they fail
+or take too long; the problem is noted.
+"""
+
+from __future__ import annotations
+
+import inspect
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import msgspec
+from msgspec.structs import replace
+
+from clawkit.content import Text, ToolResult, User
+from clawkit.core.hooks import GRACE_S, Hooks
+from clawkit.core.tasks import bounded, in_thread
+from clawkit.errors import ClawkitError
+from clawkit.plugins.api import ChatMessage, HookEntry, PluginContext
+from clawkit.plugins.load import ActivePlugin, PluginSet, describe
+from clawkit.plugins.roles import HookName
+from clawkit.plugins.watch import watching
+
+
+def with_hooks(hooks: Hooks | None, plugins: PluginSet) -> Hooks:
+    """The hooks of a run, and those of plugins on calls, unless they are among them."""
+    made = Hooks([*hooks._before], [*hooks._after]) if hooks else Hooks([], [])
+    for event, known, add in (
+        ("before_tool_call", made._before, made.before),
+        ("after_tool_call", made._after, made.after),
+    ):
+        there = {each.run for each in known}
+        for active, entry in hooks_for(plugins, event):
+            hook = _guard(active, entry)
+            if hook not in there:
+                timeout_s = active.entry.hooks.timeout_ms / 1000
+                add(hook, priority=entry.priority, tools=entry.tools, timeout_s=timeout_s)
+    return made
+
+
+def hooks_for(plugins: PluginSet, event: str) -> list[tuple[ActivePlugin, HookEntry]]:
+    """Those for an event, highest priority first."""
+    found = [
+        (active, entry)
+        for active in plugins.active.values()
+        for entry in active.plugin.hooks
+        if entry.event == event
+    ]
+    return sorted(found, key=lambda each: -each[1].priority)
+
+
+async def tell(
+    plugins: PluginSet, event: HookName, around: PluginContext, *args: Any
+) -> list[tuple[ActivePlugin, Any]]:
+    """Call the hooks for an event, one after another; what each returned, if it did not fail."""
+    answers = []
+    for active, entry in hooks_for(plugins, event):
+        hook, timeout_s = _guard(active, entry), active.entry.hooks.timeout_ms / 1000
+        given = (*args, active.context(around))
+        try:
+            is_async = inspect.iscoroutinefunction(hook)
+            work = hook(*given) if is_async else in_thread(hook, *given)
+            answers.append((active, await bounded(work, timeout_s, GRACE_S)))
+        except TimeoutError:
+            active.note(f"its hook {event} took longer than {timeout_s:g} s")
+        except Exception:  # noqa: BLE001, S112  # noted by the guard
+            continue
+    return answers
+
+
+def transform(
+    plugins: PluginSet, event: HookName, value: ToolResult, around: PluginContext
+) -> ToolResult:
+    """A value as synchronous hooks change it; None from one leaves it as it is."""
+    for active, entry in hooks_for(plugins, event):
+        try:
+            changed = _guard(active, entry)(value, active.context(around))
+            if inspect.isawaitable(changed):
+                getattr(changed, "close", lambda: None)()
+                raise TypeError("it must be a plain function, not async")
+            if changed is not None and not isinstance(changed, type(value)):
+                raise TypeError(f"it returned {type(changed).__name__}")
+        except (Exception, SystemExit) as error:  # noqa: BLE001  # foreign code; the value is kept
+            active.note(f"its hook {event} failed: {describe(error)}")
+            continue
+        value = value if changed is None else changed
+    return value
+
+
+def _guard(active: ActivePlugin, entry: HookEntry) -> Callable[..., Any]:
+    """The hook, with its failures noted; the same object each time."""
+    if (made := active.guarded.get(id(entry))) is not None:
+        return made
+    run = entry.run
+
+    @contextmanager
+    def noting() -> Iterator[None]:
+        start = time.monotonic()
+        try:
+            yield
+        except (Exception, SystemExit) as error:
+            active.note(f"its hook {entry.event} failed: {describe(error)}")
+            raise
+        finally:
+            if time.monotonic() - start > active.entry.hooks.timeout_ms / 1000:
+                active.note(f"its hook {entry.event} took too long")
+
+    async def async_hook(*args: Any) -> Any:
+        with watching(active), noting():
+            return await run(*args)
+
+    def plain_hook(*args: Any) -> Any:
+        with noting():
+            return run(*args)
+
+    hook = async_hook if inspect.iscoroutinefunction(run) else plain_hook
+    hook.__qualname__ = f"{getattr(run, '__name__', 'hook')} of plugin {active.id}"
+    active.guarded[id(entry)] = hook
+    return hook
+
+
+class HookedEnvironment:
+    """The environment of commands, with the variables that plugins add."""
+
+    def __init__(
+        self,
+        own: Any,
+        plugins: PluginSet,
+        around: PluginContext,
+        check: Callable[[Mapping[str, str]], Mapping[str, str]],
+    ) -> None:
+        """`check` raises `ClawkitError` for variables that no one may set."""
+        self._own, self._plugins, self._around, self._check = own, plugins, around, check
+
+    async def variables(self) -> Mapping[str, str]:
+        found = dict(await self._own.variables())
+        for active, answer in await tell(self._plugins, "resolve_exec_env", self._around):
+            try:
+                found |= self._check(msgspec.convert(answer or {}, dict[str, str]))
+            except (ClawkitError, msgspec.ValidationError) as error:
+                active.note(f"its hook resolve_exec_env failed: {error}")
+        return found
+
+
+class SessionHooks:
+    """The hooks of plugins about one conversation."""
+
+    def __init__(self, plugins: PluginSet, around: PluginContext) -> None:
+        self._plugins, self._around = plugins, around
+        self._is_started = False
+        guidance = plugins.prompt(around)
+        self.guidance = f"{guidance}\n\n" if guidance else ""
+        """What plugins add to the prompt."""
+
+    async def receive(self, message: User) -> None:
+        """A message for the model has arrived; with the first, the session starts."""
+        if not self._is_started:
+            self._is_started = True
+            await tell(self._plugins, "session_start", self._around)
+        text = "".join(part.text for part in message.content if isinstance(part, Text))
+        await tell(self._plugins, "message_received", self._around, ChatMessage(text))
+
+    async def send(self, text: str) -> str:
+        """The text as it is delivered: what the last hook that returned a text made of it."""
+        answers = await tell(self._plugins, "message_sending", self._around, ChatMessage(text))
+        return next((each for _, each in reversed(answers) if isinstance(each, str)), text)
+
+    async def end(self) -> None:
+        if self._is_started:
+            await tell(self._plugins, "session_end", self._around)
+
+    def persist(self, result: ToolResult) -> ToolResult:
+        """A result as it is stored, and as the model sees it."""
+        changed = transform(self._plugins, "tool_result_persist", result, self._around)
+        return replace(changed, call_id=result.call_id, tool=result.tool)

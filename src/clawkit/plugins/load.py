@@ -1,0 +1,342 @@
+"""The enabled plugins: loaded, checked, and kept from harming the rest."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.machinery
+import logging
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import lru_cache, partial
+from types import ModuleType
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
+
+from clawkit.config.sections.plugins import PluginEntry, Plugins
+from clawkit.core.tool import Registered, Tool
+from clawkit.errors import ClawkitError, ConfigError, Issue, PluginError
+from clawkit.plugins.api import Plugin, PluginContext
+from clawkit.plugins.discover import is_in_place
+from clawkit.plugins.manifest import Manifest, read_manifest
+from clawkit.plugins.roles import check_provider
+from clawkit.plugins.settings import read_settings
+from clawkit.plugins.snapshot import SnapshotModules, take_snapshot
+from clawkit.plugins.trust import (
+    AGAIN,
+    Record,
+    note_problem,
+    read_records,
+    state_of_records,
+    why_blocked,
+    why_off,
+    why_untrusted,
+)
+from clawkit.plugins.watch import contained
+from clawkit.text import one_line
+
+WARN_S = 1.0
+LIMIT_S = 5.0
+"""How long a plugin may take to import, and for its tools to be made."""
+
+log = logging.getLogger(__name__)
+
+
+class ActivePlugin(Struct):
+    """A plugin that is loaded, with its settings."""
+
+    plugin: Plugin
+    manifest: Manifest
+    settings: Any
+    entry: PluginEntry
+    location: str
+    home: str
+    is_bundled: bool
+    noted: set[str] = set()
+    guarded: dict[int, Callable[..., Any]] = {}  # its hooks as they are called
+
+    @property
+    def id(self) -> str:
+        return self.manifest.id
+
+    def note(self, problem: str) -> None:
+        """Report a problem that did not keep the plugin from loading."""
+        if problem not in self.noted:
+            self.noted.add(problem)
+            log.warning("plugin %s: %s", self.id, problem)
+            note_problem(self.home, self.id, problem)
+
+    def context(self, around: PluginContext) -> PluginContext:
+        return replace(around, settings=self.settings, entry=self.entry)
+
+    def run(self, what: str, work: Callable[[], Any]) -> Any:
+        """Run code of the plugin, within its time limit. Raises `PluginError`."""
+        if self.is_bundled:
+            return work()
+        return limited(what, work, self.note)
+
+
+def limited(what: str, work: Callable[[], Any], note: Callable[[str], None]) -> Any:
+    """Run foreign code in a thread, which is abandoned after a time limit. Raises `PluginError`."""
+    outcome: list[Any] = []
+
+    def run() -> None:
+        try:
+            outcome.append((True, work()))
+        except BaseException as error:  # noqa: BLE001  # a thread's root: passed to the waiter
+            outcome.append((False, error))
+
+    start = time.monotonic()
+    thread = threading.Thread(target=run, name="clawkit-plugin", daemon=True)
+    thread.start()
+    thread.join(LIMIT_S)
+    took = time.monotonic() - start
+    if not outcome:
+        raise PluginError(f"{what} takes longer than {LIMIT_S:g} s")
+    if took >= WARN_S:
+        note(f"{what} took {took:.1f} s")
+    [(is_done, value)] = outcome
+    if is_done:
+        return value
+    raise PluginError(f"{what} failed: {describe(value)}") from value
+
+
+def describe(error: BaseException) -> str:
+    if isinstance(error, SystemExit):
+        return "it tried to exit the program"
+    said = one_line(str(error), 200)
+    if isinstance(error, ClawkitError):
+        return said
+    return f"{type(error).__name__}: {said}" if said else type(error).__name__
+
+
+class PluginSet:
+    """The plugins that one configuration enables, and why others are left out."""
+
+    def __init__(self, active: Iterable[ActivePlugin], left_out: Mapping[str, str]) -> None:
+        self.active = {each.id: each for each in active}
+        self.left_out = left_out
+        """Why a plugin that is enabled is not used, by id."""
+        self._tools = {each.id: list(_fixed_tools(each)) for each in self.active.values()}
+
+    @property
+    def warnings(self) -> list[str]:
+        return [f"plugin {id_} is left out: {why}" for id_, why in self.left_out.items()]
+
+    def tools(self, around: PluginContext) -> list[Registered]:
+        """The tools of all plugins in a run. A factory that fails adds none."""
+        found = [each for tools in self._tools.values() for each in tools]
+        for active in self.active.values():
+            for make in active.plugin.factories:
+                found += _made_tools(active, make, active.context(around))
+        return found
+
+    def fills(self, role: str, slot: str = "") -> ActivePlugin | None:
+        """The plugin that provides a role: the one in its slot, else the first."""
+        able = [each for each in self.active.values() if role in each.plugin.providers]
+        chosen = [each for each in able if each.id == slot] if slot else able
+        return chosen[0] if chosen else None
+
+    def model_makers(self, around: PluginContext) -> dict[str, Callable[[str], Any]]:
+        """For every plugin that provides models, what makes one from its name."""
+        able = [each for each in self.active.values() if "models" in each.plugin.providers]
+        return {each.id: partial(_make_model, each, around) for each in able}
+
+    def prompt(self, around: PluginContext) -> str:
+        """What plugins add to the prompt."""
+        texts = (_prompt_of(each, each.context(around)) for each in self.active.values())
+        return "\n\n".join(filter(None, texts))
+
+    @property
+    def skills(self) -> list[str]:
+        """The directories with skills of plugins."""
+        return [
+            os.path.join(each.location, folder)
+            for each in self.active.values()
+            for folder in each.manifest.skills
+        ]
+
+    @property
+    def settings(self) -> dict[type, Any]:
+        """The settings of plugins by their class, for `ctx.use`."""
+        return {
+            each.plugin.config: each.settings
+            for each in self.active.values()
+            if each.plugin.config is not None
+        }
+
+
+def _make_model(active: ActivePlugin, around: PluginContext, name: str) -> Any:
+    try:
+        provider = provide(active, "models", around)
+        return active.run(f"its model {name!r}", lambda: provider.model(name))
+    except PluginError as error:
+        raise ConfigError([Issue("", f"plugin {active.id}: {error}")]) from error
+
+
+def provide(active: ActivePlugin, role: str, around: PluginContext) -> Any:
+    """The provider of a role. Raises `PluginError`."""
+    make = active.plugin.providers[role]
+    context = active.context(around)
+    made = active.run(f"its {role} service", lambda: make(context))
+    return made if active.is_bundled else check_provider(role, made)
+
+
+def _fixed_tools(active: ActivePlugin) -> Iterator[Registered]:
+    for tool in active.plugin.registered_tools:
+        yield _register(active, tool)
+
+
+def _register(active: ActivePlugin, tool: Tool) -> Registered:
+    optional = tool.name in active.manifest.optional_tools
+    safe = tool if active.is_bundled else contained(tool, active)
+    return Registered(safe, f"plugin:{active.id}", optional)
+
+
+def _made_tools(
+    active: ActivePlugin, make: Callable[[PluginContext], Any], context: PluginContext
+) -> Iterator[Registered]:
+    try:
+        made = active.run("making its tools", lambda: make(context))
+        tools = [] if made is None else [made] if isinstance(made, Tool) else list(made)
+    except (PluginError, TypeError) as error:
+        return active.note(str(error))
+    for tool in tools:
+        if not isinstance(tool, Tool):
+            active.note(f"it made {type(tool).__name__}, not a tool")
+        elif tool.name not in active.manifest.all_tools:
+            active.note(f"{tool.name!r} is not declared: add it to tools of Plugin(…)")
+        else:
+            yield _register(active, tool)
+
+
+def _prompt_of(active: ActivePlugin, context: PluginContext) -> str:
+    write = active.plugin.write_prompt
+    if write is None:
+        return active.manifest.prompt if isinstance(active.manifest.prompt, str) else ""
+    try:
+        text = active.run("its prompt", lambda: write(context))
+        return str(text)[:4_000] if text else ""
+    except PluginError as error:
+        active.note(str(error))
+        return ""
+
+
+def load_plugins(
+    settings: Plugins, home: str, bundled: Mapping[str, str], only: str = ""
+) -> PluginSet:
+    """Load what a configuration enables, or one plugin of that. Never fails: what cannot be loaded
+    is left out, with the reason. The same settings give the same plugins."""
+    content = msgspec.json.encode(settings)
+    return _load_all(content, home, tuple(bundled.items()), only, state_of_records(home))
+
+
+@lru_cache(maxsize=16)
+def _load_all(
+    content: bytes, home: str, bundled: tuple[tuple[str, str], ...], only: str, _state: object
+) -> PluginSet:
+    settings = msgspec.json.decode(content, type=Plugins)
+    modules = dict(bundled)
+    active: list[ActivePlugin] = []
+    left_out: dict[str, str] = {}
+    try:
+        records = read_records(home)
+    except PluginError as error:
+        records, left_out["*"] = {}, str(error)
+    for id_ in [only] if only else settings.entries:
+        if why_off(id_, settings, by_default=only != "" and id_ in modules):
+            continue
+        try:
+            active.append(_load(id_, settings, home, modules.get(id_, ""), records.get(id_)))
+        except PluginError as error:
+            left_out[id_] = str(error)
+            log.info("plugin %s is left out: %s", id_, error)
+    return PluginSet(active, left_out)
+
+
+def _load(
+    id_: str, settings: Plugins, home: str, bundled: str, record: Record | None
+) -> ActivePlugin:
+    entry = settings.entries.get(id_, PluginEntry())
+    if why := why_blocked(id_):
+        raise PluginError(why)
+    notes: list[str] = []
+    if bundled:
+        plugin: Plugin = importlib.import_module(bundled).plugin
+        location = os.path.dirname(sys.modules[bundled].__file__ or "")
+    else:
+        if record is None or not is_in_place(record, settings, home):
+            raise PluginError(why_untrusted(id_, record, "a place where no plugins are", ""))
+        location = record.location
+        plugin = _run_module(id_, record, notes.append)
+    if missing := plugin.missing():
+        raise PluginError(f"it declares what it does not register: {', '.join(missing)}")
+    made = ActivePlugin(
+        plugin,
+        plugin.manifest,
+        read_settings(plugin.config, entry.config, id_),
+        entry,
+        location,
+        home,
+        bool(bundled),
+    )
+    for each in notes:
+        made.note(each)
+    return made
+
+
+_modules: dict[tuple[str, Record], ModuleType | PluginError] = {}
+"""The outcome of every import: none is tried again in this process."""
+
+
+def _run_module(id_: str, record: Record, note: Callable[[str], None]) -> Plugin:
+    """Check and import a plugin: the bytes that are checked are those that run."""
+    main = ""
+    if record.module and os.path.isdir(record.location):
+        inner = "/".join(record.module.split(".")[1:])
+        tries = (f"{inner}.py", f"{inner}/__init__.py".lstrip("/"))
+        main = next((t for t in tries if os.path.isfile(os.path.join(record.location, t))), "")
+    snapshot = take_snapshot(record.location, main)
+    if why := why_untrusted(id_, record, snapshot.location, snapshot.sha256):
+        raise PluginError(why)
+    manifest = read_manifest(snapshot.source)
+    if manifest.id != id_:
+        raise PluginError(f"its id is {manifest.id!r} now; {AGAIN.format(manifest.id)}")
+
+    def run() -> ModuleType:
+        if record.module:
+            return _import_installed(record)
+        package = f"_clawkit_plugin_{id_.replace('-', '_')}_{snapshot.sha256[:12]}"
+        return SnapshotModules(snapshot, package).run(snapshot.main)
+
+    key = (id_, record)
+    if key not in _modules:
+        try:
+            _modules[key] = limited("importing it", run, note)
+        except PluginError as error:
+            _modules[key] = error
+    module = _modules[key]
+    if isinstance(module, PluginError):
+        raise module
+    plugin = getattr(module, "plugin", None)
+    if not isinstance(plugin, Plugin) or plugin.manifest != manifest:
+        raise PluginError("what it declares when it runs is not what its source says")
+    return plugin
+
+
+def _import_installed(record: Record) -> ModuleType:
+    """Import a module of an installed package, if that is the one that was checked."""
+    top = record.module.partition(".")[0]
+    spec = importlib.machinery.PathFinder.find_spec(top)
+    origin = (spec and spec.origin) or ""
+    own = record.location if origin.endswith(".py") else ""
+    loaded = sys.modules.get(top)
+    for file in (origin, getattr(loaded, "__file__", origin) or ""):
+        if file != own and os.path.dirname(file) != own:
+            raise PluginError(f"Python would import {top} from {file or 'elsewhere'}")
+    return importlib.import_module(record.module)

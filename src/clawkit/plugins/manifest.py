@@ -1,0 +1,132 @@
+"""What a plugin declares: the literals in its `Plugin(…)`, read without running its code."""
+
+from __future__ import annotations
+
+import ast
+import re
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import Meta
+
+from clawkit.core.tool import is_tool_name
+from clawkit.errors import PluginError
+from clawkit.plugins.roles import ROLES, HookName
+from clawkit.text import one_line
+
+MAX_SOURCE_BYTES = 1024 * 1024
+_ID = r"[a-z][a-z0-9_-]{0,63}"
+_COMMAND = r"[a-z][a-z0-9-]{0,31}"
+
+Names = Annotated[tuple[str, ...], Meta(max_length=500)]
+
+
+class Manifest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Everything that a plugin may add. What it registers beyond that is refused."""
+
+    id: str
+    version: Annotated[str, Meta(max_length=64)] = ""
+    name: Annotated[str, Meta(max_length=80)] = ""
+    description: Annotated[str, Meta(max_length=1_000)] = ""  # by default, the module's docstring
+    tools: Names = ()
+    optional_tools: Names = ()  # offered only if an allow list asks for them
+    hooks: tuple[HookName, ...] = ()
+    commands: Names = ()
+    services: Names = ()  # roles that it fills
+    skills: Names = ()  # directories with skills, below that of the plugin
+    prompt: Annotated[str, Meta(max_length=4_000)] | bool = False
+    """Text for the prompt, or true if a function returns it."""
+    enabled_by_default: bool = False  # only for plugins that come with clawkit
+    has_settings: bool = False
+
+    @property
+    def all_tools(self) -> tuple[str, ...]:
+        return (*self.tools, *self.optional_tools)
+
+    def summary(self) -> dict[str, Any]:
+        """What it adds, without what is empty."""
+        parts = {
+            "tools": self.tools,
+            "optional tools": self.optional_tools,
+            "hooks": self.hooks,
+            "commands": self.commands,
+            "services": self.services,
+            "skills": self.skills,
+            "prompt": ("a function",) if self.prompt is True else (self.prompt or "",),
+        }
+        return {
+            what: [each for each in names if each] for what, names in parts.items() if any(names)
+        }
+
+
+def make_manifest(given: dict[str, Any], doc: str) -> Manifest:
+    """Raises `PluginError` for values that are invalid."""
+    first = one_line((doc or "").strip().partition("\n\n")[0], 300)
+    given = {"description": first, **given}
+    if not given.get("name"):
+        given["name"] = given.get("id", "")
+    try:
+        made = msgspec.convert(given, Manifest)
+    except msgspec.ValidationError as error:
+        raise PluginError(f"its declaration is invalid: {error}") from None
+    if problem := _find_problem(made):
+        raise PluginError(problem)
+    return made
+
+
+def _find_problem(made: Manifest) -> str:
+    if not re.fullmatch(_ID, made.id):
+        return f"invalid id {made.id!r}: use a lower-case letter, then letters, digits, _ or -"
+    for name in made.all_tools:
+        if not is_tool_name(name):
+            return f"invalid tool name {name!r}"
+    if twice := {name for name in made.all_tools if made.all_tools.count(name) > 1}:
+        return f"declares a tool twice: {', '.join(sorted(twice))}"
+    for name in made.commands:
+        if not re.fullmatch(_COMMAND, name):
+            return f"invalid command name {name!r}: use lower-case letters, digits and -"
+    for role in made.services:
+        if role not in ROLES:
+            return f"unknown service {role!r}; known: {', '.join(ROLES)}"
+    for folder in made.skills:
+        if folder.startswith("/") or ".." in folder.split("/") or "\0" in folder:
+            return f"the skills directory {folder!r} is not below that of the plugin"
+    return ""
+
+
+def read_manifest(source: bytes) -> Manifest:
+    """The manifest of a module. Runs none of its code. Raises `PluginError`."""
+    if len(source) > MAX_SOURCE_BYTES:
+        raise PluginError(f"its module is larger than {MAX_SOURCE_BYTES} bytes")
+    try:
+        tree = ast.parse(source)
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+        raise PluginError(f"its module cannot be parsed: {one_line(str(error), 200)}") from None
+    calls = [
+        node.value
+        for node in tree.body
+        if isinstance(node, ast.Assign)
+        and isinstance(node.value, ast.Call)
+        and [getattr(each, "id", "") for each in node.targets] == ["plugin"]
+    ]
+    if len(calls) != 1:
+        raise PluginError('its module needs one line `plugin = Plugin("id", …)`')
+    [call] = calls
+    given: dict[str, Any] = {}
+    try:
+        if len(call.args) > 1:
+            raise ValueError("only the id is given by position")
+        for keyword in call.keywords:
+            if keyword.arg == "config":
+                given["has_settings"] = True
+            elif keyword.arg is None:
+                raise ValueError("`**` is not a literal")
+            else:
+                given[keyword.arg] = ast.literal_eval(keyword.value)
+        if call.args:
+            given["id"] = ast.literal_eval(call.args[0])
+    except (ValueError, TypeError, SyntaxError, RecursionError, MemoryError) as error:
+        where = f"line {call.lineno}"
+        why = one_line(str(error), 120)
+        raise PluginError(f"{where}: the arguments of Plugin must be literals: {why}") from None
+    return make_manifest(given, ast.get_docstring(tree) or "")

@@ -1,0 +1,64 @@
+"""The settings of plugins: `plugins.entries.<id>.config`, checked against the plugin's class."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+
+from clawkit.config.json5 import format_path
+from clawkit.config.section import suggest
+from clawkit.errors import Issue, PluginError
+
+
+def read_settings(kind: type[Any] | None, given: dict[str, Any], id_: str) -> Any:
+    """The settings as an object of the plugin's class. Raises `PluginError` with all problems."""
+    if kind is None:
+        if given:
+            raise PluginError(f"plugins.entries.{id_}.config: it has no settings")
+        return {}
+    if issues := list(find_issues(kind, given, id_)):
+        raise PluginError("; ".join(map(str, issues)))
+    if issubclass(kind, msgspec.Struct):
+        return msgspec.convert(given, kind)
+    return kind.model_validate(given)
+
+
+def schema_of(kind: type[Any], id_: str) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The JSON Schema of a plugin's settings, and the definitions that it refers to, by name."""
+    if issubclass(kind, msgspec.Struct):
+        refer = f"#/$defs/{id_}.{{name}}"
+        (root,), parts = msgspec.json.schema_components((kind,), ref_template=refer)
+        own = parts.pop(kind.__name__, root)
+    else:
+        own = kind.model_json_schema(ref_template=f"#/$defs/{id_}.{{model}}")
+        parts = own.pop("$defs", {})
+    return own, {f"{id_}.{name}": part for name, part in parts.items()}
+
+
+def find_issues(kind: type[Any], given: dict[str, Any], id_: str) -> Iterator[Issue]:
+    """What is wrong with the settings of a plugin."""
+    above = ("plugins", "entries", id_, "config")
+    if issubclass(kind, msgspec.Struct):
+        names = [each.encode_name for each in msgspec.structs.fields(kind)]
+        for key in given:
+            if key not in names:
+                path = format_path((*above, key))
+                yield Issue(path, "unknown setting", hint=suggest(key, names, "Settings here"))
+        try:
+            msgspec.convert(given, kind)
+        except msgspec.ValidationError as error:
+            said, _, where = str(error).partition(" - at `$")
+            steps = re.findall(r"\.?([^.\[\]`]+)|\[(\d+)\]", where)
+            below = [int(number) if number else name for name, number in steps]
+            message = f"{said[:1].lower()}{said[1:]}".replace("`", "").replace(", got", ", found")
+            yield Issue(format_path((*above, *below)), message)
+        return
+    try:
+        kind.model_validate(given)
+    except ValueError as error:
+        pydantic: Any = error
+        for each in pydantic.errors():
+            yield Issue(format_path((*above, *each["loc"])), str(each["msg"]))

@@ -1,0 +1,73 @@
+"""All plugins with their state, for people: what is on, what is off, and what is wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Literal
+
+from msgspec import Struct
+
+from clawkit.config.section import suggest
+from clawkit.config.sections.plugins import Plugins
+from clawkit.errors import Issue
+from clawkit.plugins.discover import Found, discover
+from clawkit.plugins.load import PluginSet, load_plugins
+from clawkit.plugins.roles import NONE, ROLES
+from clawkit.plugins.trust import read_problems, why_off
+
+State = Literal["on", "off", "left out"]
+
+
+class PluginState(Struct, frozen=True):
+    found: Found
+    state: State
+    reason: str = ""  # why it is off or left out
+    problem: str = ""  # the last one while it ran
+
+
+def survey(
+    settings: Plugins, home: str, bundled: Mapping[str, str]
+) -> tuple[list[PluginState], PluginSet]:
+    """All plugins and their states, and those that are loaded. Loads what is enabled."""
+    everything = discover(settings, home, bundled)
+    loaded = load_plugins(settings, home, bundled)
+    problems = read_problems(home)
+    states = []
+    for each in everything:
+        active, lost = loaded.active.get(each.id), loaded.left_out.get(each.id, "")
+        default = bool(each.manifest and each.manifest.enabled_by_default)
+        off = why_off(each.id, settings, by_default=default and each.origin == "bundled")
+        if each.problem:
+            states.append(PluginState(each, "left out", each.problem))
+        elif off:
+            states.append(PluginState(each, "off", off))
+        elif lost and active is None:
+            states.append(PluginState(each, "left out", lost))
+        else:
+            states.append(PluginState(each, "on", problem=problems.get(each.id, "")))
+    return states, loaded
+
+
+def find_issues(settings: Plugins, states: list[PluginState], loaded: PluginSet) -> Iterator[Issue]:
+    """What is wrong with the settings of plugins."""
+    known = {each.found.id: each.found for each in states if each.found.manifest}
+    for id_, why in loaded.left_out.items():
+        yield Issue(f"plugins.entries.{id_}", f"this plugin is left out: {why}")
+    named = [(f"plugins.entries.{id_}", id_) for id_ in settings.entries]
+    named += [(f"plugins.allow[{n}]", id_) for n, id_ in enumerate(settings.allow or ())]
+    named += [(f"plugins.deny[{n}]", id_) for n, id_ in enumerate(settings.deny)]
+    for path, id_ in named:
+        if id_ not in known and id_ not in loaded.left_out:
+            yield Issue(path, "there is no such plugin", hint=suggest(id_, list(known), "Plugins"))
+    for role, id_ in settings.slots.items():
+        path = f"plugins.slots.{role}"
+        manifest = known[id_].manifest if id_ in known else None
+        if role not in ROLES:
+            yield Issue(path, "there is no such role", hint=suggest(role, list(ROLES), "Roles"))
+        elif id_ != NONE and (manifest is None or role not in manifest.services):
+            able = [
+                each.id
+                for each in known.values()
+                if each.manifest and role in each.manifest.services
+            ]
+            yield Issue(path, "this plugin does not fill the role", hint=suggest(id_, able, "Use"))

@@ -1,0 +1,161 @@
+"""Finding skills in their directories: which files there are, and what they say."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
+from itertools import islice
+from typing import NamedTuple
+
+from clawkit.config.paths import SkillSource
+from clawkit.config.sections.skills import SkillLimits
+from clawkit.core.paths import is_below
+from clawkit.errors import ToolInputError
+from clawkit.fs import containment
+from clawkit.skills.skill import FILES, Skill, read_skill
+from clawkit.store import why_foreign
+from clawkit.text import human_size
+
+MAX_NAMES = 10_000
+"""Names of a directory that are looked at, whatever they are."""
+_LEADS_OUT = "it leads out of its directory through a link"
+_SKIPPED = ("node_modules",)
+_FLAGS = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY
+Stamp = tuple[int, int, int, int]
+
+
+class SkillRoot(NamedTuple):
+    path: str
+    source: SkillSource
+    within: str = ""
+    """The directory that it must not lead out of."""
+
+
+class SkillFile(NamedTuple):
+    """A SKILL.md, or a directory that cannot be used and why."""
+
+    root: SkillRoot
+    file: str
+    stamp: Stamp = (0, 0, 0, 0)
+    """Differs after a change."""
+    problem: str = ""
+
+
+class BrokenSkill(NamedTuple):
+    """Why a skill, or a place with skills, is left out."""
+
+    path: str
+    what: str
+
+
+def scan(roots: Iterable[SkillRoot], limits: SkillLimits) -> list[SkillFile]:
+    """All skill files below the roots, in order, without reading them."""
+    found: list[SkillFile] = []
+    seen: set[str] = set()
+    for root in roots:
+        real = os.path.realpath(root.path)
+        if real in seen:
+            continue
+        seen.add(real)
+        if root.within and not is_below(real, os.path.realpath(root.within)):
+            found.append(SkillFile(root, root.path, problem=_LEADS_OUT))
+        else:
+            found += _scan_root(SkillRoot(real, root.source), limits)
+    return found
+
+
+def _scan_root(root: SkillRoot, limits: SkillLimits) -> Iterator[SkillFile]:
+    folders, skills = limits.max_candidates_per_root, limits.max_skills_loaded_per_source
+    for found in _walk(root):
+        folders, skills = folders - 1, skills - (found is not None)
+        if min(folders, skills) < 0:
+            setting = "maxCandidatesPerRoot" if folders < 0 else "maxSkillsLoadedPerSource"
+            what = f"it has more than skills.limits.{setting} allows; the others are ignored"
+            yield SkillFile(root, root.path, problem=what)
+            return
+        if found is not None:
+            yield found
+
+
+def _walk(root: SkillRoot) -> Iterator[SkillFile | None]:
+    """A candidate, or None, for every directory, with one level of grouping. A directory that is a
+    skill itself has no others."""
+    if (own := _look(root, root.path)) is not None:
+        yield own
+        return
+    for folder in _folders(root.path):
+        found = _look(root, folder)
+        yield found
+        if found is None:
+            yield from (_look(root, each) for each in _folders(folder))
+
+
+def _folders(folder: str) -> list[str]:
+    with suppress(OSError), os.scandir(folder) as entries:
+        names = [each.name for each in islice(entries, MAX_NAMES) if not each.is_file()]
+        visible = (name for name in names if name[0] != "." and name not in _SKIPPED)
+        return [os.path.join(folder, name) for name in sorted(visible)]
+    return []
+
+
+def _look(root: SkillRoot, folder: str) -> SkillFile | None:
+    for name in FILES:
+        path = os.path.join(folder, name)
+        with suppress(OSError, ValueError):
+            info = os.stat(path)
+            stamp = (info.st_ino, info.st_size, info.st_mtime_ns, info.st_ctime_ns)
+            if is_below(real := os.path.realpath(path), root.path):
+                return SkillFile(root, real, stamp)
+            return SkillFile(root, path, stamp, _LEADS_OUT)
+    return None
+
+
+def read_all(
+    candidates: Iterable[SkillFile], limits: SkillLimits, writable: Sequence[str]
+) -> tuple[list[Skill], list[BrokenSkill]]:
+    """The skills of the candidates, the first one of each name, and why others are left out. Those
+    below a directory in `writable` can be changed by the agent."""
+    skills: dict[str, Skill] = {}
+    problems: list[BrokenSkill] = []
+    for each in candidates:
+        try:
+            if each.problem:
+                raise ValueError(each.problem)
+            text, is_private = _read(each, limits.max_skill_file_bytes)
+            open_ = any(is_below(each.file, os.path.realpath(folder)) for folder in writable)
+            trusted = is_private and not open_ and each.root.source != "workspace"
+            skill = read_skill(text, each.file, each.root.source, trusted=trusted)
+            first = skills.setdefault(skill.name.lower(), skill)
+            if first is not skill:
+                raise ValueError(f"{first.file} has the same name, and comes first")
+        except (ToolInputError, ValueError) as error:
+            problems.append(BrokenSkill(each.file, str(error)))
+        except OSError as error:
+            problems.append(BrokenSkill(each.file, f"cannot be read: {error.strerror}"))
+    return list(skills.values()), problems
+
+
+def _read(candidate: SkillFile, max_bytes: int) -> tuple[str, bool]:
+    """The text of a file, and whether no other user can change it. The path is resolved again, from
+    its root: it may have become a link in the meantime."""
+    root = candidate.root.path
+    root_fd = containment.open_root(root)
+    try:
+        path = os.path.relpath(candidate.file, root)
+        fd = containment.open_inside(root_fd, root, path, _FLAGS, links=False)
+    finally:
+        os.close(root_fd)
+    with open(fd, "rb") as file:
+        info = os.fstat(fd)
+        if not stat.S_ISREG(info.st_mode):
+            raise ValueError("it is not a regular file")
+        if info.st_size > max_bytes:
+            size, limit = human_size(info.st_size), human_size(max_bytes)
+            raise ValueError(f"it is {size}; skills.limits.maxSkillFileBytes is {limit}")
+        data = file.read(max_bytes + 1)
+    try:
+        return data.decode(), not why_foreign(info)
+    except UnicodeDecodeError as error:
+        raise ValueError(f"byte {error.start + 1} is not UTF-8") from None

@@ -1,0 +1,215 @@
+"""Services of plugins: who fills a role, and what happens if no one does."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.plugins.kit import add, home, open_kit, settings
+
+from clawkit.approvals.protocols import Confines
+from clawkit.bundled import BUNDLED, BY_DEFAULT
+from clawkit.config.sections.plugins import Plugins
+from clawkit.errors import ConfigError
+from clawkit.lsp.protocols import Diagnostics, Edited
+from clawkit.plugins.discover import discover
+from clawkit.plugins.roles import ROLES
+from clawkit.plugins.trust import read_problems
+from clawkit.runtime import Toolkit
+
+CHECKER = '''"""Finds a problem in every file."""
+from clawkit.plugins import Plugin, PluginContext
+
+plugin = Plugin("{id}", services=["diagnostics"])
+
+
+class Checker:
+    async def check(self, edits):
+        from clawkit.lsp.protocols import Problem, Problems
+        found = [Problem(each.place, 1, 1, "error", "by {id}", "", "{id}") for each in edits]
+        return Problems(tuple(found), ("{id}",))
+
+
+@plugin.service("diagnostics")
+def make(ctx: PluginContext):
+    {body}
+'''
+
+
+def checker(id_: str, body: str = "return Checker()") -> str:
+    return add(CHECKER.format(id=id_, body=body))
+
+
+async def servers(kit: Toolkit) -> tuple[str, ...]:
+    service: Any = kit.run.services[Diagnostics]
+    async with kit:
+        return tuple((await service.check([Edited("/x.txt", None, "x")])).servers)
+
+
+def test_the_tables_of_bundled_plugins_say_what_these_declare() -> None:
+    found = discover(Plugins(), str(home()), BUNDLED)
+    assert [each.id for each in found] == list(BUNDLED)
+    assert not [each.problem for each in found if each.problem]
+    manifests = [each.manifest for each in found if each.manifest]
+    default = {role: m.id for m in manifests if m.enabled_by_default for role in m.services}
+    assert default == BY_DEFAULT
+    assert set(default) <= set(ROLES)
+    assert set(ROLES) == {*default, "models", "sandbox"}
+
+
+async def test_an_enabled_plugin_fills_a_role_and_a_slot_chooses_among_several(
+    workspace: Path,
+) -> None:
+    checker("one")
+    checker("two")
+    cases: list[tuple[list[str], dict[str, str], str]] = [
+        ([], {}, "LanguageServers"),
+        (["one"], {}, "Checker"),
+        (["one"], {"diagnostics": "lsp"}, "LanguageServers"),
+        (["one"], {"diagnostics": "none"}, "_NoDiagnostics"),
+        (["one"], {"diagnostics": "two"}, "_NoDiagnostics"),
+    ]
+    for ids, slots, expected in cases:
+        kit = open_kit(workspace, *ids, slots=slots)
+        assert type(kit.run.services[Diagnostics]).__name__ == expected, (ids, slots)
+        await kit.close()
+    assert await servers(open_kit(workspace, "one", "two")) == ("one",)
+    chosen = open_kit(workspace, "one", "two", slots={"diagnostics": "two"})
+    assert await servers(chosen) == ("two",)
+
+
+async def test_a_provider_that_fails_or_lacks_a_method_is_not_used(workspace: Path) -> None:
+    for id_, body, problem in (
+        ("fails", "raise ValueError('no')", "its diagnostics service failed: ValueError: no"),
+        ("lacks", "return object()", "has no check; it must be a Diagnostics"),
+    ):
+        checker(id_, body)
+        assert await servers(open_kit(workspace, id_)) == ()
+        assert problem in read_problems(str(home()))[id_]
+
+
+async def test_language_servers_and_pdf_reading_can_be_disabled(workspace: Path) -> None:
+    (workspace / "x.pdf").write_bytes(b"%PDF-1.4\n")
+    off = {id_: {"enabled": False} for id_ in ("lsp", "pdf")}
+    kit = open_kit(workspace, entries=off)
+    assert await servers(kit) == ()
+    said = (await kit.call("read", {"path": "x.pdf"})).as_text()
+    assert "no plugin reads PDFs: see plugins.entries.pdf" in said
+
+
+async def test_telemetry_can_be_disabled_and_replaced(workspace: Path) -> None:
+    from clawkit import Agent
+    from clawkit.testing import ScriptedModel
+
+    add('''"""Counts events."""
+from clawkit.plugins import Plugin, PluginContext
+
+plugin = Plugin("counter", services=["telemetry"])
+
+
+class Counter:
+    warnings = ("counting",)
+
+    def beside(self, tell):
+        return tell
+
+    async def close(self) -> None:
+        pass
+
+
+@plugin.service("telemetry")
+def make(ctx: PluginContext) -> Counter:
+    return Counter()
+''')
+    otel = {"diagnostics": {"otel": {"enabled": True, "protocol": "grpc"}}}
+    cases = [
+        ({}, ["gRPC is not supported"]),
+        ({"plugins": {"entries": {"telemetry": {"enabled": False}}}}, []),
+        ({"plugins": {"entries": {"counter": {"enabled": True}}}}, ["counting"]),
+    ]
+    for plugins, expected in cases:
+        config = {**otel, **plugins}
+        async with Agent.open(
+            config, workspace=workspace, model=ScriptedModel("x"), keep=False
+        ) as agent:
+            said = [each for each in agent.warnings if "no effect" not in each]
+            assert len(said) == len(expected)
+            assert all(part in whole for part, whole in zip(expected, said, strict=True))
+
+
+ORACLE = '''"""A model that knows everything."""
+from clawkit.config.modelref import ModelRef
+from clawkit.plugins import Plugin, PluginContext
+from clawkit.testing import ScriptedModel
+
+plugin = Plugin("oracle", services=["models"])
+
+
+class Oracle:
+    def model(self, name: str) -> ScriptedModel:
+        if name != "delphi":
+            raise ValueError(f"no oracle is at {name}")
+        return ScriptedModel("42", ref=f"oracle/{name}")
+
+
+@plugin.service("models")
+def make(ctx: PluginContext) -> Oracle:
+    return Oracle()
+'''
+
+
+async def test_a_plugin_provides_models(workspace: Path) -> None:
+    from clawkit import Agent
+
+    add(ORACLE)
+    given = settings("oracle")
+    for config, model in (
+        (given, "oracle/delphi"),
+        ({**given, "agents": {"defaults": {"model": "oracle/delphi"}}}, None),
+    ):
+        async with Agent.open(config, workspace=workspace, model=model, keep=False) as agent:
+            assert await agent.run("What is it?") == "42"
+    with pytest.raises(ConfigError, match=r"plugin oracle: .*no oracle is at rome"):
+        Agent.open(given, workspace=workspace, model="oracle/rome", keep=False)
+
+
+async def test_a_plugin_cannot_take_the_name_of_a_provider(workspace: Path) -> None:
+    from clawkit.bundled import select_models
+    from clawkit.models.client import HttpModel
+    from clawkit.runtime import load_config
+
+    add(ORACLE.replace('"oracle"', '"openai"'))
+    loaded = load_config({**settings("openai"), "env": {"vars": {"OPENAI_API_KEY": "sk-1"}}})
+    selection = select_models(loaded, "main")
+    assert isinstance(selection.one(selection.find("openai/gpt-5")), HttpModel)
+    await selection.close()
+
+
+PLACE = '''"""Runs commands in a place of its own."""
+from clawkit.plugins import Plugin, PluginContext
+from clawkit.sandbox.local import LocalSandbox
+from clawkit.sandbox.paths import SandboxPaths
+
+plugin = Plugin("place", services=["sandbox"])
+
+
+@plugin.service("sandbox")
+def make(ctx: PluginContext) -> LocalSandbox:
+    made = LocalSandbox("landlock", ctx.use(SandboxPaths), "a plugin says so")
+    made.is_mine = True
+    return made
+'''
+
+
+async def test_a_plugin_provides_the_sandbox_and_nothing_runs_without_it(workspace: Path) -> None:
+    add(PLACE)
+    mode = {"agents": {"defaults": {"sandbox": {"mode": "all"}}}}
+    async with open_kit(workspace, "place", config=mode) as kit:
+        confines: Any = kit.run.services[Confines]
+        assert confines.sandbox.is_mine
+        result = await kit.call("exec", {"command": "pwd"})
+        assert result.as_text().strip() == kit.workspace
+    for slot in ("place", "gone"):
+        with pytest.raises(ConfigError, match="no plugin provides the sandbox"):
+            open_kit(workspace, slots={"sandbox": slot}, config=mode)
