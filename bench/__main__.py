@@ -45,6 +45,7 @@ from clawkit.core.result import Result
 from clawkit.core.tool import Registered, Tool, tool
 from clawkit.policy.pipeline import Subject, apply_policy
 from clawkit.runtime import Toolkit
+from clawkit.schema.tool_index import ToolIndex
 from clawkit.testing import open_kit
 
 
@@ -192,7 +193,8 @@ def many_tools() -> Iterator[Figure]:
         extra = tuple(Registered(tool, "mcp:server") for tool in made)
         return _assemble.__wrapped__(_Inputs(config, scope, extra))
 
-    index = assemble_new().index
+    made = assemble_new()
+    index = ToolIndex(made.tools, made.deferral.names, made.sources)
     assert len(index.deferred) == 500
     built = fastest(lambda: replace(index).search("invoice", 10), 10)
     index.search("invoice", 10)

@@ -16,7 +16,7 @@ BUDGETS = {
     # here from the top level; what ends a turn, and what is unread; events of sub-agents, and what
     # is said of them after compaction; why a run has a tool, which the gateway shows, too;
     # messages without a turn; which tools are deferred, and their directory in the prompt.
-    "agent": 1_575,
+    "agent": 1_580,
     "approvals": 6_900,
     # The tree and the search of sessions, messages to them, and the commands for agents; whom
     # bindings choose; what is stopped at the end of a turn; the gateway and its service; turns,

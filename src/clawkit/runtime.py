@@ -31,7 +31,6 @@ from clawkit.errors import ConfigError, Issue, SchemaError
 from clawkit.policy.selectors import Origin, choose_agent
 from clawkit.redact import Redactor, is_secret_name
 from clawkit.schema.choose import PROVIDERS, Provider, declare
-from clawkit.schema.tool_index import ToolIndex
 from clawkit.services import Services, known_secrets
 
 if TYPE_CHECKING:
@@ -383,7 +382,6 @@ def make_run(
         from clawkit.plugins.hooks import with_hooks
 
         hooks = with_hooks(hooks, plugins)
-    services.fill(ToolIndex, lambda: assembly.index)
     run = Run(
         tools=assembly.tools,
         workspace=_place(services, scope, workspace),

@@ -34,7 +34,6 @@ from clawkit.lsp.protocols import Diagnostics, Edited, Problems
 from clawkit.media.protocols import Media, PageReader
 from clawkit.process.protocols import BaseEnvironment, Commands, ExecHost, Grants
 from clawkit.redact import Redactor, is_secret_name
-from clawkit.schema.tool_index import ToolIndex
 from clawkit.sessions.protocols import Plan, Sessions, files_of_store, locate_store
 from clawkit.store import private_dir
 
@@ -52,7 +51,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 Factory = Callable[[], object]
-_OF_THE_RUN = (ExecGate, Approvals, InForce, NestedCalls, Redactor, ToolIndex)
+_OF_THE_RUN = (ExecGate, Approvals, InForce, NestedCalls, Redactor)
 """Services that a later run of the same agent creates again: they decide, or belong to the run."""
 _FOR_COMMANDS = (
     *("sandbox.confinement", "process.supervisor", "approvals.gate", "approvals.judge"),

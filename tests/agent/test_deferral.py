@@ -22,6 +22,7 @@ from clawkit.config.sections.agents import ContextPruning
 from clawkit.content import ToolResult
 from clawkit.core.catalog import CONTROLS
 from clawkit.core.context import Context, Scope, Sender
+from clawkit.core.result import Result
 from clawkit.core.tool import Registered, Tool
 from clawkit.testing import Events, ScriptedApprover, ScriptedModel, call, check_tool, open_kit
 from clawkit.tools import tool_call, tool_describe, tool_search
@@ -233,11 +234,12 @@ async def test_a_description_has_the_schema_and_marks_what_strangers_say(kit: To
 
 
 async def test_a_strangers_description_is_marked_as_untrusted() -> None:
-    found = make(*MANY, source="mcp:far").index
-    ctx = Context("c", OWNER, "/", {type(found): found})
-    said = (await tool_describe.execute(tool_describe.Params("city_001"), ctx)).as_text()
-    assert "EXTERNAL_UNTRUSTED_CONTENT" in said
-    assert "Source: mcp:far" in said
+    describe = make(*MANY, source="mcp:far").tools["tool_describe"]
+    said = await describe.execute(tool_describe.Params("city_001"), Context("c", OWNER, "/"))
+    assert isinstance(said, Result)
+    text = said.as_text()
+    assert "EXTERNAL_UNTRUSTED_CONTENT" in text
+    assert "Source: mcp:far" in text
 
 
 async def test_a_tool_is_found_and_called_by_an_agent_and_policy_sees_the_target(

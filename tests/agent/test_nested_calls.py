@@ -69,3 +69,11 @@ async def test_a_changed_policy_applies_to_nested_calls(workspace: Path) -> None
         assert not (await kit.call("one")).is_error
         kit.alter(config=Toolkit.open({"tools": {"deny": ["read"]}}).config)
         assert (await kit.call("one")).details["status"] == "blocked"
+
+
+async def test_tool_call_is_no_way_around_that(workspace: Path) -> None:
+    again = relay("own", "tool_call", {"name": "own", "args": {}})
+    config = {"tools": {"toolSearch": True}}
+    async with Toolkit.open(config, workspace=workspace, tools=[again]) as kit:
+        result = await kit.call("own")
+    assert result.as_text() == "own cannot be called from own"

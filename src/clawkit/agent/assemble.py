@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct, structs
 
-from clawkit.agent.deferral import Deferral, plan_deferral
+from clawkit.agent.deferral import Deferral, make_controls, plan_deferral
 from clawkit.config.model import Config
 from clawkit.core.approval import Ask, Deny
 from clawkit.core.catalog import CARRIER, CATALOG, CONTROLS, CatalogEntry, canonical
@@ -35,7 +35,6 @@ from clawkit.policy.pipeline import PolicyDecision, Subject, ToolVerdict, Trace,
 from clawkit.policy.rules import Pattern, Rule, compile_rules, judge, judge_file
 from clawkit.policy.tool_names import Universe
 from clawkit.schema.choose import check_schema
-from clawkit.schema.tool_index import ToolIndex
 
 SETTINGS = "settings"
 """The trace step of tools that are removed by settings rather than by allow and deny lists."""
@@ -59,10 +58,6 @@ class Assembly(Struct, frozen=True, dict=True):
         """The tools that a model is given: all but deferred ones."""
         deferred = frozenset(self.deferral.names)
         return {name: tool for name, tool in self.tools.items() if name not in deferred}
-
-    @cached_property
-    def index(self) -> ToolIndex:
-        return ToolIndex(self.tools, self.deferral.names, self.sources, self.refused)
 
     @property
     def refused(self) -> dict[str, str]:
@@ -178,12 +173,13 @@ def _assemble(inputs: _Inputs) -> Assembly:
     deferral = plan_deferral(config.tools.deferral(), tools, sources, denied)
     if deferral.why_not:
         decision = _deny_more(decision, dict.fromkeys(CONTROLS, deferral.why_not), ())
-    for name in () if deferral.why_not else CONTROLS:
-        if isinstance(control := load_tool(CATALOG[name], config, scope), Tool):
-            tools[name] = control
     remarks += _remarks_on_rules(rules, registry)
     warnings = (*decision.warnings, *remarks, *dict.fromkeys(conflicts))
-    return Assembly(tools, sources, decision, rules, warnings, deferral)
+    assembly = Assembly(tools, sources, decision, rules, warnings, deferral)
+    if deferral.names:
+        about = deferral.names, sources, assembly.refused
+        tools.update(make_controls(config.tools.deferral(), tools, *about))
+    return assembly
 
 
 def load_tool(entry: CatalogEntry, config: Config, scope: Scope) -> Tool | str:

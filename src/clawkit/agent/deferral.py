@@ -15,7 +15,6 @@ from clawkit.config.sections.tools import ToolSearch
 from clawkit.core.catalog import CONTROLS
 from clawkit.core.tool import CALLER, CORE, Tool
 from clawkit.schema.choose import CHARS_PER_TOKEN
-from clawkit.schema.tool_index import is_stranger, summarize
 
 MAX_DIRECTORY = 18_000
 _WIDTHS = (80, 40)
@@ -58,8 +57,26 @@ def plan_deferral(
     if settings.enabled is None and (total := sum(costs.values())) < settings.min_tokens:
         few = f"about {total:,} tokens, less than tools.toolSearch.minTokens"
         return Deferral(why_not=f"no tools have to be deferred: all of them take {few}")
+    from clawkit.schema.tool_index import is_stranger  # only with deferred tools, as below
+
     directory = make_directory([(tools[name], is_stranger(sources[name])) for name in names])
     return Deferral(names, directory, sum(costs[name] for name in names))
+
+
+def make_controls(
+    settings: ToolSearch,
+    tools: Mapping[str, Tool],
+    deferred: tuple[str, ...],
+    sources: Mapping[str, str],
+    refused: Mapping[str, str],
+) -> dict[str, Tool]:
+    """The tools that find, describe and call deferred tools."""
+    from clawkit.schema.tool_index import ToolIndex
+    from clawkit.tools import tool_call, tool_describe, tool_search
+
+    index = ToolIndex(tools, deferred, sources, refused)
+    find, describe = tool_search.search_in(index, settings), tool_describe.describe_from(index)
+    return dict(zip(CONTROLS, (find, describe, tool_call.TOOL), strict=True))
 
 
 def tokens_saved(deferral: Deferral, tools: Mapping[str, Tool]) -> int:
@@ -77,6 +94,8 @@ def estimate_tokens(tool: Tool) -> int:
 def make_directory(tools: Sequence[tuple[Tool, bool]]) -> str:
     """The list of deferred tools, which are given with whether they are of a stranger. Those are
     listed by name only: their descriptions must not get into the prompt."""
+    from clawkit.schema.tool_index import summarize
+
     strangers = [tool.name for tool, is_foreign in tools if is_foreign]
     for width in _WIDTHS:
         own = [f"- {tool.name}: {summarize(tool, width)}" for tool, other in tools if not other]

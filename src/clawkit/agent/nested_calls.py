@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextvars import ContextVar
 from typing import Any
 
-from clawkit.core.call import CallRequest, Run, call
+from clawkit.core.call import CallRequest, Run, call, unwrap
 from clawkit.core.catalog import canonical
 from clawkit.core.result import Result
 
@@ -25,12 +25,12 @@ class NestedCalls:
 
     async def call(self, tool: str, params: Any, *, by: str) -> Result:
         """Call a tool for the tool `by`. Failures are results; only cancellation is raised."""
-        chain = (*_chain.get(), by)
-        if canonical(tool) in chain or len(chain) > MAX_DEPTH:
-            why = f"{tool[:80]} cannot be called from {' from '.join(reversed(chain))}"
+        chain, request = (*_chain.get(), by), unwrap(self._run, CallRequest(tool, params))
+        if canonical(request.tool) in chain or len(chain) > MAX_DEPTH:
+            why = f"{request.tool[:80]} cannot be called from {' from '.join(reversed(chain))}"
             return Result.blocked(by, why, "nested-call")
         token = _chain.set(chain)
         try:
-            return await call(self._run, CallRequest(tool, params))
+            return await call(self._run, request)
         finally:
             _chain.reset(token)

@@ -34,7 +34,7 @@ def is_stranger(source: str) -> bool:
 
 
 class ToolIndex(Struct, frozen=True, dict=True):
-    """The deferred tools of a run. Looked up like a service."""
+    """The deferred tools of a run."""
 
     tools: Mapping[str, Tool]
     """All tools of the run, by canonical name."""

@@ -1,5 +1,7 @@
 """tool_describe: the whole description of a tool, and the schema of its parameters."""
 
+from dataclasses import replace
+from functools import partial
 from typing import Annotated
 
 import msgspec
@@ -18,8 +20,11 @@ class Params(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     name: Annotated[str, doc("Name of the tool", min_length=1)]
 
 
-async def execute(params: Params, ctx: Context) -> Result:
-    index, name = ctx.use(ToolIndex), canonical(params.name)
+NO_TOOLS = ToolIndex({})
+
+
+async def execute(params: Params, _ctx: Context, index: ToolIndex = NO_TOOLS) -> Result:
+    name = canonical(params.name)
     tool, source = find_tool(index.tools, index.refused, name), index.sources[name]
     facts = {"name": tool.name, "description": tool.description, "parameters": tool.offered}
     text = to_text(facts)
@@ -37,3 +42,7 @@ TOOL = Tool(
     effects=lambda _params, _ctx: (),
     aliases=dict.fromkeys(("id", "tool", "tool_name"), "name"),
 )
+
+
+def describe_from(index: ToolIndex) -> Tool:
+    return replace(TOOL, execute=partial(execute, index=index))

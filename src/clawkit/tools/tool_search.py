@@ -6,15 +6,14 @@ from typing import Annotated
 
 import msgspec
 
-from clawkit.config.model import Config
 from clawkit.config.sections.tools import ToolSearch
-from clawkit.core.context import Context, Scope
+from clawkit.core.context import Context
 from clawkit.core.result import Result
 from clawkit.core.tool import Tool
 from clawkit.schema.tool_index import ToolIndex
 from clawkit.tools._params import doc
 
-DEFAULTS = ToolSearch()
+NO_TOOLS, DEFAULTS = ToolIndex({}), ToolSearch()
 
 
 class Params(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -22,8 +21,10 @@ class Params(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     limit: Annotated[int | None, doc("Maximum number of hits")] = None
 
 
-async def execute(params: Params, ctx: Context, settings: ToolSearch = DEFAULTS) -> Result:
-    index, wanted = ctx.use(ToolIndex), params.limit or settings.search_default_limit
+async def execute(
+    params: Params, _ctx: Context, index: ToolIndex = NO_TOOLS, settings: ToolSearch = DEFAULTS
+) -> Result:
+    wanted = params.limit or settings.search_default_limit
     hits = index.search(params.query, max(1, min(wanted, settings.max_search_limit)))
     if not hits:
         return Result.text("No tool matches. Try other words, in English.", tools=[])
@@ -44,5 +45,5 @@ TOOL = Tool(
 )
 
 
-def make_tool(config: Config, _scope: Scope) -> Tool:
-    return replace(TOOL, execute=partial(execute, settings=config.tools.deferral()))
+def search_in(index: ToolIndex, settings: ToolSearch) -> Tool:
+    return replace(TOOL, execute=partial(execute, index=index, settings=settings))

@@ -281,8 +281,7 @@ async def _tools(chat: ChatSession, _rest: str) -> None:
     rows = [PaintedRow(f"{len(assembly.tools)} in force", "bold")]
     for name, tool in assembly.tools.items():
         about = CATALOG[name].description if name in CATALOG else tool.description
-        note = "" if name in assembly.direct else "(deferred) "
-        rows.append(PaintedRow(f"  {tool.name:<18} {note}{one_line(about, 100)}", "", _COLUMN))
+        rows.append(PaintedRow(f"  {tool.name:<18} {one_line(about, 100)}", "", _COLUMN))
     removed = [name for name in assembly.refused if name in CATALOG and CATALOG[name].available]
     if removed:
         rows.append(PaintedRow(f"{len(removed)} removed", "bold"))
