@@ -53,7 +53,9 @@ class Params(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="ca
     timeout_ms: Annotated[_Ms | None, doc("Milliseconds to wait for the answer")] = None
 
 
-plugin = Plugin("llm-task", version="1.0", name="LLM task", optional_tools=["llm-task"], config=Settings)
+plugin = Plugin(
+    "llm-task", version="1.0", name="LLM task", optional_tools=["llm-task"], config=Settings
+)
 
 
 @plugin.tool_factory
