@@ -23,7 +23,7 @@ import msgspec
 from clawkit.agent.assemble import load_tool
 from clawkit.agent.events import Event
 from clawkit.bundled import BUNDLED
-from clawkit.bundled.lobster import workflow
+from clawkit.bundled.lobster.stages import COMMANDS as STAGES
 from clawkit.cli.main import main as cli
 from clawkit.cli.onboarding.write import CHOICES, CUSTOM, SKIP
 from clawkit.config.model import Config
@@ -171,7 +171,7 @@ def stages(_: str) -> str:
     """The stages of pipelines."""
     rows = (
         (f"`{name}`", code(f"--{each.rstrip('!')}" for each in kind.options.split()), kind.about)
-        for name, kind in workflow.COMMANDS.items()
+        for name, kind in STAGES.items()
     )
     return table(("Stage", "Options", "What it does"), rows)
 

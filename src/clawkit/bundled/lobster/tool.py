@@ -120,7 +120,7 @@ async def _continue(halted: Halted, host: PipelineHost, items: list[Value]) -> d
             if isinstance(outcome, HaltedStage):
                 ended = Halted(outcome.request, stages=halted.stages[outcome.stage + 1 :])
             else:
-                ended = outcome.items
+                ended = outcome
     if isinstance(ended, list):
         return _done("ok", ended)
     return _halt(replace(ended, cwd=halted.cwd), host)

@@ -6,7 +6,6 @@ import asyncio
 import hashlib
 import os
 import re
-from collections.abc import Awaitable
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -114,16 +113,19 @@ class _WorkflowRun(Struct):
             self.host.ledger.warnings[said.partition(",")[2]] = said
 
     async def _try(self, step: Step) -> Result:
+        error = PipelineError(f"Step '{step.id}' timed out after {step.timeout_ms}ms")
         for attempt in range(step.retry.max):
+            await asyncio.sleep(step.retry.delay_s(attempt - 1) if attempt else 0)
             try:
-                return await _within(self._execute(step), step.timeout_ms, f"Step '{step.id}'")
+                async with asyncio.timeout(step.timeout_ms / 1000 if step.timeout_ms else None):
+                    return await self._execute(step)
             except HaltedError:
                 raise
-            except PipelineError:
-                if attempt + 1 == step.retry.max:
-                    raise
-            await asyncio.sleep(step.retry.delay_s(attempt))
-        raise AssertionError
+            except PipelineError as failed:
+                error = failed
+            except TimeoutError:
+                pass
+        raise error
 
     async def _execute(self, step: Step) -> Result:
         if step.parallel:
@@ -133,12 +135,12 @@ class _WorkflowRun(Struct):
         if step.workflow:
             file = fill(step.workflow, self.args, self.results)
             path = os.path.join(os.path.dirname(self.progress.file), file)
-            args = {name: self._fill(value) for name, value in step.workflow_args.items()}
+            args = {
+                name: fill(value, self.args, self.results) if isinstance(value, str) else value
+                for name, value in step.workflow_args.items()
+            }
             return _told(await run_nested(path, args, self._place(step, self.results)))
         return await self._simple(step, self.results)
-
-    def _fill(self, value: Value) -> Value:
-        return fill(value, self.args, self.results) if isinstance(value, str) else value
 
     def _place(self, step: Step, results: Results, outer: Step | None = None) -> PipelineHost:
         args, host = self.args, self.host
@@ -170,7 +172,7 @@ class _WorkflowRun(Struct):
             where = f"inside the pipeline stage {stages[outcome.stage].name}"
             how = "use a separate approval or input step in the workflow file"
             raise HaltedError(f"Workflow step {step.id} halted {where}; {how}")
-        return _told(outcome.items) | ({"stdout": outcome.rendered} if outcome.rendered else {})
+        return _told(outcome)
 
     async def _branch(self, step: Step, parallel: Parallel) -> Result:
         branches = {each.id: self._simple(each, self.results, step) for each in parallel.branches}
@@ -247,14 +249,6 @@ def _shown(rules: Approval, result: Result, id_: str) -> dict[str, Value]:
     request = {"prompt": rules.prompt or field(own, "prompt") or f"Approve {id_}?"}
     request["items"] = items if rules.items is None else rules.items
     return request | ({"preview": preview.strip()[:MAX_PREVIEW]} if preview else {})
-
-
-async def _within(work: Awaitable[Result], timeout_ms: int | None, what: str) -> Result:
-    try:
-        async with asyncio.timeout(timeout_ms / 1000 if timeout_ms else None):
-            return await work
-    except TimeoutError:
-        raise PipelineError(f"{what} timed out after {timeout_ms}ms") from None
 
 
 def _applies(step: Step, results: Results) -> bool:
