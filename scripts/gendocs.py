@@ -169,6 +169,7 @@ def parameters(name: str) -> str:
 
 def stages(_: str) -> str:
     """The stages of pipelines."""
+    importlib.import_module("clawkit.bundled.lobster.workflow")  # adds some
     rows = (
         (f"`{name}`", code(f"--{each.rstrip('!')}" for each in kind.options.split()), kind.about)
         for name, kind in STAGES.items()

@@ -113,7 +113,7 @@ class _WorkflowRun(Struct):
             self.host.ledger.warnings[said.partition(",")[2]] = said
 
     async def _try(self, step: Step) -> Result:
-        error = PipelineError(f"Step '{step.id}' timed out after {step.timeout_ms}ms")
+        error = late = PipelineError(f"Step '{step.id}' timed out after {step.timeout_ms}ms")
         for attempt in range(step.retry.max):
             await asyncio.sleep(step.retry.delay_s(attempt - 1) if attempt else 0)
             try:
@@ -124,7 +124,7 @@ class _WorkflowRun(Struct):
             except PipelineError as failed:
                 error = failed
             except TimeoutError:
-                pass
+                error = late
         raise error
 
     async def _execute(self, step: Step) -> Result:
@@ -146,7 +146,8 @@ class _WorkflowRun(Struct):
         args, host = self.args, self.host
         env = {"LOBSTER_ARGS_JSON": v.to_json(args)} if args else {}
         for name, value in args.items():
-            env["LOBSTER_ARG_" + re.sub(r"[^A-Z0-9]+", "_", name.upper())] = v.to_text(value)
+            key = re.sub(r"[^A-Z0-9]+", "_", name.upper()).strip("_")
+            env[f"LOBSTER_ARG_{key}"] = v.to_text(value)
         for own in (self.workflow.env, outer.env if outer else {}, step.env):
             env |= {name: fill(v.to_text(value), args, results) for name, value in own.items()}
         cwd = step.cwd or (outer.cwd if outer else "") or self.workflow.cwd
