@@ -194,7 +194,7 @@ class Toolkit:
         from clawkit.plugins.hooks import SessionHooks
 
         run = self.run
-        around = PluginContext(self.config, run.workspace, run.scope, services=run.services)
+        around = PluginContext("", run.scope, run.workspace, run.services, config=self.config)
         return SessionHooks(self.plugins, around)
 
     async def __aenter__(self) -> Toolkit:

@@ -171,7 +171,7 @@ class Services(Mapping[type, object]):
         from clawkit.plugins.api import PluginContext
 
         config = self._loaded.config
-        return PluginContext(config, self._workspace, self._scope, services=self)
+        return PluginContext("", self._scope, self._workspace, self, config=config)
 
     @property
     def requires_sandbox(self) -> bool:

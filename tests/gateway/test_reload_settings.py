@@ -92,6 +92,7 @@ NEW = {
     "hooks": "{ path: '/in' }",
     "messages": "{ queue: { cap: 3 } }",
     "models": "{ providers: { lab: { baseUrl: 'http://127.0.0.1:9/v1' } } }",
+    "plugins": "{ entries: { lsp: { enabled: false } } }",
     "secrets": "{ defaults: { env: 'other' } }",
     "session": "{ mainKey: 'desk' }",
     "tools": "{ deny: ['write'] }",

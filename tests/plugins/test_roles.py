@@ -11,7 +11,7 @@ from tests.plugins.kit import add, home, open_kit, settings
 from clawkit.approvals.protocols import Confines
 from clawkit.bundled import BUNDLED, BY_DEFAULT
 from clawkit.config.sections.plugins import Plugins
-from clawkit.errors import ConfigError
+from clawkit.errors import ConfigError, ToolInputError
 from clawkit.lsp.protocols import Diagnostics, Edited
 from clawkit.plugins.discover import discover
 from clawkit.plugins.roles import ROLES
@@ -170,6 +170,9 @@ async def test_a_plugin_provides_models(workspace: Path) -> None:
     ):
         async with Agent.open(config, workspace=workspace, model=model, keep=False) as agent:
             assert await agent.run("What is it?") == "42"
+    taken = settings("oracle", slots={"models": "none"})
+    with pytest.raises(ToolInputError, match="unknown provider 'oracle'"):
+        Agent.open(taken, workspace=workspace, model="oracle/delphi", keep=False)
     with pytest.raises(ConfigError, match=r"plugin oracle: .*no oracle is at rome"):
         Agent.open(given, workspace=workspace, model="oracle/rome", keep=False)
 

@@ -50,7 +50,7 @@ def plugin_tools(config: Config, scope: Scope, workspace: str) -> list[Registere
         return []
     from clawkit.plugins.api import PluginContext
 
-    return plugins.tools(PluginContext(config, workspace, scope))
+    return plugins.tools(PluginContext("", scope, workspace, config=config))
 
 
 def select_models(loaded: Loaded, agent: str, *, clock: Clock | None = None) -> ModelSelection:
@@ -58,10 +58,11 @@ def select_models(loaded: Loaded, agent: str, *, clock: Clock | None = None) -> 
     from clawkit.agent.model_selection import ModelSelection
 
     selection = ModelSelection(loaded, agent, clock=clock)
-    if (plugins := open_plugins(loaded.config)) is not None:
+    if (plugins := open_plugins(loaded.config)) is not None and loaded.config.plugins:
         from clawkit.plugins.api import PluginContext
 
-        selection.plug(plugins.model_makers(PluginContext(loaded.config, "", Scope(agent=agent))))
+        around = PluginContext("", Scope(agent=agent), config=loaded.config)
+        selection.plug(plugins.model_makers(around, loaded.config.plugins.slots.get("models", "")))
     return selection
 
 

@@ -120,8 +120,8 @@ def _describe(found: Found) -> Iterator[str]:
     yield printable(f"{manifest.name}{version}: {one_line(manifest.description, 300)}")
     yield f"location  {abbreviate_home(found.location)}"
     yield f"sha256    {found.sha256}"
-    for what, names in manifest.summary().items():
-        yield f"{what:<9} {printable(one_line(', '.join(names), 300))}"
+    for what, text in manifest.summary().items():
+        yield f"{what:<9} {printable(one_line(text, 300))}"
     if manifest.has_settings:
         yield f"settings  plugins.entries.{found.id}.config"
 

@@ -37,6 +37,7 @@ _SETTINGS: dict[Kind, tuple[str, ...]] = {
             "hooks",
             "messages",
             "models",
+            "plugins",
             "secrets",
             "session",
             "tools",

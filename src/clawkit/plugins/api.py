@@ -3,63 +3,44 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from types import MappingProxyType
-from typing import Any, TypeVar, cast
+from collections.abc import Callable, Container, Iterable, Sequence
+from typing import Any, TypeVar
 
 import msgspec
 from msgspec import Struct
 
 from clawkit.config.model import Config
 from clawkit.config.sections.plugins import PluginEntry
-from clawkit.core.context import Scope, Sender
+from clawkit.core.context import Context, Scope
 from clawkit.core.tool import Tool, tool
-from clawkit.errors import PluginError, ToolError
+from clawkit.errors import PluginError
 from clawkit.plugins.manifest import Manifest, make_manifest
 from clawkit.plugins.roles import HookName
 
 T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., Any])
+_DECLARED = frozenset(Manifest.__struct_fields__)
 
 
-class PluginContext(Struct, frozen=True):
+class PluginContext(Context, frozen=True):
     """The run that a tool, a service, a prompt or a hook of a plugin is made for."""
 
-    config: Config = Config()
-    workspace: str = ""
+    call_id: str = ""
     scope: Scope = Scope()
+    workspace: str = ""
+    config: Config = Config()
     settings: Any = None
     """The plugin's own settings, an object of the class it gave as `config`; else a dict."""
     entry: PluginEntry = PluginEntry()
     """What the configuration says about the plugin."""
-    services: Mapping[type, object] = MappingProxyType({})
-
-    @property
-    def agent(self) -> str:
-        return self.scope.agent
-
-    @property
-    def session(self) -> str:
-        return self.scope.session
 
     @property
     def channel(self) -> str:
         return self.scope.channel
 
     @property
-    def sender(self) -> Sender:
-        return self.scope.sender
-
-    @property
     def sandboxed(self) -> bool:
         return self.scope.sandboxed
-
-    def use(self, protocol: type[T]) -> T:
-        """The service of the run that implements a Protocol. Raises `ToolError` if missing."""
-        found = self.services.get(protocol)
-        if found is None:
-            raise ToolError(f"no {protocol.__name__} service is set up for this run")
-        return cast("T", found)
 
 
 class ChatMessage(Struct, frozen=True):
@@ -92,34 +73,19 @@ class Plugin:
         version: str = "",
         name: str = "",
         description: str = "",
-        tools: Iterable[str] = (),
-        optional_tools: Iterable[str] = (),
-        hooks: Iterable[HookName] = (),
-        commands: Iterable[str] = (),
-        services: Iterable[str] = (),
-        skills: Iterable[str] = (),
+        tools: Sequence[str] = (),
+        optional_tools: Sequence[str] = (),
+        hooks: Sequence[HookName] = (),
+        commands: Sequence[str] = (),
+        services: Sequence[str] = (),
+        skills: Sequence[str] = (),
         prompt: str | bool = False,
         enabled_by_default: bool = False,
         config: type[Any] | None = None,
     ) -> None:
-        given: dict[str, Any] = {
-            "id": id,
-            "version": version,
-            "name": name,
-            "tools": tuple(tools),
-            "optional_tools": tuple(optional_tools),
-            "hooks": tuple(hooks),
-            "commands": tuple(commands),
-            "services": tuple(services),
-            "skills": tuple(skills),
-            "prompt": prompt,
-            "enabled_by_default": enabled_by_default,
-            "has_settings": config is not None,
-        }
-        if description:
-            given["description"] = description
+        given = {name: value for name, value in locals().items() if name in _DECLARED}
         doc = sys._getframe(1).f_globals.get("__doc__") or ""
-        self.manifest: Manifest = make_manifest(given, doc)
+        self.manifest = make_manifest({**given, "has_settings": config is not None}, doc)
         self.config = config
         if config is not None and not is_settings_class(config):
             raise PluginError("config must be a msgspec.Struct or a pydantic model, as a class")
@@ -203,23 +169,15 @@ class Plugin:
 
     def missing(self) -> list[str]:
         """What is declared, but not registered."""
-        made = {each.name for each in self.registered_tools}
-        gone = (
-            []
-            if self.factories
-            else [f"tool {n!r}" for n in self.manifest.all_tools if n not in made]
-        )
-        heard = {each.event for each in self.hooks}
-        gone += [f"hook {name!r}" for name in self.manifest.hooks if name not in heard]
-        gone += [
-            f"command {name!r}" for name in self.manifest.commands if name not in self.commands
+        declared, made = self.manifest, {each.name for each in self.registered_tools}
+        rows: list[tuple[str, Sequence[str], Container[str]]] = [
+            ("tool", declared.all_tools, declared.all_tools if self.factories else made),
+            ("hook", declared.hooks, {each.event for each in self.hooks}),
+            ("command", declared.commands, self.commands),
+            ("service", declared.services, self.providers),
+            ("prompt", ["True"] * (declared.prompt is True), ["True"] * bool(self.write_prompt)),
         ]
-        gone += [
-            f"service {name!r}" for name in self.manifest.services if name not in self.providers
-        ]
-        if self.manifest.prompt is True and self.write_prompt is None:
-            gone.append("function for the prompt")
-        return gone
+        return [f"{what} {n!r}" for what, names, there in rows for n in names if n not in there]
 
 
 def is_settings_class(kind: object) -> bool:

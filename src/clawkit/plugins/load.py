@@ -32,7 +32,6 @@ from clawkit.plugins.trust import (
     Record,
     note_problem,
     read_records,
-    state_of_records,
     why_blocked,
     why_off,
     why_untrusted,
@@ -122,7 +121,11 @@ class PluginSet:
         self.active = {each.id: each for each in active}
         self.left_out = left_out
         """Why a plugin that is enabled is not used, by id."""
-        self._tools = {each.id: list(_fixed_tools(each)) for each in self.active.values()}
+        self._tools = [
+            _register(each, tool)
+            for each in self.active.values()
+            for tool in each.plugin.registered_tools
+        ]
 
     @property
     def warnings(self) -> list[str]:
@@ -130,7 +133,7 @@ class PluginSet:
 
     def tools(self, around: PluginContext) -> list[Registered]:
         """The tools of all plugins in a run. A factory that fails adds none."""
-        found = [each for tools in self._tools.values() for each in tools]
+        found = list(self._tools)
         for active in self.active.values():
             for make in active.plugin.factories:
                 found += _made_tools(active, make, active.context(around))
@@ -142,10 +145,13 @@ class PluginSet:
         chosen = [each for each in able if each.id == slot] if slot else able
         return chosen[0] if chosen else None
 
-    def model_makers(self, around: PluginContext) -> dict[str, Callable[[str], Any]]:
-        """For every plugin that provides models, what makes one from its name."""
+    def model_makers(self, around: PluginContext, slot: str) -> dict[str, Callable[[str], Any]]:
+        """For every plugin that provides models, or the one in the slot, what makes one from its
+        name."""
         able = [each for each in self.active.values() if "models" in each.plugin.providers]
-        return {each.id: partial(_make_model, each, around) for each in able}
+        return {
+            each.id: partial(_make_model, each, around) for each in able if slot in ("", each.id)
+        }
 
     def prompt(self, around: PluginContext) -> str:
         """What plugins add to the prompt."""
@@ -185,11 +191,6 @@ def provide(active: ActivePlugin, role: str, around: PluginContext) -> Any:
     context = active.context(around)
     made = active.run(f"its {role} service", lambda: make(context))
     return made if active.is_bundled else check_provider(role, made)
-
-
-def _fixed_tools(active: ActivePlugin) -> Iterator[Registered]:
-    for tool in active.plugin.registered_tools:
-        yield _register(active, tool)
 
 
 def _register(active: ActivePlugin, tool: Tool) -> Registered:
@@ -232,30 +233,35 @@ def load_plugins(
 ) -> PluginSet:
     """Load what a configuration enables, or one plugin of that. Never fails: what cannot be loaded
     is left out, with the reason. The same settings give the same plugins."""
-    content = msgspec.json.encode(settings)
-    return _load_all(content, home, tuple(bundled.items()), only, state_of_records(home))
+    try:
+        records, lost = read_records(home), ""
+    except PluginError as error:
+        records, lost = {}, str(error)
+    key = home, tuple(bundled.items()), only, tuple(records.items()), lost
+    return _load_all(msgspec.json.encode(settings), *key)
 
 
 @lru_cache(maxsize=16)
 def _load_all(
-    content: bytes, home: str, bundled: tuple[tuple[str, str], ...], only: str, _state: object
+    content: bytes,
+    home: str,
+    bundled: tuple[tuple[str, str], ...],
+    only: str,
+    trusted: tuple[tuple[str, Record], ...],
+    lost: str,
 ) -> PluginSet:
     settings = msgspec.json.decode(content, type=Plugins)
-    modules = dict(bundled)
+    modules, records = dict(bundled), dict(trusted)
     active: list[ActivePlugin] = []
     left_out: dict[str, str] = {}
-    try:
-        records = read_records(home)
-    except PluginError as error:
-        records, left_out["*"] = {}, str(error)
     for id_ in [only] if only else settings.entries:
         if why_off(id_, settings, by_default=only != "" and id_ in modules):
             continue
         try:
             active.append(_load(id_, settings, home, modules.get(id_, ""), records.get(id_)))
         except PluginError as error:
-            left_out[id_] = str(error)
-            log.info("plugin %s is left out: %s", id_, error)
+            left_out[id_] = lost or str(error)
+            log.info("plugin %s is left out: %s", id_, left_out[id_])
     return PluginSet(active, left_out)
 
 
@@ -312,7 +318,7 @@ def _run_module(id_: str, record: Record, note: Callable[[str], None]) -> Plugin
         if record.module:
             return _import_installed(record)
         package = f"_clawkit_plugin_{id_.replace('-', '_')}_{snapshot.sha256[:12]}"
-        return SnapshotModules(snapshot, package).run(snapshot.main)
+        return SnapshotModules(snapshot, package).run()
 
     key = (id_, record)
     if key not in _modules:

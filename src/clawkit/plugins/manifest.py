@@ -18,6 +18,7 @@ MAX_SOURCE_BYTES = 1024 * 1024
 _ID = r"[a-z][a-z0-9_-]{0,63}"
 _COMMAND = r"[a-z][a-z0-9-]{0,31}"
 
+_LISTS = ("tools", "optional_tools", "hooks", "commands", "services", "skills")
 Names = Annotated[tuple[str, ...], Meta(max_length=500)]
 
 
@@ -43,28 +44,18 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     def all_tools(self) -> tuple[str, ...]:
         return (*self.tools, *self.optional_tools)
 
-    def summary(self) -> dict[str, Any]:
-        """What it adds, without what is empty."""
-        parts = {
-            "tools": self.tools,
-            "optional tools": self.optional_tools,
-            "hooks": self.hooks,
-            "commands": self.commands,
-            "services": self.services,
-            "skills": self.skills,
-            "prompt": ("a function",) if self.prompt is True else (self.prompt or "",),
-        }
-        return {
-            what: [each for each in names if each] for what, names in parts.items() if any(names)
-        }
+    def summary(self) -> dict[str, str]:
+        """What it adds, in words, without what is empty."""
+        parts: dict[str, Any] = {name: ", ".join(getattr(self, name)) for name in _LISTS}
+        parts["prompt"] = "text from a function" if self.prompt is True else self.prompt
+        return {name.replace("_", " "): text for name, text in parts.items() if text}
 
 
 def make_manifest(given: dict[str, Any], doc: str) -> Manifest:
     """Raises `PluginError` for values that are invalid."""
     first = one_line((doc or "").strip().partition("\n\n")[0], 300)
-    given = {"description": first, **given}
-    if not given.get("name"):
-        given["name"] = given.get("id", "")
+    given["name"] = given.get("name") or given.get("id", "")
+    given["description"] = given.get("description") or first
     try:
         made = msgspec.convert(given, Manifest)
     except msgspec.ValidationError as error:

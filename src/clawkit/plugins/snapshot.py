@@ -7,14 +7,15 @@ can change a file between check and use, and no cached bytecode is used.
 from __future__ import annotations
 
 import hashlib
-import importlib.machinery
-import importlib.util
+import importlib
 import os
 import stat
 import sys
 from collections.abc import Iterator, Mapping
-from types import CodeType, ModuleType
-from typing import Any
+from importlib.abc import MetaPathFinder, SourceLoader
+from importlib.machinery import ModuleSpec
+from importlib.util import spec_from_loader
+from types import ModuleType
 
 from msgspec import Struct
 
@@ -44,19 +45,14 @@ class Snapshot(Struct, frozen=True):
 
 def take_snapshot(location: str, main: str = "") -> Snapshot:
     """Read a plugin: one file, or everything in a directory. Raises `PluginError`."""
+    is_folder = os.path.isdir(location) and not os.path.islink(location)
+    above, name = (location, "") if is_folder else os.path.split(location)
+    main = name or main or MAIN
     try:
-        info = os.lstat(location)
-        if stat.S_ISDIR(info.st_mode):
-            folder = os.open(location, _FLAGS | os.O_DIRECTORY)
-            main = main or MAIN
-        else:
-            folder = os.open(os.path.dirname(location) or "/", os.O_RDONLY | os.O_DIRECTORY)
-            main = os.path.basename(location)
+        folder = os.open(above, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
-            if stat.S_ISDIR(info.st_mode):
-                files = dict(_read_folder(folder, "", _Budget()))
-            else:
-                files = {main: _read_file(main, folder, main, _Budget())}
+            names = _read_folder(folder, "", _Budget()) if is_folder else None
+            files = dict(names or [(main, _read_file(main, folder, main, _Budget()))])
         finally:
             os.close(folder)
     except OSError as error:
@@ -112,69 +108,40 @@ def _read_file(name: str, folder: int, shown: str, budget: _Budget) -> bytes:
         return data
 
 
-class SnapshotModules:
+class SnapshotModules(SourceLoader, MetaPathFinder):  # type: ignore[misc]  # typeshed
     """Imports the modules of a snapshot as one package: they import each other relatively."""
 
     def __init__(self, snapshot: Snapshot, package: str) -> None:
-        self._package = package
-        self._folder = snapshot.location
-        if len(snapshot.files) == 1 and not os.path.isdir(snapshot.location):
-            self._folder = os.path.dirname(snapshot.location)
-        self._files = {
-            self._name(file): (file, data)
-            for file, data in snapshot.files.items()
-            if file.endswith(".py")
-        }
+        is_file = snapshot.main == os.path.basename(snapshot.location)
+        folder = os.path.dirname(snapshot.location) if is_file else snapshot.location
+        self._sources: dict[str, bytes] = {}
+        self._places: dict[str, str] = {}
+        for file, data in {"__init__.py": b"", **snapshot.files}.items():
+            if file.endswith(".py"):
+                place, steps = os.path.join(folder, file), file.removesuffix(".py").split("/")
+                name = ".".join([package, *steps]).removesuffix(".__init__")
+                self._places[name], self._sources[place] = place, data
+        self.main = ".".join([package, *snapshot.main.removesuffix(".py").split("/")])
 
-    def _name(self, file: str) -> str:
-        parts = file.removesuffix(".py").split("/")
-        return ".".join([self._package, *(parts[:-1] if parts[-1] == "__init__" else parts)])
-
-    def run(self, main: str) -> ModuleType:
-        """Import the module in the file `main`."""
+    def run(self) -> ModuleType:
+        """Import the main module."""
         sys.meta_path.append(self)
         try:
-            return importlib.import_module(self._name(main))
+            return importlib.import_module(self.main)
         except BaseException:
-            for name in [name for name in sys.modules if self._is_ours(name)]:
-                del sys.modules[name]
             sys.meta_path.remove(self)
+            for name in self._places:
+                sys.modules.pop(name, None)
             raise
-
-    def _is_ours(self, name: str) -> bool:
-        return name == self._package or name.startswith(f"{self._package}.")
 
     def find_spec(
         self, name: str, _path: object = None, _target: object = None
-    ) -> importlib.machinery.ModuleSpec | None:
-        if not self._is_ours(name):
-            return None
-        file, _ = self._files.get(name, ("", b""))
-        is_package = file.endswith("__init__.py") or (
-            not file and any(each.startswith(f"{name}.") for each in self._files)
-        )
-        if not file and not is_package:
-            return None
-        spec = importlib.machinery.ModuleSpec(name, self, is_package=is_package)  # type: ignore[arg-type]
-        if file:
-            spec.origin, spec.has_location = os.path.join(self._folder, file), True
-        return spec
+    ) -> ModuleSpec | None:
+        return spec_from_loader(name, self) if name in self._places else None
 
-    def create_module(self, _spec: object) -> None:
-        return None
+    def get_filename(self, fullname: str) -> str:
+        return self._places[fullname]
 
-    def exec_module(self, module: ModuleType) -> None:
-        if (code := self.get_code(module.__name__)) is not None:
-            exec(code, module.__dict__)  # noqa: S102  # what the owner enabled
-
-    def get_code(self, name: str) -> CodeType | None:
-        if name not in self._files:
-            return None
-        file, data = self._files[name]
-        made: Any = compile(data, os.path.join(self._folder, file), "exec", dont_inherit=True)
-        return made  # type: ignore[no-any-return]
-
-    def get_source(self, name: str) -> str | None:
-        """For tracebacks."""
-        _, data = self._files.get(name, ("", None))
-        return None if data is None else importlib.util.decode_source(data)
+    def get_data(self, path: str | bytes) -> bytes:
+        """Only sources: there is no bytecode, and none is written."""
+        return self._sources[str(path)]

@@ -66,14 +66,6 @@ def problems_file(home: str) -> str:
     return os.path.join(home, "plugins-problems.json")
 
 
-def state_of_records(home: str) -> object:
-    """Something that changes with the records."""
-    with suppress(OSError):
-        info = os.stat(records_file(home))
-        return info.st_mtime_ns, info.st_ino, info.st_size
-    return None
-
-
 def read_records(home: str) -> dict[str, Record]:
     """Raises `PluginError` if there is a file, but no valid one."""
     data = _read(records_file(home))

@@ -6,7 +6,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from types import FrameType
 from typing import TYPE_CHECKING, Any
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 BLOCKED_S = 1.0
 _POLL_S = 0.1
-_LINGER_S = 2.0
+_AGAIN_S = 60.0
 
 
 def contained(tool: Tool, active: ActivePlugin) -> Tool:
@@ -43,58 +43,43 @@ def watching(active: ActivePlugin) -> Iterator[None]:
     watch = _watches.get(threading.get_ident())
     if watch is None or watch.loop is not loop:
         watch = _watches[threading.get_ident()] = _LoopWatch(loop)
-    watch.add(active)
+    watch.running.append(active)
+    watch.start()
     try:
         yield
     finally:
-        watch.remove(active)
+        watch.running.remove(active)
 
 
 class _LoopWatch:
-    """A thread that exists only while plugin code runs, and a little longer."""
+    """A thread that exists only while plugin code runs."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.loop = loop
         self._ident = threading.get_ident()
-        self._running: list[ActivePlugin] = []
-        self._wakes = threading.Condition()
-        self._is_alive = False
+        self.running: list[ActivePlugin] = []
+        self._thread: threading.Thread | None = None
 
-    def add(self, active: ActivePlugin) -> None:
-        with self._wakes:
-            self._running.append(active)
-            if self._is_alive:
-                self._wakes.notify()
-                return
-            self._is_alive = True
-        threading.Thread(target=self._watch, name="clawkit-watch", daemon=True).start()
-
-    def remove(self, active: ActivePlugin) -> None:
-        with self._wakes:
-            self._running.remove(active)
+    def start(self) -> None:
+        if self._thread is None or not self._thread.is_alive():
+            self._thread = threading.Thread(target=self._watch, name="clawkit-watch", daemon=True)
+            self._thread.start()
 
     def _watch(self) -> None:
-        while True:
-            with self._wakes:
-                if not self._running and not self._wakes.wait(_LINGER_S) and not self._running:
-                    self._is_alive = False
-                    return
+        while self.running and not self.loop.is_closed():
             ticked = threading.Event()
-            try:
+            with suppress(RuntimeError):  # closed just now
                 self.loop.call_soon_threadsafe(ticked.set)
-            except RuntimeError:  # the loop is closed
-                self._is_alive = False
-                return
             if not ticked.wait(BLOCKED_S):
                 self._report(sys._current_frames().get(self._ident))
-                ticked.wait()
+                ticked.wait(_AGAIN_S)
             time.sleep(_POLL_S)
 
     def _report(self, frame: FrameType | None) -> None:
         """Find the plugin by the code that the loop's thread is running."""
         while frame is not None:
             file = frame.f_code.co_filename
-            for active in tuple(self._running):
+            for active in tuple(self.running):
                 if file == active.location or file.startswith(f"{active.location}/"):
                     what = f"{frame.f_code.co_name} (line {frame.f_lineno})"
                     why = f"{what} blocks the event loop for more than {BLOCKED_S:g} s; "

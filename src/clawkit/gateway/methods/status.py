@@ -14,6 +14,7 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import UNSET, Meta, Struct
 
+from clawkit.bundled import open_plugins
 from clawkit.config.paths import home
 from clawkit.core.tasks import in_thread
 from clawkit.errors import ConfigError
@@ -85,10 +86,16 @@ def health(gateway: Gateway, *, details: bool = True) -> dict[str, Any]:
         }
         for each in gateway.loaded.config.agents.ids()
     ]
+    plugins = open_plugins(gateway.loaded.config)
     return {
         "ok": True,
         "ts": now_ms(),
-        "plugins": {"loaded": [], "errors": []},
+        "plugins": {
+            "loaded": list(plugins.active) if plugins else [],
+            "errors": [{"id": each, "error": plugins.left_out[each]} for each in plugins.left_out]
+            if plugins and details
+            else [],
+        },
         "channels": {},
         "channelOrder": [],
         "channelLabels": {},
