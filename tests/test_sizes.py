@@ -88,8 +88,8 @@ PLANNED = {
     "memory": 1_600,
     # Plugins, skills and MCP have 4,000 together, with their commands.
     "adapters": 90,
-    # More than the 800 planned: pipelines and workflows have 23 stages, conditions, loops, branches,
-    # retries, gates and limits.
+    # More than the 800 planned: pipelines and workflows have 23 stages, conditions, loops,
+    # branches, retries, gates and limits.
     "bundled": 1_500,
     "mcp": 950,
     "mcp_server": 650,
