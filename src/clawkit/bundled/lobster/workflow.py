@@ -245,7 +245,7 @@ def _shown(rules: Approval, result: Result, id_: str) -> dict[str, Value]:
     value = result.get("json")
     own = field(value, "requiresApproval") or value
     own = own if not rules.prompt and isinstance(field(own, "prompt"), str) else {}
-    items = field(own, "items") or [] if own else _as_items(value)
+    items = _as_items(field(own, "items") if own else value)
     preview = rules.preview or v.to_text(field(own, "preview") if own else result.get("stdout"))
     request = {"prompt": rules.prompt or field(own, "prompt") or f"Approve {id_}?"}
     request["items"] = items if rules.items is None else rules.items
