@@ -15,8 +15,8 @@ BUDGETS = {
     # Answers that are data, and what of the configuration concerns compaction and thinking, moved
     # here from the top level; what ends a turn, and what is unread; events of sub-agents, and what
     # is said of them after compaction; why a run has a tool, which the gateway shows, too;
-    # messages without a turn.
-    # Calls and completions for tools that need them.
+    # messages without a turn; results as plugins keep them, and their models; calls and completions
+    # for tools that need them.
     "agent": 1_565,
     # Answers that are read later, in another process.
     "approvals": 6_910,
@@ -25,8 +25,8 @@ BUDGETS = {
     # chats and commands that a gateway runs: the terminal here, the conversation there; a simple
     # turn without click, which took a tenth of its start; what must not be sent again after a
     # machine slept; jobs: their options and runs, a process that runs them, and those of others;
-    # heartbeats.
-    "cli": 8_960,
+    # heartbeats; plugins: what they declare, enabling them, their commands and settings.
+    "cli": 9_210,
     "code": 640,
     # More than the 1,800 planned: schedules in English, and slots that follow the clocks of a zone
     # across its changes, take 650; what a crash between any two steps must not lose, and what a
@@ -34,8 +34,8 @@ BUDGETS = {
     "cron": 2_550,
     # The whole path of a misspelt setting is suggested; a mapping has no lines; edits and diffs of
     # large files in linear time; webhooks of GitHub, and
-    # the budget of heartbeats.
-    "config": 4_040,
+    # the budget of heartbeats; where plugins may be.
+    "config": 4_045,
     # The schemas of tools, in a third of the time: all are declared at every start; text from
     # outside, marked as untrusted.
     "core": 1_815,
@@ -52,8 +52,8 @@ BUDGETS = {
     "guard": 460,
     "lsp": 1_250,
     "media": 410,
-    # The operator answers what the person typed although other messages follow it.
-    # One credential only, for a tool that names it.
+    # The operator answers what the person typed although other messages follow it; models of
+    # plugins; one credential only, for a tool that names it.
     "models": 4_540,
     # A parser in C, which leaves more of an answer's state to us, took a fifth off a small call;
     # knowing that an answer is complete saves a timer.
@@ -77,8 +77,9 @@ BUDGETS = {
     # their events and deadlines, and what they are handed: files, and worktrees that hostile
     # contents cannot make run anything; one lane of turns for all who speak, and messages between
     # sessions with the sender's rights; how a command would be judged, moved here from the command
-    # line; how clawkit was installed; jobs as the model of a session may use them.
-    "top level": 3_950,
+    # line; how clawkit was installed; jobs as the model of a session may use them; hooks of plugins
+    # about a session, and their services.
+    "top level": 4_030,
     # Sub-agents in both chats: their progress, their results, /subagents and /stop; scheduled jobs
     # in words, for the command line as well.
     "ui": 2_760,
@@ -90,10 +91,13 @@ PLANNED = {
     "adapters": 90,
     # More than the 800 planned: pipelines and workflows have 23 stages, conditions, loops,
     # branches, retries, gates and limits.
-    "bundled": 1_500,
+    "bundled": 1_570,
     "mcp": 950,
     "mcp_server": 650,
-    "plugins": 700,
+    # More than the 700 planned: what is hashed is what runs (reading and importing from memory),
+    # foreign code within time limits, who blocks the event loop, hooks about sessions, and models
+    # and sandboxes of plugins.
+    "plugins": 1_170,
     "skills": 420,
     # What sessions used, by day, model and agent, moved here from the gateway.
     "sessions": 2_580,

@@ -164,6 +164,22 @@ def look(call: Call, result: Result) -> Result:
     assert "tried to exit" in read_problems(str(home()))["after"]
 
 
+async def test_a_hook_for_something_that_is_not_a_tool_is_refused(workspace: Path) -> None:
+    for id_, more in (("group", "tools='group:fs'"), ("high", "priority='high'")):
+        add(f'''"""Hooks in vain."""
+from clawkit.plugins import Plugin
+
+plugin = Plugin("{id_}", hooks=["before_tool_call"])
+
+@plugin.hook("before_tool_call", {more})
+def check(call):
+    pass
+''')
+        async with open_kit(workspace, id_) as kit:
+            assert "takes names of tools, and a number" in kit.warnings[0]
+            assert not (await kit.call("ls")).is_error
+
+
 async def test_hooks_of_sub_agents_are_not_added_twice(workspace: Path) -> None:
     add(
         DIARY.replace('_env"],', '_env", "before_tool_call"],')

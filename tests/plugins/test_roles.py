@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from tests.plugins.kit import add, home, open_kit, settings
 
+from clawkit import Agent
 from clawkit.approvals.protocols import Confines
 from clawkit.bundled import BUNDLED, BY_DEFAULT
 from clawkit.config.sections.plugins import Plugins
@@ -17,6 +18,7 @@ from clawkit.plugins.discover import discover
 from clawkit.plugins.roles import ROLES
 from clawkit.plugins.trust import read_problems
 from clawkit.runtime import Toolkit
+from clawkit.testing import ScriptedModel
 
 CHECKER = '''"""Finds a problem in every file."""
 from clawkit.plugins import Plugin, PluginContext
@@ -65,7 +67,7 @@ async def test_an_enabled_plugin_fills_a_role_and_a_slot_chooses_among_several(
     checker("two")
     cases: list[tuple[list[str], dict[str, str], str]] = [
         ([], {}, "LanguageServers"),
-        (["one"], {}, "Checker"),
+        (["one"], {}, "SafeDiagnostics"),
         (["one"], {"diagnostics": "lsp"}, "LanguageServers"),
         (["one"], {"diagnostics": "none"}, "_NoDiagnostics"),
         (["one"], {"diagnostics": "two"}, "_NoDiagnostics"),
@@ -89,6 +91,65 @@ async def test_a_provider_that_fails_or_lacks_a_method_is_not_used(workspace: Pa
         assert problem in read_problems(str(home()))[id_]
 
 
+async def test_a_provider_that_fails_later_changes_nothing(workspace: Path) -> None:
+    checker("later", "checker = Checker()\n    checker.check = None\n    return checker")
+    kit = open_kit(workspace, "later")
+    async with kit:
+        result = await kit.call("write", {"path": "x.txt", "content": "x"})
+        assert not result.is_error
+    assert "its check of a changed file failed" in read_problems(str(home()))["later"]
+    add(
+        ORACLE.replace('"oracle"', '"liar"').replace("return ScriptedModel", "return Liar")
+        + """
+
+class Liar(ScriptedModel):
+    async def stream(self, request):
+        raise ValueError("no idea")
+        yield
+"""
+    )
+    async with Agent.open(
+        settings("liar"), workspace=workspace, model="liar/delphi", keep=False
+    ) as agent:
+        ended = await agent.send("What is it?")
+        assert ended.how == "error"
+        assert "no idea" in ended.error
+
+
+async def test_telemetry_that_fails_changes_nothing(workspace: Path) -> None:
+    for number, body in enumerate(("raise ValueError('no')", "return fail")):
+        id_ = f"recorder{number}"
+        add(f'''"""Fails."""
+from clawkit.plugins import Plugin, PluginContext
+
+plugin = Plugin("{id_}", services=["telemetry"])
+
+
+def fail(event):
+    raise ValueError("no")
+
+
+class Recorder:
+    warnings = ()
+
+    def beside(self, tell):
+        {body}
+
+    async def close(self) -> None:
+        raise SystemExit
+
+
+@plugin.service("telemetry")
+def make(ctx: PluginContext) -> Recorder:
+    return Recorder()
+''')
+        async with Agent.open(
+            settings(id_), workspace=workspace, model=ScriptedModel("fine"), keep=False
+        ) as agent:
+            assert await agent.run("How are you?") == "fine"
+        assert "telemetry failed" in read_problems(str(home()))[id_]
+
+
 async def test_language_servers_and_pdf_reading_can_be_disabled(workspace: Path) -> None:
     (workspace / "x.pdf").write_bytes(b"%PDF-1.4\n")
     off = {id_: {"enabled": False} for id_ in ("lsp", "pdf")}
@@ -99,9 +160,6 @@ async def test_language_servers_and_pdf_reading_can_be_disabled(workspace: Path)
 
 
 async def test_telemetry_can_be_disabled_and_replaced(workspace: Path) -> None:
-    from clawkit import Agent
-    from clawkit.testing import ScriptedModel
-
     add('''"""Counts events."""
 from clawkit.plugins import Plugin, PluginContext
 
@@ -160,8 +218,6 @@ def make(ctx: PluginContext) -> Oracle:
 
 
 async def test_a_plugin_provides_models(workspace: Path) -> None:
-    from clawkit import Agent
-
     add(ORACLE)
     given = settings("oracle")
     for config, model in (

@@ -114,6 +114,25 @@ def test_plugins_are_found_as_files_and_as_directories(tmp_path: Path) -> None:
     ]
 
 
+def test_skills_come_with_a_directory(tmp_path: Path) -> None:
+    source = DICE.replace("tools=", 'skills=["skills"], tools=')
+    write("dice.py", source)
+    write("dice/plugin.py", source)
+    write(
+        "out/plugin.py",
+        DICE.replace('"dice"', '"out"').replace("tools=", 'skills=["../x"], tools='),
+    )
+    found = {each.location: each for each in discover(section(), str(home()), {})}
+    folder = home() / "plugins"
+    assert "must be" not in found[str(folder / "dice")].problem
+    assert "only a plugin that is a directory" in found[str(folder / "dice.py")].problem
+    assert "is not below that of the plugin" in found[str(folder / "out")].problem
+    (folder / "dice.py").unlink()
+    trust(folder / "dice")
+    loaded = load_plugins(section("dice"), str(home()), {})
+    assert loaded.skills == [str(folder / "dice" / "skills")]
+
+
 def test_a_plugin_is_in_place_while_its_place_is_searched(tmp_path: Path) -> None:
     here = Record(str(tmp_path / "dice.py"), "aa")
     own = Record(str(home() / "plugins" / "dice"), "aa")

@@ -35,14 +35,14 @@ class ModelSelection:
         self.on_sent: Callable[[], None] = lambda: None
         """Called when a request was sent."""
         self._clock = clock
-        self._makers: Mapping[str, Callable[[str], Model]] = {}
+        self._makers: dict[str, Callable[[str], Model]] = {}
         self._client: Client | None = None
 
-    def plug(self, makers: Mapping[str, Callable[[str], Model]]) -> None:
-        """Add providers of plugins, which make a model from its name. Known providers win."""
-        known = self.catalog.services
-        self._makers = {id_: make for id_, make in makers.items() if id_ not in known}
-        self.catalog.plugged = frozenset(self._makers)
+    def plug(self, provider: str, make: Callable[[str], Model]) -> None:
+        """Add the provider of a plugin, which makes a model from its name. Known ones win."""
+        if provider not in self.catalog.services:
+            self._makers[provider] = make
+            self.catalog.plugged.add(provider)
 
     async def close(self) -> None:
         if self._client is not None:

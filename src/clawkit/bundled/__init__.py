@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import importlib
 import os
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from clawkit.config.model import Config
@@ -59,10 +60,13 @@ def select_models(loaded: Loaded, agent: str, *, clock: Clock | None = None) -> 
 
     selection = ModelSelection(loaded, agent, clock=clock)
     if (plugins := open_plugins(loaded.config)) is not None and loaded.config.plugins:
+        from clawkit.bundled.guards import safe_model
         from clawkit.plugins.api import PluginContext
 
         around = PluginContext("", Scope(agent=agent), config=loaded.config)
-        selection.plug(plugins.model_makers(around, loaded.config.plugins.slots.get("models", "")))
+        slot = loaded.config.plugins.slots.get("models", "")
+        for id_, make in plugins.model_makers(around, slot).items():
+            selection.plug(id_, partial(safe_model, make))
     return selection
 
 
@@ -87,8 +91,11 @@ def provide(role: str, around: PluginContext) -> Any:
         active = load_plugins(settings, where, BUNDLED, default).fills(role)
     if active is None:
         return None
+    from clawkit.bundled.guards import GUARDS
+
     try:
-        return make(active, role, around)
+        made = make(active, role, around)
     except PluginError as error:
         active.note(str(error))
         return None
+    return made if active.is_bundled or role not in GUARDS else GUARDS[role](made, active.note)

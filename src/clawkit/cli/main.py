@@ -301,7 +301,7 @@ class LazyGroup(click.Group):
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in self._table:
-            return self._find_plugin(cmd_name)
+            return None if ctx.resilient_parsing else self._find_plugin(cmd_name)
         path, about = self._table[cmd_name]
         is_main = self._table is COMMANDS
         is_of_home = self._is_of_home or (is_main and cmd_name in HOME_COMMANDS)
@@ -323,8 +323,7 @@ class LazyGroup(click.Group):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         # During shell completion the word is still being typed.
-        is_known = args[0] in self._table or self._find_plugin(args[0]) is not None
-        if not ctx.resilient_parsing and not is_known:
+        if not ctx.resilient_parsing and self.get_command(ctx, args[0]) is None:
             import shlex
 
             from clawkit.text import nearest, one_line

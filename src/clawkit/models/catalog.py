@@ -72,7 +72,7 @@ class Catalog:
         self.folder = agent_dir(config, env, agent)
         self.secrets: set[str] = set()
         """Secrets that were resolved, to be redacted from output."""
-        self.plugged: frozenset[str] = frozenset()
+        self.plugged: set[str] = set()
         """Providers that plugins add."""
         self._raw = raw
         self.services = load_services(config, env, self.folder, raw)

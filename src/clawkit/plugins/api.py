@@ -12,7 +12,7 @@ from msgspec import Struct
 from clawkit.config.model import Config
 from clawkit.config.sections.plugins import PluginEntry
 from clawkit.core.context import Context, Scope
-from clawkit.core.tool import Tool, tool
+from clawkit.core.tool import Tool, is_tool_name, tool
 from clawkit.errors import PluginError
 from clawkit.plugins.manifest import Manifest, make_manifest
 from clawkit.plugins.roles import HookName
@@ -122,14 +122,14 @@ class Plugin:
     ) -> Callable[[F], F]:
         """Add a hook. Higher priorities run first. `tools` limits hooks on calls to those tools."""
         self._check("hooks", event, self.manifest.hooks)
-        names = (tools,) if isinstance(tools, str) else tools
+        names = None if tools is None else (tools,) if isinstance(tools, str) else tuple(tools)
         if names is not None and event not in ("before_tool_call", "after_tool_call"):
             raise PluginError(f"the hook {event} is not about a call: it takes no tools")
+        if not isinstance(priority, int) or not all(map(is_tool_name, names or ())):
+            raise PluginError(f"the hook {event} takes names of tools, and a number as priority")
 
         def register(run: F) -> F:
-            self.hooks.append(
-                HookEntry(event, run, priority, None if names is None else tuple(names))
-            )
+            self.hooks.append(HookEntry(event, run, priority, names))
             return run
 
         return register

@@ -31,12 +31,13 @@ class Found(Struct, frozen=True):
     manifest: Manifest | None = None
     sha256: str = ""
     module: str = ""  # of an installed or bundled one
+    main: str = ""  # the file of the module in its package
     problem: str = ""
 
     @property
     def record(self) -> Record:
         """What is recorded when the owner enables it."""
-        return Record(self.location, self.sha256, self.module)
+        return Record(self.location, self.sha256, self.module, self.main)
 
 
 def discover(settings: Plugins, home: str, bundled: Mapping[str, str]) -> list[Found]:
@@ -95,10 +96,12 @@ def _plugins_at(place: str) -> Iterator[str]:
 def read_plugin(location: str, origin: Origin, module: str = "", main: str = "") -> Found:
     """A plugin with its manifest and hash, or with what is wrong with it."""
     name = os.path.basename(location).removesuffix(".py")
-    made = Found(one_line(name, 64), origin, location, module=module)
+    made = Found(one_line(name, 64), origin, location, module=module, main=main)
     try:
         snapshot = take_snapshot(location, main)
         manifest = read_manifest(snapshot.source)
+        if manifest.skills and snapshot.main == os.path.basename(location):
+            raise PluginError("only a plugin that is a directory can have skills")
     except PluginError as error:
         return replace(made, problem=str(error))
     return replace(made, id=manifest.id, manifest=manifest, sha256=snapshot.sha256)

@@ -10,6 +10,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from functools import lru_cache, partial
 from types import ModuleType
 from typing import Any
@@ -20,7 +21,7 @@ from msgspec.structs import replace
 
 from clawkit.config.sections.plugins import PluginEntry, Plugins
 from clawkit.core.tool import Registered, Tool
-from clawkit.errors import ClawkitError, ConfigError, Issue, PluginError
+from clawkit.errors import ClawkitError, ConfigError, Issue, PluginError, SchemaError
 from clawkit.plugins.api import Plugin, PluginContext
 from clawkit.plugins.discover import is_in_place
 from clawkit.plugins.manifest import Manifest, read_manifest
@@ -189,8 +190,9 @@ def provide(active: ActivePlugin, role: str, around: PluginContext) -> Any:
     """The provider of a role. Raises `PluginError`."""
     make = active.plugin.providers[role]
     context = active.context(around)
-    made = active.run(f"its {role} service", lambda: make(context))
-    return made if active.is_bundled else check_provider(role, made)
+    if active.is_bundled:
+        return make(context)
+    return limited(f"its {role} service", lambda: check_provider(role, make(context)), active.note)
 
 
 def _register(active: ActivePlugin, tool: Tool) -> Registered:
@@ -203,17 +205,26 @@ def _made_tools(
     active: ActivePlugin, make: Callable[[PluginContext], Any], context: PluginContext
 ) -> Iterator[Registered]:
     try:
-        made = active.run("making its tools", lambda: make(context))
-        tools = [] if made is None else [made] if isinstance(made, Tool) else list(made)
-    except (PluginError, TypeError) as error:
+        tools = active.run("making its tools", lambda: _check_tools(make(context)))
+    except PluginError as error:
         return active.note(str(error))
     for tool in tools:
-        if not isinstance(tool, Tool):
-            active.note(f"it made {type(tool).__name__}, not a tool")
-        elif tool.name not in active.manifest.all_tools:
+        if tool.name not in active.manifest.all_tools:
             active.note(f"{tool.name!r} is not declared: add it to tools of Plugin(…)")
         else:
             yield _register(active, tool)
+
+
+def _check_tools(made: Any) -> list[Tool]:
+    """The tools, with their schemas made: that of a model is foreign code. Assembly reports those
+    that are invalid."""
+    tools = [] if made is None else [made] if isinstance(made, Tool) else list(made)
+    for tool in tools:
+        if not isinstance(tool, Tool):
+            raise PluginError(f"it made {type(tool).__name__}, not a tool")
+        with suppress(SchemaError):
+            _ = tool.schema
+    return tools
 
 
 def _prompt_of(active: ActivePlugin, context: PluginContext) -> str:
@@ -221,8 +232,8 @@ def _prompt_of(active: ActivePlugin, context: PluginContext) -> str:
     if write is None:
         return active.manifest.prompt if isinstance(active.manifest.prompt, str) else ""
     try:
-        text = active.run("its prompt", lambda: write(context))
-        return str(text)[:4_000] if text else ""
+        text: str = active.run("its prompt", lambda: str(write(context) or ""))
+        return text[:4_000]
     except PluginError as error:
         active.note(str(error))
         return ""
@@ -282,15 +293,13 @@ def _load(
         plugin = _run_module(id_, record, notes.append)
     if missing := plugin.missing():
         raise PluginError(f"it declares what it does not register: {', '.join(missing)}")
-    made = ActivePlugin(
-        plugin,
-        plugin.manifest,
-        read_settings(plugin.config, entry.config, id_),
-        entry,
-        location,
-        home,
-        bool(bundled),
-    )
+
+    def prepare() -> Any:
+        _check_tools(plugin.registered_tools)
+        return read_settings(plugin.config, entry.config, id_)
+
+    given = prepare() if bundled else limited("preparing it", prepare, notes.append)
+    made = ActivePlugin(plugin, plugin.manifest, given, entry, location, home, bool(bundled))
     for each in notes:
         made.note(each)
     return made
@@ -302,12 +311,7 @@ _modules: dict[tuple[str, Record], ModuleType | PluginError] = {}
 
 def _run_module(id_: str, record: Record, note: Callable[[str], None]) -> Plugin:
     """Check and import a plugin: the bytes that are checked are those that run."""
-    main = ""
-    if record.module and os.path.isdir(record.location):
-        inner = "/".join(record.module.split(".")[1:])
-        tries = (f"{inner}.py", f"{inner}/__init__.py".lstrip("/"))
-        main = next((t for t in tries if os.path.isfile(os.path.join(record.location, t))), "")
-    snapshot = take_snapshot(record.location, main)
+    snapshot = take_snapshot(record.location, record.main)
     if why := why_untrusted(id_, record, snapshot.location, snapshot.sha256):
         raise PluginError(why)
     manifest = read_manifest(snapshot.source)
@@ -330,7 +334,7 @@ def _run_module(id_: str, record: Record, note: Callable[[str], None]) -> Plugin
     if isinstance(module, PluginError):
         raise module
     plugin = getattr(module, "plugin", None)
-    if not isinstance(plugin, Plugin) or plugin.manifest != manifest:
+    if type(plugin) is not Plugin or plugin.manifest != manifest:
         raise PluginError("what it declares when it runs is not what its source says")
     return plugin
 

@@ -24,6 +24,7 @@ class Record(msgspec.Struct, frozen=True, omit_defaults=True):
     location: str
     sha256: str
     module: str = ""  # of an installed plugin
+    main: str = ""  # the file of that module in its package
 
 
 def why_off(id: str, settings: Plugins, *, by_default: bool = False) -> str:  # noqa: A002

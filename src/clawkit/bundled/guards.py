@@ -1,0 +1,97 @@
+"""Providers from plugins of others, kept from breaking what uses them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import aclosing
+from typing import Any, cast
+
+from clawkit.agent.events import Event, EventRecorder, Tell
+from clawkit.content import Assistant
+from clawkit.core.tasks import bounded
+from clawkit.lsp.protocols import Diagnostics, Edited, Problems
+from clawkit.models.protocols import Delta, Model, ModelError, Request
+from clawkit.text import one_line
+
+CHECK_S = 5.0
+CLOSE_S = 5.0
+Note = Callable[[str], None]
+"""Reports a problem of the plugin."""
+
+
+class SafeDiagnostics:
+    """Finds nothing if the plugin fails."""
+
+    def __init__(self, own: Diagnostics, note: Note) -> None:
+        self._own, self._note = own, note
+
+    async def check(self, edits: Sequence[Edited]) -> Problems:
+        try:
+            found = await bounded(self._own.check(edits), CHECK_S)
+            if isinstance(found, Problems):
+                return found
+            raise TypeError(f"it returned {type(found).__name__}, not Problems")
+        except Exception as error:  # noqa: BLE001  # foreign code; the edit has happened
+            self._note(f"its check of a changed file failed: {error!r}")
+        return Problems()
+
+
+class SafeRecorder:
+    """Records nothing if the plugin fails."""
+
+    def __init__(self, own: EventRecorder, note: Note) -> None:
+        self._own, self._note = own, note
+        self.warnings = tuple(map(str, own.warnings))
+
+    def beside(self, tell: Tell) -> Tell:
+        try:
+            heard = self._own.beside(lambda _event: None)
+        except Exception as error:  # noqa: BLE001  # foreign code
+            self._note(f"its telemetry failed: {error!r}")
+            return tell
+
+        def both(event: Event) -> None:
+            tell(event)
+            try:
+                heard(event)
+            except Exception as error:  # noqa: BLE001  # foreign code
+                self._note(f"its telemetry failed: {error!r}")
+
+        return both
+
+    async def close(self) -> None:
+        try:
+            await bounded(self._own.close(), CLOSE_S)
+        except Exception as error:  # noqa: BLE001  # foreign code
+            self._note(f"closing its telemetry failed: {error!r}")
+
+
+class SafeModel:
+    """Raises `ModelError` and nothing else."""
+
+    def __init__(self, own: Model) -> None:
+        self._own = own
+        self.ref, self.api, self.facts = own.ref, own.api, own.facts
+
+    async def stream(self, request: Request) -> AsyncIterator[Delta | Assistant]:
+        try:
+            async with aclosing(cast("Any", self._own.stream(request))) as items:
+                async for item in items:
+                    yield item
+        except (ModelError, asyncio.CancelledError, GeneratorExit):
+            raise
+        except Exception as error:  # foreign code
+            why = one_line(f"{self.ref} failed: {error!r}", 300)
+            raise ModelError("malformed", why) from error
+
+
+def safe_model(make: Callable[[str], Model], name: str) -> Model:
+    return SafeModel(make(name))
+
+
+GUARDS: dict[str, Callable[[Any, Note], Any]] = {
+    "diagnostics": SafeDiagnostics,
+    "telemetry": SafeRecorder,
+}
+"""What goes around the provider of a role. Others raise where errors are results anyway."""
