@@ -8,6 +8,7 @@ not, and ends with 1.
 from __future__ import annotations
 
 import argparse
+import importlib
 import inspect
 import json
 import re
@@ -21,6 +22,8 @@ import msgspec
 
 from clawkit.agent.assemble import load_tool
 from clawkit.agent.events import Event
+from clawkit.bundled import BUNDLED
+from clawkit.bundled.lobster.stages import COMMANDS as STAGES
 from clawkit.cli.main import main as cli
 from clawkit.cli.onboarding.write import CHOICES, CUSTOM, SKIP
 from clawkit.config.model import Config
@@ -31,6 +34,7 @@ from clawkit.core.context import Scope
 from clawkit.core.tool import Tool
 from clawkit.models.discover import default_model
 from clawkit.models.known import PROVIDERS
+from clawkit.plugins.api import PluginContext
 from clawkit.policy.pipeline import SANDBOX_ALLOW, SANDBOX_DENY
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -165,9 +169,10 @@ def parameters(name: str) -> str:
 
 def stages(_: str) -> str:
     """The stages of pipelines."""
+    importlib.import_module("clawkit.bundled.lobster.workflow")  # adds some
     rows = (
         (f"`{name}`", code(f"--{each.rstrip('!')}" for each in kind.options.split()), kind.about)
-        for name, kind in workflow.COMMANDS.items()
+        for name, kind in STAGES.items()
     )
     return table(("Stage", "Options", "What it does"), rows)
 
@@ -185,7 +190,7 @@ def _schema_type(schema: dict[str, Any]) -> str:
         return " or ".join(map(_schema_type, schema["anyOf"]))
     low, high = schema.get("minimum"), schema.get("maximum")
     kind = {"integer": "whole number", "boolean": "true or false"}.get(
-        schema["type"], schema["type"]
+        schema.get("type", ""), schema.get("type", "any")
     )
     if low is not None and high is not None:
         return f"{kind} from {low} to {high}"

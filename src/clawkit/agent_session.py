@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from clawkit.agent import prompt as prompts
 from clawkit.agent.compact import PrunedHistory, settings_of
+from clawkit.agent.completion import Completions
 from clawkit.agent.events import Event, EventRecorder, Tell, TurnEnded, no_listener
 from clawkit.agent.loop import Conversation, Words, limits_of, specs_of
 from clawkit.agent.model_selection import ModelSelection, thinking_of
@@ -583,10 +584,7 @@ class Agent:
             self._kept.store.redact = run.redactor.text
         if isinstance(run.services, Services):
             run.services.fill(SessionState, self._state)
-            if self.kit.config.plugins is not None:
-                from clawkit.agent.completion import Completions
-
-                run.services.fill(Completions, lambda: Completions(self.models, talk.spend))
+            run.services.fill(Completions, lambda: Completions(self.models, talk.spend))
             if self.delegation is not None:
                 run.services.fill(Delegates, lambda: self.delegation)
                 run.services.fill(Messenger, lambda: self.messenger)

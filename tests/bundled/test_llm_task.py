@@ -150,6 +150,18 @@ async def test_parameters_of_the_request_are_sent(tmp_path: Path) -> None:
         assert limits == [100, 500]
 
 
+async def test_how_much_it_thinks_is_sent(tmp_path: Path) -> None:
+    async with ScriptedServer("1", "1") as server:
+        given = config(server)
+        models = [{"id": "one", "reasoning": True}]
+        given["models"]["providers"]["mine"] = server.provider_config("openai-completions", models)
+        await ask(given, tmp_path, thinking="high")
+        await ask(given, tmp_path)
+        efforts = [each.body.get("reasoning_effort") for each in server.requests]
+        assert efforts[0] == "high"
+        assert efforts[1] != "high"
+
+
 @pytest.mark.parametrize("by_call", [True, False])
 async def test_an_answer_that_takes_too_long_is_an_error(tmp_path: Path, by_call: bool) -> None:
     gate = Gate("1")

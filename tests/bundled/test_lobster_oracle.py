@@ -3,11 +3,23 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.bundled.lobster_kit import Original, comparable, open_kit, resume, run
+from tests.bundled.lobster_kit import (
+    CORE,
+    NODE,
+    Original,
+    Person,
+    comparable,
+    open_kit,
+    resume,
+    run,
+)
+from tests.scale import scaled
 
 ITEMS = (
     '[{"id":1,"name":"b","n":{"x":3}},{"id":2,"name":"a"},{"id":10,"name":"b","tags":[1,2]},'
@@ -261,6 +273,17 @@ async def test_pipelines_have_the_results_of_the_original(
             assert_same(text, await run(kit, text), original.run(text))
 
 
+@pytest.mark.long
+def test_the_command_line_of_the_original_says_the_same(tmp_path: Path, original: Original) -> None:
+    """So that what is compared with above is what people use."""
+    program = CORE.parents[3] / "bin/lobster.js"
+    env = {**os.environ, "LOBSTER_STATE_DIR": str(tmp_path / "state")}
+    for text in PIPELINES[30 : 30 + scaled(30, 2)]:
+        command: list[str | Path] = [NODE, program, "run", "--mode", "tool", text]
+        ran = subprocess.run(command, capture_output=True, env=env, check=False)
+        assert comparable(json.loads(ran.stdout)) == comparable(original.run(text)), text
+
+
 async def test_workflows_have_the_results_of_the_original(
     tmp_path: Path, original: Original
 ) -> None:
@@ -274,8 +297,6 @@ async def test_workflows_have_the_results_of_the_original(
 
 
 async def test_gates_are_resumed_as_in_the_original(tmp_path: Path, original: Original) -> None:
-    from tests.bundled.lobster_kit import Person
-
     async with open_kit(tmp_path, approver=Person()) as kit:
         for answer in ({"approve": True}, {"approve": False}, {"cancel": True}):
             text = f"{SOURCE} | approve | pick id | head --n 1"

@@ -64,7 +64,20 @@ async def test_a_person_who_is_there_is_asked_when_the_model_resumes(tmp_path: P
     assert (tmp_path / "done.txt").read_text() == "a\nb\n"
     [asked] = person.asked
     assert (asked.title, asked.description) == ("Go on?", '[\n  "a",\n  "b"\n]')
-    assert asked.notes == ("then: exec --stdin raw tee done.txt",)
+    assert asked.notes == ("2 items", "then: exec --stdin raw tee done.txt")
+
+
+async def test_a_question_shows_no_secrets_and_no_control_characters(tmp_path: Path) -> None:
+    (tmp_path / "out.json").write_text(json.dumps(["\x1b[2J\u202e", "ghp_" + "a1B2" * 10]))
+    person = Person()
+    async with open_kit(tmp_path, approver=person) as kit:
+        gate = "approve --prompt 'a\nb' --preview-from-stdin"
+        token, _ = await halt(kit, f"exec --json --shell 'cat out.json' | {gate}")
+        await resume(kit, token=token, approve=True)
+    [asked] = person.asked
+    shown = f"{asked.title}{asked.description}"
+    assert not {"\x1b", "\u202e"} & set(shown)
+    assert "a1B2a1B2" not in shown
 
 
 async def test_a_model_cannot_approve_for_a_person(tmp_path: Path) -> None:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
+import pytest
 from tests.bundled.lobster_kit import Person, open_kit, output, resume, run
 
 from clawkit.core.result import Result
@@ -183,3 +185,14 @@ async def test_steps_have_their_own_directory_pause_and_batches(tmp_path: Path) 
     async with open_kit(tmp_path) as kit:
         found = await output(kit, "w.json")
         assert found[2] == {"it": 9, "no": 2, "c": "x 9 2 sub"}
+
+
+async def test_without_its_parser_yaml_is_refused_and_json_is_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "yaml", None)
+    (tmp_path / "a.lobster").write_text(YAML)
+    write(tmp_path, "b.json", {"id": "a", "run": "echo 1"})
+    async with open_kit(tmp_path) as kit:
+        assert "pip install 'clawkit[workflows]'" in await output(kit, "a.lobster")
+        assert await output(kit, "b.json") == [1]

@@ -35,7 +35,7 @@ _KEYS = {
     "gateway.": "auth.allowTailscale nodes.browser",
     "hooks.mappings.*.": "channel to",
     "logging.": "audit consoleLevel consoleStyle file level maxFileBytes",
-    "plugins.entries.*.": "llm subagent",
+    "plugins.entries.*.": "llm.allowAgentIdOverride subagent",
     "session.": """dmScope identityLinks reset resetByChannel resetByType
         resetTriggers scope sendPolicy""",
     "skills.": "allowBundled load.watchDebounceMs",

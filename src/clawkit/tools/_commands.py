@@ -323,6 +323,14 @@ def encode(name: str, text: str, hint: str = "", errors: str = "strict") -> byte
         raise ToolInputError(why) from None
 
 
+def with_input(command: str, text: str) -> str:
+    """The command, with a text as its input."""
+    lines, end = frozenset(text.split("\n")), "EOF"
+    while end in lines:
+        end += "_"
+    return f"{command} <<'{end}'\n{text}\n{end}"
+
+
 def read_signal(given: str | int) -> tuple[int, str]:
     """Number and name of a signal given as TERM, SIGTERM or 15. Raises `ToolInputError`."""
     import signal

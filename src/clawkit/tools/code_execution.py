@@ -119,10 +119,7 @@ async def _request(params: Params, ctx: Context, settings: Exec) -> ExecRequest:
 
 def as_command(language: Language, code: str) -> str:
     """A command that would run the code in a fresh interpreter."""
-    lines, end = frozenset(code.split("\n")), "EOF"
-    while end in lines:
-        end += "_"
-    return f"{_PROGRAMS[language]} <<'{end}'\n{code}\n{end}"
+    return _c.with_input(_PROGRAMS[language], code)
 
 
 async def _run(params: Params, request: ExecRequest, ctx: Context, admitted: Admitted) -> Result:

@@ -56,19 +56,13 @@ def holds(condition: str | bool | None, results: Results) -> bool:
     if not isinstance(condition, str):
         return condition is not False
     unsupported = PipelineError(f"Unsupported condition: {condition[:MAX_CONDITION]}")
-    tokens, at = [], 0
-    while at < len(condition):
-        token = _TOKEN.match(condition, at) if len(condition) <= MAX_CONDITION else None
-        if token is None:
-            raise unsupported
-        tokens.append(token.groups(""))
-        at = token.end()
-    tokens.reverse()
+    found = list(_TOKEN.finditer(condition[:MAX_CONDITION]))
+    tokens = [each.groups("") for each in reversed(found)]
     try:
         value = _evaluate(tokens, results, 1)
-    except (IndexError, LookupError):
+    except (LookupError, RecursionError):
         raise unsupported from None
-    if tokens:
+    if tokens or "".join(each[0] for each in found) != condition:
         raise unsupported
     return v.is_true(value)
 

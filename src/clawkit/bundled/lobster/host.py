@@ -19,6 +19,7 @@ from clawkit.core.paths import is_below
 from clawkit.errors import ToolAuthorizationError, ToolError
 from clawkit.fs.protocols import FileSystem, read_all
 from clawkit.redact import Redactor
+from clawkit.tools._commands import with_input
 
 NAME = "lobster"
 MAX_FILE = 128 * 1024
@@ -64,10 +65,7 @@ class PipelineHost(Struct, frozen=True):
         if stdin is not None:
             if len(stdin) > MAX_STDIN:
                 raise PipelineError(f"stdin has {len(stdin):,} characters, over {MAX_STDIN:,}")
-            lines, end = frozenset(stdin.split("\n")), "EOF"
-            while end in lines:
-                end += "_"
-            command = f"{{ {command}\n}} <<'{end}'\n{stdin}\n{end}"
+            command = with_input(f"{{ {command}\n}}", stdin)
         left_s = self.until_s - asyncio.get_running_loop().time()
         params: dict[str, Value] = {"command": command, "workdir": self.folder}
         params |= {"env": dict(self.env), "timeout": min(max(left_s, 0.1), MAX_COMMAND_S)}

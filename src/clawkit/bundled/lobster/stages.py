@@ -33,23 +33,16 @@ _DECISION = {
 
 
 class HaltedStage(NamedTuple):
-    """Where a pipeline halts: what it asks for, as callers see it, and the items it has."""
+    """Where a pipeline halts, and what it asks for, as callers see it."""
 
     request: dict[str, Value]
-    items: Items = []  # noqa: RUF012  # never changed
     stage: int = 0
-
-
-class Produced(NamedTuple):
-    items: Items
-    rendered: str = ""  # by the last of the stages `json` and `table`
 
 
 async def run_stages(
     stages: Sequence[Stage], items: Items, host: PipelineHost
-) -> Produced | HaltedStage:
+) -> Items | HaltedStage:
     """Run stages up to the first gate. Raises `PipelineError`."""
-    rendered = ""
     for number, stage in enumerate(stages):
         command = COMMANDS.get(stage.name)
         if command is None:
@@ -63,11 +56,9 @@ async def run_stages(
             return result._replace(stage=number)
         if len(result) > MAX_ITEMS:
             raise PipelineError(f"{stage.name} produced more than {MAX_ITEMS:,} items")
-        if stage.name in ("json", "table"):
-            rendered = v.to_json(result, indent=2) if stage.name == "json" else result[0]
         items = result
         await asyncio.sleep(0)  # so that a pipeline of quick stages can be stopped
-    return Produced(items, rendered)
+    return items
 
 
 def _check_options(stage: Stage, known: str) -> None:
@@ -193,10 +184,6 @@ def _group(stage: Stage, items: Items, _host: PipelineHost) -> Items:
     ]
 
 
-def _json(_stage: Stage, items: Items, _host: PipelineHost) -> Items:
-    return items
-
-
 def _table(_stage: Stage, items: Items, _host: PipelineHost) -> Items:
     if not items:
         return ["(no results)\n"]
@@ -221,7 +208,7 @@ def _approve(stage: Stage, items: Items, _host: PipelineHost) -> HaltedStage:
     if "preview-from-stdin" in stage.options and shown:
         is_text = all(isinstance(item, str) for item in shown)
         request["preview"] = "\n".join(shown) if is_text else v.to_json(shown, indent=2)
-    return HaltedStage(request, items)
+    return HaltedStage(request)
 
 
 def _ask(stage: Stage, items: Items, _host: PipelineHost) -> HaltedStage:
@@ -234,32 +221,20 @@ def _ask(stage: Stage, items: Items, _host: PipelineHost) -> HaltedStage:
     return HaltedStage(request)
 
 
-def _key(stage: Stage) -> str:
-    if not 0 < len(key := stage.word("key")) <= 200:
-        raise PipelineError(f"{stage.name} requires a key of at most 200 characters")
-    return key
-
-
 def _together(items: Items) -> Value:
     return items[0] if len(items) == 1 else items
 
 
-def _state_get(stage: Stage, _items: Items, host: PipelineHost) -> Items:
-    return [host.store.load(_key(stage))]
-
-
-def _state_set(stage: Stage, items: Items, host: PipelineHost) -> Items:
-    host.store.save(_key(stage), _together(items))
-    return [_together(items)]
-
-
-def _diff(stage: Stage, items: Items, host: PipelineHost) -> Items:
-    key, after = _key(stage), _together(items)
-    before = host.store.load(key)
+def _state(stage: Stage, items: Items, host: PipelineHost) -> Items:
+    if not 0 < len(key := stage.word("key")) <= 200:
+        raise PipelineError(f"{stage.name} requires a key of at most 200 characters")
+    before, after = host.store.load(key), _together(items)
+    if stage.name == "state.get":
+        return [before]
     host.store.save(key, after)
     changed = v.identity(before) != v.identity(after)
-    about = {"kind": "diff.last", "key": key, "changed": changed}
-    return [{**about, "before": before, "after": after}]
+    about = {"kind": "diff.last", "key": key, "changed": changed, "before": before, "after": after}
+    return [after] if stage.name == "state.set" else [about]
 
 
 async def _invoke(stage: Stage, items: Items, host: PipelineHost) -> Items:
@@ -315,13 +290,13 @@ COMMANDS: dict[str, StageKind] = {
     "sort": StageKind(_sort, "key desc!", "Sort items"),
     "groupBy": StageKind(_group, "key", "Group items by a field"),
     "dedupe": StageKind(_dedupe, "key", "Remove duplicates"),
-    "json": StageKind(_json, "", "Render the items as JSON"),
+    "json": StageKind(lambda _stage, items, _host: items, "", "Render the items as JSON"),
     "table": StageKind(_table, "", "Render the items as a table"),
     "approve": StageKind(_approve, "prompt preview-from-stdin! limit emit!", "Halt until approved"),
     "ask": StageKind(_ask, "prompt schema subject-from-stdin! emit!", "Halt until there is input"),
-    "state.get": StageKind(_state_get, "", "Load a stored value"),
-    "state.set": StageKind(_state_set, "", "Store the items"),
-    "diff.last": StageKind(_diff, "key", "Compare the items with those of the last run"),
+    "state.get": StageKind(_state, "", "Load a stored value"),
+    "state.set": StageKind(_state, "", "Store the items"),
+    "diff.last": StageKind(_state, "key", "Compare the items with those of the last run"),
     "openclaw.invoke": _CALL,
     "clawd.invoke": _CALL,
     "llm.invoke": _LLM,

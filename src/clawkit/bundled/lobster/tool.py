@@ -25,7 +25,7 @@ from clawkit.core.result import MAX_DETAILS, Result
 from clawkit.core.tool import Tool, make_validator
 from clawkit.errors import ToolAuthorizationError, ToolError
 from clawkit.redact import Redactor
-from clawkit.text import cut
+from clawkit.text import cut, one_line, printable
 from clawkit.tools._params import doc
 
 MAX_SHOWN = 4_000
@@ -120,7 +120,7 @@ async def _continue(halted: Halted, host: PipelineHost, items: list[Value]) -> d
             if isinstance(outcome, HaltedStage):
                 ended = Halted(outcome.request, stages=halted.stages[outcome.stage + 1 :])
             else:
-                ended = outcome.items
+                ended = outcome
     if isinstance(ended, list):
         return _done("ok", ended)
     return _halt(replace(ended, cwd=halted.cwd), host)
@@ -143,13 +143,14 @@ def _question(halted: Halted, ctx: Context) -> Question:
     then = " | ".join(stage.text for stage in halted.stages)
     if halted.progress:
         then = f"{halted.progress.file}, after the step {halted.progress.step}"
+    notes = (f"{len(request['items']):,} items", f"then: {one_line(redact(then), MAX_SHOWN)}")
     return Question(
         tool=NAME,
-        params={"items": cut(redact(shown), MAX_SHOWN)},
-        title=redact(cut(str(request["prompt"]), 500)),
-        description=cut(redact(shown), MAX_SHOWN),
+        params={},
+        title=one_line(redact(str(request["prompt"])), 500),
+        description=printable(cut(redact(shown), MAX_SHOWN)),
         asked_by=f"the tool {NAME}",
-        notes=(f"then: {cut(redact(then), MAX_SHOWN)}",) if then else (),
+        notes=notes if then else notes[:1],
         timeout_s=KEEP_S,
         agent=ctx.agent,
         session=ctx.session,

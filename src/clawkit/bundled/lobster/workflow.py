@@ -6,7 +6,6 @@ import asyncio
 import hashlib
 import os
 import re
-from collections.abc import Awaitable
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -114,16 +113,19 @@ class _WorkflowRun(Struct):
             self.host.ledger.warnings[said.partition(",")[2]] = said
 
     async def _try(self, step: Step) -> Result:
+        error = late = PipelineError(f"Step '{step.id}' timed out after {step.timeout_ms}ms")
         for attempt in range(step.retry.max):
+            await asyncio.sleep(step.retry.delay_s(attempt - 1) if attempt else 0)
             try:
-                return await _within(self._execute(step), step.timeout_ms, f"Step '{step.id}'")
+                async with asyncio.timeout(step.timeout_ms / 1000 if step.timeout_ms else None):
+                    return await self._execute(step)
             except HaltedError:
                 raise
-            except PipelineError:
-                if attempt + 1 == step.retry.max:
-                    raise
-            await asyncio.sleep(step.retry.delay_s(attempt))
-        raise AssertionError
+            except PipelineError as failed:
+                error = failed
+            except TimeoutError:
+                error = late
+        raise error
 
     async def _execute(self, step: Step) -> Result:
         if step.parallel:
@@ -133,18 +135,19 @@ class _WorkflowRun(Struct):
         if step.workflow:
             file = fill(step.workflow, self.args, self.results)
             path = os.path.join(os.path.dirname(self.progress.file), file)
-            args = {name: self._fill(value) for name, value in step.workflow_args.items()}
+            args = {
+                name: fill(value, self.args, self.results) if isinstance(value, str) else value
+                for name, value in step.workflow_args.items()
+            }
             return _told(await run_nested(path, args, self._place(step, self.results)))
         return await self._simple(step, self.results)
-
-    def _fill(self, value: Value) -> Value:
-        return fill(value, self.args, self.results) if isinstance(value, str) else value
 
     def _place(self, step: Step, results: Results, outer: Step | None = None) -> PipelineHost:
         args, host = self.args, self.host
         env = {"LOBSTER_ARGS_JSON": v.to_json(args)} if args else {}
         for name, value in args.items():
-            env["LOBSTER_ARG_" + re.sub(r"[^A-Z0-9]+", "_", name.upper())] = v.to_text(value)
+            key = re.sub(r"[^A-Z0-9]+", "_", name.upper()).strip("_")
+            env[f"LOBSTER_ARG_{key}"] = v.to_text(value)
         for own in (self.workflow.env, outer.env if outer else {}, step.env):
             env |= {name: fill(v.to_text(value), args, results) for name, value in own.items()}
         cwd = step.cwd or (outer.cwd if outer else "") or self.workflow.cwd
@@ -170,7 +173,7 @@ class _WorkflowRun(Struct):
             where = f"inside the pipeline stage {stages[outcome.stage].name}"
             how = "use a separate approval or input step in the workflow file"
             raise HaltedError(f"Workflow step {step.id} halted {where}; {how}")
-        return _told(outcome.items) | ({"stdout": outcome.rendered} if outcome.rendered else {})
+        return _told(outcome)
 
     async def _branch(self, step: Step, parallel: Parallel) -> Result:
         branches = {each.id: self._simple(each, self.results, step) for each in parallel.branches}
@@ -242,19 +245,11 @@ def _shown(rules: Approval, result: Result, id_: str) -> dict[str, Value]:
     value = result.get("json")
     own = field(value, "requiresApproval") or value
     own = own if not rules.prompt and isinstance(field(own, "prompt"), str) else {}
-    items = field(own, "items") or [] if own else _as_items(value)
+    items = _as_items(field(own, "items") if own else value)
     preview = rules.preview or v.to_text(field(own, "preview") if own else result.get("stdout"))
     request = {"prompt": rules.prompt or field(own, "prompt") or f"Approve {id_}?"}
     request["items"] = items if rules.items is None else rules.items
     return request | ({"preview": preview.strip()[:MAX_PREVIEW]} if preview else {})
-
-
-async def _within(work: Awaitable[Result], timeout_ms: int | None, what: str) -> Result:
-    try:
-        async with asyncio.timeout(timeout_ms / 1000 if timeout_ms else None):
-            return await work
-    except TimeoutError:
-        raise PipelineError(f"{what} timed out after {timeout_ms}ms") from None
 
 
 def _applies(step: Step, results: Results) -> bool:
