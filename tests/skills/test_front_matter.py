@@ -6,7 +6,7 @@ import string
 from typing import Any
 
 import pytest
-import yaml  # type: ignore[import-untyped]
+import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
