@@ -181,8 +181,8 @@ def test_only_the_command_line_uses_the_gateway() -> None:
         if any(each.startswith("clawkit.gateway") for each in imports_of(path))
         and not name.startswith("clawkit.gateway")
     }
-    # `clawkit cron` runs jobs as the gateway does, and uses a remote one. `clawkit mcp serve` has the
-    # same login.
+    # `clawkit cron` runs jobs as the gateway does, and uses a remote one. `clawkit mcp serve` has
+    # the same login.
     others = {"clawkit.cli.cron", "clawkit.cli.cron_serve", "clawkit.cli.mcp_serve"}
     assert users == others | {"clawkit.cli.gateway"} | {
         f"clawkit.cli.gateway{part}"
