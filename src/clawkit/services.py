@@ -88,8 +88,6 @@ class Services(Mapping[type, object]):
         self._exec: Exec = config.tools.exec.merged(config.agents.get(scope.agent).tools.exec)
         self._sandbox: SandboxSettings = config.agents.sandbox_of(scope.agent)
         self._skills: SkillSnapshot | None = None
-        self.plugin_skills: Sequence[str] = ()
-        """Directories with skills that enabled plugins bring."""
         self._skill_folders: list[str] = []
         """Read by the sandbox and the rules for paths whenever they decide."""
         self._is_closed = False
@@ -259,7 +257,8 @@ class Services(Mapping[type, object]):
         load = config.skills.load if config.skills else None
         is_hidden = self._is_inside and self._sandbox.access() == "none"
         place = self._workspace if is_hidden else self._place
-        extra = (*self.plugin_skills, *(load.extra_dirs if load else ()))
+        brought = self._plugins.skills if self._plugins else ()
+        extra = (*brought, *(load.extra_dirs if load else ()))
         dirs = paths.skill_dirs(os.environ, place, extra)
         if self._skills is None and not dirs:
             return
