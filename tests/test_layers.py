@@ -56,8 +56,7 @@ SIDEWAYS = {
         *((one, "agent_session") for one in ("session_state", "delegation")),
         *((one, "agent_session") for one in ("turns", "messenger")),
         ("turns", "services"),
-        *(("mcp_server", other) for other in ("runtime", "gateway")),
-        ("gateway", "mcp_server"),
+        *(("mcp_server", "runtime"), ("gateway", "mcp_server")),
         *(("messenger", other) for other in ("delegation", "turns")),
         *(("command_check", other) for other in ("runtime", "services")),
         *(
@@ -183,8 +182,10 @@ def test_only_the_command_line_uses_the_gateway() -> None:
         if any(each.startswith("clawkit.gateway") for each in imports_of(path))
         and not name.startswith("clawkit.gateway")
     }
-    # `clawkit cron` runs jobs as the gateway does, and uses a remote one.
-    assert users == {"clawkit.cli.cron", "clawkit.cli.cron_serve", "clawkit.cli.gateway"} | {
+    # `clawkit cron` runs jobs as the gateway does, and uses a remote one. `clawkit mcp serve` has
+    # the same login.
+    others = {"clawkit.cli.cron", "clawkit.cli.cron_serve", "clawkit.cli.mcp_serve"}
+    assert users == others | {"clawkit.cli.gateway"} | {
         f"clawkit.cli.gateway{part}"
         for part in [
             "_chat",

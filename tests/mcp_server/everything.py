@@ -13,8 +13,8 @@ from clawkit.content import Image, Text
 from clawkit.core.approval import Approver
 from clawkit.core.context import Context
 from clawkit.errors import ToolError
-from clawkit.mcp_server.exchange import Elicited, current
-from clawkit.mcp_server.standalone import serve_http
+from clawkit.gateway.mcp_alone import serve_http
+from clawkit.mcp_server.served_call import Elicited, current
 from clawkit.runtime import load_config
 
 PIXEL = (
@@ -32,10 +32,10 @@ def form(message: str, **properties: Any) -> dict[str, Any]:
 
 async def ask(asked: dict[str, Any], name: str = "question") -> Elicited:
     """Ask as approvals do, with another form."""
-    exchange = current.get()
-    if exchange is None:
+    served = current.get()
+    if served is None:
         raise ToolError("no one can be asked")
-    return await exchange.elicit(asked, name)
+    return await served.elicit(asked, name)
 
 
 async def simple_text(_params: Any, _ctx: Context) -> str:

@@ -13,7 +13,7 @@ from clawkit.approvals.broker import PendingStore
 from clawkit.config.paths import waiting_file
 from clawkit.core.approval import Answer, Lasting, Question
 from clawkit.mcp import protocol as mcp
-from clawkit.mcp_server.exchange import Elicited, read_answer, show_question
+from clawkit.mcp_server.served_call import Elicited, read_answer, show_question
 
 ASK: dict[str, Any] = {"tools": {"rules": [{"tool": "write", "effect": "ask"}]}}
 WRITE: dict[str, Any] = {"name": "write", "arguments": {"path": "a.txt", "content": "new"}}

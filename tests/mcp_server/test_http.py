@@ -16,10 +16,10 @@ from tests.mcp_server.test_stdio import Patient
 from tests.mcp_server.wire import FORMS, modern, opener
 
 from clawkit import Tool
+from clawkit.gateway.mcp import MAX_BODY
+from clawkit.gateway.mcp_alone import make_app
 from clawkit.gateway.serve import listen
 from clawkit.mcp import protocol as mcp
-from clawkit.mcp_server.http import MAX_BODY
-from clawkit.mcp_server.standalone import make_app
 from clawkit.runtime import load_config
 
 SECRET: dict[str, Any] = {"gateway": {"auth": {"token": TOKEN}}}

@@ -58,8 +58,8 @@ from clawkit.store import private_dir, write_atomic
 from clawkit.version import __version__
 
 if TYPE_CHECKING:
+    from clawkit.gateway.mcp import McpEndpoint
     from clawkit.gateway.methods.chats import ChatHost
-    from clawkit.mcp_server.http import McpEndpoint
     from clawkit.models.protocols import Model
 
 SWEEP_S, GOODBYE_S = 30.0, 2.5
@@ -186,7 +186,7 @@ class Gateway:
     def mcp(self) -> McpEndpoint:
         """Where MCP clients are served."""
         if self._mcp is None:
-            from clawkit.mcp_server.http import McpEndpoint
+            from clawkit.gateway.mcp import McpEndpoint
 
             self._mcp = McpEndpoint(self._open_mcp)
         return self._mcp

@@ -72,7 +72,7 @@ class Failure(Struct, omit_defaults=True):
     data: object = None
 
 
-class Message(Struct):
+class RpcMessage(Struct):
     """A request has an id and a method, a notification only a method, an answer no method."""
 
     jsonrpc: Literal["2.0"]
@@ -104,11 +104,11 @@ class ToolEntry(Struct, rename="camel", omit_defaults=True):
     annotations: Annotations | None = None
 
 
-_decoder = msgspec.json.Decoder(Message)
+_decoder = msgspec.json.Decoder(RpcMessage)
 _encode = msgspec.json.Encoder().encode
 
 
-def decode(data: bytes) -> Message:
+def decode(data: bytes) -> RpcMessage:
     """The message in a line or a body. Raises `McpError` with the code to answer with."""
     try:
         return _decoder.decode(data)

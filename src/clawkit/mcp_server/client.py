@@ -22,7 +22,7 @@ from clawkit.core.result import Result
 from clawkit.errors import ClawkitError
 from clawkit.mcp import protocol as mcp
 from clawkit.mcp_server.describe import describe, show_result
-from clawkit.mcp_server.exchange import CarPark, ClientApprover, Exchange, Send
+from clawkit.mcp_server.served_call import CarPark, ClientApprover, Send, ServedCall
 from clawkit.runtime import Toolkit
 from clawkit.text import one_line
 from clawkit.version import __version__
@@ -51,7 +51,7 @@ CAPABILITIES: dict[str, Any] = {"tools": {}}
 log = logging.getLogger(__name__)
 
 
-class Capabilities(Struct):
+class ClientAbilities(Struct):
     """What a client can do, as far as it matters here."""
 
     elicitation: dict[str, Any] | None = None
@@ -63,18 +63,18 @@ class Capabilities(Struct):
         return self.elicitation is not None and (not self.elicitation or "form" in self.elicitation)
 
 
-class Info(Struct):
+class ClientName(Struct):
     name: str = ""
 
 
-class Meta(Struct, rename={"token": "progressToken"}):
+class CallMeta(Struct, rename={"token": "progressToken"}):
     token: mcp.Id | None = None
 
 
 class CallParams(Struct, rename="camel"):
     name: str
     arguments: dict[str, Any] | None = None
-    meta: Meta = field(default_factory=Meta, name="_meta")
+    meta: CallMeta = field(default_factory=CallMeta, name="_meta")
     input_responses: dict[str, msgspec.Raw] | None = None
     request_state: str | None = None
 
@@ -100,7 +100,7 @@ class _Roots(Struct):
     roots: list[_Root] = field(default_factory=list)
 
 
-class Client:
+class ServedClient:
     """A client: one session of it, or all its requests if its protocol has no sessions."""
 
     def __init__(
@@ -109,7 +109,7 @@ class Client:
         session: str,
         principal: str,
         name: str,
-        can: Capabilities,
+        can: ClientAbilities,
         *,
         is_modern: bool,
     ) -> None:
@@ -140,7 +140,7 @@ class Client:
             self._usual = self._usual or self._kit.place
         return self._kit
 
-    def start(self, message: mcp.Message, send: Send) -> asyncio.Task[bytes]:
+    def start(self, message: mcp.RpcMessage, send: Send) -> asyncio.Task[bytes]:
         """Begin to answer a request; `send` gets what precedes the answer. Raises `McpError`."""
         id_, method = message.id, str(message.method)
         if method not in METHODS[self._is_modern]:
@@ -186,7 +186,7 @@ class Client:
             return {"supportedVersions": mcp.VERSIONS, **about, **CACHED}
         return {}  # ping
 
-    def take(self, message: mcp.Message) -> None:
+    def take(self, message: mcp.RpcMessage) -> None:
         """Act on a notification or an answer; one that is invalid or unknown is ignored."""
         if isinstance(message.method, msgspec.UnsetType):
             self._take_answer(message)
@@ -214,25 +214,25 @@ class Client:
     async def _call_tool(self, params: CallParams, send: Send) -> dict[str, Any]:
         """The result of a call, or the questions that must be answered first."""
         if params.request_state is not None and self._is_modern:
-            exchange = self._parked.take(params.request_state, params.digest())
-            exchange.resume(send, params.meta.token, params.input_responses or {})
+            served = self._parked.take(params.request_state, params.digest())
+            served.resume(send, params.meta.token, params.input_responses or {})
         else:
             run, request = await self._prepare(send), CallRequest(params.name, params.arguments)
             ask, can_ask = None if self._is_modern else self.ask, self._approver is not None
-            exchange = Exchange(send, params.meta.token, ask, can_ask=can_ask)
+            served = ServedCall(send, params.meta.token, ask, can_ask=can_ask)
             if ask is not None or not can_ask:
-                return self._finish(params.name, await exchange.perform(run, request))
-            exchange.start(run, request)
+                return self._finish(params.name, await served.perform(run, request))
+            served.start(run, request)
         try:
-            result = await exchange.advance()
+            result = await served.advance()
         except asyncio.CancelledError:
-            exchange.task.cancel()
-            await asyncio.wait([exchange.task])
+            served.task.cancel()
+            await asyncio.wait([served.task])
             raise
         if result is not None:
             return self._finish(params.name, result)
-        asked = {name: form for name, (form, _future) in exchange.questions.items()}
-        state = self._parked.put(exchange, params.digest())
+        asked = {name: form for name, (form, _future) in served.questions.items()}
+        state = self._parked.put(served, params.digest())
         return {"resultType": "input_required", "inputRequests": asked, "requestState": state}
 
     async def _prepare(self, send: Send) -> Run:
@@ -277,7 +277,7 @@ class Client:
         finally:
             del self._asked[number]
 
-    def _take_answer(self, message: mcp.Message) -> None:
+    def _take_answer(self, message: mcp.RpcMessage) -> None:
         future = self._asked.get(message.id) if isinstance(message.id, int) else None
         if future is None or future.done():
             return

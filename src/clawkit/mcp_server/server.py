@@ -13,10 +13,10 @@ from clawkit.mcp_server.client import (
     CAPABILITIES,
     INSTRUCTIONS,
     SERVER,
-    Capabilities,
-    Client,
-    Info,
+    ClientAbilities,
+    ClientName,
     OpenKit,
+    ServedClient,
 )
 
 MAX_CLIENTS = 64
@@ -24,38 +24,38 @@ IDLE_S = 3_600.0
 """How long a client may be silent before what it has open is closed."""
 
 
-class Meta(Struct):
+class RequestMeta(Struct):
     """What a request says about its client, from 2026-07-28 on."""
 
     version: str | None = field(default=None, name=mcp.META_VERSION)
-    capabilities: Capabilities | None = field(default=None, name=mcp.META_CAPABILITIES)
-    info: Info = field(default_factory=Info, name=mcp.META_CLIENT)
+    capabilities: ClientAbilities | None = field(default=None, name=mcp.META_CAPABILITIES)
+    info: ClientName = field(default_factory=ClientName, name=mcp.META_CLIENT)
 
 
 class RequestParams(Struct):
     """The parameters of any request, as far as its headers repeat them."""
 
-    meta: Meta = field(default_factory=Meta, name=mcp.META)
+    meta: RequestMeta = field(default_factory=RequestMeta, name=mcp.META)
     name: str = ""
 
 
 class _Initialize(Struct, rename="camel"):
     protocol_version: str
-    capabilities: Capabilities = field(default_factory=Capabilities)
-    client_info: Info = field(default_factory=Info)
+    capabilities: ClientAbilities = field(default_factory=ClientAbilities)
+    client_info: ClientName = field(default_factory=ClientName)
 
 
-class Server:
+class ServedClients:
     """All clients, by what identifies them."""
 
     def __init__(self, open_kit: OpenKit, *, session: str = "") -> None:
         """With a `session`, all clients share it, as the one client of a process does."""
-        self.clients: dict[object, Client] = {}
+        self.clients: dict[object, ServedClient] = {}
         self._open_kit = open_kit
         self._session = session
 
     async def initialize(
-        self, id_: mcp.Id, message: mcp.Message, principal: str, key: str = ""
+        self, id_: mcp.Id, message: mcp.RpcMessage, principal: str, key: str = ""
     ) -> tuple[str, bytes]:
         """Open a session: returns its id, which is `key` if given, and the answer. Raises
         `McpError`."""
@@ -73,7 +73,7 @@ class Server:
         }
         return key, mcp.answer(id_, result)
 
-    async def find_modern(self, meta: Meta, principal: str) -> Client:
+    async def find_modern(self, meta: RequestMeta, principal: str) -> ServedClient:
         """The client that sent a request without a session. Requests with the same login, client
         name and means to ask are of one client. Raises `McpError`."""
         if meta.version is None or meta.capabilities is None:
@@ -88,7 +88,13 @@ class Server:
         return self.clients[key]
 
     async def _add(
-        self, key: object, principal: str, name: str, can: Capabilities, *, is_modern: bool = False
+        self,
+        key: object,
+        principal: str,
+        name: str,
+        can: ClientAbilities,
+        *,
+        is_modern: bool = False,
     ) -> None:
         if len(self.clients) >= MAX_CLIENTS:
             idle = [each for each, client in self.clients.items() if not client.is_busy]
@@ -96,7 +102,7 @@ class Server:
                 raise mcp.McpError(mcp.INTERNAL_ERROR, f"{MAX_CLIENTS} clients are connected")
             await self.remove(min(idle, key=lambda each: self.clients[each].used_at))
         session = self._session or f"mcp:{secrets.token_hex(8)}"
-        self.clients[key] = Client(
+        self.clients[key] = ServedClient(
             self._open_kit, session, principal, name, can, is_modern=is_modern
         )
 

@@ -14,7 +14,7 @@ from clawkit.errors import ClawkitError
 from clawkit.line_reader import LineReader
 from clawkit.mcp import protocol as mcp
 from clawkit.mcp_server.client import OpenKit
-from clawkit.mcp_server.server import RequestParams, Server
+from clawkit.mcp_server.server import RequestParams, ServedClients
 
 MAX_LINE = 16 * 1024 * 1024
 MAX_UNSENT = 64 * 1024 * 1024
@@ -53,11 +53,12 @@ class StdioConnection(asyncio.BaseProtocol):
     """Reads requests from one pipe and writes answers to another."""
 
     def __init__(self, open_kit: OpenKit, source: int, sink: int) -> None:
-        self._server = Server(open_kit, session="main")
+        self._server = ServedClients(open_kit, session="main")
         self._lines = LineReader(source, MAX_LINE)
         self._sink = os.fdopen(sink, "wb", 0)
         self._pipe: asyncio.WriteTransport | None = None
         self._serving: asyncio.Task[None] | None = None
+        self._closed = asyncio.Event()
 
     async def serve(self) -> None:
         """Answer until the end of the input, and stop everything that runs then."""
@@ -78,10 +79,14 @@ class StdioConnection(asyncio.BaseProtocol):
                 await asyncio.wait(running, timeout=DRAIN_S)
         finally:
             await self._server.close()
+            self._serving = None
             self._pipe.close()
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._closed.wait(), DRAIN_S)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """The client reads no more, so there is nothing to do for it."""
+        """Everything is sent, or the client reads no more, so there is nothing to do for it."""
+        self._closed.set()
         if self._serving is not None:
             self._serving.cancel()
 
@@ -100,7 +105,7 @@ class StdioConnection(asyncio.BaseProtocol):
         except mcp.McpError as error:
             self._send(mcp.failure(id_, error))
 
-    async def _begin(self, id_: mcp.Id, message: mcp.Message) -> None:
+    async def _begin(self, id_: mcp.Id, message: mcp.RpcMessage) -> None:
         meta = mcp.read(message.params, RequestParams).meta
         client = self._server.clients.get(_CLIENT)
         if meta.version is not None or message.method == "server/discover":

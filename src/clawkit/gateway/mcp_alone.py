@@ -19,11 +19,11 @@ from clawkit.config.sections.gateway import GatewaySettings
 from clawkit.gateway.auth import AuthPolicy
 from clawkit.gateway.http import HttpError, answer, check_login
 from clawkit.gateway.limits import LoginLimiter
+from clawkit.gateway.mcp import McpEndpoint
 from clawkit.gateway.origin import OriginPolicy, Place, locate_request, own_names
 from clawkit.gateway.serve import STOP_S, Http, listen
 from clawkit.gateway.server import read_secret
 from clawkit.mcp_server.client import OpenKit
-from clawkit.mcp_server.http import McpEndpoint
 
 HOST = "127.0.0.1"
 PATH = "/mcp"

@@ -14,8 +14,8 @@ from starlette.responses import Response, StreamingResponse
 
 from clawkit.gateway.http import SAFE_HEADERS, HttpError, read_bytes
 from clawkit.mcp import protocol as mcp
-from clawkit.mcp_server.client import Client, OpenKit
-from clawkit.mcp_server.server import RequestParams, Server
+from clawkit.mcp_server.client import OpenKit, ServedClient
+from clawkit.mcp_server.server import RequestParams, ServedClients
 
 MAX_BODY = 16 * 1024 * 1024
 MAX_UNSENT = 1_000
@@ -31,7 +31,7 @@ class McpEndpoint:
     """Serves clients of both eras at one address."""
 
     def __init__(self, open_kit: OpenKit) -> None:
-        self.server = Server(open_kit)
+        self.server = ServedClients(open_kit)
 
     async def close(self) -> None:
         await self.server.close()
@@ -57,7 +57,9 @@ class McpEndpoint:
             status = 404 if error.code == mcp.METHOD_NOT_FOUND else 400
             return _json(mcp.failure(id_, error), status)
 
-    async def _take(self, request: Request, id_: mcp.Id | None, message: mcp.Message) -> Response:
+    async def _take(
+        self, request: Request, id_: mcp.Id | None, message: mcp.RpcMessage
+    ) -> Response:
         version = request.headers.get(mcp.VERSION_HEADER)
         method = message.method if isinstance(message.method, str) else ""
         params = mcp.read(message.params, RequestParams)
@@ -79,7 +81,7 @@ class McpEndpoint:
         client.take(message)
         return Response(status_code=202)
 
-    def _find_session(self, request: Request) -> Client:
+    def _find_session(self, request: Request) -> ServedClient:
         key = request.headers.get(mcp.SESSION_HEADER)
         if key is None:
             raise HttpError(400, "invalid_request_error", "Mcp-Session-Id is missing")
@@ -88,7 +90,7 @@ class McpEndpoint:
         return client
 
     async def _answer(
-        self, request: Request, client: Client, message: mcp.Message, *, is_modern: bool
+        self, request: Request, client: ServedClient, message: mcp.RpcMessage, *, is_modern: bool
     ) -> Response:
         """The answer alone, or after the messages that precede it."""
         outbox: asyncio.Queue[bytes | None] = asyncio.Queue()

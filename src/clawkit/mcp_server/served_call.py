@@ -45,7 +45,7 @@ class Elicited(Struct):
     content: Mapping[str, Any] | None = None
 
 
-class Exchange:
+class ServedCall:
     """One call, and the request that waits for it at the moment."""
 
     task: asyncio.Task[Result]
@@ -114,7 +114,7 @@ class Exchange:
             self.send(mcp.notification("notifications/progress", message))
 
 
-current: ContextVar[Exchange | None] = ContextVar("exchange", default=None)
+current: ContextVar[ServedCall | None] = ContextVar("served", default=None)
 
 
 class ClientApprover:
@@ -128,10 +128,10 @@ class ClientApprover:
         self._by = f"the person at {client}"
 
     async def ask(self, request: Question) -> Answer:
-        exchange = current.get()
-        if exchange is None:
+        served = current.get()
+        if served is None:
             raise no_approver(request.title, request.to_allow)
-        return read_answer(await exchange.elicit(show_question(request)), request, self._by)
+        return read_answer(await served.elicit(show_question(request)), request, self._by)
 
 
 def show_question(request: Question) -> dict[str, Any]:
@@ -165,7 +165,7 @@ def read_answer(given: Elicited, request: Question, by: str) -> Answer:
 
 
 class Parked(Struct):
-    exchange: Exchange
+    served: ServedCall
     until: float
     digest: bytes
 
@@ -179,18 +179,18 @@ class CarPark:
         self._key = secrets.token_bytes(32)
         self._parked: dict[str, Parked] = {}
 
-    def put(self, exchange: Exchange, digest: bytes) -> str:
+    def put(self, served: ServedCall, digest: bytes) -> str:
         """Park a call; returns the state that the client must repeat. Raises `McpError`."""
         self.sweep()
         if len(self._parked) >= MAX_PARKED:
-            exchange.task.cancel()
+            served.task.cancel()
             raise mcp.McpError(mcp.INTERNAL_ERROR, f"{MAX_PARKED} calls wait for answers already")
         name = secrets.token_hex(16)
-        parked = Parked(exchange, time.monotonic() + PARKED_S, digest)
+        parked = Parked(served, time.monotonic() + PARKED_S, digest)
         self._parked[name] = parked
         return f"{name}.{self._sign(name, parked)}"
 
-    def take(self, state: str, digest: bytes) -> Exchange:
+    def take(self, state: str, digest: bytes) -> ServedCall:
         """The call that a state names. Raises `McpError`."""
         self.sweep()
         name, _, signature = state.partition(".")
@@ -201,19 +201,19 @@ class CarPark:
         if parked is None or not is_ours or parked.digest != digest:
             message = "invalid requestState: unknown, expired, used, or of another request"
             raise mcp.McpError(mcp.INVALID_PARAMS, message)
-        return self._parked.pop(name).exchange
+        return self._parked.pop(name).served
 
     def sweep(self) -> None:
         """Stop the calls that have expired."""
         now = time.monotonic()
         for name, parked in list(self._parked.items()):
             if parked.until <= now:
-                parked.exchange.task.cancel()
+                parked.served.task.cancel()
                 del self._parked[name]
 
     def empty(self) -> list[asyncio.Task[Result]]:
         """Stop all calls; returns what has to be waited for."""
-        tasks = [parked.exchange.task for parked in self._parked.values()]
+        tasks = [parked.served.task for parked in self._parked.values()]
         for task in tasks:
             task.cancel()
         self._parked.clear()
