@@ -478,15 +478,12 @@ class Agent:
     def prompt(self, schema: str = "") -> str:
         run, config = self.kit.run, self.kit.config
         agent, defaults = config.agents.get(run.scope.agent), config.agents.defaults
+        names = prompts.NAMES if self._mode == "full" else prompts.SUB_AGENT_NAMES
         files = prompts.read_workspace_files(
             run.workspace,
-            prompts.NAMES if self._mode == "full" else prompts.SUB_AGENT_NAMES,
-            max_chars=agent.bootstrap_max_chars
-            or defaults.bootstrap_max_chars
-            or prompts.MAX_CHARS,
-            max_total_chars=agent.bootstrap_total_max_chars
-            or defaults.bootstrap_total_max_chars
-            or prompts.MAX_TOTAL_CHARS,
+            names,
+            max_chars=agent.bootstrap_max_chars or defaults.bootstrap_max_chars,
+            max_total_chars=agent.bootstrap_total_max_chars or defaults.bootstrap_total_max_chars,
             redact=run.redactor.text,
         )
         project = ""
