@@ -26,7 +26,7 @@ from clawkit.errors import ClawkitError, ConfigError, ToolError
 from clawkit.fs.magic import ImageLimits
 from clawkit.fs.protocols import FileSystem, Search, WorkspaceFiles
 from clawkit.fs.read_versions import ReadVersions
-from clawkit.lsp.protocols import Diagnostics, Edited, Problems
+from clawkit.lsp.protocols import Diagnostics, NoDiagnostics
 from clawkit.media.protocols import Media, PageReader
 from clawkit.process.protocols import BaseEnvironment, Commands, ExecHost, Grants
 from clawkit.redact import Redactor, is_secret_name
@@ -314,7 +314,7 @@ class Services(Mapping[type, object]):
         )
 
     def _diagnostics(self) -> Any:
-        return self.provide_role("diagnostics") or _NoDiagnostics()
+        return self.provide_role("diagnostics") or NoDiagnostics()
 
     def _documents(self) -> Any:
         if (found := self.provide_role("documents")) is None:
@@ -577,11 +577,6 @@ class Services(Mapping[type, object]):
             before=EnvSecrets(self._workspace, self._redactor.learn).refresh,
             variables=lambda: self.run_skills.variables() if self.skills else {},
         )
-
-
-class _NoDiagnostics:
-    async def check(self, _edits: Sequence[Edited]) -> Problems:
-        return Problems()
 
 
 def login_home() -> str:
