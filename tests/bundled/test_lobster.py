@@ -159,6 +159,27 @@ async def test_time_and_output_are_limited(tmp_path: Path) -> None:
         assert "over 100,000" in await output(kit, piped, maxStdoutBytes=16_000_000)
 
 
+async def test_text_cannot_multiply_without_end(tmp_path: Path) -> None:
+    text, field = "template --text '" + "{{.}}" * 10 + "'", "map a=" + "{{.}}" * 10
+    grow = json.dumps({"id": "s0", "run": "echo 0123456789"})
+    for number in range(1, 12):
+        stdin = f"$s{number - 1}.stdout" * 10
+        grow += "," + json.dumps({"id": f"s{number}", "pipeline": "json", "stdin": stdin})
+    (tmp_path / "grow.json").write_text(f'{{"steps": [{grow}]}}')
+    rows = [{"a": "a" * 20_000}, *({"a": 1} for _ in range(9_000))]
+    (tmp_path / "rows").write_text(json.dumps(rows))
+    cases = (
+        " | ".join(["exec echo 0123456789", *[text] * 12, "head --n 0"]),
+        " | ".join(["exec echo 0123456789", *[field] * 12, "head --n 0"]),
+        "exec --json --shell 'cat rows' | table",
+        "grow.json",
+    )
+    async with open_kit(tmp_path) as kit:
+        for pipeline in cases:
+            said = await output(kit, pipeline)
+            assert "it produces more than 67,108,864 characters" in said, pipeline
+
+
 async def test_a_secret_in_long_output_is_masked(tmp_path: Path) -> None:
     config = {**CONFIG, "env": {"vars": {"API_TOKEN": "s3cr3t-value-123456"}}}
     text = "\n".join(["x" * 200] * 700 + ["s3cr3t-value-123456"])
