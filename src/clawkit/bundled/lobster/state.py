@@ -24,7 +24,7 @@ MAX_BYTES = 4 * 1024**2
 _APPLICATION = 0x6C6F6273
 _SCHEMA = """
 CREATE TABLE halted (
-    key TEXT PRIMARY KEY, agent TEXT NOT NULL, approval TEXT NOT NULL, expires_s REAL NOT NULL,
+    key TEXT PRIMARY KEY, session TEXT NOT NULL, approval TEXT NOT NULL, expires_s REAL NOT NULL,
     body BLOB NOT NULL
 ) STRICT;
 CREATE TABLE value (
@@ -58,12 +58,12 @@ class Halted(Struct, frozen=True):
 
 
 class Store:
-    """The values and halted pipelines of one agent."""
+    """The values of one agent, and the halted pipelines of one of its sessions."""
 
-    def __init__(self, path: str, agent: str) -> None:
+    def __init__(self, path: str, agent: str, session: str) -> None:
         what, migrations = "the state of pipelines", (_SCHEMA,)
         self._database = Database(path, what, _APPLICATION, migrations, outlives_power=True)
-        self._agent = agent
+        self._agent, self._session = agent, session
 
     def add(self, halted: Halted) -> str:
         """Keep something that halted; returns the token that resumes it."""
@@ -73,10 +73,10 @@ class Store:
             raise PipelineError(f"{len(body):,} bytes of items are too many to wait with")
         with self._database.writing() as db:
             db.execute("DELETE FROM halted WHERE expires_s <= ?", (time.time(),))
-            count = "SELECT count(*) FROM halted WHERE agent = ?"
-            if db.execute(count, (self._agent,)).get >= MAX_HALTED:
+            count = "SELECT count(*) FROM halted WHERE session = ?"
+            if db.execute(count, (self._session,)).get >= MAX_HALTED:
                 raise PipelineError(f"{MAX_HALTED} pipelines are waiting; resume or cancel some")
-            row = (key, self._agent, halted.approval, time.time() + KEEP_S, body)
+            row = (key, self._session, halted.approval, time.time() + KEEP_S, body)
             db.execute("INSERT INTO halted VALUES (?, ?, ?, ?, ?)", row)
         token = {"protocolVersion": 1, "v": 1, "kind": kind, "stateKey": key}
         return base64.urlsafe_b64encode(to_json(token).encode()).decode().rstrip("=")
@@ -89,9 +89,9 @@ class Store:
             key, where = _read_token(token), "key = ?"
         elif not re.fullmatch(r"[0-9a-f]{8,32}", approval):
             raise PipelineSyntaxError("resume requires token or approvalId")
-        query = f"SELECT key, body FROM halted WHERE agent = ? AND expires_s > ? AND {where}"  # noqa: S608
+        query = f"SELECT key, body FROM halted WHERE session = ? AND expires_s > ? AND {where}"  # noqa: S608
         with self._database.using() as db:
-            rows: list[Any] = list(db.execute(query, (self._agent, time.time(), key)))
+            rows: list[Any] = list(db.execute(query, (self._session, time.time(), key)))
         if len(rows) == 1:
             return rows[0][0], msgspec.json.decode(rows[0][1], type=Halted)
         if not token:
