@@ -191,6 +191,22 @@ async def test_what_it_costs_counts_for_the_session(tmp_path: Path) -> None:
     assert kinds == ["User", "Assistant", "ToolResult", "Assistant", "User"]
 
 
+async def test_a_session_that_has_spent_its_limit_asks_no_more(tmp_path: Path) -> None:
+    loop = {"id": "b", "for_each": "$a.json", "steps": [{"id": "c", "pipeline": "llm.invoke x"}]}
+    steps = [{"id": "a", "run": "echo '[1,2,3,4]'"}, loop]
+    (tmp_path / "w.json").write_text(json.dumps({"steps": steps}))
+    model = ScriptedModel(call("lobster", {"action": "run", "pipeline": "w.json"}), "done")
+    async with ScriptedServer("[1]", "[2]", "[3]", "[4]") as server:
+        given = config(server)
+        [one, _] = given["models"]["providers"]["mine"]["models"]
+        one["cost"] = {"input": 1e6, "output": 1e6}  # a dollar per token
+        given["agents"]["defaults"]["maxCost"] = 0.01
+        async with Agent.open(given, workspace=tmp_path, model=model, owner=True) as agent:
+            ended = await agent.send("go")
+        assert len(server.requests) == 1
+    assert "the limit is $0.01" in ended.error
+
+
 async def test_a_pipeline_asks_a_model(tmp_path: Path) -> None:
     async with ScriptedServer('{"kind": "spam"}', "7") as server:
         given = config(server)
