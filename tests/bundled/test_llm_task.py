@@ -16,6 +16,11 @@ from clawkit.models.providers import agent_dir
 from clawkit.runtime import Toolkit
 from clawkit.testing import Gate, ScriptedModel, ScriptedServer, call
 
+BOMB: dict[str, Any] = {"$ref": "#/$defs/30", "$defs": {"0": {"not": {}}}}
+"""A schema that takes days to check."""
+for each in range(30):
+    BOMB["$defs"][f"{each + 1}"] = {"anyOf": [{"$ref": f"#/$defs/{each}"}] * 2}
+
 
 def config(server: ScriptedServer, llm: Any = None, **settings: Any) -> dict[str, Any]:
     mine = server.provider_config("openai-completions", models=["one", "two"])
@@ -83,6 +88,8 @@ async def test_a_bad_call_is_refused_before_anything_is_sent(tmp_path: Path) -> 
             "prompt required": {"prompt": " "},
             "not a usable JSON Schema": {"schema": {"type": 3}},
             "remote references are refused": {"schema": {"$ref": "http://127.0.0.1/x"}},
+            "schema: the schema is recursive": {"schema": {"anyOf": [{"$ref": "#"}] * 2}},
+            "more than 20000 values": {"schema": BOMB},
             "could not be resolved: unknown": {"model": "nonsense"},
             "could not be resolved: model reference": {"provider": "mine"},
         }

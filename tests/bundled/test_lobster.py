@@ -104,6 +104,7 @@ async def test_a_bad_text_is_an_error_that_says_what_is_wrong(tmp_path: Path) ->
         f"head {'x' * 70_000}": "characters, over 65,536",
         "ask --schema '{\"type\":3}'": "ask --schema is not a usable JSON Schema",
         'ask --schema \'{"$ref":"http://127.0.0.1/x"}\'': "remote references are refused",
+        'ask --schema \'{"anyOf":[{"$ref":"#"},{"$ref":"#"}]}\'': "the schema is recursive",
         "approve --limit x": "approve --limit must be a non-negative number",
         f"state.get {'k' * 201}": "at most 200 characters",
         "workflows.run --name ../x": "Unknown workflow",

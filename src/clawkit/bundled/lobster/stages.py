@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from clawkit.bundled.lobster import values as v
 from clawkit.bundled.lobster.pipeline import Stage
 from clawkit.bundled.lobster.values import MISSING, PipelineError, Value
-from clawkit.core.tool import make_validator
+from clawkit.schema.choose import validator_for
 from clawkit.text import nearest
 
 if TYPE_CHECKING:
@@ -217,7 +217,7 @@ def _approve(stage: Stage, items: Items, _host: PipelineHost) -> HaltedStage:
 
 def _ask(stage: Stage, items: Items, _host: PipelineHost) -> HaltedStage:
     schema = stage.object_option("schema") or _DECISION
-    make_validator(schema, "ask --schema")
+    validator_for(schema, "ask --schema")
     prompt = stage.option("prompt", "Input required")
     request = {"type": "input_request", "prompt": prompt, "responseSchema": schema}
     if "subject-from-stdin" in stage.options and items:

@@ -22,9 +22,10 @@ from clawkit.content import Text
 from clawkit.core.approval import Answer, Question, no_approver
 from clawkit.core.context import Context
 from clawkit.core.result import MAX_DETAILS, Result
-from clawkit.core.tool import Tool, make_validator
+from clawkit.core.tool import Tool
 from clawkit.errors import ToolAuthorizationError, ToolError
 from clawkit.redact import Redactor
+from clawkit.schema.choose import validator_for
 from clawkit.text import cut, one_line, printable
 from clawkit.tools._params import doc
 
@@ -223,7 +224,7 @@ def _check_approver(answer: Answer, rules: Approval) -> None:
 
 def _check_response(response: Value, halted: Halted) -> None:
     schema = halted.request["responseSchema"]
-    errors = list(make_validator(schema, "responseSchema").iter_errors(response))
+    errors = list(validator_for(schema, "responseSchema").iter_errors(response))
     if errors:
         said = [f"/{'/'.join(map(str, e.instance_path))}: {e.message}" for e in errors[:10]]
         raise PipelineSyntaxError(f"response failed schema validation at {'; '.join(said)}")
