@@ -343,10 +343,10 @@ def _import_installed(record: Record) -> ModuleType:
     """Import a module of an installed package, if that is the one that was checked."""
     top = record.module.partition(".")[0]
     spec = importlib.machinery.PathFinder.find_spec(top)
-    origin = (spec and spec.origin) or ""
-    own = record.location if origin.endswith(".py") else ""
-    loaded = sys.modules.get(top)
-    for file in (origin, getattr(loaded, "__file__", origin) or ""):
-        if file != own and os.path.dirname(file) != own:
-            raise PluginError(f"Python would import {top} from {file or 'elsewhere'}")
+    for found in (spec, getattr(sys.modules.get(top), "__spec__", spec)):
+        # A package without `__init__.py` has the directories of this name in all places.
+        places = [*(getattr(found, "submodule_search_locations", None) or ())]
+        places = places or [getattr(found, "origin", None) or "elsewhere"]
+        if places != [record.location]:
+            raise PluginError(f"Python would import {top} from {' and '.join(places)}")
     return importlib.import_module(record.module)
