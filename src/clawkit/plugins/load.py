@@ -291,14 +291,16 @@ def _load(
             raise PluginError(why_untrusted(id_, record, "a place where no plugins are", ""))
         location = record.location
         plugin = _run_module(id_, record, notes.append)
-    if missing := plugin.missing():
-        raise PluginError(f"it declares what it does not register: {', '.join(missing)}")
 
-    def prepare() -> Any:
+    def prepare() -> tuple[list[str], Any]:
+        # What it registered is its own to damage, so here everything is looked at once.
+        missing, _ = plugin.missing(), [*plugin.factories]
         _check_tools(plugin.registered_tools)
-        return read_settings(plugin.config, entry.config, id_)
+        return missing, None if missing else read_settings(plugin.config, entry.config, id_)
 
-    given = prepare() if bundled else limited("preparing it", prepare, notes.append)
+    missing, given = prepare() if bundled else limited("preparing it", prepare, notes.append)
+    if missing:
+        raise PluginError(f"it declares what it does not register: {', '.join(missing)}")
     made = ActivePlugin(plugin, plugin.manifest, given, entry, location, home, bool(bundled))
     for each in notes:
         made.note(each)
