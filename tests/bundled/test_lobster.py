@@ -207,6 +207,11 @@ async def test_stored_values_belong_to_the_agent(tmp_path: Path) -> None:
     async with open_kit(tmp_path) as kit:
         await output(kit, "exec echo mine | state.set ../k")
         assert await output(kit, "state.get ../k") == ["mine"]
+    async with open_kit(tmp_path, owner=False) as kit:
+        assert await output(kit, "state.get ../k") == [None]
+        await output(kit, "exec echo theirs | state.set ../k")
+    async with open_kit(tmp_path, session="another") as kit:
+        assert await output(kit, "state.get ../k") == ["mine"]
     async with open_kit(tmp_path, agent="other") as kit:
         assert await output(kit, "state.get ../k") == [None]
         large = "exec --json --shell 'cat huge.json' | state.set k"

@@ -28,7 +28,7 @@ CREATE TABLE halted (
     body BLOB NOT NULL
 ) STRICT;
 CREATE TABLE value (
-    agent TEXT NOT NULL, key TEXT NOT NULL, body BLOB NOT NULL, PRIMARY KEY (agent, key)
+    whose TEXT NOT NULL, key TEXT NOT NULL, body BLOB NOT NULL, PRIMARY KEY (whose, key)
 ) STRICT, WITHOUT ROWID;
 """
 _KINDS = {"pipeline-resume": "pipeline_resume_", "workflow-file": "workflow_resume_"}
@@ -58,12 +58,13 @@ class Halted(Struct, frozen=True):
 
 
 class Store:
-    """The values of one agent, and the halted pipelines of one of its sessions."""
+    """The values of one agent, and the halted pipelines of one of its sessions. A guest has the
+    values of the session alone."""
 
-    def __init__(self, path: str, agent: str, session: str) -> None:
+    def __init__(self, path: str, whose: str, session: str) -> None:
         what, migrations = "the state of pipelines", (_SCHEMA,)
         self._database = Database(path, what, _APPLICATION, migrations, outlives_power=True)
-        self._agent, self._session = agent, session
+        self._whose, self._session = whose, session
 
     def add(self, halted: Halted) -> str:
         """Keep something that halted; returns the token that resumes it."""
@@ -106,9 +107,9 @@ class Store:
                 raise not_found(key)
 
     def load(self, key: str) -> Value:
-        query = "SELECT body FROM value WHERE agent = ? AND key = ?"
+        query = "SELECT body FROM value WHERE whose = ? AND key = ?"
         with self._database.using() as db:
-            body: Any = db.execute(query, (self._agent, key)).get
+            body: Any = db.execute(query, (self._whose, key)).get
         return None if body is None else json.loads(body)
 
     def save(self, key: str, value: Value) -> None:
@@ -116,7 +117,7 @@ class Store:
         if len(body) > MAX_BYTES:
             raise PipelineError(f"the value of {key!r} has {len(body):,} bytes, over {MAX_BYTES:,}")
         with self._database.writing() as db:
-            db.execute("INSERT OR REPLACE INTO value VALUES (?, ?, ?)", (self._agent, key, body))
+            db.execute("INSERT OR REPLACE INTO value VALUES (?, ?, ?)", (self._whose, key, body))
 
     def close(self) -> None:
         self._database.close()

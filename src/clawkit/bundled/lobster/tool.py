@@ -57,7 +57,8 @@ class Params(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="ca
 async def execute(params: Params, ctx: Context, approval_s: float) -> Result:
     rights = "owner" if ctx.sender.owner else "guest"
     session = f"{ctx.agent} {ctx.session} {rights}"
-    store = Store(os.path.join(home(os.environ), "lobster.sqlite"), ctx.agent, session)
+    whose = ctx.agent if ctx.sender.owner else session
+    store = Store(os.path.join(home(os.environ), "lobster.sqlite"), whose, session)
     until_s = asyncio.get_running_loop().time() + params.timeout_ms / 1000
     limits = params.max_stdout_bytes, until_s, approval_s
     host = PipelineHost(ctx, store, *limits, Ledger(), params.cwd)
