@@ -138,6 +138,18 @@ async def test_the_directory_is_below_the_workspace_also_through_links(tmp_path:
         assert "must stay within" in await output(kit, "exec pwd", cwd="out")
 
 
+async def test_a_workflow_that_a_rule_denies_is_neither_listed_nor_run(tmp_path: Path) -> None:
+    (tmp_path / "sub").mkdir()
+    for name in ("fine", "secret"):
+        (tmp_path / f"sub/{name}.lobster").write_text("{}")
+    rule = {"tool": "lobster", "params": {"cwd": "sub/secret*"}, "effect": "deny"}
+    async with open_kit(tmp_path, with_tools(rules=[rule])) as kit:
+        listed = await output(kit, "workflows.list | pick name", cwd="sub")
+        assert listed == [{"name": "fine"}]
+        said = await output(kit, "workflows.run --name secret", cwd="sub")
+        assert "a rule denies" in said
+
+
 async def test_time_and_output_are_limited(tmp_path: Path) -> None:
     deep = "[" * 100_000
     (tmp_path / "deep.json").write_text(deep)

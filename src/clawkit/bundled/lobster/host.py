@@ -115,4 +115,5 @@ class PipelineHost(Struct, frozen=True):
 
     async def list_names(self) -> list[str]:
         listing = await self.ctx.use(FileSystem).list(self.folder)
-        return [entry.name for entry in listing.entries if self.ctx.permits(entry.name)]
+        names = [entry.name for entry in listing.entries]
+        return [name for name in names if self.ctx.permits(os.path.join(self.folder, name))]
