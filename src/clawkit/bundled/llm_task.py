@@ -15,9 +15,10 @@ from clawkit.config.sections.plugins import PluginLlm
 from clawkit.config.sections.shared import Thinking
 from clawkit.core.context import Context
 from clawkit.core.result import Result
-from clawkit.core.tool import Effect, Tool, make_validator
+from clawkit.core.tool import Effect, Tool
 from clawkit.errors import ToolAuthorizationError, ToolError, ToolInputError
 from clawkit.plugins.api import Plugin, PluginContext
+from clawkit.schema.choose import validator_for
 from clawkit.tools._params import doc
 
 NAME = "llm-task"
@@ -77,7 +78,7 @@ def effects(_params: Params, _ctx: Context) -> tuple[Effect, ...]:
 async def execute(params: Params, ctx: Context, settings: Settings, rights: PluginLlm) -> Result:
     if not params.prompt.strip():
         raise ToolInputError("prompt required")
-    check = make_validator(params.schema, "schema") if params.schema else None
+    check = validator_for(params.schema, "schema") if params.schema else None
     models = ctx.use(Completions)
     model = _find_model(params, settings, models)
     _check_rights(model, params, settings, rights)

@@ -293,14 +293,16 @@ def _load(
             raise PluginError(why_untrusted(id_, record, "a place where no plugins are", ""))
         location = record.location
         plugin = _run_module(id_, record, notes.append)
-    if missing := plugin.missing():
-        raise PluginError(f"it declares what it does not register: {', '.join(missing)}")
 
-    def prepare() -> Any:
+    def prepare() -> tuple[list[str], Any]:
+        # What it registered is its own to damage, so here everything is looked at once.
+        missing, _ = plugin.missing(), [*plugin.factories]
         _check_tools(plugin.registered_tools)
-        return read_settings(plugin.config, entry.config, id_)
+        return missing, None if missing else read_settings(plugin.config, entry.config, id_)
 
-    given = prepare() if bundled else limited("preparing it", prepare, notes.append)
+    missing, given = prepare() if bundled else limited("preparing it", prepare, notes.append)
+    if missing:
+        raise PluginError(f"it declares what it does not register: {', '.join(missing)}")
     made = ActivePlugin(plugin, plugin.manifest, given, entry, location, home, bool(bundled))
     for each in notes:
         made.note(each)
@@ -345,10 +347,10 @@ def _import_installed(record: Record) -> ModuleType:
     """Import a module of an installed package, if that is the one that was checked."""
     top = record.module.partition(".")[0]
     spec = importlib.machinery.PathFinder.find_spec(top)
-    origin = (spec and spec.origin) or ""
-    own = record.location if origin.endswith(".py") else ""
-    loaded = sys.modules.get(top)
-    for file in (origin, getattr(loaded, "__file__", origin) or ""):
-        if file != own and os.path.dirname(file) != own:
-            raise PluginError(f"Python would import {top} from {file or 'elsewhere'}")
+    for found in (spec, getattr(sys.modules.get(top), "__spec__", spec)):
+        # A package without `__init__.py` has the directories of this name in all places.
+        places = [*(getattr(found, "submodule_search_locations", None) or ())]
+        places = places or [getattr(found, "origin", None) or "elsewhere"]
+        if places != [record.location]:
+            raise PluginError(f"Python would import {top} from {' and '.join(places)}")
     return importlib.import_module(record.module)

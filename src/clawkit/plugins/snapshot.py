@@ -125,7 +125,7 @@ class SnapshotModules(SourceLoader, MetaPathFinder):  # type: ignore[misc]  # ty
 
     def run(self) -> ModuleType:
         """Import the main module."""
-        sys.meta_path.append(self)
+        sys.meta_path.insert(0, self)  # or a file in the current directory could precede it
         try:
             return importlib.import_module(self.main)
         except BaseException:

@@ -8,11 +8,11 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import NamedTuple
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 from clawkit.agent.nested_calls import NestedCalls
 from clawkit.bundled.lobster.state import Store
-from clawkit.bundled.lobster.values import PipelineError, Value
+from clawkit.bundled.lobster.values import PipelineError, TextBudget, Value
 from clawkit.config.paths import commands_dir
 from clawkit.core.context import Context, InForce
 from clawkit.core.paths import is_below
@@ -38,6 +38,7 @@ class Ledger(Struct):
     """What a run has used so far."""
 
     cost: float = 0.0  # dollars
+    text: TextBudget = field(default_factory=TextBudget)
     warnings: dict[str, str] = {}
 
 
@@ -77,7 +78,9 @@ class PipelineHost(Struct, frozen=True):
             raise PipelineError(result.as_text())
         if code:
             raise PipelineError(f"exec failed ({code}): {output or command}")
-        return output if not result.details.get("truncated") else self._spilled(result.details)
+        output = output if not result.details.get("truncated") else self._spilled(result.details)
+        self.ledger.text.spend(len(output))
+        return output
 
     def _spilled(self, details: Mapping[str, Value]) -> str:
         path, size = str(details.get("spillPath", "")), details.get("outputBytes", 0)
@@ -112,4 +115,5 @@ class PipelineHost(Struct, frozen=True):
 
     async def list_names(self) -> list[str]:
         listing = await self.ctx.use(FileSystem).list(self.folder)
-        return [entry.name for entry in listing.entries if self.ctx.permits(entry.name)]
+        names = [entry.name for entry in listing.entries]
+        return [name for name in names if self.ctx.permits(os.path.join(self.folder, name))]

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from clawkit.bundled.lobster import values as v
 from clawkit.bundled.lobster.pipeline import Stage
 from clawkit.bundled.lobster.values import MISSING, PipelineError, Value
-from clawkit.core.tool import make_validator
+from clawkit.schema.choose import validator_for
 from clawkit.text import nearest
 
 if TYPE_CHECKING:
@@ -129,12 +129,14 @@ def _pick(stage: Stage, items: Items, _host: PipelineHost) -> Items:
     return [pick(item) for item in items]
 
 
-def _map(stage: Stage, items: Items, _host: PipelineHost) -> Items:
+def _map(stage: Stage, items: Items, host: PipelineHost) -> Items:
     wrap, unwrap = stage.option("wrap"), stage.option("unwrap")
     if wrap and unwrap:
         raise PipelineError("map cannot use both --wrap and --unwrap")
     pairs = (word.partition("=") for word in stage.words)
     added = {name.strip(): value for name, equals, value in pairs if name.strip() and equals}
+
+    budget = host.ledger.text
 
     def change(item: Value) -> Value:
         if unwrap:
@@ -142,17 +144,18 @@ def _map(stage: Stage, items: Items, _host: PipelineHost) -> Items:
         made = {wrap: item} if wrap else item
         if added:
             made = made if isinstance(made, dict) else {"value": made}
-            made = made | {name: v.fill_template(added[name], item) for name in added}
+            texts = ((name, v.fill_template(added[name], item, budget)) for name in added)
+            made = made | dict(texts)
         return made
 
     return [change(item) for item in items]
 
 
-def _template(stage: Stage, items: Items, _host: PipelineHost) -> Items:
+def _template(stage: Stage, items: Items, host: PipelineHost) -> Items:
     text = stage.option("text") or " ".join(stage.words)
     if not text:
         raise PipelineError("template requires --text (or positional text)")
-    return [v.fill_template(text, item) for item in items]
+    return [v.fill_template(text, item, host.ledger.text) for item in items]
 
 
 def _sort(stage: Stage, items: Items, _host: PipelineHost) -> Items:
@@ -184,7 +187,7 @@ def _group(stage: Stage, items: Items, _host: PipelineHost) -> Items:
     ]
 
 
-def _table(_stage: Stage, items: Items, _host: PipelineHost) -> Items:
+def _table(_stage: Stage, items: Items, host: PipelineHost) -> Items:
     if not items:
         return ["(no results)\n"]
     if not all(isinstance(item, dict) for item in items[:20]):
@@ -193,6 +196,7 @@ def _table(_stage: Stage, items: Items, _host: PipelineHost) -> Items:
     rows = [names, *([v.to_text(field(item, name)) for name in names] for item in items)]
     rows = [[cell.replace("\n", " ") for cell in row] for row in rows]
     widths = [max(3, *map(len, column)) for column in zip(*rows, strict=True)]
+    host.ledger.text.spend(sum(widths) * len(rows))
     rows.insert(1, ["-" * width for width in widths])
     return ["".join(f"{'  '.join(map(str.ljust, row, widths))}\n" for row in rows)]
 
@@ -213,7 +217,7 @@ def _approve(stage: Stage, items: Items, _host: PipelineHost) -> HaltedStage:
 
 def _ask(stage: Stage, items: Items, _host: PipelineHost) -> HaltedStage:
     schema = stage.object_option("schema") or _DECISION
-    make_validator(schema, "ask --schema")
+    validator_for(schema, "ask --schema")
     prompt = stage.option("prompt", "Input required")
     request = {"type": "input_request", "prompt": prompt, "responseSchema": schema}
     if "subject-from-stdin" in stage.options and items:

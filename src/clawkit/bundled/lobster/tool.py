@@ -16,15 +16,16 @@ from clawkit.bundled.lobster.state import KEEP_S, Halted, Progress, Store
 from clawkit.bundled.lobster.values import PipelineError, PipelineSyntaxError, Value, parse_json
 from clawkit.bundled.lobster.values import to_json as dump
 from clawkit.bundled.lobster.workflow import run_workflow
-from clawkit.bundled.lobster.workflow_file import ENDINGS
+from clawkit.bundled.lobster.workflow_file import ENDINGS, Approval
 from clawkit.config.paths import home
 from clawkit.content import Text
 from clawkit.core.approval import Answer, Question, no_approver
 from clawkit.core.context import Context
 from clawkit.core.result import MAX_DETAILS, Result
-from clawkit.core.tool import Tool, make_validator
+from clawkit.core.tool import Tool
 from clawkit.errors import ToolAuthorizationError, ToolError
 from clawkit.redact import Redactor
+from clawkit.schema.choose import validator_for
 from clawkit.text import cut, one_line, printable
 from clawkit.tools._params import doc
 
@@ -54,7 +55,10 @@ class Params(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="ca
 
 
 async def execute(params: Params, ctx: Context, approval_s: float) -> Result:
-    store = Store(os.path.join(home(os.environ), "lobster.sqlite"), ctx.agent)
+    rights = "owner" if ctx.sender.owner else "guest"
+    session = f"{ctx.agent} {ctx.session} {rights}"
+    whose = ctx.agent if ctx.sender.owner else session
+    store = Store(os.path.join(home(os.environ), "lobster.sqlite"), whose, session)
     until_s = asyncio.get_running_loop().time() + params.timeout_ms / 1000
     limits = params.max_stdout_bytes, until_s, approval_s
     host = PipelineHost(ctx, store, *limits, Ledger(), params.cwd)
@@ -131,6 +135,8 @@ def _halt(halted: Halted, host: PipelineHost) -> dict[str, Value]:
     if request["type"] == "input_request":
         request = request | {"resumeToken": host.store.add(halted)}
         return _done("needs_input", [], requiresInput=request)
+    starter = halted.rules.initiated_by or host.ctx.sender.id
+    halted = replace(halted, rules=replace(halted.rules, initiated_by=starter))
     asked = host.ctx.use(Approvals).submit(_question(halted, host.ctx), {RESUMABLE: NAME})
     token = host.store.add(replace(halted, approval=asked.id))
     request = request | {"resumeToken": token, "approvalId": asked.slug}
@@ -181,7 +187,7 @@ async def _resume(params: Params, host: PipelineHost) -> dict[str, Value]:
         if answer.verdict != "allow":
             host.store.take(key)
             return _done("cancelled", [], reason=answer.reason)
-        _check_approver(answer, halted, host.ctx)
+        _check_approver(answer, halted.rules)
         items = halted.request["items"]
     # At most once: what fails from here on has to be run again.
     host.store.take(key)
@@ -207,19 +213,19 @@ async def _ask(halted: Halted, host: PipelineHost) -> Answer | None:
     return None if answer.silent else answer
 
 
-def _check_approver(answer: Answer, halted: Halted, ctx: Context) -> None:
-    rules, by = halted.rules, answer.by
+def _check_approver(answer: Answer, rules: Approval) -> None:
+    by = answer.by
     if rules.required_approver and by != rules.required_approver:
         raise PipelineSyntaxError(
             f"the approval must be given by {rules.required_approver!r}, not by {by!r}"
         )
-    if rules.require_different_approver and by in ("", rules.initiated_by or ctx.sender.id):
+    if rules.require_different_approver and by in ("", rules.initiated_by):
         raise PipelineSyntaxError(f"the approval must be given by another person than {by!r}")
 
 
 def _check_response(response: Value, halted: Halted) -> None:
     schema = halted.request["responseSchema"]
-    errors = list(make_validator(schema, "responseSchema").iter_errors(response))
+    errors = list(validator_for(schema, "responseSchema").iter_errors(response))
     if errors:
         said = [f"/{'/'.join(map(str, e.instance_path))}: {e.message}" for e in errors[:10]]
         raise PipelineSyntaxError(f"response failed schema validation at {'; '.join(said)}")

@@ -9,7 +9,12 @@ from enum import Enum
 from operator import ge, gt, le, lt
 from typing import Any
 
+from msgspec import Struct
+
 from clawkit.errors import ToolError
+
+MAX_TEXT = 64 * 1024**2
+"""Characters that a run may produce: a few stages can multiply a text without end."""
 
 
 class PipelineError(ToolError):
@@ -22,6 +27,24 @@ class PipelineSyntaxError(PipelineError):
     """It is not a pipeline, or the answer to a gate is invalid."""
 
     kind = "parse_error"
+
+
+class TextBudget(Struct):
+    """The characters that a run may still produce."""
+
+    left: int = MAX_TEXT
+
+    def spend(self, count: int) -> None:
+        """Raises `PipelineError` if it is too much; call it before the text is made."""
+        self.left -= count
+        if self.left < 0:
+            raise PipelineError(f"it produces more than {MAX_TEXT:,} characters")
+
+    def text_of(self, value: Value) -> str:
+        """A value inside a text."""
+        text = to_text(value)
+        self.spend(len(text))
+        return text
 
 
 class Missing(Enum):
@@ -115,11 +138,12 @@ def read_word(text: str) -> Value:
     return _read_number(text) if _NUMBER.fullmatch(text) else fixed.get(text, text)
 
 
-def fill_template(template: str, item: Value) -> str:
+def fill_template(template: str, item: Value, budget: TextBudget) -> str:
     """The text with each `{{path}}` replaced by what it leads to in the item."""
 
     def find(found: re.Match[str]) -> str:
         path = found[1].strip()
-        return to_text(item if path in (".", "this") else get_path(item, path))
+        return budget.text_of(item if path in (".", "this") else get_path(item, path))
 
+    budget.spend(len(template))
     return re.sub(r"\{\{([^{}|]+)\}\}", find, template)

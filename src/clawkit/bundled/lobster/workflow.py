@@ -76,6 +76,12 @@ class _WorkflowRun(Struct):
     def results(self) -> Results:
         return self.progress.results
 
+    def _fill(self, text: str, results: Results) -> str:
+        return fill(text, self.args, results, self.host.ledger.text)
+
+    def _value(self, given: Value, results: Results) -> Value:
+        return value_of(given, self.args, results, self.host.ledger.text)
+
     async def go_on(self) -> Items | Halted:
         start = self.progress.index
         for index, step in enumerate(self.workflow.steps[start:], start):
@@ -133,10 +139,10 @@ class _WorkflowRun(Struct):
         if step.for_each:
             return await self._loop(step)
         if step.workflow:
-            file = fill(step.workflow, self.args, self.results)
+            file = self._fill(step.workflow, self.results)
             path = os.path.join(os.path.dirname(self.progress.file), file)
             args = {
-                name: fill(value, self.args, self.results) if isinstance(value, str) else value
+                name: self._fill(value, self.results) if isinstance(value, str) else value
                 for name, value in step.workflow_args.items()
             }
             return _told(await run_nested(path, args, self._place(step, self.results)))
@@ -149,23 +155,23 @@ class _WorkflowRun(Struct):
             key = re.sub(r"[^A-Z0-9]+", "_", name.upper()).strip("_")
             env[f"LOBSTER_ARG_{key}"] = v.to_text(value)
         for own in (self.workflow.env, outer.env if outer else {}, step.env):
-            env |= {name: fill(v.to_text(value), args, results) for name, value in own.items()}
+            env |= {name: self._fill(v.to_text(value), results) for name, value in own.items()}
         cwd = step.cwd or (outer.cwd if outer else "") or self.workflow.cwd
         return replace(
-            host, cwd=os.path.join(host.cwd, fill(cwd, args, {})), env={**host.env, **env}
+            host, cwd=os.path.join(host.cwd, self._fill(cwd, {})), env={**host.env, **env}
         )
 
     async def _simple(self, step: Step, results: Results, outer: Step | None = None) -> Result:
         """Run a command or a pipeline; a step that has neither shows its `stdin`."""
-        host, given = self._place(step, results, outer), value_of(step.stdin, self.args, results)
+        host, given = self._place(step, results, outer), self._value(step.stdin, results)
         if command := step.run or step.command:
             stdin = None if given is None else v.to_text(given)
-            return _read(await host.run(fill(command, self.args, results), stdin))
+            return _read(await host.run(self._fill(command, results), stdin))
         items = given if isinstance(given, list) else [] if given is None else [given]
         if not step.pipeline:
             return _read(given) if isinstance(given, str) else _told(items)
         try:
-            stages = pipeline.parse(fill(step.pipeline, self.args, results))
+            stages = pipeline.parse(self._fill(step.pipeline, results))
         except PipelineSyntaxError as error:
             raise PipelineError(f"Workflow step {step.id} pipeline parse failed: {error}") from None
         outcome = await run_stages(stages, items, host)
@@ -202,7 +208,7 @@ class _WorkflowRun(Struct):
         return {"stdout": text, "json": merged}
 
     async def _loop(self, step: Step) -> Result:
-        items = value_of(step.for_each, self.args, self.results)
+        items = self._value(step.for_each, self.results)
         if not isinstance(items, list) or len(items) > MAX_LOOP:
             got = f"{len(items):,} items" if isinstance(items, list) else type(items).__name__
             said = f"expected array of at most {MAX_LOOP:,}, got {got}"
@@ -226,7 +232,7 @@ class _WorkflowRun(Struct):
     def _halt(self, step: Step, index: int) -> Halted:
         result, rules = self.results.pop(step.id), step.approval
         if step.input:
-            given = value_of(step.stdin, self.args, self.results)
+            given = self._value(step.stdin, self.results)
             subject = _subject(self._last()) if step.stdin is None else given
             request = {"type": "input_request", "prompt": step.input.prompt, "subject": subject}
             request["responseSchema"] = step.input.response_schema

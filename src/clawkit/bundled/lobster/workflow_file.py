@@ -12,7 +12,7 @@ import msgspec
 from msgspec import Meta, Struct
 
 from clawkit.bundled.lobster.values import PipelineError, Value
-from clawkit.core.tool import make_validator
+from clawkit.schema.choose import validator_for
 
 ENDINGS = (".lobster", ".yaml", ".yml", ".json")
 _Text = str | int | float | bool
@@ -112,7 +112,7 @@ def load(text: str, path: str) -> Workflow:
             raise PipelineError(f"Duplicate workflow step id: {step.id}")
         seen.add(step.id)
         if step.input:
-            make_validator(step.input.response_schema, f"step {step.id}: input.responseSchema")
+            validator_for(step.input.response_schema, f"step {step.id}: input.responseSchema")
     return found
 
 
