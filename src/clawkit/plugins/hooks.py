@@ -13,11 +13,12 @@ from contextlib import contextmanager
 from typing import Any
 
 import msgspec
+from msgspec import Struct
 from msgspec.structs import replace
 
 from clawkit.content import Text, ToolResult, User
-from clawkit.core.hooks import GRACE_S, Hooks
-from clawkit.core.tasks import bounded, in_thread
+from clawkit.core.catalog import canonical
+from clawkit.core.hooks import Hook, Hooks, run_hook
 from clawkit.errors import ClawkitError
 from clawkit.plugins.api import ChatMessage, HookEntry, PluginContext
 from clawkit.plugins.load import ActivePlugin, PluginSet, describe
@@ -25,31 +26,36 @@ from clawkit.plugins.roles import HookName
 from clawkit.plugins.watch import watching
 
 
+class PluginHook(Hook, frozen=True):
+    """A hook of a plugin. Its failures are noted."""
+
+    active: ActivePlugin
+
+
 def with_hooks(hooks: Hooks | None, plugins: PluginSet) -> Hooks:
-    """The hooks of a run, and those of plugins on calls, unless they are among them."""
+    """The hooks of a run, with those of these plugins on calls, and of no others."""
     made = Hooks([*hooks._before], [*hooks._after]) if hooks else Hooks([], [])
-    for event, known, add in (
-        ("before_tool_call", made._before, made.before),
-        ("after_tool_call", made._after, made.after),
-    ):
-        there = {each.run for each in known}
-        for active, entry in hooks_for(plugins, event):
-            hook = _guard(active, entry)
-            if hook not in there:
-                timeout_s = active.entry.hooks.timeout_ms / 1000
-                add(hook, priority=entry.priority, tools=entry.tools, timeout_s=timeout_s)
+    for event, known in (("before_tool_call", made._before), ("after_tool_call", made._after)):
+        own = [each for each in known if not isinstance(each, PluginHook)]
+        known[:] = sorted((*own, *hooks_for(plugins, event)), key=lambda each: -each.priority)
     return made
 
 
-def hooks_for(plugins: PluginSet, event: str) -> list[tuple[ActivePlugin, HookEntry]]:
+def hooks_for(plugins: PluginSet, event: str) -> list[PluginHook]:
     """Those for an event, highest priority first."""
     found = [
-        (active, entry)
+        PluginHook(
+            _guard(active, entry),
+            entry.priority,
+            None if entry.tools is None else frozenset(map(canonical, entry.tools)),
+            active.entry.hooks.timeout_ms / 1000,
+            active,
+        )
         for active in plugins.active.values()
         for entry in active.plugin.hooks
         if entry.event == event
     ]
-    return sorted(found, key=lambda each: -each[1].priority)
+    return sorted(found, key=lambda each: -each.priority)
 
 
 async def tell(
@@ -57,15 +63,12 @@ async def tell(
 ) -> list[tuple[ActivePlugin, Any]]:
     """Call the hooks for an event, one after another; what each returned, if it did not fail."""
     answers = []
-    for active, entry in hooks_for(plugins, event):
-        hook, timeout_s = _guard(active, entry), active.entry.hooks.timeout_ms / 1000
-        given = (*args, active.context(around))
+    for hook in hooks_for(plugins, event):
+        active = hook.active
         try:
-            is_async = inspect.iscoroutinefunction(hook)
-            work = hook(*given) if is_async else in_thread(hook, *given)
-            answers.append((active, await bounded(work, timeout_s, GRACE_S)))
+            answers.append((active, await run_hook(hook, *args, active.context(around))))
         except TimeoutError:
-            active.note(f"its hook {event} took longer than {timeout_s:g} s")
+            active.note(f"its hook {event} took longer than {hook.timeout_s:g} s")
         except Exception:  # noqa: BLE001, S112  # noted by the guard
             continue
     return answers
@@ -75,9 +78,10 @@ def transform(
     plugins: PluginSet, event: HookName, value: ToolResult, around: PluginContext
 ) -> ToolResult:
     """A value as synchronous hooks change it; None from one leaves it as it is."""
-    for active, entry in hooks_for(plugins, event):
+    for hook in hooks_for(plugins, event):
+        active = hook.active
         try:
-            changed = _guard(active, entry)(value, active.context(around))
+            changed = hook.run(value, active.context(around))
             if inspect.isawaitable(changed):
                 getattr(changed, "close", lambda: None)()
                 raise TypeError("it must be a plain function, not async")
@@ -91,9 +95,7 @@ def transform(
 
 
 def _guard(active: ActivePlugin, entry: HookEntry) -> Callable[..., Any]:
-    """The hook, with its failures noted; the same object each time."""
-    if (made := active.guarded.get(id(entry))) is not None:
-        return made
+    """The hook, with its failures noted."""
     run = entry.run
 
     @contextmanager
@@ -118,28 +120,23 @@ def _guard(active: ActivePlugin, entry: HookEntry) -> Callable[..., Any]:
 
     hook = async_hook if inspect.iscoroutinefunction(run) else plain_hook
     hook.__qualname__ = f"{getattr(run, '__name__', 'hook')} of plugin {active.id}"
-    active.guarded[id(entry)] = hook
     return hook
 
 
-class HookedEnvironment:
+class HookedEnvironment(Struct, frozen=True):
     """The environment of commands, with the variables that plugins add."""
 
-    def __init__(
-        self,
-        own: Any,
-        plugins: PluginSet,
-        around: PluginContext,
-        check: Callable[[Mapping[str, str]], Mapping[str, str]],
-    ) -> None:
-        """`check` raises `ClawkitError` for variables that no one may set."""
-        self._own, self._plugins, self._around, self._check = own, plugins, around, check
+    own: Any
+    plugins: PluginSet
+    around: PluginContext
+    check: Callable[[Mapping[str, str]], Mapping[str, str]]
+    """Raises `ClawkitError` for variables that no one may set."""
 
     async def variables(self) -> Mapping[str, str]:
-        found = dict(await self._own.variables())
-        for active, answer in await tell(self._plugins, "resolve_exec_env", self._around):
+        found = dict(await self.own.variables())
+        for active, answer in await tell(self.plugins, "resolve_exec_env", self.around):
             try:
-                found |= self._check(msgspec.convert(answer or {}, dict[str, str]))
+                found |= self.check(msgspec.convert(answer or {}, dict[str, str]))
             except (ClawkitError, msgspec.ValidationError) as error:
                 active.note(f"its hook resolve_exec_env failed: {error}")
         return found

@@ -58,7 +58,6 @@ class ActivePlugin(Struct):
     home: str
     is_bundled: bool
     noted: set[str] = set()
-    guarded: dict[int, Callable[..., Any]] = {}  # its hooks as they are called
 
     @property
     def id(self) -> str:

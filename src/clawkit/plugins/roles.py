@@ -29,7 +29,7 @@ ROLES = {
     "documents": ("clawkit.media.protocols:PageReader", "reads the pages of documents"),
 }
 """What one plugin provides, by name as in `plugins.slots`: the Protocol of what its factory
-returns, imported when a provider is checked, and what it is for. Whoever needs a role asks `Services`."""
+returns, imported when a provider is checked, and what it does. Ask `Services` for one."""
 
 
 def check_provider(role: str, provider: object) -> Any:
