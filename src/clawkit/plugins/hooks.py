@@ -74,26 +74,6 @@ async def tell(
     return answers
 
 
-def transform(
-    plugins: PluginSet, event: HookName, value: ToolResult, around: PluginContext
-) -> ToolResult:
-    """A value as synchronous hooks change it; None from one leaves it as it is."""
-    for hook in hooks_for(plugins, event):
-        active = hook.active
-        try:
-            changed = hook.run(value, active.context(around))
-            if inspect.isawaitable(changed):
-                getattr(changed, "close", lambda: None)()
-                raise TypeError("it must be a plain function, not async")
-            if changed is not None and not isinstance(changed, type(value)):
-                raise TypeError(f"it returned {type(changed).__name__}")
-        except (Exception, SystemExit) as error:  # noqa: BLE001  # foreign code; the value is kept
-            active.note(f"its hook {event} failed: {describe(error)}")
-            continue
-        value = value if changed is None else changed
-    return value
-
-
 def _guard(active: ActivePlugin, entry: HookEntry) -> Callable[..., Any]:
     """The hook, with its failures noted."""
     run = entry.run
@@ -170,6 +150,18 @@ class SessionHooks:
             await tell(self._plugins, "session_end", self._around)
 
     def persist(self, result: ToolResult) -> ToolResult:
-        """A result as it is stored, and as the model sees it."""
-        changed = transform(self._plugins, "tool_result_persist", result, self._around)
-        return replace(changed, call_id=result.call_id, tool=result.tool)
+        """A result as it is stored, and as the model sees it: as hooks, which must not be async,
+        change it; None from one leaves it as it is."""
+        found = result
+        for hook in hooks_for(self._plugins, "tool_result_persist"):
+            try:
+                changed = hook.run(found, hook.active.context(self._around))
+                if inspect.isawaitable(changed):
+                    getattr(changed, "close", lambda: None)()
+                    raise TypeError("it must be a plain function, not async")
+                if not isinstance(changed, ToolResult | None):
+                    raise TypeError(f"it returned {type(changed).__name__}")
+                found = changed or found
+            except (Exception, SystemExit) as error:  # noqa: BLE001  # foreign code
+                hook.active.note(f"its hook tool_result_persist failed: {describe(error)}")
+        return replace(found, call_id=result.call_id, tool=result.tool)
