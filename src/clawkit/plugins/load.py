@@ -307,14 +307,12 @@ def _run_module(id_: str, record: Record, note: Callable[[str], None]) -> Plugin
         package = f"_clawkit_plugin_{id_.replace('-', '_')}_{snapshot.sha256[:12]}"
         return SnapshotModules(snapshot, package).run()
 
-    key = (id_, record)
-    if key not in _modules:
+    if (id_, record) not in _modules:
         try:
-            _modules[key] = limited("importing it", run, note)
+            _modules[id_, record] = limited("importing it", run, note)
         except PluginError as error:
-            _modules[key] = error
-    module = _modules[key]
-    if isinstance(module, PluginError):
+            _modules[id_, record] = error
+    if isinstance(module := _modules[id_, record], PluginError):
         raise module
     plugin = getattr(module, "plugin", None)
     if type(plugin) is not Plugin or plugin.manifest != manifest:
