@@ -13,7 +13,7 @@ import msgspec
 
 from clawkit.config.model import Config
 from clawkit.config.sections.skills import Skills
-from clawkit.skills.discovery import SkillFile, SkillRoot, read_all, scan
+from clawkit.skills.discovery import SkillFile, read_all
 from clawkit.skills.eligibility import SkillFacts, unused_settings, variables_of, why_not
 from clawkit.skills.skill import Skill
 
@@ -44,7 +44,7 @@ class SkillSnapshot:
         the directories in `writable`; `path` has directories that precede those of PATH."""
         self._skills = config.skills or Skills()
         own, defaults = config.agents.get(agent), config.agents.defaults
-        self.candidates = tuple(candidates)
+        self.candidates = candidates
         self.found, self.broken = read_all(candidates, self._skills.limits, writable)
         self._facts = SkillFacts(
             sys.platform,
@@ -54,9 +54,8 @@ class SkillSnapshot:
             self._skills.entries,
             defaults.skills if own.skills is None else own.skills,
         )
-        self._max_chars = self._skills.limits.max_skills_prompt_chars
-        if own.skills_limits is not None and own.skills_limits.max_skills_prompt_chars is not None:
-            self._max_chars = own.skills_limits.max_skills_prompt_chars
+        limit = own.skills_limits.max_skills_prompt_chars if own.skills_limits else None
+        self._max_chars = self._skills.limits.max_skills_prompt_chars if limit is None else limit
 
     @cached_property
     def in_force(self) -> list[Skill]:
@@ -143,16 +142,6 @@ class SkillSnapshot:
         skill, words = found
         text = f"Use the skill {skill.name!r}: read {skill.file} and follow it."
         return f"{text}\n\n{words}" if words else text
-
-
-def load_snapshot(
-    roots: Sequence[SkillRoot], config: Config, *, known: SkillSnapshot | None = None, **given: Any
-) -> SkillSnapshot:
-    """The skills in the roots; the `known` snapshot if no file has changed."""
-    candidates = tuple(scan(roots, (config.skills or Skills()).limits))
-    if known is not None and known.candidates == candidates:
-        return known
-    return SkillSnapshot(config, candidates=candidates, **given)
 
 
 def row_of(skill: Skill) -> str:
