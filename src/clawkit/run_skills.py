@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -66,23 +68,31 @@ class RunSkills(Struct, eq=False):
 
     def read(self, roots: Sequence[SkillRoot], known: SkillSnapshot | None = None) -> SkillSnapshot:
         """The skills below some directories; those `known` if no file has changed."""
-        from clawkit.config.sections.skills import SkillLimits
+        from shutil import which
+
+        from clawkit.config.sections.skills import Skills
         from clawkit.skills.discovery import scan
+        from clawkit.skills.eligibility import SkillFacts
         from clawkit.skills.snapshot import SkillSnapshot
 
-        config = self.loaded.config
-        found = scan(roots, config.skills.limits if config.skills else SkillLimits())
+        config, env = self.loaded.config, {**os.environ, **self.loaded.env}
+        settings, own = config.skills or Skills(), config.agents.get(self.agent)
+        limits, found = settings.limits, scan(roots, settings.limits)
         if known is not None and known.candidates == found:
             return known
-        return SkillSnapshot(
-            config,
+        if own.skills_limits and own.skills_limits.max_skills_prompt_chars is not None:
+            chars = own.skills_limits.max_skills_prompt_chars
+            limits = msgspec.structs.replace(limits, max_skills_prompt_chars=chars)
+        facts = SkillFacts(
+            sys.platform,
+            partial(which, path=":".join((*self.path, env.get("PATH", "")))),
+            env,
             self.loaded.raw or msgspec.to_builtins(config),
-            found,
-            agent=self.agent,
-            env={**os.environ, **self.loaded.env},
-            path=self.path,
-            writable=self._writable(self.workspace) if self.is_confined else ("/",),
+            settings.entries,
+            config.agents.defaults.skills if own.skills is None else own.skills,
         )
+        writable = self._writable(self.workspace) if self.is_confined else ("/",)
+        return SkillSnapshot(found, facts, limits, writable)
 
     def _writable(self, place: str) -> tuple[str, ...]:
         """The directories that the agent can change without asking, if it is confined to them."""

@@ -14,7 +14,7 @@ from clawkit.config.paths import SkillSource
 from clawkit.config.sections.skills import SkillLimits
 from clawkit.core.paths import is_below
 from clawkit.errors import ToolInputError
-from clawkit.fs import containment
+from clawkit.fs.roots import opened
 from clawkit.skills.skill import FILES, Skill, read_skill
 from clawkit.store import why_foreign
 from clawkit.text import human_size
@@ -141,25 +141,18 @@ def read_all(
 def _read(candidate: SkillFile, max_bytes: int) -> tuple[str, bool]:
     """The text of a file, and whether no other user can change it. The path is resolved again, from
     its root: it may have become a link in the meantime."""
-    root = candidate.root.path
-    root_fd = containment.open_root(root)
-    try:
-        path = os.path.relpath(candidate.file, root)
-        fd = containment.open_inside(root_fd, root, path, _FLAGS, links=False)
-    finally:
-        os.close(root_fd)
-    with open(fd, "rb") as file:
+    root, file = candidate.root.path, candidate.file
+    with opened(root, os.path.relpath(file, root), _FLAGS) as fd:
         info = os.fstat(fd)
         if not stat.S_ISREG(info.st_mode):
             raise ValueError("it is not a regular file")
         if info.st_size > max_bytes:
             size, limit = human_size(info.st_size), human_size(max_bytes)
             raise ValueError(f"it is {size}; skills.limits.maxSkillFileBytes is {limit}")
-        data = file.read(max_bytes + 1)
+        with open(fd, "rb", closefd=False) as content:
+            data = content.read(max_bytes + 1)
+    is_private = not any(map(why_foreign, (info, os.stat(os.path.dirname(file)))))
     try:
-        is_private = not why_foreign(info) and not why_foreign(
-            os.stat(os.path.dirname(candidate.file))
-        )
         return data.decode(), is_private
     except UnicodeDecodeError as error:
         raise ValueError(f"byte {error.start + 1} is not UTF-8") from None
