@@ -51,7 +51,7 @@ After = Callable[[Call, Result], Awaitable[Result | None] | Result | None]
 
 
 class Hook(Struct, frozen=True):
-    """One hook, as it is called."""
+    """One hook, and how it is called."""
 
     run: Callable[..., Any]
     priority: int
@@ -64,6 +64,16 @@ class Hook(Struct, frozen=True):
 
     def wants(self, tool: str) -> bool:
         return self.tools is None or canonical(tool) in self.tools
+
+    async def call(self, *arguments: object) -> Any:
+        """What the hook returns. Raises what it raises, and TimeoutError."""
+        # A plain function runs in a thread, so that it cannot block the event loop.
+        is_async = inspect.iscoroutinefunction(self.run)
+        work = self.run(*arguments) if is_async else in_thread(self.run, *arguments)
+        verdict = await bounded(work, self.timeout_s, GRACE_S)
+        if inspect.isawaitable(verdict):
+            verdict = await bounded(verdict, self.timeout_s, GRACE_S)
+        return verdict
 
 
 class Hooks(Struct):
@@ -109,7 +119,7 @@ class Hooks(Struct):
             if not hook.wants(call.tool):
                 continue
             try:
-                verdict = await run_hook(hook, _copy(call, params))
+                verdict = await hook.call(_copy(call, params))
                 if isinstance(verdict, Rewrite):
                     verdict = Rewrite(copy.deepcopy(dict(verdict.params)))
                 elif not isinstance(verdict, Deny | Ask | None):
@@ -134,7 +144,7 @@ class Hooks(Struct):
             if not hook.wants(call.tool):
                 continue
             try:
-                replaced = await run_hook(hook, _copy(call, call.params), result)
+                replaced = await hook.call(_copy(call, call.params), result)
                 result = result if replaced is None else Result.of(replaced, call.tool)
             except Exception as error:  # noqa: BLE001  # the call has happened: keep its result
                 log.warning("after-hook %s failed: %r", hook.name, error)
@@ -162,14 +172,3 @@ def _add(
 def _copy(call: Call, params: Mapping[str, Any]) -> Call:
     """The call for a hook, which may modify its copy of the parameters."""
     return replace(call, params=copy.deepcopy(dict(params)))
-
-
-async def run_hook(hook: Hook, *arguments: object) -> Any:
-    """What a hook returns. Raises what it raises, and TimeoutError."""
-    # A plain function runs in a thread, so that it cannot block the event loop.
-    is_async = inspect.iscoroutinefunction(hook.run)
-    work = hook.run(*arguments) if is_async else in_thread(hook.run, *arguments)
-    verdict = await bounded(work, hook.timeout_s, GRACE_S)
-    if inspect.isawaitable(verdict):
-        verdict = await bounded(verdict, hook.timeout_s, GRACE_S)
-    return verdict

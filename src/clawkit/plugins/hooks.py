@@ -7,9 +7,8 @@ or take too long; the problem is noted.
 from __future__ import annotations
 
 import inspect
-import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import Any
 
 import msgspec
@@ -18,9 +17,9 @@ from msgspec.structs import replace
 
 from clawkit.content import Text, ToolResult, User
 from clawkit.core.catalog import canonical
-from clawkit.core.hooks import Hook, Hooks, run_hook
+from clawkit.core.hooks import Hook, Hooks
 from clawkit.errors import ClawkitError
-from clawkit.plugins.api import ChatMessage, HookEntry, PluginContext
+from clawkit.plugins.api import ChatMessage, PluginContext
 from clawkit.plugins.load import ActivePlugin, PluginSet, describe
 from clawkit.plugins.roles import HookName
 from clawkit.plugins.watch import watching
@@ -30,6 +29,25 @@ class PluginHook(Hook, frozen=True):
     """A hook of a plugin. Its failures are noted."""
 
     active: ActivePlugin
+    event: HookName
+
+    @property
+    def name(self) -> str:
+        return f"{getattr(self.run, '__name__', 'hook')} of plugin {self.active.id}"
+
+    async def call(self, *arguments: object) -> Any:
+        try:
+            with watching(self.active):
+                return await super().call(*arguments)
+        except TimeoutError:
+            self.note(f"took longer than {self.timeout_s:g} s")
+            raise
+        except Exception as error:
+            self.note(f"failed: {describe(error)}")
+            raise
+
+    def note(self, problem: str) -> None:
+        self.active.note(f"its hook {self.event} {problem}")
 
 
 def with_hooks(hooks: Hooks | None, plugins: PluginSet) -> Hooks:
@@ -45,11 +63,12 @@ def hooks_for(plugins: PluginSet, event: str) -> list[PluginHook]:
     """Those for an event, highest priority first."""
     found = [
         PluginHook(
-            _guard(active, entry),
+            entry.run,
             entry.priority,
             None if entry.tools is None else frozenset(map(canonical, entry.tools)),
             active.entry.hooks.timeout_ms / 1000,
             active,
+            entry.event,
         )
         for active in plugins.active.values()
         for entry in active.plugin.hooks
@@ -60,47 +79,13 @@ def hooks_for(plugins: PluginSet, event: str) -> list[PluginHook]:
 
 async def tell(
     plugins: PluginSet, event: HookName, around: PluginContext, *args: Any
-) -> list[tuple[ActivePlugin, Any]]:
+) -> list[tuple[PluginHook, Any]]:
     """Call the hooks for an event, one after another; what each returned, if it did not fail."""
     answers = []
     for hook in hooks_for(plugins, event):
-        active = hook.active
-        try:
-            answers.append((active, await run_hook(hook, *args, active.context(around))))
-        except TimeoutError:
-            active.note(f"its hook {event} took longer than {hook.timeout_s:g} s")
-        except Exception:  # noqa: BLE001, S112  # noted by the guard
-            continue
+        with suppress(Exception):  # which is noted
+            answers.append((hook, await hook.call(*args, hook.active.context(around))))
     return answers
-
-
-def _guard(active: ActivePlugin, entry: HookEntry) -> Callable[..., Any]:
-    """The hook, with its failures noted."""
-    run = entry.run
-
-    @contextmanager
-    def noting() -> Iterator[None]:
-        start = time.monotonic()
-        try:
-            yield
-        except (Exception, SystemExit) as error:
-            active.note(f"its hook {entry.event} failed: {describe(error)}")
-            raise
-        finally:
-            if time.monotonic() - start > active.entry.hooks.timeout_ms / 1000:
-                active.note(f"its hook {entry.event} took too long")
-
-    async def async_hook(*args: Any) -> Any:
-        with watching(active), noting():
-            return await run(*args)
-
-    def plain_hook(*args: Any) -> Any:
-        with noting():
-            return run(*args)
-
-    hook = async_hook if inspect.iscoroutinefunction(run) else plain_hook
-    hook.__qualname__ = f"{getattr(run, '__name__', 'hook')} of plugin {active.id}"
-    return hook
 
 
 class HookedEnvironment(Struct, frozen=True):
@@ -114,11 +99,11 @@ class HookedEnvironment(Struct, frozen=True):
 
     async def variables(self) -> Mapping[str, str]:
         found = dict(await self.own.variables())
-        for active, answer in await tell(self.plugins, "resolve_exec_env", self.around):
+        for hook, answer in await tell(self.plugins, "resolve_exec_env", self.around):
             try:
                 found |= self.check(msgspec.convert(answer or {}, dict[str, str]))
             except (ClawkitError, msgspec.ValidationError) as error:
-                active.note(f"its hook resolve_exec_env failed: {error}")
+                hook.note(f"failed: {error}")
         return found
 
 
@@ -163,5 +148,5 @@ class SessionHooks:
                     raise TypeError(f"it returned {type(changed).__name__}")
                 found = changed or found
             except (Exception, SystemExit) as error:  # noqa: BLE001  # foreign code
-                hook.active.note(f"its hook tool_result_persist failed: {describe(error)}")
+                hook.note(f"failed: {describe(error)}")
         return replace(found, call_id=result.call_id, tool=result.tool)
