@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from typing import Any
 
 import click
@@ -171,13 +172,11 @@ def _switch(config_file: str | None, id_: str, *, on: bool) -> edits.ConfigChang
 
 def find_command(name: str) -> click.Command | None:
     """The command of an enabled plugin; None if none has it."""
-    try:
+    with suppress(ConfigError):
         plugins = open_plugins(load().config)
-    except ConfigError:
-        return None
-    for active in plugins.active.values() if plugins else ():
-        if (run := active.plugin.commands.get(name)) is not None:
-            return run if isinstance(run, click.Command) else _as_command(name, run, active)
+        for active in plugins.active.values() if plugins else ():
+            if (run := active.plugin.commands.get(name)) is not None:
+                return run if isinstance(run, click.Command) else _as_command(name, run, active)
     return None
 
 

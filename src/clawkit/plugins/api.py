@@ -10,6 +10,7 @@ from msgspec import Struct
 
 from clawkit.config.model import Config
 from clawkit.config.sections.plugins import PluginEntry
+from clawkit.core.catalog import canonical
 from clawkit.core.context import Context, Scope
 from clawkit.core.tool import Tool, is_tool_name, tool
 from clawkit.errors import PluginError
@@ -51,7 +52,7 @@ class HookEntry(Struct, frozen=True):
     event: HookName
     run: Callable[..., Any]
     priority: int
-    tools: tuple[str, ...] | None
+    tools: frozenset[str] | None
 
 
 Factory = Callable[[PluginContext], Tool | Sequence[Tool] | None]
@@ -123,7 +124,8 @@ class Plugin:
     ) -> Callable[[F], F]:
         """Add a hook. Higher priorities run first. `tools` limits hooks on calls to those tools."""
         self._check("hooks", event, self.manifest.hooks)
-        names = None if tools is None else (tools,) if isinstance(tools, str) else tuple(tools)
+        given = [tools] if isinstance(tools, str) else tools
+        names = None if given is None else frozenset(map(canonical, given))
         if names is not None and event not in ("before_tool_call", "after_tool_call"):
             raise PluginError(f"the hook {event} is not about a call: it takes no tools")
         if not isinstance(priority, int) or not all(map(is_tool_name, names or ())):

@@ -16,7 +16,6 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from clawkit.content import Text, ToolResult, User
-from clawkit.core.catalog import canonical
 from clawkit.core.hooks import Hook, Hooks
 from clawkit.errors import ClawkitError
 from clawkit.plugins.api import ChatMessage, PluginContext
@@ -29,7 +28,7 @@ class PluginHook(Hook, frozen=True):
     """A hook of a plugin. Its failures are noted."""
 
     active: ActivePlugin
-    event: HookName
+    event: str
 
     @property
     def name(self) -> str:
@@ -63,16 +62,11 @@ def hooks_for(plugins: PluginSet, event: str) -> list[PluginHook]:
     """Those for an event, highest priority first."""
     found = [
         PluginHook(
-            entry.run,
-            entry.priority,
-            None if entry.tools is None else frozenset(map(canonical, entry.tools)),
-            active.entry.hooks.timeout_ms / 1000,
-            active,
-            entry.event,
+            each.run, each.priority, each.tools, active.entry.hooks.timeout_ms / 1000, active, event
         )
         for active in plugins.active.values()
-        for entry in active.plugin.hooks
-        if entry.event == event
+        for each in active.plugin.hooks
+        if each.event == event
     ]
     return sorted(found, key=lambda each: -each.priority)
 
