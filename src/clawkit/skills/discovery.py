@@ -62,8 +62,9 @@ def scan(roots: Iterable[SkillRoot], limits: SkillLimits) -> list[SkillFile]:
 
 
 def _scan_root(root: SkillRoot, limits: SkillLimits) -> Iterator[SkillFile]:
-    folders, skills = limits.max_candidates_per_root, limits.max_skills_loaded_per_source
-    for found in _walk(root):
+    # The root itself is not counted.
+    folders, skills = limits.max_candidates_per_root + 1, limits.max_skills_loaded_per_source
+    for found in _walk(root, root.path):
         folders, skills = folders - 1, skills - (found is not None)
         if min(folders, skills) < 0:
             setting = "maxCandidatesPerRoot" if folders < 0 else "maxSkillsLoadedPerSource"
@@ -74,17 +75,14 @@ def _scan_root(root: SkillRoot, limits: SkillLimits) -> Iterator[SkillFile]:
             yield found
 
 
-def _walk(root: SkillRoot) -> Iterator[SkillFile | None]:
-    """A candidate, or None, for every directory, with one level of grouping. A directory that is a
-    skill itself has no others."""
-    if (own := _look(root, root.path)) is not None:
-        yield own
-        return
-    for folder in _folders(root.path):
-        found = _look(root, folder)
-        yield found
-        if found is None:
-            yield from (_look(root, each) for each in _folders(folder))
+def _walk(root: SkillRoot, folder: str, levels: int = 2) -> Iterator[SkillFile | None]:
+    """A candidate, or None, for the directory and each below it, with one level of grouping. A
+    directory that is a skill itself has no others."""
+    found = _look(root, folder)
+    yield found
+    if found is None and levels:
+        for each in _folders(folder):
+            yield from _walk(root, each, levels - 1)
 
 
 def _folders(folder: str) -> list[str]:
