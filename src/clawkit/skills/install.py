@@ -33,8 +33,8 @@ _SKIPPED = (".git", "__pycache__")
 _READ = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC
 _CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _BROKEN = (
-    *(EOFError, LookupError, NotImplementedError, OverflowError, RuntimeError, ValueError),
-    *(tarfile.TarError, zipfile.BadZipFile, zlib.error),
+    *(EOFError, LookupError, NotImplementedError, OSError, OverflowError, RuntimeError),
+    *(ValueError, tarfile.TarError, zipfile.BadZipFile, zlib.error),
 )
 Member = tuple[str, int, IO[bytes] | None]
 """The path of a file in its archive, its mode, and its content; None if it is not a file."""
@@ -58,10 +58,9 @@ def unpacked(
         try:
             files = _write(_members(path), folder)
         except _BROKEN as error:
-            raise ToolInputError(f"{path} cannot be unpacked: {printable(str(error))}") from None
-        except OSError as error:
-            what = printable(str(error.filename or path))
-            raise ToolInputError(f"{what} cannot be unpacked: {error.strerror or error}") from None
+            what, why = getattr(error, "filename", None), getattr(error, "strerror", None)
+            said = f"{what or path} cannot be unpacked: {why or error}"
+            raise ToolInputError(printable(said)) from None
         skills, broken = read_all(scan([SkillRoot(folder, "managed")], limits), limits, ())
         if len(skills) != 1 or broken:
             why = f": {broken[0].problem}" if broken else ""
