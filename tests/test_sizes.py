@@ -97,10 +97,12 @@ PLANNED = {
     # More than the 650 planned: two eras of the protocol, calls that wait for a person between two
     # requests, and the configuration files of six clients, edited in place, are 160.
     "mcp_server": 820,
-    "plugins": 700,
+    # More than the 700 planned: files that are read once, hashed and run from memory, in four
+    # places; and what a plugin that hangs, blocks, exits or lies must not achieve.
+    "plugins": 1_057,
     # More than the 420 planned: a third is for what others made, in YAML and in archives, and what
     # of that must not get through.
-    "skills": 670,
+    "skills": 622,
     # What sessions used, by day, model and agent, moved here from the gateway.
     "sessions": 2_580,
     "web": 2_200,
