@@ -9,8 +9,11 @@ import shlex
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from msgspec.structs import replace
+
 from clawkit.bundled.lobster import values as v
 from clawkit.bundled.lobster.pipeline import Stage
+from clawkit.bundled.lobster.state import Halted
 from clawkit.bundled.lobster.values import MISSING, PipelineError, Value
 from clawkit.core.tool import make_validator
 from clawkit.text import nearest
@@ -32,18 +35,9 @@ _DECISION = {
 }
 
 
-class HaltedStage(NamedTuple):
-    """Where a pipeline halts, and what it asks for, as callers see it."""
-
-    request: dict[str, Value]
-    stage: int = 0
-
-
-async def run_stages(
-    stages: Sequence[Stage], items: Items, host: PipelineHost
-) -> Items | HaltedStage:
+async def run_stages(stages: Sequence[Stage], items: Items, host: PipelineHost) -> Items | Halted:
     """Run stages up to the first gate. Raises `PipelineError`."""
-    for number, stage in enumerate(stages):
+    for number, stage in enumerate(stages, 1):
         command = COMMANDS.get(stage.name)
         if command is None:
             close = nearest(stage.name, tuple(COMMANDS), 1)
@@ -51,9 +45,9 @@ async def run_stages(
             raise PipelineError(f"Unknown command: {stage.name}; {hint}")
         _check_options(stage, command.options)
         result = command.run(stage, items, host)
-        result = result if isinstance(result, list | HaltedStage) else await result
-        if isinstance(result, HaltedStage):
-            return result._replace(stage=number)
+        result = result if isinstance(result, list | Halted) else await result
+        if isinstance(result, Halted):
+            return replace(result, stages=tuple(stages[number:]))
         if len(result) > MAX_ITEMS:
             raise PipelineError(f"{stage.name} produced more than {MAX_ITEMS:,} items")
         items = result
@@ -201,24 +195,24 @@ def field(item: Value, name: str) -> Value:
     return item.get(name) if isinstance(item, dict) else None
 
 
-def _approve(stage: Stage, items: Items, _host: PipelineHost) -> HaltedStage:
+def _approve(stage: Stage, items: Items, _host: PipelineHost) -> Halted:
     prompt = stage.option("prompt", "Approve?")
     request: dict[str, Value] = {"type": "approval_request", "prompt": prompt, "items": items}
     shown = items[: _count(stage, "limit", 5)]
     if "preview-from-stdin" in stage.options and shown:
         is_text = all(isinstance(item, str) for item in shown)
         request["preview"] = "\n".join(shown) if is_text else v.to_json(shown, indent=2)
-    return HaltedStage(request)
+    return Halted(request)
 
 
-def _ask(stage: Stage, items: Items, _host: PipelineHost) -> HaltedStage:
+def _ask(stage: Stage, items: Items, _host: PipelineHost) -> Halted:
     schema = stage.object_option("schema") or _DECISION
     make_validator(schema, "ask --schema")
     prompt = stage.option("prompt", "Input required")
     request = {"type": "input_request", "prompt": prompt, "responseSchema": schema}
     if "subject-from-stdin" in stage.options and items:
         request["subject"] = {"text": _encode(items, "raw")[:MAX_SUBJECT]}
-    return HaltedStage(request)
+    return Halted(request)
 
 
 def _together(items: Items) -> Value:
@@ -272,7 +266,7 @@ def _list_commands(_stage: Stage, _items: Items, _host: PipelineHost) -> Items:
 
 
 class StageKind(NamedTuple):
-    run: Callable[[Stage, Items, PipelineHost], Items | HaltedStage | Awaitable[Items]]
+    run: Callable[[Stage, Items, PipelineHost], Items | Halted | Awaitable[Items]]
     options: str
     about: str
 

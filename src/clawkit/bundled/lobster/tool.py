@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from clawkit.approvals.protocols import RESUMABLE, Approvals
 from clawkit.bundled.lobster import pipeline
 from clawkit.bundled.lobster.host import NAME, Ledger, PipelineHost
-from clawkit.bundled.lobster.stages import COMMANDS, HaltedStage, run_stages
+from clawkit.bundled.lobster.stages import COMMANDS, run_stages
 from clawkit.bundled.lobster.state import KEEP_S, Halted, Progress, Store
 from clawkit.bundled.lobster.values import PipelineError, PipelineSyntaxError, Value, parse_json
 from clawkit.bundled.lobster.values import to_json as dump
@@ -114,13 +114,9 @@ async def _continue(halted: Halted, host: PipelineHost, items: list[Value]) -> d
     """Run what remains, to its end or the next gate."""
     async with asyncio.timeout_at(host.until_s):
         if halted.progress:
-            ended: list[Value] | Halted = await run_workflow(halted.progress, host)
+            ended = await run_workflow(halted.progress, host)
         else:
-            outcome = await run_stages(halted.stages, items, host)
-            if isinstance(outcome, HaltedStage):
-                ended = Halted(outcome.request, stages=halted.stages[outcome.stage + 1 :])
-            else:
-                ended = outcome
+            ended = await run_stages(halted.stages, items, host)
     if isinstance(ended, list):
         return _done("ok", ended)
     return _halt(replace(ended, cwd=halted.cwd), host)

@@ -15,14 +15,7 @@ from clawkit.bundled.lobster import values as v
 from clawkit.bundled.lobster.conditions import Args, Results, fill, holds, value_of
 from clawkit.bundled.lobster.host import PipelineHost
 from clawkit.bundled.lobster.pipeline import Stage
-from clawkit.bundled.lobster.stages import (
-    COMMANDS,
-    HaltedStage,
-    Items,
-    StageKind,
-    field,
-    run_stages,
-)
+from clawkit.bundled.lobster.stages import COMMANDS, Items, StageKind, field, run_stages
 from clawkit.bundled.lobster.state import Halted, Progress
 from clawkit.bundled.lobster.values import PipelineError, PipelineSyntaxError, Value
 from clawkit.bundled.lobster.workflow_file import Approval, Parallel, Step, Workflow, load
@@ -169,8 +162,9 @@ class _WorkflowRun(Struct):
         except PipelineSyntaxError as error:
             raise PipelineError(f"Workflow step {step.id} pipeline parse failed: {error}") from None
         outcome = await run_stages(stages, items, host)
-        if isinstance(outcome, HaltedStage):
-            where = f"inside the pipeline stage {stages[outcome.stage].name}"
+        if isinstance(outcome, Halted):
+            gate = stages[-1 - len(outcome.stages)]
+            where = f"inside the pipeline stage {gate.name}"
             how = "use a separate approval or input step in the workflow file"
             raise HaltedError(f"Workflow step {step.id} halted {where}; {how}")
         return _told(outcome)
