@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 from msgspec import Meta, Struct
+from msgspec.structs import replace
 
 from clawkit.bundled.lobster.values import PipelineError, Value
 from clawkit.core.tool import make_validator
@@ -74,6 +75,10 @@ class Step(Struct, frozen=True, forbid_unknown_fields=True):
     retry: Retry = Retry()
     timeout_ms: _Ms | None = None
     on_error: Literal["stop", "continue", "skip_rest"] = "stop"
+
+    def around(self, inner: Step) -> Step:
+        """A step inside of this one: with its variables and directory, too."""
+        return replace(inner, env=self.env | inner.env, cwd=inner.cwd or self.cwd)
 
 
 class Parallel(Struct, frozen=True, forbid_unknown_fields=True):
