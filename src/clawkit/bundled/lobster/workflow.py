@@ -36,17 +36,17 @@ async def run_workflow(progress: Progress, host: PipelineHost) -> Items | Halted
     """Run a workflow from its start or a gate to its end or the next gate. Raises
     `PipelineError`."""
     path = progress.file
-    file = await host.read(path)
-    if file.place in host.workflows or len(host.workflows) >= MAX_NESTED:
-        why = "is already being executed: a cycle" if file.place in host.workflows else "is nested"
+    place, text = await host.read(path)
+    if place in host.workflows or len(host.workflows) >= MAX_NESTED:
+        why = "is already being executed: a cycle" if place in host.workflows else "is nested"
         raise HaltedError(f"the workflow {path} {why}, at most {MAX_NESTED} levels deep")
-    digest = hashlib.sha256(file.text.encode("utf-8", "replace")).hexdigest()
+    digest = hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()
     if progress.digest not in ("", digest):
         raise PipelineError(f"{path} has changed since it halted; run it again")
-    workflow = load(file.text, path)
+    workflow = load(text, path)
     args = {name: each["default"] for name, each in workflow.args.items() if each}
-    progress = replace(progress, file=file.place, digest=digest, args=args | progress.args)
-    host = replace(host, workflows=(*host.workflows, file.place))
+    progress = replace(progress, file=place, digest=digest, args=args | progress.args)
+    host = replace(host, workflows=(*host.workflows, place))
     return await _WorkflowRun(workflow, host, progress).go_on()
 
 
