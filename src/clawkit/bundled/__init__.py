@@ -83,10 +83,8 @@ def provide(role: str, around: PluginContext) -> Any:
     from clawkit.plugins.roles import NONE
 
     slot = settings.slots.get(role, "")
-    if slot == NONE:
-        return None
     where = home(os.environ)
-    active = load_plugins(settings, where, BUNDLED).fills(role, slot)
+    active = load_plugins(settings, where, BUNDLED).fills(role, slot) if slot != NONE else None
     if active is None and default and slot in ("", default):
         active = load_plugins(settings, where, BUNDLED, default).fills(role)
     if active is None:
