@@ -114,13 +114,11 @@ def _pick(stage: Stage, items: Items, _host: PipelineHost) -> Items:
     if not stage.words:
         raise PipelineError("pick requires a comma-separated field list")
     names = [each.strip() for each in stage.words[0].split(",") if each.strip()]
-
-    def pick(item: Value) -> Value:
-        own = dict(enumerate(item)) if isinstance(item, list) else item
-        is_one = isinstance(own, dict)
-        return {name: own[name] for name in names if name in own} if is_one else item
-
-    return [pick(item) for item in items]
+    rows = ({} if isinstance(item, list) else item for item in items)
+    return [
+        {name: row[name] for name in names if name in row} if isinstance(row, dict) else row
+        for row in rows
+    ]
 
 
 def _map(stage: Stage, items: Items, _host: PipelineHost) -> Items:
@@ -245,10 +243,9 @@ async def _invoke(stage: Stage, items: Items, host: PipelineHost) -> Items:
 
 async def _llm(stage: Stage, items: Items, host: PipelineHost) -> Items:
     prompt = stage.option("prompt") or " ".join(stage.words)
-    given = {"provider": "provider", "model": "model", "thinking": "thinking"}
-    params: dict[str, Value] = {given[each]: stage.option(each) for each in given}
-    numbers = {"temperature": "temperature", "max-output-tokens": "maxTokens"}
-    params |= {numbers[each]: v.read_word(stage.option(each)) for each in numbers}
+    params: dict[str, Value] = {n: stage.option(n) for n in ("provider", "model", "thinking")}
+    params["temperature"] = v.read_word(stage.option("temperature"))
+    params["maxTokens"] = v.read_word(stage.option("max-output-tokens"))
     params |= {"schema": stage.object_option("output-schema"), "prompt": prompt}
     params |= {"input": _together(items)} if items else {}
     sent = {name: value for name, value in params.items() if value not in ("", {})}
@@ -259,10 +256,8 @@ async def _llm(stage: Stage, items: Items, host: PipelineHost) -> Items:
 
 
 def _list_commands(_stage: Stage, _items: Items, _host: PipelineHost) -> Items:
-    listed = sorted(COMMANDS.items())
-    return [
-        {"name": name, "description": each.about, "options": each.options} for name, each in listed
-    ]
+    rows = [(name, each.about, each.options) for name, each in sorted(COMMANDS.items())]
+    return [dict(zip(("name", "description", "options"), row, strict=True)) for row in rows]
 
 
 class StageKind(NamedTuple):

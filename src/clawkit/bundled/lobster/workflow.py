@@ -165,8 +165,7 @@ class _WorkflowRun(Struct):
         return _told(outcome)
 
     async def _branch(self, step: Step, parallel: Parallel) -> Result:
-        steps = map(step.around, parallel.branches)
-        branches = {each.id: self._simple(each, self.results) for each in steps}
+        branches = {each.id: self._simple(each, self.results) for each in step.inner}
         tasks = {id_: asyncio.create_task(work) for id_, work in branches.items()}
         is_any = parallel.wait == "any"
         when = asyncio.FIRST_COMPLETED if is_any else asyncio.FIRST_EXCEPTION
@@ -194,13 +193,13 @@ class _WorkflowRun(Struct):
             got = f"{len(items):,} items" if isinstance(items, list) else type(items).__name__
             said = f"expected array of at most {MAX_LOOP:,}, got {got}"
             raise PipelineError(f"Workflow step {step.id} for_each: {said}")
-        rounds: Items = []
+        rounds, steps = [], step.inner
         for index, item in enumerate(items):
             is_pause = index and index % step.batch_size == 0
             await asyncio.sleep(step.pause_ms / 1000 if is_pause else 0)
             loop = {step.item_var: item, step.index_var: index}
             results = self.results | {name: _told([value]) for name, value in loop.items()}
-            for each in map(step.around, step.steps):
+            for each in steps:
                 if not _applies(each, results):
                     results[each.id] = {"skipped": True}
                     continue
