@@ -47,7 +47,7 @@ async def run_workflow(progress: Progress, host: PipelineHost) -> Items | Halted
     args = {name: each["default"] for name, each in workflow.args.items() if each}
     progress = replace(progress, file=place, digest=digest, args=args | progress.args)
     host = replace(host, workflows=(*host.workflows, place))
-    return await _WorkflowRun(workflow, host, progress).go_on()
+    return await _WorkflowRun(workflow, host, progress, progress.args, progress.results).go_on()
 
 
 async def run_nested(path: str, args: Args, host: PipelineHost) -> Items:
@@ -61,14 +61,8 @@ class _WorkflowRun(Struct):
     workflow: Workflow
     host: PipelineHost
     progress: Progress
-
-    @property
-    def args(self) -> Args:
-        return self.progress.args
-
-    @property
-    def results(self) -> Results:
-        return self.progress.results
+    args: Args
+    results: Results
 
     async def go_on(self) -> Items | Halted:
         start = self.progress.index
