@@ -90,7 +90,9 @@ PLANNED = {
     # Plugins, skills and MCP have 4,000 together, with their commands.
     # Declarations in the keywords of three frameworks.
     "adapters": 110,
-    "bundled": 800,
+    # More than the 800 planned: the stages of lobster, its workflows with their conditions, and
+    # gates that survive a restart are 1,180 of it.
+    "bundled": 1_480,
     # More than the 950 planned: three transports, two eras of the protocol, logins with all that
     # the conformance suite checks (415), and what a hostile server must not achieve.
     "mcp": 1_815,

@@ -8,7 +8,7 @@ from clawkit.agent.model_selection import ModelSelection
 from clawkit.config.modelref import OPERATOR
 from clawkit.config.sections.shared import Thinking
 from clawkit.content import Assistant, Text, User
-from clawkit.errors import ToolError
+from clawkit.errors import ToolError, ToolInputError
 from clawkit.models.protocols import ModelError, Request
 
 
@@ -32,10 +32,12 @@ class Completions:
             await self._models.close()
 
     def find(self, name: str) -> str:
-        """`provider/id` of a model, or of the configured one if the name is empty; empty if there
-        is none. Raises `ToolInputError` for one that is unknown or may not be chosen."""
+        """`provider/id` of a model, or of the configured one if the name is empty. Raises
+        `ToolInputError` for one that is unknown or may not be chosen, or if none is configured."""
         ref = self._models.find(name) if name else self._models.model().ref
-        return "" if ref == OPERATOR else str(ref)
+        if ref == OPERATOR:
+            raise ToolInputError("no model is configured")
+        return str(ref)
 
     async def complete(
         self,

@@ -20,8 +20,9 @@ _BINDING = {"||": 1, "&&": 2, "==": 3, "!=": 3, "<": 3, "<=": 3, ">": 3, ">=": 3
 """How strongly an operator binds."""
 
 
-def fill(text: str, args: Args, results: Results, budget: v.TextBudget) -> str:
-    """The text with `${arg}` and `$step.path` replaced. What is unknown stays as it is."""
+def fill(text: Value, args: Args, results: Results, budget: v.TextBudget) -> Value:
+    """A text with `${arg}` and `$step.path` replaced. What is unknown, or no text, stays as it
+    is."""
 
     def of_step(found: re.Match[str]) -> str:
         if found[1] not in results:
@@ -33,6 +34,8 @@ def fill(text: str, args: Args, results: Results, budget: v.TextBudget) -> str:
     def of_args(found: re.Match[str]) -> str:
         return budget.text_of(args[found[1]]) if found[1] in args else found[0]
 
+    if not isinstance(text, str):
+        return text
     return re.sub(_REF, of_step, re.sub(r"\$\{([A-Za-z0-9_-]+)\}", of_args, text))
 
 
@@ -42,7 +45,7 @@ def value_of(given: Value, args: Args, results: Results, budget: v.TextBudget) -
     if found:
         value = _refer(found[1], found[2], results)
         return None if value is v.MISSING else value
-    return fill(given, args, results, budget) if isinstance(given, str) else given
+    return fill(given, args, results, budget)
 
 
 def _refer(step: str, path: str, results: Results) -> Value:

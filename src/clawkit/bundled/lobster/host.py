@@ -6,7 +6,6 @@ import asyncio
 import os
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import NamedTuple
 
 from msgspec import Struct, field
 
@@ -27,11 +26,6 @@ MAX_STDIN = 100_000
 MAX_COMMAND_S = 119.0
 """A command that takes longer would continue in the background, where no pipeline follows it."""
 MAX_YIELD_MS = 120_000
-
-
-class WorkflowText(NamedTuple):
-    place: str  # one spelling per file
-    text: str
 
 
 class Ledger(Struct):
@@ -100,16 +94,15 @@ class PipelineHost(Struct, frozen=True):
         self.ledger.cost += usage.get("cost", 0.0) if isinstance(usage, Mapping) else 0.0
         return result.to_json()
 
-    async def read(self, path: str) -> WorkflowText:
-        """A file in the workspace. Raises `PipelineError`."""
+    async def read(self, path: str) -> tuple[str, str]:
+        """A file in the workspace: its path in one spelling, and its text. Raises
+        `PipelineError`."""
         full = os.path.join(self.folder, path)
         try:
             if not self.ctx.permits(full):
                 raise ToolAuthorizationError(f"a rule denies {path!r}")
             async with self.ctx.use(FileSystem).open(full) as file:
-                return WorkflowText(
-                    file.place, (await read_all(file, MAX_FILE)).decode("utf-8", "replace")
-                )
+                return file.place, (await read_all(file, MAX_FILE)).decode("utf-8", "replace")
         except ToolError as error:
             raise PipelineError(f"the workflow cannot be read: {error}") from None
 

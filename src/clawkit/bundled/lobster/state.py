@@ -31,8 +31,7 @@ CREATE TABLE value (
     whose TEXT NOT NULL, key TEXT NOT NULL, body BLOB NOT NULL, PRIMARY KEY (whose, key)
 ) STRICT, WITHOUT ROWID;
 """
-_KINDS = {"pipeline-resume": "pipeline_resume_", "workflow-file": "workflow_resume_"}
-_UUID = r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"
+_KEY = r"(?:pipeline|workflow)_resume_[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"
 
 
 class Progress(Struct, frozen=True):
@@ -68,8 +67,8 @@ class Store:
 
     def add(self, halted: Halted) -> str:
         """Keep something that halted; returns the token that resumes it."""
-        kind = "workflow-file" if halted.progress else "pipeline-resume"
-        key, body = f"{_KINDS[kind]}{uuid.uuid4()}", msgspec.json.encode(halted)
+        kind, body = "workflow" if halted.progress else "pipeline", msgspec.json.encode(halted)
+        key = f"{kind}_resume_{uuid.uuid4()}"
         if len(body) > MAX_BYTES:
             raise PipelineError(f"{len(body):,} bytes of items are too many to wait with")
         with self._database.writing() as db:
@@ -79,8 +78,7 @@ class Store:
                 raise PipelineError(f"{MAX_HALTED} pipelines are waiting; resume or cancel some")
             row = (key, self._session, halted.approval, time.time() + KEEP_S, body)
             db.execute("INSERT INTO halted VALUES (?, ?, ?, ?, ?)", row)
-        token = {"protocolVersion": 1, "v": 1, "kind": kind, "stateKey": key}
-        return base64.urlsafe_b64encode(to_json(token).encode()).decode().rstrip("=")
+        return base64.urlsafe_b64encode(to_json(_token(key)).encode()).decode().rstrip("=")
 
     def find(self, token: str, approval: str) -> tuple[str, Halted]:
         """What a token or the id of an approval stands for, and its key. Raises `PipelineError` if
@@ -127,13 +125,16 @@ def not_found(key: str) -> PipelineError:
     return PipelineError(f"{key.partition('_')[0].capitalize()} resume state not found")
 
 
+def _token(key: str) -> dict[str, Value]:
+    kind = "workflow-file" if key.startswith("workflow") else "pipeline-resume"
+    return {"protocolVersion": 1, "v": 1, "kind": kind, "stateKey": key}
+
+
 def _read_token(token: str) -> str:
     try:
         data = json.loads(base64.urlsafe_b64decode(token + "=" * (-len(token) % 4)))
-        version, kind, key = (data["protocolVersion"], data["v"]), data["kind"], data["stateKey"]
-        is_valid = version == (1, 1) and re.fullmatch(_KINDS[kind] + _UUID, key)
+        if re.fullmatch(_KEY, key := data["stateKey"]) and data == _token(key):
+            return str(key)
     except (ValueError, TypeError, LookupError, RecursionError):
-        is_valid = None
-    if not is_valid:
-        raise PipelineSyntaxError("Invalid token")
-    return str(key)
+        pass
+    raise PipelineSyntaxError("Invalid token")
