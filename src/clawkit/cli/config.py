@@ -36,7 +36,6 @@ MAX_PATCH_STDIN = 1024 * 1024
 
 
 def _settings_at(path: str) -> list[str]:
-    """The settings of a section; empty for anything else."""
     try:
         shape = settings.find(parse_path(path) if path else ()).shape
     except PathError:
@@ -258,7 +257,6 @@ def file_(as_json: bool, config_file: str | None) -> None:
 
 
 def _content(config_file: str | None) -> Any:
-    """The content of the file with its includes, valid or not."""
     file = locate(os.environ, config_file)
     if not os.path.lexists(file):
         return load(config_file).raw

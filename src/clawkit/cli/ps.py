@@ -82,10 +82,7 @@ def _look(folder: str, everything: bool) -> list[_Seen]:
         left: tuple[Left, ...] = ()
         if exit_ is not None:
             processes = processes or process_table.table()
-            left = tuple(
-                Left(pid, printable(each.name, ""))
-                for pid, each in records.living(record, processes).items()
-            )
+            left = records.left_of(records.living(record, processes))
         if exit_ is None or left or (everything and record.detached):
             seen.append(_Seen(record, exit_, left))
     return seen
