@@ -8,6 +8,7 @@ has been used are stored only there; any problem with the file is an error, neve
 from __future__ import annotations
 
 import logging
+import os
 import re
 import time
 import uuid
@@ -207,6 +208,8 @@ class PendingStore:
 
     def pending(self, now_ms: int) -> list[StoredQuestion]:
         """The questions that are waiting for an answer, oldest first."""
+        if not os.path.lexists(self.path):
+            return []  # nothing has been asked yet, and opening the store would create it
         with self._database.writing() as db:
             _expire(db, now_ms)
         rows = self._rows("WHERE state = 'pending' ORDER BY created_ms, id")
@@ -477,10 +480,12 @@ class Broker:
 
         from clawkit.core.tasks import bounded
 
+        async def ask_here(surface: Approver) -> Any:
+            return await bounded(surface.ask(pending.question), None, _GRACE_S)
+
         asked: set[asyncio.Task[Any]] = set()
         if approver is not None:
-            work = bounded(approver.ask(pending.question), None, _GRACE_S)
-            asked.add(asyncio.create_task(work))
+            asked.add(asyncio.create_task(ask_here(approver)))
         if (socket := self._find_socket()) is not None:
             from clawkit.approvals.socket import ask_over
 

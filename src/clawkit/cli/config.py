@@ -8,6 +8,7 @@ import os
 import shlex
 import sys
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -115,10 +116,7 @@ def set_(path: str, value: str, strict_json: bool, merge: bool, replace: bool, *
         raise click.UsageError("--merge and --replace cannot be combined")
     steps = _parse_path(path)
     new = _parse_value(value, settings.find(steps).shape or settings.ANYTHING, strict_json)
-
-    def edit(text: str) -> str:
-        return edits.set_setting(text, steps, new, merge=merge, replace=replace)
-
+    edit = partial(edits.set_setting, path=steps, value=new, merge=merge, replace=replace)
     make_change(edit, [steps], allow_shrink=replace, **how)
 
 
@@ -168,10 +166,7 @@ def patch(source: str | None, patch_file: str | None, replace: bool, **how: Any)
         raise click.UsageError(f"the patch is not JSON5: {where}: {error.message}") from None
     if not isinstance(given, dict):
         raise click.UsageError("the patch must be an object")
-
-    def edit(text: str) -> str:
-        return edits.patch_settings(text, given, replace=replace)
-
+    edit = partial(edits.patch_settings, patch=given, replace=replace)
     paths = [path for path, _ in edits.leaves(given)]
     make_change(edit, paths, allow_shrink=replace, **how)
 
