@@ -67,11 +67,6 @@ def add(store: PendingStore, question: Question = ASKED, **given: Any) -> Pendin
     return store.add(question, given.get("binding", {}), given.get("now", NOW), MINUTE)
 
 
-def test_looking_for_questions_creates_no_store(waiting: PendingStore, path: str) -> None:
-    assert waiting.pending(NOW) == []
-    assert not os.path.lexists(path)
-
-
 def edit(path: str, sql: str, *given: Any) -> None:
     """Tamper with the file."""
     db = apsw.Connection(path)

@@ -8,7 +8,6 @@ has been used are stored only there; any problem with the file is an error, neve
 from __future__ import annotations
 
 import logging
-import os
 import re
 import time
 import uuid
@@ -208,8 +207,6 @@ class PendingStore:
 
     def pending(self, now_ms: int) -> list[StoredQuestion]:
         """The questions that are waiting for an answer, oldest first."""
-        if not os.path.lexists(self.path):
-            return []  # nothing has been asked yet, and opening the store would create it
         with self._database.writing() as db:
             _expire(db, now_ms)
         rows = self._rows("WHERE state = 'pending' ORDER BY created_ms, id")

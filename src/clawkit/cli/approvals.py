@@ -10,7 +10,7 @@ import shlex
 import shutil
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, get_args
 
 import click
@@ -121,7 +121,7 @@ def check(
 def pending(as_json: bool) -> None:
     """List the requests that are waiting for an answer."""
     now_ms = round(time.time() * 1000)
-    found = _waiting().pending(now_ms)
+    found = _pending(now_ms)
     if as_json:
         cli.print_json([_row(each, now_ms) for each in found])
         return
@@ -306,6 +306,11 @@ def _waiting() -> PendingStore:
     return PendingStore(waiting_file(os.environ))
 
 
+def _pending(now_ms: int) -> Sequence[StoredQuestion]:
+    # Without the file, nothing has been asked yet; opening the store would create it.
+    return _waiting().pending(now_ms) if os.path.lexists(waiting_file(os.environ)) else []
+
+
 def _row(each: StoredQuestion, now_ms: int) -> dict[str, Any]:
     question = each.question
     return {
@@ -354,7 +359,7 @@ async def _watch() -> None:
     try:
         click.echo(f"Waiting for requests at {path}. Press Ctrl-C to stop.", err=True)
         # Earlier requests can only be answered by `resolve`.
-        if waiting := len(_waiting().pending(round(time.time() * 1000))):
+        if waiting := len(_pending(round(time.time() * 1000))):
             said = f"{cli.counted(waiting, 'earlier request')} pending: clawkit approvals pending"
             click.echo(said, err=True)
         await done.wait()

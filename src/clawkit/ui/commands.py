@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Awaitable, Callable, Iterable
-from typing import Any, NamedTuple, get_args
+from typing import TYPE_CHECKING, Any, NamedTuple, get_args
 
 from msgspec.structs import asdict
 
@@ -30,6 +30,9 @@ from clawkit.sessions.subagent_protocols import now_ms
 from clawkit.text import human_time, nearest, one_line
 from clawkit.ui.paint import PaintedRow
 from clawkit.ui.session import COMMAND_NAMES, ChatSession
+
+if TYPE_CHECKING:
+    from clawkit.approvals.broker import PendingStore, StoredQuestion
 
 Words = Iterable[tuple[str, str]]
 """Words that can be typed next, each with a short description."""
@@ -401,7 +404,7 @@ async def _approve(chat: ChatSession, rest: str) -> None:
 
     store = PendingStore(waiting_file(os.environ))
     try:
-        pending = store.pending(now_ms())
+        pending = _pending(store)
         if rest:
             _check_person()
             if rest.partition(" ")[0] in _ANSWERS:
@@ -434,6 +437,11 @@ async def _approve(chat: ChatSession, rest: str) -> None:
             chat.say("There are no pending approvals.")
     finally:
         store.close()
+
+
+def _pending(store: PendingStore) -> list[StoredQuestion]:
+    # Without the file, nothing has been asked yet; opening the store would create it.
+    return store.pending(now_ms()) if os.path.lexists(store.path) else []
 
 
 @_command("plan", "show the agent's current plan")
