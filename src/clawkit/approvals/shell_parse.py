@@ -180,7 +180,6 @@ class _ShellParser:
         return Word(parts, start, reader.end)
 
     def redirect(self) -> Redirect | None:
-        """Consume the redirection at this position, if any."""
         found = _REDIRECT.match(self.text, self.at)
         if found is None:
             return None

@@ -129,7 +129,6 @@ look-alike characters folded."""
 
 @lru_cache(4096)
 def _alike(char: str) -> str:
-    """The plain character, or characters, that look like this one."""
     import unicodedata  # a megabyte of tables that few edits need
 
     known = _ALIKE.get(char)
