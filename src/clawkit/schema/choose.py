@@ -231,10 +231,6 @@ def _all(one: Any, other: Any) -> Any:
     return {"allOf": [*parts[0], *parts[1]]}
 
 
-def _each(one: Schema, other: Schema) -> Schema:
-    return one | {n: _all(one[n], s) if n in one else s for n, s in other.items()}
-
-
 def _meet(one: Any, other: Any) -> Any:
     mine, theirs = types_of({"type": one}), types_of({"type": other})
     both = [name for name in mine if name in theirs or (name == "integer" and "number" in theirs)]
@@ -247,7 +243,10 @@ _COMBINE: dict[str, Callable[[Any, Any], Any]] = {
     "required": lambda one, other: list(dict.fromkeys([*one, *other])),
     **dict.fromkeys(_LOWER, max),
     **dict.fromkeys(_UPPER, min),
-    **dict.fromkeys(("properties", "patternProperties"), _each),
+    **dict.fromkeys(
+        ("properties", "patternProperties"),
+        lambda one, other: one | {n: _all(one[n], s) if n in one else s for n, s in other.items()},
+    ),
     **dict.fromkeys(("items", "additionalProperties"), _all),
 }
 
