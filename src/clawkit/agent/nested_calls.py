@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any
 
@@ -12,6 +14,18 @@ from clawkit.core.result import Result
 MAX_DEPTH = 3
 _chain: ContextVar[tuple[str, ...]] = ContextVar("clawkit_calling_tools", default=())
 """The tools that called each other up to here."""
+_withheld: ContextVar[frozenset[str]] = ContextVar("clawkit_withheld_tools", default=frozenset())
+
+
+@contextmanager
+def withhold(tools: frozenset[str]) -> Iterator[None]:
+    """What is called in the meantime cannot call these tools: for a caller who may use less than
+    the run has."""
+    token = _withheld.set(_withheld.get() | tools)
+    try:
+        yield
+    finally:
+        _withheld.reset(token)
 
 
 class NestedCalls:
@@ -26,7 +40,8 @@ class NestedCalls:
     async def call(self, tool: str, params: Any, *, by: str) -> Result:
         """Call a tool for the tool `by`. Failures are results; only cancellation is raised."""
         chain, request = (*_chain.get(), by), unwrap(self._run, CallRequest(tool, params))
-        if canonical(request.tool) in chain or len(chain) > MAX_DEPTH:
+        name = canonical(request.tool)
+        if name in chain or name in _withheld.get() or len(chain) > MAX_DEPTH:
             why = f"{request.tool[:80]} cannot be called from {' from '.join(reversed(chain))}"
             return Result.blocked(by, why, "nested-call")
         token = _chain.set(chain)

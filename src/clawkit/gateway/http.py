@@ -13,6 +13,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from clawkit.agent.nested_calls import withhold
 from clawkit.config.sections.gateway import GatewaySettings as Settings
 from clawkit.core.catalog import CARRIER, canonical
 from clawkit.core.result import Result
@@ -242,7 +243,8 @@ def routes(gateway: Gateway) -> list[Route]:
 async def _serve_mcp(gateway: Gateway, request: Request) -> Response:
     """An MCP client. What `/tools/invoke` denies, it is not offered either."""
     await check_login(gateway, request)
-    return await gateway.mcp.handle(request)
+    with withhold(denied_tools(gateway.settings)):
+        return await gateway.mcp.handle(request)
 
 
 async def _nothing(gateway: Gateway, request: Request) -> Response:
@@ -312,8 +314,8 @@ async def _invoke(gateway: Gateway, request: Request) -> Response:
 
 
 def denied_tools(settings: Settings) -> frozenset[str]:
-    """The tools that programs cannot call over HTTP. What carries calls of others is one of them:
-    all tools can be called by their own names there."""
+    """The tools that programs cannot call over HTTP, nor have other tools call. What carries calls
+    of others is one of them: all tools can be called by their own names there."""
     denied = DENIED_TOOLS.difference(map(canonical, settings.tools.allow))
     return denied.union(map(canonical, settings.tools.deny), (CARRIER,))
 
@@ -324,7 +326,8 @@ async def invoke_tool(gateway: Gateway, body: Invoke, *, owner: bool) -> dict[st
     if not name:
         raise bad("tool is required")
     missing = not_found(f"Tool not available: {name[:80]}")
-    if name in denied_tools(gateway.settings):
+    denied = denied_tools(gateway.settings)
+    if name in denied:
         raise missing
     key = gateway.live.resolve_key(body.session_key, body.agent_id)
     try:
@@ -339,7 +342,7 @@ async def invoke_tool(gateway: Gateway, body: Invoke, *, owner: bool) -> dict[st
         args.setdefault("action", body.action)
     if body.dry_run:
         return {"ok": True, "dryRun": True, "tool": name, "args": args}
-    with there.in_use():
+    with there.in_use(), withhold(denied):
         result = await there.agent.kit.call(name, args)
     if result.is_error:
         raise _failure(result)
