@@ -419,10 +419,13 @@ class Services(Mapping[type, object]):
             workspace_access=wants.workspace_access,
             network=wants.network,
             allow_hosts=wants.allow_hosts,
-            write_paths=wants.write_paths,
         )
         cell = self._confinement(settings, f"mcp:{name}")
-        grants = Grants(read=tuple(paths.expand(each, os.environ) for each in wants.read_paths))
+        read, write = (
+            tuple(os.path.realpath(paths.expand(each, os.environ)) for each in named)
+            for named in (wants.read_paths, wants.write_paths)
+        )
+        grants = Grants(read=read, write=write)
         why = cell.why_not_granted(grants) if cell.has_sandbox else cell.choice.reason
         if why:
             do = f"to run it unconfined, set mcp.servers.{name}.sandbox.enabled to false"
