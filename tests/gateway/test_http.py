@@ -158,7 +158,9 @@ async def test_a_tool_that_calls_others_does_not_call_denied_ones(workspace: Pat
     headers[mcp.NAME_HEADER] = "lobster"
     for allowed in ([], ["exec"]):
         async with serve({**config, "gateway": {"tools": {"allow": allowed}}}) as ground:
-            invoked = await send(ground, "POST", "/tools/invoke", {"tool": "lobster", "args": given})
+            invoked = await send(
+                ground, "POST", "/tools/invoke", {"tool": "lobster", "args": given}
+            )
             served = await send(ground, "POST", "/mcp", message, headers)
         for found in (invoked, served):
             assert (b'["reached"]' in found.body) == bool(allowed), found.body

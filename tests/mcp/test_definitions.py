@@ -238,16 +238,17 @@ def test_metadata_of_an_issuer_is_looked_for_in_order() -> None:
 
 
 def test_only_safe_addresses_are_opened() -> None:
-    for url, safe in (
-        ("https://a.example/authorize", True),
-        ("http://127.0.0.1:3000/authorize", True),
-        ("http://localhost/authorize", True),
-        ("http://a.example/authorize", False),
-        ("javascript:alert(1)", False),
-        ("file:///etc/passwd", False),
-        ("https://a.example/ --no-sandbox", False),
+    for url, near, far in (
+        ("https://a.example/authorize", True, True),
+        ("http://127.0.0.1:3000/authorize", True, False),
+        ("http://localhost/authorize", True, False),
+        ("https://[::1]/authorize", True, False),
+        ("http://a.example/authorize", False, False),
+        ("javascript:alert(1)", False, False),
+        ("file:///etc/passwd", False, False),
+        ("https://a.example/ --no-sandbox", False, False),
     ):
-        assert oauth.is_safe(url) is safe, url
+        assert (oauth.is_safe(url, near=True), oauth.is_safe(url, near=False)) == (near, far), url
 
 
 def test_the_token_endpoint_is_told_who_asks_in_a_way_that_it_supports() -> None:
