@@ -421,11 +421,7 @@ class Services(Mapping[type, object]):
             allow_hosts=wants.allow_hosts,
         )
         cell = self._confinement(settings, f"mcp:{name}")
-        read, write = (
-            tuple(os.path.realpath(paths.expand(each, os.environ)) for each in named)
-            for named in (wants.read_paths, wants.write_paths)
-        )
-        grants = Grants(read=read, write=write)
+        grants = Grants(read=_real(wants.read_paths), write=_real(wants.write_paths))
         why = cell.why_not_granted(grants) if cell.has_sandbox else cell.choice.reason
         if why:
             do = f"to run it unconfined, set mcp.servers.{name}.sandbox.enabled to false"
@@ -580,6 +576,11 @@ class Services(Mapping[type, object]):
             before=EnvSecrets(self._workspace, self._redactor.learn).refresh,
             variables=lambda: self.run_skills.variables() if self.skills else {},
         )
+
+
+def _real(given: Sequence[str]) -> tuple[str, ...]:
+    """Paths of the configuration, without links."""
+    return tuple(os.path.realpath(paths.expand(each, os.environ)) for each in given)
 
 
 def login_home() -> str:

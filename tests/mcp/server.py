@@ -133,9 +133,9 @@ def call(number: int, params: dict[str, Any]) -> None:
             note(f"{method} {json.dumps(answer.get('result', answer.get('error')))}")
     if MODE in ("nags", "floods"):
         text = "x" * (5_000 if MODE == "floods" else 5)
-        schema = {"properties": {"a": {"type": "string", "default": text}}}
+        fields = {"a": {"type": "string", "default": text}}
         for _ in range(30):
-            ask("elicitation/create", {"message": "Sure?", "requestedSchema": schema})
+            ask("elicitation/create", {"requestedSchema": {"properties": fields}})
     if name == "sleep":
         token = params.get("_meta", {}).get("progressToken")
         about = {"progressToken": token, "progress": 1, "total": 4, "message": "working"}
