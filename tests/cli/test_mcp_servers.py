@@ -99,6 +99,13 @@ def test_changed_tools_are_accepted_by_a_person(
         assert mcp(*args)[0] == 3
 
 
+def test_servers_that_policy_denies_are_not_started_unless_named(mcp: Type, tmp_path: Path) -> None:
+    configure({"srv": entry(tmp_path)}, tools={"deny": ["mcp:srv"]})
+    assert mcp("refresh")[:2] == (0, "")
+    assert notes(tmp_path) == []
+    assert mcp("refresh", "srv")[:2] == (0, "srv: 4 tools\n")
+
+
 def test_a_token_is_forgotten(mcp: Type) -> None:
     url = "https://mcp.example.com/mcp"
     configure({"srv": {"url": url}})

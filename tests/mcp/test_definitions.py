@@ -191,6 +191,7 @@ def test_a_person_can_agree_to_defaults_and_to_a_question() -> None:
         ({"a": {**flag, "default": False}}, ["a"], {"a": False}),
         ({"a": flag}, [], {}),
         ({}, ["a"], None),
+        ({}, [["a"]], None),
     ):
         assert propose({"properties": fields, "required": required}) == proposed
 

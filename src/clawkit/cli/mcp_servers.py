@@ -54,6 +54,10 @@ class _Home:
     def listing(self, name: str) -> ToolListing | None:
         return read_listing(self.folder, name, self.entry(name))
 
+    def allowed(self) -> list[str]:
+        """The servers that are enabled, and of which policy allows some tool."""
+        return allowed_servers(self.loaded.config, Scope(sender=Sender(owner=True)))
+
     def run(self, work: Callable[[Mounts], Awaitable[T]]) -> T:
         """Do something with connections, which are closed afterwards."""
 
@@ -160,9 +164,11 @@ def tools(as_json: bool, config_file: str | None) -> None:
 @cli.json_option
 @cli.config_option
 def refresh(servers: tuple[str, ...], as_json: bool, config_file: str | None) -> None:
-    """Connect to servers, by default to all, and list their tools again."""
+    """Connect to servers, by default to all that policy allows, and list their tools again."""
     home = _Home(config_file)
-    names = [name for name in servers or home.servers if home.entry(name).enabled or servers]
+    for name in servers:
+        home.entry(name)
+    names = [*servers] or home.allowed()
     failed = _refresh_all(home, names)
     rows = [home.show(name) for name in names]
     if as_json:
@@ -272,7 +278,7 @@ def check_servers(config_file: str | None) -> Findings:
     home = _Home(config_file)
     if not home.servers:
         return
-    allowed = allowed_servers(home.loaded.config, Scope(sender=Sender(owner=True)))
+    allowed = home.allowed()
     failed = _refresh_all(home, allowed)
     for name in home.servers:
         row = home.show(name)

@@ -135,7 +135,7 @@ def propose(schema: Mapping[str, Any]) -> dict[str, Any] | None:
     None if more is required."""
     fields = schema.get("properties")
     required = schema.get("required")
-    needed = required if isinstance(required, list) else []
+    needed = list(map(str, required)) if isinstance(required, list) else []
     found: dict[str, Any] = {}
     for name, field in fields.items() if isinstance(fields, Mapping) else ():
         if isinstance(field, Mapping) and "default" in field:
@@ -189,7 +189,8 @@ class McpSession:
             is_answer = error.code < 0 or 400 <= error.code < 500
             if error.code == UNSUPPORTED_VERSION:
                 data = error.data if isinstance(error.data, dict) else {}
-                supported = data.get("supported") or LEGACY
+                named = data.get("supported")
+                supported = named if named and isinstance(named, list) else LEGACY
                 if MODERN in supported:
                     return _read(await self.ask("server/discover", {}), _ServerFacts)
             elif error.code in protocol.MODERN_CODES or not is_answer or self._peer.ended:
