@@ -131,6 +131,10 @@ def call(number: int, params: dict[str, Any]) -> None:
         for method in ("sampling/createMessage", "roots/list", "tools/list", "ping", "nonsense"):
             answer = ask(method, {})
             note(f"{method} {json.dumps(answer.get('result', answer.get('error')))}")
+    if MODE == "asks-and-waits":
+        for name in ("one", "other"):
+            send({"id": name, "method": "elicitation/create", "params": {"message": "Sure?"}})
+        return
     if MODE in ("nags", "floods"):
         text = "x" * (5_000 if MODE == "floods" else 5)
         fields = {"a": {"type": "string", "default": text}}

@@ -191,3 +191,13 @@ async def test_a_person_is_asked_a_few_questions_that_can_be_read(
             assert not (await kit.call("srv__echo")).is_error
         assert len(person.asked) == count
         assert all(each.description.startswith("Yes sends: ") for each in person.asked)
+
+
+async def test_a_question_does_not_stop_the_clock_for_good(workspace: Path, tmp_path: Path) -> None:
+    server = entry(tmp_path, "asks-and-waits", requestTimeoutMs=300)
+    for person in (None, Approver("deny"), Approver("allow")):
+        async with (
+            open_kit(workspace, {"srv": server}, approver=person) as kit,
+            asyncio.timeout(20),
+        ):
+            assert "did not answer in time" in error(await kit.call("srv__echo"))

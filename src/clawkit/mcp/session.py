@@ -86,7 +86,9 @@ class CallExchange:
     def __init__(self, server: str, ctx: Context | None, deadline: asyncio.Timeout) -> None:
         self._server, self._ctx, self._deadline = server, ctx, deadline
         self._told = 0.0
-        self._asked = 0
+        self._asked = self._asking = 0
+        """Questions so far, and those that are not answered yet."""
+        self._left_s = 0.0
         self._telling: set[asyncio.Task[None]] = set()
 
     def tell(self, progress: _Progress) -> None:
@@ -122,12 +124,18 @@ class CallExchange:
     def _without_deadline(self) -> Iterator[None]:
         """Stop the clock of the call: the person has a time limit of their own."""
         now = asyncio.get_running_loop().time
-        began, when = now(), self._deadline.when()
-        with suppress(RuntimeError):  # the call is over
-            self._deadline.reschedule(None)
-        yield
-        with suppress(RuntimeError):
-            self._deadline.reschedule(None if when is None else when + now() - began)
+        if not self._asking:
+            self._left_s = (self._deadline.when() or now()) - now()
+            with suppress(RuntimeError):  # the call is over
+                self._deadline.reschedule(None)
+        self._asking += 1
+        try:
+            yield
+        finally:
+            self._asking -= 1
+            if not self._asking:
+                with suppress(RuntimeError):
+                    self._deadline.reschedule(now() + self._left_s)
 
 
 def propose(schema: Mapping[str, Any]) -> dict[str, Any] | None:
