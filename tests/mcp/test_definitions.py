@@ -134,7 +134,10 @@ def test_a_listing_is_private_and_only_for_its_entry(tmp_path: Path) -> None:
     [file] = (tmp_path / "mcp").iterdir()
     assert file.stat().st_mode & 0o777 == 0o600
     assert read_listing(folder, "../x", entry) is not None
-    assert read_listing(folder, "../x", McpServer(command="/bin/b")) is None
+    other = McpServer(command="/bin/b")
+    assert read_listing(folder, "../x", other) is None
+    write_listing(folder, "../x", ToolListing(fingerprint(other)))
+    assert read_listing(folder, "../x", entry) is not None
     assert "secret" not in file.read_text(encoding="utf-8")
 
 

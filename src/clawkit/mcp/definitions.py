@@ -62,8 +62,10 @@ class ToolListing(Struct, omit_defaults=True, rename="camel"):
     """Tools that cannot be used, and why."""
 
 
-def listing_file(folder: str, server: str) -> str:
-    digest = hashlib.sha256(server.encode()).hexdigest()[:8]
+def listing_file(folder: str, server: str, entry_print: str) -> str:
+    """One for each entry, given by its fingerprint: other settings with a server of the same name
+    must not make clawkit forget what was accepted."""
+    digest = hashlib.sha256(f"{server}\0{entry_print}".encode()).hexdigest()[:16]
     return os.path.join(folder, f"{_plain(server)[:40]}-{digest}.json")
 
 
@@ -71,7 +73,7 @@ def read_listing(folder: str, server: str, entry: McpServer) -> ToolListing | No
     """What the last listing found; None if there is none for this entry. One that cannot be read
     has accepted nothing: it must not count as none, after which everything is accepted."""
     try:
-        with open(listing_file(folder, server), "rb") as file:
+        with open(listing_file(folder, server, fingerprint(entry)), "rb") as file:
             found = msgspec.json.decode(file.read(MAX_FILE), type=ToolListing)
     except FileNotFoundError:
         return None
@@ -82,7 +84,8 @@ def read_listing(folder: str, server: str, entry: McpServer) -> ToolListing | No
 
 def write_listing(folder: str, server: str, listing: ToolListing) -> None:
     private_dir(folder)
-    write_atomic(listing_file(folder, server), msgspec.json.encode(listing))
+    file = listing_file(folder, server, listing.fingerprint)
+    write_atomic(file, msgspec.json.encode(listing))
 
 
 def fingerprint(entry: McpServer) -> str:
