@@ -43,6 +43,8 @@ from clawkit.text import one_line
 WARN_S = 1.0
 LIMIT_S = 5.0
 """How long a plugin may take to import, and for its tools to be made."""
+THREADS = frozenset(threading.enumerate())
+"""Those that ran before any plugin did."""
 
 log = logging.getLogger(__name__)
 
