@@ -411,8 +411,7 @@ class Services(Mapping[type, object]):
         given = paths.expand(given, os.environ) if given.startswith("~") else given
         cwd = os.path.join(self._workspace, given) if given else self._workspace
         if not wants.enabled:
-            folder = paths.commands_dir(os.environ)
-            private_dir(folder)
+            private_dir(folder := paths.commands_dir(os.environ))
             return Cell(self[ExecHost], None, env, cwd, folder)
         settings = SandboxSettings(
             mode="all",
@@ -421,7 +420,9 @@ class Services(Mapping[type, object]):
             allow_hosts=wants.allow_hosts,
         )
         cell = self._confinement(settings, f"mcp:{name}")
-        grants = Grants(read=_real(wants.read_paths), write=_real(wants.write_paths))
+        named = wants.read_paths, wants.write_paths
+        read, write = (paths.resolve(each, os.environ) for each in named)
+        grants = Grants(read=read, write=write)
         why = cell.why_not_granted(grants) if cell.has_sandbox else cell.choice.reason
         if why:
             do = f"to run it unconfined, set mcp.servers.{name}.sandbox.enabled to false"
@@ -576,11 +577,6 @@ class Services(Mapping[type, object]):
             before=EnvSecrets(self._workspace, self._redactor.learn).refresh,
             variables=lambda: self.run_skills.variables() if self.skills else {},
         )
-
-
-def _real(given: Sequence[str]) -> tuple[str, ...]:
-    """Paths of the configuration, without links."""
-    return tuple(os.path.realpath(paths.expand(each, os.environ)) for each in given)
 
 
 def login_home() -> str:
