@@ -209,6 +209,17 @@ async def leave_during_a_call(server: Server, headers: dict[str, str], body: byt
     writer.close()
 
 
+async def test_two_programs_without_sessions_may_use_the_same_ids(tmp_path: Path) -> None:
+    patient = Patient()
+    async with serving(tmp_path, patient.tool) as server:
+        first = asyncio.ensure_future(call_modern(server, "patient"))
+        await patient.begun.wait()
+        headers, body = headers_of("tools/list"), body_of("tools/list", modern())
+        assert (await send(server, "POST", "/mcp", body, headers)).status == 200
+        patient.go_on.set()
+        assert (await first).json["id"] == body["id"]
+
+
 async def test_who_leaves_has_cancelled_the_call_unless_there_is_a_session(tmp_path: Path) -> None:
     one, other = Patient(), Patient()
     slow = Tool("slow", "Wait.", {"type": "object", "properties": {}}, other.execute)

@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from typing import Any, TypeVar
 
 import click
+import msgspec
 
 from clawkit.cli import options as cli
 from clawkit.cli.doctor_checks import Findings, ok, warn
@@ -20,6 +21,7 @@ from clawkit.errors import ClawkitError, ConfigError, Issue
 from clawkit.mcp.definitions import ToolListing, accept, read_listing, write_listing
 from clawkit.mcp.mounts import Mounts
 from clawkit.mcp.oauth import TokenStore
+from clawkit.mcp.protocol import ToolEntry
 from clawkit.mcp.tools import allowed_servers, list_feature, mounted_tools
 from clawkit.runtime import Toolkit
 from clawkit.text import one_line, printable
@@ -51,6 +53,10 @@ class _Home:
 
     def listing(self, name: str) -> ToolListing | None:
         return read_listing(self.folder, name, self.entry(name))
+
+    def allowed(self) -> list[str]:
+        """The servers that are enabled, and of which policy allows some tool."""
+        return allowed_servers(self.loaded.config, Scope(sender=Sender(owner=True)))
 
     def run(self, work: Callable[[Mounts], Awaitable[T]]) -> T:
         """Do something with connections, which are closed afterwards."""
@@ -116,12 +122,24 @@ def show(server: str, as_json: bool, config_file: str | None) -> None:
         cli.print_json(row)
         return
     click.echo(f"{printable(row['server'])}: {_state(row)}, {printable(row['target'])}")
-    for mark, tools in (("", found.tools), ("waiting: ", found.waiting)) if found else ():
-        for tool in tools:
-            about = one_line(tool.description or "", 100)
-            click.echo(printable(f"  {mark}{one_line(tool.name, 60)}  {about}"))
+    for tool in found.tools if found else ():
+        about = one_line(tool.description or "", 100)
+        click.echo(printable(f"  {one_line(tool.name, 60)}  {about}"))
+    for tool in found.waiting if found else ():
+        click.echo("\n".join(f"  {line}" for line in _define(tool)))
     for name, why in row["leftOut"].items():
         click.echo(printable(f"  left out: {name}: {why}"))
+
+
+def _define(tool: ToolEntry) -> Iterator[str]:
+    """Everything that a person accepts; nothing in it is cut or hidden."""
+    yield printable(f"waiting: {tool.name}", "")
+    for line in (tool.description or "").splitlines():
+        yield f"  {printable(line, '')}"
+    more = {"parameters": tool.input_schema, "title": tool.title, "annotations": tool.annotations}
+    for name, value in more.items():
+        if value:
+            yield f"  {name}: {printable(msgspec.json.encode(value).decode(), '')}"
 
 
 @click.command()
@@ -146,9 +164,11 @@ def tools(as_json: bool, config_file: str | None) -> None:
 @cli.json_option
 @cli.config_option
 def refresh(servers: tuple[str, ...], as_json: bool, config_file: str | None) -> None:
-    """Connect to servers, by default to all, and list their tools again."""
+    """Connect to servers, by default to all that policy allows, and list their tools again."""
     home = _Home(config_file)
-    names = [name for name in servers or home.servers if home.entry(name).enabled or servers]
+    for name in servers:
+        home.entry(name)
+    names = [*servers] or home.allowed()
     failed = _refresh_all(home, names)
     rows = [home.show(name) for name in names]
     if as_json:
@@ -173,12 +193,17 @@ def _refresh_all(home: _Home, names: list[str]) -> dict[str, str]:
 
 @click.command("accept")
 @_about_one
-def accept_tools(server: str, as_json: bool, config_file: str | None) -> None:
-    """Accept the new and changed tools of a server, after listing them again."""
+@cli.yes_option()
+def accept_tools(server: str, yes: bool, as_json: bool, config_file: str | None) -> None:
+    """Accept the new and changed tools of a server, after showing them."""
     cli.refuse_commands("accept what an MCP server says")
     home = _Home(config_file)
     home.entry(server)
+    # What is accepted is what is shown here: the server may list something else any time.
     found = home.run(lambda mounts: mounts.refresh(server))
+    about = [line for tool in found.waiting for line in _define(tool)]
+    if about and not yes:
+        cli.confirm(f"Accept the tools of {server}?", "nothing was accepted", about)
     names = accept(found)
     write_listing(home.folder, server, found)
     shown = printable(", ".join(one_line(name, 60) for name in names), "")
@@ -253,7 +278,7 @@ def check_servers(config_file: str | None) -> Findings:
     home = _Home(config_file)
     if not home.servers:
         return
-    allowed = allowed_servers(home.loaded.config, Scope(sender=Sender(owner=True)))
+    allowed = home.allowed()
     failed = _refresh_all(home, allowed)
     for name in home.servers:
         row = home.show(name)
