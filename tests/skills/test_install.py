@@ -95,7 +95,7 @@ def tar_of(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize(
-    "source", [folder_of, zip_of, tar_of, lambda path: zip_of(path, "skill")], ids=str
+    "source", [folder_of, zip_of, tar_of, lambda path: zip_of(path, "skill")], ids=range(4)
 )
 def test_a_skill_is_installed_from_a_directory_and_from_archives(
     tmp_path: Path, root: Path, source: Callable[[Path], Path]
