@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
-from typing import Annotated, Any
+from typing import Annotated, Any, get_args
 
 import msgspec
 from msgspec import Meta
@@ -18,7 +18,7 @@ MAX_SOURCE_BYTES = 1024 * 1024
 _ID = r"[a-z][a-z0-9_-]{0,63}"
 _COMMAND = r"[a-z][a-z0-9-]{0,31}"
 
-_LISTS = ("tools", "optional_tools", "hooks", "commands", "services", "skills")
+_LISTS = ("hooks", "commands", "services", "skills")
 Names = Annotated[tuple[str, ...], Meta(max_length=500)]
 
 
@@ -46,9 +46,11 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
     def summary(self) -> dict[str, str]:
         """What it adds, in words, without what is empty."""
-        parts: dict[str, Any] = {name: ", ".join(getattr(self, name)) for name in _LISTS}
+        tools = [*self.tools, *(f"{name} (optional)" for name in self.optional_tools)]
+        parts: dict[str, Any] = {"tools": ", ".join(tools)}
+        parts |= {name: ", ".join(getattr(self, name)) for name in _LISTS}
         parts["prompt"] = "text from a function" if self.prompt is True else self.prompt
-        return {name.replace("_", " "): text for name, text in parts.items() if text}
+        return {name: text for name, text in parts.items() if text}
 
 
 def make_manifest(given: dict[str, Any], doc: str) -> Manifest:
@@ -59,7 +61,10 @@ def make_manifest(given: dict[str, Any], doc: str) -> Manifest:
     try:
         made = msgspec.convert(given, Manifest)
     except msgspec.ValidationError as error:
-        raise PluginError(f"its declaration is invalid: {error}") from None
+        said, _, where = str(error).partition(" - at `$.")
+        known = f"; known: {', '.join(get_args(HookName))}" if where.startswith("hooks[") else ""
+        at = f"{where.rstrip('`')}: " if where else ""
+        raise PluginError(f"invalid Plugin(…): {at}{said}{known}") from None
     if problem := _find_problem(made):
         raise PluginError(problem)
     return made
@@ -92,7 +97,8 @@ def read_manifest(source: bytes) -> Manifest:
     try:
         tree = ast.parse(source)
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
-        raise PluginError(f"its module cannot be parsed: {one_line(str(error), 200)}") from None
+        why = one_line(str(error), 200).replace("<unknown>, ", "")
+        raise PluginError(f"its module cannot be parsed: {why}") from None
     calls = [
         node.value
         for node in tree.body
@@ -103,21 +109,18 @@ def read_manifest(source: bytes) -> Manifest:
     if len(calls) != 1:
         raise PluginError('its module needs one line `plugin = Plugin("id", …)`')
     [call] = calls
+    if len(call.args) > 1:
+        raise PluginError(f"line {call.lineno}: only the id of a Plugin is given by position")
     given: dict[str, Any] = {}
-    try:
-        if len(call.args) > 1:
-            raise ValueError("only the id is given by position")
-        for keyword in call.keywords:
-            if keyword.arg == "config":
-                given["has_settings"] = True
-            elif keyword.arg is None:
-                raise ValueError("`**` is not a literal")
-            else:
-                given[keyword.arg] = ast.literal_eval(keyword.value)
-        if call.args:
-            given["id"] = ast.literal_eval(call.args[0])
-    except (ValueError, TypeError, SyntaxError, RecursionError, MemoryError) as error:
-        where = f"line {call.lineno}"
-        why = one_line(str(error), 120)
-        raise PluginError(f"{where}: the arguments of Plugin must be literals: {why}") from None
+    arguments = [("id", each) for each in call.args]
+    for name, node in (*arguments, *((each.arg or "**", each.value) for each in call.keywords)):
+        if name == "config":
+            given["has_settings"] = True
+            continue
+        try:
+            given[name] = ast.literal_eval(node)
+        except (ValueError, TypeError, SyntaxError, RecursionError, MemoryError):
+            where = f"line {node.lineno}: {name!r}"
+            why = "the arguments of Plugin must be literals"
+            raise PluginError(f"{where} is computed; {why}") from None
     return make_manifest(given, ast.get_docstring(tree) or "")

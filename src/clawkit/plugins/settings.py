@@ -48,7 +48,7 @@ def find_issues(kind: type[Any], given: dict[str, Any], id_: str) -> Iterator[Is
                 path = format_path((*above, key))
                 yield Issue(path, "unknown setting", hint=suggest(key, names, "Settings here"))
         try:
-            msgspec.convert(given, kind)
+            msgspec.convert({key: given[key] for key in given if key in names}, kind)
         except msgspec.ValidationError as error:
             said, _, where = str(error).partition(" - at `$")
             steps = re.findall(r"\.?([^.\[\]`]+)|\[(\d+)\]", where)

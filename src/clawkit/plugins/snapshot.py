@@ -56,7 +56,7 @@ def take_snapshot(location: str, main: str = "") -> Snapshot:
         finally:
             os.close(folder)
     except OSError as error:
-        raise PluginError(f"cannot be read: {error.strerror or error}") from None
+        raise PluginError(f"{location} cannot be read: {error.strerror or error}") from None
     if main not in files:
         raise PluginError(f"the directory has no {main}")
     whole = hashlib.sha256()
