@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
 import click
+import msgspec
 
 from clawkit.cli import options as cli
 from clawkit.cli.doctor_checks import Findings, ok, warn
@@ -16,7 +17,7 @@ from clawkit.config.load import Loaded, load
 from clawkit.config.paths import mcp_dir
 from clawkit.config.sections.plugins import McpServer
 from clawkit.core.context import Scope, Sender
-from clawkit.errors import ClawkitError, ConfigError, Issue
+from clawkit.errors import ClawkitError, ConfigError, Issue, NotFoundError
 from clawkit.mcp.definitions import ToolListing, accept, read_listing, write_listing
 from clawkit.mcp.mounts import Mounts
 from clawkit.mcp.oauth import TokenStore
@@ -48,6 +49,10 @@ class _Home:
             hint = cli.suggest(name, self.servers)
             raise ConfigError([Issue(f"mcp.servers.{name}", f"no such server{hint}")])
         return self.servers[name]
+
+    def say_if_empty(self) -> None:
+        if not self.servers:
+            click.echo("No MCP server is configured; see mcp.servers.", err=True)
 
     def listing(self, name: str) -> ToolListing | None:
         return read_listing(self.folder, name, self.entry(name))
@@ -99,8 +104,7 @@ def list_servers(as_json: bool, config_file: str | None) -> None:
     if as_json:
         cli.print_json({"servers": rows})
         return
-    if not rows:
-        click.echo("No MCP server is configured; see mcp.servers.")
+    home.say_if_empty()
     for row in rows:
         target = printable(one_line(row["target"], 60), "")
         click.echo(f"{click.style(printable(row['server']), bold=True)}: {_state(row)}, {target}")
@@ -113,13 +117,17 @@ def show(server: str, as_json: bool, config_file: str | None) -> None:
     home = _Home(config_file)
     row, found = home.show(server), home.listing(server)
     if as_json:
-        cli.print_json(row)
+        tools = [*found.tools, *found.waiting] if found else []
+        cli.print_json({**row, "definitions": msgspec.to_builtins(tools)})
         return
     click.echo(f"{printable(row['server'])}: {_state(row)}, {printable(row['target'])}")
-    for mark, tools in (("", found.tools), ("waiting: ", found.waiting)) if found else ():
-        for tool in tools:
-            about = one_line(tool.description or "", 100)
-            click.echo(printable(f"  {mark}{one_line(tool.name, 60)}  {about}"))
+    for tool in found.tools if found else ():
+        about = one_line(tool.description or "", 100)
+        click.echo(printable(f"  {one_line(tool.name, 60)}  {about}"))
+    for line in _waiting(found) if found else ():
+        click.echo(f"  waiting: {printable(line, '')}")
+    if found is None:
+        cli.warn([f"its tools are not known yet: run `clawkit mcp refresh {server}`"])
     for name, why in row["leftOut"].items():
         click.echo(printable(f"  left out: {name}: {why}"))
 
@@ -136,6 +144,7 @@ def tools(as_json: bool, config_file: str | None) -> None:
     if as_json:
         cli.print_json({"tools": rows, "warnings": found.warnings})
         return
+    home.say_if_empty()
     for row in rows:
         click.echo(printable(f"{row['tool']}  {one_line(row['description'], 80)}"))
     cli.warn(found.warnings)
@@ -153,6 +162,8 @@ def refresh(servers: tuple[str, ...], as_json: bool, config_file: str | None) ->
     rows = [home.show(name) for name in names]
     if as_json:
         cli.print_json({"servers": rows, "errors": failed})
+    else:
+        home.say_if_empty()
     for row in () if as_json else rows:
         click.echo(f"{printable(row['server'])}: {failed.get(row['server']) or _state(row)}")
     if failed:
@@ -171,14 +182,29 @@ def _refresh_all(home: _Home, names: list[str]) -> dict[str, str]:
     return home.run(work) if names else {}
 
 
+def _waiting(found: ToolListing) -> list[str]:
+    """What waits, whole: a person decides by it."""
+    return [
+        f"{'changed' if tool.name in found.pins else 'new'} {msgspec.json.encode(tool).decode()}"
+        for tool in found.waiting
+    ]
+
+
 @click.command("accept")
 @_about_one
-def accept_tools(server: str, as_json: bool, config_file: str | None) -> None:
-    """Accept the new and changed tools of a server, after listing them again."""
+@cli.yes_option()
+def accept_tools(server: str, yes: bool, as_json: bool, config_file: str | None) -> None:
+    """Accept the new and changed tools of a server, after showing them.
+
+    The server is not asked again: what you see is what you accept.
+    """
     cli.refuse_commands("accept what an MCP server says")
     home = _Home(config_file)
-    home.entry(server)
-    found = home.run(lambda mounts: mounts.refresh(server))
+    found = home.listing(server)
+    if found is None:
+        raise NotFoundError(f"{server} was not listed yet: run `clawkit mcp refresh {server}`")
+    if found.waiting and not yes:
+        cli.confirm("Accept them?", "nothing was accepted", _waiting(found))
     names = accept(found)
     write_listing(home.folder, server, found)
     shown = printable(", ".join(one_line(name, 60) for name in names), "")
@@ -189,7 +215,7 @@ def accept_tools(server: str, as_json: bool, config_file: str | None) -> None:
 @_about_one
 @click.option("--no-browser", is_flag=True, help="Print the address without opening it.")
 def login(server: str, no_browser: bool, as_json: bool, config_file: str | None) -> None:
-    """Log in at a server with a browser."""
+    """Log in to a server with a browser."""
     cli.refuse_commands("log in for you")
 
     async def open_url(url: str) -> None:
@@ -207,7 +233,7 @@ def login(server: str, no_browser: bool, as_json: bool, config_file: str | None)
         await mounts.refresh(server)
 
     home.run(work)
-    cli.print_done(as_json, {"loggedIn": server}, f"logged in at {server}")
+    cli.print_done(as_json, {"loggedIn": server}, f"logged in to {server}")
 
 
 @click.command()
@@ -217,7 +243,7 @@ def logout(server: str, as_json: bool, config_file: str | None) -> None:
     home = _Home(config_file)
     store = TokenStore(home.folder)
     was_known = store.forget(home.entry(server).url or "")
-    said = f"forgot the token of {server}" if was_known else f"there is no token of {server}"
+    said = f"forgot the token of {server}" if was_known else f"no token of {server} is stored"
     cli.print_done(as_json, {"loggedOut": was_known}, said)
 
 
@@ -229,6 +255,8 @@ def _print_feature(server: str, feature: str, as_json: bool, config_file: str | 
     if as_json:
         cli.print_json({feature: rows})
         return
+    if not rows:
+        click.echo(f"{printable(server)} has no {feature}.", err=True)
     for row in rows:
         name = row.get("uri") or row.get("uriTemplate") or row.get("name")
         click.echo(printable(f"{name}  {one_line(str(row.get('description') or ''), 80)}"))
