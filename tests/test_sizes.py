@@ -60,7 +60,7 @@ BUDGETS = {
     "policy": 760,
     # Commands in a sandbox have records, too: their processes as seen from outside; JSON-RPC over
     # pipes, which came here from lsp, because MCP servers speak it, too.
-    "process": 4_425,
+    "process": 4_450,
     "redact": 460,
     # Files for a sub-agent are mounted read-only.
     "sandbox": 3_420,
@@ -91,7 +91,9 @@ PLANNED = {
     # Declarations in the keywords of three frameworks.
     "adapters": 110,
     "bundled": 800,
-    "mcp": 950,
+    # More than the 950 planned: three transports, two eras of the protocol, logins with all that
+    # the conformance suite checks (415), and what a hostile server must not achieve.
+    "mcp": 1_815,
     # More than the 650 planned: two eras of the protocol, calls that wait for a person between two
     # requests, and the configuration files of six clients, edited in place, are 160.
     "mcp_server": 820,

@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.plugins import kit as plugins
 from tests.skills.writing import write_skill
 
 from clawkit import Agent
 from clawkit.content import Text, ToolResult, User
 from clawkit.redact import MASK
-from clawkit.services import Services
 from clawkit.testing import ScriptedApprover, ScriptedModel, call
 
 
@@ -107,11 +107,15 @@ async def test_further_directories_have_skills_too(workspace: Path, tmp_path: Pa
     write_skill(tmp_path / "more", "extra")
     config = {"skills": {"load": {"extraDirs": [str(tmp_path / "more")]}}}
     assert "<name>extra</name>" in await prompt_of(workspace, config)
-    async with Agent.open({}, workspace=workspace, model=ScriptedModel("ok"), keep=False) as agent:
-        assert isinstance(agent.kit.run.services, Services)
-        agent.kit.run.services.plugin_skills = [str(tmp_path / "more")]
-        await agent.send("go")
-        assert "<name>extra</name>" in agent.conversation.system
+
+
+async def test_enabled_plugins_bring_skills(workspace: Path) -> None:
+    source = 'from clawkit.plugins import Plugin\n\nplugin = Plugin("guide", skills=["how"])\n'
+    written = plugins.write("guide/plugin.py", source)
+    write_skill(written.parent / "how", "tour")
+    assert "<name>tour</name>" not in await prompt_of(workspace, plugins.settings("guide"))
+    plugins.trust(written.parent)
+    assert "<name>tour</name>" in await prompt_of(workspace, plugins.settings("guide"))
 
 
 async def test_a_skill_is_read_wherever_it_is_and_nothing_beside_it(

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-from base64 import b64encode
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Iterable, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, TypeVar, overload
@@ -31,7 +30,6 @@ from clawkit.content import Block, Image
 from clawkit.core.approval import Approver
 from clawkit.core.context import Sender
 from clawkit.core.hooks import Hooks
-from clawkit.core.tasks import in_thread
 from clawkit.core.tool import Tool
 from clawkit.delegation import Delegation
 from clawkit.errors import OutputError, ToolInputError, TurnError
@@ -46,7 +44,6 @@ from clawkit.sessions.protocols import Messenger, Session, SessionState, locate_
 from clawkit.sessions.store import LiveSession, SessionStore
 from clawkit.sessions.subagent_protocols import Delegates, SpawnRequest
 from clawkit.sessions.subagents import Subagents
-from clawkit.text import one_line
 from clawkit.turns import Turns, stream_events
 
 if TYPE_CHECKING:
@@ -55,7 +52,6 @@ if TYPE_CHECKING:
     from clawkit.skills.snapshot import SkillSnapshot
 
 
-MAX_IMAGE_BYTES = 5 * 1024 * 1024
 Deliver = Callable[[str], Awaitable[None]]
 """Posts text to the people of a session outside a turn of their own."""
 
@@ -443,22 +439,12 @@ class Agent:
 
     async def attach(self, path: str | os.PathLike[str]) -> Image:
         """Load an image from the person's disk, scaled to fit. Raises `ToolInputError`."""
+        from clawkit.media.local import load_image
+        from clawkit.media.protocols import Media
 
-        from clawkit.media.protocols import MAX_PICTURE_BYTES, Media
-
-        def read() -> bytes:
-            with open(path, "rb") as file:
-                return file.read(MAX_PICTURE_BYTES + 1)
-
-        media: Any = self.kit.run.services[Media]
         side = self.kit.config.agents.defaults.image_max_dimension_px
-        try:
-            data = await in_thread(read)
-            picture = await media.picture(data, max_side=side, max_bytes=MAX_IMAGE_BYTES)
-        except (OSError, ToolInputError) as error:
-            why = getattr(error, "strerror", "") or error
-            raise ToolInputError(f"{one_line(os.fspath(path), 200)}: {why}") from None
-        return Image(b64encode(picture.data).decode(), picture.mime_type)
+        media: Any = self.kit.run.services[Media]
+        return await load_image(media, path, side)
 
     async def update_tools(self) -> None:
         """Offer what MCP servers list by now."""
@@ -478,15 +464,12 @@ class Agent:
     def prompt(self, schema: str = "") -> str:
         run, config = self.kit.run, self.kit.config
         agent, defaults = config.agents.get(run.scope.agent), config.agents.defaults
+        names = prompts.NAMES if self._mode == "full" else prompts.SUB_AGENT_NAMES
         files = prompts.read_workspace_files(
             run.workspace,
-            prompts.NAMES if self._mode == "full" else prompts.SUB_AGENT_NAMES,
-            max_chars=agent.bootstrap_max_chars
-            or defaults.bootstrap_max_chars
-            or prompts.MAX_CHARS,
-            max_total_chars=agent.bootstrap_total_max_chars
-            or defaults.bootstrap_total_max_chars
-            or prompts.MAX_TOTAL_CHARS,
+            names,
+            max_chars=agent.bootstrap_max_chars or defaults.bootstrap_max_chars,
+            max_total_chars=agent.bootstrap_total_max_chars or defaults.bootstrap_total_max_chars,
             redact=run.redactor.text,
         )
         project = ""

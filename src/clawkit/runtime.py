@@ -31,7 +31,7 @@ from clawkit.errors import ConfigError, Issue, SchemaError
 from clawkit.policy.selectors import Origin, choose_agent
 from clawkit.redact import Redactor, is_secret_name
 from clawkit.schema.choose import PROVIDERS, Provider, declare
-from clawkit.services import Services, known_secrets
+from clawkit.services import Services
 
 if TYPE_CHECKING:
     from clawkit.mcp.tools import MountedTools
@@ -373,6 +373,8 @@ def make_run(
     if redactor is None:
         redactor = make_redactor(loaded)
     else:
+        from clawkit.models.providers import known_secrets
+
         redactor.learn(known_secrets(loaded))
     services = Services(
         loaded, scope, workspace, approver=approver, later=later, redactor=redactor, rules=assembly
@@ -454,6 +456,8 @@ async def close_run(run: Run) -> None:
 
 def make_redactor(loaded: Loaded) -> Redactor:
     """A redactor that knows the secrets of the configuration and of the environment."""
+    from clawkit.models.providers import known_secrets
+
     env = {**os.environ, **loaded.env}
     around = [value for name, value in env.items() if is_secret_name(name)]
     try:

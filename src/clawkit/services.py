@@ -10,30 +10,27 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
-import msgspec
-
 from clawkit.agent.nested_calls import NestedCalls
 from clawkit.approvals.protocols import Approvals, Confines, ExecGate
 from clawkit.bundled import open_plugins, provide
 from clawkit.code.protocols import Interpreters
 from clawkit.config import paths
 from clawkit.config.load import Loaded
-from clawkit.config.masking import secrets_of, variables_of
 from clawkit.config.sections.sandbox import SandboxSettings
 from clawkit.config.sections.tools import Exec, Fs
-from clawkit.config.sources import substitute
 from clawkit.core.approval import Approver, Question
 from clawkit.core.context import InForce, Scope
-from clawkit.core.paths import is_below, ways_of
+from clawkit.core.paths import ways_of
 from clawkit.cron.protocols import FILE, CronControl
-from clawkit.errors import ClawkitError, ConfigError, SecretError, ToolError
+from clawkit.errors import ClawkitError, ConfigError, ToolError
 from clawkit.fs.magic import ImageLimits
 from clawkit.fs.protocols import FileSystem, Search, WorkspaceFiles
 from clawkit.fs.read_versions import ReadVersions
-from clawkit.lsp.protocols import Diagnostics, Edited, Problems
+from clawkit.lsp.protocols import Diagnostics, NoDiagnostics
 from clawkit.media.protocols import Media, PageReader
 from clawkit.process.protocols import BaseEnvironment, Commands, ExecHost, Grants
 from clawkit.redact import Redactor, is_secret_name
+from clawkit.run_skills import RunSkills
 from clawkit.sessions.protocols import Plan, Sessions, files_of_store, locate_store
 from clawkit.store import private_dir
 
@@ -46,7 +43,6 @@ if TYPE_CHECKING:
     from clawkit.plugins.api import PluginContext
     from clawkit.sandbox.paths import SandboxPaths
     from clawkit.sandbox.protocols import Mount, Sandbox
-    from clawkit.skills.discovery import SkillRoot
     from clawkit.skills.snapshot import SkillSnapshot
 
 T = TypeVar("T")
@@ -87,11 +83,6 @@ class Services(Mapping[type, object]):
         self._fs: Fs = config.tools.fs.merged(config.agents.get(scope.agent).tools.fs)
         self._exec: Exec = config.tools.exec.merged(config.agents.get(scope.agent).tools.exec)
         self._sandbox: SandboxSettings = config.agents.sandbox_of(scope.agent)
-        self._skills: SkillSnapshot | None = None
-        self.plugin_skills: Sequence[str] = ()
-        """Directories with skills that enabled plugins bring."""
-        self._skill_folders: list[str] = []
-        """Read by the sandbox and the rules for paths whenever they decide."""
         self._is_closed = False
         self._older: Services | None = None
         self._made: dict[type, object] = {}
@@ -121,6 +112,16 @@ class Services(Mapping[type, object]):
         if self._plugins is not None:
             for kind, settings in self._plugins.settings.items():
                 self._factories.setdefault(kind, partial(lambda given: given, settings))
+        self.run_skills = RunSkills(
+            loaded,
+            scope.agent,
+            workspace,
+            brought=self._plugins.skills if self._plugins else (),
+            write_roots=(*self._fs.write_roots, *self._sandbox.write_paths),
+            is_confined=self._fs.workspace_only,
+            path=self._exec.path_prepend,
+            learn=self._redactor.learn,
+        )
         if config.mcp is not None and config.mcp.servers:
             from clawkit.mcp.mounts import Mounts
 
@@ -227,7 +228,7 @@ class Services(Mapping[type, object]):
             read_roots=(
                 *read,
                 *self._given(),
-                *self._skill_folders,
+                *self.run_skills.folders,
                 *(self._fs.read_roots if roots else ()),
             ),
             write_roots=(*write, *(self._fs.write_roots if roots else ())),
@@ -249,76 +250,17 @@ class Services(Mapping[type, object]):
     @property
     def skills(self) -> SkillSnapshot | None:
         """The skills of the run, as last found; None if there are none."""
-        if self._skills is None:
+        if self.run_skills.snapshot is None:
             self.refresh_skills()
-        return self._skills
+        return self.run_skills.snapshot
 
     def refresh_skills(self) -> None:
         """Find the skills of the run, and read those that have changed."""
-        config = self._loaded.config
-        load = config.skills.load if config.skills else None
         is_hidden = self._is_inside and self._sandbox.access() == "none"
-        place = self._workspace if is_hidden else self._place
-        extra = (*self.plugin_skills, *(load.extra_dirs if load else ()))
-        dirs = paths.skill_dirs(os.environ, place, extra)
-        if self._skills is None and not dirs:
-            return
-        if self._skills is not None and load is not None and not load.watch:
-            return
-        from clawkit.skills.discovery import SkillRoot
-
-        roots = [SkillRoot(path, kind, place if kind == "workspace" else "") for path, kind in dirs]
-        self._skills = self.read_skills(roots, self._skills)
-        # What the agent can change, it can read. It is not shared: it could become a link.
-        own = [*map(os.path.realpath, self._writable(place))]
-        folders = [
-            each
-            for each in self._skills.folders
-            if not any(is_below(each, folder) for folder in own)
-        ]
-        if folders != self._skill_folders:
-            self._skill_folders[:] = folders
+        if self.run_skills.refresh(self._workspace if is_hidden else self._place):
             # They know their roots from the beginning.
             for kind in (FileSystem, Search):
                 self._made.pop(kind, None)
-
-    def read_skills(
-        self, roots: Sequence[SkillRoot], known: SkillSnapshot | None = None
-    ) -> SkillSnapshot:
-        """The skills below some directories; those `known` if no file has changed."""
-        from clawkit.skills.snapshot import load_snapshot
-
-        config = self._loaded.config
-        return load_snapshot(
-            roots,
-            config,
-            known=known,
-            settings=self._loaded.raw or msgspec.to_builtins(config),
-            agent=self._scope.agent,
-            env={**os.environ, **self._loaded.env},
-            path=self._exec.path_prepend,
-            writable=self._writable(self._place) if self._fs.workspace_only else ("/",),
-        )
-
-    def _writable(self, place: str) -> tuple[str, ...]:
-        """The directories that the agent can change without asking, if it is confined to them."""
-        given = (*self._fs.write_roots, *self._sandbox.write_paths)
-        return (place, *(os.path.join(place, os.path.expanduser(each)) for each in given))
-
-    def _skill_programs(self) -> Sequence[str]:
-        return skills.programs if (skills := self.skills) else ()
-
-    def _skill_variables(self) -> dict[str, str]:
-        """Variables of skills for commands that may leave the sandbox. One whose secret cannot be
-        read is left out, and `clawkit skills check` says why."""
-        from clawkit.config.secrets import resolve
-
-        env, found = {**os.environ, **self._loaded.env}, {}
-        for name, given in skills.variables.items() if (skills := self.skills) else ():
-            with suppress(SecretError):
-                found[name] = resolve(given, self._loaded.config, env)
-        self._redactor.learn(found.values())
-        return found
 
     def _own_files(self) -> tuple[str, ...]:
         """Files of clawkit outside its home directory. For others than the owner, also the file
@@ -372,7 +314,7 @@ class Services(Mapping[type, object]):
         )
 
     def _diagnostics(self) -> Any:
-        return self.provide_role("diagnostics") or _NoDiagnostics()
+        return self.provide_role("diagnostics") or NoDiagnostics()
 
     def _documents(self) -> Any:
         if (found := self.provide_role("documents")) is None:
@@ -441,7 +383,7 @@ class Services(Mapping[type, object]):
             reveal=self._reveal,
             protection=self._protection(),
             given=self._given(),
-            shared=self._skill_folders,
+            shared=self.run_skills.folders,
             provide=self._plugged_sandbox(),
         )
         return Confinement(settings, around)
@@ -529,6 +471,7 @@ class Services(Mapping[type, object]):
         return (await approvals.ask(question)).verdict == "allow"
 
     def _environment(self) -> Any:
+        from clawkit.models.providers import known_secrets
         from clawkit.process.environ import LocalEnvironment
 
         own = LocalEnvironment(
@@ -583,7 +526,7 @@ class Services(Mapping[type, object]):
             why_protected=self._protection().explain,
             own=own,
             own_open=[paths.commands_dir(os.environ), *self._given()],
-            shared=self._skill_folders,
+            shared=self.run_skills.folders,
             effect_on=self._effect_on,
             is_masked=is_env_file,
             hard_links=self._fs.hard_links == "allow" or not self._fs.workspace_only,
@@ -601,7 +544,7 @@ class Services(Mapping[type, object]):
             is_own=places.is_own,
             holds_own=places.holds_own,
             own_names=tuple({os.path.basename(file) for file in own}),
-            skill_programs=self._skill_programs,
+            skill_programs=lambda: skills.programs if (skills := self.skills) else (),
         )
 
     def _effect_on(self, tool: str, path: str) -> str:
@@ -632,13 +575,8 @@ class Services(Mapping[type, object]):
             timeout_s=self._loaded.config.approvals.timeout_seconds,
             confines=self[Confines],
             before=EnvSecrets(self._workspace, self._redactor.learn).refresh,
-            variables=self._skill_variables,
+            variables=lambda: self.run_skills.variables() if self.skills else {},
         )
-
-
-class _NoDiagnostics:
-    async def check(self, _edits: Sequence[Edited]) -> Problems:
-        return Problems()
 
 
 def login_home() -> str:
@@ -647,17 +585,6 @@ def login_home() -> str:
         return pwd.getpwuid(os.geteuid()).pw_dir
     except KeyError:
         return os.path.expanduser("~")
-
-
-def known_secrets(loaded: Loaded) -> list[str]:
-    """Secrets in the configuration and in the files of agents, including variables they name."""
-    from clawkit.models.providers import stored_secrets
-
-    raw = loaded.raw or msgspec.to_builtins(loaded.config)
-    env = {**os.environ, **loaded.env}
-    found = [str(each) for each in secrets_of(substitute(raw, env))]
-    found += [env[name] for name in variables_of(raw) if env.get(name)]
-    return [*found, *filter(None, stored_secrets(loaded.config, env))]
 
 
 def _find_socket() -> tuple[str, str] | None:

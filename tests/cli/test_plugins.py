@@ -278,3 +278,24 @@ def test_an_installed_package_is_found_by_its_entry_point(tmp_path: Path) -> Non
     assert "Python would import dice_pack from" in type_in("tools", "list", cwd=other.parent)
     plugin.write_text(plugin.read_text() + "\n")
     assert "have changed" in type_in("plugins", "list")
+
+
+def test_many_tools_are_deferred_and_the_list_says_what_that_saves(type_in: Type) -> None:
+    write("dice", DICE)
+    type_in("plugins", "enable", "dice", "--yes")
+    assert type_in("tools", "list", "--json").json["deferral"]["deferred"] == 0
+    type_in("config", "set", "tools.toolSearch", "true")
+    listed = type_in("tools", "list").out
+    assert "deferred, " in listed
+    assert "1 of those in force are deferred: about " in listed
+    found = type_in("tools", "list", "--json").json
+    assert found["deferral"]["deferred"] == 1
+    assert [row["tool"] for row in found["tools"] if row["deferred"]] == ["roll"]
+    assert "if it were not deferred (tools.toolSearch)" in type_in("tools", "explain", "roll").out
+    assert '"roll"' not in type_in("tools", "schema").out
+    assert '"roll"' in type_in("tools", "schema", "roll").out
+    done = type_in("tools", "call", "tool_call", '{"name": "roll", "args": {"sides": 8}}')
+    assert done.json["details"] == {"calledTool": "roll"}
+    assert type_in("tools", "call", "tool_search", '{"query": "a die"}').json["details"] == {
+        "tools": ["roll"]
+    }

@@ -55,6 +55,7 @@ def tools() -> list[dict[str, Any]]:
     cycle = {"type": "object", "properties": {"a": {"$ref": "#/$defs/a"}}}
     lists: dict[str, list[dict[str, Any]]] = {
         "many": [tool(f"t{number}") for number in range(10_000)],
+        "heavy": [tool(f"t{number}", "x" * 60_000) for number in range(100)],
         "schemas": [
             tool("good"),
             tool("cyclic", inputSchema={**cycle, "$defs": {"a": {"$ref": "#/$defs/a"}}}),
@@ -96,6 +97,13 @@ def tools() -> list[dict[str, Any]]:
 def call(number: int, params: dict[str, Any]) -> None:
     name, given = params["name"], params.get("arguments", {})
     note(f"call {name}")
+    if MODE == "links":
+        # The file for what it reports, replaced by a link to a file that it may not read.
+        folder = os.environ["TMPDIR"]
+        for each in os.listdir(folder):
+            os.unlink(os.path.join(folder, each))
+            os.symlink(given["text"], os.path.join(folder, each))
+        os._exit(3)
     if MODE == "dies":
         sys.stderr.write("out of cheese\n")
         sys.stderr.flush()
@@ -165,7 +173,7 @@ def answer(message: dict[str, Any]) -> None:
     note(f"request {method}")
     if method == "initialize":
         features = {"tools": {"listChanged": True}, "resources": {}, "prompts": {}}
-        if MODE in ("many", "names", "schemas"):
+        if MODE in ("many", "names", "schemas", "heavy"):
             features = {"tools": {}}
         result: dict[str, Any] = {
             "protocolVersion": params["protocolVersion"],

@@ -28,7 +28,7 @@ async def test_one_that_cannot_start_says_why(workspace: Path, tmp_path: Path) -
     async with open_kit(workspace, {"srv": entry(tmp_path, "exits")}) as kit:
         assert "cannot start: no configuration" in mounts(kit).errors["srv"]
     async with open_kit(workspace, {"srv": {"command": "no-such-program"}}) as kit:
-        assert "no-such-program: not found" in mounts(kit).errors["srv"]
+        assert "(no-such-program: not found)" in mounts(kit).errors["srv"]
 
 
 async def test_a_call_without_an_answer_ends_in_time(workspace: Path, tmp_path: Path) -> None:
@@ -158,3 +158,19 @@ async def test_requests_of_a_server_get_the_workspace_and_nothing_else(
     roots = next(line for line in notes(tmp_path) if line.startswith("roots/list"))
     assert workspace.as_uri() in roots
     assert "ping {}" in notes(tmp_path)
+
+
+async def test_a_link_in_place_of_its_log_is_not_followed(workspace: Path, tmp_path: Path) -> None:
+    secret = tmp_path / "secret"
+    secret.write_text("hunter2\n", encoding="utf-8")
+    async with open_kit(workspace, {"srv": entry(tmp_path, "links")}) as kit:
+        for _ in range(2):
+            said = error(await kit.call("srv__echo", {"text": str(secret)}))
+            assert "it exited" in said
+            assert "hunter2" not in said
+
+
+async def test_definitions_are_limited_together(workspace: Path, tmp_path: Path) -> None:
+    async with open_kit(workspace, {"srv": entry(tmp_path, "heavy")}) as kit:
+        assert 0 < len(names(kit)) < 100
+        assert "all definitions together" in str((await mounts(kit).refresh("srv")).left_out)

@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ import pytest
 from tests.mcp_server.wire import connect, modern, opener
 
 from clawkit import Result, Tool
+from clawkit.content import Image
 from clawkit.core.context import Context
 from clawkit.mcp import protocol as mcp
 from clawkit.mcp_server.client import MAX_RUNNING
@@ -234,6 +236,33 @@ async def test_answers_that_are_under_way_are_given_after_the_end_of_the_input(
         number = await wire.start("tools/call", {"name": "ls"})
         wire.hang_up()
         assert (await wire.receive())["id"] == number
+
+
+async def test_a_large_answer_is_given_as_a_whole_after_the_end_of_the_input(
+    tmp_path: Path,
+) -> None:
+    async def draw(_params: Any, _ctx: Context) -> Image:
+        return Image("QUJD" * 250_000, "image/png")
+
+    tool = Tool("draw", "Draw.", NOTHING, draw)
+    async with connect(opener(None, tmp_path, [tool])) as wire:
+        await wire.initialize()
+        await wire.start("tools/call", {"name": "draw"})
+        wire.hang_up()
+        result = (await wire.receive())["result"]
+    assert len(result["content"][0]["data"]) == 1_000_000
+
+
+async def test_a_client_that_reads_no_more_ends_the_server(tmp_path: Path) -> None:
+    patient = Patient()
+    async with connect(opener(None, tmp_path, [patient.tool])) as wire:
+        await wire.initialize()
+        await wire.start("tools/call", {"name": "patient"})
+        await patient.begun.wait()
+        wire.deafen()
+        with suppress(asyncio.CancelledError):
+            await asyncio.wait_for(wire.serving, 20)
+        assert patient.ended.is_set()
 
 
 async def test_a_configuration_that_cannot_be_used_is_an_error_of_the_request(

@@ -48,7 +48,7 @@ class Wire:
 
     def __init__(self, source: int, sink: int, serving: asyncio.Task[None]) -> None:
         self.serving = serving
-        self._lines, self._sink = LineReader(source, 64 * 1024 * 1024), sink
+        self._lines, self._source, self._sink = LineReader(source, 64 * 1024 * 1024), source, sink
         self._last = 0
 
     async def write(self, data: bytes) -> None:
@@ -97,6 +97,11 @@ class Wire:
         os.close(self._sink)
         self._sink = -1
 
+    def deafen(self) -> None:
+        """Read no more."""
+        os.close(self._source)
+        self._source = -1
+
     def close(self) -> None:
         if self._sink >= 0:
             os.close(self._sink)
@@ -115,5 +120,6 @@ async def connect(open_kit: OpenKit) -> AsyncIterator[Wire]:
         wire.close()
         with suppress(asyncio.CancelledError):
             await asyncio.wait_for(serving, 20)
-        os.close(from_server)
+        if wire._source >= 0:
+            wire.deafen()
         os.close(source)

@@ -81,14 +81,14 @@ def read_workspace_files(
     workspace: str,
     names: tuple[str, ...] = NAMES,
     *,
-    max_chars: int = MAX_CHARS,
-    max_total_chars: int = MAX_TOTAL_CHARS,
+    max_chars: int | None = None,
+    max_total_chars: int | None = None,
     redact: Callable[[str], str] = str,
 ) -> list[WorkspaceFile]:
     """The files that exist and are not empty, in order, truncated to the limits. `redact` removes
     secrets."""
     found: list[WorkspaceFile] = []
-    left = max_total_chars
+    max_chars, left = max_chars or MAX_CHARS, max_total_chars or MAX_TOTAL_CHARS
     for name in names:
         text = _read(workspace, name, max_chars)
         if text is None and name == STAND_IN[0]:

@@ -83,7 +83,7 @@ class SafeModel:
             raise
         except Exception as error:  # foreign code
             why = one_line(f"{self.ref} failed: {error!r}", 300)
-            raise ModelError("malformed", why) from error
+            raise ModelError("invalid", why) from error  # which is not tried again
 
 
 def safe_model(make: Callable[[str], Model], name: str) -> Model:

@@ -146,8 +146,8 @@ clawkit gateway token                    what other programs log in with
 """,
     "mcp": """
 \b
-clawkit mcp refresh                           connect to the servers in mcp.servers
-clawkit mcp tools                             list their tools
+clawkit mcp refresh                           list the tools of the servers in mcp.servers
+clawkit mcp login docs                        log in to one of them
 clawkit mcp install --client claude-code      let Claude Code use clawkit's tools
 clawkit mcp serve                             what a client starts
 clawkit mcp serve --http                      a server for several clients

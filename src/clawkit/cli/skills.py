@@ -47,8 +47,8 @@ def open_skills(
     )
     if path:
         folder = path if os.path.isdir(path) else os.path.dirname(os.path.abspath(path))
-        return services.read_skills([SkillRoot(folder, "extra")])
-    return services.skills or services.read_skills([])
+        return services.run_skills.read([SkillRoot(folder, "extra")])
+    return services.skills or services.run_skills.read([])
 
 
 @click.command("list")

@@ -21,7 +21,7 @@ from clawkit.errors import ConfigError, Issue, SecretError
 from clawkit.gateway.config_text import hash_text
 from clawkit.gateway.protocol import now_ms
 from clawkit.gateway.record import note_config, sign_file
-from clawkit.services import known_secrets
+from clawkit.models.providers import known_secrets
 
 if TYPE_CHECKING:
     from clawkit.gateway.server import Gateway

@@ -45,3 +45,10 @@ class Diagnostics(Protocol):
     """Must not raise, and must not take longer than `tools.lsp.timeoutMs`."""
 
     async def check(self, edits: Sequence[Edited]) -> Problems: ...
+
+
+class NoDiagnostics:
+    """For runs without language servers."""
+
+    async def check(self, _edits: Sequence[Edited]) -> Problems:
+        return Problems()

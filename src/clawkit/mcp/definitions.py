@@ -34,6 +34,8 @@ MAX_NAME = 64
 MAX_REMOTE_NAME = 256
 MAX_BYTES = 64 * 1024
 """Of one definition."""
+MAX_TOTAL = 2 * 1024 * 1024
+"""Bytes of all definitions of a server: they are read at every start."""
 MAX_DESCRIPTION = 2_000
 """Characters of a description that a model sees."""
 MAX_FILE = 64 * 1024 * 1024
@@ -100,9 +102,13 @@ def update(
     is_first = old is None or not old.pins
     new.pins = {} if old is None else dict(old.pins)
     seen: set[str] = set()
+    total = 0
     for number, raw in enumerate(found):
         name = f"#{number + 1}"
+        total += len(bytes(raw))
         try:
+            if total > MAX_TOTAL:
+                raise ToolError("all definitions together are too large")
             if number >= MAX_TOOLS:
                 raise ToolError(f"only the first {MAX_TOOLS} tools are used")
             tool = msgspec.json.decode(raw, type=ToolEntry)
@@ -113,7 +119,7 @@ def update(
             _check(tool, len(bytes(raw)), http=http)
         except (ClawkitError, msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
             new.left_out[name] = one_line(str(error), 200)
-            if number >= MAX_TOOLS:
+            if number >= MAX_TOOLS or total > MAX_TOTAL:
                 return
             continue
         pin = pin_of(tool)

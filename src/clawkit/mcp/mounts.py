@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import re
 import shlex
+import stat
 import time
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from contextlib import suppress
@@ -16,6 +18,7 @@ from msgspec import Raw
 from clawkit.config.section import SecretInput
 from clawkit.config.sections.plugins import Mcp, McpServer
 from clawkit.core.context import Context
+from clawkit.core.external import defuse
 from clawkit.core.tasks import in_thread
 from clawkit.errors import ClawkitError, ToolError
 from clawkit.mcp import definitions
@@ -36,6 +39,8 @@ SETTLE_S = 1.0
 """Between the last notice of a change and listing the tools again."""
 LISTEN_AGAIN_S = 5.0
 LOG_BYTES = 4_096
+_SHELL = re.compile(r"^\S*bash: line \d+: (exec: )?")
+"""What the shell that starts a program puts before its own errors."""
 T = TypeVar("T")
 log = logging.getLogger(__name__)
 
@@ -221,7 +226,8 @@ class Mounts:
                     # An expired session did nothing yet: the next one can.
                     if error.code == 404 and session is not slot.session and attempt == 1:
                         continue
-                    raise ToolError(f"{what} failed: {error}{self._last_words(slot)}") from None
+                    words = f"{defuse(str(error))}{self._last_words(slot)}"
+                    raise ToolError(f"{what} failed: {words}") from None
                 except TimeoutError:
                     raise ToolError(f"{what} did not answer in time") from None
                 slot.failures, slot.error = 0, ""
@@ -249,7 +255,7 @@ class Mounts:
                     slot.session = await self._open(slot)
             except (ClawkitError, TimeoutError) as error:
                 why = "it did not answer in time" if isinstance(error, TimeoutError) else str(error)
-                slot.note_failure(f"{why}{self._last_words(slot)}")
+                slot.note_failure(f"{defuse(why)}{self._last_words(slot)}")
                 await self._leave(slot)
                 what = f"the MCP server {slot.name!r} cannot be used"
                 raise ToolError(f"{what}: {slot.error}") from None
@@ -273,7 +279,7 @@ class Mounts:
         known = read_listing(self._around.folder, slot.name, slot.entry)
         version = slot.version or (known.version if known else "")
         try:
-            await session.open(peer, version)
+            await session.open(peer, version, slot.entry.connection_timeout_ms / 2000)
         except BaseException:
             await peer.close()
             raise
@@ -319,17 +325,22 @@ class Mounts:
         env = {**cell.env, **{name: reveal(value) for name, value in entry.env.items()}}
         # Only the end of what it reports is kept, however much that is.
         argv = shlex.join((entry.command or "", *entry.args))
-        text = f"exec {argv} 2> >(exec tail -c {LOG_BYTES} > {shlex.quote(slot.log)})"
+        text = f"exec -- {argv} 2> >(exec tail -c {LOG_BYTES} > {shlex.quote(slot.log)})"
         launch = Launch(text, cell.cwd, env, piped=True, hold=cell.hold, typed=entry.command or "")
         return await cell.host.start(launch, id_)
 
     def _last_words(self, slot: _Mount) -> str:
-        """The last line that the program reported, if it is gone."""
-        if not slot.log or (slot.session is not None):
-            return ""
-        with suppress(OSError), open(slot.log, "rb") as file:
-            lines = file.read(LOG_BYTES).decode("utf-8", "replace").strip().splitlines()
-            return f" ({one_line(lines[-1], 300)})" if lines else ""
+        """The last line that the program reported, if it is gone. It can put anything in place of
+        the file, such as a link to what it may not read itself."""
+        flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+        with suppress(OSError):
+            if slot.log and slot.session is None:
+                with os.fdopen(os.open(slot.log, flags), "rb") as file:
+                    info = os.fstat(file.fileno())
+                    if stat.S_ISREG(info.st_mode) and info.st_nlink == 1:
+                        lines = file.read(LOG_BYTES).decode("utf-8", "replace").strip().splitlines()
+                        last = _SHELL.sub("", lines[-1]) if lines else ""
+                        return f" ({one_line(defuse(last), 300)})" if last else ""
         return ""
 
     async def _leave(self, slot: _Mount) -> None:

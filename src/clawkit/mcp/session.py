@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -103,18 +104,24 @@ class CallExchange:
             return {"action": "decline"}
         values = ", ".join(f"{name}: {value!r}" for name, value in proposed.items())
         description = f"{cut(defuse(asked.message), 2_000)}\nYes sends: {values or 'no values'}"
-        when = self._deadline.when()
-        self._deadline.reschedule(None)  # the person has a time limit of their own
-        began = asyncio.get_running_loop().time()
+        title = f"the MCP server {self._server!r} asks for information"
         try:
-            title = f"the MCP server {self._server!r} asks for information"
-            await self._ctx.ask(Ask(title, description, f"mcp:{self._server}"))
+            with self._without_deadline():
+                await self._ctx.ask(Ask(title, description, f"mcp:{self._server}"))
         except ToolAuthorizationError:
             return {"action": "decline"}
-        finally:
-            waited = asyncio.get_running_loop().time() - began
-            self._deadline.reschedule(None if when is None else when + waited)
         return {"action": "accept", "content": proposed}
+
+    @contextmanager
+    def _without_deadline(self) -> Iterator[None]:
+        """Stop the clock of the call: the person has a time limit of their own."""
+        now = asyncio.get_running_loop().time
+        began, when = now(), self._deadline.when()
+        with suppress(RuntimeError):  # the call is over
+            self._deadline.reschedule(None)
+        yield
+        with suppress(RuntimeError):
+            self._deadline.reschedule(None if when is None else when + now() - began)
 
 
 def propose(schema: Mapping[str, Any]) -> dict[str, Any] | None:
@@ -144,10 +151,11 @@ class McpSession:
         """The calls that are under way, by the tokens of their progress."""
         self._last_token = 0
 
-    async def open(self, peer: McpPeer, known: str = "") -> None:
+    async def open(self, peer: McpPeer, known: str = "", probe_s: float = PROBE_S) -> None:
         """Agree on a version; `known` is the one that was spoken before."""
         self._peer = peer
-        found = None if known in (*LEGACY, *_OLDER) else await self._discover()
+        is_old = known in (*LEGACY, *_OLDER)
+        found = None if is_old else await self._discover(min(probe_s, PROBE_S))
         if found is None:
             opening = {
                 "protocolVersion": LEGACY[0],
@@ -162,11 +170,11 @@ class McpSession:
             await peer.notify("notifications/initialized", {})
         self.capabilities = found.capabilities
 
-    async def _discover(self) -> _ServerFacts | None:
+    async def _discover(self, probe_s: float) -> _ServerFacts | None:
         """What a server of the new era is; None for one of the older."""
         self.version = self._peer.version = MODERN
         try:
-            async with asyncio.timeout(PROBE_S):
+            async with asyncio.timeout(probe_s):
                 found = _read(await self.ask("server/discover", {}), _ServerFacts)
             supported: Sequence[str] = found.supported_versions or LEGACY
         except TimeoutError:

@@ -58,6 +58,7 @@ class StdioConnection(asyncio.BaseProtocol):
         self._sink = os.fdopen(sink, "wb", 0)
         self._pipe: asyncio.WriteTransport | None = None
         self._serving: asyncio.Task[None] | None = None
+        self._closed = asyncio.Event()
 
     async def serve(self) -> None:
         """Answer until the end of the input, and stop everything that runs then."""
@@ -78,10 +79,14 @@ class StdioConnection(asyncio.BaseProtocol):
                 await asyncio.wait(running, timeout=DRAIN_S)
         finally:
             await self._server.close()
+            self._serving = None
             self._pipe.close()
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._closed.wait(), DRAIN_S)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """The client reads no more, so there is nothing to do for it."""
+        """Everything is sent, or the client reads no more, so there is nothing to do for it."""
+        self._closed.set()
         if self._serving is not None:
             self._serving.cancel()
 

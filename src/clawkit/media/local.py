@@ -12,6 +12,7 @@ import os
 import signal
 import sys
 import threading
+from base64 import b64encode
 from subprocess import PIPE, Popen
 from typing import IO, Annotated, cast
 from weakref import WeakKeyDictionary
@@ -20,6 +21,7 @@ import msgspec
 from msgspec import Meta
 from msgspec.structs import replace
 
+from clawkit.content import Image
 from clawkit.core.tasks import in_thread
 from clawkit.errors import ToolError, ToolInputError
 from clawkit.media import decoder, protocols
@@ -28,6 +30,7 @@ from clawkit.process.landlock import SYSTEM, Hold, available
 from clawkit.text import human_size, one_line
 
 TIMEOUT_S = 30.0
+MAX_IMAGE_BYTES = 5 * 1024 * 1024
 MAX_CHILDREN = 2
 _MAX_HEAD = 64 * 1024
 _MAX_PARTS = 64 * 1024 * 1024
@@ -47,6 +50,8 @@ class _Head(msgspec.Struct, frozen=True):
     total: Annotated[int, Meta(ge=0)] = 0
 
 
+# Made here, in one thread: msgspec crashes when several threads use a type for the first time.
+_HEADS = msgspec.json.Decoder(_Head)
 _Answer = tuple[_Head, list[bytes]]
 
 
@@ -187,7 +192,7 @@ def _read_answer(answers: IO[bytes]) -> _Answer | None:
     if not line.endswith(b"\n") and len(line) < _MAX_HEAD:
         return None
     try:
-        head = msgspec.json.decode(line, type=_Head)
+        head = _HEADS.decode(line)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise _broken() from error
     if sum(head.sizes) > _MAX_PARTS:
@@ -218,3 +223,19 @@ def _check_size(what: str, data: bytes, max_bytes: int) -> None:
 
 def _broken() -> ToolError:
     return ToolError("the decoder sent an invalid answer")
+
+
+async def load_image(media: protocols.Media, path: str | os.PathLike[str], max_side: int) -> Image:
+    """An image from the person's disk, scaled to fit. Raises `ToolInputError`."""
+
+    def read() -> bytes:
+        with open(path, "rb") as file:
+            return file.read(protocols.MAX_PICTURE_BYTES + 1)
+
+    try:
+        data = await in_thread(read)
+        picture = await media.picture(data, max_side=max_side, max_bytes=MAX_IMAGE_BYTES)
+    except (OSError, ToolInputError) as error:
+        why = getattr(error, "strerror", "") or error
+        raise ToolInputError(f"{one_line(os.fspath(path), 200)}: {why}") from None
+    return Image(b64encode(picture.data).decode(), picture.mime_type)

@@ -21,7 +21,7 @@ import msgspec
 from msgspec.structs import replace
 
 from clawkit.config.json5 import Json5Error, format_path, parse
-from clawkit.config.load import check
+from clawkit.config.load import Loaded, check
 from clawkit.config.masking import secrets_of, variables_of
 from clawkit.config.model import Config
 from clawkit.config.modelref import normalize_provider
@@ -351,3 +351,12 @@ def _read_any(file: str) -> dict[str, Any]:
         return dict_of(parse(read_text(file)).value)
     except (ReadError, Json5Error):
         return {}
+
+
+def known_secrets(loaded: Loaded) -> list[str]:
+    """Secrets in the configuration and in the files of agents, including variables they name."""
+    raw = loaded.raw or msgspec.to_builtins(loaded.config)
+    env = {**os.environ, **loaded.env}
+    found = [str(each) for each in secrets_of(substitute(raw, env))]
+    found += [env[name] for name in variables_of(raw) if env.get(name)]
+    return [*found, *filter(None, stored_secrets(loaded.config, env))]

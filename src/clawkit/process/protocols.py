@@ -97,8 +97,6 @@ class Launch(NamedTuple):
     """Columns and rows of its terminal; None for pipes."""
     open_input: bool = False
     """Whether its input is a pipe that stays open, not empty. That of a terminal always is open."""
-    piped: bool = False
-    """Whether the caller reads its output and writes its input, by the `pipes` of what runs."""
     timeout_s: float | None = None
     quiet_s: float | None = None
     """Seconds without output after which it is killed."""
@@ -113,6 +111,8 @@ class Launch(NamedTuple):
     """What the kernel confines it to; None for resource limits only."""
     typed: str = ""
     """The command as it was sent, if the shell runs an equivalent text instead."""
+    piped: bool = False
+    """Whether the caller reads its output and writes its input, by the `pipes` of what runs."""
 
     @property
     def shown(self) -> str:

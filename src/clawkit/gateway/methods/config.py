@@ -34,7 +34,7 @@ from clawkit.gateway.protocol import Closed, GatewayError, NoParams, Short, inva
 from clawkit.gateway.reload import changed_paths, kind_of
 from clawkit.gateway.scopes import ADMIN, READ
 from clawkit.installation import find_installation
-from clawkit.services import known_secrets
+from clawkit.models.providers import known_secrets
 from clawkit.version import __version__
 
 if TYPE_CHECKING:
