@@ -125,6 +125,7 @@ def test_a_change_asks_again(type_in: Type) -> None:
     assert "have changed" in type_in("plugins", "list").out
     assert "have changed" in type_in("doctor").out
     assert "unknown tool" in type_in("tools", "call", "roll").out
+    assert "have changed" in type_in("tools", "explain", "roll").err
     type_in("plugins", "enable", "dice", "--yes")
     assert type_in("tools", "call", "roll", "--text").out == "4\n"
     type_in("plugins", "disable", "dice")
@@ -287,7 +288,7 @@ def test_many_tools_are_deferred_and_the_list_says_what_that_saves(type_in: Type
     type_in("config", "set", "tools.toolSearch", "true")
     listed = type_in("tools", "list").out
     assert "deferred, " in listed
-    assert "1 of those in force are deferred: about " in listed
+    assert "Deferred: 1 of those in force, which adds about " in listed
     found = type_in("tools", "list", "--json").json
     assert found["deferral"]["deferred"] == 1
     assert [row["tool"] for row in found["tools"] if row["deferred"]] == ["roll"]

@@ -93,6 +93,7 @@ def info(
     if skill is None:
         close = nearest(name, [each.name for each in found.found], 1)
         hint = f"; did you mean {close[0]!r}?" if close else ""
+        _warn(found)
         raise NotFoundError(f"there is no skill {one_line(name, 60)!r}{hint}")
     row = found.describe(skill)
     if as_json:
@@ -102,7 +103,8 @@ def info(
     for key, value in {**row, **more}.items():
         for each in value if isinstance(value, list | tuple) else [value]:
             if each not in ("", {}):
-                shown = json.dumps(each, ensure_ascii=False) if isinstance(each, dict) else each
+                is_data = isinstance(each, dict | bool)
+                shown = json.dumps(each, ensure_ascii=False) if is_data else each
                 click.echo(printable(f"{key:<14} {one_line(str(shown), 2_000)}", ""))
 
 
@@ -151,7 +153,7 @@ def _show_check(skill: Skill, found: SkillSnapshot) -> None:
 
 @click.command()
 @click.argument("path", type=click.Path(exists=True))
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@cli.yes_option()
 @cli.json_option
 @cli.config_option
 def install(path: str, yes: bool, as_json: bool, config_file: str | None) -> None:
