@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from typing import Any, TypeVar
 
 import click
@@ -17,10 +17,11 @@ from clawkit.config.load import Loaded, load
 from clawkit.config.paths import mcp_dir
 from clawkit.config.sections.plugins import McpServer
 from clawkit.core.context import Scope, Sender
-from clawkit.errors import ClawkitError, ConfigError, Issue, NotFoundError
+from clawkit.errors import ClawkitError, ConfigError, Issue
 from clawkit.mcp.definitions import ToolListing, accept, read_listing, write_listing
 from clawkit.mcp.mounts import Mounts
 from clawkit.mcp.oauth import TokenStore
+from clawkit.mcp.protocol import ToolEntry
 from clawkit.mcp.tools import allowed_servers, list_feature, mounted_tools
 from clawkit.runtime import Toolkit
 from clawkit.text import one_line, printable
@@ -50,12 +51,12 @@ class _Home:
             raise ConfigError([Issue(f"mcp.servers.{name}", f"no such server{hint}")])
         return self.servers[name]
 
-    def say_if_empty(self) -> None:
-        if not self.servers:
-            click.echo("No MCP server is configured; see mcp.servers.", err=True)
-
     def listing(self, name: str) -> ToolListing | None:
         return read_listing(self.folder, name, self.entry(name))
+
+    def allowed(self) -> list[str]:
+        """The servers that are enabled, and of which policy allows some tool."""
+        return allowed_servers(self.loaded.config, Scope(sender=Sender(owner=True)))
 
     def run(self, work: Callable[[Mounts], Awaitable[T]]) -> T:
         """Do something with connections, which are closed afterwards."""
@@ -104,7 +105,8 @@ def list_servers(as_json: bool, config_file: str | None) -> None:
     if as_json:
         cli.print_json({"servers": rows})
         return
-    home.say_if_empty()
+    if not rows:
+        click.echo("No MCP server is configured; see mcp.servers.")
     for row in rows:
         target = printable(one_line(row["target"], 60), "")
         click.echo(f"{click.style(printable(row['server']), bold=True)}: {_state(row)}, {target}")
@@ -117,19 +119,27 @@ def show(server: str, as_json: bool, config_file: str | None) -> None:
     home = _Home(config_file)
     row, found = home.show(server), home.listing(server)
     if as_json:
-        tools = [*found.tools, *found.waiting] if found else []
-        cli.print_json({**row, "definitions": msgspec.to_builtins(tools)})
+        cli.print_json(row)
         return
     click.echo(f"{printable(row['server'])}: {_state(row)}, {printable(row['target'])}")
     for tool in found.tools if found else ():
         about = one_line(tool.description or "", 100)
         click.echo(printable(f"  {one_line(tool.name, 60)}  {about}"))
-    for line in _waiting(found) if found else ():
-        click.echo(f"  waiting: {printable(line, '')}")
-    if found is None:
-        cli.warn([f"its tools are not known yet: run `clawkit mcp refresh {server}`"])
+    for tool in found.waiting if found else ():
+        click.echo("\n".join(f"  {line}" for line in _define(tool)))
     for name, why in row["leftOut"].items():
         click.echo(printable(f"  left out: {name}: {why}"))
+
+
+def _define(tool: ToolEntry) -> Iterator[str]:
+    """Everything that a person accepts; nothing in it is cut or hidden."""
+    yield printable(f"waiting: {tool.name}", "")
+    for line in (tool.description or "").splitlines():
+        yield f"  {printable(line, '')}"
+    more = {"parameters": tool.input_schema, "title": tool.title, "annotations": tool.annotations}
+    for name, value in more.items():
+        if value:
+            yield f"  {name}: {printable(msgspec.json.encode(value).decode(), '')}"
 
 
 @click.command()
@@ -144,7 +154,6 @@ def tools(as_json: bool, config_file: str | None) -> None:
     if as_json:
         cli.print_json({"tools": rows, "warnings": found.warnings})
         return
-    home.say_if_empty()
     for row in rows:
         click.echo(printable(f"{row['tool']}  {one_line(row['description'], 80)}"))
     cli.warn(found.warnings)
@@ -155,15 +164,15 @@ def tools(as_json: bool, config_file: str | None) -> None:
 @cli.json_option
 @cli.config_option
 def refresh(servers: tuple[str, ...], as_json: bool, config_file: str | None) -> None:
-    """Connect to servers, by default to all, and list their tools again."""
+    """Connect to servers, by default to all that policy allows, and list their tools again."""
     home = _Home(config_file)
-    names = [name for name in servers or home.servers if home.entry(name).enabled or servers]
+    for name in servers:
+        home.entry(name)
+    names = [*servers] or home.allowed()
     failed = _refresh_all(home, names)
     rows = [home.show(name) for name in names]
     if as_json:
         cli.print_json({"servers": rows, "errors": failed})
-    else:
-        home.say_if_empty()
     for row in () if as_json else rows:
         click.echo(f"{printable(row['server'])}: {failed.get(row['server']) or _state(row)}")
     if failed:
@@ -182,29 +191,19 @@ def _refresh_all(home: _Home, names: list[str]) -> dict[str, str]:
     return home.run(work) if names else {}
 
 
-def _waiting(found: ToolListing) -> list[str]:
-    """What waits, whole: a person decides by it."""
-    return [
-        f"{'changed' if tool.name in found.pins else 'new'} {msgspec.json.encode(tool).decode()}"
-        for tool in found.waiting
-    ]
-
-
 @click.command("accept")
 @_about_one
 @cli.yes_option()
 def accept_tools(server: str, yes: bool, as_json: bool, config_file: str | None) -> None:
-    """Accept the new and changed tools of a server, after showing them.
-
-    The server is not asked again: what you see is what you accept.
-    """
+    """Accept the new and changed tools of a server, after showing them."""
     cli.refuse_commands("accept what an MCP server says")
     home = _Home(config_file)
-    found = home.listing(server)
-    if found is None:
-        raise NotFoundError(f"{server} was not listed yet: run `clawkit mcp refresh {server}`")
-    if found.waiting and not yes:
-        cli.confirm("Accept them?", "nothing was accepted", _waiting(found))
+    home.entry(server)
+    # What is accepted is what is shown here: the server may list something else any time.
+    found = home.run(lambda mounts: mounts.refresh(server))
+    about = [line for tool in found.waiting for line in _define(tool)]
+    if about and not yes:
+        cli.confirm(f"Accept the tools of {server}?", "nothing was accepted", about)
     names = accept(found)
     write_listing(home.folder, server, found)
     shown = printable(", ".join(one_line(name, 60) for name in names), "")
@@ -215,7 +214,7 @@ def accept_tools(server: str, yes: bool, as_json: bool, config_file: str | None)
 @_about_one
 @click.option("--no-browser", is_flag=True, help="Print the address without opening it.")
 def login(server: str, no_browser: bool, as_json: bool, config_file: str | None) -> None:
-    """Log in to a server with a browser."""
+    """Log in at a server with a browser."""
     cli.refuse_commands("log in for you")
 
     async def open_url(url: str) -> None:
@@ -233,7 +232,7 @@ def login(server: str, no_browser: bool, as_json: bool, config_file: str | None)
         await mounts.refresh(server)
 
     home.run(work)
-    cli.print_done(as_json, {"loggedIn": server}, f"logged in to {server}")
+    cli.print_done(as_json, {"loggedIn": server}, f"logged in at {server}")
 
 
 @click.command()
@@ -243,7 +242,7 @@ def logout(server: str, as_json: bool, config_file: str | None) -> None:
     home = _Home(config_file)
     store = TokenStore(home.folder)
     was_known = store.forget(home.entry(server).url or "")
-    said = f"forgot the token of {server}" if was_known else f"no token of {server} is stored"
+    said = f"forgot the token of {server}" if was_known else f"there is no token of {server}"
     cli.print_done(as_json, {"loggedOut": was_known}, said)
 
 
@@ -255,8 +254,6 @@ def _print_feature(server: str, feature: str, as_json: bool, config_file: str | 
     if as_json:
         cli.print_json({feature: rows})
         return
-    if not rows:
-        click.echo(f"{printable(server)} has no {feature}.", err=True)
     for row in rows:
         name = row.get("uri") or row.get("uriTemplate") or row.get("name")
         click.echo(printable(f"{name}  {one_line(str(row.get('description') or ''), 80)}"))
@@ -281,7 +278,7 @@ def check_servers(config_file: str | None) -> Findings:
     home = _Home(config_file)
     if not home.servers:
         return
-    allowed = allowed_servers(home.loaded.config, Scope(sender=Sender(owner=True)))
+    allowed = home.allowed()
     failed = _refresh_all(home, allowed)
     for name in home.servers:
         row = home.show(name)

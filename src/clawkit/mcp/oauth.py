@@ -15,8 +15,8 @@ import os
 import re
 import secrets
 import time
-from collections.abc import Awaitable, Callable, Mapping
-from contextlib import suppress
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import ExitStack, asynccontextmanager, suppress
 from typing import Any
 from urllib.parse import parse_qsl, quote, urlencode, urlsplit
 
@@ -39,6 +39,7 @@ LOGIN_S = 300.0
 EARLY_S = 30.0
 """A token is renewed so long before it expires."""
 _REQUEST_S = 30.0
+_POLL_S = 0.05
 _MAX_BODY = 256 * 1024
 _PARAM = re.compile(r'([a-zA-Z_]+)\s*=\s*(?:"([^"]*)"|([^\s,"]+))')
 _DONE = (
@@ -73,6 +74,10 @@ class OAuthGrant(Struct, omit_defaults=True):
     """Seconds since the epoch; 0 if unknown."""
     scope: str = ""
 
+    @property
+    def secrets(self) -> tuple[str, ...]:
+        return self.access, self.refresh, self.client.secret
+
 
 class _Tokens(Struct, omit_defaults=True):
     grants: dict[str, OAuthGrant] = {}
@@ -98,9 +103,7 @@ class TokenStore:
             return _Tokens()
         except UNREADABLE:
             raise ToolError(f"{self._path}: invalid; remove it and log in again") from None
-        self._learn(
-            [text for each in found.grants.values() for text in (each.access, each.refresh)]
-        )
+        self._learn([text for each in found.grants.values() for text in each.secrets])
         return found
 
     def change(self, edit: Callable[[_Tokens], object]) -> None:
@@ -120,8 +123,22 @@ class TokenStore:
             tokens.grants[key], tokens.servers[url] = grant, key
             tokens.wanted.pop(url, None)
 
-        self._learn([grant.access, grant.refresh])
+        self._learn([*grant.secrets])
         self.change(edit)
+
+    @asynccontextmanager
+    async def renewing(self, url: str) -> AsyncIterator[None]:
+        """Waits while another run or process renews the token of this server: a second use of the
+        same refresh token may revoke all that came of it."""
+        name = hashlib.sha256(url.encode()).hexdigest()[:16]
+        with ExitStack() as held:
+            while True:
+                try:
+                    held.enter_context(locked(f"{self._path}.{name}.lock", wait_s=0))
+                    break
+                except TimeoutError:
+                    await asyncio.sleep(_POLL_S)
+            yield
 
     def forget(self, url: str) -> bool:
         """Remove the token of a server; whether there was one."""
@@ -234,10 +251,14 @@ class OAuth:
         form = {"grant_type": "refresh_token", "refresh_token": grant.refresh}
         if grant.scope:
             form["scope"] = grant.scope
-        try:
-            renewed = await self._issue(grant, form)
-        except ToolError:
-            return None
+        async with self._tokens.renewing(self._url):
+            known = self._tokens.grant(self._url)
+            if known is None or known.access != grant.access:
+                return known  # another one was faster
+            try:
+                renewed = await self._issue(grant, form)
+            except ToolError:
+                return None
         self._renewed = renewed.access
         return renewed
 
@@ -329,6 +350,8 @@ class OAuth:
         origin, path = f"{parts.scheme}://{parts.netloc}", parts.path.rstrip("/")
         known = f"{origin}/.well-known/oauth-protected-resource"
         found: _Protected | None = None
+        if named and not named.startswith(f"{origin}/"):
+            self._check_address(named)
         for url in (named,) if named else dict.fromkeys((f"{known}{path}", known)):
             found = found or await self._json("GET", url, _Protected)
         if found is None:
@@ -345,6 +368,7 @@ class OAuth:
         if not found.authorization_servers:
             raise ToolError("its metadata names no authorization server")
         issuer = found.authorization_servers[0]
+        self._check_address(issuer)
         metadata = fallback
         for url in metadata_urls(issuer):
             document = await self._json("GET", url, _Metadata)
@@ -357,10 +381,14 @@ class OAuth:
             raise ToolError(f"its authorization server {one_line(issuer, 200)!r} has no metadata")
         if "S256" not in metadata.code_challenge_methods_supported:
             raise ToolError("its authorization server does not support PKCE with S256")
-        for url in (metadata.authorization_endpoint, metadata.token_endpoint):
-            if not is_safe(url):
-                raise ToolError("its authorization server has an address that is not https")
+        ends = metadata.authorization_endpoint, metadata.token_endpoint
+        for url in (*ends, *filter(None, (metadata.registration_endpoint,))):
+            self._check_address(url)
         return found, metadata
+
+    def _check_address(self, url: str) -> None:
+        if not is_safe(url, near=_is_here(parse_url(self._url))):
+            raise ToolError("its authorization server has an address that is not https, or is here")
 
     async def _identify(self, metadata: _Metadata, redirect: str) -> OAuthClient:
         """The id of clawkit at an authorization server: configured, a document, or registered."""
@@ -427,11 +455,12 @@ def read_challenge(header: str) -> dict[str, str]:
     return {name.lower(): quoted or plain for name, quoted, plain in _PARAM.findall(header[:8192])}
 
 
-def is_safe(url: str) -> bool:
-    """Whether an address may be opened in a browser: https, or on this machine."""
+def is_safe(url: str, *, near: bool) -> bool:
+    """Whether an address may be part of a login: https, or on this machine if the server is, too
+    (`near`). Others must not send a browser to what listens here."""
     with suppress(NetError):
         parsed = parse_url(url)
-        return parsed.scheme == "https" or _is_here(parsed)
+        return near if _is_here(parsed) else parsed.scheme == "https"
     return False
 
 
@@ -527,6 +556,6 @@ class _Callback:
             async with asyncio.timeout(LOGIN_S):
                 while True:
                     answer = await self._answers.get()
-                    if secrets.compare_digest(answer.get("state", ""), state):
+                    if secrets.compare_digest(answer.get("state", "").encode(), state.encode()):
                         return answer
         raise ToolError(f"no one logged in within {LOGIN_S / 60:g} minutes")

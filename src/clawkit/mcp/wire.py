@@ -16,6 +16,7 @@ from urllib.parse import urljoin
 
 from msgspec import Raw
 
+from clawkit.errors import ToolError
 from clawkit.mcp import protocol
 from clawkit.mcp.protocol import SESSION_HEADER, VERSION_HEADER, McpError
 from clawkit.net.addresses import parse_url
@@ -285,7 +286,7 @@ class HttpPeer:
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
         async def run() -> None:
-            with suppress(ServerError):
+            with suppress(ToolError):
                 await work
 
         task = asyncio.get_running_loop().create_task(run())
@@ -311,7 +312,7 @@ class SsePeer(HttpPeer):
         reason = "it ended the stream"
         try:
             await super().listen()
-        except ServerError as error:
+        except ToolError as error:  # also that a login is needed
             reason = str(error)
         if not self._endpoint.done():
             self._endpoint.set_exception(ServerError(reason))

@@ -221,6 +221,7 @@ class CarPark:
 
     @property
     def is_empty(self) -> bool:
+        self.sweep()
         return not self._parked
 
     def _sign(self, name: str, parked: Parked) -> str:

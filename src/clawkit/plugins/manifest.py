@@ -15,9 +15,10 @@ from clawkit.plugins.roles import ROLES, HookName
 from clawkit.text import one_line
 
 MAX_SOURCE_BYTES = 1024 * 1024
-_ID = r"[a-z][a-z0-9_-]{0,63}"
-_COMMAND = r"[a-z][a-z0-9-]{0,31}"
-
+_ID = re.compile(r"[a-z][a-z0-9_-]{0,63}")
+_INVALID_ID = "invalid id {!r}: use a lower-case letter, then letters, digits, _ or -"
+_COMMAND = re.compile(r"[a-z][a-z0-9-]{0,31}")
+_INVALID_COMMAND = "invalid command name {!r}: use lower-case letters, digits and -"
 _LISTS = ("hooks", "commands", "services", "skills")
 Names = Annotated[tuple[str, ...], Meta(max_length=500)]
 
@@ -65,29 +66,23 @@ def make_manifest(given: dict[str, Any], doc: str) -> Manifest:
         known = f"; known: {', '.join(get_args(HookName))}" if where.startswith("hooks[") else ""
         at = f"{where.rstrip('`')}: " if where else ""
         raise PluginError(f"invalid Plugin(…): {at}{said}{known}") from None
-    if problem := _find_problem(made):
-        raise PluginError(problem)
+    for names, is_valid, problem in (
+        ([made.id], _ID.fullmatch, _INVALID_ID),
+        (made.all_tools, is_tool_name, "invalid tool name {!r}"),
+        (made.commands, _COMMAND.fullmatch, _INVALID_COMMAND),
+        (made.services, ROLES.__contains__, f"unknown service {{!r}}; known: {', '.join(ROLES)}"),
+        (made.skills, _is_below, "the skills directory {!r} is not below that of the plugin"),
+    ):
+        for name in names:
+            if not is_valid(name):
+                raise PluginError(problem.format(name))
+    if twice := {name for name in made.all_tools if made.all_tools.count(name) > 1}:
+        raise PluginError(f"declares a tool twice: {', '.join(sorted(twice))}")
     return made
 
 
-def _find_problem(made: Manifest) -> str:
-    if not re.fullmatch(_ID, made.id):
-        return f"invalid id {made.id!r}: use a lower-case letter, then letters, digits, _ or -"
-    for name in made.all_tools:
-        if not is_tool_name(name):
-            return f"invalid tool name {name!r}"
-    if twice := {name for name in made.all_tools if made.all_tools.count(name) > 1}:
-        return f"declares a tool twice: {', '.join(sorted(twice))}"
-    for name in made.commands:
-        if not re.fullmatch(_COMMAND, name):
-            return f"invalid command name {name!r}: use lower-case letters, digits and -"
-    for role in made.services:
-        if role not in ROLES:
-            return f"unknown service {role!r}; known: {', '.join(ROLES)}"
-    for folder in made.skills:
-        if folder.startswith("/") or ".." in folder.split("/") or "\0" in folder:
-            return f"the skills directory {folder!r} is not below that of the plugin"
-    return ""
+def _is_below(folder: str) -> bool:
+    return not folder.startswith("/") and ".." not in folder.split("/") and "\0" not in folder
 
 
 def read_manifest(source: bytes) -> Manifest:
@@ -111,16 +106,13 @@ def read_manifest(source: bytes) -> Manifest:
     [call] = calls
     if len(call.args) > 1:
         raise PluginError(f"line {call.lineno}: only the id of a Plugin is given by position")
-    given: dict[str, Any] = {}
-    arguments = [("id", each) for each in call.args]
-    for name, node in (*arguments, *((each.arg or "**", each.value) for each in call.keywords)):
-        if name == "config":
-            given["has_settings"] = True
-            continue
+    values = {each.arg or "**": each.value for each in call.keywords}
+    values |= dict(zip(["id"], call.args, strict=False))
+    given: dict[str, Any] = {"has_settings": values.pop("config", None) is not None}
+    for name, value in values.items():
         try:
-            given[name] = ast.literal_eval(node)
+            given[name] = ast.literal_eval(value)
         except (ValueError, TypeError, SyntaxError, RecursionError, MemoryError):
-            where = f"line {node.lineno}: {name!r}"
-            why = "the arguments of Plugin must be literals"
-            raise PluginError(f"{where} is computed; {why}") from None
+            where = f"line {value.lineno}: {name!r} is computed"
+            raise PluginError(f"{where}; the arguments of Plugin must be literals") from None
     return make_manifest(given, ast.get_docstring(tree) or "")
