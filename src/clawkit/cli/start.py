@@ -47,6 +47,10 @@ def run() -> None:
         run_all()
     except KeyboardInterrupt:
         sys.exit(130)  # before the command began
+    except SystemExit as ending:
+        if "clawkit.plugins.load" in sys.modules and isinstance(ending.code, int):
+            _leave_threads(ending.code)
+        raise
 
 
 def _run_agent(options: dict[str, Any]) -> int:
@@ -141,8 +145,6 @@ def _end(code: int) -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         # EIO: the terminal has gone, so exit as if by SIGHUP.
         code = code or {errno.EIO: 129, errno.EPIPE: READER_LEFT}.get(error.errno or 0, 1)
-    if "clawkit.plugins.load" in sys.modules:
-        _leave_threads(code)
     sys.exit(code)
 
 
