@@ -31,7 +31,7 @@ TESTKIT_USES = {
 
 LAYERS = {
     0: "errors content version installation config text terminal_text call_summary line_reader "
-    "globs tables redact store net",
+    "globs tables redact external store net",
     1: "core",
     2: "policy schema guard plugins",
     3: "fs lsp process approvals sandbox code models sessions cron nodes canvas browser web "

@@ -16,7 +16,6 @@ from clawkit.config.sections.agents import Agents
 from clawkit.config.sections.gateway import Cron
 from clawkit.content import Assistant, Text, User
 from clawkit.core.context import Scope
-from clawkit.core.external import wrap_external
 from clawkit.cron.heartbeat import (
     IDLE_MS,
     BeatFacts,
@@ -31,6 +30,7 @@ from clawkit.cron.protocols import FILE
 from clawkit.cron.service import CronService, iso
 from clawkit.cron.store import CronStore, JobRow, new_run
 from clawkit.errors import NotFoundError, ToolAuthorizationError, ToolError, ToolInputError
+from clawkit.external import wrap_external
 from clawkit.sessions.keys import is_heartbeat, parse_key
 from clawkit.sessions.protocols import locate_store, session_key
 from clawkit.sessions.store import Mail, SessionStore

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from tests.mcp.parts import Approver, entry, error, mounts, names, notes, open_kit, until
 
-from clawkit.core.external import REMOVED
+from clawkit.external import REMOVED
 from clawkit.mcp.definitions import MAX_DESCRIPTION, MAX_TOOLS, accept, read_listing, write_listing
 from clawkit.mcp.session import MAX_ROUNDS
 

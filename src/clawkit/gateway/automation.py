@@ -20,7 +20,6 @@ from clawkit.config.sections.gateway import Cron
 from clawkit.content import Source, Text, User
 from clawkit.core.approval import Answer, Question
 from clawkit.core.context import InForce
-from clawkit.core.external import wrap_external
 from clawkit.cron.jobs import (
     RUNNING,
     AgentTurn,
@@ -38,6 +37,7 @@ from clawkit.cron.service import CronService, iso, show, show_run
 from clawkit.cron.store import CronRun, CronStore, JobRow
 from clawkit.cron.webhook import post_outcome
 from clawkit.errors import ClawkitError, ConflictError, SecretError, ToolError
+from clawkit.external import wrap_external
 from clawkit.gateway.heartbeats import Heartbeats
 from clawkit.gateway.hook_turns import OWN_SESSIONS, carry_out
 from clawkit.gateway.narrator import GatewayRun

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from clawkit.core.external import defuse
+from clawkit.external import defuse
 from clawkit.text import cut, one_line
 
 MAX_DEPTH, MAX_VALUE, MAX_COMMITS = 32, 10_000, 20

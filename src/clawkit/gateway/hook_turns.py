@@ -13,12 +13,12 @@ from msgspec.structs import replace
 
 from clawkit.config.sections.shared import Thinking
 from clawkit.content import Source, Text, User
-from clawkit.core.external import NOTICE, wrap_external
 from clawkit.cron.jobs import MAX_TEXT, Delivery, HookPayload, Job, WakeMode
 from clawkit.cron.outcome import Outcome
 from clawkit.cron.schedule import MAX_AHEAD_MS, Every
 from clawkit.cron.service import iso
 from clawkit.cron.store import CronRun
+from clawkit.external import NOTICE, wrap_external
 from clawkit.gateway.hook_text import as_name
 from clawkit.gateway.open_agent import Opening
 from clawkit.gateway.protocol import GatewayError, now_ms

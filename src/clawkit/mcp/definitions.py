@@ -18,9 +18,9 @@ import msgspec
 from msgspec import Struct
 
 from clawkit.config.sections.plugins import McpServer
-from clawkit.core.external import defuse
 from clawkit.core.tool import make_validator
 from clawkit.errors import ClawkitError, SchemaError, ToolError
+from clawkit.external import defuse
 from clawkit.globs import Glob
 from clawkit.mcp.protocol import ToolEntry
 from clawkit.net.route import bad_name

@@ -17,9 +17,9 @@ from msgspec import Raw
 from clawkit.config.section import SecretInput
 from clawkit.config.sections.plugins import Mcp, McpServer
 from clawkit.core.context import Context
-from clawkit.core.external import defuse
 from clawkit.core.tasks import in_thread
 from clawkit.errors import ClawkitError, ToolError
+from clawkit.external import defuse
 from clawkit.mcp import definitions
 from clawkit.mcp.definitions import ToolListing, read_listing, write_listing
 from clawkit.mcp.oauth import OAuth, OpenUrl, TokenStore

@@ -10,8 +10,8 @@ import msgspec
 from msgspec import Raw, Struct
 
 from clawkit.content import Block, Image, Text
-from clawkit.core.external import defuse, wrap_external
 from clawkit.core.result import Result
+from clawkit.external import defuse, wrap_external
 from clawkit.process.jsonrpc import UNREADABLE, ServerError
 from clawkit.text import cut, human_size, one_line
 

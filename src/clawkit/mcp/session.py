@@ -14,8 +14,8 @@ from msgspec import Raw, Struct
 
 from clawkit.core.approval import Ask
 from clawkit.core.context import Context
-from clawkit.core.external import defuse
 from clawkit.errors import ToolAuthorizationError
+from clawkit.external import defuse
 from clawkit.mcp import protocol
 from clawkit.mcp.protocol import LEGACY, MODERN, UNSUPPORTED_VERSION
 from clawkit.mcp.wire import McpPeer

@@ -17,8 +17,8 @@ from typing import Any
 from msgspec import Struct
 
 from clawkit.core.catalog import canonical
-from clawkit.core.external import defuse
 from clawkit.core.tool import CALLER, CORE, Tool
+from clawkit.external import defuse
 from clawkit.text import one_line
 
 MAX_INDEXED = 400

@@ -9,9 +9,9 @@ import msgspec
 from clawkit.core.call import find_tool
 from clawkit.core.catalog import canonical
 from clawkit.core.context import Context
-from clawkit.core.external import NOTICE, wrap_external
 from clawkit.core.result import Result, to_text
 from clawkit.core.tool import Tool
+from clawkit.external import NOTICE, wrap_external
 from clawkit.schema.tool_index import ToolIndex, is_stranger
 from clawkit.tools._params import doc
 

@@ -10,8 +10,8 @@ from clawkit.bundled.lobster.values import PipelineError, PipelineSyntaxError, V
 
 MAX_CHARS, MAX_STAGES = 64 * 1024, 100
 _PIECE = re.compile(
-    r"""(?s)(?P<bar>\|)|(?P<gap>[ \t\r\n]+)|"(?P<double>(?:\\.|[^"\\])*+)"|"""
-    r"""'(?P<single>(?:\\++(?!')|(?:\\\\)*+\\'|[^'\\])*+)'|(?P<plain>[^ \t\r\n"'|]+)|."""
+    r"""(?s)(?P<bar>\|)|(?P<gap>[ \t\r\n]+)|"(?P<double>(?>(?:\\.|[^"\\])*))"|"""
+    r"""'(?P<single>(?>(?:\\++(?!')|(?>(?:\\\\)*)\\'|[^'\\])*))'|(?P<plain>[^ \t\r\n"'|]+)|."""
 )
 """A separator, a part of a word, or the quote that does not end, also because `\\\\'` inside of
 single quotes could be an end or a quoted quote."""

@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from clawkit.core.external import END_MARKER, MARKER, REMOVED, defuse, wrap_external
+from clawkit.external import END_MARKER, MARKER, REMOVED, defuse, wrap_external
 
 REAL = re.compile(
     r'<<<EXTERNAL_UNTRUSTED_CONTENT id="([0-9a-f]{16})">>>\nSource: (.*)\n---\n(.*)\n'
