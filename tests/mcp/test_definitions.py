@@ -265,8 +265,8 @@ def test_tokens_are_private_kept_by_issuer_and_resource_and_forgotten(tmp_path: 
     assert list(store.read().grants) == ["https://a https://r"]
     assert store.grant("https://r/mcp") == grant
     assert {"T0ken", "R3fresh"} <= set(learned)
-    assert store.forget("https://r/mcp")
-    assert not store.forget("https://r/mcp")
+    assert store.save("https://r/mcp", None)
+    assert not store.save("https://r/mcp", None)
     assert "T0ken" not in file.read_text(encoding="utf-8")
     file.write_text("{", encoding="utf-8")
     with pytest.raises(ToolError, match="remove it and log in again"):

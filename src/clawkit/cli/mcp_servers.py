@@ -216,7 +216,7 @@ def logout(server: str, as_json: bool, config_file: str | None) -> None:
     """Forget the token of a server."""
     home = _Home(config_file)
     store = TokenStore(home.folder)
-    was_known = store.forget(home.entry(server).url or "")
+    was_known = store.save(home.entry(server).url or "", None)
     said = f"forgot the token of {server}" if was_known else f"there is no token of {server}"
     cli.print_done(as_json, {"loggedOut": was_known}, said)
 
