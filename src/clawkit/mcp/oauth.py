@@ -171,7 +171,7 @@ class OAuth:
         tokens: TokenStore,
         reveal: Callable[[SecretInput], str],
     ) -> None:
-        self._name, self._settings, self._http = name, entry.oauth, client
+        self._name, self._settings, self.http = name, entry.oauth, client
         self._url, self._tokens, self._reveal = entry.url or "", tokens, reveal
         # The owner named this address, so it may be a private one.
         proxy = env_proxy(self._url, os.environ)
@@ -373,7 +373,7 @@ class OAuth:
         about = {"Accept": _JSON, **({"Content-Type": type_} if body else {}), **headers}
         verb, limit_s = "POST" if body else "GET", _REQUEST_S
         try:
-            async with self._http.stream(
+            async with self.http.stream(
                 verb, url, headers=about, body=body, route=self._route_to(url), timeout_s=limit_s
             ) as response:
                 yield response

@@ -162,7 +162,7 @@ class McpSession:
                 "capabilities": _CAPABILITIES,
                 "clientInfo": _CLIENT,
             }
-            found = _read(await peer.request("initialize", opening, {}), _ServerFacts)
+            found = read_answer(await peer.request("initialize", opening, {}), _ServerFacts)
             if found.protocol_version not in (*LEGACY, *_OLDER):
                 version = one_line(found.protocol_version, 40)
                 raise ServerError(f"it speaks version {version!r}, which clawkit does not know")
@@ -175,7 +175,7 @@ class McpSession:
         self.version = self._peer.version = MODERN
         try:
             async with asyncio.timeout(probe_s):
-                found = _read(await self.ask("server/discover", {}), _ServerFacts)
+                found = read_answer(await self.ask("server/discover", {}), _ServerFacts)
             supported: Sequence[str] = found.supported_versions or LEGACY
         except TimeoutError:
             supported = LEGACY
@@ -185,7 +185,7 @@ class McpSession:
                 data = error.data if isinstance(error.data, dict) else {}
                 supported = data.get("supported") or LEGACY
                 if MODERN in supported:
-                    return _read(await self.ask("server/discover", {}), _ServerFacts)
+                    return read_answer(await self.ask("server/discover", {}), _ServerFacts)
             elif error.code in protocol.MODERN_CODES or not is_answer or self._peer.ended:
                 raise
             else:
@@ -206,7 +206,7 @@ class McpSession:
         found: list[Raw] = []
         params: dict[str, object] = {}
         for _ in range(MAX_PAGES):
-            page = _read(await self.ask(method, params), _Page)
+            page = read_answer(await self.ask(method, params), _Page)
             found += getattr(page, field)
             if not page.next_cursor or len(found) > MAX_LISTED:
                 break
@@ -238,7 +238,7 @@ class McpSession:
         try:
             for _ in range(MAX_ROUNDS):
                 result = await self.ask(method, {**params, **more}, headers, token)
-                outcome = _read(result, _Outcome)
+                outcome = read_answer(result, _Outcome)
                 if outcome.result_type != "input_required":
                     return result
                 more = {"inputResponses": await self._answer_all(outcome.input_requests, exchange)}
@@ -293,14 +293,14 @@ class McpSession:
             folder = Path(self._workspace)
             return {"roots": [{"uri": folder.as_uri(), "name": folder.name or "/"}]}
         if method == "elicitation/create" and exchange is not None:
-            return exchange.elicit(_read(params, _Elicitation))
+            return exchange.elicit(read_answer(params, _Elicitation))
         return {"action": "decline"} if method == "elicitation/create" else NOT_OFFERED
 
     def on_notice(self, method: str, params: Raw) -> None:
         if method == "notifications/tools/list_changed":
             self._on_change()
         elif method == "notifications/progress":
-            progress = _read(params, _Progress)
+            progress = read_answer(params, _Progress)
             if exchange := self._exchanges.get(str(progress.progress_token)):
                 exchange.tell(progress)
 
@@ -308,7 +308,8 @@ class McpSession:
         await self._peer.close()
 
 
-def _read(data: Raw, kind: type[S]) -> S:
+def read_answer(data: Raw, kind: type[S]) -> S:
+    """What a server sent. Raises `ServerError` if it is not that."""
     try:
         return msgspec.json.decode(data, type=kind)
     except UNREADABLE:

@@ -19,13 +19,14 @@ from msgspec import Raw
 from clawkit.mcp import protocol
 from clawkit.mcp.protocol import SESSION_HEADER, VERSION_HEADER, McpError
 from clawkit.net.addresses import parse_url
-from clawkit.net.client import Client, Response
-from clawkit.net.route import NetError, Route, join_headers
+from clawkit.net.client import Response
+from clawkit.net.route import NetError, join_headers
 from clawkit.net.sse import EventStream
 from clawkit.process.jsonrpc import MAX_BODY, MAX_UNASKED, Connection, LineFrames, ServerError
 from clawkit.text import one_line
 
 if TYPE_CHECKING:
+    from clawkit.config.sections.plugins import McpServer
     from clawkit.mcp.oauth import OAuth
     from clawkit.mcp.session import McpSession
     from clawkit.process.local_host import LocalRunning
@@ -89,19 +90,14 @@ class HttpPeer:
 
     def __init__(
         self,
-        url: str,
+        entry: McpServer,
         session: McpSession,
         on_end: Callable[[], None],
-        *,
-        client: Client,
-        route: Route,
         login: OAuth,
-        connect_s: float,
     ) -> None:
         self.ended = self.version = ""
-        self._url, self._session, self._on_end = url, session, on_end
-        self._client, self._route, self._login = client, route, login
-        self._connect_s = connect_s
+        self._url, self._session, self._on_end = entry.url or "", session, on_end
+        self._login, self._connect_s = login, entry.connection_timeout_ms / 1000
         self._session_id = ""
         self._last_id = 0
         self._pending: dict[protocol.Id, asyncio.Future[Raw]] = {}
@@ -172,12 +168,12 @@ class HttpPeer:
         about |= {VERSION_HEADER: self.version} if self.version else {}
         try:
             while True:
-                async with self._client.stream(
+                async with self._login.http.stream(
                     verb,
                     self._url,
                     headers=join_headers(about, headers, await self._login.headers()),
                     body=body,
-                    route=self._route,
+                    route=self._login.route,
                     timeout_s=_LONG_S,
                     connect_s=self._connect_s,
                 ) as response:
