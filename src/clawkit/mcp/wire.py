@@ -17,13 +17,21 @@ from urllib.parse import urljoin
 from msgspec import Raw
 
 from clawkit.mcp import protocol
-from clawkit.mcp.protocol import SESSION_HEADER, VERSION_HEADER, McpError
+from clawkit.mcp.protocol import SESSION_HEADER, VERSION_HEADER
 from clawkit.net.addresses import parse_url
 from clawkit.net.client import Response
 from clawkit.net.route import NetError, join_headers
 from clawkit.net.sse import EventStream
-from clawkit.process.jsonrpc import MAX_BODY, MAX_UNASKED, Connection, LineFrames, ServerError
-from clawkit.text import one_line
+from clawkit.process.jsonrpc import (
+    MAX_BODY,
+    MAX_UNASKED,
+    UNREADABLE,
+    Connection,
+    Dialogue,
+    LineFrames,
+    ServerError,
+    decode,
+)
 
 if TYPE_CHECKING:
     from clawkit.config.sections.plugins import McpServer
@@ -82,7 +90,7 @@ class StdioPeer:
         await self._program.end(GRACE_S)
 
 
-class HttpPeer:
+class HttpPeer(Dialogue):
     """Streamable HTTP: each message is a request of its own."""
 
     _must_answer = True
@@ -95,12 +103,10 @@ class HttpPeer:
         on_end: Callable[[], None],
         login: OAuth,
     ) -> None:
-        self.ended = self.version = ""
-        self._url, self._session, self._on_end = entry.url or "", session, on_end
-        self._login, self._connect_s = login, entry.connection_timeout_ms / 1000
-        self._session_id = ""
-        self._last_id = 0
-        self._pending: dict[protocol.Id, asyncio.Future[Raw]] = {}
+        super().__init__(session.on_request, session.on_notice, on_end)
+        self.version = self._session_id = ""
+        self._url, self._login = entry.url or "", login
+        self._connect_s = entry.connection_timeout_ms / 1000
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def request(
@@ -108,7 +114,7 @@ class HttpPeer:
     ) -> Raw:
         if self.ended:
             raise ServerError(self.ended)
-        self._last_id = number = self._last_id + 1
+        number = self.next_id()
         future: asyncio.Future[Raw] = asyncio.get_running_loop().create_future()
         self._pending[number] = future
         try:
@@ -133,7 +139,7 @@ class HttpPeer:
     async def listen(self) -> bool:
         """Hear what a server of the older era says between requests, until that ends; false if
         there is no stream for that."""
-        async with self._send("GET") as response:
+        async with self._ask("GET") as response:
             await self._read_stream(response, bool)
         return True
 
@@ -144,20 +150,15 @@ class HttpPeer:
         await asyncio.gather(*self._tasks, return_exceptions=True)
         if self._session_id:
             with suppress(ServerError, TimeoutError):
-                async with asyncio.timeout(GRACE_S), self._send("DELETE"):
+                async with asyncio.timeout(GRACE_S), self._ask("DELETE"):
                     pass
 
-    def end(self, reason: str) -> None:
-        if self.ended:
-            return
-        self.ended = reason
-        for future in self._pending.values():
-            if not future.done():
-                future.set_exception(ServerError(reason))
-        self._on_end()
+    def _send(self, message: Mapping[str, object]) -> None:
+        if len(self._tasks) < MAX_TASKS:
+            self._spawn(self._post(protocol.encode(message)))
 
     @asynccontextmanager
-    async def _send(
+    async def _ask(
         self, verb: str, headers: Mapping[str, str] = _NO_HEADERS, body: bytes = b""
     ) -> AsyncIterator[Response]:
         """Send a request, again with another token if the server requires one. An error status
@@ -203,7 +204,7 @@ class HttpPeer:
             return answer is None or answer.done()
 
         last, retry_s = "", 0.0
-        async with self._send("POST", headers, body) as response:
+        async with self._ask("POST", headers, body) as response:
             kind = response.headers.get("content-type", "").partition(";")[0].strip().lower()
             if kind == _STREAM:
                 last, retry_s = await self._read_stream(response, is_done)
@@ -216,7 +217,7 @@ class HttpPeer:
             if is_done() or not last:
                 break
             await asyncio.sleep(min(retry_s, MAX_RETRY_S))
-            async with self._send("GET", {**headers, "Last-Event-ID": last}) as response:
+            async with self._ask("GET", {**headers, "Last-Event-ID": last}) as response:
                 last, retry_s = await self._read_stream(response, is_done, last, retry_s)
         if not is_done() and self._must_answer:
             raise ServerError("it ended the connection without an answer")
@@ -247,37 +248,6 @@ class HttpPeer:
     def _take_event(self, name: str, data: str) -> None:
         if data.strip() and name in ("", "message"):
             self._take(data.encode())
-
-    def _take(self, data: bytes) -> None:
-        try:
-            message = protocol.decode(data)
-        except McpError as error:
-            raise ServerError(f"it sent an {error}") from None
-        if isinstance(method := message.method, str):
-            if not isinstance(message.id, (int, str)):
-                self._session.on_notice(method, message.params)
-            elif len(self._tasks) < MAX_TASKS:
-                result = self._session.on_request(method, message.params)
-                self._spawn(self._reply(message.id, result))
-            return
-        future = self._pending.get(message.id) if isinstance(message.id, (int, str)) else None
-        if future is None or future.done():
-            return
-        if isinstance(failed := message.error, protocol.Failure):
-            future.set_exception(_failure(failed))
-        else:
-            result = message.result
-            future.set_result(result if isinstance(result, Raw) else Raw(b"null"))
-
-    async def _reply(self, number: protocol.Id, result: object) -> None:
-        if asyncio.iscoroutine(result):
-            result = await result
-        refused = McpError(protocol.METHOD_NOT_FOUND, "not offered")
-        is_offered = isinstance(result, Mapping)
-        answer = (
-            protocol.answer(number, result) if is_offered else protocol.failure(number, refused)
-        )
-        await self._post(answer)
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
         async def run() -> None:
@@ -330,11 +300,7 @@ McpPeer = StdioPeer | HttpPeer
 
 def _refusal(status: int, body: bytes) -> ServerError:
     """The error of the protocol in an answer, or one with the status as its code."""
-    with suppress(McpError):
-        if isinstance(error := protocol.decode(body).error, protocol.Failure):
-            return _failure(error)
+    with suppress(*UNREADABLE):
+        if (error := decode(body).error) is not None and error.code:
+            return error.to_error()
     return ServerError(f"it answered with the status {status}", status)
-
-
-def _failure(error: protocol.Failure) -> ServerError:
-    return ServerError(f"it answered: {one_line(error.message, 200)}", error.code, error.data)
