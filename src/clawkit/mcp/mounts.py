@@ -274,19 +274,6 @@ class Mounts:
                 await asyncio.sleep(LISTEN_AGAIN_S)
 
     async def _open(self, slot: _Mount) -> McpSession:
-        session = McpSession(slot.name, self._around.workspace, lambda: self._note_change(slot))
-        peer = await self._peer(slot, session)
-        known = read_listing(self._around.folder, slot.name, slot.entry)
-        version = slot.version or (known.version if known else "")
-        try:
-            await session.open(peer, version, slot.entry.connection_timeout_ms / 2000)
-        except BaseException:
-            await peer.close()
-            raise
-        slot.version = session.version
-        return session
-
-    async def _peer(self, slot: _Mount, session: McpSession) -> McpPeer:
         def on_end() -> None:
             if slot.session is session:
                 slot.session = None
@@ -294,13 +281,24 @@ class Mounts:
                 self._spawn(slot, session.close())
 
         entry = slot.entry
+        session = McpSession(slot.name, self._around.workspace, lambda: self._note_change(slot))
+        peer: McpPeer
         if entry.command is not None:
-            return StdioPeer(await self._start(slot), session, on_end)
-        kind = SsePeer if entry.transport == "sse" else HttpPeer
-        peer = kind(entry, session, on_end, self._login(slot))
-        if isinstance(peer, SsePeer):
-            await peer.open()
-        return peer
+            peer = StdioPeer(await self._start(slot), session, on_end)
+        else:
+            kind = SsePeer if entry.transport == "sse" else HttpPeer
+            peer = kind(entry, session, on_end, self._login(slot))
+        known = read_listing(self._around.folder, slot.name, entry)
+        version = slot.version or (known.version if known else "")
+        try:
+            if isinstance(peer, SsePeer):
+                await peer.open()
+            await session.open(peer, version, entry.connection_timeout_ms / 2000)
+        except BaseException:
+            await peer.close()
+            raise
+        slot.version = session.version
+        return session
 
     def _login(self, slot: _Mount) -> OAuth:
         if slot.login is None:

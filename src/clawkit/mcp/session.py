@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -44,6 +44,12 @@ class _ServerFacts(Struct, rename="camel"):
     capabilities: dict[str, Any] = {}
     protocol_version: str = ""
     supported_versions: list[str] = []
+
+
+class _Supported(Struct):
+    """What an error says about versions."""
+
+    supported: list[str]
 
 
 class _Page(Struct, rename="camel"):
@@ -105,23 +111,19 @@ class CallExchange:
         values = ", ".join(f"{name}: {value!r}" for name, value in proposed.items())
         description = f"{cut(defuse(asked.message), 2_000)}\nYes sends: {values or 'no values'}"
         title = f"the MCP server {self._server!r} asks for information"
+        # The clock of the call stops: the person has a time limit of their own.
+        now, when = asyncio.get_running_loop().time, self._deadline.when() or 0.0
+        began = now()
         try:
-            with self._without_deadline():
-                await self._ctx.ask(Ask(title, description, f"mcp:{self._server}"))
+            with suppress(RuntimeError):  # the call is over
+                self._deadline.reschedule(None)
+            await self._ctx.ask(Ask(title, description, f"mcp:{self._server}"))
         except ToolAuthorizationError:
             return {"action": "decline"}
+        finally:
+            with suppress(RuntimeError):
+                self._deadline.reschedule(when + now() - began)
         return {"action": "accept", "content": proposed}
-
-    @contextmanager
-    def _without_deadline(self) -> Iterator[None]:
-        """Stop the clock of the call: the person has a time limit of their own."""
-        now = asyncio.get_running_loop().time
-        began, when = now(), self._deadline.when()
-        with suppress(RuntimeError):  # the call is over
-            self._deadline.reschedule(None)
-        yield
-        with suppress(RuntimeError):
-            self._deadline.reschedule(None if when is None else when + now() - began)
 
 
 def propose(schema: Mapping[str, Any]) -> dict[str, Any] | None:
@@ -173,23 +175,22 @@ class McpSession:
     async def _discover(self, probe_s: float) -> _ServerFacts | None:
         """What a server of the new era is; None for one of the older."""
         self.version = self._peer.version = MODERN
+        supported: Sequence[str] = LEGACY
         try:
             async with asyncio.timeout(probe_s):
                 found = read_answer(await self.ask("server/discover", {}), _ServerFacts)
-            supported: Sequence[str] = found.supported_versions or LEGACY
+            supported = found.supported_versions or LEGACY
         except TimeoutError:
-            supported = LEGACY
+            pass
         except ServerError as error:
             is_answer = error.code < 0 or 400 <= error.code < 500
             if error.code == UNSUPPORTED_VERSION:
-                data = error.data if isinstance(error.data, dict) else {}
-                supported = data.get("supported") or LEGACY
+                with suppress(msgspec.ValidationError):
+                    supported = msgspec.convert(error.data, _Supported).supported or LEGACY
                 if MODERN in supported:
                     return read_answer(await self.ask("server/discover", {}), _ServerFacts)
             elif error.code in protocol.MODERN_CODES or not is_answer or self._peer.ended:
                 raise
-            else:
-                supported = LEGACY
         if MODERN in supported:
             return found
         if not any(each in supported for each in LEGACY):
@@ -241,7 +242,14 @@ class McpSession:
                 outcome = read_answer(result, _Outcome)
                 if outcome.result_type != "input_required":
                     return result
-                more = {"inputResponses": await self._answer_all(outcome.input_requests, exchange)}
+                answers: dict[str, object] = {}
+                for key, asked in outcome.input_requests.items():
+                    answer = self._answer(asked.method, asked.params, exchange)
+                    answers[key] = await answer if asyncio.iscoroutine(answer) else answer
+                    if answer is NOT_OFFERED:
+                        what = one_line(asked.method, 60)
+                        raise ServerError(f"it asked for {what!r}, which clawkit does not offer")
+                more = {"inputResponses": answers}
                 if outcome.request_state is not None:
                     more["requestState"] = outcome.request_state
         finally:
@@ -267,18 +275,6 @@ class McpSession:
             extra = {name: protocol.header_value(value) for name, value in extra.items()}
         body = {**params, protocol.META: meta} if meta else params
         return await self._peer.request(method, body, extra)
-
-    async def _answer_all(
-        self, asked: Mapping[str, _Input], exchange: CallExchange
-    ) -> dict[str, object]:
-        answers: dict[str, object] = {}
-        for key, each in asked.items():
-            answer = self._answer(each.method, each.params, exchange)
-            answers[key] = await answer if asyncio.iscoroutine(answer) else answer
-            if answers[key] is NOT_OFFERED:
-                method = one_line(each.method, 60)
-                raise ServerError(f"it asked for {method!r}, which clawkit does not offer")
-        return answers
 
     def on_request(self, method: str, params: Raw) -> object:
         """Answer a request, for the latest call: in this era it does not say for which."""
