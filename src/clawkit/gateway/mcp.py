@@ -71,7 +71,7 @@ class McpEndpoint:
             client = await self.server.find_modern(params.meta, _OWNER)
             return await self._answer(request, client, message, is_modern=True)
         if method == "initialize" and id_ is not None:
-            key, answer = await self.server.initialize(id_, message, _OWNER)
+            key, answer = await self.server.initialize(id_, message)
             return _json(answer, headers={mcp.SESSION_HEADER: key})
         client = self._find_session(request)
         if version not in _OLD:
