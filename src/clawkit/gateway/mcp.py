@@ -49,8 +49,6 @@ class McpEndpoint:
         id_: mcp.Id | None = None
         try:
             message = mcp.decode(body)
-            if message.id is None:
-                raise mcp.McpError(mcp.INVALID_REQUEST, "the id must not be null")
             id_ = None if isinstance(message.id, msgspec.UnsetType) else message.id
             return await self._take(request, id_, message)
         except mcp.McpError as error:

@@ -82,7 +82,6 @@ class _Mount:
         self.retry_at = 0.0
         self.error = ""
         """Why it cannot be used."""
-        self.version = ""
         self.login: OAuth | None = None
         self.timer: asyncio.TimerHandle | None = None
         """Stops it when it is idle."""
@@ -289,7 +288,7 @@ class Mounts:
             kind = SsePeer if entry.transport == "sse" else HttpPeer
             peer = kind(entry, session, on_end, self._login(slot))
         known = read_listing(self._around.folder, slot.name, entry)
-        version = slot.version or (known.version if known else "")
+        version = known.version if known else ""
         try:
             if isinstance(peer, SsePeer):
                 await peer.open()
@@ -297,7 +296,6 @@ class Mounts:
         except BaseException:
             await peer.close()
             raise
-        slot.version = session.version
         return session
 
     def _login(self, slot: _Mount) -> OAuth:

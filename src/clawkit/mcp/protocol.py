@@ -76,7 +76,7 @@ class RpcMessage(Struct):
     """A request has an id and a method, a notification only a method, an answer no method."""
 
     jsonrpc: Literal["2.0"]
-    id: Id | UnsetType | None = UNSET
+    id: Id | UnsetType = UNSET
     method: str | UnsetType = UNSET
     params: Raw = _EMPTY
     result: Raw | UnsetType = UNSET

@@ -9,9 +9,9 @@ from __future__ import annotations
 import asyncio
 import os
 import re
-from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from urllib.parse import urljoin
 
 from msgspec import Raw
@@ -107,7 +107,6 @@ class HttpPeer(Dialogue):
         self.version = self._session_id = ""
         self._url, self._login = entry.url or "", login
         self._connect_s = entry.connection_timeout_ms / 1000
-        self._tasks: set[asyncio.Task[None]] = set()
 
     async def request(
         self, method: str, params: Mapping[str, object], headers: Mapping[str, str]
@@ -145,8 +144,6 @@ class HttpPeer(Dialogue):
 
     async def close(self) -> None:
         self.end("closed")
-        for task in self._tasks:
-            task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         if self._session_id:
             with suppress(ServerError, TimeoutError):
@@ -248,15 +245,6 @@ class HttpPeer(Dialogue):
     def _take_event(self, name: str, data: str) -> None:
         if data.strip() and name in ("", "message"):
             self._take(data.encode())
-
-    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
-        async def run() -> None:
-            with suppress(ServerError):
-                await work
-
-        task = asyncio.get_running_loop().create_task(run())
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
 
 
 class SsePeer(HttpPeer):

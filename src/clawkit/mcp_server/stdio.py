@@ -94,8 +94,6 @@ class StdioConnection(asyncio.BaseProtocol):
         id_: mcp.Id | None = None
         try:
             message = mcp.decode(line)
-            if message.id is None:
-                raise mcp.McpError(mcp.INVALID_REQUEST, "the id must not be null")
             if isinstance(message.id, msgspec.UnsetType) or not message.method:
                 for each in self._server.clients.values():
                     each.take(message)

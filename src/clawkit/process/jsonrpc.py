@@ -135,7 +135,7 @@ class Dialogue:
         self._on_request, self._on_notice, self._on_end = on_request, on_notice, on_end
         self._pending: dict[int, asyncio.Future[msgspec.Raw]] = {}
         self._last_id = 0
-        self._answering: set[asyncio.Task[None]] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
         self._loop = asyncio.get_running_loop()
 
     def next_id(self) -> int:
@@ -151,7 +151,7 @@ class Dialogue:
             for future in self._pending.values():
                 if not future.done():
                     future.set_exception(ServerError(reason))
-            for task in self._answering:
+            for task in self._tasks:
                 task.cancel()
         self._on_end()
 
@@ -175,17 +175,25 @@ class Dialogue:
             result = self._on_request(message.method, message.params)
             if not asyncio.iscoroutine(result):
                 self._answer(message.id, result)
-            elif len(self._answering) >= MAX_ANSWERING:
+            elif len(self._tasks) >= MAX_ANSWERING:
                 result.close()
                 self._answer(message.id, NOT_OFFERED)
             else:
-                task = self._loop.create_task(self._answer_later(message.id, result))
-                self._answering.add(task)
-                task.add_done_callback(self._answering.discard)
+                self._spawn(self._answer_later(message.id, result))
 
     async def _answer_later(self, number: int | str, work: Coroutine[Any, Any, object]) -> None:
-        with suppress(ServerError):
-            self._answer(number, await work)
+        self._answer(number, await work)
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        """Do something until the end."""
+
+        async def run() -> None:
+            with suppress(ServerError):
+                await work
+
+        task = self._loop.create_task(run())
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
 
     def _answer(self, number: int | str, result: object) -> None:
         is_offered = result is not NOT_OFFERED
