@@ -1,4 +1,5 @@
-"""JSON-RPC over the pipes of a program that is not trusted: a language server, or an MCP server."""
+"""JSON-RPC with a language server or an MCP server, which is not trusted: over its pipes, and what
+that shares with other transports."""
 
 from __future__ import annotations
 
