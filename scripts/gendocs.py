@@ -264,11 +264,11 @@ def plugin_roles(_: str) -> str:
     rows = (
         (
             f"`{name}`",
-            role.about,
-            f"`{role.protocol.replace(':', '.')}`",
+            about,
+            f"`{protocol.replace(':', '.')}`",
             code(filter(None, [BY_DEFAULT.get(name)])),
         )
-        for name, role in ROLES.items()
+        for name, (protocol, about) in ROLES.items()
     )
     return table(("Role", "", "Protocol", "By default"), rows)
 

@@ -199,7 +199,8 @@ def _homes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 @pytest.fixture
 def tmp_path(_homes: Iterator[str], request: pytest.FixtureRequest) -> Path:
     """As pytest's own, which looks at the directories of all earlier tests each time."""
-    path = Path(f"{next(_homes)}-{re.sub(r'[^a-z]+', '_', request.node.name.lower())[:30]}")
+    # Short, since sockets may be in it.
+    path = Path(f"{next(_homes)}-{re.sub(r'[^a-z]+', '_', request.node.name[5:].lower())[:15]}")
     path.mkdir(0o700)
     return path
 

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import ctypes
 import fcntl
 import gc
 import importlib
@@ -38,6 +39,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TextIO
 
+_PR_SET_PDEATHSIG = 1
 _HEAD = struct.Struct("I")
 _NUMBER = struct.Struct("i")
 _GIVEN = ("stdin", "stdout", "stderr", "cwd")
@@ -147,6 +149,8 @@ class ForkServer:
             return False
         pid = os.fork()
         if not pid:
+            # It ends with the one that waits, if it has not ended by then.
+            ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
             self._close()
             asking.close()
             _take(given, fds)

@@ -90,17 +90,21 @@ PLANNED = {
     # Plugins, skills and MCP have 4,000 together, with their commands.
     # Declarations in the keywords of three frameworks.
     "adapters": 110,
-    "bundled": 800,
+    # More than the 800 planned: the stages of lobster, its workflows with their conditions, and
+    # gates that survive a restart are 1,180 of it.
+    "bundled": 1_480,
     # More than the 950 planned: three transports, two eras of the protocol, logins with all that
-    # the conformance suite checks (379), and what a hostile server must not achieve.
-    "mcp": 1_668,
+    # the conformance suite checks (415), and what a hostile server must not achieve.
+    "mcp": 1_815,
     # More than the 650 planned: two eras of the protocol, calls that wait for a person between two
     # requests, and the configuration files of six clients, edited in place, are 160.
-    "mcp_server": 781,
-    "plugins": 700,
+    "mcp_server": 820,
+    # More than the 700 planned: files that are read once, hashed and run from memory, in four
+    # places; and what a plugin that hangs, blocks, exits or lies must not achieve.
+    "plugins": 1_057,
     # More than the 420 planned: a third is for what others made, in YAML and in archives, and what
     # of that must not get through.
-    "skills": 670,
+    "skills": 622,
     # What sessions used, by day, model and agent, moved here from the gateway.
     "sessions": 2_580,
     "web": 2_200,

@@ -567,7 +567,7 @@ class Agent:
             self._kept.store.redact = run.redactor.text
         if isinstance(run.services, Services):
             run.services.fill(SessionState, self._state)
-            run.services.fill(Completions, lambda: Completions(self.models, talk.spend))
+            run.services.fill(Completions, lambda: Completions(self.models, talk))
             if self.delegation is not None:
                 run.services.fill(Delegates, lambda: self.delegation)
                 run.services.fill(Messenger, lambda: self.messenger)

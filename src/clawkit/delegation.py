@@ -21,7 +21,6 @@ from clawkit.call_summary import summarize_params
 from clawkit.config.sections.agents import SubagentSettings
 from clawkit.config.sections.shared import ModelChoice
 from clawkit.content import Source, Text, Usage, User
-from clawkit.core.tool import make_validator
 from clawkit.errors import ToolAuthorizationError, ToolInputError
 from clawkit.handover import (
     check_files,
@@ -31,6 +30,7 @@ from clawkit.handover import (
     plan_worktree,
     resolve_cwd,
 )
+from clawkit.schema.choose import validator_for
 from clawkit.sessions.protocols import Session
 from clawkit.sessions.subagent_protocols import (
     Attachment,
@@ -161,7 +161,7 @@ class Delegation:
         target = self._target(request.agent, settings)
         model = self._model(request.model, target, settings)
         if request.output_schema is not None:
-            make_validator(request.output_schema, "outputSchema")
+            validator_for(request.output_schema, "outputSchema")
         config = self._agent.kit.config
         own = config.agents.sandbox_of(target).covers(f"agent:{target}:subagent:")
         if scope.sandboxed and not own and target != self._session.agent:

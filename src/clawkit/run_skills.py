@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING
 
 import msgspec
+from msgspec import Struct
 
 from clawkit.config import paths
 from clawkit.config.load import Loaded
@@ -19,43 +22,32 @@ if TYPE_CHECKING:
     from clawkit.skills.snapshot import SkillSnapshot
 
 
-class RunSkills:
+class RunSkills(Struct, eq=False):
     """Nothing is imported while there are no skills."""
 
-    def __init__(
-        self,
-        loaded: Loaded,
-        agent: str,
-        workspace: str,
-        *,
-        brought: Sequence[str],
-        write_roots: Sequence[str],
-        is_confined: bool,
-        path: Sequence[str],
-        learn: Callable[[Iterable[str]], object],
-    ) -> None:
-        """`brought` are directories with skills of plugins, `write_roots` what the agent may change
-        besides the workspace, if it `is_confined` to that; `path` is searched for programs before
-        the others; `learn` is told secrets."""
-        self.snapshot: SkillSnapshot | None = None
-        """The skills as last found; None if there are none."""
-        self.folders: list[str] = []
-        """What the sandbox and the rules for paths share; they read it whenever they decide."""
-        self._loaded = loaded
-        self._agent = agent
-        self._workspace = workspace
-        self._brought = brought
-        self._write_roots = write_roots
-        self._is_confined = is_confined
-        self._path = path
-        self._learn = learn
+    loaded: Loaded
+    agent: str
+    workspace: str
+    brought: Sequence[str]
+    """Directories with skills of plugins."""
+    write_roots: Sequence[str]
+    """What the agent may change besides the workspace, if it `is_confined` to that."""
+    is_confined: bool
+    path: Sequence[str]
+    """Directories that are searched for programs before the others."""
+    learn: Callable[[Iterable[str]], object]
+    """Is told secrets."""
+    snapshot: SkillSnapshot | None = None
+    """The skills as last found; None if there are none."""
+    folders: list[str] = []
+    """What the sandbox and the rules for paths share; they read it whenever they decide."""
 
     def refresh(self, place: str) -> bool:
         """Find the skills, with those of a workspace at `place`, and read those that have changed;
         whether `folders` did."""
-        settings = self._loaded.config.skills
+        settings = self.loaded.config.skills
         extra = settings.load.extra_dirs if settings else ()
-        dirs = paths.skill_dirs(os.environ, place, (*self._brought, *extra))
+        dirs = paths.skill_dirs(os.environ, place, (*self.brought, *extra))
         is_known = self.snapshot is not None
         if not (is_known or dirs) or (is_known and settings and not settings.load.watch):
             return False
@@ -76,23 +68,35 @@ class RunSkills:
 
     def read(self, roots: Sequence[SkillRoot], known: SkillSnapshot | None = None) -> SkillSnapshot:
         """The skills below some directories; those `known` if no file has changed."""
-        from clawkit.skills.snapshot import load_snapshot
+        from shutil import which
 
-        config = self._loaded.config
-        return load_snapshot(
-            roots,
-            config,
-            known=known,
-            settings=self._loaded.raw or msgspec.to_builtins(config),
-            agent=self._agent,
-            env={**os.environ, **self._loaded.env},
-            path=self._path,
-            writable=self._writable(self._workspace) if self._is_confined else ("/",),
+        from clawkit.config.sections.skills import Skills
+        from clawkit.skills.discovery import scan
+        from clawkit.skills.eligibility import SkillFacts
+        from clawkit.skills.snapshot import SkillSnapshot
+
+        config, env = self.loaded.config, {**os.environ, **self.loaded.env}
+        settings, own = config.skills or Skills(), config.agents.get(self.agent)
+        limits, found = settings.limits, scan(roots, settings.limits)
+        if known is not None and known.candidates == found:
+            return known
+        if own.skills_limits and own.skills_limits.max_skills_prompt_chars is not None:
+            chars = own.skills_limits.max_skills_prompt_chars
+            limits = msgspec.structs.replace(limits, max_skills_prompt_chars=chars)
+        facts = SkillFacts(
+            sys.platform,
+            partial(which, path=":".join((*self.path, env.get("PATH", "")))),
+            env,
+            self.loaded.raw or msgspec.to_builtins(config),
+            settings.entries,
+            config.agents.defaults.skills if own.skills is None else own.skills,
         )
+        writable = self._writable(self.workspace) if self.is_confined else ("/",)
+        return SkillSnapshot(found, facts, limits, writable)
 
     def _writable(self, place: str) -> tuple[str, ...]:
         """The directories that the agent can change without asking, if it is confined to them."""
-        given = (os.path.join(place, os.path.expanduser(each)) for each in self._write_roots)
+        given = (os.path.join(place, os.path.expanduser(each)) for each in self.write_roots)
         return (place, *given)
 
     def variables(self) -> dict[str, str]:
@@ -100,9 +104,9 @@ class RunSkills:
         read is left out, and `clawkit skills check` says why."""
         from clawkit.config.secrets import resolve
 
-        env, found = {**os.environ, **self._loaded.env}, {}
+        env, found = {**os.environ, **self.loaded.env}, {}
         for name, given in self.snapshot.variables.items() if self.snapshot else ():
             with suppress(SecretError):
-                found[name] = resolve(given, self._loaded.config, env)
-        self._learn(found.values())
+                found[name] = resolve(given, self.loaded.config, env)
+        self.learn(found.values())
         return found

@@ -398,7 +398,7 @@ def make_run(
         watch=_make_guard(loaded.config, scope.agent),
         deferred=frozenset(assembly.deferral.names),
     )
-    services.fill(NestedCalls, lambda: NestedCalls(replace(run, watch=None)))
+    services.fill(NestedCalls, lambda: NestedCalls(run))
     if loaded.config.plugins is not None:
         from clawkit.agent.completion import Completions
         from clawkit.agent.model_selection import ModelSelection
@@ -450,8 +450,9 @@ class _Asker(Struct, frozen=True):
 
 
 async def close_run(run: Run) -> None:
-    if isinstance(run.services, Services):
-        await run.services.close()
+    for services in getattr(run.services, "maps", (run.services,)):  # several if some are withheld
+        if isinstance(services, Services):
+            await services.close()
 
 
 def make_redactor(loaded: Loaded) -> Redactor:

@@ -411,18 +411,18 @@ class Services(Mapping[type, object]):
         given = paths.expand(given, os.environ) if given.startswith("~") else given
         cwd = os.path.join(self._workspace, given) if given else self._workspace
         if not wants.enabled:
-            folder = paths.commands_dir(os.environ)
-            private_dir(folder)
+            private_dir(folder := paths.commands_dir(os.environ))
             return Cell(self[ExecHost], None, env, cwd, folder)
         settings = SandboxSettings(
             mode="all",
             workspace_access=wants.workspace_access,
             network=wants.network,
             allow_hosts=wants.allow_hosts,
-            write_paths=wants.write_paths,
         )
         cell = self._confinement(settings, f"mcp:{name}")
-        grants = Grants(read=tuple(paths.expand(each, os.environ) for each in wants.read_paths))
+        named = wants.read_paths, wants.write_paths
+        read, write = (paths.resolve(each, os.environ) for each in named)
+        grants = Grants(read=read, write=write)
         why = cell.why_not_granted(grants) if cell.has_sandbox else cell.choice.reason
         if why:
             do = f"to run it unconfined, set mcp.servers.{name}.sandbox.enabled to false"

@@ -45,6 +45,7 @@ def test_what_the_agent_could_replace_is_not_allowed(tmp_path: Path) -> None:
     assert allowed() == [tool, safe, str(link)]
     assert allowed(here) == allowed(tool) == [safe]
     assert allowed(str(link)) == [tool, safe]
+    assert entries_for(["tool", "./tool", "/opt/*/tool"], lambda _path: False) == ()
 
 
 def test_the_document_decides_for_each_agent(tmp_path: Path) -> None:

@@ -39,7 +39,7 @@ class Person:
 
 
 def open_kit(workspace: Path, config: Mapping[str, Any] = CONFIG, **more: Any) -> Toolkit:
-    return Toolkit.open(config, workspace=workspace, owner=True, **more)
+    return Toolkit.open(config, workspace=workspace, **{"owner": True, **more})
 
 
 async def run(kit: Toolkit, pipeline: str, **more: Any) -> dict[str, Any]:

@@ -16,6 +16,11 @@ from clawkit.models.providers import agent_dir
 from clawkit.runtime import Toolkit
 from clawkit.testing import Gate, ScriptedModel, ScriptedServer, call
 
+BOMB: dict[str, Any] = {"$ref": "#/$defs/30", "$defs": {"0": {"not": {}}}}
+"""A schema that takes days to check."""
+for each in range(30):
+    BOMB["$defs"][f"{each + 1}"] = {"anyOf": [{"$ref": f"#/$defs/{each}"}] * 2}
+
 
 def config(server: ScriptedServer, llm: Any = None, **settings: Any) -> dict[str, Any]:
     mine = server.provider_config("openai-completions", models=["one", "two"])
@@ -63,6 +68,8 @@ async def test_what_is_not_the_json_asked_for_is_an_error(tmp_path: Path) -> Non
     cases: tuple[tuple[str, dict[str, Any], str], ...] = (
         ("  ", {}, "LLM returned empty output"),
         ("Sure: {}", {}, "LLM returned invalid JSON"),
+        ("Sure: ```json\n3\n```", {}, "LLM returned invalid JSON"),
+        ("```\n```", {}, "LLM returned empty output"),
         ("{} {}", {}, "LLM returned invalid JSON"),
         ("NaN", {}, "LLM returned invalid JSON"),
         ("[" * 50_000, {}, "LLM returned invalid JSON"),
@@ -83,6 +90,8 @@ async def test_a_bad_call_is_refused_before_anything_is_sent(tmp_path: Path) -> 
             "prompt required": {"prompt": " "},
             "not a usable JSON Schema": {"schema": {"type": 3}},
             "remote references are refused": {"schema": {"$ref": "http://127.0.0.1/x"}},
+            "schema: the schema is recursive": {"schema": {"anyOf": [{"$ref": "#"}] * 2}},
+            "more than 20000 values": {"schema": BOMB},
             "could not be resolved: unknown": {"model": "nonsense"},
             "could not be resolved: model reference": {"provider": "mine"},
         }
@@ -189,6 +198,22 @@ async def test_what_it_costs_counts_for_the_session(tmp_path: Path) -> None:
         await agent.send("still there?")
     kinds = [type(each).__name__ for each in again.requests[0].messages]
     assert kinds == ["User", "Assistant", "ToolResult", "Assistant", "User"]
+
+
+async def test_a_session_that_has_spent_its_limit_asks_no_more(tmp_path: Path) -> None:
+    loop = {"id": "b", "for_each": "$a.json", "steps": [{"id": "c", "pipeline": "llm.invoke x"}]}
+    steps = [{"id": "a", "run": "echo '[1,2,3,4]'"}, loop]
+    (tmp_path / "w.json").write_text(json.dumps({"steps": steps}))
+    model = ScriptedModel(call("lobster", {"action": "run", "pipeline": "w.json"}), "done")
+    async with ScriptedServer("[1]", "[2]", "[3]", "[4]") as server:
+        given = config(server)
+        [one, _] = given["models"]["providers"]["mine"]["models"]
+        one["cost"] = {"input": 1e6, "output": 1e6}  # a dollar per token
+        given["agents"]["defaults"]["maxCost"] = 0.01
+        async with Agent.open(given, workspace=tmp_path, model=model, owner=True) as agent:
+            ended = await agent.send("go")
+        assert len(server.requests) == 1
+    assert "the limit is $0.01" in ended.error
 
 
 async def test_a_pipeline_asks_a_model(tmp_path: Path) -> None:

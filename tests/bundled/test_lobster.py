@@ -104,6 +104,7 @@ async def test_a_bad_text_is_an_error_that_says_what_is_wrong(tmp_path: Path) ->
         f"head {'x' * 70_000}": "characters, over 65,536",
         "ask --schema '{\"type\":3}'": "ask --schema is not a usable JSON Schema",
         'ask --schema \'{"$ref":"http://127.0.0.1/x"}\'': "remote references are refused",
+        'ask --schema \'{"anyOf":[{"$ref":"#"},{"$ref":"#"}]}\'': "the schema is recursive",
         "approve --limit x": "approve --limit must be a non-negative number",
         f"state.get {'k' * 201}": "at most 200 characters",
         "workflows.run --name ../x": "Unknown workflow",
@@ -137,6 +138,18 @@ async def test_the_directory_is_below_the_workspace_also_through_links(tmp_path:
         assert "must stay within" in await output(kit, "exec pwd", cwd="out")
 
 
+async def test_a_workflow_that_a_rule_denies_is_neither_listed_nor_run(tmp_path: Path) -> None:
+    (tmp_path / "sub").mkdir()
+    for name in ("fine", "secret"):
+        (tmp_path / f"sub/{name}.lobster").write_text("{}")
+    rule = {"tool": "lobster", "params": {"cwd": "sub/secret*"}, "effect": "deny"}
+    async with open_kit(tmp_path, with_tools(rules=[rule])) as kit:
+        listed = await output(kit, "workflows.list | pick name", cwd="sub")
+        assert listed == [{"name": "fine"}]
+        said = await output(kit, "workflows.run --name secret", cwd="sub")
+        assert "a rule denies" in said
+
+
 async def test_time_and_output_are_limited(tmp_path: Path) -> None:
     deep = "[" * 100_000
     (tmp_path / "deep.json").write_text(deep)
@@ -157,6 +170,27 @@ async def test_time_and_output_are_limited(tmp_path: Path) -> None:
         )
         piped = f"{huge} | exec --stdin raw wc"
         assert "over 100,000" in await output(kit, piped, maxStdoutBytes=16_000_000)
+
+
+async def test_text_cannot_multiply_without_end(tmp_path: Path) -> None:
+    text, field = "template --text '" + "{{.}}" * 10 + "'", "map a=" + "{{.}}" * 10
+    grow = json.dumps({"id": "s0", "run": "echo 0123456789"})
+    for number in range(1, 12):
+        stdin = f"$s{number - 1}.stdout" * 10
+        grow += "," + json.dumps({"id": f"s{number}", "pipeline": "json", "stdin": stdin})
+    (tmp_path / "grow.json").write_text(f'{{"steps": [{grow}]}}')
+    rows = [{"a": "a" * 20_000}, *({"a": 1} for _ in range(9_000))]
+    (tmp_path / "rows").write_text(json.dumps(rows))
+    cases = (
+        " | ".join(["exec echo 0123456789", *[text] * 12, "head --n 0"]),
+        " | ".join(["exec echo 0123456789", *[field] * 12, "head --n 0"]),
+        "exec --json --shell 'cat rows' | table",
+        "grow.json",
+    )
+    async with open_kit(tmp_path) as kit:
+        for pipeline in cases:
+            said = await output(kit, pipeline)
+            assert "it produces more than 67,108,864 characters" in said, pipeline
 
 
 async def test_a_secret_in_long_output_is_masked(tmp_path: Path) -> None:
@@ -184,6 +218,11 @@ async def test_what_json_and_table_render_is_the_output(tmp_path: Path) -> None:
 async def test_stored_values_belong_to_the_agent(tmp_path: Path) -> None:
     async with open_kit(tmp_path) as kit:
         await output(kit, "exec echo mine | state.set ../k")
+        assert await output(kit, "state.get ../k") == ["mine"]
+    async with open_kit(tmp_path, owner=False) as kit:
+        assert await output(kit, "state.get ../k") == [None]
+        await output(kit, "exec echo theirs | state.set ../k")
+    async with open_kit(tmp_path, session="another") as kit:
         assert await output(kit, "state.get ../k") == ["mine"]
     async with open_kit(tmp_path, agent="other") as kit:
         assert await output(kit, "state.get ../k") == [None]

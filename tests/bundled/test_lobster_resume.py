@@ -149,9 +149,15 @@ async def test_tokens_that_are_forged_or_stale_are_refused(tmp_path: Path) -> No
             envelope = await resume(kit, approvalId=id_, approve=True)
             assert envelope["error"]["type"] == "parse_error", id_
         token, id_ = await halt(kit)
-    async with open_kit(tmp_path, agent="other", approver=Person()) as kit:
-        envelope = await resume(kit, token=token, approve=True)
-        assert envelope["error"]["message"] == "Pipeline resume state not found"
+    for scope in ({"agent": "other"}, {"session": "agent:main:group:1"}, {"owner": False}):
+        async with open_kit(tmp_path, approver=Person(), **scope) as kit:
+            for given in ({"approve": True}, {"cancel": True}):
+                envelope = await resume(kit, token=token, **given)
+                assert envelope["error"]["message"] == "Pipeline resume state not found", scope
+                envelope = await resume(kit, approvalId=id_, **given)
+                assert "not found" in envelope["error"]["message"], scope
+    async with open_kit(tmp_path, approver=Person()) as kit:
+        assert (await resume(kit, token=token, approve=True))["output"] == ["a", "b"]
 
 
 async def test_a_gate_takes_only_the_answer_it_asked_for(tmp_path: Path) -> None:
@@ -197,7 +203,7 @@ async def test_only_so_much_can_wait(tmp_path: Path) -> None:
         assert "too many to wait with" in envelope["error"]["message"]
         assert (await run(kit, "ask"))["status"] == "needs_input"
         with closing(sqlite3.connect(home() / "lobster.sqlite")) as db, db:
-            more = "SELECT key || ?, agent, approval, expires_s, body FROM halted LIMIT 1"
+            more = "SELECT key || ?, session, approval, expires_s, body FROM halted LIMIT 1"
             db.executemany(f"INSERT INTO halted {more}", [(number,) for number in range(199)])
         assert "200 pipelines are waiting" in (await run(kit, "ask"))["error"]["message"]
 

@@ -92,6 +92,7 @@ async def test_a_file_that_is_not_a_workflow_is_refused(tmp_path: Path) -> None:
             "steps:\n- {id: a, for_each: $x.json, steps: [{id: b, run: x, approval: true}]}",
             "cannot be inside for_each",
         ),
+        "m2.yaml": ("steps:\n- {id: a, for_each: $x.json, steps: [{id: b}]}", "requires one of"),
         "n.yaml": (
             "steps:\n- {id: a, for_each: $x.json, steps: [{id: item, run: x}]}",
             "need different names",

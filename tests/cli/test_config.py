@@ -425,15 +425,14 @@ def test_validate_shows_warnings(config: Config, file: Path) -> None:
 
 
 def test_validate_warns_once_about_a_section_without_effect(config: Config, file: Path) -> None:
-    servers = '{ a: { command: "/bin/a" }, b: { command: "/bin/b" } }'
-    file.write_text(f"{{ mcp: {{ servers: {servers} }} }}", encoding="utf-8")
+    file.write_text("{ browser: { enabled: true, headless: true } }", encoding="utf-8")
     done = config("validate")
     assert done.code == 0
-    warning = f"{file}: mcp: this section has no effect in this version of clawkit"
+    warning = f"{file}: browser: this section has no effect in this version of clawkit"
     assert done.err.count("warning: ") == 1
     assert warning in done.err
     [told] = config("validate", "--json").json["warnings"]
-    assert told["path"] == "mcp"
+    assert told["path"] == "browser"
 
 
 def test_file_names_the_file_and_whether_it_is_there(config: Config, file: Path) -> None:

@@ -15,6 +15,7 @@ from tests.tables import table
 
 from clawkit.core.tool import Registered, Tool
 from clawkit.gateway.http import DENIED_TOOLS, MAX_INVOKE_BYTES
+from clawkit.mcp import protocol as mcp
 from clawkit.testing import Gate, ScriptedModel
 
 CHAT = "/v1/chat/completions"
@@ -141,6 +142,29 @@ async def test_a_denied_tool_cannot_be_called_through_another(workspace: Path) -
         for body in ({"tool": "far"}, {"tool": " Tool_Call", "args": {"name": "far"}}):
             found = await send(ground, "POST", "/tools/invoke", {**body, "sessionKey": "main"})
             assert found.status == 404
+
+
+async def test_a_tool_that_calls_others_does_not_call_denied_ones(workspace: Path) -> None:
+    config: dict[str, Any] = {
+        "agents": {"defaults": {"workspace": str(workspace)}},
+        "plugins": {"entries": {"lobster": {"enabled": True}}},
+        "tools": {"alsoAllow": ["lobster"], "exec": {"security": "full", "ask": "off"}},
+    }
+    given = {"action": "run", "pipeline": "exec 'echo reached'"}
+    meta = {mcp.META_VERSION: mcp.MODERN, mcp.META_CAPABILITIES: {}}
+    params = {"name": "lobster", "arguments": given, "_meta": meta}
+    message = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}
+    headers = {mcp.VERSION_HEADER: mcp.MODERN, mcp.METHOD_HEADER: "tools/call"}
+    headers[mcp.NAME_HEADER] = "lobster"
+    for allowed in ([], ["exec"]):
+        async with serve({**config, "gateway": {"tools": {"allow": allowed}}}) as ground:
+            invoked = await send(
+                ground, "POST", "/tools/invoke", {"tool": "lobster", "args": given}
+            )
+            served = await send(ground, "POST", "/mcp", message, headers)
+        for found in (invoked, served):
+            assert (b'["reached"]' in found.body) == bool(allowed), found.body
+            assert (b"exec cannot be called from lobster" in found.body) != bool(allowed)
 
 
 @pytest.mark.parametrize(

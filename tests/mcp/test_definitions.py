@@ -79,14 +79,52 @@ def test_what_was_listed_first_is_accepted_and_every_difference_waits() -> None:
         {"title": "A"},
         {"inputSchema": {"type": "object", "properties": {"x": {}}}},
         {"annotations": {"readOnlyHint": True}},
-        {"outputSchema": {"type": "object"}},
         {"name": "b"},
     ):
         found = listed(first, {**plain, **change})
         assert (found.tools, len(found.waiting)) == ([], 1), change
     gone = listed(first)
     assert [tool.name for tool in listed(gone, plain).tools] == ["a"]
-    assert [tool.name for tool in listed(listed(None), plain).tools] == ["a"]
+    # Even after an empty list, and what no one uses is not pinned.
+    assert [tool.name for tool in listed(listed(None), plain).waiting] == ["a"]
+    assert listed(first, {**plain, "outputSchema": {"type": "object"}}).tools == first.tools
+
+
+def test_names_and_values_with_hidden_characters_are_refused() -> None:
+    hidden = "".join(chr(0xE0000 + ord(char)) for char in "obey")
+    schemas: list[dict[str, Any]] = [
+        {"properties": {f"a{hidden}": {}}},
+        {"properties": {"a": {"enum": ["b", f"b{hidden}"]}}},
+        {"properties": {"a": {"default": {"x": "\u202eb"}}}},
+        {"properties": {"a": {"examples": ["<|im_start|>system"]}}},
+        {"required": [f"a{hidden}"]},
+        {"x-note": hidden},
+    ]
+    for schema in schemas:
+        found = listed(None, {"name": "a", "inputSchema": {"type": "object", **schema}})
+        assert found.tools == [], schema
+        assert "hidden characters" in found.left_out["a"], schema
+
+
+def test_a_listing_that_cannot_be_read_accepts_nothing(tmp_path: Path) -> None:
+    folder, entry = str(tmp_path / "mcp"), McpServer(command="/bin/a")
+    write_listing(folder, "x", ToolListing(fingerprint(entry)))
+    [file] = (tmp_path / "mcp").iterdir()
+    nested = '{"fingerprint": "", "tools": ' + "[" * 100_000
+    for text in ("{broken", "", nested, '{"fingerprint": 7}', "\udcff"):
+        file.write_text(text, encoding="utf-8", errors="surrogateescape")
+        known = read_listing(folder, "x", entry)
+        found = listed(known, {"name": "a", "inputSchema": {"type": "object"}})
+        assert (found.tools, len(found.waiting)) == ([], 1), text[:40]
+
+
+def test_the_schema_of_results_is_not_stored_however_deep_it_is() -> None:
+    for levels in (100, 800):
+        deep = '{"x":' * levels + "1" + "}" * levels
+        text = '{"name": "a", "inputSchema": {}, "outputSchema": ' + deep + "}"
+        new = ToolListing("f")
+        update(None, new, [msgspec.Raw(text.encode())], http=False)
+        assert [tool.output_schema for tool in new.tools] == [None]
 
 
 def test_a_listing_is_private_and_only_for_its_entry(tmp_path: Path) -> None:
@@ -96,10 +134,11 @@ def test_a_listing_is_private_and_only_for_its_entry(tmp_path: Path) -> None:
     [file] = (tmp_path / "mcp").iterdir()
     assert file.stat().st_mode & 0o777 == 0o600
     assert read_listing(folder, "../x", entry) is not None
-    assert read_listing(folder, "../x", McpServer(command="/bin/b")) is None
+    other = McpServer(command="/bin/b")
+    assert read_listing(folder, "../x", other) is None
+    write_listing(folder, "../x", ToolListing(fingerprint(other)))
+    assert read_listing(folder, "../x", entry) is not None
     assert "secret" not in file.read_text(encoding="utf-8")
-    file.write_text("{broken", encoding="utf-8")
-    assert read_listing(folder, "../x", entry) is None
 
 
 def test_marked_parameters_are_repeated_in_headers() -> None:
@@ -155,6 +194,7 @@ def test_a_person_can_agree_to_defaults_and_to_a_question() -> None:
         ({"a": {**flag, "default": False}}, ["a"], {"a": False}),
         ({"a": flag}, [], {}),
         ({}, ["a"], None),
+        ({}, [["a"]], None),
     ):
         assert propose({"properties": fields, "required": required}) == proposed
 
@@ -203,16 +243,17 @@ def test_metadata_of_an_issuer_is_looked_for_in_order() -> None:
 
 
 def test_only_safe_addresses_are_opened() -> None:
-    for url, safe in (
-        ("https://a.example/authorize", True),
-        ("http://127.0.0.1:3000/authorize", True),
-        ("http://localhost/authorize", True),
-        ("http://a.example/authorize", False),
-        ("javascript:alert(1)", False),
-        ("file:///etc/passwd", False),
-        ("https://a.example/ --no-sandbox", False),
+    for url, near, far in (
+        ("https://a.example/authorize", True, True),
+        ("http://127.0.0.1:3000/authorize", True, False),
+        ("http://localhost/authorize", True, False),
+        ("https://[::1]/authorize", True, False),
+        ("http://a.example/authorize", False, False),
+        ("javascript:alert(1)", False, False),
+        ("file:///etc/passwd", False, False),
+        ("https://a.example/ --no-sandbox", False, False),
     ):
-        assert oauth.is_safe(url) is safe, url
+        assert (oauth.is_safe(url, near=True), oauth.is_safe(url, near=False)) == (near, far), url
 
 
 def test_the_token_endpoint_is_told_who_asks_in_a_way_that_it_supports() -> None:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
-from tests.mcp.parts import entry, error, mounts, names, notes, open_kit, until
+from tests.mcp.parts import Approver, entry, error, mounts, names, notes, open_kit, until
 
 from clawkit.core.external import REMOVED
 from clawkit.mcp.definitions import MAX_DESCRIPTION, MAX_TOOLS, accept, read_listing, write_listing
+from clawkit.mcp.session import MAX_ROUNDS
 
 
 async def test_one_that_never_answers_delays_no_other(workspace: Path, tmp_path: Path) -> None:
@@ -174,3 +175,29 @@ async def test_definitions_are_limited_together(workspace: Path, tmp_path: Path)
     async with open_kit(workspace, {"srv": entry(tmp_path, "heavy")}) as kit:
         assert 0 < len(names(kit)) < 100
         assert "all definitions together" in str((await mounts(kit).refresh("srv")).left_out)
+
+
+async def test_a_list_without_an_end_is_not_collected(workspace: Path, tmp_path: Path) -> None:
+    async with open_kit(workspace, {"srv": entry(tmp_path, "pages")}) as kit:
+        assert "it lists too much" in mounts(kit).errors["srv"]
+
+
+async def test_a_person_is_asked_a_few_questions_that_can_be_read(
+    workspace: Path, tmp_path: Path
+) -> None:
+    for mode, count in (("nags", MAX_ROUNDS), ("floods", 0)):
+        person = Approver("deny")
+        async with open_kit(workspace, {"srv": entry(tmp_path, mode)}, approver=person) as kit:
+            assert not (await kit.call("srv__echo")).is_error
+        assert len(person.asked) == count
+        assert all(each.description.startswith("Yes sends: ") for each in person.asked)
+
+
+async def test_a_question_does_not_stop_the_clock_for_good(workspace: Path, tmp_path: Path) -> None:
+    server = entry(tmp_path, "asks-and-waits", requestTimeoutMs=300)
+    for person in (None, Approver("deny"), Approver("allow")):
+        async with (
+            open_kit(workspace, {"srv": server}, approver=person) as kit,
+            asyncio.timeout(20),
+        ):
+            assert "did not answer in time" in error(await kit.call("srv__echo"))

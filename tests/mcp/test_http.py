@@ -112,7 +112,8 @@ async def browse(url: str) -> None:
             target = response.headers["location"]
         # Another page of the browser may come first.
         odd = target.replace("state=", "state=x").replace("code=C1", "code=EVIL")
-        for each in (odd, target):
+        odder = target.replace("state=", "state=%C3%A9")
+        for each in (odd, odder, target):
             async with client.stream("GET", each, headers={}) as response:
                 await response.read(100)
     finally:
@@ -186,6 +187,46 @@ async def test_a_token_is_renewed_before_it_expires(workspace: Path) -> None:
         await mounts(kit).login("it", browse)
         await mounts(kit).refresh("it")
     assert {each["grant_type"] for each in service.issued[1:]} == {"refresh_token"}
+
+
+async def test_a_refresh_token_is_used_once_by_all_runs_together(workspace: Path) -> None:
+    service = Service(guarded=True)
+    service.expires_in = 5
+    async with (
+        running(service),
+        open_kit_at(workspace, service) as one,
+        open_kit_at(workspace, service) as other,
+    ):
+        await mounts(one).login("it", browse)
+        await asyncio.gather(*(mounts(kit).refresh("it") for kit in (one, other)))
+    used = [each["refresh_token"] for each in service.issued[1:]]
+    assert len(used) == len(set(used)) > 2
+
+
+async def test_a_login_does_not_leave_the_encrypted_way(workspace: Path) -> None:
+    for changed, document in (
+        ("oauth-protected-resource", {"authorization_servers": ["http://as.example"]}),
+        ("oauth-authorization-server", {"registration_endpoint": "http://as.example/new"}),
+    ):
+        service = Service(guarded=True)
+        plain = service.handle
+
+        def handle(
+            asked: Asked,
+            plain: Any = plain,
+            changed: str = changed,
+            document: dict[str, Any] = document,
+        ) -> Answer:
+            status, headers, body = plain(asked)
+            if changed in asked.line:
+                body = json.dumps({**json.loads(body), **document}).encode()
+            return status, headers, body
+
+        service.handle = handle  # type: ignore[method-assign]
+        async with running(service), open_kit_at(workspace, service) as kit:
+            with pytest.raises(ToolError, match="an address that is not https"):
+                await mounts(kit).login("it", browse)
+        assert service.registered == []
 
 
 async def test_the_settings_of_a_login_are_used(

@@ -6,6 +6,7 @@ import asyncio
 import json
 import os
 import sys
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -279,12 +280,15 @@ async def test_a_program_is_confined_to_what_its_entry_grants(
 async def test_a_program_that_cannot_be_confined_is_not_started(
     workspace: Path, tmp_path: Path
 ) -> None:
-    own = {"readPaths": [os.environ["CLAWKIT_HOME"]]}
-    async with open_kit(workspace, {"srv": entry(tmp_path, sandbox=own)}) as kit:
-        assert names(kit) == []
-        said = mounts(kit).errors["srv"]
-    assert "commands may not access clawkit's own files" in said
-    assert "set mcp.servers.srv.sandbox.enabled to false" in said
+    link = tmp_path / "link"
+    link.symlink_to(os.environ["CLAWKIT_HOME"])
+    for kind, place in product(("readPaths", "writePaths"), (os.environ["CLAWKIT_HOME"], link)):
+        own = {kind: [str(place)]}
+        async with open_kit(workspace, {"srv": entry(tmp_path, sandbox=own)}) as kit:
+            assert names(kit) == []
+            said = mounts(kit).errors["srv"]
+        assert "commands may not access clawkit's own files" in said
+        assert "set mcp.servers.srv.sandbox.enabled to false" in said
 
 
 # Life

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,13 @@ from clawkit.approvals.broker import PendingStore
 from clawkit.config.paths import waiting_file
 from clawkit.core.approval import Answer, Lasting, Question
 from clawkit.mcp import protocol as mcp
-from clawkit.mcp_server.served_call import Elicited, read_answer, show_question
+from clawkit.mcp_server.served_call import (
+    CarPark,
+    Elicited,
+    ServedCall,
+    read_answer,
+    show_question,
+)
 
 ASK: dict[str, Any] = {"tools": {"rules": [{"tool": "write", "effect": "ask"}]}}
 WRITE: dict[str, Any] = {"name": "write", "arguments": {"path": "a.txt", "content": "new"}}
@@ -149,6 +156,18 @@ async def test_a_parked_call_ends_with_the_server(tmp_path: Path) -> None:
         await wire.serving
         assert store.pending(0) == []
     store.close()
+
+
+async def test_a_client_that_never_answers_is_not_busy_for_ever() -> None:
+    served = ServedCall(lambda _data: None, None, None, can_ask=True)
+    served.task = asyncio.ensure_future(asyncio.Event().wait())  # type: ignore[arg-type]
+    park = CarPark()
+    park.put(served, b"")
+    seen = [park.is_empty]
+    for parked in park._parked.values():
+        parked.until = 0.0
+    assert [*seen, park.is_empty] == [False, True]
+    await asyncio.wait([served.task])
 
 
 def test_what_a_client_says_never_becomes_permanent() -> None:

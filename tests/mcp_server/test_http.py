@@ -209,6 +209,17 @@ async def leave_during_a_call(server: Server, headers: dict[str, str], body: byt
     writer.close()
 
 
+async def test_two_programs_without_sessions_may_use_the_same_ids(tmp_path: Path) -> None:
+    patient = Patient()
+    async with serving(tmp_path, patient.tool) as server:
+        first = asyncio.ensure_future(call_modern(server, "patient"))
+        await patient.begun.wait()
+        headers, body = headers_of("tools/list"), body_of("tools/list", modern())
+        assert (await send(server, "POST", "/mcp", body, headers)).status == 200
+        patient.go_on.set()
+        assert (await first).json["id"] == body["id"]
+
+
 async def test_who_leaves_has_cancelled_the_call_unless_there_is_a_session(tmp_path: Path) -> None:
     one, other = Patient(), Patient()
     slow = Tool("slow", "Wait.", {"type": "object", "properties": {}}, other.execute)
@@ -266,3 +277,26 @@ async def test_the_gateway_serves_what_programs_may_call_over_http(tmp_path: Pat
         written = await call_modern(ground, "write", arguments={"path": "b", "content": "x"})
         assert "isError" not in written.json["result"]
     assert (tmp_path / "b").read_text() == "x"
+
+
+async def test_a_pipeline_calls_no_tool_that_programs_may_not_call(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("hello")
+    config = {
+        "agents": {"defaults": {"workspace": str(tmp_path)}},
+        "tools": {"alsoAllow": ["lobster"], "exec": {"security": "full", "ask": "off"}},
+        "plugins": {"entries": {"lobster": {"enabled": True}}},
+    }
+    write = """openclaw.invoke --tool write --args-json '{"path": "b", "content": "x"}'"""
+    read = """openclaw.invoke --tool read --args-json '{"path": "a.txt"}'"""
+    async with serve(config) as ground:
+        said = []
+        for pipeline in ("exec touch b", write, read):
+            given = {"action": "run", "pipeline": pipeline}
+            body = {"tool": "lobster", "args": given}
+            invoked = await send(ground, "POST", "/tools/invoke", body)
+            called = await call_modern(ground, "lobster", arguments=given)
+            said.append((invoked.body.decode(), called.body.decode()))
+    for refused in said[:2]:
+        assert all("unknown tool" in each or "not available" in each for each in refused)
+    assert all("hello" in each for each in said[2])
+    assert not (tmp_path / "b").exists()

@@ -114,11 +114,13 @@ def test_comments_and_other_entries_stay(home: Path) -> None:
         ("cursor", '{"mcpServers": []}'),
         ("cursor", '{"mcpServers": {}} x'),
         ("codex", "model = "),
+        ("codex", f"a = {'[' * 50_000}"),
         ("codex", "mcp_servers = 7"),
         ("codex", 'mcp_servers = { clawkit = { command = "x" } }'),
         ("codex", '[mcp_servers]\nclawkit.command = "x"'),
         ("codex", 'a = """\n[mcp_servers.clawkit]\n"""\n'),
     ],
+    ids=range(10),
 )
 def test_a_file_that_is_not_understood_is_left_alone(home: Path, client: str, text: str) -> None:
     file = home / FILES[client]

@@ -191,8 +191,10 @@ def before(call):
 """
     )
     kit = open_kit(workspace, "diary")
-    again = Toolkit.open(settings("diary"), workspace=workspace, hooks=kit.run.hooks)
-    await again.call("ls")
-    await again.close()
+    changed = settings(entries={"diary": {"hooks": {"timeoutMs": 9_000}}})
+    for given in (settings("diary"), changed):
+        again = Toolkit.open(given, workspace=workspace, hooks=kit.run.hooks)
+        await again.call("ls")
+        await again.close()
     await kit.close()
-    assert diary() == [["call", "ls"]]
+    assert diary() == [["call", "ls"]] * 2

@@ -69,8 +69,8 @@ async def test_an_enabled_plugin_fills_a_role_and_a_slot_chooses_among_several(
         ([], {}, "LanguageServers"),
         (["one"], {}, "SafeDiagnostics"),
         (["one"], {"diagnostics": "lsp"}, "LanguageServers"),
-        (["one"], {"diagnostics": "none"}, "_NoDiagnostics"),
-        (["one"], {"diagnostics": "two"}, "_NoDiagnostics"),
+        (["one"], {"diagnostics": "none"}, "NoDiagnostics"),
+        (["one"], {"diagnostics": "two"}, "NoDiagnostics"),
     ]
     for ids, slots, expected in cases:
         kit = open_kit(workspace, *ids, slots=slots)

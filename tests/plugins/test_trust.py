@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +12,8 @@ from tests.plugins.kit import DICE, add, home, open_kit, section, trust, write
 
 from clawkit.errors import PluginError
 from clawkit.plugins.discover import Found, Origin, discover, is_in_place, read_plugin, settle
-from clawkit.plugins.load import load_plugins
-from clawkit.plugins.snapshot import MAX_FILES, take_snapshot
+from clawkit.plugins.load import _import_installed, load_plugins
+from clawkit.plugins.snapshot import MAX_FILES, SnapshotModules, take_snapshot
 from clawkit.plugins.trust import (
     Record,
     read_records,
@@ -214,6 +215,33 @@ def test_files_that_cannot_be_trusted_are_refused(
             file.truncate(1 << 40)
     with pytest.raises(PluginError, match=reason):
         take_snapshot(str(folder))
+
+
+def test_python_finds_nothing_else_under_the_name_of_a_plugin(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = 'from clawkit.plugins import Plugin\nplugin = Plugin("{}")\n'
+    good, evil = tmp_path / "good", tmp_path / "evil"
+    for place in (good, evil):
+        (place / "acmespace/tools").mkdir(parents=True)
+        (place / "acmespace/tools/dice.py").write_text(source.format(place.name))
+    monkeypatch.setattr(sys, "path", [str(evil), *sys.path, str(good)])
+    found = read_plugin(
+        str(good / "acmespace"), "installed", "acmespace.tools.dice", "tools/dice.py"
+    )
+    with pytest.raises(PluginError, match="Python would import acmespace from"):
+        _import_installed(found.record)
+    monkeypatch.setattr(sys, "path", [*sys.path[1:]])
+    assert _import_installed(found.record).plugin.id == "good"
+
+    (own := tmp_path / "own").mkdir()
+    (own / "plugin.py").write_text(source.format("own"))
+    snapshot = take_snapshot(str(own))
+    (evil / "_taken").mkdir()
+    (evil / "_taken/__init__.py").write_text("")
+    (evil / "_taken/plugin.py").write_text(source.format("evil"))
+    monkeypatch.setattr(sys, "path", [str(evil), *sys.path])
+    assert SnapshotModules(snapshot, "_taken").run().plugin.id == "own"
 
 
 def test_a_damaged_record_trusts_nothing(tmp_path: Path) -> None:

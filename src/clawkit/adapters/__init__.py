@@ -7,12 +7,13 @@ from collections.abc import Callable
 from typing import Any
 
 from clawkit.content import Image, Text
-from clawkit.core.result import Result
+from clawkit.core.result import Result, to_text
 
 
 def error_text(result: Result) -> str:
-    """What a model is told about a failed call."""
-    return str(result.details.get("error") or result.as_text())
+    """What a model is told about a failed call. What others say of it keeps its marks."""
+    said, text = result.details.get("error"), result.as_text()
+    return str(said) if said and text == to_text(result.details) else text
 
 
 def convert(result: Result, text: Callable[[str], Any], image: Callable[[Image], Any]) -> list[Any]:

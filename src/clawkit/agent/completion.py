@@ -2,36 +2,42 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol
 
 from clawkit.agent.model_selection import ModelSelection
 from clawkit.config.modelref import OPERATOR
 from clawkit.config.sections.shared import Thinking
 from clawkit.content import Assistant, Text, User
-from clawkit.errors import ToolError
+from clawkit.errors import ToolError, ToolInputError
 from clawkit.models.protocols import ModelError, Request
+
+
+class Account(Protocol):
+    """Who pays: the conversation of a session."""
+
+    def why_spent(self) -> str: ...
+    def spend(self, answer: Assistant) -> None: ...
 
 
 class Completions:
     """Models as a run may use them. What they cost counts as that of the session."""
 
-    def __init__(
-        self, models: ModelSelection, spend: Callable[[Assistant], None] | None = None
-    ) -> None:
-        """Without `spend`, there is no session, and the models are its own to close."""
+    def __init__(self, models: ModelSelection, account: Account | None = None) -> None:
+        """Without an `account`, there is no session, and the models are its own to close."""
         self._models = models
-        self._spend = spend
+        self._account = account
 
     async def close(self) -> None:
-        if self._spend is None:
+        if self._account is None:
             await self._models.close()
 
     def find(self, name: str) -> str:
-        """`provider/id` of a model, or of the configured one if the name is empty; empty if there
-        is none. Raises `ToolInputError` for one that is unknown or may not be chosen."""
+        """`provider/id` of a model, or of the configured one if the name is empty. Raises
+        `ToolInputError` for one that is unknown or may not be chosen, or if none is configured."""
         ref = self._models.find(name) if name else self._models.model().ref
-        return "" if ref == OPERATOR else str(ref)
+        if ref == OPERATOR:
+            raise ToolInputError("no model is configured")
+        return str(ref)
 
     async def complete(
         self,
@@ -45,9 +51,12 @@ class Completions:
         **params: Any,
     ) -> Assistant:
         """Ask one model, without fallbacks; `profile` is the only credential to use, `params` are
-        further fields of the request. Raises `ToolError` if it does not answer."""
+        further fields of the request. Raises `ToolError` if it does not answer, or if the session
+        has spent all that it may."""
         from clawkit.models.failover import ModelChain
 
+        if self._account is not None and (why := self._account.why_spent()):
+            raise ToolError(why)
         said = (User((Text(text),)),)
         request = Request(system, said, thinking=thinking, max_tokens=max_tokens, params=params)
         answer = Assistant()
@@ -57,6 +66,6 @@ class Completions:
                 answer = each if isinstance(each, Assistant) else answer
         except ModelError as error:
             raise ToolError(str(error)) from None
-        if self._spend is not None:
-            self._spend(answer)
+        if self._account is not None:
+            self._account.spend(answer)
         return answer

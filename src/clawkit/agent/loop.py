@@ -310,6 +310,13 @@ class Conversation(Struct, eq=False):
         except ToolError as error:
             self._unsaved = str(error)
 
+    def why_spent(self) -> str:
+        """Why no model may be asked any more; empty if one may."""
+        most, cost = self.limits.max_cost, self.usage.cost + self.spent_elsewhere()
+        if most is None or cost < most:
+            return ""
+        return f"the session has cost ${cost:.2f}; the limit is ${most:g}"
+
     def spend(self, answer: content.Assistant) -> None:
         """Count the cost of an answer to a tool, which the model does not see."""
         self.usage = self.usage.plus(answer.usage)
@@ -322,10 +329,8 @@ class Conversation(Struct, eq=False):
             while self._steering:
                 self._say(self._steering.popleft(), steering=True)
             self._check_stored()
-            most = self.limits.max_cost
-            if most is not None and (cost := self.usage.cost + self.spent_elsewhere()) >= most:
-                what = f"the session has cost ${cost:.2f}; the limit is ${most:g}"
-                raise EndOfTurn("max-cost", f"stopped: {what}")
+            if why := self.why_spent():
+                raise EndOfTurn("max-cost", f"stopped: {why}")
             answer = await self._answer()
             if answer.calls:
                 await self._carry_out(answer)

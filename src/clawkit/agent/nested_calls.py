@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from collections import ChainMap
+from collections.abc import Container
 from contextvars import ContextVar
-from typing import Any
+from typing import Any, cast
+
+from msgspec.structs import replace
 
 from clawkit.core.call import CallRequest, Run, call, unwrap
 from clawkit.core.catalog import canonical
@@ -21,7 +25,7 @@ class NestedCalls:
     """
 
     def __init__(self, run: Run) -> None:
-        self._run = run
+        self._run = replace(run, watch=None)
 
     async def call(self, tool: str, params: Any, *, by: str) -> Result:
         """Call a tool for the tool `by`. Failures are results; only cancellation is raised."""
@@ -34,3 +38,10 @@ class NestedCalls:
             return await call(self._run, request)
         finally:
             _chain.reset(token)
+
+
+def withhold(run: Run, names: Container[str]) -> Run:
+    """The run without some tools: they cannot be called, nor does any other tool call them."""
+    less = replace(run, tools={name: run.tools[name] for name in run.tools if name not in names})
+    services = ChainMap({NestedCalls: NestedCalls(less)}, cast("Any", run.services))
+    return replace(less, services=services)

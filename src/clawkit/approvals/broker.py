@@ -106,11 +106,6 @@ _asked: dict[str, None] = {}
 MAX_ASKED = 10_000
 
 
-def _is_orphaned(id_: str, owner: str) -> bool:
-    """Whether what asked has ended. Raises ValueError for an invalid owner."""
-    return bind.has_ended(owner) or (owner == bind.identify_process() and id_ not in _asked)
-
-
 class PendingStore:
     """The questions of one home directory of clawkit. Every method is atomic."""
 
@@ -288,7 +283,10 @@ class PendingStore:
             question = bind.unpack_question(row.fields, row.params)
             binding = dict(bind.decode(row.binding))
             is_open = row.state in ("pending", "allowed") and RESUMABLE not in binding
-            gone = is_open and _is_orphaned(row.id, row.owner)
+            gone = is_open and (
+                bind.has_ended(row.owner)
+                or (row.owner == bind.identify_process() and row.id not in _asked)
+            )
         except (ValueError, TypeError) as error:
             why = f"the question {row.id} in it is damaged: {error}"
             raise self._database.broken(why) from error

@@ -48,6 +48,9 @@ def make_question(
     request: ExecRequest, decision: Decision, redactor: Redactor, *, timeout_s: float
 ) -> Question:
     """The question for a person."""
+    lasting = tuple(Lasting(each.extent, each.words) for each in decision.offers)
+    if lasts_for_session(decision):
+        lasting += (Lasting("session", _ACCESS if decision.code == "access" else _SESSION),)
     return Question(
         tool="exec",
         params={},
@@ -64,7 +67,7 @@ def make_question(
         place=_PLACES[decision.place],
         modes=tuple(_MODES[each] for each in request.modes),
         notes=tuple(show(note, redactor) for note in _notes(request, decision, redactor)),
-        lasting=tuple(_lasting(decision)),
+        lasting=lasting,
         call_id=request.call_id,
     )
 
@@ -73,13 +76,6 @@ def lasts_for_session(decision: Decision) -> bool:
     """Whether an approval can be reused for exactly the same command: not if its effect may vary,
     or if a person must see it every time."""
     return decision.doubt is None and not decision.human_only and decision.policy.ask != "always"
-
-
-def _lasting(decision: Decision) -> Iterator[Lasting]:
-    for each in decision.offers:
-        yield Lasting(each.extent, each.words)
-    if lasts_for_session(decision):
-        yield Lasting("session", _ACCESS if decision.code == "access" else _SESSION)
 
 
 def _notes(request: ExecRequest, decision: Decision, redactor: Redactor) -> Iterator[str]:

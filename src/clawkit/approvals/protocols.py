@@ -94,23 +94,18 @@ class Confines(Protocol):
     @property
     def problem(self) -> str:
         """Why no command can run (the configured sandbox is unavailable); empty if they can."""
-        ...
 
     def locate(self, path: str) -> str:
         """The host path of a path inside the sandbox; other paths are returned unchanged."""
-        ...
 
     def why_not_granted(self, grants: Grants) -> str:
         """Why the sandbox cannot provide these grants (then no one is asked); empty if it can."""
-        ...
 
     def in_sandbox(self, grants: Grants) -> "Confinement":
         """For a command in the sandbox."""
-        ...
 
     def by_entry(self, grants: Grants) -> "Confinement":
         """For an allowlisted command; no hold where the kernel cannot confine it."""
-        ...
 
 
 @runtime_checkable
@@ -120,23 +115,18 @@ class ExecGate(Protocol):
     async def admit(self, request: ExecRequest, ready: Ready) -> Admitted | Waiting:
         """Raises `ToolAuthorizationError` for a refused command. `ready` is called before anyone is
         asked."""
-        ...
 
     def may_read(self, path: str) -> bool:
         """Whether the file tools may read the whole file at an absolute path without approval."""
-        ...
 
     async def settle(self, waiting: Waiting, request: ExecRequest) -> Admitted:
         """Wait for the answer. Raises `ToolAuthorizationError` if it is no."""
-        ...
 
     def later(self, work: Coroutine[Any, Any, None]) -> None:
         """Run something in the background after the call has returned, until the run ends."""
-        ...
 
     async def finish(self) -> None:
         """Wait until all work passed to `later` is done."""
-        ...
 
 
 @runtime_checkable
@@ -145,7 +135,6 @@ class Approvals(Protocol):
 
     def route(self) -> Literal["wait", "later", "none"]:
         """Whether an answer can be expected now (`wait`), later, or never (`none`)."""
-        ...
 
     async def ask(
         self,
@@ -155,7 +144,6 @@ class Approvals(Protocol):
     ) -> "Answer":
         """Wait for a person's answer. No answer, or no one to ask, counts as no. `binding` records
         what the answer applies to; `changed` says what has changed since an earlier binding."""
-        ...
 
     def submit(
         self,
@@ -164,15 +152,12 @@ class Approvals(Protocol):
         changed: Callable[[Mapping[str, Any]], str] | None = None,
     ) -> "Pending":
         """Queue a question without waiting; `outcome` waits for the answer."""
-        ...
 
     async def outcome(self, pending: "Pending") -> "Answer": ...
 
     def collect(self, id_: str) -> "Answer | None":
         """Use the answer to a question that was queued, without waiting; None while it is open. A
         silent answer means that there will be none, or that it was already used."""
-        ...
 
     def withdraw(self, id_: str) -> None:
         """Withdraw a question that was queued."""
-        ...

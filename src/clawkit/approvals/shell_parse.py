@@ -143,7 +143,6 @@ class _ShellParser:
         return found[1]
 
     def plain_word(self, plain: str) -> Word:
-        """Consume the plain word at this position."""
         return self._literal(plain, self.at + len(plain))
 
     def words(self, plain: str, *, first: bool = False) -> tuple[Word, ...]:
@@ -181,7 +180,6 @@ class _ShellParser:
         return Word(parts, start, reader.end)
 
     def redirect(self) -> Redirect | None:
-        """Consume the redirection at this position, if any."""
         found = _REDIRECT.match(self.text, self.at)
         if found is None:
             return None

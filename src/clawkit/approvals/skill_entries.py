@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Iterator
 
+from clawkit.approvals.entries import is_literal
 from clawkit.approvals.interpreters import names_of
 from clawkit.approvals.launchers import starts_programs
 from clawkit.approvals.safe_bins import is_interpreting
@@ -15,10 +16,12 @@ def entries_for(
     programs: Iterable[str], may_write: Callable[[str], bool]
 ) -> tuple[AllowlistEntry, ...]:
     """An entry for each program, by its path, except those whose entry would allow more than one
-    program: interpreters, shells, programs that start others, and what the agent could replace."""
+    program: interpreters, shells, programs that start others, what the agent could replace, and
+    what is not the whole path of one, as from an empty part of PATH."""
     return tuple(
         AllowlistEntry(path, source="skill")
         for path in programs
+        if os.path.isabs(path) and is_literal(path)
         if not is_too_much(path) and not any(map(may_write, _places(path)))
     )
 

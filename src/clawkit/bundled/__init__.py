@@ -60,13 +60,13 @@ def select_models(loaded: Loaded, agent: str, *, clock: Clock | None = None) -> 
 
     selection = ModelSelection(loaded, agent, clock=clock)
     if (plugins := open_plugins(loaded.config)) is not None and loaded.config.plugins:
-        from clawkit.bundled.guards import safe_model
+        from clawkit.bundled.guards import SafeModel
         from clawkit.plugins.api import PluginContext
 
         around = PluginContext("", Scope(agent=agent), config=loaded.config)
         slot = loaded.config.plugins.slots.get("models", "")
         for id_, make in plugins.model_makers(around, slot).items():
-            selection.plug(id_, partial(safe_model, make))
+            selection.plug(id_, partial(SafeModel, make))
     return selection
 
 
@@ -83,10 +83,8 @@ def provide(role: str, around: PluginContext) -> Any:
     from clawkit.plugins.roles import NONE
 
     slot = settings.slots.get(role, "")
-    if slot == NONE:
-        return None
     where = home(os.environ)
-    active = load_plugins(settings, where, BUNDLED).fills(role, slot)
+    active = load_plugins(settings, where, BUNDLED).fills(role, slot) if slot != NONE else None
     if active is None and default and slot in ("", default):
         active = load_plugins(settings, where, BUNDLED, default).fills(role)
     if active is None:

@@ -70,8 +70,8 @@ class SafeRecorder:
 class SafeModel:
     """Raises `ModelError` and nothing else."""
 
-    def __init__(self, own: Model) -> None:
-        self._own = own
+    def __init__(self, make: Callable[[str], Model], name: str) -> None:
+        self._own = own = make(name)
         self.ref, self.api, self.facts = own.ref, own.api, own.facts
 
     async def stream(self, request: Request) -> AsyncIterator[Delta | Assistant]:
@@ -84,10 +84,6 @@ class SafeModel:
         except Exception as error:  # foreign code
             why = one_line(f"{self.ref} failed: {error!r}", 300)
             raise ModelError("invalid", why) from error  # which is not tried again
-
-
-def safe_model(make: Callable[[str], Model], name: str) -> Model:
-    return SafeModel(make(name))
 
 
 GUARDS: dict[str, Callable[[Any, Note], Any]] = {

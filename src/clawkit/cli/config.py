@@ -8,6 +8,7 @@ import os
 import shlex
 import sys
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -36,7 +37,6 @@ MAX_PATCH_STDIN = 1024 * 1024
 
 
 def _settings_at(path: str) -> list[str]:
-    """The settings of a section; empty for anything else."""
     try:
         shape = settings.find(parse_path(path) if path else ()).shape
     except PathError:
@@ -116,10 +116,7 @@ def set_(path: str, value: str, strict_json: bool, merge: bool, replace: bool, *
         raise click.UsageError("--merge and --replace cannot be combined")
     steps = _parse_path(path)
     new = _parse_value(value, settings.find(steps).shape or settings.ANYTHING, strict_json)
-
-    def edit(text: str) -> str:
-        return edits.set_setting(text, steps, new, merge=merge, replace=replace)
-
+    edit = partial(edits.set_setting, path=steps, value=new, merge=merge, replace=replace)
     make_change(edit, [steps], allow_shrink=replace, **how)
 
 
@@ -169,10 +166,7 @@ def patch(source: str | None, patch_file: str | None, replace: bool, **how: Any)
         raise click.UsageError(f"the patch is not JSON5: {where}: {error.message}") from None
     if not isinstance(given, dict):
         raise click.UsageError("the patch must be an object")
-
-    def edit(text: str) -> str:
-        return edits.patch_settings(text, given, replace=replace)
-
+    edit = partial(edits.patch_settings, patch=given, replace=replace)
     paths = [path for path, _ in edits.leaves(given)]
     make_change(edit, paths, allow_shrink=replace, **how)
 
@@ -258,7 +252,6 @@ def file_(as_json: bool, config_file: str | None) -> None:
 
 
 def _content(config_file: str | None) -> Any:
-    """The content of the file with its includes, valid or not."""
     file = locate(os.environ, config_file)
     if not os.path.lexists(file):
         return load(config_file).raw

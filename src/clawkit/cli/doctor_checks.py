@@ -299,7 +299,6 @@ def check_secrets(loaded: Loaded, *, allow_exec: bool) -> Findings:
 
 
 def _secret_references(value: Any, shape: Shape, path: Path) -> Iterator[tuple[Path, Any]]:
-    """Every setting that refers to a secret instead of containing it."""
     if is_secret(shape):
         if isinstance(value, dict) or (isinstance(value, str) and value.startswith("$")):
             yield path, value

@@ -133,7 +133,6 @@ def _check_choice(
 
 
 def _check_providers(catalog: Catalog, choices: Sequence[ChosenModel]) -> Findings:
-    """Whether configured providers may be connected to and have a credential."""
     chosen_ones = {choice.ref.provider for choice in choices if choice.ref}
     for service in catalog.services.values():
         settings = service.settings

@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from functools import wraps
 from typing import Any, TypeVar
 
 import click
+import msgspec
 
 from clawkit.cli import options as cli
 from clawkit.cli.doctor_checks import Findings, ok, warn
@@ -17,7 +18,7 @@ from clawkit.config.load import load
 from clawkit.config.paths import mcp_dir
 from clawkit.config.sections.plugins import McpServer
 from clawkit.core.context import Scope, Sender
-from clawkit.errors import ClawkitError, ConfigError, Issue
+from clawkit.errors import ClawkitError, ConfigError, Issue, NotFoundError
 from clawkit.mcp.definitions import ToolListing, accept, read_listing, write_listing
 from clawkit.mcp.mounts import Mounts
 from clawkit.mcp.oauth import TokenStore
@@ -45,6 +46,10 @@ class _Home:
 
     def listing(self, name: str) -> ToolListing | None:
         return read_listing(self.folder, name, self.entry(name))
+
+    def allowed(self) -> list[str]:
+        """The servers that are enabled, and of which policy allows some tool."""
+        return allowed_servers(self.loaded.config, Scope(sender=Sender(owner=True)))
 
     def run(self, work: Callable[[Mounts], Awaitable[T]]) -> T:
         """Do something with connections, which are closed afterwards."""
@@ -88,6 +93,10 @@ class _Home:
         for line in () if self.as_json else lines:
             click.echo(line)
 
+    def say_if_empty(self) -> None:
+        if not self.servers and not self.as_json:
+            click.echo("No MCP server is configured; see mcp.servers.", err=True)
+
 
 def _state(row: dict[str, Any]) -> str:
     if not row["enabled"]:
@@ -127,21 +136,41 @@ def list_servers(home: _Home) -> None:
         f"{printable(one_line(row['target'], 60), '')}"
         for row in rows
     ]
-    home.say({"servers": rows}, lines or ["No MCP server is configured; see mcp.servers."])
+    home.say({"servers": rows}, lines)
+    home.say_if_empty()
 
 
 @_command("show")
 @_one
 def show(home: _Home, server: str) -> None:
     """Show a server: its tools as it defines them, and those that wait to be accepted."""
-    row, found = home.row(server), home.listing(server)
+    row, found = home.row(server), home.listing(server) or ToolListing("")
     lines = [f"{printable(row['server'])}: {_state(row)}, {printable(row['target'])}"]
-    for mark, tools in (("", found.tools), ("waiting: ", found.waiting)) if found else ():
-        for tool in tools:
-            about = one_line(tool.description or "", 100)
-            lines.append(printable(f"  {mark}{one_line(tool.name, 60)}  {about}"))
+    for tool in found.tools:
+        about = one_line(tool.description or "", 100)
+        lines.append(printable(f"  {one_line(tool.name, 60)}  {about}"))
+    lines += [f"  {line}" for line in _define(found)]
     lines += [printable(f"  left out: {name}: {why}") for name, why in row["leftOut"].items()]
-    home.say(row, lines)
+    definitions = msgspec.to_builtins([*found.tools, *found.waiting])
+    home.say({**row, "definitions": definitions}, lines)
+    if row["tools"] is None and not home.as_json:
+        cli.warn([f"its tools are not known yet: run `clawkit mcp refresh {server}`"])
+
+
+def _define(found: ToolListing) -> Iterator[str]:
+    """Everything that a person accepts; nothing in it is cut or hidden."""
+    for tool in found.waiting:
+        yield printable(f"waiting: {tool.name}", "")
+        for line in (tool.description or "").splitlines():
+            yield f"  {printable(line, '')}"
+        more = {
+            "parameters": tool.input_schema,
+            "title": tool.title,
+            "annotations": tool.annotations,
+        }
+        for name, value in more.items():
+            if value:
+                yield f"  {name}: {printable(msgspec.json.encode(value).decode(), '')}"
 
 
 @_command("tools")
@@ -152,6 +181,7 @@ def tools(home: _Home) -> None:
             for each in found.tools]  # fmt: skip
     lines = [printable(f"{row['tool']}  {one_line(row['description'], 80)}") for row in rows]
     home.say({"tools": rows, "warnings": found.warnings}, lines)
+    home.say_if_empty()
     if not home.as_json:
         cli.warn(found.warnings)
 
@@ -159,24 +189,35 @@ def tools(home: _Home) -> None:
 @_command("refresh")
 @click.argument("servers", nargs=-1, metavar="[SERVER]...")
 def refresh(home: _Home, servers: tuple[str, ...]) -> None:
-    """Connect to servers, by default to all, and list their tools again."""
-    names = [name for name in servers or home.servers if home.entry(name).enabled or servers]
+    """Connect to servers, by default to all that policy allows, and list their tools again."""
+    for name in servers:
+        home.entry(name)
+    names = [*servers] or home.allowed()
     failed = home.refresh(names)
     rows = [home.row(name) for name in names]
     said = (
         f"{printable(row['server'])}: {failed.get(row['server']) or _state(row)}" for row in rows
     )
     home.say({"servers": rows, "errors": failed}, said)
+    home.say_if_empty()
     if failed:
         raise click.exceptions.Exit(1)
 
 
 @_command("accept")
 @_one
-def accept_tools(home: _Home, server: str) -> None:
-    """Accept the new and changed tools of a server, after listing them again."""
+@cli.yes_option()
+def accept_tools(home: _Home, server: str, yes: bool) -> None:
+    """Accept the new and changed tools of a server, after showing them.
+
+    The server is not asked again: what you see is what you accept.
+    """
     cli.refuse_commands("accept what an MCP server says")
-    found = home.run(lambda mounts: mounts.refresh(server))
+    found = home.listing(server)
+    if found is None:
+        raise NotFoundError(f"{server} was not listed yet: run `clawkit mcp refresh {server}`")
+    if found.waiting and not yes:
+        cli.confirm(f"Accept the tools of {server}?", "nothing was accepted", _define(found))
     names = accept(found)
     write_listing(home.folder, server, found)
     shown = printable(", ".join(one_line(name, 60) for name in names), "")
@@ -188,7 +229,7 @@ def accept_tools(home: _Home, server: str) -> None:
 @_one
 @click.option("--no-browser", is_flag=True, help="Print the address without opening it.")
 def login(home: _Home, server: str, no_browser: bool) -> None:
-    """Log in at a server with a browser."""
+    """Log in to a server with a browser."""
     cli.refuse_commands("log in for you")
 
     async def open_url(url: str) -> None:
@@ -203,7 +244,7 @@ def login(home: _Home, server: str, no_browser: bool) -> None:
         await mounts.refresh(server)
 
     home.run(work)
-    cli.print_done(home.as_json, {"loggedIn": server}, f"logged in at {server}")
+    cli.print_done(home.as_json, {"loggedIn": server}, f"logged in to {server}")
 
 
 @_command("logout")
@@ -211,7 +252,7 @@ def login(home: _Home, server: str, no_browser: bool) -> None:
 def logout(home: _Home, server: str) -> None:
     """Forget the token of a server."""
     was_known = TokenStore(home.folder).save(home.entry(server).url or "", None)
-    said = f"forgot the token of {server}" if was_known else f"there is no token of {server}"
+    said = f"forgot the token of {server}" if was_known else f"no token of {server} is stored"
     cli.print_done(home.as_json, {"loggedOut": was_known}, said)
 
 
@@ -227,6 +268,8 @@ def _list_feature(feature: str) -> click.Command:
             for row in rows
         ]
         home.say({feature: rows}, lines)
+        if not rows and not home.as_json:
+            click.echo(f"{printable(server)} has no {feature}.", err=True)
 
     run.__doc__ = f"List the {feature} of a server."
     return _command(feature)(_one(run))
@@ -240,7 +283,7 @@ def check_servers(config_file: str | None) -> Findings:
     home = _Home(config_file)
     if not home.servers:
         return
-    allowed = allowed_servers(home.loaded.config, Scope(sender=Sender(owner=True)))
+    allowed = home.allowed()
     failed = home.refresh(allowed)
     for name in home.servers:
         row = home.row(name)

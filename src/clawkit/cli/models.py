@@ -319,6 +319,8 @@ def _print_block(cells: Sequence[str], columns: int) -> None:
 def _cells(row: Row) -> tuple[str, ...]:
     window, cap, cost = row["contextWindow"], row["contextTokens"], row["cost"]
     missing = row["missing"] and f"missing: {row['missing'].partition(' or models.')[0]}"
+    notes = [row["role"], *(f"alias {alias}" for alias in row["aliases"])]
+    notes += ["" if row["allowed"] else "not allowed by modelPolicy", row["problem"]]
     cells = (
         row["model"],
         row["name"],
@@ -328,15 +330,9 @@ def _cells(row: Row) -> tuple[str, ...]:
         "yes" if row["reasoning"] else "",
         f"${cost['input']:g}/${cost['output']:g}" if cost else "",
         missing or row["auth"] or "",
-        _note(row),
+        ", ".join(filter(None, notes)),
     )
     return tuple(printable(" ".join(cell.split()), "") for cell in cells)
-
-
-def _note(row: Row) -> str:
-    notes = [row["role"], *(f"alias {alias}" for alias in row["aliases"])]
-    notes += ["" if row["allowed"] else "not allowed by modelPolicy", row["problem"]]
-    return ", ".join(filter(None, notes))
 
 
 Source = Literal["config", "found", "local", "built-in"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from typing import Any
 
 import click
@@ -49,28 +50,19 @@ def list_plugins(as_json: bool, config_file: str | None) -> None:
             {"plugins": [*map(_to_json, states)], "issues": [i._asdict() for i in issues]}
         )
         return
-    rows = [
-        (
-            each.found.id,
-            each.found.manifest.version if each.found.manifest else "",
-            each.state,
-            each.found.origin,
-            each.reason or each.problem or _about(each.found),
-        )
-        for each in states
-    ]
-    table = [[printable(one_line(cell, 200), "") for cell in row] for row in rows]
+    table = []
+    for each in states:
+        found, manifest = each.found, each.found.manifest
+        version, about = (manifest.version, manifest.description) if manifest else ("", "")
+        row = (found.id, version, each.state, found.origin, each.reason or each.problem or about)
+        table.append([printable(one_line(cell, 200), "") for cell in row])
     cli.print_table(("ID", "VERSION", "STATE", "FROM", ""), table)
     cli.warn(map(str, issues))
 
 
-def _about(found: Found) -> str:
-    return found.manifest.description if found.manifest else ""
-
-
 def _to_json(state: PluginState) -> dict[str, Any]:
-    found = msgspec.to_builtins(state.found)
-    return {**found, "state": state.state, "reason": state.reason, "problem": state.problem}
+    row = msgspec.to_builtins(state)
+    return {**row.pop("found"), **row}
 
 
 @click.command()
@@ -79,12 +71,11 @@ def _to_json(state: PluginState) -> dict[str, Any]:
 @cli.config_option
 def info(plugin_id: str, as_json: bool, config_file: str | None) -> None:
     """Show what a plugin declares, where it is, and its settings."""
-    config = load(config_file).config
-    states, _ = survey_config(config.plugins)
+    settings = load(config_file).config.plugins or Plugins()
+    states, loaded = survey(settings, home(os.environ), BUNDLED)
     found = _find(plugin_id, [each.found for each in states])
     state = next(each for each in states if each.found is found)
-    plugins = open_plugins(config)
-    active = plugins.active.get(plugin_id) if plugins else None
+    active = loaded.active.get(plugin_id)
     kind = active.plugin.config if active else None
     schema = schema_of(kind, plugin_id)[0] if kind else None
     if as_json:
@@ -92,8 +83,7 @@ def info(plugin_id: str, as_json: bool, config_file: str | None) -> None:
         return
     for line in _describe(found):
         cli.print_text(line)
-    why = f": {state.reason}" if state.reason else ""
-    cli.print_text(f"state     {state.state}{why}")
+    cli.print_text(f"state     {': '.join(filter(None, (state.state, state.reason)))}")
     if state.problem:
         cli.print_text(f"problem   {state.problem}")
     for name, part in (schema or {}).get("properties", {}).items():
@@ -111,15 +101,13 @@ def _find(id_: str, everything: list[Found]) -> Found:
 
 
 def _describe(found: Found) -> Iterator[str]:
-    manifest = found.manifest
+    manifest, location = found.manifest, f"location  {abbreviate_home(found.location)}"
     if manifest is None:
-        yield f"{found.id} cannot be used: {found.problem}"
-        yield f"location  {abbreviate_home(found.location)}"
+        yield from (f"{found.id} cannot be used: {found.problem}", location)
         return
-    version = f" {manifest.version}" if manifest.version else ""
-    yield printable(f"{manifest.name}{version}: {one_line(manifest.description, 300)}")
-    yield f"location  {abbreviate_home(found.location)}"
-    yield f"sha256    {found.sha256}"
+    title = f"{manifest.name} {manifest.version}".strip()
+    yield printable(f"{title}: {one_line(manifest.description, 300)}")
+    yield from (location, f"sha256    {found.sha256}")
     for what, text in manifest.summary().items():
         yield f"{what:<9} {printable(one_line(text, 300))}"
     if manifest.has_settings:
@@ -137,8 +125,8 @@ def enable(plugin_id: str, yes: bool, as_json: bool, config_file: str | None) ->
     The hash of its files is recorded: if they change, it is left out until you enable it again.
     """
     cli.refuse_commands()
-    config, where = load(config_file).config, home(os.environ)
-    found = _find(plugin_id, discover(config.plugins or Plugins(), where, BUNDLED))
+    settings = load(config_file).config.plugins or Plugins()
+    found = _find(plugin_id, discover(settings, home(os.environ), BUNDLED))
     if found.problem:
         raise PluginError(f"{plugin_id} at {found.location}: {found.problem}")
     if found.origin != "bundled":
@@ -149,9 +137,8 @@ def enable(plugin_id: str, yes: bool, as_json: bool, config_file: str | None) ->
             cli.confirm(f"Enable {plugin_id}?", "nothing was changed", about)
     done = _switch(config_file, plugin_id, on=True)
     if found.origin != "bundled":
-        write_record(where, plugin_id, found.record)
-    after = load(config_file).config.plugins or Plugins()
-    still = why_off(plugin_id, after)
+        write_record(home(os.environ), plugin_id, found.record)
+    still = why_off(plugin_id, load(config_file).config.plugins or Plugins())
     said = {**change_to_json(done), "id": plugin_id, "sha256": found.sha256, "off": still}
     cli.print_done(as_json, said, f"Enabled {plugin_id}. {say_written(done)}")
     if still:
@@ -185,13 +172,11 @@ def _switch(config_file: str | None, id_: str, *, on: bool) -> edits.ConfigChang
 
 def find_command(name: str) -> click.Command | None:
     """The command of an enabled plugin; None if none has it."""
-    try:
+    with suppress(ConfigError):
         plugins = open_plugins(load().config)
-    except ConfigError:
-        return None
-    for active in plugins.active.values() if plugins else ():
-        if (run := active.plugin.commands.get(name)) is not None:
-            return run if isinstance(run, click.Command) else _as_command(name, run, active)
+        for active in plugins.active.values() if plugins else ():
+            if (run := active.plugin.commands.get(name)) is not None:
+                return run if isinstance(run, click.Command) else _as_command(name, run, active)
     return None
 
 

@@ -20,7 +20,7 @@ from clawkit.process.protocols import Exit, Left
 from clawkit.process.records import CommandRecord, shorten
 from clawkit.terminal_text import truncate
 from clawkit.text import human_size, human_time, one_line, printable
-from clawkit.tools._commands import describe_left, read_signal
+from clawkit.tools._commands import describe_left, name_left, read_signal
 
 LONGEST_KEPT_S = 3 * 3600.0
 """The longest time that clawkit can be configured to keep records of exited commands."""
@@ -82,10 +82,7 @@ def _look(folder: str, everything: bool) -> list[_Seen]:
         left: tuple[Left, ...] = ()
         if exit_ is not None:
             processes = processes or process_table.table()
-            left = tuple(
-                Left(pid, printable(each.name, ""))
-                for pid, each in records.living(record, processes).items()
-            )
+            left = records.left_of(records.living(record, processes))
         if exit_ is None or left or (everything and record.detached):
             seen.append(_Seen(record, exit_, left))
     return seen
@@ -215,7 +212,7 @@ def kill(ids: tuple[str, ...], everything: bool, now: bool, name: str | None) ->
         if time.monotonic() - begun <= 1:
             verb = ""
         elif verb != before:
-            click.echo(f"{verb} {_say_processes(left)} …", err=True)
+            click.echo(f"{verb} {name_left(left)} …", err=True)
 
     if not number:
         grace_s = 0.0 if now else records.ASK_S
@@ -226,11 +223,11 @@ def kill(ids: tuple[str, ...], everything: bool, now: bool, name: str | None) ->
         done, undone = f"sent {word} to", "could not signal"
     for record, reached, left, problem in outcomes:
         if reached:
-            click.echo(f"{done} {record.id}: {_say_processes(reached)}")
+            click.echo(f"{done} {record.id}: {name_left(reached)}")
         elif not left:
             click.echo(f"{record.id} had already exited")
         if left:
-            said = f"{record.id}: {undone} {_say_processes(left)}: {problem}"
+            said = f"{record.id}: {undone} {name_left(left)}: {problem}"
             click.echo(f"clawkit: {said}", err=True)
     sys.exit(1 if is_missing or any(each.left for each in outcomes) else 0)
 
@@ -251,11 +248,6 @@ def _chosen(folder: str, ids: Sequence[str]) -> tuple[list[CommandRecord], bool]
             missing = True
             click.echo(f"clawkit: {printable(str(error))}", err=True)
     return list(chosen.values()), missing
-
-
-def _say_processes(processes: Sequence[Left]) -> str:
-    shown = ", ".join(f"{printable(each.name, '')} (pid {each.pid})" for each in processes[:5])
-    return f"{shown} and {len(processes) - 5} more" if len(processes) > 5 else shown
 
 
 Take = Callable[[bytes], None]

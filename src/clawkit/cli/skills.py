@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
-from typing import Any
+from functools import partial
 
 import click
 
@@ -19,22 +19,12 @@ from clawkit.runtime import resolve_workspace
 from clawkit.services import Services
 from clawkit.skills.discovery import SkillRoot
 from clawkit.skills.install import place, unpacked
-from clawkit.skills.skill import Skill
 from clawkit.skills.snapshot import SkillSnapshot
-from clawkit.text import human_size, nearest, one_line, printable
+from clawkit.text import human_size, one_line, printable
 
-_OPTIONS = (
-    cli.json_option,
-    cli.config_option,
-    cli.workspace_option,
-    click.option("--agent", help="Agent whose skills are shown. Default: the default one."),
-)
-
-
-def _options(command: Any) -> Any:
-    for option in reversed(_OPTIONS):
-        command = option(command)
-    return command
+_AGENT = click.option("--agent", help="Agent whose skills are shown. Default: the default one.")
+_OPTIONS = (cli.json_option, cli.config_option, cli.workspace_option, _AGENT)
+_options = partial(cli.scope_options, options=_OPTIONS)
 
 
 def open_skills(
@@ -58,26 +48,19 @@ def list_skills(
 ) -> None:
     """List skills, and how many tokens each costs in the prompt."""
     found = open_skills(load(config_file), workspace, agent)
-    rows = [found.describe(each) for each in found.found]
+    rows = [*map(found.describe, found.found)]
     total = sum(row["tokens"] for row in rows)
     if as_json:
         cli.print_json({"skills": rows, "tokens": total})
         return
-    head = ("NAME", "SOURCE", "TOKENS", "DESCRIPTION")
-    cells = [
-        (row["name"], row["source"], str(row["tokens"]), row["missing"] or row["description"])
-        for row in rows
-    ]
+    table = []
+    for row in rows:
+        cells = row["name"], row["source"], row["tokens"], row["missing"] or row["description"]
+        table.append([printable(one_line(str(cell), 200), "") for cell in cells])
     if rows:
-        cli.print_table(
-            head, [[printable(one_line(cell, 200), "") for cell in row] for row in cells]
-        )
+        cli.print_table(("NAME", "SOURCE", "TOKENS", "DESCRIPTION"), table)
     state = f"{len(found.listed)} in the prompt, about {total} tokens"
     click.echo(f"{cli.counted(len(rows), 'skill')}; {state}." if rows else "No skills found.")
-    _warn(found)
-
-
-def _warn(found: SkillSnapshot) -> None:
     cli.warn(f"{abbreviate_home(each.file)}: {each.problem}" for each in found.broken)
 
 
@@ -91,8 +74,7 @@ def info(
     found = open_skills(load(config_file), workspace, agent)
     skill = next((each for each in found.found if each.name.lower() == name.lower()), None)
     if skill is None:
-        close = nearest(name, [each.name for each in found.found], 1)
-        hint = f"; did you mean {close[0]!r}?" if close else ""
+        hint = cli.suggest(name, [each.name for each in found.found])
         raise NotFoundError(f"there is no skill {one_line(name, 60)!r}{hint}")
     row = found.describe(skill)
     if as_json:
@@ -122,31 +104,22 @@ def check(
     """
     found = open_skills(load(config_file), workspace, agent, path)
     if as_json:
-        rows = [found.describe(each) for each in found.found]
-        cli.print_json(
-            {
-                "skills": rows,
-                "broken": [{"file": each.file, "problem": each.problem} for each in found.broken],
-            }
-        )
+        broken = [{"file": each.file, "problem": each.problem} for each in found.broken]
+        cli.print_json({"skills": [*map(found.describe, found.found)], "broken": broken})
     else:
         for skill in found.found:
-            _show_check(skill, found)
+            why = found.why_not(skill)
+            click.secho(f"{'out' if why else 'ok':<6} {skill.name}", nl=not why, bold=True)
+            if why:
+                click.echo(f": {printable(why, '')}")
+            for warning in skill.warnings:
+                click.echo(f"       {printable(warning, '')}")
         for each in found.broken:
             click.secho(f"error  {printable(each.file, '')}: {printable(each.problem)}", fg="red")
         cli.warn(found.remarks())
         count = cli.counted(len(found.broken), "error")
         click.echo(f"{cli.counted(len(found.found), 'skill')}, {count}.")
     sys.exit(1 if found.broken or (path and not found.found) else 0)
-
-
-def _show_check(skill: Skill, found: SkillSnapshot) -> None:
-    why = found.why_not(skill)
-    click.secho(f"{'out' if why else 'ok':<6} {skill.name}", nl=not why, bold=True)
-    if why:
-        click.echo(f": {printable(why, '')}")
-    for each in skill.warnings:
-        click.echo(f"       {printable(each, '')}")
 
 
 @click.command()

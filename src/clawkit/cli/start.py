@@ -151,8 +151,9 @@ def _leave_threads(code: int) -> None:
     import atexit
     import threading
 
-    own = (threading.main_thread(), threading.current_thread())
-    if any(not each.daemon and each not in own for each in threading.enumerate()):
+    from clawkit.plugins.load import THREADS
+
+    if any(not each.daemon for each in set(threading.enumerate()) - THREADS):
         atexit._run_exitfuncs()
         if sys.stderr is not None:
             sys.stderr.flush()

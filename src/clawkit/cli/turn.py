@@ -51,7 +51,6 @@ def run_agent(options: dict[str, Any], read_message: Callable[[], str]) -> int:
 
 
 def _answer(options: dict[str, Any], said: str, output: Callable[[], TurnOutput]) -> TurnEnded:
-    """Run the turn in the gateway if there is one, else here."""
     from clawkit.cli.gateway_turn import begin, find_gateway
 
     beside = cache(lambda: _approver_beside_pipe(options))

@@ -97,7 +97,6 @@ def content(text: str) -> Any:
 
 
 def _ids(entries: Any) -> dict[str, int]:
-    """Id -> index."""
     found: dict[str, int] = {}
     for index, entry in enumerate(entries if isinstance(entries, list) else ()):
         if isinstance(entry, dict) and isinstance(entry.get("id"), str):
@@ -114,7 +113,6 @@ def _refuse_loss(lost: Iterable[str], advice: str) -> None:
 
 
 def _lost(old: Any, new: Any, shape: Shape, path: Path) -> Iterator[str]:
-    """The settings in `old` that are missing from `new`."""
     if isinstance(old, dict) and not is_secret(shape):
         for key, value in old.items():
             name, inner = below(shape, key)
@@ -214,8 +212,12 @@ def change(
         try:
             _refuse_included(file, text, paths, env)
             after = edit(text)
-            if not allow_shrink:
-                _refuse_shrinking(len(text.encode()), len(after.encode()))
+            was, size = len(text.encode()), len(after.encode())
+            if not allow_shrink and was > SMALL_BYTES and size < was / 2:
+                raise EditError(
+                    f"this would shrink the file from {was} to {size} bytes; if you mean it, add "
+                    "--force (config unset) or --replace (config set, config patch)"
+                )
             found = judge(before, after) if judge else _judge(file, env, before, after)
         except Json5Error as error:
             raise ConfigError([error.issue(file, "Fix it in a text editor first")]) from error
@@ -247,14 +249,6 @@ def _write(file: str, prepare: Callable[[], ConfigChange], wait_s: float) -> Con
         rotate_backups(file)
         write_atomic(file, _byte_order_mark(file) + prepared.after.encode())
     return prepared._replace(written=True)
-
-
-def _refuse_shrinking(old_size: int, size: int) -> None:
-    if old_size > SMALL_BYTES and size < old_size / 2:
-        raise EditError(
-            f"this would shrink the file from {old_size} to {size} bytes; if you mean it, add "
-            "--force (config unset) or --replace (config set, config patch)"
-        )
 
 
 def _read(file: str) -> str | None:
@@ -315,7 +309,6 @@ def _judge(file: str, env: Mapping[str, str], before: str | None, after: str) ->
 
 
 def _issues_of(text: str, file: str, env: Mapping[str, str]) -> tuple[list[Issue], list[Issue]]:
-    """The errors and the warnings of a text as content of the file."""
     try:
         return [], loads(text, file=file, env=env, every_error=True).warnings
     except ConfigError as error:
@@ -367,7 +360,6 @@ def _hunks(before: str, after: str) -> Iterator[str]:
 
 
 def _common(old: list[str], new: list[str]) -> int:
-    """How many lines both begin with."""
     pairs = enumerate(zip(old, new, strict=False))
     return next((at for at, (one, other) in pairs if one != other), min(len(old), len(new)))
 

@@ -333,7 +333,6 @@ class _Json5Parser:
         return fault(text, last.end, f"{expected} on line {line}: is {missing} missing?")
 
     def expect_more(self, pos: int) -> None:
-        """Raise if the text has ended."""
         if pos < len(self.text):
             return
         if not self.open:

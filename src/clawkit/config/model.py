@@ -76,7 +76,6 @@ class Config(Section):
 
 
 def _unknown_agents(raw: dict[str, Any]) -> Iterable[Conflict]:
-    """Bindings to unknown agents."""
     if not raw.get("bindings"):
         return
     agents = raw.get("agents") or {}

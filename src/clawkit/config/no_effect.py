@@ -81,7 +81,6 @@ def find(config: Config) -> list[tuple[str, str]]:
 
 
 def _matches(value: Any, key: str) -> Iterator[tuple[str | int, ...]]:
-    """The paths below `value` that are set and match the key."""
     if value is None:
         return
     if not key:

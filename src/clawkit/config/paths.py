@@ -17,6 +17,11 @@ def expand(path: str, env: Mapping[str, str]) -> str:
     return os.path.abspath(path)
 
 
+def resolve(given: Sequence[str], env: Mapping[str, str]) -> tuple[str, ...]:
+    """Absolute paths without links, of those that a setting names."""
+    return tuple(os.path.realpath(expand(each, env)) for each in given)
+
+
 def abbreviate_home(path: str) -> str:
     """The path with `~` for the user's home directory, for display."""
     own = os.path.expanduser("~")

@@ -270,12 +270,9 @@ def substitute(value: Any, env: Mapping[str, str]) -> Any:
 
 def _substitute_text(text: str, env: Mapping[str, str]) -> str:
     names = [name for escaped, name in re.findall(_REFERENCE, text) if not escaped]
-
-    def put_in(match: re.Match[str]) -> str:
-        escaped, name = match.groups()
-        return match[0][1:] if escaped else env.get(name) or match[0]
-
-    result = re.sub(_REFERENCE, put_in, text)
+    result = re.sub(
+        _REFERENCE, lambda found: found[0][1:] if found[1] else env.get(found[2]) or found[0], text
+    )
     missing = dict.fromkeys(name for name in names if not env.get(name))
     return FromEnv(result, text, tuple(missing)) if names else result
 

@@ -50,7 +50,9 @@ Before = Callable[[Call], Awaitable[Verdict] | Verdict]
 After = Callable[[Call, Result], Awaitable[Result | None] | Result | None]
 
 
-class _Hook(Struct, frozen=True):
+class Hook(Struct, frozen=True):
+    """One hook, and how it is called."""
+
     run: Callable[..., Any]
     priority: int
     tools: frozenset[str] | None
@@ -63,12 +65,22 @@ class _Hook(Struct, frozen=True):
     def wants(self, tool: str) -> bool:
         return self.tools is None or canonical(tool) in self.tools
 
+    async def call(self, *arguments: object) -> Any:
+        """What the hook returns. Raises what it raises, and TimeoutError."""
+        # A plain function runs in a thread, so that it cannot block the event loop.
+        is_async = inspect.iscoroutinefunction(self.run)
+        work = self.run(*arguments) if is_async else in_thread(self.run, *arguments)
+        verdict = await bounded(work, self.timeout_s, GRACE_S)
+        if inspect.isawaitable(verdict):
+            verdict = await bounded(verdict, self.timeout_s, GRACE_S)
+        return verdict
+
 
 class Hooks(Struct):
     """The hooks of one run."""
 
-    _before: list[_Hook] = []
-    _after: list[_Hook] = []
+    _before: list[Hook] = []
+    _after: list[Hook] = []
 
     def before(
         self,
@@ -107,7 +119,7 @@ class Hooks(Struct):
             if not hook.wants(call.tool):
                 continue
             try:
-                verdict = await _run(hook, _copy(call, params))
+                verdict = await hook.call(_copy(call, params))
                 if isinstance(verdict, Rewrite):
                     verdict = Rewrite(copy.deepcopy(dict(verdict.params)))
                 elif not isinstance(verdict, Deny | Ask | None):
@@ -132,7 +144,7 @@ class Hooks(Struct):
             if not hook.wants(call.tool):
                 continue
             try:
-                replaced = await _run(hook, _copy(call, call.params), result)
+                replaced = await hook.call(_copy(call, call.params), result)
                 result = result if replaced is None else Result.of(replaced, call.tool)
             except Exception as error:  # noqa: BLE001  # the call has happened: keep its result
                 log.warning("after-hook %s failed: %r", hook.name, error)
@@ -140,7 +152,7 @@ class Hooks(Struct):
 
 
 def _add(
-    hooks: list[_Hook],
+    hooks: list[Hook],
     run: Callable[..., Any],
     priority: int,
     tools: str | Iterable[str] | None,
@@ -153,20 +165,10 @@ def _add(
         # A guard that silently never runs is worse than none.
         if not is_tool_name(name):
             raise RegistryError(f"hooks take tool names: {name!r} is not a valid one")
-    hooks.append(_Hook(run, priority, names, min(timeout_s, MAX_TIMEOUT_S)))
+    hooks.append(Hook(run, priority, names, min(timeout_s, MAX_TIMEOUT_S)))
     hooks.sort(key=lambda each: -each.priority)
 
 
 def _copy(call: Call, params: Mapping[str, Any]) -> Call:
     """The call for a hook, which may modify its copy of the parameters."""
     return replace(call, params=copy.deepcopy(dict(params)))
-
-
-async def _run(hook: _Hook, *arguments: object) -> Any:
-    # A plain function runs in a thread, so that it cannot block the event loop.
-    is_async = inspect.iscoroutinefunction(hook.run)
-    work = hook.run(*arguments) if is_async else in_thread(hook.run, *arguments)
-    verdict = await bounded(work, hook.timeout_s, GRACE_S)
-    if inspect.isawaitable(verdict):
-        verdict = await bounded(verdict, hook.timeout_s, GRACE_S)
-    return verdict

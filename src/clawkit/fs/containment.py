@@ -164,7 +164,6 @@ def _open_one(folder: int, name: str, flags: int) -> int:
 
 @functools.cache
 def _has_openat2() -> bool:
-    """Whether the kernel supports openat2; probed once."""
     if platform.system() != "Linux":
         return False
     here = os.open("/", O_PATH | os.O_CLOEXEC)

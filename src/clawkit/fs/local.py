@@ -95,9 +95,8 @@ class LocalFileSystem:
         journals: str = "",
     ) -> None:
         """Nothing in the directories `hidden` can be read or changed. `hard_links` permits files
-        with several hard links; `ask` lets a person decide about
-        protected files, which are refused otherwise; `journals` is the directory of the journals of
-        changes to several files."""
+        with several hard links; `ask` lets a person decide about protected files, which are refused
+        otherwise; `journals` is the directory of the journals of changes to several files."""
         self._roots = Roots(
             workspace,
             held=workspace_only,

@@ -87,10 +87,6 @@ _ELFS = {1: "ELF object file", 2: "ELF program", 3: "ELF program or shared libra
 _FIRST_BYTES = frozenset(magic[:1] for _, *magics in _MAGICS for magic in magics)
 
 
-def _is_word(magic: bytes) -> bool:
-    return not magic.strip(b"\r\n").translate(None, _LETTERS)
-
-
 def identify(head: bytes) -> FileKind | None:
     """The type of a file that starts with these bytes; None for text and unknown types."""
     has_nul = b"\0" in head[:_WORD_LOOK]
@@ -100,7 +96,9 @@ def identify(head: bytes) -> FileKind | None:
         name
         for name, *magics in _MAGICS
         for magic in magics
-        if head.startswith(magic) and (has_nul or magic == b"%PDF-" or not _is_word(magic))
+        # A text may start with a magic that is a word.
+        if head.startswith(magic)
+        and (has_nul or magic == b"%PDF-" or magic.strip(b"\r\n").translate(None, _LETTERS))
     )
     name = next(fitting, "")
     if has_nul:
@@ -114,7 +112,6 @@ def identify(head: bytes) -> FileKind | None:
 
 
 def _look_closer(head: bytes, name: str) -> str:
-    """Types that need more than the first bytes."""
     if name == "ZIP archive":
         return next((said for part, said in _ZIPS if part in head[:4_096]), name)
     if name == "ELF program":

@@ -67,14 +67,12 @@ class OpenFile(Protocol):
     @property
     def place(self) -> str:
         """The absolute path with links resolved, one spelling per file."""
-        ...
 
     @property
     def info(self) -> Info: ...
 
     async def read(self, size: int, at: int) -> bytes:
         """`size` bytes from position `at`; fewer only at the end of the file."""
-        ...
 
 
 class Change(Struct, frozen=True):
@@ -108,7 +106,6 @@ class FileSystem(Protocol):
         self, path: str, *, after: str = "", limit: int = 1_000, details: bool = False
     ) -> Listing:
         """At most `limit` entries with names after `after`."""
-        ...
 
     async def change(
         self, changes: Sequence[Change], *, allowed: frozenset[str] = frozenset()
@@ -118,7 +115,6 @@ class FileSystem(Protocol):
         Raises `ConflictError` if a file does not have the expected version, and `ProtectedError`
         for protected files whose places are not in `allowed`.
         """
-        ...
 
 
 class WorkspaceFiles(FileSystem, Protocol):
@@ -157,7 +153,6 @@ class Places(Protocol):
     @property
     def readable(self) -> tuple[str, ...] | None:
         """The readable directories, with links resolved; None for the whole machine."""
-        ...
 
     def start(self, path: str) -> Start: ...
 

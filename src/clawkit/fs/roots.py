@@ -89,12 +89,12 @@ class Roots:
         self._write_roots = (os.path.realpath(self.workspace), *self._resolve(write_roots))
         self._read_roots = (*self._write_roots, *self._resolve(read_roots))
         self._handles: dict[str, _RootHandle] = {}
-        self._hidden = tuple(filter(self._can_reach, map(os.path.realpath, hidden)))
-
-    def _can_reach(self, folder: str) -> bool:
-        """Whether some path below a directory can be opened."""
-        roots = self._read_roots if self.held else ("/",)
-        return any(is_below(folder, root) or is_below(root, folder) for root in roots)
+        roots = self._read_roots if held else ("/",)
+        self._hidden = tuple(
+            folder
+            for folder in map(os.path.realpath, hidden)
+            if any(is_below(folder, root) or is_below(root, folder) for root in roots)
+        )
 
     def _resolve(self, roots: Sequence[str]) -> Iterator[str]:
         for root in roots:

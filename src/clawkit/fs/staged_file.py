@@ -266,7 +266,6 @@ class JournalStep:
         return is_swapped or is_placed or look(self.backup, folder) is not None
 
     def _is_new(self, now: os.stat_result | None) -> bool:
-        """Whether a file is the new content."""
         return now is not None and mark_of(now) == self.mark
 
 

@@ -13,7 +13,9 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from clawkit.agent.nested_calls import withhold
 from clawkit.config.sections.gateway import GatewaySettings as Settings
+from clawkit.core.call import CallRequest, call
 from clawkit.core.catalog import CARRIER, canonical
 from clawkit.core.result import Result
 from clawkit.errors import ClawkitError
@@ -324,7 +326,8 @@ async def invoke_tool(gateway: Gateway, body: Invoke, *, owner: bool) -> dict[st
     if not name:
         raise bad("tool is required")
     missing = not_found(f"Tool not available: {name[:80]}")
-    if name in denied_tools(gateway.settings):
+    denied = denied_tools(gateway.settings)
+    if name in denied:
         raise missing
     key = gateway.live.resolve_key(body.session_key, body.agent_id)
     try:
@@ -340,7 +343,7 @@ async def invoke_tool(gateway: Gateway, body: Invoke, *, owner: bool) -> dict[st
     if body.dry_run:
         return {"ok": True, "dryRun": True, "tool": name, "args": args}
     with there.in_use():
-        result = await there.agent.kit.call(name, args)
+        result = await call(withhold(there.agent.kit.run, denied), CallRequest(name, args))
     if result.is_error:
         raise _failure(result)
     content = [block.to_json() for block in result.content]

@@ -97,7 +97,7 @@ class McpEndpoint:
             if outbox.qsize() < MAX_UNSENT:
                 outbox.put_nowait(data)
 
-        task = client.start(message, send)
+        task = client.start(message, send, shared=is_modern)
         task.add_done_callback(lambda _task: outbox.put_nowait(None))
         first = asyncio.ensure_future(outbox.get())
         gone = asyncio.ensure_future(_wait_for_end(request))

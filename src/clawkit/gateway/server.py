@@ -12,11 +12,11 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
-from msgspec.structs import replace
 from starlette.applications import Starlette
 from starlette.routing import WebSocketRoute
 from starlette.websockets import WebSocket
 
+from clawkit.agent.nested_calls import withhold
 from clawkit.agent_session import ConfigInput
 from clawkit.approvals.broker import PendingStore
 from clawkit.config.load import Loaded
@@ -203,9 +203,7 @@ class Gateway:
             approver=approver or self.desk,
             redactor=self.redactor,
         )
-        denied = denied_tools(self.settings)
-        kept = {name: tool for name, tool in kit.run.tools.items() if name not in denied}
-        kit.run = replace(kit.run, tools=kept)
+        kit.run = withhold(kit.run, denied_tools(self.settings))
         return kit
 
     def check(self, loaded: Loaded) -> tuple[Mode, str]:

@@ -12,7 +12,6 @@ import os
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from typing import Any
 
 import msgspec
@@ -25,6 +24,7 @@ from clawkit.errors import ClawkitError, SchemaError, ToolError
 from clawkit.globs import Glob
 from clawkit.mcp.protocol import ToolEntry
 from clawkit.net.route import bad_name
+from clawkit.process.jsonrpc import UNREADABLE
 from clawkit.schema.choose import check_schema
 from clawkit.store import private_dir, write_atomic
 from clawkit.text import cut, one_line
@@ -40,6 +40,7 @@ MAX_DESCRIPTION = 2_000
 """Characters of a description that a model sees."""
 MAX_FILE = 64 * 1024 * 1024
 _HEADER = "x-mcp-header"
+_DESCRIBING = ("description", "title")
 _SAFE_INTEGER = 2**53
 
 
@@ -82,23 +83,34 @@ class ToolListing(Struct, omit_defaults=True, rename="camel"):
     """Tools that cannot be used, and why."""
 
 
-def listing_file(folder: str, server: str) -> str:
-    name = f"{_plain(server)[:40]}-{hashlib.sha256(server.encode()).hexdigest()[:8]}"
-    return os.path.join(folder, f"{name}.json")
+# Made before threads use them: msgspec may crash when several do so first, at the same time.
+_TOOL, _LISTING = msgspec.json.Decoder(ToolEntry), msgspec.json.Decoder(ToolListing)
+
+
+def listing_file(folder: str, server: str, entry_print: str) -> str:
+    """One for each entry, given by its fingerprint: other settings with a server of the same name
+    must not make clawkit forget what was accepted."""
+    digest = hashlib.sha256(f"{server}\0{entry_print}".encode()).hexdigest()[:16]
+    return os.path.join(folder, f"{_plain(server)[:40]}-{digest}.json")
 
 
 def read_listing(folder: str, server: str, entry: McpServer) -> ToolListing | None:
-    """What the last listing found; None if there is none for this entry."""
-    with suppress(OSError, msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-        with open(listing_file(folder, server), "rb") as file:
-            found = msgspec.json.decode(file.read(MAX_FILE), type=ToolListing)
-        return found if found.fingerprint == fingerprint(entry) else None
-    return None
+    """What the last listing found; None if there is none for this entry. One that cannot be read
+    has accepted nothing: it must not count as none, after which everything is accepted."""
+    try:
+        with open(listing_file(folder, server, fingerprint(entry)), "rb") as file:
+            found = _LISTING.decode(file.read(MAX_FILE))
+    except FileNotFoundError:
+        return None
+    except (OSError, *UNREADABLE):
+        return ToolListing(fingerprint(entry))
+    return found if found.fingerprint == fingerprint(entry) else None
 
 
 def write_listing(folder: str, server: str, listing: ToolListing) -> None:
     private_dir(folder)
-    write_atomic(listing_file(folder, server), msgspec.json.encode(listing))
+    file = listing_file(folder, server, listing.fingerprint)
+    write_atomic(file, msgspec.json.encode(listing))
 
 
 def fingerprint(entry: McpServer) -> str:
@@ -116,7 +128,7 @@ def update(
 ) -> None:
     """Put the definitions that a server listed into `new`: those that are accepted, those that
     wait, and those that cannot be used."""
-    is_first = old is None or not old.pins
+    is_first = old is None
     new.pins = {} if old is None else dict(old.pins)
     seen: set[str] = set()
     total = 0
@@ -128,13 +140,14 @@ def update(
                 raise ToolError("all definitions together are too large")
             if number >= MAX_TOOLS:
                 raise ToolError(f"only the first {MAX_TOOLS} tools are used")
-            tool = msgspec.json.decode(raw, type=ToolEntry)
+            tool = _TOOL.decode(raw)
+            tool.output_schema = None  # of no use, and of any depth
             name = one_line(tool.name, MAX_NAME)
             if tool.name in seen:
                 raise ToolError("it is listed twice")
             seen.add(tool.name)
             _check(tool, len(bytes(raw)), http=http)
-        except (ClawkitError, msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        except (ClawkitError, *UNREADABLE) as error:
             new.left_out[name] = one_line(str(error), 200)
             if number >= MAX_TOOLS or total > MAX_TOTAL:
                 return
@@ -166,6 +179,10 @@ def _check(tool: ToolEntry, size: int, *, http: bool) -> None:
         raise SchemaError("its parameters must be an object")
     check_schema(tool.input_schema, "parameters")
     make_validator(tool.input_schema, "the schema of its parameters")
+    for text in _fixed_texts(tool.input_schema):
+        if defuse(text) != text:
+            shown = one_line(text, 40)
+            raise SchemaError(f"parameters: {shown!r} has hidden characters, or fakes a marker")
     if http:
         param_headers(tool.input_schema)
 
@@ -254,12 +271,26 @@ def safe_names(server: str, tools: Iterable[str]) -> dict[str, str]:
     return names
 
 
+def _fixed_texts(node: Any) -> Iterator[str]:
+    """The names and values in a schema, which have to be shown as they are."""
+    if isinstance(node, str):
+        yield node
+    elif isinstance(node, Mapping):
+        for key, value in node.items():
+            yield key
+            if key not in _DESCRIBING or not isinstance(value, str):
+                yield from _fixed_texts(value)
+    elif isinstance(node, list):
+        for each in node:
+            yield from _fixed_texts(each)
+
+
 def shown_schema(node: Any) -> Any:
     """The schema as a model sees it: descriptions without hidden characters, of limited length."""
     if isinstance(node, Mapping):
         return {
             key: clean_text(value)
-            if key in ("description", "title") and isinstance(value, str)
+            if key in _DESCRIBING and isinstance(value, str)
             else shown_schema(value)
             for key, value in node.items()
         }

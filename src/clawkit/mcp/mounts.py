@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import re
 import shlex
 import stat
 import time
@@ -38,6 +39,8 @@ SETTLE_S = 1.0
 """Between the last notice of a change and listing the tools again."""
 LISTEN_AGAIN_S = 5.0
 LOG_BYTES = 4_096
+_SHELL = re.compile(r"^\S*bash: line \d+: (exec: )?")
+"""What the shell that starts a program puts before its own errors."""
 T = TypeVar("T")
 log = logging.getLogger(__name__)
 
@@ -169,7 +172,7 @@ class Mounts:
         return new
 
     async def login(self, server: str, open_url: OpenUrl) -> None:
-        """Let the person log in at a server. Raises `ToolError`."""
+        """Let the person log in to a server. Raises `ToolError`."""
         slot = self._slot(server)
         if slot.entry.url is None:
             raise ToolError(f"the MCP server {server!r} is a program, which needs no login")
@@ -326,7 +329,8 @@ class Mounts:
                     info = os.fstat(file.fileno())
                     if stat.S_ISREG(info.st_mode) and info.st_nlink == 1:
                         lines = file.read(LOG_BYTES).decode("utf-8", "replace").strip().splitlines()
-                        return f" ({one_line(defuse(lines[-1]), 300)})" if lines else ""
+                        last = _SHELL.sub("", lines[-1]) if lines else ""
+                        return f" ({one_line(defuse(last), 300)})" if last else ""
         return ""
 
     async def _leave(self, slot: _Mount) -> None:

@@ -17,7 +17,7 @@ import secrets
 import time
 from asyncio import IncompleteReadError, LimitOverrunError
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import asynccontextmanager, suppress
+from contextlib import ExitStack, asynccontextmanager, suppress
 from secrets import compare_digest
 from typing import TypeVar
 from urllib.parse import parse_qsl, quote, urlencode, urlsplit
@@ -41,6 +41,7 @@ LOGIN_S = 300.0
 EARLY_S = 30.0
 """A token is renewed so long before it expires."""
 _REQUEST_S = 30.0
+_POLL_S = 0.05
 _MAX_BODY = 256 * 1024
 _JSON, _FORM = "application/json", "application/x-www-form-urlencoded"
 _PARAM = re.compile(r'([a-zA-Z_]+)\s*=\s*(?:"([^"]*)"|([^\s,"]+))')
@@ -78,6 +79,10 @@ class OAuthGrant(Struct, omit_defaults=True):
     wanted: str = ""
     """Scopes that the server asked for since."""
 
+    @property
+    def secrets(self) -> tuple[str, ...]:
+        return self.access, self.refresh, self.client.secret
+
 
 class _Tokens(Struct, omit_defaults=True):
     grants: dict[str, OAuthGrant] = {}
@@ -101,9 +106,7 @@ class TokenStore:
             return _Tokens()
         except UNREADABLE:
             raise ToolError(f"{self._path}: invalid; remove it and log in again") from None
-        self._learn(
-            [text for each in found.grants.values() for text in (each.access, each.refresh)]
-        )
+        self._learn([text for each in found.grants.values() for text in each.secrets])
         return found
 
     def grant(self, url: str) -> OAuthGrant | None:
@@ -117,12 +120,27 @@ class TokenStore:
             tokens = self.read()
             old = tokens.grants.pop(tokens.servers.pop(url, ""), None)
             if grant is not None:
-                self._learn([grant.access, grant.refresh])
+                self._learn([*grant.secrets])
                 key = tokens.servers[url] = f"{grant.issuer} {grant.resource}"
                 tokens.grants[key] = grant
             if tokens.servers or old:
                 write_atomic(self._path, msgspec.json.encode(tokens))
         return old is not None
+
+    @asynccontextmanager
+    async def renewing(self, url: str) -> AsyncIterator[None]:
+        """Waits while another run or process renews the token of this server: a second use of the
+        same refresh token may revoke all that came of it."""
+        name = hashlib.sha256(url.encode()).hexdigest()[:16]
+        private_dir(os.path.dirname(self._path))
+        with ExitStack() as held:
+            while True:
+                try:
+                    held.enter_context(locked(f"{self._path}.{name}.lock", wait_s=0))
+                    break
+                except TimeoutError:
+                    await asyncio.sleep(_POLL_S)
+            yield
 
 
 class _Metadata(Struct):
@@ -204,9 +222,11 @@ class OAuth:
         if status == 403:
             if said.get("error") != "insufficient_scope":
                 return False
-            wanted = _union(grant.scope if grant else "", said.get("scope", ""))
-            if grant is not None:
-                self._tokens.save(self._url, msgspec.structs.replace(grant, wanted=wanted))
+            async with self._tokens.renewing(self._url):
+                grant = self._tokens.grant(self._url)
+                wanted = _union(grant.scope if grant else "", said.get("scope", ""))
+                if grant is not None:
+                    self._tokens.save(self._url, msgspec.structs.replace(grant, wanted=wanted))
             raise self._needs_login(f"it requires more permissions ({one_line(wanted, 200)})")
         if grant is not None and grant.access != self._sent:
             return True  # another process has renewed it
@@ -224,10 +244,14 @@ class OAuth:
         form = {"grant_type": "refresh_token", "refresh_token": grant.refresh}
         if grant.scope:
             form["scope"] = grant.scope
-        try:
-            renewed = await self._issue(grant, form)
-        except ToolError:
-            return None
+        async with self._tokens.renewing(self._url):
+            known = self._tokens.grant(self._url)
+            if known is None or known.access != grant.access:
+                return known  # another one was faster
+            try:
+                renewed = await self._issue(known, form)
+            except ToolError:
+                return None
         self._renewed = renewed.access
         return renewed
 
@@ -303,6 +327,8 @@ class OAuth:
         known = f"{origin}/.well-known/oauth-protected-resource"
         found: _Protected | None = None
         fallback: _Metadata | None = None
+        if named and not named.startswith(f"{origin}/"):
+            self._check_address(named)
         for url in (named,) if named else dict.fromkeys((f"{known}{path}", known)):
             found = found or await self._read(_Protected, url)
         if found is None:
@@ -315,6 +341,7 @@ class OAuth:
         if not found.authorization_servers:
             raise ToolError("its metadata names no authorization server")
         issuer = found.authorization_servers[0]
+        self._check_address(issuer)
         metadata: _Metadata | None = None
         for url in metadata_urls(issuer):
             metadata = metadata or await self._read(_Metadata, url)
@@ -326,9 +353,14 @@ class OAuth:
         if "S256" not in metadata.code_challenge_methods_supported:
             raise ToolError("its authorization server does not support PKCE with S256")
         for url in (metadata.authorization_endpoint, metadata.token_endpoint):
-            if not is_safe(url):
-                raise ToolError("its authorization server has an address that is not https")
+            self._check_address(url)
+        if metadata.registration_endpoint:
+            self._check_address(metadata.registration_endpoint)
         return found, metadata
+
+    def _check_address(self, url: str) -> None:
+        if not is_safe(url, near=_is_here(parse_url(self._url))):
+            raise ToolError("its authorization server has an address that is not https, or is here")
 
     async def _identify(self, metadata: _Metadata, redirect: str) -> OAuthClient:
         """The id of clawkit at an authorization server: configured, a document, or registered."""
@@ -393,11 +425,12 @@ def read_challenge(header: str) -> dict[str, str]:
     return {name.lower(): quoted or plain for name, quoted, plain in _PARAM.findall(header[:8192])}
 
 
-def is_safe(url: str) -> bool:
-    """Whether an address may be opened in a browser: https, or on this machine."""
+def is_safe(url: str, *, near: bool) -> bool:
+    """Whether an address may be part of a login: https, or on this machine if the server is, too
+    (`near`). Others must not send a browser to what listens here."""
     with suppress(NetError):
         parsed = parse_url(url)
-        return parsed.scheme == "https" or _is_here(parsed)
+        return near if _is_here(parsed) else parsed.scheme == "https"
     return False
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -19,7 +19,7 @@ from clawkit.errors import ToolAuthorizationError
 from clawkit.mcp import protocol
 from clawkit.mcp.protocol import LEGACY, MODERN, UNSUPPORTED_VERSION
 from clawkit.mcp.wire import McpPeer
-from clawkit.process.jsonrpc import NOT_OFFERED, UNREADABLE, ServerError
+from clawkit.process.jsonrpc import MAX_BODY, NOT_OFFERED, UNREADABLE, ServerError
 from clawkit.text import cut, one_line
 from clawkit.version import __version__
 
@@ -27,7 +27,9 @@ S = TypeVar("S", bound=Struct)
 MAX_PAGES = 100
 MAX_LISTED = 20_000
 MAX_ROUNDS = 8
-"""How often a server may ask for more input to one call."""
+"""How often a server may ask for more input to one call, and how many questions reach a person."""
+MAX_VALUES = 1_000
+"""Characters of what a person agrees to: more would not be read."""
 PROBE_S = 5.0
 UPDATE_S = 0.25
 _OLDER = ("2025-03-26", "2024-11-05")
@@ -90,6 +92,9 @@ class CallExchange:
     def __init__(self, server: str, ctx: Context | None, deadline: asyncio.Timeout) -> None:
         self._server, self._ctx, self._deadline = server, ctx, deadline
         self._told = 0.0
+        self._asked = self._asking = 0
+        """Questions so far, and those that are not answered yet."""
+        self._left_s = 0.0
         self._telling: set[asyncio.Task[None]] = set()
 
     def tell(self, progress: _Progress) -> None:
@@ -106,24 +111,37 @@ class CallExchange:
     async def elicit(self, asked: _Elicitation) -> dict[str, object]:
         """The person's answer. They can agree to what is proposed, but not enter anything."""
         proposed = propose(asked.requested_schema) if asked.mode == "form" else None
-        if self._ctx is None or proposed is None:
+        values = ", ".join(f"{name}: {value!r}" for name, value in (proposed or {}).items())
+        is_shown = proposed is not None and len(values) <= MAX_VALUES
+        if self._ctx is None or not is_shown or self._asked >= MAX_ROUNDS:
             return {"action": "decline"}
-        values = ", ".join(f"{name}: {value!r}" for name, value in proposed.items())
-        description = f"{cut(defuse(asked.message), 2_000)}\nYes sends: {values or 'no values'}"
+        self._asked += 1
+        # What yes means comes first: the text of the server may contain anything.
+        description = f"Yes sends: {values or 'no values'}\n{cut(defuse(asked.message), 2_000)}"
         title = f"the MCP server {self._server!r} asks for information"
-        # The clock of the call stops: the person has a time limit of their own.
-        now, when = asyncio.get_running_loop().time, self._deadline.when() or 0.0
-        began = now()
         try:
-            with suppress(RuntimeError):  # the call is over
-                self._deadline.reschedule(None)
-            await self._ctx.ask(Ask(title, description, f"mcp:{self._server}"))
+            with self._without_deadline():
+                await self._ctx.ask(Ask(title, description, f"mcp:{self._server}"))
         except ToolAuthorizationError:
             return {"action": "decline"}
-        finally:
-            with suppress(RuntimeError):
-                self._deadline.reschedule(when + now() - began)
         return {"action": "accept", "content": proposed}
+
+    @contextmanager
+    def _without_deadline(self) -> Iterator[None]:
+        """Stop the clock of the call: the person has a time limit of their own."""
+        now = asyncio.get_running_loop().time
+        if not self._asking:
+            self._left_s = (self._deadline.when() or now()) - now()
+            with suppress(RuntimeError):  # the call is over
+                self._deadline.reschedule(None)
+        self._asking += 1
+        try:
+            yield
+        finally:
+            self._asking -= 1
+            if not self._asking:
+                with suppress(RuntimeError):
+                    self._deadline.reschedule(now() + self._left_s)
 
 
 def propose(schema: Mapping[str, Any]) -> dict[str, Any] | None:
@@ -131,7 +149,7 @@ def propose(schema: Mapping[str, Any]) -> dict[str, Any] | None:
     None if more is required."""
     fields = schema.get("properties")
     required = schema.get("required")
-    needed = required if isinstance(required, list) else []
+    needed = list(map(str, required)) if isinstance(required, list) else []
     found: dict[str, Any] = {}
     for name, field in fields.items() if isinstance(fields, Mapping) else ():
         if isinstance(field, Mapping) and "default" in field:
@@ -206,8 +224,13 @@ class McpSession:
         """Everything in a list of the server, page by page."""
         found: list[Raw] = []
         params: dict[str, object] = {}
+        left = MAX_BODY
         for _ in range(MAX_PAGES):
-            page = read_answer(await self.ask(method, params), _Page)
+            answer = await self.ask(method, params)
+            left -= len(memoryview(answer))
+            if left < 0:
+                raise ServerError("it lists too much")
+            page = read_answer(answer, _Page)
             found += getattr(page, field)
             if not page.next_cursor or len(found) > MAX_LISTED:
                 break

@@ -22,6 +22,7 @@ from clawkit.mcp.definitions import (
     FEATURES,
     ToolListing,
     clean_text,
+    fingerprint,
     header_values,
     is_wanted,
     listing_file,
@@ -47,15 +48,16 @@ def mounted_tools(config: Config, folder: str) -> MountedTools:
     warnings: list[str] = []
     for name, entry in (config.mcp.servers if config.mcp else {}).items():
         if entry.enabled:
-            found = _of_server(name, msgspec.json.encode(entry), _stamp(folder, name), folder)
+            stamp = _stamp(listing_file(folder, name, fingerprint(entry)))
+            found = _of_server(name, msgspec.json.encode(entry), stamp, folder)
             tools += found.tools
             warnings += found.warnings
     return MountedTools(tuple(tools), tuple(warnings))
 
 
-def _stamp(folder: str, server: str) -> tuple[int, int]:
+def _stamp(file: str) -> tuple[int, int]:
     try:
-        info = os.stat(listing_file(folder, server))
+        info = os.stat(file)
     except OSError:
         return 0, 0
     return info.st_ino, info.st_mtime_ns

@@ -16,6 +16,7 @@ from urllib.parse import urljoin
 
 from msgspec import Raw
 
+from clawkit.errors import ToolError
 from clawkit.mcp import protocol
 from clawkit.mcp.protocol import SESSION_HEADER, VERSION_HEADER
 from clawkit.net.addresses import parse_url
@@ -86,8 +87,13 @@ class StdioPeer:
         return False
 
     async def close(self) -> None:
+        has_ended = bool(self._wire.ended)
         self._wire.end("closed")
-        await self._program.end(GRACE_S)
+        try:
+            if has_ended:  # it can still say why
+                await asyncio.wait([self._program.gone], timeout=GRACE_S)
+        finally:
+            await self._program.end(GRACE_S)
 
 
 class HttpPeer(Dialogue):
@@ -146,7 +152,7 @@ class HttpPeer(Dialogue):
         self.end("closed")
         await asyncio.gather(*self._tasks, return_exceptions=True)
         if self._session_id:
-            with suppress(ServerError, TimeoutError):
+            with suppress(ToolError, TimeoutError):
                 async with asyncio.timeout(GRACE_S), self._ask("DELETE"):
                     pass
 
@@ -265,7 +271,7 @@ class SsePeer(HttpPeer):
         reason = "it ended the stream"
         try:
             await super().listen()
-        except ServerError as error:
+        except ToolError as error:  # also that a login is needed
             reason = str(error)
         if not self._endpoint.done():
             self._endpoint.set_exception(ServerError(reason))

@@ -112,7 +112,8 @@ class ServedClient:
         *,
         is_modern: bool,
     ) -> None:
-        self.running: dict[mcp.Id, asyncio.Task[bytes]] = {}
+        self.running: dict[object, asyncio.Task[bytes]] = {}
+        """By the ids of the requests, if those are of one client."""
         self.used_at = asyncio.get_running_loop().time()
         self._open_kit, self._session = open_kit, session
         self._has_roots = can.roots is not None and not is_modern
@@ -139,12 +140,16 @@ class ServedClient:
             self._usual = self._usual or self._kit.place
         return self._kit
 
-    def start(self, message: mcp.RpcMessage, send: Send) -> asyncio.Task[bytes]:
-        """Begin to answer a request; `send` gets what precedes the answer. Raises `McpError`."""
+    def start(
+        self, message: mcp.RpcMessage, send: Send, *, shared: bool = False
+    ) -> asyncio.Task[bytes]:
+        """Begin to answer a request; `send` gets what precedes the answer. With `shared`, several
+        programs send requests, and may use the same ids. Raises `McpError`."""
         id_, method = message.id, str(message.method)
         if method not in METHODS[self._is_modern]:
             raise mcp.McpError(mcp.METHOD_NOT_FOUND, f"unknown method {one_line(method, 80)!r}")
-        if not isinstance(id_, int | str) or id_ in self.running:
+        key: object = object() if shared else id_
+        if not isinstance(id_, int | str) or key in self.running:
             raise mcp.McpError(mcp.INVALID_REQUEST, f"a request with the id {id_!r} is under way")
         if len(self.running) >= MAX_RUNNING:
             raise mcp.McpError(mcp.INTERNAL_ERROR, f"{MAX_RUNNING} requests are under way already")
@@ -153,8 +158,8 @@ class ServedClient:
             self._kit.guard.begin()
         self.used_at = now
         task = asyncio.ensure_future(self._answer(id_, method, message.params, send))
-        self.running[id_] = task
-        task.add_done_callback(lambda _task: self.running.pop(id_))
+        self.running[key] = task
+        task.add_done_callback(lambda _task: self.running.pop(key))
         return task
 
     async def _answer(self, id_: mcp.Id, method: str, params: msgspec.Raw, send: Send) -> bytes:

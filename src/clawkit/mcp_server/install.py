@@ -113,7 +113,7 @@ def plan(
     edit = _edit_toml if file.endswith(".toml") else _edit_json
     try:
         return InstallChange(file, before, edit(before or "", (client.key, name), entry))
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         said = str(error).partition("\n")[0]
         raise EditError(f"{file!r} was not changed: it cannot be read: {said}") from None
 

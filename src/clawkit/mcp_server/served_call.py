@@ -213,4 +213,5 @@ class CarPark:
 
     @property
     def is_empty(self) -> bool:
+        self.sweep()
         return not self._parked

@@ -50,6 +50,8 @@ class _Head(msgspec.Struct, frozen=True):
     total: Annotated[int, Meta(ge=0)] = 0
 
 
+# Made here, in one thread: msgspec crashes when several threads use a type for the first time.
+_HEADS = msgspec.json.Decoder(_Head)
 _Answer = tuple[_Head, list[bytes]]
 
 
@@ -190,7 +192,7 @@ def _read_answer(answers: IO[bytes]) -> _Answer | None:
     if not line.endswith(b"\n") and len(line) < _MAX_HEAD:
         return None
     try:
-        head = msgspec.json.decode(line, type=_Head)
+        head = _HEADS.decode(line)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise _broken() from error
     if sum(head.sizes) > _MAX_PARTS:

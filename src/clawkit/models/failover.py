@@ -143,8 +143,6 @@ class _Attempts(msgspec.Struct):
 
 
 class _Run:
-    """The attempts of one request."""
-
     def __init__(self, links: Sequence[ChainLink], clock: Clock) -> None:
         self._links = links
         self._clock = clock

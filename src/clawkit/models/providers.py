@@ -113,7 +113,6 @@ def load_services(
 
 
 def _written(raw: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    """The settings of providers as written."""
     providers = dict_of(dict_of(raw.get("models")).get("providers"))
     return {name: given for name, given in providers.items() if isinstance(given, dict)}
 

@@ -109,7 +109,6 @@ class Client:
             await asyncio.wait([connection.gone for connection in connections], timeout=_CLOSE_S)
 
     def _reuse(self, target: ParsedUrl, route: Route) -> HttpConnection | None:
-        """An idle connection to the target."""
         key = (*target.origin, route)
         for connection in [each for each in reversed(self._idle) if each.key == key]:
             self._idle.remove(connection)

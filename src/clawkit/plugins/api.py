@@ -6,18 +6,17 @@ import sys
 from collections.abc import Callable, Container, Iterable, Sequence
 from typing import Any, TypeVar
 
-import msgspec
 from msgspec import Struct
 
 from clawkit.config.model import Config
 from clawkit.config.sections.plugins import PluginEntry
+from clawkit.core.catalog import canonical
 from clawkit.core.context import Context, Scope
 from clawkit.core.tool import Tool, is_tool_name, tool
 from clawkit.errors import PluginError
 from clawkit.plugins.manifest import Manifest, make_manifest
 from clawkit.plugins.roles import HookName
 
-T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., Any])
 _DECLARED = frozenset(Manifest.__struct_fields__)
 
@@ -53,7 +52,7 @@ class HookEntry(Struct, frozen=True):
     event: HookName
     run: Callable[..., Any]
     priority: int
-    tools: tuple[str, ...] | None
+    tools: frozenset[str] | None
 
 
 Factory = Callable[[PluginContext], Tool | Sequence[Tool] | None]
@@ -87,7 +86,10 @@ class Plugin:
         doc = sys._getframe(1).f_globals.get("__doc__") or ""
         self.manifest = make_manifest({**given, "has_settings": config is not None}, doc)
         self.config = config
-        if config is not None and not is_settings_class(config):
+        if config is not None and not (
+            isinstance(config, type)
+            and (issubclass(config, Struct) or hasattr(config, "model_validate"))
+        ):
             raise PluginError("config must be a msgspec.Struct or a pydantic model, as a class")
         self.registered_tools: list[Tool] = []
         self.factories: list[Factory] = []
@@ -122,7 +124,8 @@ class Plugin:
     ) -> Callable[[F], F]:
         """Add a hook. Higher priorities run first. `tools` limits hooks on calls to those tools."""
         self._check("hooks", event, self.manifest.hooks)
-        names = None if tools is None else (tools,) if isinstance(tools, str) else tuple(tools)
+        given = [tools] if isinstance(tools, str) else tools
+        names = None if given is None else frozenset(map(canonical, given))
         if names is not None and event not in ("before_tool_call", "after_tool_call"):
             raise PluginError(f"the hook {event} is not about a call: it takes no tools")
         if not isinstance(priority, int) or not all(map(is_tool_name, names or ())):
@@ -134,26 +137,14 @@ class Plugin:
 
         return register
 
-    def command(self, name: str) -> Callable[[T], T]:
+    def command(self, name: str) -> Callable[[F], F]:
         """Add `clawkit NAME`: a click command, or a function of the arguments, a list of strings,
         that may return an exit code. Commands of clawkit win."""
-        self._check("commands", name, self.manifest.commands)
-
-        def register(run: T) -> T:
-            self.commands[name] = run
-            return run
-
-        return register
+        return self._adder("commands", name, self.commands)
 
     def service(self, role: str) -> Callable[[F], F]:
         """Add a function of a `PluginContext` that returns the provider of a role."""
-        self._check("services", role, self.manifest.services)
-
-        def register(make: F) -> F:
-            self.providers[role] = make
-            return make
-
-        return register
+        return self._adder("services", role, self.providers)
 
     def prompt(self, write: F) -> F:
         """Add a function of a `PluginContext` that returns text for the prompt; declare it with
@@ -162,6 +153,15 @@ class Plugin:
             raise PluginError("a function for the prompt must be declared: prompt=True")
         self.write_prompt = write
         return write
+
+    def _adder(self, what: str, name: str, to: dict[str, Any]) -> Callable[[F], F]:
+        self._check(what, name, getattr(self.manifest, what))
+
+        def register(given: F) -> F:
+            to[name] = given
+            return given
+
+        return register
 
     def _check(self, what: str, name: str, declared: Sequence[str]) -> None:
         if name not in declared:
@@ -178,9 +178,3 @@ class Plugin:
             ("prompt", ["True"] * (declared.prompt is True), ["True"] * bool(self.write_prompt)),
         ]
         return [f"{what} {n!r}" for what, names, there in rows for n in names if n not in there]
-
-
-def is_settings_class(kind: object) -> bool:
-    return isinstance(kind, type) and (
-        issubclass(kind, msgspec.Struct) or hasattr(kind, "model_validate")
-    )

@@ -7,141 +7,97 @@ or take too long; the problem is noted.
 from __future__ import annotations
 
 import inspect
-import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import Any
 
 import msgspec
+from msgspec import Struct
 from msgspec.structs import replace
 
 from clawkit.content import Text, ToolResult, User
-from clawkit.core.hooks import GRACE_S, Hooks
-from clawkit.core.tasks import bounded, in_thread
+from clawkit.core.hooks import Hook, Hooks
 from clawkit.errors import ClawkitError
-from clawkit.plugins.api import ChatMessage, HookEntry, PluginContext
+from clawkit.plugins.api import ChatMessage, PluginContext
 from clawkit.plugins.load import ActivePlugin, PluginSet, describe
 from clawkit.plugins.roles import HookName
 from clawkit.plugins.watch import watching
 
 
+class PluginHook(Hook, frozen=True):
+    """A hook of a plugin. Its failures are noted."""
+
+    active: ActivePlugin
+    event: str
+
+    @property
+    def name(self) -> str:
+        return f"{getattr(self.run, '__name__', 'hook')} of plugin {self.active.id}"
+
+    async def call(self, *arguments: object) -> Any:
+        try:
+            with watching(self.active):
+                return await super().call(*arguments)
+        except TimeoutError:
+            self.note(f"took longer than {self.timeout_s:g} s")
+            raise
+        except Exception as error:
+            self.note(f"failed: {describe(error)}")
+            raise
+
+    def note(self, problem: str) -> None:
+        self.active.note(f"its hook {self.event} {problem}")
+
+
 def with_hooks(hooks: Hooks | None, plugins: PluginSet) -> Hooks:
-    """The hooks of a run, and those of plugins on calls, unless they are among them."""
+    """The hooks of a run, with those of these plugins on calls, and of no others."""
     made = Hooks([*hooks._before], [*hooks._after]) if hooks else Hooks([], [])
-    for event, known, add in (
-        ("before_tool_call", made._before, made.before),
-        ("after_tool_call", made._after, made.after),
-    ):
-        there = {each.run for each in known}
-        for active, entry in hooks_for(plugins, event):
-            hook = _guard(active, entry)
-            if hook not in there:
-                timeout_s = active.entry.hooks.timeout_ms / 1000
-                add(hook, priority=entry.priority, tools=entry.tools, timeout_s=timeout_s)
+    for event, known in (("before_tool_call", made._before), ("after_tool_call", made._after)):
+        own = [each for each in known if not isinstance(each, PluginHook)]
+        known[:] = sorted((*own, *hooks_for(plugins, event)), key=lambda each: -each.priority)
     return made
 
 
-def hooks_for(plugins: PluginSet, event: str) -> list[tuple[ActivePlugin, HookEntry]]:
+def hooks_for(plugins: PluginSet, event: str) -> list[PluginHook]:
     """Those for an event, highest priority first."""
     found = [
-        (active, entry)
+        PluginHook(
+            each.run, each.priority, each.tools, active.entry.hooks.timeout_ms / 1000, active, event
+        )
         for active in plugins.active.values()
-        for entry in active.plugin.hooks
-        if entry.event == event
+        for each in active.plugin.hooks
+        if each.event == event
     ]
-    return sorted(found, key=lambda each: -each[1].priority)
+    return sorted(found, key=lambda each: -each.priority)
 
 
 async def tell(
     plugins: PluginSet, event: HookName, around: PluginContext, *args: Any
-) -> list[tuple[ActivePlugin, Any]]:
+) -> list[tuple[PluginHook, Any]]:
     """Call the hooks for an event, one after another; what each returned, if it did not fail."""
     answers = []
-    for active, entry in hooks_for(plugins, event):
-        hook, timeout_s = _guard(active, entry), active.entry.hooks.timeout_ms / 1000
-        given = (*args, active.context(around))
-        try:
-            is_async = inspect.iscoroutinefunction(hook)
-            work = hook(*given) if is_async else in_thread(hook, *given)
-            answers.append((active, await bounded(work, timeout_s, GRACE_S)))
-        except TimeoutError:
-            active.note(f"its hook {event} took longer than {timeout_s:g} s")
-        except Exception:  # noqa: BLE001, S112  # noted by the guard
-            continue
+    for hook in hooks_for(plugins, event):
+        with suppress(Exception):  # which is noted
+            answers.append((hook, await hook.call(*args, hook.active.context(around))))
     return answers
 
 
-def transform(
-    plugins: PluginSet, event: HookName, value: ToolResult, around: PluginContext
-) -> ToolResult:
-    """A value as synchronous hooks change it; None from one leaves it as it is."""
-    for active, entry in hooks_for(plugins, event):
-        try:
-            changed = _guard(active, entry)(value, active.context(around))
-            if inspect.isawaitable(changed):
-                getattr(changed, "close", lambda: None)()
-                raise TypeError("it must be a plain function, not async")
-            if changed is not None and not isinstance(changed, type(value)):
-                raise TypeError(f"it returned {type(changed).__name__}")
-        except (Exception, SystemExit) as error:  # noqa: BLE001  # foreign code; the value is kept
-            active.note(f"its hook {event} failed: {describe(error)}")
-            continue
-        value = value if changed is None else changed
-    return value
-
-
-def _guard(active: ActivePlugin, entry: HookEntry) -> Callable[..., Any]:
-    """The hook, with its failures noted; the same object each time."""
-    if (made := active.guarded.get(id(entry))) is not None:
-        return made
-    run = entry.run
-
-    @contextmanager
-    def noting() -> Iterator[None]:
-        start = time.monotonic()
-        try:
-            yield
-        except (Exception, SystemExit) as error:
-            active.note(f"its hook {entry.event} failed: {describe(error)}")
-            raise
-        finally:
-            if time.monotonic() - start > active.entry.hooks.timeout_ms / 1000:
-                active.note(f"its hook {entry.event} took too long")
-
-    async def async_hook(*args: Any) -> Any:
-        with watching(active), noting():
-            return await run(*args)
-
-    def plain_hook(*args: Any) -> Any:
-        with noting():
-            return run(*args)
-
-    hook = async_hook if inspect.iscoroutinefunction(run) else plain_hook
-    hook.__qualname__ = f"{getattr(run, '__name__', 'hook')} of plugin {active.id}"
-    active.guarded[id(entry)] = hook
-    return hook
-
-
-class HookedEnvironment:
+class HookedEnvironment(Struct, frozen=True):
     """The environment of commands, with the variables that plugins add."""
 
-    def __init__(
-        self,
-        own: Any,
-        plugins: PluginSet,
-        around: PluginContext,
-        check: Callable[[Mapping[str, str]], Mapping[str, str]],
-    ) -> None:
-        """`check` raises `ClawkitError` for variables that no one may set."""
-        self._own, self._plugins, self._around, self._check = own, plugins, around, check
+    own: Any
+    plugins: PluginSet
+    around: PluginContext
+    check: Callable[[Mapping[str, str]], Mapping[str, str]]
+    """Raises `ClawkitError` for variables that no one may set."""
 
     async def variables(self) -> Mapping[str, str]:
-        found = dict(await self._own.variables())
-        for active, answer in await tell(self._plugins, "resolve_exec_env", self._around):
+        found = dict(await self.own.variables())
+        for hook, answer in await tell(self.plugins, "resolve_exec_env", self.around):
             try:
-                found |= self._check(msgspec.convert(answer or {}, dict[str, str]))
+                found |= self.check(msgspec.convert(answer or {}, dict[str, str]))
             except (ClawkitError, msgspec.ValidationError) as error:
-                active.note(f"its hook resolve_exec_env failed: {error}")
+                hook.note(f"failed: {error}")
         return found
 
 
@@ -173,6 +129,18 @@ class SessionHooks:
             await tell(self._plugins, "session_end", self._around)
 
     def persist(self, result: ToolResult) -> ToolResult:
-        """A result as it is stored, and as the model sees it."""
-        changed = transform(self._plugins, "tool_result_persist", result, self._around)
-        return replace(changed, call_id=result.call_id, tool=result.tool)
+        """A result as it is stored, and as the model sees it: as hooks, which must not be async,
+        change it; None from one leaves it as it is."""
+        found = result
+        for hook in hooks_for(self._plugins, "tool_result_persist"):
+            try:
+                changed = hook.run(found, hook.active.context(self._around))
+                if inspect.isawaitable(changed):
+                    getattr(changed, "close", lambda: None)()
+                    raise TypeError("it must be a plain function, not async")
+                if not isinstance(changed, ToolResult | None):
+                    raise TypeError(f"it returned {type(changed).__name__}")
+                found = changed or found
+            except (Exception, SystemExit) as error:  # noqa: BLE001  # foreign code
+                hook.note(f"failed: {describe(error)}")
+        return replace(found, call_id=result.call_id, tool=result.tool)

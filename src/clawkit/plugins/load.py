@@ -43,6 +43,8 @@ from clawkit.text import one_line
 WARN_S = 1.0
 LIMIT_S = 5.0
 """How long a plugin may take to import, and for its tools to be made."""
+THREADS = frozenset(threading.enumerate())
+"""Those that ran before any plugin did."""
 
 log = logging.getLogger(__name__)
 
@@ -58,7 +60,6 @@ class ActivePlugin(Struct):
     home: str
     is_bundled: bool
     noted: set[str] = set()
-    guarded: dict[int, Callable[..., Any]] = {}  # its hooks as they are called
 
     @property
     def id(self) -> str:
@@ -76,9 +77,14 @@ class ActivePlugin(Struct):
 
     def run(self, what: str, work: Callable[[], Any]) -> Any:
         """Run code of the plugin, within its time limit. Raises `PluginError`."""
-        if self.is_bundled:
-            return work()
-        return limited(what, work, self.note)
+        return work() if self.is_bundled else limited(what, work, self.note)
+
+    def attempt(self, what: str, work: Callable[[], Any]) -> Any:
+        """Run code of the plugin; None if that fails, which is noted."""
+        try:
+            return self.run(what, work)
+        except PluginError as error:
+            return self.note(str(error))
 
 
 def limited(what: str, work: Callable[[], Any], note: Callable[[str], None]) -> Any:
@@ -137,26 +143,36 @@ class PluginSet:
         found = list(self._tools)
         for active in self.active.values():
             for make in active.plugin.factories:
-                found += _made_tools(active, make, active.context(around))
+                work = partial(_make_tools, make, active.context(around))
+                for tool in active.attempt("making its tools", work) or ():
+                    if tool.name in active.manifest.all_tools:
+                        found.append(_register(active, tool))
+                    else:
+                        active.note(f"{tool.name!r} is not declared: add it to tools of Plugin(…)")
         return found
 
     def fills(self, role: str, slot: str = "") -> ActivePlugin | None:
         """The plugin that provides a role: the one in its slot, else the first."""
-        able = [each for each in self.active.values() if role in each.plugin.providers]
-        chosen = [each for each in able if each.id == slot] if slot else able
-        return chosen[0] if chosen else None
+        return next(self._able(role, slot), None)
+
+    def _able(self, role: str, slot: str) -> Iterator[ActivePlugin]:
+        for each in self.active.values():
+            if role in each.plugin.providers and slot in ("", each.id):
+                yield each
 
     def model_makers(self, around: PluginContext, slot: str) -> dict[str, Callable[[str], Any]]:
         """For every plugin that provides models, or the one in the slot, what makes one from its
         name."""
-        able = [each for each in self.active.values() if "models" in each.plugin.providers]
-        return {
-            each.id: partial(_make_model, each, around) for each in able if slot in ("", each.id)
-        }
+        return {each.id: partial(_make_model, each, around) for each in self._able("models", slot)}
 
     def prompt(self, around: PluginContext) -> str:
         """What plugins add to the prompt."""
-        texts = (_prompt_of(each, each.context(around)) for each in self.active.values())
+        texts = []
+        for active in self.active.values():
+            text: Any = active.manifest.prompt
+            if (write := active.plugin.write_prompt) is not None:
+                text = active.attempt("its prompt", partial(write, active.context(around)))
+            texts.append(text[:4_000] if isinstance(text, str) else "")
         return "\n\n".join(filter(None, texts))
 
     @property
@@ -188,11 +204,10 @@ def _make_model(active: ActivePlugin, around: PluginContext, name: str) -> Any:
 
 def provide(active: ActivePlugin, role: str, around: PluginContext) -> Any:
     """The provider of a role. Raises `PluginError`."""
-    make = active.plugin.providers[role]
-    context = active.context(around)
+    work = partial(active.plugin.providers[role], active.context(around))
     if active.is_bundled:
-        return make(context)
-    return limited(f"its {role} service", lambda: check_provider(role, make(context)), active.note)
+        return work()
+    return limited(f"its {role} service", lambda: check_provider(role, work()), active.note)
 
 
 def _register(active: ActivePlugin, tool: Tool) -> Registered:
@@ -201,18 +216,8 @@ def _register(active: ActivePlugin, tool: Tool) -> Registered:
     return Registered(safe, f"plugin:{active.id}", optional)
 
 
-def _made_tools(
-    active: ActivePlugin, make: Callable[[PluginContext], Any], context: PluginContext
-) -> Iterator[Registered]:
-    try:
-        tools = active.run("making its tools", lambda: _check_tools(make(context)))
-    except PluginError as error:
-        return active.note(str(error))
-    for tool in tools:
-        if tool.name not in active.manifest.all_tools:
-            active.note(f"{tool.name!r} is not declared: add it to tools of Plugin(…)")
-        else:
-            yield _register(active, tool)
+def _make_tools(make: Callable[[PluginContext], Any], context: PluginContext) -> list[Tool]:
+    return _check_tools(make(context))
 
 
 def _check_tools(made: Any) -> list[Tool]:
@@ -227,18 +232,6 @@ def _check_tools(made: Any) -> list[Tool]:
     return tools
 
 
-def _prompt_of(active: ActivePlugin, context: PluginContext) -> str:
-    write = active.plugin.write_prompt
-    if write is None:
-        return active.manifest.prompt if isinstance(active.manifest.prompt, str) else ""
-    try:
-        text: str = active.run("its prompt", lambda: str(write(context) or ""))
-        return text[:4_000]
-    except PluginError as error:
-        active.note(str(error))
-        return ""
-
-
 def load_plugins(
     settings: Plugins, home: str, bundled: Mapping[str, str], only: str = ""
 ) -> PluginSet:
@@ -248,21 +241,13 @@ def load_plugins(
         records, lost = read_records(home), ""
     except PluginError as error:
         records, lost = {}, str(error)
-    key = home, tuple(bundled.items()), only, tuple(records.items()), lost
-    return _load_all(msgspec.json.encode(settings), *key)
+    return _load_all(msgspec.json.encode((settings, bundled, records)), home, only, lost)
 
 
 @lru_cache(maxsize=16)
-def _load_all(
-    content: bytes,
-    home: str,
-    bundled: tuple[tuple[str, str], ...],
-    only: str,
-    trusted: tuple[tuple[str, Record], ...],
-    lost: str,
-) -> PluginSet:
-    settings = msgspec.json.decode(content, type=Plugins)
-    modules, records = dict(bundled), dict(trusted)
+def _load_all(content: bytes, home: str, only: str, lost: str) -> PluginSet:
+    given = tuple[Plugins, dict[str, str], dict[str, Record]]
+    settings, modules, records = msgspec.json.decode(content, type=given)
     active: list[ActivePlugin] = []
     left_out: dict[str, str] = {}
     for id_ in [only] if only else settings.entries:
@@ -291,14 +276,16 @@ def _load(
             raise PluginError(why_untrusted(id_, record, "a place where no plugins are", ""))
         location = record.location
         plugin = _run_module(id_, record, notes.append)
-    if missing := plugin.missing():
-        raise PluginError(f"it declares what it does not register: {', '.join(missing)}")
 
-    def prepare() -> Any:
+    def prepare() -> tuple[list[str], Any]:
+        # What it registered is its own to damage, so here everything is looked at once.
+        missing, _ = plugin.missing(), [*plugin.factories]
         _check_tools(plugin.registered_tools)
-        return read_settings(plugin.config, entry.config, id_)
+        return missing, None if missing else read_settings(plugin.config, entry.config, id_)
 
-    given = prepare() if bundled else limited("preparing it", prepare, notes.append)
+    missing, given = prepare() if bundled else limited("preparing it", prepare, notes.append)
+    if missing:
+        raise PluginError(f"it declares what it does not register: {', '.join(missing)}")
     made = ActivePlugin(plugin, plugin.manifest, given, entry, location, home, bool(bundled))
     for each in notes:
         made.note(each)
@@ -324,14 +311,12 @@ def _run_module(id_: str, record: Record, note: Callable[[str], None]) -> Plugin
         package = f"_clawkit_plugin_{id_.replace('-', '_')}_{snapshot.sha256[:12]}"
         return SnapshotModules(snapshot, package).run()
 
-    key = (id_, record)
-    if key not in _modules:
+    if (id_, record) not in _modules:
         try:
-            _modules[key] = limited("importing it", run, note)
+            _modules[id_, record] = limited("importing it", run, note)
         except PluginError as error:
-            _modules[key] = error
-    module = _modules[key]
-    if isinstance(module, PluginError):
+            _modules[id_, record] = error
+    if isinstance(module := _modules[id_, record], PluginError):
         raise module
     plugin = getattr(module, "plugin", None)
     if type(plugin) is not Plugin or plugin.manifest != manifest:
@@ -343,10 +328,10 @@ def _import_installed(record: Record) -> ModuleType:
     """Import a module of an installed package, if that is the one that was checked."""
     top = record.module.partition(".")[0]
     spec = importlib.machinery.PathFinder.find_spec(top)
-    origin = (spec and spec.origin) or ""
-    own = record.location if origin.endswith(".py") else ""
-    loaded = sys.modules.get(top)
-    for file in (origin, getattr(loaded, "__file__", origin) or ""):
-        if file != own and os.path.dirname(file) != own:
-            raise PluginError(f"Python would import {top} from {file or 'elsewhere'}")
+    for found in (spec, getattr(sys.modules.get(top), "__spec__", spec)):
+        # A package without `__init__.py` has the directories of this name in all places.
+        places = [*(getattr(found, "submodule_search_locations", None) or ())]
+        places = places or [getattr(found, "origin", None) or "elsewhere"]
+        if places != [record.location]:
+            raise PluginError(f"Python would import {top} from {' and '.join(places)}")
     return importlib.import_module(record.module)

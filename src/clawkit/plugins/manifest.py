@@ -15,9 +15,10 @@ from clawkit.plugins.roles import ROLES, HookName
 from clawkit.text import one_line
 
 MAX_SOURCE_BYTES = 1024 * 1024
-_ID = r"[a-z][a-z0-9_-]{0,63}"
-_COMMAND = r"[a-z][a-z0-9-]{0,31}"
-
+_ID = re.compile(r"[a-z][a-z0-9_-]{0,63}")
+_INVALID_ID = "invalid id {!r}: use a lower-case letter, then letters, digits, _ or -"
+_COMMAND = re.compile(r"[a-z][a-z0-9-]{0,31}")
+_INVALID_COMMAND = "invalid command name {!r}: use lower-case letters, digits and -"
 _LISTS = ("tools", "optional_tools", "hooks", "commands", "services", "skills")
 Names = Annotated[tuple[str, ...], Meta(max_length=500)]
 
@@ -60,29 +61,23 @@ def make_manifest(given: dict[str, Any], doc: str) -> Manifest:
         made = msgspec.convert(given, Manifest)
     except msgspec.ValidationError as error:
         raise PluginError(f"its declaration is invalid: {error}") from None
-    if problem := _find_problem(made):
-        raise PluginError(problem)
+    for names, is_valid, problem in (
+        ([made.id], _ID.fullmatch, _INVALID_ID),
+        (made.all_tools, is_tool_name, "invalid tool name {!r}"),
+        (made.commands, _COMMAND.fullmatch, _INVALID_COMMAND),
+        (made.services, ROLES.__contains__, f"unknown service {{!r}}; known: {', '.join(ROLES)}"),
+        (made.skills, _is_below, "the skills directory {!r} is not below that of the plugin"),
+    ):
+        for name in names:
+            if not is_valid(name):
+                raise PluginError(problem.format(name))
+    if twice := {name for name in made.all_tools if made.all_tools.count(name) > 1}:
+        raise PluginError(f"declares a tool twice: {', '.join(sorted(twice))}")
     return made
 
 
-def _find_problem(made: Manifest) -> str:
-    if not re.fullmatch(_ID, made.id):
-        return f"invalid id {made.id!r}: use a lower-case letter, then letters, digits, _ or -"
-    for name in made.all_tools:
-        if not is_tool_name(name):
-            return f"invalid tool name {name!r}"
-    if twice := {name for name in made.all_tools if made.all_tools.count(name) > 1}:
-        return f"declares a tool twice: {', '.join(sorted(twice))}"
-    for name in made.commands:
-        if not re.fullmatch(_COMMAND, name):
-            return f"invalid command name {name!r}: use lower-case letters, digits and -"
-    for role in made.services:
-        if role not in ROLES:
-            return f"unknown service {role!r}; known: {', '.join(ROLES)}"
-    for folder in made.skills:
-        if folder.startswith("/") or ".." in folder.split("/") or "\0" in folder:
-            return f"the skills directory {folder!r} is not below that of the plugin"
-    return ""
+def _is_below(folder: str) -> bool:
+    return not folder.startswith("/") and ".." not in folder.split("/") and "\0" not in folder
 
 
 def read_manifest(source: bytes) -> Manifest:
@@ -103,19 +98,13 @@ def read_manifest(source: bytes) -> Manifest:
     if len(calls) != 1:
         raise PluginError('its module needs one line `plugin = Plugin("id", …)`')
     [call] = calls
-    given: dict[str, Any] = {}
+    values = {each.arg or "**": each.value for each in call.keywords}
+    values |= dict(zip(["id"], call.args, strict=False))
+    given: dict[str, Any] = {"has_settings": values.pop("config", None) is not None}
     try:
-        if len(call.args) > 1:
-            raise ValueError("only the id is given by position")
-        for keyword in call.keywords:
-            if keyword.arg == "config":
-                given["has_settings"] = True
-            elif keyword.arg is None:
-                raise ValueError("`**` is not a literal")
-            else:
-                given[keyword.arg] = ast.literal_eval(keyword.value)
-        if call.args:
-            given["id"] = ast.literal_eval(call.args[0])
+        if len(call.args) > 1 or "**" in values:
+            raise ValueError("only the id is given by position, and nothing by `**`")
+        given |= {name: ast.literal_eval(value) for name, value in values.items()}
     except (ValueError, TypeError, SyntaxError, RecursionError, MemoryError) as error:
         where = f"line {call.lineno}"
         why = one_line(str(error), 120)

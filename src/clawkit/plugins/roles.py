@@ -5,8 +5,6 @@ from __future__ import annotations
 import importlib
 from typing import Any, Literal
 
-from msgspec import Struct
-
 from clawkit.errors import PluginError
 
 HookName = Literal[
@@ -21,33 +19,22 @@ HookName = Literal[
 ]
 
 
-class ServiceRole(Struct, frozen=True):
-    """Something that one plugin provides: a factory that returns what the Protocol describes."""
-
-    protocol: str  # `module:name`; imported when a provider is checked
-    about: str
-
-
 NONE = "none"
 """In `plugins.slots`: no plugin fills the role."""
 ROLES = {
-    "diagnostics": ServiceRole(
-        "clawkit.lsp.protocols:Diagnostics", "problems in files that were changed"
-    ),
-    "telemetry": ServiceRole("clawkit.agent.events:EventRecorder", "hears every event of an agent"),
-    "models": ServiceRole(
-        "clawkit.models.protocols:ModelProvider",
-        "models, named `<plugin>/<model>`",
-    ),
-    "sandbox": ServiceRole("clawkit.sandbox.protocols:Sandbox", "where commands run confined"),
-    "documents": ServiceRole("clawkit.media.protocols:PageReader", "reads the pages of documents"),
+    "diagnostics": ("clawkit.lsp.protocols:Diagnostics", "problems in files that were changed"),
+    "telemetry": ("clawkit.agent.events:EventRecorder", "hears every event of an agent"),
+    "models": ("clawkit.models.protocols:ModelProvider", "models, named `<plugin>/<model>`"),
+    "sandbox": ("clawkit.sandbox.protocols:Sandbox", "where commands run confined"),
+    "documents": ("clawkit.media.protocols:PageReader", "reads the pages of documents"),
 }
-"""By name, as in `plugins.slots`. Whoever needs a role asks `Services` for it."""
+"""What one plugin provides, by name as in `plugins.slots`: the Protocol of what its factory
+returns, imported when a provider is checked, and what it does. Ask `Services` for one."""
 
 
 def check_provider(role: str, provider: object) -> Any:
     """The provider. Raises `PluginError` if it lacks a method of the role's Protocol."""
-    module, _, name = ROLES[role].protocol.partition(":")
+    module, _, name = ROLES[role][0].partition(":")
     protocol = getattr(importlib.import_module(module), name)
     wanted = [each for each in vars(protocol) if not each.startswith("_")]
     if missing := [each for each in wanted if not hasattr(provider, each)]:

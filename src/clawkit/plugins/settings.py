@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from typing import Any
 
 import msgspec
@@ -19,11 +18,28 @@ def read_settings(kind: type[Any] | None, given: dict[str, Any], id_: str) -> An
         if given:
             raise PluginError(f"plugins.entries.{id_}.config: it has no settings")
         return {}
-    if issues := list(find_issues(kind, given, id_)):
+    above, issues = ("plugins", "entries", id_, "config"), []
+    is_struct = issubclass(kind, msgspec.Struct)
+    names = [each.encode_name for each in msgspec.structs.fields(kind)] if is_struct else [*given]
+    for key in given:
+        if key not in names:
+            hint = suggest(key, names, "Settings here")
+            issues.append(Issue(format_path((*above, key)), "unknown setting", hint=hint))
+    try:
+        made = msgspec.convert(given, kind) if is_struct else kind.model_validate(given)
+    except msgspec.ValidationError as error:
+        said, _, where = str(error).partition(" - at `$")
+        steps = re.findall(r"\.?([^.\[\]`]+)|\[(\d+)\]", where)
+        below = [int(number) if number else name for name, number in steps]
+        message = f"{said[:1].lower()}{said[1:]}".replace("`", "").replace(", got", ", found")
+        issues.append(Issue(format_path((*above, *below)), message))
+    except ValueError as error:
+        pydantic: Any = error
+        for each in pydantic.errors():
+            issues.append(Issue(format_path((*above, *each["loc"])), str(each["msg"])))
+    if issues:
         raise PluginError("; ".join(map(str, issues)))
-    if issubclass(kind, msgspec.Struct):
-        return msgspec.convert(given, kind)
-    return kind.model_validate(given)
+    return made
 
 
 def schema_of(kind: type[Any], id_: str) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -36,29 +52,3 @@ def schema_of(kind: type[Any], id_: str) -> tuple[dict[str, Any], dict[str, Any]
         own = kind.model_json_schema(ref_template=f"#/$defs/{id_}.{{model}}")
         parts = own.pop("$defs", {})
     return own, {f"{id_}.{name}": part for name, part in parts.items()}
-
-
-def find_issues(kind: type[Any], given: dict[str, Any], id_: str) -> Iterator[Issue]:
-    """What is wrong with the settings of a plugin."""
-    above = ("plugins", "entries", id_, "config")
-    if issubclass(kind, msgspec.Struct):
-        names = [each.encode_name for each in msgspec.structs.fields(kind)]
-        for key in given:
-            if key not in names:
-                path = format_path((*above, key))
-                yield Issue(path, "unknown setting", hint=suggest(key, names, "Settings here"))
-        try:
-            msgspec.convert(given, kind)
-        except msgspec.ValidationError as error:
-            said, _, where = str(error).partition(" - at `$")
-            steps = re.findall(r"\.?([^.\[\]`]+)|\[(\d+)\]", where)
-            below = [int(number) if number else name for name, number in steps]
-            message = f"{said[:1].lower()}{said[1:]}".replace("`", "").replace(", got", ", found")
-            yield Issue(format_path((*above, *below)), message)
-        return
-    try:
-        kind.model_validate(given)
-    except ValueError as error:
-        pydantic: Any = error
-        for each in pydantic.errors():
-            yield Issue(format_path((*above, *each["loc"])), str(each["msg"]))

@@ -49,12 +49,7 @@ def take_snapshot(location: str, main: str = "") -> Snapshot:
     above, name = (location, "") if is_folder else os.path.split(location)
     main = name or main or MAIN
     try:
-        folder = os.open(above, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            names = _read_folder(folder, "", _Budget()) if is_folder else None
-            files = dict(names or [(main, _read_file(main, folder, main, _Budget()))])
-        finally:
-            os.close(folder)
+        files = dict(_read_files(os.path.realpath(above), name))
     except OSError as error:
         raise PluginError(f"cannot be read: {error.strerror or error}") from None
     if main not in files:
@@ -66,46 +61,43 @@ def take_snapshot(location: str, main: str = "") -> Snapshot:
     return Snapshot(location, main, files, whole.hexdigest())
 
 
-class _Budget:
-    files = bytes = 0
+def _read_files(folder: str, only: str) -> Iterator[tuple[str, bytes]]:
+    """The files below a directory, or one of them, without following links."""
+    count, left = 0, MAX_BYTES
+    for here, folders, names, fd in os.fwalk(folder, onerror=_fail):
+        kept = [only] if only else [*filter(_is_hashed, (*folders, *names))]
+        folders[:] = [] if only else [*filter(_is_hashed, folders)]
+        for name in kept:
+            shown = os.path.relpath(os.path.join(here, name), folder)
+            mode = os.stat(name, dir_fd=fd, follow_symlinks=False).st_mode
+            if stat.S_ISDIR(mode):
+                continue
+            if stat.S_ISLNK(mode):
+                raise PluginError(
+                    f"{shown} is a symbolic link; a plugin must be the files themselves"
+                )
+            with os.fdopen(os.open(name, _FLAGS, dir_fd=fd), "rb") as file:
+                info = os.fstat(file.fileno())
+                if not stat.S_ISREG(info.st_mode):
+                    raise PluginError(f"{shown} is not a regular file")
+                if why := why_foreign(info):
+                    raise PluginError(f"{shown} {why}")
+                count, left = count + 1, left - info.st_size
+                if count > MAX_FILES or left < 0:
+                    limit = f"{MAX_FILES} files and {human_size(MAX_BYTES)}"
+                    raise PluginError(f"is too large: a plugin may have {limit}")
+                data = file.read(info.st_size + 1)
+            if len(data) > info.st_size:
+                raise PluginError(f"{shown} changed while it was read")
+            yield shown, data
 
-    def spend(self, size: int) -> None:
-        self.files, self.bytes = self.files + 1, self.bytes + size
-        if self.files > MAX_FILES or self.bytes > MAX_BYTES:
-            limit = f"{MAX_FILES} files and {human_size(MAX_BYTES)}"
-            raise PluginError(f"is too large: a plugin may have {limit}")
+
+def _is_hashed(name: str) -> bool:
+    return name not in _NOT_HASHED and not name.startswith(".") and not name.endswith(".pyc")
 
 
-def _read_folder(folder: int, above: str, budget: _Budget) -> Iterator[tuple[str, bytes]]:
-    for name in sorted(os.listdir(folder)):
-        if name in _NOT_HASHED or name.startswith(".") or name.endswith(".pyc"):
-            continue
-        shown = f"{above}{name}"
-        mode = os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode
-        if stat.S_ISDIR(mode):
-            inner = os.open(name, _FLAGS | os.O_DIRECTORY, dir_fd=folder)
-            try:
-                yield from _read_folder(inner, f"{shown}/", budget)
-            finally:
-                os.close(inner)
-        else:
-            yield shown, _read_file(name, folder, shown, budget)
-
-
-def _read_file(name: str, folder: int, shown: str, budget: _Budget) -> bytes:
-    if stat.S_ISLNK(os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode):
-        raise PluginError(f"{shown} is a symbolic link; a plugin must be the files themselves")
-    with os.fdopen(os.open(name, _FLAGS, dir_fd=folder), "rb") as file:
-        info = os.fstat(file.fileno())
-        if not stat.S_ISREG(info.st_mode):
-            raise PluginError(f"{shown} is not a regular file")
-        if why := why_foreign(info):
-            raise PluginError(f"{shown} {why}")
-        budget.spend(info.st_size)
-        data = file.read(info.st_size + 1)
-        if len(data) > info.st_size:
-            raise PluginError(f"{shown} changed while it was read")
-        return data
+def _fail(error: OSError) -> None:
+    raise error
 
 
 class SnapshotModules(SourceLoader, MetaPathFinder):  # type: ignore[misc]  # typeshed
@@ -125,7 +117,7 @@ class SnapshotModules(SourceLoader, MetaPathFinder):  # type: ignore[misc]  # ty
 
     def run(self) -> ModuleType:
         """Import the main module."""
-        sys.meta_path.append(self)
+        sys.meta_path.insert(0, self)  # or a file in the current directory could precede it
         try:
             return importlib.import_module(self.main)
         except BaseException:

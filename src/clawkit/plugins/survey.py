@@ -29,28 +29,21 @@ def survey(
     settings: Plugins, home: str, bundled: Mapping[str, str]
 ) -> tuple[list[PluginState], PluginSet]:
     """All plugins and their states, and those that are loaded. Loads what is enabled."""
-    everything = discover(settings, home, bundled)
-    loaded = load_plugins(settings, home, bundled)
-    problems = read_problems(home)
+    loaded, problems = load_plugins(settings, home, bundled), read_problems(home)
     states = []
-    for each in everything:
-        active, lost = loaded.active.get(each.id), loaded.left_out.get(each.id, "")
-        default = bool(each.manifest and each.manifest.enabled_by_default)
-        off = why_off(each.id, settings, by_default=default and each.origin == "bundled")
-        if each.problem:
-            states.append(PluginState(each, "left out", each.problem))
-        elif off:
-            states.append(PluginState(each, "off", off))
-        elif lost and active is None:
-            states.append(PluginState(each, "left out", lost))
-        else:
-            states.append(PluginState(each, "on", problem=problems.get(each.id, "")))
+    for each in discover(settings, home, bundled):
+        default = each.origin == "bundled" and each.manifest and each.manifest.enabled_by_default
+        off = "" if each.problem else why_off(each.id, settings, by_default=bool(default))
+        lost = each.problem or loaded.left_out.get(each.id, "")
+        state: State = "off" if off else "left out" if lost else "on"
+        problem = problems.get(each.id, "") if state == "on" else ""
+        states.append(PluginState(each, state, off or lost, problem))
     return states, loaded
 
 
 def find_issues(settings: Plugins, states: list[PluginState], loaded: PluginSet) -> Iterator[Issue]:
     """What is wrong with the settings of plugins."""
-    known = {each.found.id: each.found for each in states if each.found.manifest}
+    known = {each.found.id: each.found.manifest for each in states if each.found.manifest}
     for id_, why in loaded.left_out.items():
         yield Issue(f"plugins.entries.{id_}", f"this plugin is left out: {why}")
     named = [(f"plugins.entries.{id_}", id_) for id_ in settings.entries]
@@ -61,13 +54,8 @@ def find_issues(settings: Plugins, states: list[PluginState], loaded: PluginSet)
             yield Issue(path, "there is no such plugin", hint=suggest(id_, list(known), "Plugins"))
     for role, id_ in settings.slots.items():
         path = f"plugins.slots.{role}"
-        manifest = known[id_].manifest if id_ in known else None
+        able = [known_id for known_id, manifest in known.items() if role in manifest.services]
         if role not in ROLES:
             yield Issue(path, "there is no such role", hint=suggest(role, list(ROLES), "Roles"))
-        elif id_ != NONE and (manifest is None or role not in manifest.services):
-            able = [
-                each.id
-                for each in known.values()
-                if each.manifest and role in each.manifest.services
-            ]
+        elif id_ not in (NONE, *able):
             yield Issue(path, "this plugin does not fill the role", hint=suggest(id_, able, "Use"))

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import os
 from contextlib import suppress
+from typing import TypeVar
 
 import msgspec
 
@@ -14,6 +14,7 @@ from clawkit.errors import PluginError
 from clawkit.store import locked, private_dir, write_atomic
 from clawkit.text import one_line
 
+T = TypeVar("T")
 MAX_RECORD_BYTES = 4 * 1024 * 1024
 AGAIN = "run `clawkit plugins enable {}`"
 
@@ -30,16 +31,16 @@ class Record(msgspec.Struct, frozen=True, omit_defaults=True):
 def why_off(id: str, settings: Plugins, *, by_default: bool = False) -> str:  # noqa: A002
     """Why the configuration does not want a plugin; empty if it does."""
     entry = settings.entries.get(id)
-    enabled = by_default if entry is None or entry.enabled is None else entry.enabled
+    enabled = entry.enabled if entry else None
     if not settings.enabled:
         return "plugins.enabled is false"
     if id in settings.deny:
         return "plugins.deny names it"
     if settings.allow is not None and id not in settings.allow:
         return "plugins.allow does not name it"
-    if not enabled and entry is not None and entry.enabled is False:
+    if enabled is False:
         return f"plugins.entries.{id}.enabled is false"
-    return "" if enabled else f"it is not enabled: {AGAIN.format(id)}"
+    return "" if enabled or by_default else f"it is not enabled: {AGAIN.format(id)}"
 
 
 def why_blocked(id: str) -> str:  # noqa: A002
@@ -69,9 +70,8 @@ def problems_file(home: str) -> str:
 
 def read_records(home: str) -> dict[str, Record]:
     """Raises `PluginError` if there is a file, but no valid one."""
-    data = _read(records_file(home))
     try:
-        return msgspec.json.decode(data, type=dict[str, Record]) if data else {}
+        return _read(records_file(home), Record)
     except msgspec.MsgspecError as error:
         why = f"{records_file(home)} is invalid: {error}"
         raise PluginError(f"{why}; remove it, and enable your plugins again") from None
@@ -79,43 +79,40 @@ def read_records(home: str) -> dict[str, Record]:
 
 def write_record(home: str, id: str, record: Record | None) -> None:  # noqa: A002
     """Record that the owner enabled a plugin; None removes the record. Raises OSError."""
-    private_dir(home)
-    with locked(f"{records_file(home)}.lock", wait_s=10):
-        try:
-            records = read_records(home)
-        except PluginError:
-            records = {}
-        records.pop(id, None)
-        if record is not None:
-            records[id] = record
-        write_atomic(records_file(home), msgspec.json.format(msgspec.json.encode(records)))
+    _change(records_file(home), Record, id, record, wait_s=10)
     if record is not None:
         note_problem(home, id, "")
 
 
 def read_problems(home: str) -> dict[str, str]:
     """The last problem of each plugin while it ran."""
-    try:
-        return msgspec.json.decode(_read(problems_file(home)) or b"{}", type=dict[str, str])
-    except msgspec.MsgspecError:
-        return {}
+    with suppress(msgspec.MsgspecError):
+        return _read(problems_file(home), str)
+    return {}
 
 
 def note_problem(home: str, id: str, problem: str) -> None:  # noqa: A002
     """Keep a problem for `clawkit plugins list`; an empty one removes it. Never fails."""
     with suppress(OSError):
-        if not problem and not os.path.exists(problems_file(home)):
-            return
-        private_dir(home)
-        with locked(f"{problems_file(home)}.lock", wait_s=1):
-            found: dict[str, str] = dict(read_problems(home))
-            found.pop(id, None)
-            if problem:
-                found[id] = one_line(problem, 300)
-            write_atomic(problems_file(home), json.dumps(found, indent=2).encode())
+        if problem or os.path.exists(problems_file(home)):
+            _change(problems_file(home), str, id, one_line(problem, 300), wait_s=1)
 
 
-def _read(path: str) -> bytes:
+def _read(path: str, kind: type[T]) -> dict[str, T]:
+    data = b""
     with suppress(OSError), open(path, "rb") as file:
-        return file.read(MAX_RECORD_BYTES)
-    return b""
+        data = file.read(MAX_RECORD_BYTES)
+    return msgspec.json.decode(data or b"{}", type=dict[str, kind])  # type: ignore[valid-type]
+
+
+def _change(path: str, kind: type[T], id_: str, value: T | None, *, wait_s: float) -> None:
+    """Set what a file has for a plugin, or remove it. A file that is invalid is replaced."""
+    private_dir(os.path.dirname(path))
+    with locked(f"{path}.lock", wait_s=wait_s):
+        found: dict[str, T] = {}
+        with suppress(msgspec.MsgspecError):
+            found = _read(path, kind)
+        found.pop(id_, None)
+        if value:
+            found[id_] = value
+        write_atomic(path, msgspec.json.format(msgspec.json.encode(found)))

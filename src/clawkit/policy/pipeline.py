@@ -34,11 +34,6 @@ class ListRule(msgspec.Struct, frozen=True):
     matcher: Matcher
     shown: str | None = None  # shown instead of the matching entry: the name of a profile
 
-    @property
-    def built_in(self) -> bool:
-        """Whether the list is built in, not the operator's."""
-        return self.shown is not None and self.shown.startswith("(")
-
 
 class PolicyStep(msgspec.Struct, frozen=True):
     """One step. `allow` None restricts nothing; an empty tuple allows nothing."""
@@ -138,7 +133,11 @@ class _Builder:
 
     def for_model(self, place: Place) -> Place | None:
         key, entries = f"{place[0]}.byProvider", place[1].by_provider
-        self.warnings += selectors.provider_warnings(entries, key)
+        self.warnings += (
+            f"{key}.{written} matches no model; a key is a provider or provider/model"
+            for written in entries or ()
+            if "*" in written or written.strip().endswith("/") or not written.strip()
+        )
         return selectors.for_model(entries, self.scope.model, key)
 
     def lists(
@@ -295,8 +294,8 @@ _BUILT_IN: dict[Effect, str] = {
 
 
 def trace(step: PolicyStep, effect: Effect, rule: ListRule, entry: str) -> Trace:
-    words = _BUILT_IN if rule.built_in else _WORDS
     shown = rule.shown or entry
+    words = _BUILT_IN if rule.shown and shown.startswith("(") else _WORDS
     why = words[effect].format(key=rule.key, entry=shown)
     return Trace(step.number, step.name, effect, rule.key, shown, why)
 

@@ -55,12 +55,6 @@ def _fits(key: str, wanted: str) -> bool:
     return bool(wanted) and normalize_provider(provider) + slash + model == wanted
 
 
-def provider_warnings(entries: Mapping[str, Any] | None, key: str) -> Iterator[str]:
-    for written in entries or ():
-        if "*" in written or written.strip().endswith("/") or not written.strip():
-            yield f"{key}.{written} matches no model; a key is a provider or provider/model"
-
-
 def for_sender(entries: Mapping[str, Any] | None, scope: Scope, key: str) -> Found | None:
     """The entry for this sender, most specific kind of name first, `*` last."""
     folded: dict[str, str] = {}

@@ -189,7 +189,7 @@ class Dialogue:
         """Do something until the end."""
 
         async def run() -> None:
-            with suppress(ServerError):
+            with suppress(ToolError):
                 await work
 
         task = self._loop.create_task(run())

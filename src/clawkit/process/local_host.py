@@ -294,12 +294,10 @@ class ProtectionGuard(Protocol):
 
     def before(self) -> None:
         """A command is about to start. It counts as running until `after` is called with `gone`."""
-        ...
 
     def after(self, *, gone: bool) -> tuple[str, ...]:
         """Lines about what the running commands did; may be called at any time. `gone`: no process
         of one of them was left when the call began; pass it once for each `before`."""
-        ...
 
 
 class _Watch:

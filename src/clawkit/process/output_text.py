@@ -166,7 +166,6 @@ class Bytes(Protocol):
 
     async def read(self, start: int, size: int) -> bytes:
         """At most `size` bytes from `start`; fewer only at the end."""
-        ...
 
 
 class ShownOutput(NamedTuple):

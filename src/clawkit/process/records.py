@@ -226,7 +226,6 @@ def sweep(folder: str, keep_s: float = KEEP_S) -> None:
 
 
 def _files(folder: str) -> dict[str, dict[str, float]]:
-    """The files of every command, with their modification times."""
     found: dict[str, dict[str, float]] = {}
     with suppress(OSError), os.scandir(folder) as entries:
         for entry in entries:
@@ -293,16 +292,16 @@ def send(record: CommandRecord, number: int) -> StopOutcome:
     processes = process_table.table()
     found = living(record, processes)
     if problem := _check_outside(found):
-        return StopOutcome(record, (), _names(found), problem)
+        return StopOutcome(record, (), left_of(found), problem)
     refused = {pid: each for pid, each in found.items() if not _may_signal(pid)}
     reached = {pid: each for pid, each in found.items() if pid not in refused}
     process_table.send(number, reached, processes)
-    return StopOutcome(record, _names(reached), _names(refused), _NOT_PERMITTED if refused else "")
+    return StopOutcome(
+        record, left_of(reached), left_of(refused), _NOT_PERMITTED if refused else ""
+    )
 
 
 class _Ending(process_table.Escalation):
-    """One command that is being stopped."""
-
     def __init__(self, record: CommandRecord) -> None:
         super().__init__()
         self.record = record
@@ -314,7 +313,7 @@ class _Ending(process_table.Escalation):
 
     @property
     def left(self) -> tuple[Left, ...]:
-        return _names(self._now)
+        return left_of(self._now)
 
     def look(self, processes: process_table.Table) -> dict[int, process_table.Process]:
         """Its living processes.
@@ -375,7 +374,7 @@ class _Ending(process_table.Escalation):
 
     def _finish(self, problem: str) -> None:
         gone = {pid: each for pid, each in self._known.items() if pid not in self._now}
-        self.outcome = StopOutcome(self.record, _names(gone), self.left, problem)
+        self.outcome = StopOutcome(self.record, left_of(gone), self.left, problem)
 
 
 def _check_outside(found: Iterable[int]) -> str:
@@ -393,7 +392,7 @@ def _may_signal(pid: int) -> bool:
     return True
 
 
-def _names(found: dict[int, process_table.Process]) -> tuple[Left, ...]:
+def left_of(found: dict[int, process_table.Process]) -> tuple[Left, ...]:
     return tuple(Left(pid, printable(each.name, "")) for pid, each in found.items())
 
 

@@ -16,12 +16,13 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from functools import lru_cache
-from typing import Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import msgspec
 
 from clawkit.core.struct_schema import CleanSchema
-from clawkit.errors import SchemaError
+from clawkit.core.tool import make_validator
+from clawkit.errors import SchemaError, ToolInputError
 from clawkit.schema.clean import (
     NEVER,
     NOTES,
@@ -37,6 +38,9 @@ from clawkit.schema.clean import (
     names,
     nullable,
 )
+
+if TYPE_CHECKING:
+    from jsonschema_rs import Draft202012Validator
 
 MAX_CHOICES = 400
 """Maximum characters of the note on which properties go together."""
@@ -227,10 +231,6 @@ def _all(one: Any, other: Any) -> Any:
     return {"allOf": [*parts[0], *parts[1]]}
 
 
-def _each(one: Schema, other: Schema) -> Schema:
-    return one | {n: _all(one[n], s) if n in one else s for n, s in other.items()}
-
-
 def _meet(one: Any, other: Any) -> Any:
     mine, theirs = types_of({"type": one}), types_of({"type": other})
     both = [name for name in mine if name in theirs or (name == "integer" and "number" in theirs)]
@@ -243,7 +243,10 @@ _COMBINE: dict[str, Callable[[Any, Any], Any]] = {
     "required": lambda one, other: list(dict.fromkeys([*one, *other])),
     **dict.fromkeys(_LOWER, max),
     **dict.fromkeys(_UPPER, min),
-    **dict.fromkeys(("properties", "patternProperties"), _each),
+    **dict.fromkeys(
+        ("properties", "patternProperties"),
+        lambda one, other: one | {n: _all(one[n], s) if n in one else s for n, s in other.items()},
+    ),
     **dict.fromkeys(("items", "additionalProperties"), _all),
 }
 
@@ -474,6 +477,17 @@ def check_schema(schema: Mapping[str, Any], name: str) -> None:
         inline(schema)
     except SchemaError as error:
         raise SchemaError(f"{name}: {error}") from None
+
+
+def validator_for(schema: Mapping[str, Any], what: str) -> Draft202012Validator:
+    """A validator for a schema that a model wrote. Raises `ToolInputError` if it is invalid, or if
+    checking a value could take without end: a few references can branch a billion times."""
+    made = make_validator(schema, what)
+    try:
+        check_schema(schema, what)
+    except SchemaError as error:
+        raise ToolInputError(str(error)) from None
+    return made
 
 
 def token_cost(name: str, description: str, schema: Mapping[str, Any], provider: Provider) -> int:

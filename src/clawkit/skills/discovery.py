@@ -14,7 +14,7 @@ from clawkit.config.paths import SkillSource
 from clawkit.config.sections.skills import SkillLimits
 from clawkit.core.paths import is_below
 from clawkit.errors import ToolInputError
-from clawkit.fs import containment
+from clawkit.fs.roots import opened
 from clawkit.skills.skill import FILES, Skill, read_skill
 from clawkit.store import why_foreign
 from clawkit.text import human_size
@@ -62,8 +62,9 @@ def scan(roots: Iterable[SkillRoot], limits: SkillLimits) -> list[SkillFile]:
 
 
 def _scan_root(root: SkillRoot, limits: SkillLimits) -> Iterator[SkillFile]:
-    folders, skills = limits.max_candidates_per_root, limits.max_skills_loaded_per_source
-    for found in _walk(root):
+    # The root itself is not counted.
+    folders, skills = limits.max_candidates_per_root + 1, limits.max_skills_loaded_per_source
+    for found in _walk(root, root.path):
         folders, skills = folders - 1, skills - (found is not None)
         if min(folders, skills) < 0:
             setting = "maxCandidatesPerRoot" if folders < 0 else "maxSkillsLoadedPerSource"
@@ -74,17 +75,14 @@ def _scan_root(root: SkillRoot, limits: SkillLimits) -> Iterator[SkillFile]:
             yield found
 
 
-def _walk(root: SkillRoot) -> Iterator[SkillFile | None]:
-    """A candidate, or None, for every directory, with one level of grouping. A directory that is a
-    skill itself has no others."""
-    if (own := _look(root, root.path)) is not None:
-        yield own
-        return
-    for folder in _folders(root.path):
-        found = _look(root, folder)
-        yield found
-        if found is None:
-            yield from (_look(root, each) for each in _folders(folder))
+def _walk(root: SkillRoot, folder: str, levels: int = 2) -> Iterator[SkillFile | None]:
+    """A candidate, or None, for the directory and each below it, with one level of grouping. A
+    directory that is a skill itself has no others."""
+    found = _look(root, folder)
+    yield found
+    if found is None and levels:
+        for each in _folders(folder):
+            yield from _walk(root, each, levels - 1)
 
 
 def _folders(folder: str) -> list[str]:
@@ -141,25 +139,18 @@ def read_all(
 def _read(candidate: SkillFile, max_bytes: int) -> tuple[str, bool]:
     """The text of a file, and whether no other user can change it. The path is resolved again, from
     its root: it may have become a link in the meantime."""
-    root = candidate.root.path
-    root_fd = containment.open_root(root)
-    try:
-        path = os.path.relpath(candidate.file, root)
-        fd = containment.open_inside(root_fd, root, path, _FLAGS, links=False)
-    finally:
-        os.close(root_fd)
-    with open(fd, "rb") as file:
+    root, file = candidate.root.path, candidate.file
+    with opened(root, os.path.relpath(file, root), _FLAGS) as fd:
         info = os.fstat(fd)
         if not stat.S_ISREG(info.st_mode):
             raise ValueError("it is not a regular file")
         if info.st_size > max_bytes:
             size, limit = human_size(info.st_size), human_size(max_bytes)
             raise ValueError(f"it is {size}; skills.limits.maxSkillFileBytes is {limit}")
-        data = file.read(max_bytes + 1)
+        with open(fd, "rb", closefd=False) as content:
+            data = content.read(max_bytes + 1)
+    is_private = not any(map(why_foreign, (info, os.stat(os.path.dirname(file)))))
     try:
-        is_private = not why_foreign(info) and not why_foreign(
-            os.stat(os.path.dirname(candidate.file))
-        )
         return data.decode(), is_private
     except UnicodeDecodeError as error:
         raise ValueError(f"byte {error.start + 1} is not UTF-8") from None

@@ -21,6 +21,7 @@ _FENCE = re.compile(r"---[ \t]*")
 _MEMBER = re.compile(r"([A-Za-z_][\w.-]*+|\"[^\"\\]++\"|'[^']++')[ \t]*+:(?:[ \t]++(.*))?")
 _ITEM = re.compile(r"[ ]*+-[ \t]++(.+)")
 _BLOCK = re.compile(r"([|>])(-?)")
+_FOLDED = re.compile(r"(?m)^([^ \t\n].*+)(\n++)(?=[^ \t])")
 _COMMENT = re.compile(r"(?:^|[ \t])#.*")
 _QUOTED = re.compile(r"""("(?:[^"\\]|\\.)*"|'(?:[^']|'')*')[ \t]*+(?:(?<=[ \t])#.*)?""")
 _WORD_LIST = re.compile(r"\[([^\[\]{}\"':#&*!|>%@`]*+)\]")
@@ -112,16 +113,7 @@ def _dedent(lines: Sequence[str], number: int) -> list[str]:
 
 def _fold(rows: Sequence[str]) -> str:
     """Join the lines of a paragraph; blank and indented lines keep their line breaks."""
-    text, blank, was_indented = "", 0, True
-    for row in rows:
-        if not row:
-            blank += 1
-            continue
-        is_indented = row[0] in " \t"
-        breaks = blank + int(bool(text) and (is_indented or was_indented))
-        text += ("\n" * breaks or (" " if text else "")) + row
-        blank, was_indented = 0, is_indented
-    return text
+    return _FOLDED.sub(lambda found: found[1] + (found[2][1:] or " "), "\n".join(rows))
 
 
 def _read_scalar(text: str, number: int) -> str | bool:

@@ -33,11 +33,11 @@ _SKIPPED = (".git", "__pycache__")
 _READ = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC
 _CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _BROKEN = (
-    *(EOFError, LookupError, NotImplementedError, OverflowError, RuntimeError, ValueError),
-    *(tarfile.TarError, zipfile.BadZipFile, zlib.error),
+    *(EOFError, LookupError, NotImplementedError, OSError, OverflowError, RuntimeError),
+    *(ValueError, tarfile.TarError, zipfile.BadZipFile, zlib.error),
 )
-Member = tuple[str, int, IO[bytes]]
-"""The path of a file in its archive, its mode, and its content."""
+Member = tuple[str, int, IO[bytes] | None]
+"""The path of a file in its archive, its mode, and its content; None if it is not a file."""
 
 
 class UnpackedFile(NamedTuple):
@@ -58,10 +58,9 @@ def unpacked(
         try:
             files = _write(_members(path), folder)
         except _BROKEN as error:
-            raise ToolInputError(f"{path} cannot be unpacked: {printable(str(error))}") from None
-        except OSError as error:
-            what = printable(str(error.filename or path))
-            raise ToolInputError(f"{what} cannot be unpacked: {error.strerror or error}") from None
+            what, why = getattr(error, "filename", None), getattr(error, "strerror", None)
+            said = f"{what or path} cannot be unpacked: {why or error}"
+            raise ToolInputError(printable(said)) from None
         skills, broken = read_all(scan([SkillRoot(folder, "managed")], limits), limits, ())
         if len(skills) != 1 or broken:
             why = f": {broken[0].problem}" if broken else ""
@@ -98,6 +97,9 @@ def _write(members: Iterator[Member], folder: str) -> list[UnpackedFile]:
     files: dict[str, UnpackedFile] = {}
     left = MAX_BYTES
     for name, mode, content in members:
+        if content is None or stat.S_IFMT(mode) not in (0, stat.S_IFREG):
+            what = "a link or a device; only files and directories are allowed"
+            raise ValueError(f"{name!r} is {what}")
         name = check_name(name.removeprefix("./"))
         target = os.path.join(folder, name)
         if len(files) >= MAX_FILES:
@@ -133,12 +135,13 @@ def _walk(path: str) -> Iterator[Member]:
     for here, folders, names, fd in os.fwalk(path):
         folders[:] = sorted(set(folders) - set(_SKIPPED))
         for name in (*folders, *sorted(names)):
-            info = os.stat(name, dir_fd=fd, follow_symlinks=False)
+            mode = os.stat(name, dir_fd=fd, follow_symlinks=False).st_mode
             inside = os.path.relpath(os.path.join(here, name), path)
-            if not stat.S_ISDIR(info.st_mode):
-                _check_kind(inside, info.st_mode)
+            if stat.S_ISREG(mode):
                 with open(os.open(name, _READ | os.O_NOFOLLOW, dir_fd=fd), "rb") as file:
-                    yield inside, info.st_mode, file
+                    yield inside, mode, file
+            elif not stat.S_ISDIR(mode):
+                yield inside, mode, None
 
 
 def _unzip(data: bytes) -> Iterator[Member]:
@@ -146,11 +149,9 @@ def _unzip(data: bytes) -> Iterator[Member]:
         raise ValueError(_MANY)
     with zipfile.ZipFile(BytesIO(data)) as archive:
         for each in archive.infolist():
-            mode = each.external_attr >> 16
             if not each.is_dir():
-                _check_kind(each.orig_filename, mode)
                 with archive.open(each) as file:
-                    yield each.orig_filename, mode, file
+                    yield each.orig_filename, each.external_attr >> 16, file
 
 
 def _untar(data: bytes) -> Iterator[Member]:
@@ -161,11 +162,5 @@ def _untar(data: bytes) -> Iterator[Member]:
     with tarfile.open(fileobj=BytesIO(plain), mode="r:") as archive:
         for each in archive:
             if not each.isdir():
-                _check_kind(each.name, stat.S_IFREG if each.isreg() else stat.S_IFLNK)
-                if (file := archive.extractfile(each)) is not None:
-                    yield each.name, each.mode, file
-
-
-def _check_kind(name: str, mode: int) -> None:
-    if stat.S_IFMT(mode) not in (0, stat.S_IFREG):
-        raise ValueError(f"{name!r} is a link or a device; only files and directories are allowed")
+                file = archive.extractfile(each) if each.isreg() else None
+                yield each.name, stat.S_IMODE(each.mode), file

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import re
-import shutil
-import sys
-from collections.abc import Mapping, Sequence
-from functools import cached_property, partial
+from collections.abc import Sequence
+from functools import cached_property
 from typing import Any
 
 import msgspec
 
-from clawkit.config.model import Config
-from clawkit.config.sections.skills import Skills
-from clawkit.skills.discovery import SkillFile, SkillRoot, read_all, scan
+from clawkit.config.sections.skills import SkillLimits
+from clawkit.skills.discovery import SkillFile, read_all
 from clawkit.skills.eligibility import SkillFacts, unused_settings, variables_of, why_not
 from clawkit.skills.skill import Skill
 
@@ -31,32 +28,14 @@ class SkillSnapshot:
 
     def __init__(
         self,
-        config: Config,
-        settings: Mapping[str, Any],
         candidates: Sequence[SkillFile],
-        *,
-        agent: str,
-        env: Mapping[str, str],
-        path: Sequence[str] = (),
+        facts: SkillFacts,
+        limits: SkillLimits,
         writable: Sequence[str],
     ) -> None:
-        """`settings` is the configuration as it is in the file; the agent can change what is below
-        the directories in `writable`; `path` has directories that precede those of PATH."""
-        self._skills = config.skills or Skills()
-        own, defaults = config.agents.get(agent), config.agents.defaults
-        self.candidates = tuple(candidates)
-        self.found, self.broken = read_all(candidates, self._skills.limits, writable)
-        self._facts = SkillFacts(
-            sys.platform,
-            partial(shutil.which, path=":".join((*path, env.get("PATH", "")))),
-            env,
-            settings,
-            self._skills.entries,
-            defaults.skills if own.skills is None else own.skills,
-        )
-        self._max_chars = self._skills.limits.max_skills_prompt_chars
-        if own.skills_limits is not None and own.skills_limits.max_skills_prompt_chars is not None:
-            self._max_chars = own.skills_limits.max_skills_prompt_chars
+        """The agent can change what is below the directories in `writable`."""
+        self.candidates, self._facts, self._limits = candidates, facts, limits
+        self.found, self.broken = read_all(candidates, limits, writable)
 
     @cached_property
     def in_force(self) -> list[Skill]:
@@ -67,8 +46,8 @@ class SkillSnapshot:
     def listed(self) -> list[Skill]:
         """The skills in the prompt."""
         listed = [each for each in self.in_force if each.is_for_model]
-        del listed[self._skills.limits.max_skills_in_prompt :]
-        left = self._max_chars
+        del listed[self._limits.max_skills_in_prompt :]
+        left = self._limits.max_skills_prompt_chars
         for at, each in enumerate(listed):
             left -= len(row_of(each)) + 1
             if left < 0:
@@ -143,16 +122,6 @@ class SkillSnapshot:
         skill, words = found
         text = f"Use the skill {skill.name!r}: read {skill.file} and follow it."
         return f"{text}\n\n{words}" if words else text
-
-
-def load_snapshot(
-    roots: Sequence[SkillRoot], config: Config, *, known: SkillSnapshot | None = None, **given: Any
-) -> SkillSnapshot:
-    """The skills in the roots; the `known` snapshot if no file has changed."""
-    candidates = tuple(scan(roots, (config.skills or Skills()).limits))
-    if known is not None and known.candidates == candidates:
-        return known
-    return SkillSnapshot(config, candidates=candidates, **given)
 
 
 def row_of(skill: Skill) -> str:

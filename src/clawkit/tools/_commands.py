@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from clawkit.core.context import Context, Scope
@@ -118,6 +118,11 @@ def describe_left(left: Left) -> dict[str, Any]:
     return {"pid": left.pid, "name": left.name, **stuck}
 
 
+def name_left(left: Sequence[Left]) -> str:
+    shown = ", ".join(f"{each.name} (pid {each.pid})" for each in left[:5])
+    return f"{shown} and {len(left) - 5} more" if len(left) > 5 else shown
+
+
 def describe_output(command: Command) -> dict[str, Any]:
     """Size of the output and where all of it is saved, for programs."""
     output = command.output
@@ -153,8 +158,7 @@ def say_exit(command: Command, exit_: Exit, *, names_hosts: bool = True) -> str:
     said += (f"[{note}]" for note in exit_.notes)
     if command.left:
         left = command.left
-        names = ", ".join(f"{each.name} (pid {each.pid})" for each in left[:5])
-        names += f" and {len(left) - 5} more" if len(left) > 5 else ""
+        names = name_left(left)
         if left[0].is_stuck:
             said.append(f"[Could not be killed: {names}. It may run as another user.]")
         else:

@@ -43,6 +43,7 @@ ENVELOPE = 1_500
 """Characters reserved for the fields of a result besides its rows or messages."""
 MIN_ROOM = 500
 DEFAULT_SIGHT = Sight()
+NO_AGENT = "it needs an agent with a saved session: use `clawkit agent` without --no-session"
 
 
 class VisibleSessions:
@@ -103,6 +104,11 @@ class VisibleSessions:
 def with_sight(tool: Tool, config: Config, scope: Scope) -> Tool:
     execute: Any = tool.execute
     return replace(tool, execute=partial(execute, sight=Sight.of(config, scope.agent)))
+
+
+def with_agent(tool: Tool, _config: Config, scope: Scope) -> Tool | str:
+    """The tool, if the run belongs to an agent that can start sub-agents."""
+    return tool if scope.delegates else NO_AGENT
 
 
 def reads_sessions(_params: object, _ctx: Context) -> tuple[Effect, ...]:

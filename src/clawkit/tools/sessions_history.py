@@ -13,18 +13,8 @@ from clawkit.redact import Redactor
 from clawkit.sessions.protocols import MessagePage, Session, Sessions
 from clawkit.sessions.visibility import Sight
 from clawkit.text import one_line
+from clawkit.tools import _sessions as _s
 from clawkit.tools._params import doc
-from clawkit.tools._sessions import (
-    DEFAULT_SIGHT,
-    TranscriptText,
-    VisibleSessions,
-    count_fitting,
-    reads_sessions,
-    room_for,
-    size_of,
-    to_result,
-    with_sight,
-)
 
 MAX_BYTES, MAX_MESSAGES = 81_920, 1_000
 TOO_LARGE = "[sessions_history omitted: message too large]"
@@ -40,15 +30,15 @@ class Params(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="ca
     message_id: Annotated[str, doc("Show the messages up to the one with this id")] = ""
 
 
-async def execute(params: Params, ctx: Context, sight: Sight = DEFAULT_SIGHT) -> Result:
-    view = VisibleSessions(ctx, sight)
+async def execute(params: Params, ctx: Context, sight: Sight = _s.DEFAULT_SIGHT) -> Result:
+    view = _s.VisibleSessions(ctx, sight)
     session = view.find(params.session_key)
     page = _read(params, session, ctx.use(Sessions))
-    transcript = TranscriptText(ctx.use(Redactor))
-    room = room_for(ctx, MAX_BYTES)
+    transcript = _s.TranscriptText(ctx.use(Redactor))
+    room = _s.room_for(ctx, MAX_BYTES)
     messages = [_bound(transcript.show(each), room) for each in page.entries]
     # The oldest messages are dropped if not all fit.
-    kept = count_fitting(reversed(messages), room)
+    kept = _s.count_fitting(reversed(messages), room)
     dropped = len(messages) - kept
     shown = messages[dropped:]
     end = page.newer + kept
@@ -67,7 +57,7 @@ async def execute(params: Params, ctx: Context, sight: Sight = DEFAULT_SIGHT) ->
     }
     if end < page.total:
         payload["nextOffset"] = end
-    return to_result(payload)
+    return _s.to_result(payload)
 
 
 def _read(params: Params, session: Session, store: Sessions) -> MessagePage:
@@ -90,7 +80,7 @@ def _read(params: Params, session: Session, store: Sessions) -> MessagePage:
 
 
 def _bound(message: dict[str, Any], room: int) -> dict[str, Any]:
-    if size_of(message) <= room:
+    if _s.size_of(message) <= room:
         return message
     kept = {name: message[name] for name in ("id", "role", "timestamp") if name in message}
     return kept | {"content": [{"type": "text", "text": TOO_LARGE}], "omitted": True}
@@ -105,9 +95,9 @@ TOOL = Tool(
     ),
     parameters=Params,
     execute=execute,
-    effects=reads_sessions,
+    effects=_s.reads_sessions,
     aliases=dict.fromkeys(("session", "key", "session_id", "label"), "sessionKey"),
     hidden=frozenset(("offset", "messageId")),
     unsupported={"pending_before": "pending messages are not listed"},
 )
-make_tool = partial(with_sight, TOOL)
+make_tool = partial(_s.with_sight, TOOL)

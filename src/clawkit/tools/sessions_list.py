@@ -17,18 +17,8 @@ from clawkit.sessions.keys import INTERNAL, Kind, parse_key
 from clawkit.sessions.protocols import Filter, Relative, Session, Sessions
 from clawkit.sessions.visibility import Sight
 from clawkit.text import one_line
+from clawkit.tools import _sessions as _s
 from clawkit.tools._params import doc
-from clawkit.tools._sessions import (
-    DEFAULT_SIGHT,
-    TranscriptText,
-    VisibleSessions,
-    count_fitting,
-    reads_sessions,
-    room_for,
-    size_of,
-    to_result,
-    with_sight,
-)
 
 MAX_ROWS, MAX_MESSAGES, MAX_BYTES = 200, 20, 64 * 1024
 MAX_CHILDREN = 20
@@ -58,23 +48,25 @@ class Params(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="ca
     workspace_dir: Annotated[str, doc("Only those that work in this directory")] = ""
 
 
-async def execute(params: Params, ctx: Context, sight: Sight = DEFAULT_SIGHT) -> Result:
-    view, store = VisibleSessions(ctx, sight), ctx.use(Sessions)
+async def execute(params: Params, ctx: Context, sight: Sight = _s.DEFAULT_SIGHT) -> Result:
+    view, store = _s.VisibleSessions(ctx, sight), ctx.use(Sessions)
     limit = min(params.limit, MAX_ROWS)
     page = store.listing(
         view.visible, _filter(params, sight.main, ctx.workspace), limit + 1, params.offset
     )
     shown = page[:limit]
     relatives = store.relatives(shown, view.visible)
-    transcript = TranscriptText(ctx.use(Redactor))
+    transcript = _s.TranscriptText(ctx.use(Redactor))
     rows = [
         _to_row(each, sight.main, params, store, transcript) | _family(each, relatives)
         for each in shown
     ]
-    room = room_for(ctx, MAX_BYTES)
-    if rows:
-        _shorten(rows[0], room)
-    fitting = count_fitting(rows, room)
+    room = _s.room_for(ctx, MAX_BYTES)
+    # A first row that is too large by itself loses its oldest messages.
+    while rows and rows[0].get("messages") and _s.size_of(rows[0]) > room:
+        rows[0]["messages"].pop(0)
+        rows[0]["messagesOmitted"] = rows[0].get("messagesOmitted", 0) + 1
+    fitting = _s.count_fitting(rows, room)
     more = len(page) > fitting
     payload: dict[str, Any] = {"count": fitting, "sessions": rows[:fitting], "hasMore": more}
     payload["limitApplied"] = limit
@@ -82,7 +74,7 @@ async def execute(params: Params, ctx: Context, sight: Sight = DEFAULT_SIGHT) ->
         payload["nextOffset"] = params.offset + fitting
     if fitting < len(rows):
         payload["truncationReason"] = "byte-limit"
-    return to_result(payload | view.limits())
+    return _s.to_result(payload | view.limits())
 
 
 def _filter(params: Params, main: str, here: str) -> Filter:
@@ -103,7 +95,6 @@ def _filter(params: Params, main: str, here: str) -> Filter:
 
 
 def _family(session: Session, relatives: Sequence[Relative]) -> dict[str, Any]:
-    """The keys of the parent and the children of a session."""
     facts: dict[str, Any] = {}
     for each in relatives:
         if each.id == session.parent:
@@ -117,7 +108,7 @@ def _family(session: Session, relatives: Sequence[Relative]) -> dict[str, Any]:
 
 
 def _to_row(
-    session: Session, main: str, params: Params, store: Sessions, transcript: TranscriptText
+    session: Session, main: str, params: Params, store: Sessions, transcript: _s.TranscriptText
 ) -> dict[str, Any]:
     key = parse_key(session.key, main)
     row: dict[str, Any] = {
@@ -144,7 +135,7 @@ def _to_row(
     return row
 
 
-def _preview(session: Session, store: Sessions, transcript: TranscriptText) -> str | None:
+def _preview(session: Session, store: Sessions, transcript: _s.TranscriptText) -> str | None:
     """The last text of the session; None if there are only tool calls."""
     for entry in reversed(store.page(session.id, _LOOK_BACK).entries):
         if isinstance(entry.message, (User, Assistant)):
@@ -153,14 +144,6 @@ def _preview(session: Session, store: Sessions, transcript: TranscriptText) -> s
             if text.strip():
                 return one_line(transcript.cut(text), _PREVIEW)
     return None
-
-
-def _shorten(row: dict[str, Any], room: int) -> None:
-    """Shorten a row that is too large by itself, dropping the oldest messages first."""
-    messages = row.get("messages", [])
-    while messages and size_of(row) > room:
-        messages.pop(0)
-        row["messagesOmitted"] = row.get("messagesOmitted", 0) + 1
 
 
 TOOL = Tool(
@@ -172,7 +155,7 @@ TOOL = Tool(
     ),
     parameters=Params,
     execute=execute,
-    effects=reads_sessions,
+    effects=_s.reads_sessions,
     hidden=frozenset(
         (
             *("offset", "search", "label", "agentId", "archived", "includeDerivedTitles"),
@@ -185,4 +168,4 @@ TOOL = Tool(
         "pinned": "sessions cannot be pinned",
     },
 )
-make_tool = partial(with_sight, TOOL)
+make_tool = partial(_s.with_sight, TOOL)

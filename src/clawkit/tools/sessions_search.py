@@ -10,16 +10,8 @@ from clawkit.core.result import Result
 from clawkit.core.tool import Tool
 from clawkit.sessions.protocols import MessageHit, Sessions
 from clawkit.sessions.visibility import Sight
+from clawkit.tools import _sessions as _s
 from clawkit.tools._params import doc
-from clawkit.tools._sessions import (
-    DEFAULT_SIGHT,
-    VisibleSessions,
-    count_fitting,
-    reads_sessions,
-    room_for,
-    to_result,
-    with_sight,
-)
 
 MAX_RESULTS, MAX_BYTES = 25, 64 * 1024
 
@@ -31,14 +23,14 @@ class Params(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     limit: Annotated[int, doc("How many messages to show; 25 at most", ge=1)] = 10
 
 
-async def execute(params: Params, ctx: Context, sight: Sight = DEFAULT_SIGHT) -> Result:
-    view, store = VisibleSessions(ctx, sight), ctx.use(Sessions)
+async def execute(params: Params, ctx: Context, sight: Sight = _s.DEFAULT_SIGHT) -> Result:
+    view, store = _s.VisibleSessions(ctx, sight), ctx.use(Sessions)
     limit = min(params.limit, MAX_RESULTS)
     from clawkit.core.tasks import in_thread  # asyncio is not needed to describe a tool
 
     found = await in_thread(store.search, params.query, view.visible, limit)
     rows = [_to_row(hit) for hit in found.hits]
-    fitting = count_fitting(rows, room_for(ctx, MAX_BYTES))
+    fitting = _s.count_fitting(rows, _s.room_for(ctx, MAX_BYTES))
     payload: dict[str, Any] = {
         "query": params.query,
         "count": fitting,
@@ -51,7 +43,7 @@ async def execute(params: Params, ctx: Context, sight: Sight = DEFAULT_SIGHT) ->
     if found.unsearched:
         payload["notIndexedYet"] = found.unsearched
         payload["warning"] = "some sessions are not indexed yet; search again to include them"
-    return to_result(payload | view.limits())
+    return _s.to_result(payload | view.limits())
 
 
 def _to_row(hit: MessageHit) -> dict[str, Any]:
@@ -77,7 +69,7 @@ TOOL = Tool(
     ),
     parameters=Params,
     execute=execute,
-    effects=reads_sessions,
+    effects=_s.reads_sessions,
     aliases={"q": "query", "text": "query", "pattern": "query"},
 )
-make_tool = partial(with_sight, TOOL)
+make_tool = partial(_s.with_sight, TOOL)

@@ -13,9 +13,8 @@ from clawkit.errors import NotFoundError, ToolAuthorizationError, ToolInputError
 from clawkit.sessions.protocols import Filter, Messenger, SendMode, Sent, Session, Sessions
 from clawkit.sessions.visibility import Sight
 from clawkit.text import one_line
-from clawkit.tools._delegates import NO_AGENT
 from clawkit.tools._params import doc
-from clawkit.tools._sessions import DEFAULT_SIGHT, VisibleSessions, with_sight
+from clawkit.tools._sessions import DEFAULT_SIGHT, NO_AGENT, VisibleSessions, with_sight
 
 
 class Params(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):

@@ -14,8 +14,8 @@ from clawkit.core.result import Result
 from clawkit.core.tool import Effect, Tool
 from clawkit.errors import ToolInputError
 from clawkit.sessions.subagent_protocols import Attachment, Delegates, SpawnRequest
-from clawkit.tools._delegates import with_agent
 from clawkit.tools._params import doc
+from clawkit.tools._sessions import with_agent
 
 _NAME = "[a-z][a-z0-9_-]{0,63}"
 _RESERVED = ("last", "all")

@@ -12,8 +12,8 @@ from clawkit.core.tool import Tool
 from clawkit.errors import ToolInputError
 from clawkit.sessions.subagent_protocols import Delegates
 from clawkit.text import human_time
-from clawkit.tools._delegates import with_agent
 from clawkit.tools._params import doc
+from clawkit.tools._sessions import with_agent
 
 MAX_WAIT_S = 86_400
 

@@ -13,8 +13,8 @@ from clawkit.core.tool import Effect, Tool
 from clawkit.errors import NotFoundError, ToolInputError
 from clawkit.sessions.subagent_protocols import Delegates, RunState, now_ms
 from clawkit.text import human_time, one_line
-from clawkit.tools._delegates import with_agent
 from clawkit.tools._params import doc
+from clawkit.tools._sessions import with_agent
 
 _BY = "its requester"
 

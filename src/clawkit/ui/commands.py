@@ -310,7 +310,8 @@ async def _skill(chat: ChatSession, rest: str) -> None:
     elif rest:
         raise _unknown("skill", name, chat.skills or ("those that `clawkit skills list` lists",))
     else:
-        chat.rows([*chat.skill_rows()])
+        rows = [PaintedRow(f"  /{name:<17} {about}", "", 21) for name, about in chat.skill_words()]
+        chat.rows(rows or [PaintedRow("There are no skills here.", "dim")])
 
 
 @_command("policy [TOOL]", "explain why a tool is in force or not", words=_tool_words)
@@ -399,15 +400,13 @@ async def _elevated(chat: ChatSession, rest: str) -> None:
 
 @_command("approve [ID] [ANSWER]", "list pending approvals of all processes, or answer one")
 async def _approve(chat: ChatSession, rest: str) -> None:
-    from clawkit.approvals.broker import PendingStore
+    from clawkit.approvals.broker import Broker, PendingStore
 
     store = PendingStore(waiting_file(os.environ))
     try:
         pending = _pending(store)
         if rest:
             _check_person()
-            from clawkit.approvals.broker import Broker
-
             if rest.partition(" ")[0] in _ANSWERS:
                 if len(pending) != 1:
                     how = f"type /approve ID {rest.partition(' ')[0]}"

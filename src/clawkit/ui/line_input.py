@@ -29,7 +29,6 @@ _MAX_ENTRY = 64 * 1024
 class CompletionSource(Protocol):
     def words_after(self, name: str) -> Words:
         """Completions after a command; without a name, the commands themselves."""
-        ...
 
     @property
     def workspace(self) -> str: ...

@@ -89,13 +89,6 @@ def show_question(request: Question, width: int, *, is_own: bool = False) -> lis
     return render(request, width=width).split("\n")
 
 
-def headline(rows: Sequence[str], width: int) -> str:
-    """The first row of the command that a question shows, else its title."""
-    command = [row for row in rows if row.startswith(BAR)] or rows
-    more = " …" if len(command) > 1 else ""
-    return truncate(f"{command[0].rstrip()}{more}", width - 1)
-
-
 def menu_rows(
     choices: Sequence[PromptChoice], at: int, question: Sequence[str], width: int, height: int
 ) -> list[tuple[str, bool]]:
@@ -105,7 +98,9 @@ def menu_rows(
     rows = [(f"  {each.key}  {each.words}", number == at) for number, each in enumerate(choices)]
     if len(question) + len(rows) <= height:
         return rows
-    head, room = (headline(question, width), False), max(2, height - 1)
+    command = [row for row in question if row.startswith(BAR)] or question
+    words = f"{command[0].rstrip()} …" if len(command) > 1 else command[0].rstrip()
+    head, room = (truncate(words, width - 1), False), max(2, height - 1)
     if len(rows) <= room:
         return [head, *rows]
     first = min(max(0, at), len(rows) - room + 1)

@@ -45,11 +45,9 @@ _typed: ContextVar[set[str] | None] = ContextVar("typed", default=None)
 class SessionOpener(Protocol):
     def open(self, tell: Tell, approver: Approver | None, **changes: Any) -> Agent:
         """Open a conversation with the options of the command line, apart from `changes`."""
-        ...
 
     def ending(self, agent: Agent) -> None:
         """Called before a conversation is closed."""
-        ...
 
 
 @contextmanager
@@ -168,12 +166,6 @@ class ChatSession(ABC):
 
     def skill_words(self) -> Iterable[tuple[str, str]]:
         return ((name, each.description) for name, each in self.skills.items())
-
-    def skill_rows(self) -> Iterator[PaintedRow]:
-        for name, about in self.skill_words():
-            yield PaintedRow(f"  /{name:<17} {about}", "", 21)
-        if not self.skills:
-            yield PaintedRow("There are no skills here.", "dim")
 
     async def dispatch(self, skill: Skill, words: str) -> None:
         """Call the tool of a skill. The person did not type this call, so it may need approval."""

@@ -91,7 +91,6 @@ class TuiChat(ChatSession, ScreenChat):
         self.prompt.refresh()
 
     def _run_beside(self, work: Coroutine[Any, Any, object]) -> None:
-        """Run something in the background, while the agent may be working."""
         task = asyncio.ensure_future(self._carry(work))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)

@@ -20,29 +20,32 @@ _BINDING = {"||": 1, "&&": 2, "==": 3, "!=": 3, "<": 3, "<=": 3, ">": 3, ">=": 3
 """How strongly an operator binds."""
 
 
-def fill(text: str, args: Args, results: Results) -> str:
-    """The text with `${arg}` and `$step.path` replaced. What is unknown stays as it is."""
+def fill(text: Value, args: Args, results: Results, budget: v.TextBudget) -> Value:
+    """A text with `${arg}` and `$step.path` replaced. What is unknown, or no text, stays as it
+    is."""
 
     def of_step(found: re.Match[str]) -> str:
         if found[1] not in results:
             return found[0]
         value = v.get_path(results[found[1]], found[2])
         is_flag = value is v.MISSING and found[2] in ("approved", "skipped")
-        return "false" if is_flag else v.to_text(value)
+        return "false" if is_flag else budget.text_of(value)
 
     def of_args(found: re.Match[str]) -> str:
-        return v.to_text(args[found[1]]) if found[1] in args else found[0]
+        return budget.text_of(args[found[1]]) if found[1] in args else found[0]
 
+    if not isinstance(text, str):
+        return text
     return re.sub(_REF, of_step, re.sub(r"\$\{([A-Za-z0-9_-]+)\}", of_args, text))
 
 
-def value_of(given: Value, args: Args, results: Results) -> Value:
+def value_of(given: Value, args: Args, results: Results, budget: v.TextBudget) -> Value:
     """What `stdin` or `for_each` stands for: the value of a reference, a text, or itself."""
     found = re.fullmatch(_REF, given.strip()) if isinstance(given, str) else None
     if found:
         value = _refer(found[1], found[2], results)
         return None if value is v.MISSING else value
-    return fill(given, args, results) if isinstance(given, str) else given
+    return fill(given, args, results, budget)
 
 
 def _refer(step: str, path: str, results: Results) -> Value:

@@ -6,13 +6,12 @@ import asyncio
 import os
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import NamedTuple
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 from clawkit.agent.nested_calls import NestedCalls
 from clawkit.bundled.lobster.state import Store
-from clawkit.bundled.lobster.values import PipelineError, Value
+from clawkit.bundled.lobster.values import PipelineError, TextBudget, Value
 from clawkit.config.paths import commands_dir
 from clawkit.core.context import Context, InForce
 from clawkit.core.paths import is_below
@@ -29,15 +28,11 @@ MAX_COMMAND_S = 119.0
 MAX_YIELD_MS = 120_000
 
 
-class WorkflowText(NamedTuple):
-    place: str  # one spelling per file
-    text: str
-
-
 class Ledger(Struct):
     """What a run has used so far."""
 
     cost: float = 0.0  # dollars
+    text: TextBudget = field(default_factory=TextBudget)
     warnings: dict[str, str] = {}
 
 
@@ -77,7 +72,9 @@ class PipelineHost(Struct, frozen=True):
             raise PipelineError(result.as_text())
         if code:
             raise PipelineError(f"exec failed ({code}): {output or command}")
-        return output if not result.details.get("truncated") else self._spilled(result.details)
+        output = output if not result.details.get("truncated") else self._spilled(result.details)
+        self.ledger.text.spend(len(output))
+        return output
 
     def _spilled(self, details: Mapping[str, Value]) -> str:
         path, size = str(details.get("spillPath", "")), details.get("outputBytes", 0)
@@ -97,19 +94,19 @@ class PipelineHost(Struct, frozen=True):
         self.ledger.cost += usage.get("cost", 0.0) if isinstance(usage, Mapping) else 0.0
         return result.to_json()
 
-    async def read(self, path: str) -> WorkflowText:
-        """A file in the workspace. Raises `PipelineError`."""
+    async def read(self, path: str) -> tuple[str, str]:
+        """A file in the workspace: its path in one spelling, and its text. Raises
+        `PipelineError`."""
         full = os.path.join(self.folder, path)
         try:
             if not self.ctx.permits(full):
                 raise ToolAuthorizationError(f"a rule denies {path!r}")
             async with self.ctx.use(FileSystem).open(full) as file:
-                return WorkflowText(
-                    file.place, (await read_all(file, MAX_FILE)).decode("utf-8", "replace")
-                )
+                return file.place, (await read_all(file, MAX_FILE)).decode("utf-8", "replace")
         except ToolError as error:
             raise PipelineError(f"the workflow cannot be read: {error}") from None
 
     async def list_names(self) -> list[str]:
         listing = await self.ctx.use(FileSystem).list(self.folder)
-        return [entry.name for entry in listing.entries if self.ctx.permits(entry.name)]
+        names = [entry.name for entry in listing.entries]
+        return [name for name in names if self.ctx.permits(os.path.join(self.folder, name))]

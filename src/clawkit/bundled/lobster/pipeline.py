@@ -9,8 +9,12 @@ from msgspec import Struct
 from clawkit.bundled.lobster.values import PipelineError, PipelineSyntaxError, Value, parse_json
 
 MAX_CHARS, MAX_STAGES = 64 * 1024, 100
-_ESCAPABLE = {"'": "'", '"': '"\\$`\n', "": ""}
-"""What a backslash quotes, by the quotes around it."""
+_PIECE = re.compile(
+    r"""(?s)(?P<bar>\|)|(?P<gap>[ \t\r\n]+)|"(?P<double>(?:\\.|[^"\\])*+)"|"""
+    r"""'(?P<single>(?:\\++(?!')|(?:\\\\)*+\\'|[^'\\])*+)'|(?P<plain>[^ \t\r\n"'|]+)|."""
+)
+"""A separator, a part of a word, or the quote that does not end, also because `\\\\'` inside of
+single quotes could be an end or a quoted quote."""
 
 
 class Stage(Struct, frozen=True):
@@ -41,31 +45,32 @@ def parse(text: str) -> list[Stage]:
     """Raises `PipelineSyntaxError`."""
     if len(text) > MAX_CHARS:
         raise PipelineSyntaxError(f"it has {len(text):,} characters, over {MAX_CHARS:,}")
-    parts = _split_stages(text)
-    if not parts:
+    if not text.strip():
         raise PipelineSyntaxError("Empty pipeline")
-    if len(parts) > MAX_STAGES:
-        raise PipelineSyntaxError(f"it has {len(parts)} stages, over {MAX_STAGES}")
-    return [_parse_stage(part) for part in parts]
-
-
-def _split_stages(text: str) -> list[str]:
-    # A quoted text, in which a backslash quotes anything; a separator; anything else.
-    tokens = re.findall(r"""(?s)"(?:\\.|[^"\\])*"|'(?:\\.|[^'\\])*'|\||[^"'|]+|.""", text)
-    parts = [""]
-    for each in tokens:
-        if each in ('"', "'"):
+    stages: list[Stage] = []
+    words, start = [""], 0
+    for piece in _PIECE.finditer(f"{text.rstrip().removesuffix('|')}|"):
+        kind, part = piece.lastgroup, piece[piece.lastgroup or 0]
+        if kind is None:
             raise PipelineSyntaxError("Unclosed quote")
-        parts += [""] if each == "|" else [parts.pop() + each]
-    parts = [part.strip() for part in parts]
-    return parts if parts[-1] else parts[:-1]
+        if kind == "bar":
+            stages.append(_parse_stage(words, text[start : piece.start()].strip()))
+            words, start = [""], piece.end()
+        elif kind == "gap":
+            words.append("")
+        elif kind == "double":
+            words[-1] += re.sub(r"\\(?:\n|([\"\\$`]))", r"\1", part)
+        else:
+            words[-1] += part.replace("\\'", "'") if kind == "single" else part
+    if len(stages) > MAX_STAGES:
+        raise PipelineSyntaxError(f"it has {len(stages)} stages, over {MAX_STAGES}")
+    return stages
 
 
-def _parse_stage(text: str) -> Stage:
-    words = _split_words(text)
-    if not words:
+def _parse_stage(words: list[str], text: str) -> Stage:
+    name, *rest = [*filter(None, words)] or [""]
+    if not name:
         raise PipelineSyntaxError("Empty command stage")
-    name, *rest = words
     plain: list[str] = []
     options: dict[str, str | bool] = {}
     while rest:
@@ -78,25 +83,3 @@ def _parse_stage(text: str) -> Stage:
         key = re.sub(r"(?<=[a-z])(?=[A-Z])", "-", key).lower()
         options[key] = value if equals else rest.pop(0) if takes_next else True
     return Stage(name, tuple(plain), options, text)
-
-
-def _split_words(text: str) -> list[str]:
-    words, word, quote, at = [], "", "", 0
-    while at < len(text):
-        char, following = text[at], text[at + 1 : at + 2]
-        at += 1
-        if char == "\\" and following and following in _ESCAPABLE[quote]:
-            word += following.replace("\n", "")
-            at += 1
-        elif char == quote:
-            quote = ""
-        elif not quote and char in "\"'":
-            quote = char
-        elif not quote and char in " \t\r\n":
-            words += [word] if word else []
-            word = ""
-        else:
-            word += char
-    if quote:
-        raise PipelineSyntaxError("Unclosed quote")
-    return [*words, word] if word else words

@@ -9,10 +9,13 @@ import shlex
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from msgspec.structs import replace
+
 from clawkit.bundled.lobster import values as v
 from clawkit.bundled.lobster.pipeline import Stage
+from clawkit.bundled.lobster.state import Halted
 from clawkit.bundled.lobster.values import MISSING, PipelineError, Value
-from clawkit.core.tool import make_validator
+from clawkit.schema.choose import validator_for
 from clawkit.text import nearest
 
 if TYPE_CHECKING:
@@ -32,18 +35,9 @@ _DECISION = {
 }
 
 
-class HaltedStage(NamedTuple):
-    """Where a pipeline halts, and what it asks for, as callers see it."""
-
-    request: dict[str, Value]
-    stage: int = 0
-
-
-async def run_stages(
-    stages: Sequence[Stage], items: Items, host: PipelineHost
-) -> Items | HaltedStage:
+async def run_stages(stages: Sequence[Stage], items: Items, host: PipelineHost) -> Items | Halted:
     """Run stages up to the first gate. Raises `PipelineError`."""
-    for number, stage in enumerate(stages):
+    for number, stage in enumerate(stages, 1):
         command = COMMANDS.get(stage.name)
         if command is None:
             close = nearest(stage.name, tuple(COMMANDS), 1)
@@ -51,9 +45,9 @@ async def run_stages(
             raise PipelineError(f"Unknown command: {stage.name}; {hint}")
         _check_options(stage, command.options)
         result = command.run(stage, items, host)
-        result = result if isinstance(result, list | HaltedStage) else await result
-        if isinstance(result, HaltedStage):
-            return result._replace(stage=number)
+        result = result if isinstance(result, list | Halted) else await result
+        if isinstance(result, Halted):
+            return replace(result, stages=tuple(stages[number:]))
         if len(result) > MAX_ITEMS:
             raise PipelineError(f"{stage.name} produced more than {MAX_ITEMS:,} items")
         items = result
@@ -120,21 +114,21 @@ def _pick(stage: Stage, items: Items, _host: PipelineHost) -> Items:
     if not stage.words:
         raise PipelineError("pick requires a comma-separated field list")
     names = [each.strip() for each in stage.words[0].split(",") if each.strip()]
-
-    def pick(item: Value) -> Value:
-        own = dict(enumerate(item)) if isinstance(item, list) else item
-        is_one = isinstance(own, dict)
-        return {name: own[name] for name in names if name in own} if is_one else item
-
-    return [pick(item) for item in items]
+    rows = ({} if isinstance(item, list) else item for item in items)
+    return [
+        {name: row[name] for name in names if name in row} if isinstance(row, dict) else row
+        for row in rows
+    ]
 
 
-def _map(stage: Stage, items: Items, _host: PipelineHost) -> Items:
+def _map(stage: Stage, items: Items, host: PipelineHost) -> Items:
     wrap, unwrap = stage.option("wrap"), stage.option("unwrap")
     if wrap and unwrap:
         raise PipelineError("map cannot use both --wrap and --unwrap")
     pairs = (word.partition("=") for word in stage.words)
     added = {name.strip(): value for name, equals, value in pairs if name.strip() and equals}
+
+    budget = host.ledger.text
 
     def change(item: Value) -> Value:
         if unwrap:
@@ -142,17 +136,18 @@ def _map(stage: Stage, items: Items, _host: PipelineHost) -> Items:
         made = {wrap: item} if wrap else item
         if added:
             made = made if isinstance(made, dict) else {"value": made}
-            made = made | {name: v.fill_template(added[name], item) for name in added}
+            texts = ((name, v.fill_template(added[name], item, budget)) for name in added)
+            made = made | dict(texts)
         return made
 
     return [change(item) for item in items]
 
 
-def _template(stage: Stage, items: Items, _host: PipelineHost) -> Items:
+def _template(stage: Stage, items: Items, host: PipelineHost) -> Items:
     text = stage.option("text") or " ".join(stage.words)
     if not text:
         raise PipelineError("template requires --text (or positional text)")
-    return [v.fill_template(text, item) for item in items]
+    return [v.fill_template(text, item, host.ledger.text) for item in items]
 
 
 def _sort(stage: Stage, items: Items, _host: PipelineHost) -> Items:
@@ -184,7 +179,7 @@ def _group(stage: Stage, items: Items, _host: PipelineHost) -> Items:
     ]
 
 
-def _table(_stage: Stage, items: Items, _host: PipelineHost) -> Items:
+def _table(_stage: Stage, items: Items, host: PipelineHost) -> Items:
     if not items:
         return ["(no results)\n"]
     if not all(isinstance(item, dict) for item in items[:20]):
@@ -193,6 +188,7 @@ def _table(_stage: Stage, items: Items, _host: PipelineHost) -> Items:
     rows = [names, *([v.to_text(field(item, name)) for name in names] for item in items)]
     rows = [[cell.replace("\n", " ") for cell in row] for row in rows]
     widths = [max(3, *map(len, column)) for column in zip(*rows, strict=True)]
+    host.ledger.text.spend(sum(widths) * len(rows))
     rows.insert(1, ["-" * width for width in widths])
     return ["".join(f"{'  '.join(map(str.ljust, row, widths))}\n" for row in rows)]
 
@@ -201,24 +197,24 @@ def field(item: Value, name: str) -> Value:
     return item.get(name) if isinstance(item, dict) else None
 
 
-def _approve(stage: Stage, items: Items, _host: PipelineHost) -> HaltedStage:
+def _approve(stage: Stage, items: Items, _host: PipelineHost) -> Halted:
     prompt = stage.option("prompt", "Approve?")
     request: dict[str, Value] = {"type": "approval_request", "prompt": prompt, "items": items}
     shown = items[: _count(stage, "limit", 5)]
     if "preview-from-stdin" in stage.options and shown:
         is_text = all(isinstance(item, str) for item in shown)
         request["preview"] = "\n".join(shown) if is_text else v.to_json(shown, indent=2)
-    return HaltedStage(request)
+    return Halted(request)
 
 
-def _ask(stage: Stage, items: Items, _host: PipelineHost) -> HaltedStage:
+def _ask(stage: Stage, items: Items, _host: PipelineHost) -> Halted:
     schema = stage.object_option("schema") or _DECISION
-    make_validator(schema, "ask --schema")
+    validator_for(schema, "ask --schema")
     prompt = stage.option("prompt", "Input required")
     request = {"type": "input_request", "prompt": prompt, "responseSchema": schema}
     if "subject-from-stdin" in stage.options and items:
         request["subject"] = {"text": _encode(items, "raw")[:MAX_SUBJECT]}
-    return HaltedStage(request)
+    return Halted(request)
 
 
 def _together(items: Items) -> Value:
@@ -251,10 +247,9 @@ async def _invoke(stage: Stage, items: Items, host: PipelineHost) -> Items:
 
 async def _llm(stage: Stage, items: Items, host: PipelineHost) -> Items:
     prompt = stage.option("prompt") or " ".join(stage.words)
-    given = {"provider": "provider", "model": "model", "thinking": "thinking"}
-    params: dict[str, Value] = {given[each]: stage.option(each) for each in given}
-    numbers = {"temperature": "temperature", "max-output-tokens": "maxTokens"}
-    params |= {numbers[each]: v.read_word(stage.option(each)) for each in numbers}
+    params: dict[str, Value] = {n: stage.option(n) for n in ("provider", "model", "thinking")}
+    params["temperature"] = v.read_word(stage.option("temperature"))
+    params["maxTokens"] = v.read_word(stage.option("max-output-tokens"))
     params |= {"schema": stage.object_option("output-schema"), "prompt": prompt}
     params |= {"input": _together(items)} if items else {}
     sent = {name: value for name, value in params.items() if value not in ("", {})}
@@ -265,14 +260,12 @@ async def _llm(stage: Stage, items: Items, host: PipelineHost) -> Items:
 
 
 def _list_commands(_stage: Stage, _items: Items, _host: PipelineHost) -> Items:
-    listed = sorted(COMMANDS.items())
-    return [
-        {"name": name, "description": each.about, "options": each.options} for name, each in listed
-    ]
+    rows = [(name, each.about, each.options) for name, each in sorted(COMMANDS.items())]
+    return [dict(zip(("name", "description", "options"), row, strict=True)) for row in rows]
 
 
 class StageKind(NamedTuple):
-    run: Callable[[Stage, Items, PipelineHost], Items | HaltedStage | Awaitable[Items]]
+    run: Callable[[Stage, Items, PipelineHost], Items | Halted | Awaitable[Items]]
     options: str
     about: str
 

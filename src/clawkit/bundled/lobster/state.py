@@ -24,15 +24,14 @@ MAX_BYTES = 4 * 1024**2
 _APPLICATION = 0x6C6F6273
 _SCHEMA = """
 CREATE TABLE halted (
-    key TEXT PRIMARY KEY, agent TEXT NOT NULL, approval TEXT NOT NULL, expires_s REAL NOT NULL,
+    key TEXT PRIMARY KEY, session TEXT NOT NULL, approval TEXT NOT NULL, expires_s REAL NOT NULL,
     body BLOB NOT NULL
 ) STRICT;
 CREATE TABLE value (
-    agent TEXT NOT NULL, key TEXT NOT NULL, body BLOB NOT NULL, PRIMARY KEY (agent, key)
+    whose TEXT NOT NULL, key TEXT NOT NULL, body BLOB NOT NULL, PRIMARY KEY (whose, key)
 ) STRICT, WITHOUT ROWID;
 """
-_KINDS = {"pipeline-resume": "pipeline_resume_", "workflow-file": "workflow_resume_"}
-_UUID = r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"
+_KEY = r"(?:pipeline|workflow)_resume_[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"
 
 
 class Progress(Struct, frozen=True):
@@ -58,28 +57,28 @@ class Halted(Struct, frozen=True):
 
 
 class Store:
-    """The values and halted pipelines of one agent."""
+    """The values of one agent, and the halted pipelines of one of its sessions. A guest has the
+    values of the session alone."""
 
-    def __init__(self, path: str, agent: str) -> None:
+    def __init__(self, path: str, whose: str, session: str) -> None:
         what, migrations = "the state of pipelines", (_SCHEMA,)
         self._database = Database(path, what, _APPLICATION, migrations, outlives_power=True)
-        self._agent = agent
+        self._whose, self._session = whose, session
 
     def add(self, halted: Halted) -> str:
         """Keep something that halted; returns the token that resumes it."""
-        kind = "workflow-file" if halted.progress else "pipeline-resume"
-        key, body = f"{_KINDS[kind]}{uuid.uuid4()}", msgspec.json.encode(halted)
+        kind, body = "workflow" if halted.progress else "pipeline", msgspec.json.encode(halted)
+        key = f"{kind}_resume_{uuid.uuid4()}"
         if len(body) > MAX_BYTES:
             raise PipelineError(f"{len(body):,} bytes of items are too many to wait with")
         with self._database.writing() as db:
             db.execute("DELETE FROM halted WHERE expires_s <= ?", (time.time(),))
-            count = "SELECT count(*) FROM halted WHERE agent = ?"
-            if db.execute(count, (self._agent,)).get >= MAX_HALTED:
+            count = "SELECT count(*) FROM halted WHERE session = ?"
+            if db.execute(count, (self._session,)).get >= MAX_HALTED:
                 raise PipelineError(f"{MAX_HALTED} pipelines are waiting; resume or cancel some")
-            row = (key, self._agent, halted.approval, time.time() + KEEP_S, body)
+            row = (key, self._session, halted.approval, time.time() + KEEP_S, body)
             db.execute("INSERT INTO halted VALUES (?, ?, ?, ?, ?)", row)
-        token = {"protocolVersion": 1, "v": 1, "kind": kind, "stateKey": key}
-        return base64.urlsafe_b64encode(to_json(token).encode()).decode().rstrip("=")
+        return base64.urlsafe_b64encode(to_json(_token(key)).encode()).decode().rstrip("=")
 
     def find(self, token: str, approval: str) -> tuple[str, Halted]:
         """What a token or the id of an approval stands for, and its key. Raises `PipelineError` if
@@ -89,9 +88,9 @@ class Store:
             key, where = _read_token(token), "key = ?"
         elif not re.fullmatch(r"[0-9a-f]{8,32}", approval):
             raise PipelineSyntaxError("resume requires token or approvalId")
-        query = f"SELECT key, body FROM halted WHERE agent = ? AND expires_s > ? AND {where}"  # noqa: S608
+        query = f"SELECT key, body FROM halted WHERE session = ? AND expires_s > ? AND {where}"  # noqa: S608
         with self._database.using() as db:
-            rows: list[Any] = list(db.execute(query, (self._agent, time.time(), key)))
+            rows: list[Any] = list(db.execute(query, (self._session, time.time(), key)))
         if len(rows) == 1:
             return rows[0][0], msgspec.json.decode(rows[0][1], type=Halted)
         if not token:
@@ -106,9 +105,9 @@ class Store:
                 raise not_found(key)
 
     def load(self, key: str) -> Value:
-        query = "SELECT body FROM value WHERE agent = ? AND key = ?"
+        query = "SELECT body FROM value WHERE whose = ? AND key = ?"
         with self._database.using() as db:
-            body: Any = db.execute(query, (self._agent, key)).get
+            body: Any = db.execute(query, (self._whose, key)).get
         return None if body is None else json.loads(body)
 
     def save(self, key: str, value: Value) -> None:
@@ -116,7 +115,7 @@ class Store:
         if len(body) > MAX_BYTES:
             raise PipelineError(f"the value of {key!r} has {len(body):,} bytes, over {MAX_BYTES:,}")
         with self._database.writing() as db:
-            db.execute("INSERT OR REPLACE INTO value VALUES (?, ?, ?)", (self._agent, key, body))
+            db.execute("INSERT OR REPLACE INTO value VALUES (?, ?, ?)", (self._whose, key, body))
 
     def close(self) -> None:
         self._database.close()
@@ -126,13 +125,16 @@ def not_found(key: str) -> PipelineError:
     return PipelineError(f"{key.partition('_')[0].capitalize()} resume state not found")
 
 
+def _token(key: str) -> dict[str, Value]:
+    kind = "workflow-file" if key.startswith("workflow") else "pipeline-resume"
+    return {"protocolVersion": 1, "v": 1, "kind": kind, "stateKey": key}
+
+
 def _read_token(token: str) -> str:
     try:
         data = json.loads(base64.urlsafe_b64decode(token + "=" * (-len(token) % 4)))
-        version, kind, key = (data["protocolVersion"], data["v"]), data["kind"], data["stateKey"]
-        is_valid = version == (1, 1) and re.fullmatch(_KINDS[kind] + _UUID, key)
+        if re.fullmatch(_KEY, key := data["stateKey"]) and data == _token(key):
+            return str(key)
     except (ValueError, TypeError, LookupError, RecursionError):
-        is_valid = None
-    if not is_valid:
-        raise PipelineSyntaxError("Invalid token")
-    return str(key)
+        pass
+    raise PipelineSyntaxError("Invalid token")

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from clawkit.approvals.protocols import RESUMABLE, Approvals
 from clawkit.bundled.lobster import pipeline
 from clawkit.bundled.lobster.host import NAME, Ledger, PipelineHost
-from clawkit.bundled.lobster.stages import COMMANDS, HaltedStage, run_stages
+from clawkit.bundled.lobster.stages import COMMANDS, run_stages
 from clawkit.bundled.lobster.state import KEEP_S, Halted, Progress, Store
 from clawkit.bundled.lobster.values import PipelineError, PipelineSyntaxError, Value, parse_json
 from clawkit.bundled.lobster.values import to_json as dump
@@ -22,9 +22,10 @@ from clawkit.content import Text
 from clawkit.core.approval import Answer, Question, no_approver
 from clawkit.core.context import Context
 from clawkit.core.result import MAX_DETAILS, Result
-from clawkit.core.tool import Tool, make_validator
+from clawkit.core.tool import Tool
 from clawkit.errors import ToolAuthorizationError, ToolError
 from clawkit.redact import Redactor
+from clawkit.schema.choose import validator_for
 from clawkit.text import cut, one_line, printable
 from clawkit.tools._params import doc
 
@@ -54,7 +55,10 @@ class Params(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="ca
 
 
 async def execute(params: Params, ctx: Context, approval_s: float) -> Result:
-    store = Store(os.path.join(home(os.environ), "lobster.sqlite"), ctx.agent)
+    rights = "owner" if ctx.sender.owner else "guest"
+    session = f"{ctx.agent} {ctx.session} {rights}"
+    whose = ctx.agent if ctx.sender.owner else session
+    store = Store(os.path.join(home(os.environ), "lobster.sqlite"), whose, session)
     until_s = asyncio.get_running_loop().time() + params.timeout_ms / 1000
     limits = params.max_stdout_bytes, until_s, approval_s
     host = PipelineHost(ctx, store, *limits, Ledger(), params.cwd)
@@ -63,33 +67,32 @@ async def execute(params: Params, ctx: Context, approval_s: float) -> Result:
     except ToolAuthorizationError:
         raise
     except ToolError as error:
-        kind = getattr(error, "kind", PipelineError.kind)
-        envelope = {"ok": False, "error": {"type": kind, "message": str(error)}}
+        envelope = _failed(str(error), getattr(error, "kind", PipelineError.kind))
     except TimeoutError:
-        said = f"timed out after {params.timeout_ms} ms"
-        envelope = {"ok": False, "error": {"type": "runtime_error", "message": said}}
+        envelope = _failed(f"timed out after {params.timeout_ms} ms")
     finally:
         store.close()
     if host.ledger.warnings:
         envelope["warnings"] = list(host.ledger.warnings.values())
-    return _fitted({"protocolVersion": 1, **envelope}, params.max_stdout_bytes)
+    return _fitted(envelope, params.max_stdout_bytes)
+
+
+def _failed(said: str, kind: str = PipelineError.kind) -> dict[str, Value]:
+    return {"protocolVersion": 1, "ok": False, "error": {"type": kind, "message": said}}
 
 
 def _fitted(envelope: dict[str, Value], max_bytes: int) -> Result:
     text = dump(envelope)
     size, values = len(text.encode("utf-8", "replace")), text.count(",") + text.count("[")
     if size > max_bytes or values > MAX_DETAILS // 2:
-        said = (
-            f"{size:,} bytes of output are over maxStdoutBytes ({max_bytes:,}), or too many items"
-        )
-        error = {"type": "runtime_error", "message": f"{said}; end the pipeline with head or pick"}
-        envelope = {"protocolVersion": 1, "ok": False, "error": error}
+        said = f"{size:,} bytes of output are over maxStdoutBytes ({max_bytes:,}), or too many"
+        envelope = _failed(f"{said} items; end the pipeline with head or pick")
         text = dump(envelope)
     return Result((Text(text),), envelope)
 
 
 def _done(status: str, output: list[Value], **more: Value) -> dict[str, Value]:
-    about = {"ok": True, "status": status, "output": output}
+    about = {"protocolVersion": 1, "ok": True, "status": status, "output": output}
     return about | {"requiresApproval": None, "requiresInput": None} | more
 
 
@@ -114,13 +117,9 @@ async def _continue(halted: Halted, host: PipelineHost, items: list[Value]) -> d
     """Run what remains, to its end or the next gate."""
     async with asyncio.timeout_at(host.until_s):
         if halted.progress:
-            ended: list[Value] | Halted = await run_workflow(halted.progress, host)
+            ended = await run_workflow(halted.progress, host)
         else:
-            outcome = await run_stages(halted.stages, items, host)
-            if isinstance(outcome, HaltedStage):
-                ended = Halted(outcome.request, stages=halted.stages[outcome.stage + 1 :])
-            else:
-                ended = outcome
+            ended = await run_stages(halted.stages, items, host)
     if isinstance(ended, list):
         return _done("ok", ended)
     return _halt(replace(ended, cwd=halted.cwd), host)
@@ -131,6 +130,8 @@ def _halt(halted: Halted, host: PipelineHost) -> dict[str, Value]:
     if request["type"] == "input_request":
         request = request | {"resumeToken": host.store.add(halted)}
         return _done("needs_input", [], requiresInput=request)
+    starter = halted.rules.initiated_by or host.ctx.sender.id
+    halted = replace(halted, rules=replace(halted.rules, initiated_by=starter))
     asked = host.ctx.use(Approvals).submit(_question(halted, host.ctx), {RESUMABLE: NAME})
     token = host.store.add(replace(halted, approval=asked.id))
     request = request | {"resumeToken": token, "approvalId": asked.slug}
@@ -163,63 +164,52 @@ async def _resume(params: Params, host: PipelineHost) -> dict[str, Value]:
     host = replace(host, cwd=halted.cwd)
     is_input, has_response = not halted.approval, params.response is not msgspec.UNSET
     if params.cancel or (params.approve is False and not is_input):
-        host.store.take(key)
-        if halted.approval:
-            host.ctx.use(Approvals).withdraw(halted.approval)
-        return _done("cancelled", [])
-    if has_response != is_input or (params.approve is None) != is_input:
+        answer = Answer("deny")
+        host.ctx.use(Approvals).withdraw(halted.approval)
+    elif has_response != is_input or (params.approve is None) != is_input:
         how = "response" if is_input else "approve, true or false"
         raise PipelineSyntaxError(f"this gate is answered with {how}; or with cancel")
-    if is_input:
+    elif is_input:
         _check_response(params.response, halted)
-        items = [params.response]
+        answer = Answer("allow")
     else:
         answer = await _ask(halted, host)
-        if answer is None:
-            host.store.take(key)
-            return _halt(halted, host)
-        if answer.verdict != "allow":
-            host.store.take(key)
-            return _done("cancelled", [], reason=answer.reason)
-        _check_approver(answer, halted, host.ctx)
-        items = halted.request["items"]
     # At most once: what fails from here on has to be run again.
     host.store.take(key)
+    if answer.silent:
+        return _halt(halted, host)
+    if answer.verdict != "allow":
+        return _done("cancelled", [], **({"reason": answer.reason} if answer.reason else {}))
     if (progress := halted.progress) is not None:
         given = {"response": params.response} if is_input else {"approved": True}
         progress.results[progress.step] |= given
-    return await _continue(halted, host, items)
+    return await _continue(halted, host, [params.response] if is_input else halted.request["items"])
 
 
-async def _ask(halted: Halted, host: PipelineHost) -> Answer | None:
-    """What a person said, or says now; None if it must be asked again, later. Raises
+async def _ask(halted: Halted, host: PipelineHost) -> Answer:
+    """What a person said, or says now; a silent answer means to ask again, later. Raises
     `ToolAuthorizationError` if the question is open, and there is no one here to ask."""
     approvals, question = host.ctx.use(Approvals), _question(halted, host.ctx)
     answer = approvals.collect(halted.approval)
-    if answer is not None and not answer.silent:
-        return answer
-    if approvals.route() == "wait":
+    if (answer is None or answer.silent) and approvals.route() == "wait":
         approvals.withdraw(halted.approval)
         answer = await approvals.ask(replace(question, timeout_s=host.approval_s))
-    elif answer is None:
+    if answer is None:
         to_allow = f"clawkit approvals resolve {halted.approval[:8]} allow-once"
         raise no_approver(question.title, to_allow)
-    return None if answer.silent else answer
-
-
-def _check_approver(answer: Answer, halted: Halted, ctx: Context) -> None:
     rules, by = halted.rules, answer.by
-    if rules.required_approver and by != rules.required_approver:
-        raise PipelineSyntaxError(
-            f"the approval must be given by {rules.required_approver!r}, not by {by!r}"
-        )
-    if rules.require_different_approver and by in ("", rules.initiated_by or ctx.sender.id):
+    if answer.verdict == "allow" and rules.required_approver not in ("", by):
+        wanted = f"{rules.required_approver!r}, not by {by!r}"
+        raise PipelineSyntaxError(f"the approval must be given by {wanted}")
+    others = ("", rules.initiated_by)
+    if answer.verdict == "allow" and rules.require_different_approver and by in others:
         raise PipelineSyntaxError(f"the approval must be given by another person than {by!r}")
+    return answer
 
 
 def _check_response(response: Value, halted: Halted) -> None:
     schema = halted.request["responseSchema"]
-    errors = list(make_validator(schema, "responseSchema").iter_errors(response))
+    errors = list(validator_for(schema, "responseSchema").iter_errors(response))
     if errors:
         said = [f"/{'/'.join(map(str, e.instance_path))}: {e.message}" for e in errors[:10]]
         raise PipelineSyntaxError(f"response failed schema validation at {'; '.join(said)}")

@@ -5,11 +5,15 @@ from __future__ import annotations
 import json
 import math
 import re
-from enum import Enum
-from operator import ge, gt, le, lt
+from operator import eq, ge, gt, le, lt, ne
 from typing import Any
 
+from msgspec import UNSET, Struct, UnsetType
+
 from clawkit.errors import ToolError
+
+MAX_TEXT = 64 * 1024**2
+"""Characters that a run may produce: a few stages can multiply a text without end."""
 
 
 class PipelineError(ToolError):
@@ -24,17 +28,31 @@ class PipelineSyntaxError(PipelineError):
     kind = "parse_error"
 
 
-class Missing(Enum):
-    """What a path leads to if there is nothing; unlike null, it is neither small nor large."""
+class TextBudget(Struct):
+    """The characters that a run may still produce."""
 
-    MISSING = "missing"
+    left: int = MAX_TEXT
+
+    def spend(self, count: int) -> None:
+        """Raises `PipelineError` if it is too much; call it before the text is made."""
+        self.left -= count
+        if self.left < 0:
+            raise PipelineError(f"it produces more than {MAX_TEXT:,} characters")
+
+    def text_of(self, value: Value) -> str:
+        """A value inside a text."""
+        text = to_text(value)
+        self.spend(len(text))
+        return text
 
 
 Value = Any
-MISSING = Missing.MISSING
+MISSING = UNSET
+"""What a path leads to if there is nothing; unlike null, it is neither small nor large."""
 NOTHING = (None, MISSING)
 _NUMBER = re.compile(r"\s*[-+]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]+)?\s*")
-_ORDER = {"<": lt, "<=": le, ">": gt, ">=": ge}
+_EQUALITY = {"=": eq, "==": eq, "!=": ne}
+_OPERATORS = {"<": lt, "<=": le, ">": gt, ">=": ge, **_EQUALITY}
 
 
 def _read_number(text: str) -> float | int:
@@ -83,30 +101,22 @@ def get_path(value: Value, path: str) -> Value:
 
 def is_true(value: Value) -> bool:
     """Empty lists and objects are true."""
-    return isinstance(value, list | dict) or (value is not MISSING and bool(value))
+    return isinstance(value, list | dict) or bool(value)
 
 
 def to_number(value: Value) -> float:
     if isinstance(value, str):
         return float(value) if _NUMBER.fullmatch(value) else 0.0 if not value.strip() else math.nan
-    return math.nan if isinstance(value, list | dict | Missing) else float(value or 0)
+    return math.nan if isinstance(value, list | dict | UnsetType) else float(value or 0)
 
 
 def compare(left: Value, operator: str, right: Value) -> bool:
     """Loose comparison: if only one of them is text, both are compared as numbers."""
-    if operator not in _ORDER:
-        return _is_equal(left, right) == (operator != "!=")
-    if isinstance(left, str) and isinstance(right, str):
-        return bool(_ORDER[operator](left, right))
-    return bool(_ORDER[operator](to_number(left), to_number(right)))
-
-
-def _is_equal(left: Value, right: Value) -> bool:
-    if left in NOTHING or right in NOTHING:
-        return left in NOTHING and right in NOTHING
-    if isinstance(left, str) and isinstance(right, str):
-        return left == right
-    return to_number(left) == to_number(right)
+    if operator in _EQUALITY and (left in NOTHING or right in NOTHING):
+        left, right = left in NOTHING, right in NOTHING
+    if not (isinstance(left, str) and isinstance(right, str)):
+        left, right = to_number(left), to_number(right)
+    return bool(_OPERATORS[operator](left, right))
 
 
 def read_word(text: str) -> Value:
@@ -115,11 +125,12 @@ def read_word(text: str) -> Value:
     return _read_number(text) if _NUMBER.fullmatch(text) else fixed.get(text, text)
 
 
-def fill_template(template: str, item: Value) -> str:
+def fill_template(template: str, item: Value, budget: TextBudget) -> str:
     """The text with each `{{path}}` replaced by what it leads to in the item."""
 
     def find(found: re.Match[str]) -> str:
         path = found[1].strip()
-        return to_text(item if path in (".", "this") else get_path(item, path))
+        return budget.text_of(item if path in (".", "this") else get_path(item, path))
 
+    budget.spend(len(template))
     return re.sub(r"\{\{([^{}|]+)\}\}", find, template)

@@ -7,7 +7,7 @@ import hashlib
 import os
 import re
 
-from msgspec import Struct
+from msgspec import Struct, to_builtins
 from msgspec.structs import replace
 
 from clawkit.bundled.lobster import pipeline
@@ -15,17 +15,11 @@ from clawkit.bundled.lobster import values as v
 from clawkit.bundled.lobster.conditions import Args, Results, fill, holds, value_of
 from clawkit.bundled.lobster.host import PipelineHost
 from clawkit.bundled.lobster.pipeline import Stage
-from clawkit.bundled.lobster.stages import (
-    COMMANDS,
-    HaltedStage,
-    Items,
-    StageKind,
-    field,
-    run_stages,
-)
+from clawkit.bundled.lobster.stages import COMMANDS, Items, StageKind, field, run_stages
 from clawkit.bundled.lobster.state import Halted, Progress
 from clawkit.bundled.lobster.values import PipelineError, PipelineSyntaxError, Value
 from clawkit.bundled.lobster.workflow_file import Approval, Parallel, Step, Workflow, load
+from clawkit.errors import ToolError
 
 MAX_LOOP = 10_000
 """Items of a `for_each`."""
@@ -34,26 +28,26 @@ MAX_PREVIEW = 2_000
 Result = dict[str, Value]
 
 
-class HaltedError(PipelineError):
-    """It cannot go on, whatever `retry` and `on_error` say."""
+class HaltedError(ToolError):
+    """A workflow cannot go on, whatever `retry` and `on_error` say."""
 
 
 async def run_workflow(progress: Progress, host: PipelineHost) -> Items | Halted:
     """Run a workflow from its start or a gate to its end or the next gate. Raises
     `PipelineError`."""
     path = progress.file
-    file = await host.read(path)
-    if file.place in host.workflows or len(host.workflows) >= MAX_NESTED:
-        why = "is already being executed: a cycle" if file.place in host.workflows else "is nested"
+    place, text = await host.read(path)
+    if place in host.workflows or len(host.workflows) >= MAX_NESTED:
+        why = "is already being executed: a cycle" if place in host.workflows else "is nested"
         raise HaltedError(f"the workflow {path} {why}, at most {MAX_NESTED} levels deep")
-    digest = hashlib.sha256(file.text.encode("utf-8", "replace")).hexdigest()
+    digest = hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()
     if progress.digest not in ("", digest):
         raise PipelineError(f"{path} has changed since it halted; run it again")
-    workflow = load(file.text, path)
+    workflow = load(text, path)
     args = {name: each["default"] for name, each in workflow.args.items() if each}
-    progress = replace(progress, file=file.place, digest=digest, args=args | progress.args)
-    host = replace(host, workflows=(*host.workflows, file.place))
-    return await _WorkflowRun(workflow, host, progress).go_on()
+    progress = replace(progress, file=place, digest=digest, args=args | progress.args)
+    host = replace(host, workflows=(*host.workflows, place))
+    return await _WorkflowRun(workflow, host, progress, progress.args, progress.results).go_on()
 
 
 async def run_nested(path: str, args: Args, host: PipelineHost) -> Items:
@@ -67,14 +61,14 @@ class _WorkflowRun(Struct):
     workflow: Workflow
     host: PipelineHost
     progress: Progress
+    args: Args
+    results: Results
 
-    @property
-    def args(self) -> Args:
-        return self.progress.args
+    def _fill(self, text: Value, results: Results) -> Value:
+        return fill(text, self.args, results, self.host.ledger.text)
 
-    @property
-    def results(self) -> Results:
-        return self.progress.results
+    def _value(self, given: Value, results: Results) -> Value:
+        return value_of(given, self.args, results, self.host.ledger.text)
 
     async def go_on(self) -> Items | Halted:
         start = self.progress.index
@@ -83,9 +77,7 @@ class _WorkflowRun(Struct):
                 self.results[step.id] = {"skipped": True}
                 continue
             try:
-                result = {} if step.input else await self._try(step)
-            except HaltedError:
-                raise
+                self.results[step.id] = await self._try(step)
             except PipelineError as error:
                 if step.on_error == "stop":
                     raise
@@ -93,7 +85,6 @@ class _WorkflowRun(Struct):
                 if step.on_error == "skip_rest":
                     break
                 continue
-            self.results[step.id] = result
             self._check_cost()
             if step.input or step.approval:
                 return self._halt(step, index)
@@ -119,8 +110,6 @@ class _WorkflowRun(Struct):
             try:
                 async with asyncio.timeout(step.timeout_ms / 1000 if step.timeout_ms else None):
                     return await self._execute(step)
-            except HaltedError:
-                raise
             except PipelineError as failed:
                 error = failed
             except TimeoutError:
@@ -128,55 +117,55 @@ class _WorkflowRun(Struct):
         raise error
 
     async def _execute(self, step: Step) -> Result:
+        if step.input:
+            given = self._value(step.stdin, self.results)
+            return {"subject": _subject(self._last()) if step.stdin is None else given}
         if step.parallel:
             return await self._branch(step, step.parallel)
         if step.for_each:
             return await self._loop(step)
         if step.workflow:
-            file = fill(step.workflow, self.args, self.results)
+            file = self._fill(step.workflow, self.results)
             path = os.path.join(os.path.dirname(self.progress.file), file)
-            args = {
-                name: fill(value, self.args, self.results) if isinstance(value, str) else value
-                for name, value in step.workflow_args.items()
-            }
+            given = step.workflow_args.items()
+            args = {name: self._fill(value, self.results) for name, value in given}
             return _told(await run_nested(path, args, self._place(step, self.results)))
         return await self._simple(step, self.results)
 
-    def _place(self, step: Step, results: Results, outer: Step | None = None) -> PipelineHost:
+    def _place(self, step: Step, results: Results) -> PipelineHost:
         args, host = self.args, self.host
         env = {"LOBSTER_ARGS_JSON": v.to_json(args)} if args else {}
         for name, value in args.items():
             key = re.sub(r"[^A-Z0-9]+", "_", name.upper()).strip("_")
             env[f"LOBSTER_ARG_{key}"] = v.to_text(value)
-        for own in (self.workflow.env, outer.env if outer else {}, step.env):
-            env |= {name: fill(v.to_text(value), args, results) for name, value in own.items()}
-        cwd = step.cwd or (outer.cwd if outer else "") or self.workflow.cwd
-        return replace(
-            host, cwd=os.path.join(host.cwd, fill(cwd, args, {})), env={**host.env, **env}
-        )
+        own = self.workflow.env | step.env
+        env |= {name: self._fill(v.to_text(value), results) for name, value in own.items()}
+        cwd = os.path.join(host.cwd, self._fill(step.cwd or self.workflow.cwd, {}))
+        return replace(host, cwd=cwd, env={**host.env, **env})
 
-    async def _simple(self, step: Step, results: Results, outer: Step | None = None) -> Result:
+    async def _simple(self, step: Step, results: Results) -> Result:
         """Run a command or a pipeline; a step that has neither shows its `stdin`."""
-        host, given = self._place(step, results, outer), value_of(step.stdin, self.args, results)
+        host, given = self._place(step, results), self._value(step.stdin, results)
         if command := step.run or step.command:
             stdin = None if given is None else v.to_text(given)
-            return _read(await host.run(fill(command, self.args, results), stdin))
-        items = given if isinstance(given, list) else [] if given is None else [given]
+            return _read(await host.run(self._fill(command, results), stdin))
+        items = _as_items(given)
         if not step.pipeline:
             return _read(given) if isinstance(given, str) else _told(items)
         try:
-            stages = pipeline.parse(fill(step.pipeline, self.args, results))
+            stages = pipeline.parse(self._fill(step.pipeline, results))
         except PipelineSyntaxError as error:
             raise PipelineError(f"Workflow step {step.id} pipeline parse failed: {error}") from None
         outcome = await run_stages(stages, items, host)
-        if isinstance(outcome, HaltedStage):
-            where = f"inside the pipeline stage {stages[outcome.stage].name}"
+        if isinstance(outcome, Halted):
+            gate = stages[-1 - len(outcome.stages)]
+            where = f"inside the pipeline stage {gate.name}"
             how = "use a separate approval or input step in the workflow file"
             raise HaltedError(f"Workflow step {step.id} halted {where}; {how}")
         return _told(outcome)
 
     async def _branch(self, step: Step, parallel: Parallel) -> Result:
-        branches = {each.id: self._simple(each, self.results, step) for each in parallel.branches}
+        branches = {each.id: self._simple(each, self.results) for each in step.inner}
         tasks = {id_: asyncio.create_task(work) for id_, work in branches.items()}
         is_any = parallel.wait == "any"
         when = asyncio.FIRST_COMPLETED if is_any else asyncio.FIRST_EXCEPTION
@@ -186,56 +175,48 @@ class _WorkflowRun(Struct):
         finally:
             for task in tasks.values():
                 task.cancel()
-            await asyncio.wait(tasks.values())
-        ended = {id_: task for id_, task in tasks.items() if task in done}
-        for error in [task.exception() for task in ended.values()]:
-            if isinstance(error, PipelineError) and not isinstance(error, HaltedError):
-                error = PipelineError(f"Parallel branch failed: {error}")
-            if error is not None:
-                raise error
+            await asyncio.gather(*tasks.values(), return_exceptions=True)
+        try:
+            found = {id_: task.result() for id_, task in tasks.items() if task in done}
+        except PipelineError as error:
+            raise PipelineError(f"Parallel branch failed: {error}") from None
         if rest and not (is_any and done):
             raise PipelineError(f"Parallel step {step.id} timed out after {parallel.timeout_ms}ms")
-        found = {id_: task.result() for id_, task in list(ended.items())[: 1 if is_any else None]}
+        found = dict(list(found.items())[: 1 if is_any else None])
         self.results.update(found)
-        merged = {id_: result.get("json") for id_, result in found.items()}
-        text = next(iter(found.values())).get("stdout") if is_any else v.to_json(merged)
-        return {"stdout": text, "json": merged}
+        merged = _told([{id_: result.get("json") for id_, result in found.items()}])
+        return merged | ({"stdout": found.popitem()[1]["stdout"]} if is_any else {})
 
     async def _loop(self, step: Step) -> Result:
-        items = value_of(step.for_each, self.args, self.results)
+        items = self._value(step.for_each, self.results)
         if not isinstance(items, list) or len(items) > MAX_LOOP:
             got = f"{len(items):,} items" if isinstance(items, list) else type(items).__name__
             said = f"expected array of at most {MAX_LOOP:,}, got {got}"
             raise PipelineError(f"Workflow step {step.id} for_each: {said}")
-        rounds: Items = []
+        rounds, steps = [], step.inner
         for index, item in enumerate(items):
             is_pause = index and index % step.batch_size == 0
             await asyncio.sleep(step.pause_ms / 1000 if is_pause else 0)
             loop = {step.item_var: item, step.index_var: index}
             results = self.results | {name: _told([value]) for name, value in loop.items()}
-            for each in step.steps:
+            for each in steps:
                 if not _applies(each, results):
                     results[each.id] = {"skipped": True}
                     continue
-                results[each.id] = made = await self._simple(each, results, step)
+                results[each.id] = made = await self._simple(each, results)
                 loop[each.id] = made.get("json", made.get("stdout"))
                 self._check_cost()
             rounds.append(loop)
-        return {"stdout": v.to_json(rounds), "json": rounds}
+        return _told([rounds])
 
     def _halt(self, step: Step, index: int) -> Halted:
-        result, rules = self.results.pop(step.id), step.approval
+        result, rules = self.results[step.id], step.approval
+        if not isinstance(rules, Approval):
+            is_prompt = isinstance(rules, str) and rules != "required"
+            rules = Approval(prompt=str(rules) if is_prompt else "")
+        request = {"type": "approval_request", **_shown(rules, result, step.id)}
         if step.input:
-            given = value_of(step.stdin, self.args, self.results)
-            subject = _subject(self._last()) if step.stdin is None else given
-            request = {"type": "input_request", "prompt": step.input.prompt, "subject": subject}
-            request["responseSchema"] = step.input.response_schema
-            result, rules = {"subject": subject}, Approval()
-        else:
-            prompt = rules if isinstance(rules, str) and rules != "required" else ""
-            rules = rules if isinstance(rules, Approval) else Approval(prompt=prompt)
-            request = {"type": "approval_request", **_shown(rules, result, step.id)}
-        self.results[step.id] = result
+            request = {"type": "input_request", **to_builtins(step.input), **result}
         progress = replace(self.progress, index=index + 1, step=step.id)
         return Halted(request, progress=progress, rules=rules)
 

@@ -5,18 +5,28 @@ from __future__ import annotations
 import os
 import random
 import re
-from collections.abc import Iterator
 from typing import Annotated, Any, Literal
 
 import msgspec
 from msgspec import Meta, Struct
+from msgspec.structs import replace
 
 from clawkit.bundled.lobster.values import PipelineError, Value
-from clawkit.core.tool import make_validator
+from clawkit.schema.choose import validator_for
 
 ENDINGS = (".lobster", ".yaml", ".yml", ".json")
 _Text = str | int | float | bool
 _Ms = Annotated[int, Meta(ge=0, le=2**31 - 1)]
+_SCALARS = [
+    (f"tag:yaml.org,2002:{name}", re.compile(rf"(?:{pattern})\Z"))
+    for name, pattern in {
+        "bool": "true|True|TRUE|false|False|FALSE",
+        "null": "~|null|Null|NULL|",
+        "int": "[-+]?(?:0|[1-9][0-9]*)",
+        "float": r"[-+]?(?:[0-9]+\.[0-9]*|\.[0-9]+|[0-9]+(?=[eE]))(?:[eE][-+]?[0-9]+)?",
+    }.items()
+]
+"""The plain scalars of YAML 1.2 that are not text; `yes` and dates are."""
 _KINDS = ("run", "command", "pipeline", "workflow", "parallel", "for_each")
 
 
@@ -75,6 +85,12 @@ class Step(Struct, frozen=True, forbid_unknown_fields=True):
     timeout_ms: _Ms | None = None
     on_error: Literal["stop", "continue", "skip_rest"] = "stop"
 
+    @property
+    def inner(self) -> list[Step]:
+        """The steps inside of this one, which have its variables and directory, too."""
+        inside = self.parallel.branches if self.parallel else self.steps
+        return [replace(s, env=self.env | s.env, cwd=s.cwd or self.cwd) for s in inside]
+
 
 class Parallel(Struct, frozen=True, forbid_unknown_fields=True):
     branches: Annotated[list[Step], Meta(min_length=1, max_length=64)]
@@ -105,33 +121,27 @@ def load(text: str, path: str) -> Workflow:
     except (ValueError, RecursionError) as error:
         raise PipelineError(f"{os.path.basename(path)}: {error}") from None
     seen: set[str] = set()
-    for step, inside in _all_steps(found):
-        if problem := _find_problem(step, inside):
+    pairs = ((outer, step) for outer in found.steps for step in (outer, *outer.inner))
+    for outer, step in pairs:
+        if problem := _find_problem(step, is_inner=step is not outer):
             raise PipelineError(f"Workflow step {step.id} {problem}")
         if step.id in seen:
             raise PipelineError(f"Duplicate workflow step id: {step.id}")
         seen.add(step.id)
         if step.input:
-            make_validator(step.input.response_schema, f"step {step.id}: input.responseSchema")
+            validator_for(step.input.response_schema, f"step {step.id}: input.responseSchema")
     return found
 
 
-def _all_steps(workflow: Workflow) -> Iterator[tuple[Step, str]]:
-    for step in workflow.steps:
-        yield step, ""
-        branches = step.parallel.branches if step.parallel else ()
-        yield from ((each, "for_each or parallel") for each in (*step.steps, *branches))
-
-
-def _find_problem(step: Step, inside: str) -> str:
+def _find_problem(step: Step, *, is_inner: bool) -> str:
     kinds, is_gate = [name for name in _KINDS if getattr(step, name)], step.approval or step.input
-    one_of = ", ".join(_KINDS)
+    one_of, is_outer = ", ".join(_KINDS), is_gate or {*kinds}.difference(_KINDS[:3])
     names = [step.item_var, step.index_var, *(each.id for each in step.steps)]
     checks = (
         (len(kinds) > 1, f"can only define one of {one_of}"),
         (not kinds and not is_gate, f"requires one of {one_of}, approval, input"),
         (step.input and (kinds or step.approval), f"cannot have both input and {one_of}, approval"),
-        (inside and (is_gate or kinds[0] not in _KINDS[:3]), f"cannot be inside {inside}"),
+        (is_inner and is_outer, "cannot be inside for_each or parallel"),
         (bool(step.for_each) != bool(step.steps), "needs both for_each and steps, or neither"),
         (len({*names}) < len(names), "item_var, index_var and steps need different names"),
         (step.for_each and is_gate, "cannot have both for_each and a gate"),
@@ -147,28 +157,16 @@ def _parse_yaml(text: str) -> Any:
         raise ValueError("YAML needs `pip install 'clawkit[workflows]'`, JSON does not") from None
 
     class Loader(yaml.SafeLoader):  # type: ignore[misc]  # it has no types
-        yaml_implicit_resolvers: dict[str, Any] = {}  # noqa: RUF012  # filled below
+        yaml_implicit_resolvers = {None: _SCALARS}  # noqa: RUF012  # whatever they start with
 
         def compose_node(self, parent: Any, index: Any) -> Any:
             if self.check_event(yaml.AliasEvent):
                 raise ValueError("aliases are not supported")
             return super().compose_node(parent, index)
 
-    for name, pattern in _SCALARS.items():
-        resolver = re.compile(rf"(?:{pattern})\Z")
-        Loader.add_implicit_resolver(f"tag:yaml.org,2002:{name}", resolver, None)
     try:
         return yaml.load(text, Loader=Loader)  # noqa: S506  # a safe loader
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)  # without the text there
         where = f"line {mark.line + 1}: " if mark else ""
         raise ValueError(f"{where}{getattr(error, 'problem', None) or 'invalid YAML'}") from None
-
-
-_SCALARS = {
-    "bool": "true|True|TRUE|false|False|FALSE",
-    "null": "~|null|Null|NULL|",
-    "int": "[-+]?(?:0|[1-9][0-9]*)",
-    "float": r"[-+]?(?:[0-9]+\.[0-9]*|\.[0-9]+|[0-9]+(?=[eE]))(?:[eE][-+]?[0-9]+)?",
-}
-"""The plain scalars of YAML 1.2 that are not text; `yes` and dates are."""

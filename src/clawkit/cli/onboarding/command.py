@@ -166,7 +166,6 @@ class _Script:
         return code
 
     def _lacks_key(self, setup: Setup) -> bool:
-        """Whether the key is in a variable that is not set yet."""
         return setup.key.source == "env" and not self.place.is_set(setup.key.name)
 
     def confirm(self, settings: list[Setting], setup: Setup | None) -> int:

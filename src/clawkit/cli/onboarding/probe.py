@@ -265,8 +265,6 @@ class Trial(NamedTuple):
 
 
 class _OneKey(Credentials):
-    """Only the key under test."""
-
     def __init__(self, catalog: Catalog, provider: str, name: str, secret: str) -> None:
         super().__init__(catalog.config, catalog.env, catalog.folder, services=catalog.services)
         self._key = Credential(name, "api-key" if secret else "none", secret, provider)

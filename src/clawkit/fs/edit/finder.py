@@ -129,7 +129,6 @@ look-alike characters folded."""
 
 @lru_cache(4096)
 def _alike(char: str) -> str:
-    """The plain character, or characters, that look like this one."""
     import unicodedata  # a megabyte of tables that few edits need
 
     known = _ALIKE.get(char)
@@ -379,7 +378,9 @@ def _find_near(text: str, lines: Sequence[str], wanted: Sequence[str]) -> list[i
     for leads in (_by_rarest(text, wanted), _by_scan(lines, wanted)):
         for start in leads:
             if (start := max(0, start)) not in found:
-                found[start] = _likeness(wanted, lines[start : start + len(wanted)])
+                there = zip_longest(wanted, lines[start : start + len(wanted)], fillvalue="")
+                alike = [_likeness_of(a, b) for a, b in there if a]
+                found[start] = sum(alike) / max(1, len(alike))
         if found and max(found.values()) >= MIN_LIKENESS:
             break
     apart: list[int] = []
@@ -421,12 +422,6 @@ def _by_scan(lines: Sequence[str], wanted: Sequence[str]) -> Iterator[int]:
             break
         likely.append((-_likeness_of(wanted[first], line), number - first))
     yield from (start for _, start in sorted(likely)[:_HITS])
-
-
-def _likeness(wanted: Sequence[str], lines: Sequence[str]) -> float:
-    """Similarity of the lines, from 0 to 1."""
-    pairs = [(a, b) for a, b in zip_longest(wanted, lines, fillvalue="") if a]
-    return sum(_likeness_of(a, b) for a, b in pairs) / max(1, len(pairs))
 
 
 def _likeness_of(line: str, there: str) -> float:

@@ -231,7 +231,6 @@ class ChunkFinder:
         return None
 
     def _insertion(self, chunk: Chunk, spot: _Spot) -> int:
-        """The place of a chunk without old lines."""
         if chunk.is_numbered and self._lines:
             what = "has line numbers but no old lines; add the lines around the place"
             raise self.misfit(chunk, what)

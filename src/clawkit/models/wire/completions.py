@@ -251,7 +251,12 @@ class CompletionsDecoder(AnswerDecoder):
             if thought is None:
                 thought = AnswerPart("thinking")
                 self.parts.insert(0, thought)
-            thought.signed = [encode([_detail(item) for item in self._details]).decode()]
+            whole = [
+                {name: item[name] for name in _DETAIL_FIELDS if name in item}
+                | {name: clean("".join(item[name])) for name in _DETAIL_TEXTS if item[name]}
+                for item in self._details
+            ]
+            thought.signed = [encode(whole).decode()]
             thought.is_closed = True
 
     def _events(self, data: Any) -> list[dict[str, Any]]:
@@ -303,7 +308,6 @@ class CompletionsDecoder(AnswerDecoder):
             out += self._read_call({"index": 0, "function": old})
 
     def _read_content(self, content: object) -> list[Delta]:
-        """Read text, or a list of typed parts."""
         if isinstance(content, str):
             # Only OpenAI itself reliably keeps thinking out of the text.
             is_plain = not content or self._endpoint.is_native
@@ -414,12 +418,6 @@ def _is_error(chunk: dict[str, Any], name: str) -> bool:
         return False
     words = chunk.get("detail") or chunk.get("message")
     return bool(words or dict_of(chunk.get("base_resp")).get("status_code"))
-
-
-def _detail(item: dict[str, Any]) -> dict[str, Any]:
-    """A detail with its pieces joined."""
-    texts = {name: clean("".join(item[name])) for name in _DETAIL_TEXTS if item[name]}
-    return {name: item[name] for name in _DETAIL_FIELDS if name in item} | texts
 
 
 def _text_of(item: object) -> str:

@@ -14,17 +14,8 @@ from clawkit import content
 from clawkit.config.sections.models import Compat
 from clawkit.config.sections.shared import Thinking as Level
 from clawkit.models.protocols import Delta, Endpoint, Request
+from clawkit.models.wire import answer
 from clawkit.models.wire import request as wire
-from clawkit.models.wire.answer import (
-    AnswerDecoder,
-    Kind,
-    dict_of,
-    given_arguments,
-    list_of,
-    malformed,
-    said,
-    str_of,
-)
 from clawkit.schema.clean import names
 
 _ID = r"gemini-(\d{1,2})(?:\.(\d{1,2}))?(?=-|$)"
@@ -156,7 +147,7 @@ class GoogleWire(wire.ApiWire):
             body["tools"] = [{"functionDeclarations": msgspec.Raw(b"[" + tools + b"]")}]
         thinking = {} if planned.config is None else {"thinkingConfig": planned.config}
         body = wire.merge_params(body | {"generationConfig": thinking}, *params)
-        config = body["generationConfig"] = dict_of(body.get("generationConfig"))
+        config = body["generationConfig"] = answer.dict_of(body.get("generationConfig"))
         given = [wire.tokens(_config_of(each).get("maxOutputTokens")) for each in params]
         own = wire.max_tokens_param(self._endpoint.params, request.params)
         limit = request.max_tokens or own or given[-1] or given[0]
@@ -266,7 +257,7 @@ MADE = "gc_"
 """Prefix of the ids of calls that the API gave none."""
 
 
-class GoogleDecoder(AnswerDecoder):
+class GoogleDecoder(answer.AnswerDecoder):
     def __init__(self, endpoint: Endpoint) -> None:
         super().__init__(endpoint)
         self._reason = ""
@@ -281,19 +272,19 @@ class GoogleDecoder(AnswerDecoder):
     def _read(self, data: dict[str, Any], name: str) -> Iterable[Delta]:
         if data.get("error"):
             raise self._failure(data)
-        self._count(dict_of(data.get("usageMetadata")))
-        blocked = str_of(dict_of(data.get("promptFeedback")).get("blockReason"))
+        self._count(answer.dict_of(data.get("usageMetadata")))
+        blocked = answer.str_of(answer.dict_of(data.get("promptFeedback")).get("blockReason"))
         if blocked and blocked != "BLOCKED_REASON_UNSPECIFIED":
             self._stop, self._is_refused = "refusal", True
-            self._explanation = f"the request was blocked: {said(blocked)}"
-        candidate = dict_of(next(iter(list_of(data.get("candidates"))), None))
-        parts = list_of(dict_of(candidate.get("content")).get("parts"))
-        deltas = [delta for part in parts for delta in self._part(dict_of(part))]
-        if reason := str_of(candidate.get("finishReason")):
+            self._explanation = f"the request was blocked: {answer.said(blocked)}"
+        candidate = answer.dict_of(next(iter(answer.list_of(data.get("candidates"))), None))
+        parts = answer.list_of(answer.dict_of(candidate.get("content")).get("parts"))
+        deltas = [delta for part in parts for delta in self._part(answer.dict_of(part))]
+        if reason := answer.str_of(candidate.get("finishReason")):
             self._reason = reason
             is_cut = reason == "MAX_TOKENS"
             self._stop = "refusal" if reason in _REFUSALS else "length" if is_cut else "stop"
-        self._message = said(candidate.get("finishMessage")) or self._message
+        self._message = answer.said(candidate.get("finishMessage")) or self._message
         return deltas
 
     def _finish(self, stop: content.Stop) -> content.Assistant:
@@ -301,16 +292,16 @@ class GoogleDecoder(AnswerDecoder):
         self._explanation = (
             self._explanation or f"the answer was blocked: {self._message or self._reason}"
         )
-        answer = super()._finish(stop)
+        whole = super()._finish(stop)
         why = _BROKEN.get(self._reason, "")
-        if not answer.content and self._reason not in ("STOP", "MAX_TOKENS"):
-            why = why or f"it ended for the reason {said(self._reason)!r}"
-        if stop != "refusal" and why and not answer.calls:
-            raise malformed(f"{why}: {self._message}" if self._message else why)
-        return answer
+        if not whole.content and self._reason not in ("STOP", "MAX_TOKENS"):
+            why = why or f"it ended for the reason {answer.said(self._reason)!r}"
+        if stop != "refusal" and why and not whole.calls:
+            raise answer.malformed(f"{why}: {self._message}" if self._message else why)
+        return whole
 
     def _part(self, part: Mapping[str, Any]) -> Iterable[Delta]:
-        signature = str_of(part.get("thoughtSignature"))
+        signature = answer.str_of(part.get("thoughtSignature"))
         self.count(signature)
         function = part.get("functionCall")
         if isinstance(function, dict):
@@ -318,7 +309,7 @@ class GoogleDecoder(AnswerDecoder):
         text = part.get("text")
         if not isinstance(text, str) or not (text or signature):
             return ()
-        kind: Kind = "thinking" if part.get("thought") is True else "text"
+        kind: answer.Kind = "thinking" if part.get("thought") is True else "text"
         if not self.parts or self.parts[-1].kind != kind or self.parts[-1].is_closed:
             self._close()
             self.begin(kind)
@@ -337,10 +328,10 @@ class GoogleDecoder(AnswerDecoder):
 
     def _call(self, function: Mapping[str, Any], signature: str) -> Iterable[Delta]:
         self._close()
-        given = str_of(function.get("id")) or f"{MADE}{os.urandom(12).hex()}"
+        given = answer.str_of(function.get("id")) or f"{MADE}{os.urandom(12).hex()}"
         call = self.call(given, function.get("name"))
         call.signed = [signature]
-        deltas = [*self.tell(call), *self.add(call, given_arguments(function.get("args")))]
+        deltas = [*self.tell(call), *self.add(call, answer.given_arguments(function.get("args")))]
         call.is_closed = True
         return deltas
 
