@@ -16,6 +16,7 @@ from tests.plugins.kit import DICE, home, write
 
 import clawkit
 from clawkit.cli.main import run
+from clawkit.plugins.load import _load_all
 from clawkit.plugins.trust import read_records
 from clawkit.process import process_table
 
@@ -35,9 +36,10 @@ Type = Callable[..., Done]
 
 @pytest.fixture
 def type_in(capsys: pytest.CaptureFixture[str]) -> Type:
-    """Run `clawkit ...` in this process."""
+    """Run `clawkit ...` in this process, which remembers plugins as another one would not."""
 
     def type_in(*args: str) -> Done:
+        _load_all.cache_clear()
         with pytest.raises(SystemExit) as end:
             run(list(args))
         out, err = capsys.readouterr()
@@ -123,6 +125,7 @@ def test_a_change_asks_again(type_in: Type) -> None:
     assert "have changed" in type_in("plugins", "list").out
     assert "have changed" in type_in("doctor").out
     assert "unknown tool" in type_in("tools", "call", "roll").out
+    assert "have changed" in type_in("tools", "explain", "roll").err
     type_in("plugins", "enable", "dice", "--yes")
     assert type_in("tools", "call", "roll", "--text").out == "4\n"
     type_in("plugins", "disable", "dice")
@@ -135,12 +138,12 @@ def test_the_configuration_alone_enables_nothing(type_in: Type) -> None:
     type_in("config", "set", "plugins.entries.dice.enabled", "true")
     assert states(type_in)["dice"] == "left out"
     checked = type_in("config", "validate")
-    assert "plugins.entries.dice: this plugin is left out: no one enabled it" in checked.err
+    assert "plugins.entries.dice: this plugin is left out: it has not been enabled" in checked.err
 
 
 def test_unknown_plugins_and_roles_are_reported(type_in: Type) -> None:
-    given = """{plugins: {allow: ["lps"], deny: ["other"], slots: {diagnostic: "lsp",
-        documents: "lsp"}, entries: {dise: {enabled: false}}}}"""
+    given = """{plugins: {allow: ["lps", "lobste"], deny: ["other"], slots: {diagnostic: "lsp",
+        documents: "lsp"}, entries: {dise: {enabled: false}, lobste: {enabled: true}}}}"""
     home().mkdir(exist_ok=True, mode=0o700)
     (home() / "clawkit.json5").write_text(given)
     said = type_in("config", "validate").err
@@ -148,13 +151,36 @@ def test_unknown_plugins_and_roles_are_reported(type_in: Type) -> None:
         "plugins.allow[0]: there is no such plugin. Did you mean 'lsp'?",
         "plugins.deny[0]: there is no such plugin",
         "plugins.entries.dise: there is no such plugin",
+        "plugins.entries.lobste: this plugin is left out: there is no such plugin. Did you mean "
+        "'lobster'?",
         "plugins.slots.diagnostic: there is no such role. Did you mean 'diagnostics'?",
         "plugins.slots.documents: this plugin does not fill the role",
     ):
         assert words in said
         assert words in type_in("doctor").out
     assert type_in("plugins", "info", "dise").code == 2
-    assert "there is no plugin 'dise'" in type_in("plugins", "enable", "dise", "--yes").err
+    write("dice", SURE)
+    enabled = type_in("plugins", "enable", "dise", "--yes")
+    assert "there is no plugin 'dise'; did you mean 'dice'?" in enabled.err
+
+
+def test_a_plugin_that_cannot_be_loaded_is_reported_when_it_is_enabled(type_in: Type) -> None:
+    write("dice", SURE.replace('tools=["roll"]', 'tools=["rolls"]'))
+    done = type_in("plugins", "enable", "dice", "--yes")
+    assert done.code == 0
+    assert "warning: dice cannot be used yet: " in done.err
+    assert "'roll' is not declared" in done.err
+    assert "'roll' is not declared" in type_in("dice").err
+    write("shell", 'from clawkit.plugins import Plugin\nplugin = Plugin("exec")\n')
+    assert "its id is the name of a built-in tool" in type_in("plugins", "enable", "exec").err
+
+
+def test_setting_a_plugin_up_reports_what_is_wrong(type_in: Type) -> None:
+    write("dice", SURE)
+    type_in("plugins", "enable", "dice", "--yes")
+    wrong = type_in("config", "set", "plugins.entries.dice.config", '{side: 1, sides: "six"}')
+    assert "config.side: unknown setting. Did you mean 'sides'?" in wrong.err
+    assert "config.sides: expected int, found str" in wrong.err
 
 
 def test_a_plugin_that_cannot_be_read_cannot_be_enabled(type_in: Type) -> None:
@@ -262,7 +288,7 @@ def test_many_tools_are_deferred_and_the_list_says_what_that_saves(type_in: Type
     type_in("config", "set", "tools.toolSearch", "true")
     listed = type_in("tools", "list").out
     assert "deferred, " in listed
-    assert "1 of those in force are deferred: about " in listed
+    assert "Deferred: 1 of those in force, which adds about " in listed
     found = type_in("tools", "list", "--json").json
     assert found["deferral"]["deferred"] == 1
     assert [row["tool"] for row in found["tools"] if row["deferred"]] == ["roll"]

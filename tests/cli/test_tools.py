@@ -307,9 +307,15 @@ def test_the_agent_marked_as_default_is_the_default(cli: Cli, config: Callable[[
     assert cli(*args).returncode == 0
 
 
-def test_text_of_a_failure_is_its_message(cli: Cli) -> None:
+def test_text_of_a_failure_is_its_message(cli: Cli, config: Callable[[str], str]) -> None:
     done = cli("tools", "call", "read", '{"path": "a.tx"}', "--text")
     assert done.stderr == "'a.tx' does not exist; similar names: 'a.txt'\n"
+    # This one has an object as its error.
+    file = config(
+        '{plugins: {entries: {lobster: {enabled: true}}}, tools: {alsoAllow: ["lobster"]}}'
+    )
+    done = cli("tools", "call", "lobster", '{"action": "run"}', "--text", "--config", file)
+    assert done.stderr == "run requires pipeline\n"
 
 
 def test_text_that_cannot_be_encoded_is_spelled_out(cli: Cli, program: Cli) -> None:

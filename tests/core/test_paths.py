@@ -23,6 +23,7 @@ from clawkit.core.paths import (
     strip_mention,
     ways_of,
 )
+from clawkit.core.tool import ANYTHING, Effect, resolve
 from clawkit.errors import ToolInputError
 
 
@@ -128,6 +129,8 @@ def test_a_path_that_cannot_be_followed_is_an_error_not_a_crash(tmp_path: Path) 
         os.waitid(os.P_PID, ended.pid, os.WEXITED | os.WNOWAIT)
         with pytest.raises(ToolInputError, match="changed while it was being resolved"):
             real_path(f"/proc/{ended.pid}/exe")
+        # Whatever such a call does, it runs alone.
+        assert resolve([Effect("read", f"file:/proc/{ended.pid}/exe")]) == ANYTHING
 
 
 def test_a_real_path_is_that_of_the_system(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -164,7 +164,7 @@ async def test_a_tool_that_calls_others_does_not_call_denied_ones(workspace: Pat
             served = await send(ground, "POST", "/mcp", message, headers)
         for found in (invoked, served):
             assert (b'["reached"]' in found.body) == bool(allowed), found.body
-            assert (b"exec cannot be called from lobster" in found.body) != bool(allowed)
+            assert (b"it cannot be called over HTTP" in found.body) != bool(allowed)
 
 
 @pytest.mark.parametrize(

@@ -90,11 +90,13 @@ NEW = {
     "diagnostics": "{ enabled: false }",
     "env": "{ vars: { FROM_THE_FILE: 'new' } }",
     "hooks": "{ path: '/in' }",
+    "mcp": "{ servers: { off: { command: '/nowhere', enabled: false } } }",
     "messages": "{ queue: { cap: 3 } }",
     "models": "{ providers: { lab: { baseUrl: 'http://127.0.0.1:9/v1' } } }",
     "plugins": "{ entries: { lsp: { enabled: false } } }",
     "secrets": "{ defaults: { env: 'other' } }",
     "session": "{ mainKey: 'desk' }",
+    "skills": "{ entries: { tour: { enabled: false } } }",
     "tools": "{ deny: ['write'] }",
 }
 

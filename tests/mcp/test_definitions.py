@@ -318,8 +318,8 @@ def test_settings_that_contradict_each_other_are_errors() -> None:
     for entry, problem in (
         ("{}", "neither command nor url is set"),
         ('{command: "a", url: "https://x"}', "cannot be combined"),
-        ('{command: "a", transport: "sse"}', "does not fit"),
-        ('{url: "https://x", transport: "stdio"}', "does not fit"),
+        ('{command: "a", transport: "sse"}', "cannot be 'sse' with command"),
+        ('{url: "https://x", transport: "stdio"}', "cannot be 'stdio' with url"),
         ('{url: "https://x", args: ["b"]}', "has no effect with url"),
         ('{command: "a", headers: {b: "c"}}', "has no effect with command"),
     ):

@@ -297,6 +297,6 @@ async def test_a_pipeline_calls_no_tool_that_programs_may_not_call(tmp_path: Pat
             called = await call_modern(ground, "lobster", arguments=given)
             said.append((invoked.body.decode(), called.body.decode()))
     for refused in said[:2]:
-        assert all("unknown tool" in each or "not available" in each for each in refused)
+        assert all("it cannot be called over HTTP" in each for each in refused)
     assert all("hello" in each for each in said[2])
     assert not (tmp_path / "b").exists()

@@ -14,7 +14,7 @@ from click.testing import CliRunner, Result
 
 from clawkit.cli.mcp import install
 from clawkit.errors import EditError
-from clawkit.mcp_server.install import CLIENTS, make_entry, plan
+from clawkit.mcp_server.install import CLIENTS, make_entry, plan, snippet
 
 ENTRY = {"command": "clawkit", "args": ["mcp", "serve"]}
 FILES = {
@@ -57,11 +57,12 @@ def test_the_entry_starts_the_server_and_can_be_removed(home: Path, client: str)
     assert entry.get("type") == ("stdio" if client in ("claude-code", "vscode") else None)
     assert stat.S_IMODE((home / FILES[client]).stat().st_mode) == 0o600
     again = run("--client", client, "--workspace", str(home), "--yes")
-    assert "needs no change" in again.output
+    assert "has this entry already" in again.output
     gone = run("--client", client, "--remove", "--yes")
     assert gone.exit_code == 0, gone.output
     text = (home / FILES[client]).read_text()
     assert "clawkit" not in text
+    assert "has no server 'clawkit'" in run("--client", client, "--remove", "--yes").output
 
 
 def test_the_home_of_clawkit_and_the_places_of_clients_are_respected(
@@ -141,6 +142,8 @@ def test_bad_bytes_names_and_changes_meanwhile_are_refused(home: Path) -> None:
     for name in ("", "a b", "a.b", "x" * 65, "a\n"):
         with pytest.raises(EditError, match="invalid name"):
             plan(CLIENTS["cursor"], name, ENTRY, os.environ)
+        with pytest.raises(EditError, match="invalid name"):
+            snippet(CLIENTS["codex"], name, ENTRY)
     change = plan(CLIENTS["cursor"], "clawkit", ENTRY, os.environ)
     assert json.loads(change.after) == {"mcpServers": {"clawkit": ENTRY}}
     file.write_text('{"other": 1}')

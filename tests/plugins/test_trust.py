@@ -59,7 +59,7 @@ def _entry(given: dict[str, Any]) -> Any:
 
 # What is recorded, and what is there.
 UNTRUSTED: list[tuple[Record | None, str, str, str]] = [
-    (None, "/p/dice.py", "aa", "no one enabled it"),
+    (None, "/p/dice.py", "aa", "has not been enabled"),
     (Record("/p/dice.py", "aa"), "/p/dice.py", "aa", ""),
     (Record("/p/dice.py", "aa"), "/p/dice.py", "ab", "have changed"),
     (Record("/p/dice.py", "aa"), "/q/dice.py", "aa", "is now at /q/dice.py"),

@@ -95,7 +95,7 @@ def tar_of(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize(
-    "source", [folder_of, zip_of, tar_of, lambda path: zip_of(path, "skill")], ids=str
+    "source", [folder_of, zip_of, tar_of, lambda path: zip_of(path, "skill")], ids=range(4)
 )
 def test_a_skill_is_installed_from_a_directory_and_from_archives(
     tmp_path: Path, root: Path, source: Callable[[Path], Path]
@@ -210,17 +210,18 @@ def test_broken_archives_are_refused(tmp_path: Path, root: Path) -> None:
 
 
 def test_an_archive_must_have_one_valid_skill(tmp_path: Path, root: Path) -> None:
-    for name, entries in (
-        ("none", {"README.md": b"x"}),
-        ("two", {"a/SKILL.md": SKILL, "b/SKILL.md": SKILL.replace(b"demo", b"other")}),
-        ("invalid", {"SKILL.md": b"---\nname: *x\n---\n"}),
-        ("unnamed", {"SKILL.md": SKILL.replace(b"demo", b"...")}),
+    two = {"a/SKILL.md": SKILL, "b/SKILL.md": SKILL.replace(b"demo", b"other")}
+    for name, entries, why in (
+        ("none", {"README.md": b"x"}, "must contain one SKILL.md, and contains 0"),
+        ("two", two, "must contain one SKILL.md, and contains 2"),
+        ("invalid", {"SKILL.md": b"---\nname: *x\n---\n"}, "is invalid: line 2: unsupported YAML"),
+        ("unnamed", {"SKILL.md": SKILL.replace(b"demo", b"...")}, "has no letters"),
     ):
         path = tmp_path / f"{name}.zip"
         with zipfile.ZipFile(path, "w") as archive:
             for entry, data in entries.items():
                 archive.writestr(entry, data)
-        refuse(path, root)
+        refuse(path, root, why)
 
 
 def test_nothing_is_left_behind_when_it_is_declined(tmp_path: Path, root: Path) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import ChainMap
-from collections.abc import Container
+from collections.abc import Collection
 from contextvars import ContextVar
 from typing import Any, cast
 
@@ -40,8 +40,12 @@ class NestedCalls:
             _chain.reset(token)
 
 
-def withhold(run: Run, names: Container[str]) -> Run:
+def withhold(run: Run, names: Collection[str], why: str) -> Run:
     """The run without some tools: they cannot be called, nor does any other tool call them."""
-    less = replace(run, tools={name: run.tools[name] for name in run.tools if name not in names})
+    less = replace(
+        run,
+        tools={name: run.tools[name] for name in run.tools if name not in names},
+        refused={**run.refused, **dict.fromkeys(names, why)},
+    )
     services = ChainMap({NestedCalls: NestedCalls(less)}, cast("Any", run.services))
     return replace(less, services=services)

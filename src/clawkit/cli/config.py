@@ -316,6 +316,10 @@ def make_change(
         from clawkit.cli.models import unknown_models
 
         warnings += unknown_models(loads(done.after, file=done.file))
+    if not done.issues and any(path[:1] == ("plugins",) for path in paths):
+        from clawkit.cli.plugins import survey_config
+
+        warnings += survey_config(loads(done.after, file=done.file).config.plugins)[1]
     if as_json:
         issues = [each._asdict() for each in done.issues]
         said = [each._asdict() for each in warnings]

@@ -61,7 +61,7 @@ COMMANDS = {
     ),
     "mcp": (
         "clawkit.cli.mcp_servers:",
-        "Use tools of MCP servers; serve the tools to MCP clients, and set those up.",
+        "Use the tools of MCP servers, and offer clawkit's own to MCP clients.",
     ),
     "cron": ("clawkit.cli.cron:", "Schedule jobs, and see what their runs did."),
     "wake": ("clawkit.cli.cron:wake", "Tell a session something, now or with its next turn."),
@@ -147,8 +147,8 @@ clawkit gateway token                    what other programs log in with
     "mcp": """
 \b
 clawkit mcp refresh                           list the tools of the servers in mcp.servers
-clawkit mcp login docs                        log in at one of them
-clawkit mcp install --client claude-code      let Claude Code use the tools
+clawkit mcp login docs                        log in to one of them
+clawkit mcp install --client claude-code      let Claude Code use clawkit's tools
 clawkit mcp serve                             what a client starts
 clawkit mcp serve --http                      a server for several clients
 """,
@@ -270,13 +270,16 @@ SUBCOMMANDS = {
         "status": ("status", "Show for every agent whether its heartbeat is on, and why."),
     },
     "mcp": {
-        "accept": ("accept_tools", "Accept the new and changed tools of a server."),
+        "accept": (
+            "accept_tools",
+            "Accept the new and changed tools of a server, after showing them.",
+        ),
         "install": (
             "clawkit.cli.mcp:install",
             "Add clawkit to the configuration of an MCP client.",
         ),
         "list": ("list_servers", "List the configured servers, and what is known of them."),
-        "login": ("login", "Log in at a server with a browser."),
+        "login": ("login", "Log in to a server with a browser."),
         "logout": ("logout", "Forget the token of a server."),
         "prompts": ("prompts", "List the prompts of a server."),
         "refresh": ("refresh", "Connect to servers, and list their tools again."),

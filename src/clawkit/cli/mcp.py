@@ -38,10 +38,12 @@ def serve(**options: Any) -> None:
     "--client",
     required=True,
     type=click.Choice(list(CLIENTS)),
-    help="The program that shall use the tools.",
+    help="The client to set up.",
 )
 @click.option("--workspace", metavar="DIR", help="Workspace. Default: where the client starts it.")
-@click.option("--name", default="clawkit", show_default=True, help="Name of the server there.")
+@click.option(
+    "--name", default="clawkit", show_default=True, help="Name of the server in its configuration."
+)
 @click.option("--remove", is_flag=True, help="Remove the server.")
 @click.option("--print", "only_print", is_flag=True, help="Print the entry, and change nothing.")
 @cli.yes_option()
@@ -63,18 +65,20 @@ def install(
     if not remove:
         entry = make_entry(chosen, workspace and os.path.expanduser(workspace), env)
     if only_print and entry is not None:
+        text = snippet(chosen, name, entry)
         click.echo(f"For {chosen.file(env)}:", err=True)
-        click.echo(snippet(chosen, name, entry), nl=False)
+        click.echo(text, nl=False)
         return
     cli.refuse_commands("change the configuration of other programs")
     change = plan(chosen, name, entry, env)
     shown = change.diff()
     if not shown:
-        click.echo(f"{change.file} needs no change.", err=True)
+        why = f"has no server {name!r}" if remove else "has this entry already"
+        click.echo(f"{change.file} {why}; nothing was changed.", err=True)
         return
     for line in shown:
         click.echo(line)
     if not yes:
         cli.confirm(f"Change the configuration of {chosen.title}?", "nothing was changed")
     change.write()
-    click.echo(f"Changed {change.file}. Restart {chosen.title} to use it.", err=True)
+    click.echo(f"Changed {change.file}. Restart {chosen.title} for it to take effect.", err=True)

@@ -20,7 +20,7 @@ from clawkit.config.paths import config_file as locate
 from clawkit.config.sections.plugins import Plugins
 from clawkit.errors import ConfigError, Issue, PluginError
 from clawkit.plugins.discover import Found, discover
-from clawkit.plugins.load import ActivePlugin, describe
+from clawkit.plugins.load import ActivePlugin, describe, load_plugins
 from clawkit.plugins.settings import schema_of
 from clawkit.plugins.survey import PluginState, find_issues, survey
 from clawkit.plugins.trust import why_off, write_record
@@ -97,7 +97,7 @@ def _find(id_: str, everything: list[Found]) -> Found:
         if each.id == id_:
             return each
     close = cli.suggest(id_, [each.id for each in everything])
-    raise PluginError(f"there is no plugin {one_line(id_, 60)!r}.{close}")
+    raise PluginError(f"there is no plugin {one_line(id_, 60)!r}{close}")
 
 
 def _describe(found: Found) -> Iterator[str]:
@@ -138,11 +138,16 @@ def enable(plugin_id: str, yes: bool, as_json: bool, config_file: str | None) ->
     done = _switch(config_file, plugin_id, on=True)
     if found.origin != "bundled":
         write_record(home(os.environ), plugin_id, found.record)
-    still = why_off(plugin_id, load(config_file).config.plugins or Plugins())
-    said = {**change_to_json(done), "id": plugin_id, "sha256": found.sha256, "off": still}
-    cli.print_done(as_json, said, f"Enabled {plugin_id}. {say_written(done)}")
+    after = load(config_file).config.plugins or Plugins()
+    still = why_off(plugin_id, after)
+    lost = load_plugins(after, home(os.environ), BUNDLED).left_out.get(plugin_id, "")
+    said = {**change_to_json(done), "id": plugin_id, "sha256": found.sha256, "off": still or lost}
+    wrote = f" {say_written(done)}" if done.written else ""
+    cli.print_done(as_json, said, f"Enabled {plugin_id}.{wrote}")
     if still:
         cli.warn([f"{plugin_id} stays off: {still}"])
+    elif lost:
+        cli.warn([f"{plugin_id} cannot be used yet: {lost}"])
 
 
 @click.command()
@@ -177,6 +182,8 @@ def find_command(name: str) -> click.Command | None:
         for active in plugins.active.values() if plugins else ():
             if (run := active.plugin.commands.get(name)) is not None:
                 return run if isinstance(run, click.Command) else _as_command(name, run, active)
+        if plugins and not click.get_current_context().resilient_parsing:
+            cli.warn(plugins.warnings)  # it may be a command of one that is left out
     return None
 
 

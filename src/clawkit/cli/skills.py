@@ -61,6 +61,10 @@ def list_skills(
         cli.print_table(("NAME", "SOURCE", "TOKENS", "DESCRIPTION"), table)
     state = f"{len(found.listed)} in the prompt, about {total} tokens"
     click.echo(f"{cli.counted(len(rows), 'skill')}; {state}." if rows else "No skills found.")
+    _warn(found)
+
+
+def _warn(found: SkillSnapshot) -> None:
     cli.warn(f"{abbreviate_home(each.file)}: {each.problem}" for each in found.broken)
 
 
@@ -75,6 +79,7 @@ def info(
     skill = next((each for each in found.found if each.name.lower() == name.lower()), None)
     if skill is None:
         hint = cli.suggest(name, [each.name for each in found.found])
+        _warn(found)
         raise NotFoundError(f"there is no skill {one_line(name, 60)!r}{hint}")
     row = found.describe(skill)
     if as_json:
@@ -84,7 +89,8 @@ def info(
     for key, value in {**row, **more}.items():
         for each in value if isinstance(value, list | tuple) else [value]:
             if each not in ("", {}):
-                shown = json.dumps(each, ensure_ascii=False) if isinstance(each, dict) else each
+                is_data = isinstance(each, dict | bool)
+                shown = json.dumps(each, ensure_ascii=False) if is_data else each
                 click.echo(printable(f"{key:<14} {one_line(str(shown), 2_000)}", ""))
 
 
@@ -124,7 +130,7 @@ def check(
 
 @click.command()
 @click.argument("path", type=click.Path(exists=True))
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@cli.yes_option()
 @cli.json_option
 @cli.config_option
 def install(path: str, yes: bool, as_json: bool, config_file: str | None) -> None:

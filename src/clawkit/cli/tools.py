@@ -88,8 +88,9 @@ def list_tools(everything: bool, as_json: bool, **options: Any) -> None:
     count = Counter(row["state"] for row in rows)
     click.echo(", ".join(f"{count[state]} {state}" for state in _STATES) + ".")
     if deferral["deferred"]:
-        saved = f"about {deferral['tokensSaved']:,} tokens saved per request"
-        click.echo(f"{deferral['deferred']} of those in force are deferred: {saved}.")
+        saved = deferral["tokensSaved"]
+        effect = f"{'saves' if saved >= 0 else 'adds'} about {abs(saved):,} tokens per request"
+        click.echo(f"Deferred: {deferral['deferred']} of those in force, which {effect}.")
     if not everything:
         click.echo(
             "Try: clawkit tools list --all, clawkit tools explain exec, clawkit tools call ls"
@@ -124,6 +125,8 @@ def explain(names: tuple[str, ...], as_json: bool, **options: Any) -> None:
     """
     settings, assembly, remarks = _open(options)
     provider = target_of(settings.scope.model)
+    if any(canonical(name) not in assembly.sources for name in names):
+        cli.warn(remarks)  # it may be a tool of what was left out
     wanted = [_known(name, assembly) for name in names] or list(assembly.sources)
     config = settings.loaded.config
     rows = [explain_tool(name, assembly, provider, config) for name in wanted]
@@ -217,7 +220,9 @@ def call(name: str, params: str, text: bool, **options: Any) -> None:
     given, run = _read_params(params), _prepare(options)
     result = asyncio.run(_closing(run, _interruptible(run, CallRequest(name, given))))
     if text:
-        cli.print_text(str(result.details.get("error") or result.as_text()), err=result.is_error)
+        error = result.details.get("error")
+        said = error.get("message") if isinstance(error, dict) else error
+        cli.print_text(str(said or result.as_text()), err=result.is_error)
     else:
         cli.print_json(result.to_json())
     sys.exit(exit_code(result))

@@ -53,7 +53,7 @@ def resolve(effects: Iterable[Effect]) -> tuple[Effect, ...]:
             else each
             for each in effects
         )
-    except (ToolInputError, OSError, ValueError):  # a path that keeps changing: it runs alone
+    except ToolInputError:  # a path that keeps changing: it runs alone
         return ANYTHING
 
 

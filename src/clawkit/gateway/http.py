@@ -313,6 +313,9 @@ async def _invoke(gateway: Gateway, request: Request) -> Response:
     return answer(await invoke_tool(gateway, body, owner=True) | ignored(body))
 
 
+NOT_HERE = "it cannot be called over HTTP unless gateway.tools.allow names it"
+
+
 def denied_tools(settings: Settings) -> frozenset[str]:
     """The tools that programs cannot call over HTTP. What carries calls of others is one of them:
     all tools can be called by their own names there."""
@@ -343,7 +346,8 @@ async def invoke_tool(gateway: Gateway, body: Invoke, *, owner: bool) -> dict[st
     if body.dry_run:
         return {"ok": True, "dryRun": True, "tool": name, "args": args}
     with there.in_use():
-        result = await call(withhold(there.agent.kit.run, denied), CallRequest(name, args))
+        run = withhold(there.agent.kit.run, denied, NOT_HERE)
+        result = await call(run, CallRequest(name, args))
     if result.is_error:
         raise _failure(result)
     content = [block.to_json() for block in result.content]

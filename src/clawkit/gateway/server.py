@@ -33,7 +33,7 @@ from clawkit.gateway.automation import Automation
 from clawkit.gateway.connection import GatewayConnection
 from clawkit.gateway.devices import Devices, load_key
 from clawkit.gateway.hooks import WebHooks, hook_secrets
-from clawkit.gateway.http import denied_tools, routes
+from clawkit.gateway.http import NOT_HERE, denied_tools, routes
 from clawkit.gateway.hub import EVENTS, Hub
 from clawkit.gateway.ledger import RunLedger
 from clawkit.gateway.limits import CallLimiter, LoginLimiter, PendingLogins
@@ -203,7 +203,7 @@ class Gateway:
             approver=approver or self.desk,
             redactor=self.redactor,
         )
-        kit.run = withhold(kit.run, denied_tools(self.settings))
+        kit.run = withhold(kit.run, denied_tools(self.settings), NOT_HERE)
         return kit
 
     def check(self, loaded: Loaded) -> tuple[Mode, str]:

@@ -8,6 +8,7 @@ import re
 import sys
 import tomllib
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 from clawkit.config import json5, text_edit
@@ -103,8 +104,7 @@ def plan(
 ) -> InstallChange:
     """Add or replace the entry with this name, or remove it if `entry` is None. Everything else in
     the file stays as it is. Raises `EditError`."""
-    if not _NAME.fullmatch(name):
-        raise EditError(f"invalid name {name[:80]!r}: use up to 64 letters, digits, - and _")
+    _check_name(name)
     file = client.file(env)
     try:
         before = _read(file)
@@ -115,11 +115,17 @@ def plan(
         return InstallChange(file, before, edit(before or "", (client.key, name), entry))
     except (ValueError, RecursionError) as error:
         said = str(error).partition("\n")[0]
-        raise EditError(f"{file!r} was not changed: it cannot be read: {said}") from None
+        raise EditError(f"{file!r} was not changed: {said}") from None
+
+
+def _check_name(name: str) -> None:
+    if not _NAME.fullmatch(name):
+        raise EditError(f"invalid name {name[:80]!r}: use up to 64 letters, digits, - and _")
 
 
 def snippet(client: McpClient, name: str, entry: Mapping[str, Any]) -> str:
-    """The entry alone, for a person to add."""
+    """The entry alone, for a person to add. Raises `EditError`."""
+    _check_name(name)
     edit = _edit_toml if client.path.endswith(".toml") else _edit_json
     return edit("", (client.key, name), entry)
 
@@ -154,7 +160,8 @@ def _edit_json(text: str, path: tuple[str, str], entry: Mapping[str, Any] | None
 def _inside(holder: Any, key: str) -> Mapping[str, Any]:
     found = holder.get(key, {}) if isinstance(holder, Mapping) else None
     if not isinstance(found, Mapping):
-        raise ValueError(f"{key!r} is not an object")
+        what = "its content" if found is None else repr(key)
+        raise ValueError(f"{what} is not an object")
     return found
 
 
@@ -180,10 +187,11 @@ def _edit_toml(text: str, path: tuple[str, str], entry: Mapping[str, Any] | None
         after = after.rstrip("\n") + "\n\n" if after.strip() else ""
         after += f"[{key}.{name}]\n"
         after += "".join(f"{each} = {_toml_value(value)}\n" for each, value in entry.items())
-    found = tomllib.loads(after)
-    if (dict(_inside(found, key)), {**found, key: 0}) != (servers, {**wanted, key: 0}):
-        raise ValueError(f"{key} is not written as tables; change it by hand")
-    return after
+    with suppress(tomllib.TOMLDecodeError):
+        found = tomllib.loads(after)
+        if (dict(_inside(found, key)), {**found, key: 0}) == (servers, {**wanted, key: 0}):
+            return after
+    raise ValueError(f"{key} is not written as tables; change it by hand")
 
 
 def _toml_value(value: Any) -> str:

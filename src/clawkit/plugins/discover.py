@@ -16,7 +16,7 @@ from clawkit.config.sections.plugins import Plugins
 from clawkit.errors import PluginError
 from clawkit.plugins.manifest import Manifest, read_manifest
 from clawkit.plugins.snapshot import MAIN, take_snapshot
-from clawkit.plugins.trust import Record
+from clawkit.plugins.trust import Record, why_blocked
 from clawkit.text import one_line
 
 GROUP = "clawkit.plugins"
@@ -52,7 +52,7 @@ def discover(settings: Plugins, home: str, bundled: Mapping[str, str]) -> list[F
 
 
 def settle(found: Sequence[Found]) -> list[Found]:
-    """In the order of precedence; a plugin whose id another one has already gets a problem."""
+    """In the order of precedence; a plugin that may not have its id gets a problem."""
     ranked = sorted(found, key=lambda each: get_args(Origin).index(each.origin))
     first: dict[str, Found] = {}
     settled = []
@@ -60,7 +60,7 @@ def settle(found: Sequence[Found]) -> list[Found]:
         holder = first.setdefault(each.id, each)
         if holder is not each and not each.problem:
             each = replace(each, problem=f"another plugin has this id, and wins: {holder.location}")
-        settled.append(each)
+        settled.append(replace(each, problem=each.problem or why_blocked(each.id)))
     return settled
 
 

@@ -23,7 +23,7 @@ from clawkit.config.sections.plugins import PluginEntry, Plugins
 from clawkit.core.tool import Registered, Tool
 from clawkit.errors import ClawkitError, ConfigError, Issue, PluginError, SchemaError
 from clawkit.plugins.api import Plugin, PluginContext
-from clawkit.plugins.discover import is_in_place
+from clawkit.plugins.discover import discover, is_in_place
 from clawkit.plugins.manifest import Manifest, read_manifest
 from clawkit.plugins.roles import check_provider
 from clawkit.plugins.settings import read_settings
@@ -272,6 +272,8 @@ def _load(
         plugin: Plugin = importlib.import_module(bundled).plugin
         location = os.path.dirname(sys.modules[bundled].__file__ or "")
     else:
+        if record is None and id_ not in (each.id for each in discover(settings, home, {})):
+            raise PluginError("there is no such plugin")
         if record is None or not is_in_place(record, settings, home):
             raise PluginError(why_untrusted(id_, record, "a place where no plugins are", ""))
         location = record.location

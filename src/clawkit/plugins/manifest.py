@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
-from typing import Annotated, Any
+from typing import Annotated, Any, get_args
 
 import msgspec
 from msgspec import Meta
@@ -19,7 +19,7 @@ _ID = re.compile(r"[a-z][a-z0-9_-]{0,63}")
 _INVALID_ID = "invalid id {!r}: use a lower-case letter, then letters, digits, _ or -"
 _COMMAND = re.compile(r"[a-z][a-z0-9-]{0,31}")
 _INVALID_COMMAND = "invalid command name {!r}: use lower-case letters, digits and -"
-_LISTS = ("tools", "optional_tools", "hooks", "commands", "services", "skills")
+_LISTS = ("hooks", "commands", "services", "skills")
 Names = Annotated[tuple[str, ...], Meta(max_length=500)]
 
 
@@ -47,9 +47,11 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
     def summary(self) -> dict[str, str]:
         """What it adds, in words, without what is empty."""
-        parts: dict[str, Any] = {name: ", ".join(getattr(self, name)) for name in _LISTS}
+        tools = [*self.tools, *(f"{name} (optional)" for name in self.optional_tools)]
+        parts: dict[str, Any] = {"tools": ", ".join(tools)}
+        parts |= {name: ", ".join(getattr(self, name)) for name in _LISTS}
         parts["prompt"] = "text from a function" if self.prompt is True else self.prompt
-        return {name.replace("_", " "): text for name, text in parts.items() if text}
+        return {name: text for name, text in parts.items() if text}
 
 
 def make_manifest(given: dict[str, Any], doc: str) -> Manifest:
@@ -60,7 +62,10 @@ def make_manifest(given: dict[str, Any], doc: str) -> Manifest:
     try:
         made = msgspec.convert(given, Manifest)
     except msgspec.ValidationError as error:
-        raise PluginError(f"its declaration is invalid: {error}") from None
+        said, _, where = str(error).partition(" - at `$.")
+        known = f"; known: {', '.join(get_args(HookName))}" if where.startswith("hooks[") else ""
+        at = f"{where.rstrip('`')}: " if where else ""
+        raise PluginError(f"invalid Plugin(…): {at}{said}{known}") from None
     for names, is_valid, problem in (
         ([made.id], _ID.fullmatch, _INVALID_ID),
         (made.all_tools, is_tool_name, "invalid tool name {!r}"),
@@ -87,7 +92,8 @@ def read_manifest(source: bytes) -> Manifest:
     try:
         tree = ast.parse(source)
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
-        raise PluginError(f"its module cannot be parsed: {one_line(str(error), 200)}") from None
+        why = one_line(str(error), 200).replace("<unknown>, ", "")
+        raise PluginError(f"its module cannot be parsed: {why}") from None
     calls = [
         node.value
         for node in tree.body
@@ -98,15 +104,15 @@ def read_manifest(source: bytes) -> Manifest:
     if len(calls) != 1:
         raise PluginError('its module needs one line `plugin = Plugin("id", …)`')
     [call] = calls
+    if len(call.args) > 1:
+        raise PluginError(f"line {call.lineno}: only the id of a Plugin is given by position")
     values = {each.arg or "**": each.value for each in call.keywords}
     values |= dict(zip(["id"], call.args, strict=False))
     given: dict[str, Any] = {"has_settings": values.pop("config", None) is not None}
-    try:
-        if len(call.args) > 1 or "**" in values:
-            raise ValueError("only the id is given by position, and nothing by `**`")
-        given |= {name: ast.literal_eval(value) for name, value in values.items()}
-    except (ValueError, TypeError, SyntaxError, RecursionError, MemoryError) as error:
-        where = f"line {call.lineno}"
-        why = one_line(str(error), 120)
-        raise PluginError(f"{where}: the arguments of Plugin must be literals: {why}") from None
+    for name, value in values.items():
+        try:
+            given[name] = ast.literal_eval(value)
+        except (ValueError, TypeError, SyntaxError, RecursionError, MemoryError):
+            where = f"line {value.lineno}: {name!r} is computed"
+            raise PluginError(f"{where}; the arguments of Plugin must be literals") from None
     return make_manifest(given, ast.get_docstring(tree) or "")

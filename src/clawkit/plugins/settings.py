@@ -25,8 +25,9 @@ def read_settings(kind: type[Any] | None, given: dict[str, Any], id_: str) -> An
         if key not in names:
             hint = suggest(key, names, "Settings here")
             issues.append(Issue(format_path((*above, key)), "unknown setting", hint=hint))
+    known = {key: value for key, value in given.items() if key in names}
     try:
-        made = msgspec.convert(given, kind) if is_struct else kind.model_validate(given)
+        made = msgspec.convert(known, kind) if is_struct else kind.model_validate(known)
     except msgspec.ValidationError as error:
         said, _, where = str(error).partition(" - at `$")
         steps = re.findall(r"\.?([^.\[\]`]+)|\[(\d+)\]", where)

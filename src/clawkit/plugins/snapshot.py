@@ -51,7 +51,7 @@ def take_snapshot(location: str, main: str = "") -> Snapshot:
     try:
         files = dict(_read_files(os.path.realpath(above), name))
     except OSError as error:
-        raise PluginError(f"cannot be read: {error.strerror or error}") from None
+        raise PluginError(f"{location} cannot be read: {error.strerror or error}") from None
     if main not in files:
         raise PluginError(f"the directory has no {main}")
     whole = hashlib.sha256()

@@ -44,8 +44,10 @@ def survey(
 def find_issues(settings: Plugins, states: list[PluginState], loaded: PluginSet) -> Iterator[Issue]:
     """What is wrong with the settings of plugins."""
     known = {each.found.id: each.found.manifest for each in states if each.found.manifest}
+    there = {each.found.id for each in states}
     for id_, why in loaded.left_out.items():
-        yield Issue(f"plugins.entries.{id_}", f"this plugin is left out: {why}")
+        hint = "" if id_ in there else suggest(id_, list(known), "Plugins")
+        yield Issue(f"plugins.entries.{id_}", f"this plugin is left out: {why}", hint=hint)
     named = [(f"plugins.entries.{id_}", id_) for id_ in settings.entries]
     named += [(f"plugins.allow[{n}]", id_) for n, id_ in enumerate(settings.allow or ())]
     named += [(f"plugins.deny[{n}]", id_) for n, id_ in enumerate(settings.deny)]

@@ -52,7 +52,7 @@ def why_untrusted(id: str, record: Record | None, location: str, sha256: str) ->
     """Why an enabled plugin must not run; empty if the owner enabled what is there."""
     again = f"; {AGAIN.format(id)} to see what it declares, and to trust it"
     if record is None:
-        return f"no one enabled it on this machine{again}"
+        return f"it has not been enabled on this machine{again}"
     if record.location != location:
         return f"it was enabled at {record.location}, and is now at {location}{again}"
     if record.sha256 != sha256:

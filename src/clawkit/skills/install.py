@@ -62,9 +62,10 @@ def unpacked(
             said = f"{what or path} cannot be unpacked: {why or error}"
             raise ToolInputError(printable(said)) from None
         skills, broken = read_all(scan([SkillRoot(folder, "managed")], limits), limits, ())
-        if len(skills) != 1 or broken:
-            why = f": {broken[0].problem}" if broken else ""
-            raise ToolInputError(f"{path} does not contain exactly one skill (SKILL.md){why}")
+        if broken:
+            raise ToolInputError(f"the skill in {path} is invalid: {broken[0].problem}")
+        if len(skills) != 1:
+            raise ToolInputError(f"{path} must contain one SKILL.md, and contains {len(skills)}")
         yield skills[0], files
     finally:
         shutil.rmtree(folder, ignore_errors=True)

@@ -114,7 +114,8 @@ class McpServer(Section):
         if not raw.get("command") and not raw.get("url"):
             yield "command", "neither command nor url is set", "Set command or url"
         if raw.get("transport") and (raw["transport"] == "stdio") is not bool(raw.get("command")):
-            yield "transport", "does not fit: stdio is for a command", "Remove it"
+            kind = "url" if raw["transport"] == "stdio" else "command"
+            yield "transport", f"cannot be {raw['transport']!r} with {kind}", "Remove it"
         unused = ("args", "env", "cwd", "sandbox") if raw.get("url") else ("headers", "auth")
         for key in (key for key in unused if raw.get(key)):
             yield key, f"has no effect with {'url' if raw.get('url') else 'command'}", "Remove it"
